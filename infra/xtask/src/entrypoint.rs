@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_with_a_loader_is_noticed() {
+    fn a_program_with_a_loader_is_rejected() {
         assert!(check(&std::env::current_exe().unwrap()).unwrap_err().to_string().contains("PT_INTERP"));
         assert!(check(Path::new("Cargo.toml")).is_err());
     }

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn only_results_count() {
+    fn tests_are_counted_by_their_results() {
         for (line, expected) in [
             ("running 3 tests", 0),
             ("test of::result: ok", 0),

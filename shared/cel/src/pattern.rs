@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_are_compiled_quickly_or_refused() {
+    fn patterns_are_compiled_quickly_or_rejected() {
         let most = 1_000_000;
         let long_class = format!("(?i)[{}]", r"\W".repeat(400));
         for (pattern, least, expected) in [
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn matching_is_anywhere_and_costs_by_the_text() {
+    fn patterns_match_anywhere_at_a_cost_by_the_text() {
         let compile = |text: &str| TextPattern::compile(text, |_| true).unwrap();
         let pattern = compile("b+é");
         assert!(pattern.is_match("abbéc") && !pattern.is_match("abc"));

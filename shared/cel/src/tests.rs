@@ -19,7 +19,7 @@ fn shown(text: &str, scope: Scope) -> String {
     })
 }
 
-/// Each expression, with what it reads or what is wrong with it.
+/// Returns each expression with its references or errors.
 fn table<'a>(texts: impl Iterator<Item = &'a str>, others: &[(&str, Scope)]) -> String {
     let line = |text: &str, scope| {
         let head: String = text.chars().take(90).collect();
@@ -77,7 +77,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn any_tokens_are_judged(tokens in prop::collection::vec(prop::sample::select(vec![
+    fn arbitrary_tokens_do_not_panic(tokens in prop::collection::vec(prop::sample::select(vec![
         "units", "params", "a", ".", ".?", "[", "]", "[?", "\"x\"", "'", "(", ")", "{", "}", "-", "+", "?", ":",
         "outputs", "has", "map", "exists", "secretRef", ",", "1", "in", "&&", "!", " ", "\n", "//", "ü", "r'", "b\"",
     ]), 0..40)) {
@@ -86,7 +86,7 @@ proptest! {
 }
 
 #[test]
-fn patterns_stand_in_the_expression_and_are_small() {
+fn patterns_are_literal_and_small() {
     for (text, expected) in [
         ("response.body.matches('^a+$')", "response Part 0+21"),
         ("matches(response.body, 'a{1,100}')", "response Part 8+13"),
@@ -108,7 +108,7 @@ fn patterns_stand_in_the_expression_and_are_small() {
 }
 
 #[test]
-fn matching_costs_in_proportion_to_the_text() {
+fn the_cost_of_matching_is_proportional_to_the_text() {
     let expression = parse("response.matches('(a|b|ab)*(a|b| )*c$')", Scope::Response).unwrap();
     let over = |bytes: usize| {
         let text = convert::from_json(&serde_json::Value::from("ab ".repeat(bytes / 3)));
@@ -116,7 +116,7 @@ fn matching_costs_in_proportion_to_the_text() {
     };
     assert_eq!(over(300), Ok(convert::CelOutput::Json(false.into())));
     assert_eq!(over(1 << 20), Ok(convert::CelOutput::Json(false.into())));
-    let Err(EvaluationError::TooCostly(cost)) = over(10 << 20) else { panic!("10 MiB are not too much") };
+    let Err(EvaluationError::TooCostly(cost)) = over(10 << 20) else { panic!("10 MiB are accepted") };
     assert!((MAX_COST..MAX_COST * 20).contains(&cost), "{cost}");
     for (text, expected) in [
         ("response.matches('^a+b?$')", true),

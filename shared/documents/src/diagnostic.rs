@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_and_bytes_are_each_others_inverse() {
+    fn positions_and_bytes_are_inverse() {
         let source = SourceText::new("f", "a: é\r\n  bc: \"x y\"\n\nlast");
         for (byte, character) in source.text.char_indices() {
             if character != '\n' && character != '\r' {
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_hundred_of_each_severity_are_told() {
+    fn the_first_hundred_of_each_severity_are_reported() {
         let source = SourceText::new("f", "a\n".repeat(300));
         let mut all = Diagnostics::new();
         for line in 1..=300 {
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_as_yaml_says() {
+    fn lines_end_as_in_yaml() {
         let source = SourceText::new("f", "a\rb\r\nc\n\rd");
         assert_eq!(source.lines().collect::<Vec<_>>(), ["a", "b", "c", "", "d"]);
         assert_eq!(source.starts, [0, 2, 5, 7, 8]);

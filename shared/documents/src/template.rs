@@ -170,20 +170,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn escaped_text_is_itself(text in "[$a{}ü\n]{0,12}") {
+        fn escaped_text_is_literal(text in "[$a{}ü\n]{0,12}") {
             let pieces = split(&escape(&text)).unwrap();
             let expected = if text.is_empty() { Vec::new() } else { vec![TemplatePiece::Literal(text)] };
             prop_assert_eq!(pieces, expected);
         }
 
         #[test]
-        fn any_text_is_split(text in "[$a{}'\"\\\\r/ü\n]{0,24}") {
+        fn arbitrary_text_does_not_panic(text in "[$a{}'\"\\\\r/ü\n]{0,24}") {
             let _ = split(&text);
         }
     }
 
     #[test]
-    fn places_in_documents() {
+    fn positions_in_documents() {
         let source = SourceText::new(
             "t.yaml",
             "a: ${one}\nb: \"x-${two}\"\nc: |\n  first\n  ${three} and\n  ${four}\nd: '${one}'\n",

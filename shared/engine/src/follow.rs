@@ -131,7 +131,7 @@ mod tests {
     struct TestRun {
         graph: Graph,
         heads: BTreeMap<Shard, HeadState>,
-        /// How often all items were read.
+        /// The number of reads of all items.
         reads: usize,
         sent: BTreeMap<Unit, usize>,
         ends: Vec<RunOutcome>,
@@ -146,7 +146,7 @@ mod tests {
 
         fn write(&mut self, event: RunEvent) -> Shard {
             let patch = accept(event);
-            let after = patch.apply(self.heads.get(&patch.shard), Epoch::FIRST).expect("nothing was written twice");
+            let after = patch.apply(self.heads.get(&patch.shard), Epoch::FIRST).expect("no event is repeated");
             self.heads.insert(patch.shard, after);
             patch.shard
         }
@@ -155,7 +155,7 @@ mod tests {
             RunView::whole(&self.graph, self.heads.clone())
         }
 
-        /// Ends a unit and returns the next steps, by all items if they are needed.
+        /// Ends a unit and returns the next steps. Reads all items if necessary.
         fn end(&mut self, unit: Unit, well: RunOutcome) -> NextSteps {
             let (attempt, epoch) = (Attempt::FIRST, Epoch::FIRST);
             let shard = self.write(match well {
@@ -169,7 +169,7 @@ mod tests {
                     self.reads += 1;
                     match follow(&self.graph, &self.whole(), FollowCause::Fresh(unit)) {
                         FollowResult::Known(known) => known,
-                        FollowResult::ReadAll => panic!("all of it is known"),
+                        FollowResult::ReadAll => panic!("all items were read"),
                     }
                 }
             };
@@ -189,7 +189,7 @@ mod tests {
     const SUCCEEDED: RunOutcome = RunOutcome::Succeeded;
 
     #[test]
-    fn a_fan_in_over_items_is_looked_at_as_a_whole_about_once_per_item() {
+    fn a_fan_in_reads_all_items_about_once_per_item() {
         let mut lists = vec![vec![]; 600];
         lists.push((0..600).collect());
         let mut run = TestRun::new(graph(lists));
@@ -198,12 +198,12 @@ mod tests {
             let expected = if unit == 599 { vec![(Unit(600), Attempt::FIRST)] } else { vec![] };
             assert_eq!((next.dispatch, next.run_outcome), (expected, None), "after {unit}");
         }
-        assert!(run.reads <= 4, "{} looks for 3 items", run.reads);
+        assert!(run.reads <= 4, "{} reads of 3 items", run.reads);
         assert_eq!(run.end(Unit(600), SUCCEEDED).run_outcome, Some(SUCCEEDED));
     }
 
     #[test]
-    fn a_fan_in_whose_units_end_in_turn_over_the_items_is_looked_at_once_per_item() {
+    fn a_fan_in_with_alternating_items_reads_all_items_about_once_per_item() {
         let mut lists = vec![vec![]; 600];
         lists.push((0..600).collect());
         let mut run = TestRun::new(graph(lists));
@@ -213,25 +213,25 @@ mod tests {
             run.end(Unit(unit), SUCCEEDED);
         }
         assert_eq!(run.sent[&Unit(600)], 1);
-        assert!(run.reads <= 4, "{} looks for 3 items", run.reads);
+        assert!(run.reads <= 4, "{} reads of 3 items", run.reads);
     }
 
     #[test]
-    fn a_fan_out_over_items_is_sent_without_looking() {
+    fn a_fan_out_is_dispatched_without_reading_all_items() {
         let mut lists = vec![vec![]];
         lists.extend(vec![vec![0]; 600]);
         let mut run = TestRun::new(graph(lists));
         assert_eq!(run.end(Unit(0), SUCCEEDED).dispatch.len(), 600);
-        assert_eq!(run.reads, 0, "a unit that was done just now cannot have been followed before");
+        assert_eq!(run.reads, 0, "a fresh result of a fan-out needs no other item");
         for unit in 1..=600 {
             let over = run.end(Unit(unit), SUCCEEDED).run_outcome;
             assert_eq!(over.is_some(), unit == 600, "{unit}");
         }
-        assert!(run.reads <= 4, "{} looks for 3 items", run.reads);
+        assert!(run.reads <= 4, "{} reads of 3 items", run.reads);
     }
 
     #[test]
-    fn a_chain_over_items_is_never_looked_at_as_a_whole_but_at_its_end() {
+    fn a_chain_reads_all_items_only_at_its_end() {
         let lists = (0..600_u32).map(|unit| unit.checked_sub(1).into_iter().collect()).collect();
         let mut run = TestRun::new(graph(lists));
         for unit in 0..599 {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_result_looks_before_it_sends_into_an_item_that_it_does_not_see() {
+    fn a_repeated_result_reads_all_items_before_a_dispatch_to_an_unread_item() {
         let graph = graph((0..300_u32).map(|unit| unit.checked_sub(1).into_iter().collect()).collect());
         let mut head = HeadState::new(Epoch::FIRST);
         head.done = (0..SHARD).collect();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_run_and_what_may_ever_have_run() {
+    fn units_in_flight_and_units_that_may_have_started() {
         // 0 is done, 1 has failed, 2 has its third attempt. The others depend on these.
         let graph = graph(vec![vec![], vec![], vec![], vec![0], vec![0, 1], vec![0, 2], vec![0, 3]]);
         let attempts = [(2, Attempt(3)), (3, Attempt(2))].into();
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(next, FollowResult::Known(NextSteps { dispatch: vec![], run_outcome: Some(RunOutcome::Failed) }));
     }
 
-    /// Graphs whose units are in up to three items, mostly without edges.
+    /// Generates graphs with units in three items, mostly without edges.
     fn spread() -> impl Strategy<Value = (Vec<Vec<u32>>, Vec<u32>, Vec<u32>)> {
         let edge = (0..44_usize, 0..44_usize);
         let edges = prop::collection::vec(edge, 0..66);
@@ -300,7 +300,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn one_written_item_at_a_time_tells_what_all_of_them_would((lists, orders, fates) in spread()) {
+        fn the_written_item_leads_to_the_same_steps_as_all_items((lists, orders, fates) in spread()) {
             let mut run = TestRun::new(graph(lists));
             let mut open: Vec<Unit> = run.graph.roots().collect();
             let mut before: Vec<Unit> = open.clone();

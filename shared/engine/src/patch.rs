@@ -119,7 +119,7 @@ mod tests {
 
     /// Conditions on existing items are tested with their events, in `accept`.
     #[test]
-    fn an_item_that_is_not_there_has_no_wake_up_and_is_at_its_first_tries() {
+    fn conditions_on_a_missing_item() {
         use PatchCondition as C;
         let (first, second, due) = (Attempt::FIRST, Attempt(2), Timestamp(0));
         for (condition, of_root, of_others) in [
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn all_conditions_must_hold_and_all_changes_are_made() {
+    fn all_conditions_must_hold_before_all_changes_are_made() {
         let patch = |conditions: &[PatchCondition]| Patch {
             shard: Shard(3),
             conditions: conditions.to_vec(),

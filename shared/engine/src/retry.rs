@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_doubles_up_to_the_maximum_and_never_wraps() {
+    fn the_bound_doubles_up_to_the_maximum() {
         let backoff = Backoff { base: Millis(2_000), max: Millis(30_000) };
         let bounds: Vec<u64> = [1, 2, 3, 4, 5, 6, 64, u32::MAX].map(|n| backoff.bound(n).0).to_vec();
         assert_eq!(bounds, [2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000, 30_000]);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reopened_unit_gets_all_its_tries_again() {
+    fn a_reopened_unit_has_all_its_attempts_again() {
         let used: Vec<u32> = (1..=7).map(|n| attempts_used(Attempt(n), 3)).collect();
         assert_eq!(used, [1, 2, 3, 1, 2, 3, 1]);
         let blocks: Vec<u32> = [1, 2, 3, 4].map(|n| next_block(Attempt(n), 3).0).to_vec();

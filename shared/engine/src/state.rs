@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_lie_in_items_by_range() {
+    fn units_are_in_items_by_range() {
         for (unit, shard, slot) in [(0, 0, 0), (255, 0, 255), (256, 1, 0), (515, 2, 3), (9_999, 39, 15)] {
             assert_eq!(Shard::of(Unit(unit)), (Shard(shard), slot));
             assert_eq!(Shard(shard).unit(slot), Unit(unit));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_says_what_its_items_say_and_what_follows_for_others() {
+    fn a_view_derives_the_progress_of_units_in_other_items() {
         let graph = wide();
         let view = RunView::new(&graph, [(Shard(1), middle()), (Shard(3), HeadState::new(Epoch::FIRST))]);
         assert_eq!((view.is_complete(), view.root(), view.head(Shard(0))), (false, None, None));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn items_that_were_never_written_are_in_the_epoch_of_the_root() {
+    fn missing_items_have_the_epoch_of_the_root() {
         let graph = wide();
         let root = HeadState { due: Some(Timestamp(7)), ..HeadState::new(Epoch(5)) };
         let view = RunView::whole(&graph, [(Shard::ROOT, root.clone()), (Shard(1), middle())]);

@@ -247,13 +247,13 @@ mod tests {
         TargetPhase::Stuck,
         TargetPhase::Gone,
     ];
-    const UNDER_WAY_OR_OVER: [TargetPhase; 3] = [TargetPhase::Stopping, TargetPhase::Stuck, TargetPhase::Gone];
+    const STOPPING_OR_GONE: [TargetPhase; 3] = [TargetPhase::Stopping, TargetPhase::Stuck, TargetPhase::Gone];
 
     fn target(phase: TargetPhase, hook: Option<Hook>, waiting: Option<&str>) -> Target {
         Target { uid: "own".into(), generation: 2, phase, hook, waiting: waiting.map(str::to_owned) }
     }
 
-    /// Every set of hooks, with each hook named twice.
+    /// Returns every set of hooks. Each hook is inserted twice.
     fn choices() -> impl Iterator<Item = (HookSet, Vec<Hook>)> {
         (0..16).map(|bits| {
             let named = (0..4).filter(|n| bits >> n & 1 > 0).map(|n| Hook::ALL[n]);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_goes_through_the_moments_that_have_units() {
+    fn an_instance_passes_through_the_hooks_with_units() {
         for (hooks, named) in choices() {
             let has = |hook| named.contains(&hook).then_some(hook);
             assert_eq!(Hook::ALL.map(|hook| hooks.has(hook).then_some(hook)), Hook::ALL.map(has));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_belongs_to_one_life_and_one_may_wait_for_it() {
+    fn a_name_has_one_instance_and_one_waiting_instance() {
         let hooks: HookSet = Hook::ALL.into_iter().collect();
         assert_eq!(create(None, "new", 1, hooks), CreateDecision::Begin(begin(hooks)));
         for (phase, waiting) in
@@ -331,7 +331,7 @@ mod tests {
             let existing = target(phase, None, waiting);
             let of_own = [1, 2, 3].map(|generation| create(Some(&existing), "own", generation, hooks));
             let of_new = create(Some(&existing), "new", 1, hooks);
-            let expected = match UNDER_WAY_OR_OVER.contains(&phase) {
+            let expected = match STOPPING_OR_GONE.contains(&phase) {
                 true => [CreateDecision::Stale; 3],
                 false => [CreateDecision::Repeated, CreateDecision::Repeated, CreateDecision::Changed],
             };
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_takes_away_what_there_can_be() {
+    fn a_deletion_starts_the_teardown_of_its_phase() {
         use {Hook as M, TargetPhase as P};
         let hooks: HookSet = Hook::ALL.into_iter().collect();
         let cancel = DeleteDecision::Cancel(step(P::Stopping, None, None));
@@ -358,7 +358,7 @@ mod tests {
             .flat_map(|phase| Hook::ALL.into_iter().map(Some).chain([None]).map(move |hook| (phase, hook)))
         {
             let expected = match (phase, hook) {
-                (phase, _) if UNDER_WAY_OR_OVER.contains(&phase) => DeleteDecision::Repeated,
+                (phase, _) if STOPPING_OR_GONE.contains(&phase) => DeleteDecision::Repeated,
                 (P::Starting, _) | (P::Ready, Some(M::PostStart)) => cancel,
                 (P::Ready, _) | (P::Failed, Some(M::PostStart)) => begin(M::PreStop),
                 _ => begin(M::PostStop),

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_stays_between_its_ends() {
+    fn times_saturate() {
         let plus = [(5, 3), (u64::MAX - 1, 3)].map(|(at, millis)| Timestamp(at).plus(Millis(millis)).0);
         assert_eq!(plus, [8, u64::MAX]);
         let since = [(8, 5), (5, 5), (5, 8)].map(|(at, earlier)| Timestamp(at).since(Timestamp(earlier)).0);

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_with_the_outage_up_to_minutes() {
+    fn waits_grow_with_the_outage() {
         let waits = [0, 15, 40, 600, 1_200, 86_400].map(|outage: u64| retry_wait(Millis(outage * 1000)).0 / 1000);
         assert_eq!(waits, [5, 5, 10, 150, 300, 300]);
         let at = |seconds: u64| Timestamp(seconds * 1000);
@@ -141,12 +141,12 @@ mod tests {
     }
 
     #[test]
-    fn a_circuit_opens_by_two_lost_requests_or_by_one_that_hung() {
+    fn a_circuit_opens_after_two_lost_requests_or_one_that_hung() {
         let at = |seconds: u64| Timestamp(seconds * 1000);
         let mut circuit = ClusterCircuit::default();
         circuit.record_failure(at(1), at(1));
         assert!(!circuit.is_open(at(1)));
-        // It was concurrent with the first one.
+        // The second request was concurrent with the first one.
         circuit.record_failure(at(0), at(2));
         assert!(!circuit.is_open(at(2)));
         circuit.record_failure(at(3), at(3));
@@ -154,7 +154,7 @@ mod tests {
         let mut is_slow = ClusterCircuit::default();
         is_slow.record_failure(at(0), at(15));
         assert!(is_slow.is_open(at(19)) && !is_slow.is_open(at(20)));
-        // A response ends the wait, too.
+        // A response ends the wait.
         is_slow.record_response(at(25));
         assert_eq!(is_slow.retry, None);
         // The cluster responded to another request meanwhile.

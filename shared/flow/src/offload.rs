@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn other_tasks_continue_meanwhile() {
+    async fn other_tasks_run_during_a_call() {
         let (sender, receiver) = mpsc::channel();
         // The only thread of this runtime must be free to send the message.
         let compute = offload(move || receiver.recv().is_ok());
@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_runtime_it_runs_at_once() {
+    fn without_a_runtime_the_call_runs_at_once() {
         let mut ready = std::pin::pin!(offload(|| 7));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(matches!(ready.as_mut().poll(&mut context), std::task::Poll::Ready(Ok(7))));

@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the settings of a function whose services are all at one address.
+    /// Returns the settings of a function with all services at one address.
     async fn config_for(listener: &TcpListener) -> SdkConfig {
         let url = format!("http://{}", listener.local_addr().unwrap());
         loader().test_credentials().region("us-east-1").endpoint_url(url).load().await
@@ -134,10 +134,10 @@ mod tests {
         assert!(accepted.load(Ordering::Relaxed) >= 8);
     }
 
-    /// A response within the attempt's timeout is no failure, and several operations may take longer than one. A
-    /// relay's poll reads the table until there is a batch.
+    /// A response within the timeout of an attempt is not a failure. Several operations may take longer than the
+    /// timeout of one, like the reads of a poll.
     #[tokio::test]
-    async fn a_slow_service_is_waited_for() {
+    async fn a_slow_service_is_awaited() {
         let listener = listener().await;
         let config = config_for(&listener).await;
         let router = Router::new().fallback(|| async {

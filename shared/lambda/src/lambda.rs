@@ -93,10 +93,10 @@ mod tests {
 
     #[test]
     fn a_request_to_a_function_url_is_parsed() {
-        let host_of_ours = "abc.lambda-url.us-east-1.on.aws";
-        let request = request("/v1/callbacks", host_of_ours);
+        let own_host = "abc.lambda-url.us-east-1.on.aws";
+        let request = request("/v1/callbacks", own_host);
         assert_eq!((request.method().as_str(), request.uri().path()), ("POST", "/v1/callbacks"));
-        assert_eq!(host(&request).as_deref(), Some(host_of_ours));
+        assert_eq!(host(&request).as_deref(), Some(own_host));
         assert_eq!(invocation_origin(&request).received, Some(Timestamp(1_795_305_600_000)));
     }
 

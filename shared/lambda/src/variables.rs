@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_holds_variables() {
+    fn a_secret_contains_variables() {
         let text = r#"{"EBB_TOKEN_KEYS": "a:b", "EBB_CLUSTERS": {"eu": {"secret": "whsec_x"}}}"#;
         let variables = FunctionVariables { secret: parse_secret(text).unwrap() };
         assert_eq!(variables.optional("EBB_TOKEN_KEYS"), "a:b");

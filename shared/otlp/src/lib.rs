@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_variables_say() {
+    fn variables_are_parsed() {
         assert!(OtlpExporter::open("", "a=b").unwrap().is_none());
         assert!(OtlpExporter::open("https://o.test:4318/", "").unwrap().is_some());
         let headers = [("authorization", "Bearer x"), ("api-key", "1")];
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_handed_over_whole() {
+    fn spans_are_converted_completely() {
         let data = span_data(span());
         assert_eq!(data.span_context.trace_id().to_string(), "00000000000000000000000000000001");
         assert_eq!(data.span_context.span_id().to_string(), "0000000000000002");
@@ -187,7 +187,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_collector_that_hangs_costs_less_than_a_second() {
-        // Connections are queued there and never accepted.
+        // The listener queues connections and never accepts them.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let collector = OtlpExporter::open(&format!("http://{address}"), "").unwrap().unwrap();
@@ -196,7 +196,7 @@ mod tests {
         let took = begun.elapsed();
         // 0.8 s, with a margin for a busy machine.
         assert!(took > Duration::from_millis(500) && took < Duration::from_secs(10), "{took:?}");
-        // A missing collector is not an error either.
+        // A missing collector is not an error.
         drop(listener);
         collector.take(vec![span()]).await;
     }

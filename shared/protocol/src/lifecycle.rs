@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_key_or_path_can_have_are_refused() {
+    fn names_that_do_not_fit_into_keys_and_paths_are_rejected() {
         for name in ["a/b", "a#b", "a%41", "a?b", "a\\b", "a b", "a\nb"] {
             assert!(problem(name).unwrap().contains("one of / # % ? \\: remove them"), "{name}");
         }

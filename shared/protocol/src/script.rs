@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_script_reports_can_be_taken() {
+    fn results_of_scripts_are_made_acceptable() {
         let json = |text: &str| serde_json::from_str::<Callback>(text).unwrap();
         let large = "\u{1}".repeat(CALLBACK_BODY);
         let mut failed = json(r#"{"v": 7, "status": "failed", "binary": {"a": "!"}, "progress": "x"}"#);

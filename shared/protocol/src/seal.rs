@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_has_the_secret_opens_it_and_only_as_what_it_is() {
+    fn only_the_same_secret_and_associated_data_open_a_batch() {
         let [ours, old, foreign] = [1, 2, 3].map(|byte| WebhookSecret::from_bytes(&[byte; 32]).unwrap());
         let sealed = seal(&old, [9; NONCE], "eu/1", b"a token");
         assert_eq!(sealed.len(), 7 + 40);

@@ -23,9 +23,9 @@ use crate::value::UnitValue;
 /// The treatment of members that another version has added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AddedMember {
-    /// In messages of our own programs.
+    /// In messages of programs of Ebb.
     Ignored,
-    /// In messages of people and foreign programs.
+    /// In messages of users and other programs.
     Refused,
 }
 use AddedMember::{Ignored, Refused};
@@ -113,9 +113,8 @@ fn messages_are_read_and_written() {
     }
 }
 
-/// The parts of a batch treat additions in their own way.
 #[test]
-fn parts_of_batches() {
+fn parts_of_batches_accept_or_reject_additions() {
     let batch = golden!("batch");
     let [objects, about, listing] = [
         &batch["requests"][0]["ensure"]["body"],
@@ -141,9 +140,9 @@ fn absent_members_have_defaults() {
     assert!(error.to_string().contains("Invalid"), "{error}");
 }
 
-/// Stored items and names of objects contain these.
+/// Stored items and names of objects contain these names.
 #[test]
-fn names_follow_from_what_they_name() {
+fn names_are_derived_from_their_subjects() {
     let instance = instance_key("sandbox", "pr-1234", "8c1a");
     let runs = [Hook::PreStart, Hook::PostStart, Hook::PreStop, Hook::PostStop]
         .map(|hook| RunId::new(&instance, 3, hook).to_string());
@@ -166,7 +165,7 @@ fn names_follow_from_what_they_name() {
 
 proptest! {
     #[test]
-    fn unit_keys_keep_their_form(instance in "[a-z2-7]{16}", resource in "\\PC{0,60}", unit in "\\PC{0,60}") {
+    fn unit_keys_have_a_fixed_form(instance in "[a-z2-7]{16}", resource in "\\PC{0,60}", unit in "\\PC{0,60}") {
         let key = unit_key(&instance, &resource, &unit);
         prop_assert!(key.len() <= crate::id::MAX_UNIT_KEY && key.len() > 16);
         prop_assert!(key.starts_with(|c: char| c.is_ascii_lowercase()));

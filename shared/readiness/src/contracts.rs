@@ -241,16 +241,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_line_hides_another() {
+    fn no_row_hides_another() {
         let mut seen = BTreeSet::new();
         for row in ROWS {
             assert!(!row.name.is_empty() && !row.kinds.is_empty());
             for kind in row.kinds {
-                assert!(seen.insert((row.group, *kind)), "{} {kind} stands twice", row.group);
+                assert!(seen.insert((row.group, *kind)), "{} {kind} occurs twice", row.group);
                 let group = row.group.trim_start_matches("*.");
                 let kind = kind.replace('*', "Any");
                 let object = serde_json::json!({"apiVersion": format!("{group}/v1"), "kind": kind});
-                assert_eq!(contract(&object), row.name, "{group} {kind} is judged by an earlier line");
+                assert_eq!(contract(&object), row.name, "{group} {kind} matches an earlier row");
             }
         }
     }

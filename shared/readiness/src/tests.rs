@@ -1,4 +1,4 @@
-//! Tests every contract with small statuses, and properties of all of them.
+//! Tests every contract with small statuses, and properties of all contracts.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{DocumentRules, MAX_TEXT, ObjectReadiness, RuleState, contract, deletion, judge};
 
-/// The readiness in words.
+/// An object, and cases with their readiness, a part of the message, a status and a patch.
 #[derive(Clone, serde::Deserialize)]
 struct ContractCases {
     of: Value,
@@ -33,7 +33,7 @@ static CASES: LazyLock<Vec<(String, String, Value)>> = LazyLock::new(|| {
                 object["status"] = line[2].clone();
             }
             if let Some(more) = line.get(3) {
-                lay(&mut object, more);
+                merge_into(&mut object, more);
             }
             let text = |value: &Value| value.as_str().expect("text").to_owned();
             cases.push((text(&line[0]), text(&line[1]), object));
@@ -43,10 +43,10 @@ static CASES: LazyLock<Vec<(String, String, Value)>> = LazyLock::new(|| {
     cases
 });
 
-fn lay(object: &mut Value, more: &Value) {
+fn merge_into(object: &mut Value, more: &Value) {
     match (object, more) {
         (Value::Object(map), Value::Object(more)) => {
-            more.iter().for_each(|(key, value)| lay(map.entry(key.clone()).or_insert(json!({})), value));
+            more.iter().for_each(|(key, value)| merge_into(map.entry(key.clone()).or_insert(json!({})), value));
         }
         (object, more) => *object = more.clone(),
     }
@@ -57,7 +57,7 @@ fn plain(object: &Value) -> ObjectReadiness {
 }
 
 #[test]
-fn verdicts() {
+fn readiness_of_all_cases() {
     let mut wrong = Vec::new();
     for (wanted, words, object) in CASES.iter() {
         let verdict = plain(object);
@@ -76,7 +76,7 @@ fn verdicts() {
 }
 
 #[test]
-fn what_is_ready_depends_on_its_status_its_generation_and_its_life() {
+fn readiness_depends_on_status_generation_and_deletion() {
     for (wanted, _, object) in CASES.iter() {
         if !["ready", "applied"].contains(&wanted.as_str()) {
             continue;
@@ -109,7 +109,7 @@ fn what_is_ready_depends_on_its_status_its_generation_and_its_life() {
 }
 
 #[test]
-fn the_rules_of_a_document_come_before_the_table() {
+fn rules_of_a_document_override_the_contracts() {
     use RuleState::{Absent, DoesNotHold, Holds};
     let object = |seen: i64, ready: &str, stalled: &str| {
         json!({"metadata": {"generation": 2}, "status": {"observedGeneration": seen, "conditions": [
@@ -146,7 +146,7 @@ fn the_rules_of_a_document_come_before_the_table() {
 }
 
 #[test]
-fn lives_and_deletions() {
+fn uids_and_deletions() {
     let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"uid": "a"}});
     let rules = DocumentRules { ready: RuleState::Holds, fail: RuleState::Holds };
     assert_eq!(judge(None, None, rules), ObjectReadiness::Gone);
@@ -171,7 +171,7 @@ fn lives_and_deletions() {
 }
 
 #[test]
-fn words_of_others_are_short_and_in_one_line() {
+fn foreign_texts_are_short_and_in_one_line() {
     let message = format!("a\n\u{1b}[31m{}", "é".repeat(5000));
     let object =
         json!({"apiVersion": "argoproj.io/v1", "kind": "Workflow", "status": {"phase": "Error", "message": message}});
@@ -181,7 +181,7 @@ fn words_of_others_are_short_and_in_one_line() {
     assert_eq!(contract(&object), "argo-workflow");
 }
 
-/// JSON with names that contracts read, so that generated objects match them.
+/// Generates JSON with names that contracts read, so that objects match them.
 fn anything() -> impl Strategy<Value = Value> {
     let words = [
         "apps/v1",
@@ -258,10 +258,10 @@ fn rule() -> impl Strategy<Value = RuleState> {
 
 proptest! {
     #[test]
-    fn nothing_panics(of in any::<prop::sample::Index>(), laid in anything(), ready in rule(), fail in rule(), uid in any::<Option<String>>()) {
+    fn nothing_panics(of in any::<prop::sample::Index>(), patch in anything(), ready in rule(), fail in rule(), uid in any::<Option<String>>()) {
         let all = &*CONTRACTS;
         let mut object = all[of.index(all.len())].of.clone();
-        for object in [laid.clone(), { lay(&mut object, &laid); object }] {
+        for object in [patch.clone(), { merge_into(&mut object, &patch); object }] {
             judge(Some(&object), uid.as_deref(), DocumentRules { ready, fail });
             deletion(Some(&object), uid.as_deref());
             contract(&object);
@@ -269,11 +269,11 @@ proptest! {
     }
 
     #[test]
-    fn what_was_not_observed_is_never_ready(of in any::<prop::sample::Index>(), laid in anything(), ready in rule(), now in 1i64.., behind in 1i64..5) {
+    fn unobserved_generations_are_never_ready(of in any::<prop::sample::Index>(), patch in anything(), ready in rule(), now in 1i64.., behind in 1i64..5) {
         let all = &*CASES;
         let mut object = all[of.index(all.len())].2.clone();
-        lay(&mut object, &laid);
-        lay(&mut object, &json!({"metadata": {"generation": now}, "status": {"observedGeneration": now - behind}}));
+        merge_into(&mut object, &patch);
+        merge_into(&mut object, &json!({"metadata": {"generation": now}, "status": {"observedGeneration": now - behind}}));
         prop_assert_ne!(judge(Some(&object), None, DocumentRules { ready, fail: RuleState::Absent }), ObjectReadiness::Ready);
     }
 }

@@ -121,7 +121,7 @@ mod tests {
     use super::digest;
 
     #[test]
-    fn a_digest_changes_with_each_part_and_where_it_ends() {
+    fn a_digest_depends_on_each_part_and_its_length() {
         let digests = [&["ab", "c"][..], &["a", "bc"], &["ab"], &["ab", "d"]].map(digest);
         assert!(digests.iter().all(|digest| digest.len() == 16), "{digests:?}");
         for (index, one) in digests.iter().enumerate() {

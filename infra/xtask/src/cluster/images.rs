@@ -176,6 +176,6 @@ mod tests {
         assert_eq!(config["config"]["Entrypoint"], json!(["/bin/program"]));
         assert_eq!(fs::read_to_string(layer.join("bin/link")).unwrap(), "program");
         let left: Vec<_> = fs::read_dir(temporary.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
-        assert_eq!(left.len(), 4, "parts stay: {left:?}");
+        assert_eq!(left.len(), 4, "parts were not removed: {left:?}");
     }
 }

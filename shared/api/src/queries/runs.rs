@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_fit_into_a_response_and_hold_every_unit_once() {
+    fn pages_fit_into_a_response_and_contain_each_unit_once() {
         const UNITS: usize = 10_000;
         let whole = failed(UNITS);
         assert!(limits::lambda_event_size_of(&whole) > limits::LAMBDA_EVENT, "the run fits into one response");

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn types() {
+    fn types_of_params() {
         let fit = |kind, value| fits_kind(kind, &value).is_ok();
         assert!(fit(ParamKind::Integer, json!(5)) && !fit(ParamKind::Integer, json!(5.5)));
         assert!(fit(ParamKind::Number, json!(5)) && fit(ParamKind::Number, json!(5.5)));

@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_highest_release_unless_one_is_named() {
+    fn the_highest_release_is_the_default() {
         let published: Vec<Version> =
             ["1.9.0", "1.10.0", "2.0.0-rc.1", "0.0.0"].map(|text| text.parse().unwrap()).to_vec();
         let named: Version = "1.9.0".parse().unwrap();

@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directives_are_taken_apart() {
+    fn directives_are_parsed() {
         use EmbedEncoding::{Binary, Raw, Yaml};
         for (text, expected) in [
             ("@{dev}", Ok((Directive::Var("dev"), Raw))),

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_made_canonical() {
+    fn versions_are_canonical() {
         for (text, expected) in [
             ("1.2.3", Some("1.2.3")),
             ("v1.0.0", Some("1.0.0")),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_read() {
+    fn references_are_parsed() {
         let read = |text: &str| text.parse::<PluginReference>().map(|r| r.to_string());
         assert_eq!(read("a@1.0").as_deref(), Ok("a@1.0.0"));
         assert_eq!(read("a@latest").as_deref(), Ok("a"));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_shapes() {
+    fn names_have_a_syntax() {
         for good in ["a", "a1", "a-b", "A-1"] {
             assert!(is_name(good, NameSyntax::Signadot), "{good}");
         }

@@ -414,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_are_found_as_a_pattern_would() {
+    fn placeholders_are_found() {
         assert_eq!(placeholders("@{a}"), [(0, 4)]);
         assert_eq!(placeholders("x @{a} @{b}"), [(2, 6), (7, 11)]);
         assert_eq!(placeholders("@{}"), []);

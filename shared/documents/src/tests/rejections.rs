@@ -1,7 +1,7 @@
-//! Documents that are refused or warned of. Each has a golden message.
+//! Tests the messages for documents that are rejected or have warnings.
 //!
-//! `tests/rejections/GROUP.yaml` has the cases of a group, each below a line `#### NAME`; `GROUP.snap` has what is
-//! reported. The line `---` separates the documents of a case. A sandbox uses the plugins of its case and those of
+//! `tests/rejections/GROUP.yaml` has the cases of a group, each below a line `#### NAME`. `GROUP.snap` has the
+//! messages. The line `---` separates the documents of a case. A sandbox uses the plugins of its case and those of
 //! `compiling::fixtures`.
 #![allow(clippy::disallowed_methods, reason = "tests read files")]
 
@@ -30,7 +30,7 @@ fn drawn<'a>(diagnostics: impl IntoIterator<Item = &'a Diagnostic>) -> String {
 }
 
 /// Loads and compiles the documents of a case. Returns the errors, or the clusters of the units and the warnings.
-fn judged(case: &str) -> Result<String, Diagnostics> {
+fn check(case: &str) -> Result<String, Diagnostics> {
     let vars = DocumentVars::parse(["team=a", "tfstate-bucket=b"]).unwrap();
     let (mut own, mut sandbox) = (Vec::new(), None);
     for text in case.split("\n---\n") {
@@ -59,11 +59,11 @@ fn judged(case: &str) -> Result<String, Diagnostics> {
 }
 
 fn shown(name: &str, case: &str) -> String {
-    format!("#### {name}\n{}\n", judged(case).unwrap_or_else(|errors| drawn(&errors)))
+    format!("#### {name}\n{}\n", check(case).unwrap_or_else(|errors| drawn(&errors)))
 }
 
 #[test]
-fn messages_are_golden() {
+fn messages_equal_the_snapshots() {
     let mut groups = 0;
     for file in std::fs::read_dir(FOLDER).unwrap().map(|entry| entry.unwrap().path()) {
         if file.extension().is_some_and(|extension| extension == "yaml") {
@@ -78,7 +78,7 @@ fn messages_are_golden() {
 }
 
 #[test]
-fn documents_are_small() {
+fn limits_of_documents() {
     let unit = |make: String| format!("{HEAD}preStart:\n  make:\n    {make}\n");
     let bomb: String =
         (1..9).map(|n| format!("x{n}: &x{n} [{}]\n", vec![format!("*x{}", n - 1); 9].join(", "))).collect();
@@ -112,32 +112,33 @@ fn documents_are_small() {
 }
 
 #[test]
-fn documents_of_another_kind() {
+fn documents_of_other_kinds_are_rejected() {
     let files = load::NoFiles;
     let vars = DocumentVars::none();
-    let said = |result: Result<(), Diagnostics>| result.unwrap_err().plain();
+    let message = |result: Result<(), Diagnostics>| result.unwrap_err().plain();
     let sandbox = "name: s\nspec: {cluster: c}\n";
     assert_eq!(
-        said(load::plugins("s.yaml", sandbox, &files, &vars).map(drop)),
+        message(load::plugins("s.yaml", sandbox, &files, &vars).map(drop)),
         "s.yaml:1:7: error[not-a-plugin]: this is a sandbox, a plugin is wanted\n"
     );
     assert_eq!(
-        said(load::sandbox("p.yaml", "name: p\nspec: {runner: {image: a}}\n", &files, &vars).map(drop)),
+        message(load::sandbox("p.yaml", "name: p\nspec: {runner: {image: a}}\n", &files, &vars).map(drop)),
         "p.yaml:1:7: error[not-a-sandbox]: this is a plugin, a sandbox is wanted\n"
     );
     let two = format!("{sandbox}---\n{sandbox}");
     assert_eq!(
-        said(load::sandbox("s.yaml", &two, &files, &vars).map(drop)),
+        message(load::sandbox("s.yaml", &two, &files, &vars).map(drop)),
         "s.yaml:4:7: error[several-documents]: one document is wanted, here are 2\n"
     );
     let embeds = "name: p\nspec:\n  runner: {image: \"@{embed: x}\"}\n";
     assert!(
-        said(load::plugins("p.yaml", embeds, &files, &vars).map(drop)).contains("p.yaml:3:20: error[embed-not-here]")
+        message(load::plugins("p.yaml", embeds, &files, &vars).map(drop))
+            .contains("p.yaml:3:20: error[embed-not-here]")
     );
 }
 
 #[test]
-fn drawings_differ_in_ink_only() {
+fn styles_differ_in_colours_and_characters_only() {
     let wrong = load::plugins("p.yaml", "name: 5\nspec: {runner: {image: a}}\n", &load::NoFiles, &DocumentVars::none())
         .unwrap_err();
     assert!(wrong.drawn(DiagnosticStyle::Coloured).contains('\u{1b}'));

@@ -1,4 +1,4 @@
-//! Over real sockets on loopback.
+//! Tests over real sockets on loopback.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ async fn serve(router: Router) -> SocketAddr {
     address
 }
 
-/// A server with scripted connections, for responses that no HTTP library would send.
+/// Starts a server with scripted connections, for responses that no HTTP library would send.
 async fn serve_raw<F, R>(each: F) -> (SocketAddr, Arc<AtomicUsize>)
 where
     F: Fn(TcpStream) -> R + Send + 'static,
@@ -54,7 +54,7 @@ where
     (address, count)
 }
 
-/// A server that reads each request, sends this response and closes the connection.
+/// Starts a server that reads each request, sends this response and closes the connection.
 async fn serve_bytes(response: &'static [u8]) -> (SocketAddr, Arc<AtomicUsize>) {
     serve_raw(move |mut stream| async move {
         read_head(&mut stream).await;
@@ -106,7 +106,7 @@ async fn method_headers_and_body_arrive_as_given() {
 }
 
 #[tokio::test]
-async fn redirects_are_answers() {
+async fn redirects_are_not_followed() {
     let moved = || async { (http::StatusCode::FOUND, [("location", "/elsewhere")], "moved") };
     let router = Router::new().route("/", any(moved)).route("/elsewhere", any(|| async { "followed" }));
     let address = serve(router).await;
@@ -116,7 +116,7 @@ async fn redirects_are_answers() {
 }
 
 #[tokio::test]
-async fn cookies_are_not_kept() {
+async fn cookies_are_not_stored() {
     let count =
         |headers: HeaderMap| async move { ([("set-cookie", "a=b")], headers.contains_key("cookie").to_string()) };
     let address = serve(Router::new().route("/", get(count))).await;
@@ -128,7 +128,7 @@ async fn cookies_are_not_kept() {
 }
 
 #[tokio::test]
-async fn a_body_may_be_as_large_as_the_limit_and_no_larger() {
+async fn bodies_are_limited() {
     let sized = |uri: Uri| async move { vec![b'x'; uri.path()[1..].parse().unwrap()] };
     let address = serve(Router::new().fallback(get(sized))).await;
     let of = async |size: usize| local().call(request("GET", format!("http://{address}/{size}"))).await;
@@ -186,7 +186,7 @@ async fn the_timeout_covers_head_and_body() {
 }
 
 #[tokio::test]
-async fn names_are_judged_by_their_addresses() {
+async fn names_are_checked_by_their_addresses() {
     let address = serve(Router::new().route("/", get(|| async { "inside" }))).await;
     let port = address.port();
     for (leads_to, expected) in [
@@ -207,7 +207,7 @@ async fn names_are_judged_by_their_addresses() {
 }
 
 #[tokio::test]
-async fn the_connection_uses_the_address_that_was_judged() {
+async fn the_connection_uses_the_checked_address() {
     let address = serve(Router::new().route("/", get(|| async { "here" }))).await;
     let url = format!("http://name.example:{}/", address.port());
     // Of several addresses, only allowed ones are connected.
@@ -219,7 +219,7 @@ async fn the_connection_uses_the_address_that_was_judged() {
 }
 
 #[tokio::test]
-async fn the_machines_own_resolver_is_judged_as_well() {
+async fn addresses_of_the_system_resolver_are_checked() {
     let address = serve(Router::new().route("/", get(|| async { "inside" }))).await;
     let url = |name: &str| format!("http://{name}:{}/", address.port());
     let public = HttpClient::new(Policy::public()).unwrap();
@@ -233,7 +233,7 @@ async fn the_machines_own_resolver_is_judged_as_well() {
 }
 
 #[tokio::test]
-async fn literal_addresses_are_refused_before_a_connection() {
+async fn literal_addresses_are_rejected_before_a_connection() {
     let (address, count) = serve_raw(|_| async {}).await;
     let public = HttpClient::new(Policy::public()).unwrap();
     for host in ["127.0.0.1", "2130706433", "[::ffff:127.0.0.1]", "0x7f.1"] {
@@ -244,7 +244,7 @@ async fn literal_addresses_are_refused_before_a_connection() {
 }
 
 #[tokio::test]
-async fn requests_that_could_be_something_else_are_refused() {
+async fn ambiguous_requests_are_rejected() {
     let mut report = String::new();
     let (address, count) = serve_raw(|_| async {}).await;
     let url = || format!("http://{address}/");
@@ -278,7 +278,7 @@ async fn requests_that_could_be_something_else_are_refused() {
 }
 
 #[tokio::test]
-async fn a_connection_that_cannot_be_opened_is_tried_again_for_less_than_a_second() {
+async fn a_failed_connection_is_retried_for_less_than_a_second() {
     let resolver = StaticResolver::to(&["127.0.0.1"]);
     let client = HttpClient::with_resolver(Policy::with_loopback(), Arc::clone(&resolver) as Arc<dyn Resolve>).unwrap();
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
@@ -293,7 +293,7 @@ async fn a_connection_that_cannot_be_opened_is_tried_again_for_less_than_a_secon
 }
 
 #[tokio::test]
-async fn a_server_that_comes_up_meanwhile_is_reached() {
+async fn a_server_that_starts_during_the_retries_is_reached() {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(30)).await;
@@ -305,7 +305,7 @@ async fn a_server_that_comes_up_meanwhile_is_reached() {
 }
 
 #[tokio::test]
-async fn what_a_server_may_have_seen_is_sent_again_only_if_the_method_is_safe() {
+async fn a_request_that_may_have_arrived_is_repeated_only_with_a_safe_method() {
     for (method, key, again) in [
         ("POST", None, false),
         ("POST", Some("k"), false),
@@ -323,7 +323,7 @@ async fn what_a_server_may_have_seen_is_sent_again_only_if_the_method_is_safe() 
 }
 
 #[tokio::test]
-async fn answers_that_are_no_http_are_connections_that_broke() {
+async fn invalid_responses_are_connection_errors() {
     for response in ["", "SSH-2.0-OpenSSH_9.6\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort"] {
         let (address, _) = serve_bytes(response.as_bytes()).await;
         let error = local().call(request("POST", format!("http://{address}/"))).await.unwrap_err();
@@ -332,7 +332,7 @@ async fn answers_that_are_no_http_are_connections_that_broke() {
 }
 
 #[tokio::test]
-async fn headers_that_are_no_text_are_left_out() {
+async fn headers_that_are_not_text_are_dropped() {
     let (address, _) =
         serve_bytes(b"HTTP/1.1 200 OK\r\nX-Bin: \xff\xfe\r\nX-Text: a\r\ncontent-length: 0\r\n\r\n").await;
     let response = local().call(request("GET", format!("http://{address}/"))).await.unwrap();
@@ -341,11 +341,11 @@ async fn headers_that_are_no_text_are_left_out() {
 }
 
 #[tokio::test]
-async fn a_kept_connection_that_has_died_is_replaced() {
+async fn a_closed_idle_connection_is_replaced() {
     let (address, count) = serve_raw(|mut stream| async move {
         read_head(&mut stream).await;
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
-        // Sends headers for a kept connection, and closes it while it is idle.
+        // The headers keep the connection open. The server closes it while it is idle.
         tokio::time::sleep(Duration::from_millis(30)).await;
     })
     .await;
@@ -359,14 +359,14 @@ async fn a_kept_connection_that_has_died_is_replaced() {
 }
 
 #[tokio::test]
-async fn nothing_is_said_before_tls_stands() {
+async fn nothing_is_sent_before_the_tls_handshake() {
     let received = Arc::new(std::sync::Mutex::new(String::new()));
-    let hearing = Arc::clone(&received);
+    let recorded = Arc::clone(&received);
     let (address, count) = serve_raw(move |mut stream| {
-        let hearing = Arc::clone(&hearing);
+        let recorded = Arc::clone(&recorded);
         async move {
             let hello = read_head(&mut stream).await;
-            hearing.lock().unwrap().push_str(&hello);
+            recorded.lock().unwrap().push_str(&hello);
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
         }
     })

@@ -47,7 +47,7 @@ fn status(status: u16, headers: &[(&str, &str)]) -> Result<HttpResponse, CallErr
 }
 
 #[tokio::test]
-async fn a_message_goes_out_signed() {
+async fn messages_are_signed() {
     let (_, request) = delivered(status(204, &[])).await;
     assert_eq!(request.method, "POST");
     assert_eq!(request.timeout, DELIVERY_TIMEOUT);
@@ -60,7 +60,7 @@ async fn a_message_goes_out_signed() {
 }
 
 #[tokio::test]
-async fn what_answers_mean() {
+async fn outcomes_of_responses() {
     let mut report = String::new();
     let hour = [("retry-after", "3600")];
     let date = [("date", "x"), ("retry-after", "Tue, 14 Nov 2023 22:15:20 GMT")];
@@ -97,7 +97,7 @@ async fn what_answers_mean() {
 }
 
 #[test]
-fn waits_that_servers_ask_for() {
+fn retry_after_headers() {
     let wait = |value: &str| retry_after(&[("retry-after".to_owned(), value.to_owned())], NOW);
     let seconds = |seconds| Some(Duration::from_secs(seconds));
     for (value, expected) in [
@@ -124,7 +124,7 @@ fn waits_that_servers_ask_for() {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_fall(value in "\\PC{0,60}", digits in "[0-9]{0,40}", now in any::<u64>()) {
+    fn arbitrary_headers_do_not_panic(value in "\\PC{0,60}", digits in "[0-9]{0,40}", now in any::<u64>()) {
         for value in [value, digits] {
             let wait = retry_after(&[("retry-after".to_owned(), value)], Timestamp(now));
             prop_assert!(wait.is_none_or(|wait| wait <= MAX_RETRY_AFTER));

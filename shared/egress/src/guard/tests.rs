@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The public policy for literal addresses, in spellings of a URL.
+/// Literal addresses in spellings of a URL, and the result of the public policy.
 const TABLE: &[(&str, &str)] = &[
     // Public.
     ("1.1.1.1", "open"),
@@ -40,7 +40,7 @@ const TABLE: &[(&str, &str)] = &[
     ("[::ffff:7f00:1]", "loopback"),
     ("[64:ff9b::7f00:1]", "loopback"),
     ("[::127.0.0.1]", "not global unicast"),
-    // This network.
+    // Unspecified.
     ("0.0.0.0", "unspecified"),
     ("0", "unspecified"),
     ("0.1.2.3", "unspecified"),
@@ -95,7 +95,7 @@ const TABLE: &[(&str, &str)] = &[
     ("[100::1]", "discarded"),
     ("[4000::1]", "not global unicast"),
     ("[::ffff:0:127.0.0.1]", "not global unicast"),
-    // To many.
+    // Multicast, broadcast and reserved.
     ("224.0.0.1", "multicast"),
     ("239.255.255.255", "multicast"),
     ("[ff02::1]", "multicast"),
@@ -121,7 +121,7 @@ fn literal_addresses() {
 }
 
 #[test]
-fn local_mode_opens_loopback_and_nothing_else() {
+fn the_loopback_policy_opens_only_loopback() {
     for (host, expected) in TABLE {
         let expected = if *expected == "loopback" { "open" } else { expected };
         assert_eq!(verdict(&Policy::with_loopback(), &format!("http://{host}/")), expected, "{host}");
@@ -129,7 +129,7 @@ fn local_mode_opens_loopback_and_nothing_else() {
 }
 
 #[test]
-fn an_allowed_range_opens_exactly_itself() {
+fn an_allowed_range_opens_only_itself() {
     let policy = Policy {
         allow: vec!["10.1.0.0/16".parse().unwrap(), "fd12::/32".parse().unwrap()],
         schemes: UrlSchemes::HttpsOnly,
@@ -149,7 +149,7 @@ fn an_allowed_range_opens_exactly_itself() {
 }
 
 #[test]
-fn urls_that_are_refused_before_any_lookup() {
+fn urls_that_are_rejected_before_a_lookup() {
     let mut report = String::new();
     for url in [
         "",
@@ -196,7 +196,7 @@ fn urls_that_are_refused_before_any_lookup() {
 
 proptest! {
     #[test]
-    fn an_embedded_address_is_judged_as_what_it_embeds(address in any::<u32>()) {
+    fn an_embedded_ipv4_address_has_its_policy(address in any::<u32>()) {
         let inner = Ipv4Addr::from(address);
         let policy = Policy::public();
         let open = policy.check_address(inner.into()).is_ok();
@@ -205,14 +205,14 @@ proptest! {
         let (high, low) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         let nat64 = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low);
         prop_assert_eq!(policy.check_address(nat64.into()).is_ok(), open);
-        // Every spelling of the address in a URL is the address.
+        // All spellings of the address in a URL have the same result.
         for host in [format!("{inner}"), format!("{address}"), format!("{address:#x}"), format!("0{address:o}")] {
             prop_assert_eq!(policy.check_url(&format!("http://{host}/")).is_ok(), open, "{}", host);
         }
     }
 
     #[test]
-    fn nothing_that_the_standard_library_calls_inner_is_open(address in any::<u32>(), wide in any::<u128>()) {
+    fn internal_addresses_of_the_standard_library_are_closed(address in any::<u32>(), wide in any::<u128>()) {
         let policy = Policy::public();
         let v4 = Ipv4Addr::from(address);
         let inner = v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_multicast()
@@ -224,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_fall(text in "\\PC{0,100}", host in "[0-9a-fx:.\\[\\]%@/]{0,40}") {
+    fn arbitrary_urls_do_not_panic(text in "\\PC{0,100}", host in "[0-9a-fx:.\\[\\]%@/]{0,40}") {
         let _ = Policy::public().check_url(&text);
         if let Ok(url) = Policy::public().check_url(&format!("http://{host}/")) {
             prop_assert!(url.host().is_some() && url.username().is_empty());

@@ -1,13 +1,13 @@
 use super::*;
 use crate::state::SHARD;
 
-/// The slot of the unit. Other units have changed too.
+/// The slot of the unit under test. Other units have changed, too.
 const SLOT: u32 = 2;
 const OTHER: u32 = 3;
 const NOW: Timestamp = Timestamp(5);
 const OLD: Epoch = Epoch(1);
 
-/// Items that differ in every field that an event reads; for shards other than the root, also a missing one.
+/// Returns items that differ in each field that an event reads. For other shards than the root, one item is missing.
 fn heads(shard: Shard) -> Vec<Option<HeadState>> {
     let mut heads = if shard == Shard::ROOT { vec![] } else { vec![None] };
     for number in 0..2 * 3 * 4 * 4 * 2 {
@@ -71,8 +71,8 @@ fn of_root() -> Vec<RunEvent> {
     versions.chain(others).collect()
 }
 
-/// The protocol in terms of the item. `None` if the event is refused.
-fn restated(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Option<HeadState> {
+/// Returns the item after an event by the rules of the protocol. `None` if the event is refused.
+fn expected_head(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Option<HeadState> {
     let mut head = image.cloned().unwrap_or_else(|| HeadState::new(OLD));
     let root = shard == Shard::ROOT;
     let over = head.done.contains(&SLOT) || head.failed.contains(&SLOT);
@@ -139,12 +139,12 @@ fn cases() -> impl Iterator<Item = (RunEvent, Shard, Option<HeadState>)> {
 }
 
 #[test]
-fn every_event_does_what_the_protocol_says_and_nothing_twice() {
+fn every_event_follows_the_protocol_and_is_idempotent() {
     for (event, shard, head) in cases() {
         let patch = accept(event);
         assert_eq!(patch.shard, shard, "{event:?}");
         let after = patch.apply(head.as_ref(), OLD);
-        assert_eq!(after, restated(event, shard, head.as_ref()), "{event:?} on {head:?}");
+        assert_eq!(after, expected_head(event, shard, head.as_ref()), "{event:?} on {head:?}");
         let Some(after) = after else { continue };
         if let Some(again) = patch.apply(Some(&after), OLD) {
             let version = after.version + u64::from(event == RunEvent::VersionBumped);
@@ -154,22 +154,22 @@ fn every_event_does_what_the_protocol_says_and_nothing_twice() {
 }
 
 #[test]
-fn an_earlier_wake_up_comes_with_the_event_or_not_at_all() {
+fn an_earlier_wakeup_is_written_with_the_event_or_not_at_all() {
     let due = NOW;
     for (event, shard, head) in cases() {
         let Some(patch) = accept_with_wakeup(event, due) else {
             assert_ne!(shard, Shard::ROOT, "{event:?}");
             continue;
         };
-        let before = head.as_ref().expect("the root is there");
-        let alone = restated(event, shard, head.as_ref()).filter(|_| before.due > Some(due));
+        let before = head.as_ref().expect("the root exists");
+        let alone = expected_head(event, shard, head.as_ref()).filter(|_| before.due > Some(due));
         let both = alone.map(|head| HeadState { due: Some(due), version: before.version + 1, ..head });
         assert_eq!((patch.shard, patch.apply(head.as_ref(), OLD)), (shard, both), "{event:?} on {head:?}");
     }
 }
 
 #[test]
-fn a_refusal_says_what_the_item_says() {
+fn a_refusal_describes_the_item() {
     for shard in [Shard::ROOT, Shard(1)] {
         let unit = shard.unit(SLOT);
         for (head, attempt) in heads(shard).iter().flat_map(|head| [1, 2].map(|attempt| (head, Attempt(attempt)))) {
@@ -182,8 +182,8 @@ fn a_refusal_says_what_the_item_says() {
                 _ => PatchRefusal::Superseded,
             };
             assert_eq!(refusal(unit, attempt, OLD, head.as_ref()), expected, "{attempt:?} {head:?}");
-            let taken = accept(RunEvent::Succeeded { unit, attempt, epoch: OLD }).apply(head.as_ref(), OLD);
-            assert_eq!(taken.is_some(), expected == PatchRefusal::StillOpen && same, "{attempt:?} {head:?}");
+            let applied = accept(RunEvent::Succeeded { unit, attempt, epoch: OLD }).apply(head.as_ref(), OLD);
+            assert_eq!(applied.is_some(), expected == PatchRefusal::StillOpen && same, "{attempt:?} {head:?}");
         }
     }
     assert_eq!(refusal(Unit(SLOT), Attempt(1), OLD, None), PatchRefusal::Superseded);

@@ -240,7 +240,7 @@ preStart:
     }
 
     #[test]
-    fn manifests_are_compared_too() {
+    fn manifests_are_compared() {
         let one = |image: &str| {
             let manifest =
                 json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"i": image}});

@@ -150,9 +150,8 @@ mod tests {
 
     use super::*;
 
-    /// Each class that documents may name matches a failure.
     #[test]
-    fn every_class_of_retry_is_retried() {
+    fn every_retry_class_matches_a_failure() {
         let unit = |on: &str| -> UnitPlan {
             let unit = json!({
                 "key": "r/u", "action": "removal", "timeoutMs": 1,
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_into_the_cluster_of_the_unit() {
+    fn references_get_the_cluster_of_the_unit() {
         let unit = json!({
             "key": "r/u", "action": "removal", "timeoutMs": 1,
             "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_follow_from_names() {
+    fn ids_are_derived_from_names() {
         let instance = ebb_protocol::id::instance_key("sandbox", "demo", "1");
         let run = |generation| RunId::new(&instance, generation, Hook::PreStart);
         let attempt = |unit, number| AttemptRef { unit: Unit(unit), number: Attempt(number), epoch: Epoch::FIRST };
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_traceparent_is_left_alone() {
+    fn invalid_traceparents_are_ignored() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let (trace, span) = (0x4bf92f3577b34da6a3ce929d0e0e4736, 0x00f067aa0ba902b7);
         let expected = Some(SpanId { trace, span, is_remote: true });

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_told_of_what_is_not_proven() {
+    async fn unverified_requests_emit_no_telemetry() {
         let sinks = MemorySinks::default();
         let telemetry = Telemetry::default().with_metrics(sinks.clone()).with_spans(sinks.clone());
         telemetry.invoke(FunctionKind::Receive, InvocationOrigin::default(), async {}).await;

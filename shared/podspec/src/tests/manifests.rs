@@ -26,7 +26,7 @@ fn of(manifest: &Value) -> Vec<PodspecViolation> {
 
 /// Exactly one violation at each path, with a reason and help.
 #[test]
-fn what_is_refused() {
+fn manifests_that_are_rejected() {
     let cases: ManifestCases = yaml(include_str!("../../tests/manifests.yaml"));
     for fine in &cases.allowed {
         assert_eq!(of(fine), [], "{fine}");

@@ -14,9 +14,9 @@ struct MergeCases {
     patches: BTreeMap<String, Value>,
 }
 
-/// The results of `k8s.io/apimachinery`. That base has no reserved parts.
+/// Compares merges with the results of `k8s.io/apimachinery`. This base has no reserved parts.
 #[test]
-fn as_the_api_server_merges() {
+fn merges_equal_those_of_the_api_server() {
     let cases: MergeCases = yaml(include_str!("../../tests/merges/cases.yaml"));
     let expected: BTreeMap<String, Value> =
         serde_json::from_str(include_str!("../../tests/merges/merged.json")).expect("JSON");
@@ -32,7 +32,7 @@ fn as_the_api_server_merges() {
 }
 
 #[test]
-fn what_the_go_code_leaves_behind_is_followed() {
+fn peculiarities_of_the_api_server_are_kept() {
     let base = json!({"spec": {"containers": [{"name": "a", "args": ["x"]}]}});
     for (patch, wanted) in [
         // An error in `k8s.io/apimachinery`.
@@ -49,7 +49,7 @@ fn what_the_go_code_leaves_behind_is_followed() {
             "spec: {containers: [{name: b, env: [{$patch: replace}, {name: X}], resources: {$patch: replace, limits: {cpu: 1}}}]}",
             json!({"containers": [{"name": "b", "env": [{"name": "X"}], "resources": {"limits": {"cpu": 1}}}, {"name": "a", "args": ["x"]}]}),
         ),
-        // What is no directive stays, and the API server refuses it.
+        // Unknown directives are kept, and the API server rejects them.
         (
             "spec: {$patch: remove, $retainKeys: [volumes], containers: [null, {image: x}, main]}",
             json!({"containers": [null, {"image": "x"}, "main", {"name": "a", "args": ["x"]}], "$patch": "remove", "$retainKeys": ["volumes"]}),
@@ -59,7 +59,7 @@ fn what_the_go_code_leaves_behind_is_followed() {
     }
 }
 
-/// Overlays with their expected violation.
+/// Returns the violations of an overlay.
 fn violations(overlay: &str) -> String {
     let refused = match parse(overlay) {
         Ok(overlay) => merge(&base(), &overlay).err().unwrap_or_default(),
@@ -69,7 +69,7 @@ fn violations(overlay: &str) -> String {
 }
 
 #[test]
-fn texts_that_are_no_overlay() {
+fn invalid_overlays() {
     for (overlay, wanted) in [
         ("spec: {containers: [", "the pod template is not YAML: "),
         ("a: 1\na: 2", "duplicate"),
@@ -83,7 +83,7 @@ fn texts_that_are_no_overlay() {
 }
 
 #[test]
-fn what_is_ours_stays() {
+fn reserved_parts_are_protected() {
     let cases: Vec<(String, String)> = yaml(include_str!("../../tests/overlays.yaml"));
     for (overlay, wanted) in &cases {
         let text = violations(overlay);
@@ -92,7 +92,7 @@ fn what_is_ours_stays() {
 }
 
 #[test]
-fn texts_of_overlays() {
+fn valid_overlays() {
     for empty in ["", "  \n", "# nothing", "null", "apiVersion: v1\nkind: PodTemplate"] {
         assert_eq!(parse(empty).expect(empty), json!({}), "{empty:?}");
     }
@@ -104,7 +104,7 @@ fn texts_of_overlays() {
     );
 }
 
-/// Generates patches of names that templates have, with directives.
+/// Generates patches with names and directives of pod templates.
 fn anything() -> impl Strategy<Value = Value> {
     let keys = "metadata labels spec containers initContainers volumes env name image emptyDir volumeMounts mountPath \
                 $patch tolerations securityContext";
@@ -155,7 +155,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_merged_has_what_is_ours(patch in fitting()) {
+    fn merged_templates_have_the_reserved_parts(patch in fitting()) {
         let base = base();
         if let Ok(merged) = merge(&base, &patch) {
             prop_assert!(!merged.to_string().contains("$patch"));

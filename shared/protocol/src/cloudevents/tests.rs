@@ -29,7 +29,7 @@ fn data() -> LifecycleData {
     }
 }
 
-/// An event with members replaced, added, or removed by `null`.
+/// Returns an event with members replaced, added, or removed by `null`.
 fn event_with(changes: serde_json::Value) -> String {
     let mut event = serde_json::json!({
         "specversion": "1.0",
@@ -55,7 +55,7 @@ fn data_with(changes: serde_json::Value) -> String {
 }
 
 #[test]
-fn what_a_platform_builds_is_read() {
+fn built_events_are_parsed() {
     for event_type in LifecycleType::ALL {
         let (content_type, body) = lifecycle("e-1", "//platform.example.org", event_type, TIME, &data());
         let event = parse(&headers(&[("content-type", content_type)]), &body).unwrap();
@@ -66,7 +66,7 @@ fn what_a_platform_builds_is_read() {
 }
 
 #[test]
-fn extensions_are_not_looked_at_but_for_the_trace() {
+fn extensions_except_the_trace_are_ignored() {
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let also = serde_json::json!({
         "time": "2026-09-21T13:33:20.123+02:00", "traceparent": trace, "partitionkey": "pr-1234", "sampled": true,
@@ -77,7 +77,7 @@ fn extensions_are_not_looked_at_but_for_the_trace() {
 
 /// The binary mode has the type in a header, which is not signed.
 #[test]
-fn the_binary_mode_is_refused_with_the_reason() {
+fn the_binary_mode_is_rejected_with_the_reason() {
     let body = br#"{"kind": "sandbox", "name": "pr-1234", "uid": "8c1a", "document": "name: pr-1234"}"#;
     for content_type in ["application/json; charset=UTF-8", "application/vnd.acme.v1+json", "text/json"] {
         let given = headers(&[
@@ -104,7 +104,7 @@ fn a_deletion_needs_no_document() {
 }
 
 #[test]
-fn only_one_content_type_is_read() {
+fn only_one_content_type_is_accepted() {
     let status = |given: &[(&str, &str)]| match parse(&headers(given), b"{}") {
         Ok(_) => 202,
         Err(error) => error.status(),
@@ -133,7 +133,7 @@ fn only_one_content_type_is_read() {
 }
 
 #[test]
-fn every_refusal_says_what_is_wrong_and_where() {
+fn errors_explain_the_problem_and_its_place() {
     use serde_json::json;
     let mut report = String::new();
     let mut show = |given: &str, result: Result<LifecycleEvent, EventError>| {
@@ -236,14 +236,14 @@ fn outcomes() {
     let event: CloudEvent<OutcomeData> = serde_json::from_slice(&body).unwrap();
     assert_eq!(event.data, data);
     insta::assert_json_snapshot!(event);
-    // The end of time does not panic.
+    // The maximum timestamp does not panic.
     let (_, body) = outcome("o", "s", "t", "s", ebb_engine::Timestamp(u64::MAX), &data);
     assert!(String::from_utf8(body).unwrap().contains("9999-12-30"));
 }
 
 proptest! {
     #[test]
-    fn what_was_sent_is_what_is_read(
+    fn parsed_events_equal_the_sent_ones(
         name in "[^./#%?\\\\\\s\\p{C}][^/#%?\\\\\\s\\p{C}]{0,59}",
         uid in "[a-z0-9-]{1,128}",
         generation in 1..=crate::lifecycle::MAX_GENERATION,

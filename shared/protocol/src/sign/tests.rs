@@ -29,7 +29,7 @@ fn signed(secret: &str, now: Timestamp, body: &[u8]) -> HeaderMap {
 }
 
 #[test]
-fn the_vector_of_the_reference_libraries() {
+fn the_test_vector_of_the_reference_libraries() {
     let made = sign(keys(SECRET).first(), &id(), NOW, br#"{"test": 2432232314}"#);
     assert_eq!(made[0], (WEBHOOK_ID, "msg_p5jXN8AQM9LWM0D4loKWxJek".to_owned()));
     assert_eq!(made[1], (WEBHOOK_TIMESTAMP, "1614265330".to_owned()));
@@ -37,14 +37,14 @@ fn the_vector_of_the_reference_libraries() {
 }
 
 #[test]
-fn a_signature_verifies_and_says_who_and_when() {
+fn a_verified_signature_returns_id_and_time() {
     let headers = signed(SECRET, NOW, b"{}");
     let verified = verify(&keys(SECRET), &headers, b"{}", NOW).unwrap();
     assert_eq!(verified, VerifiedWebhook { id: id(), timestamp: Timestamp(1_614_265_330_000) });
 }
 
 #[test]
-fn a_body_need_not_be_text() {
+fn a_body_may_be_binary() {
     let body = [0xff, 0, 0xfe, b'.', 0x80];
     let headers = signed(SECRET, NOW, &body);
     verify(&keys(SECRET), &headers, &body, NOW).unwrap();
@@ -52,7 +52,7 @@ fn a_body_need_not_be_text() {
 }
 
 #[test]
-fn while_keys_rotate_the_first_signs_and_all_verify() {
+fn the_first_key_signs_and_all_keys_verify() {
     let rotating = keys(&format!("{OTHER}, {SECRET}"));
     verify(&rotating, &signed(SECRET, NOW, b"x"), b"x", NOW).unwrap();
     verify(&rotating, &signed(OTHER, NOW, b"x"), b"x", NOW).unwrap();
@@ -63,7 +63,7 @@ fn while_keys_rotate_the_first_signs_and_all_verify() {
 }
 
 #[test]
-fn one_of_several_signatures_is_enough() {
+fn one_of_several_signatures_must_match() {
     let right = sign(keys(SECRET).first(), &id(), NOW, b"x")[2].1.clone();
     let wrong = sign(keys(OTHER).first(), &id(), NOW, b"x")[2].1.clone();
     let taken = |signature: &str| {
@@ -95,7 +95,7 @@ fn one_of_several_signatures_is_enough() {
 }
 
 #[test]
-fn the_tolerance_holds_on_both_sides() {
+fn old_and_future_timestamps_have_the_same_tolerance() {
     let second = Timestamp(NOW.0 / 1000 * 1000);
     let headers = signed(SECRET, second, b"x");
     let at = |seconds: i64| {
@@ -109,7 +109,7 @@ fn the_tolerance_holds_on_both_sides() {
 }
 
 #[test]
-fn every_refusal_says_what_to_do() {
+fn errors_explain_the_solution() {
     let signature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
     let long = "x".repeat(129);
     let id = (WEBHOOK_ID, "msg_1");
@@ -146,7 +146,7 @@ fn every_refusal_says_what_to_do() {
 }
 
 #[test]
-fn header_values_that_are_no_text_are_refused() {
+fn header_values_that_are_not_text_are_rejected() {
     for name in [WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIGNATURE] {
         let mut headers = signed(SECRET, NOW, b"x");
         headers.insert(name, HeaderValue::from_bytes(b"\xff\xfe").unwrap());
@@ -156,7 +156,7 @@ fn header_values_that_are_no_text_are_refused() {
 }
 
 #[test]
-fn secrets_that_are_none_are_explained_and_never_shown() {
+fn errors_of_invalid_secrets_do_not_contain_the_secret() {
     let mut report = String::new();
     for text in [
         "",
@@ -178,13 +178,13 @@ fn secrets_that_are_none_are_explained_and_never_shown() {
 }
 
 #[test]
-fn what_is_revealed_is_read_again() {
+fn a_revealed_secret_is_parsed_again() {
     assert_eq!(WebhookSecret::parse(&format!(" {SECRET}\n")).unwrap().reveal().as_str(), SECRET);
 }
 
 proptest! {
     #[test]
-    fn signs_as_the_reference_library_does(
+    fn signatures_equal_those_of_the_reference_library(
         secret in proptest::collection::vec(any::<u8>(), 24..=64),
         id in "[!-\\-/-~]{1,128}",
         seconds in 0u64..10_000_000_000,
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_bit_anywhere_in_the_body_is_seen(
+    fn a_changed_bit_of_the_body_is_rejected(
         body in proptest::collection::vec(any::<u8>(), 1..200),
         at in any::<proptest::sample::Index>(),
         bit in 0u8..8,
@@ -215,7 +215,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_in_headers_or_body_make_it_fall(
+    fn arbitrary_headers_and_bodies_are_rejected(
         values in proptest::collection::vec((0usize..3, proptest::collection::vec(any::<u8>(), 0..300)), 0..6),
         body in proptest::collection::vec(any::<u8>(), 0..300),
         now in any::<u64>(),
@@ -233,7 +233,7 @@ proptest! {
 /// Each plugin has its own secret, so a receiver cannot forge requests to another. Receivers hold these secrets, so
 /// they must never change.
 #[test]
-fn each_plugin_has_a_secret_of_its_own() {
+fn each_plugin_has_its_own_secret() {
     let deployment = WebhookSecret::from_bytes(&[7; 32]).unwrap();
     let derived = |plugin: &str| deployment.for_plugin(plugin).reveal().to_string();
     assert_eq!(derived("acme/db"), "whsec_aAbQyskdb5MSJcA26/XL5SPMXjOcC11y5sY1osVqNPY=");

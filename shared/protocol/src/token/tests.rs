@@ -23,7 +23,7 @@ fn keys(text: &str) -> TokenKeys {
 }
 
 #[test]
-fn a_token_is_text_that_goes_anywhere() {
+fn a_token_is_short_text() {
     insta::assert_snapshot!(keys(KEYS).mint(&claims()));
     let longest = TokenClaims {
         run: format!("{}-{}-post-start", "a".repeat(32), u64::MAX).parse().unwrap(),
@@ -41,7 +41,7 @@ fn a_token_is_text_that_goes_anywhere() {
 }
 
 #[test]
-fn it_says_what_was_said() {
+fn a_token_returns_its_claims() {
     let keys = keys(KEYS);
     let token = keys.mint(&claims());
     assert_eq!(keys.verify(&token, NOW), Ok(claims()));
@@ -50,7 +50,7 @@ fn it_says_what_was_said() {
 }
 
 #[test]
-fn an_expired_token_still_says_whose_it_is() {
+fn an_expired_token_returns_its_claims() {
     let keys = keys(KEYS);
     let token = keys.mint(&claims());
     assert_eq!(keys.verify(&token, claims().expiry), Err(TokenError::Expired(claims())));
@@ -72,7 +72,7 @@ fn keys_rotate() {
 }
 
 #[test]
-fn changed_tokens_are_refused_and_look_the_same_outside() {
+fn changed_tokens_are_rejected_with_one_message() {
     let keys = keys(KEYS);
     let token = keys.mint(&claims());
     let (signed, mac) = token.rsplit_once('.').unwrap();
@@ -106,10 +106,10 @@ fn changed_tokens_are_refused_and_look_the_same_outside() {
 }
 
 #[test]
-fn authentic_text_that_says_nothing_is_malformed() {
+fn authentic_tokens_without_valid_claims_are_malformed() {
     let keys = keys(KEYS);
     let run = "k3j2h4q5w6e7r3t2-1-pre-start";
-    for says in [
+    for claims in [
         format!("x.{run}.7.2.1.99.0"),
         format!("w.{run}.7.2.1.99"),
         format!("w.{run}.7.2.1.99.0.1"),
@@ -117,15 +117,15 @@ fn authentic_text_that_says_nothing_is_malformed() {
         format!("w.{run}.4294967296.2.1.99.0"),
         "w.no-run.7.2.1.99.0".to_owned(),
     ] {
-        let signed = format!("ebb1.k1.{says}");
+        let signed = format!("ebb1.k1.{claims}");
         let mac = hmac_with(&keys.first.bytes).chain_update(&signed).finalize().into_bytes();
         let token = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac));
-        assert_eq!(keys.verify(&token, NOW), Err(TokenError::Malformed), "{says}");
+        assert_eq!(keys.verify(&token, NOW), Err(TokenError::Malformed), "{claims}");
     }
 }
 
 #[test]
-fn keys_that_are_none_are_explained_and_never_shown() {
+fn errors_of_invalid_keys_do_not_contain_the_key() {
     let nine: Vec<String> = (0..9).map(|n| KEYS.replace("k1", &format!("k{n}"))).collect();
     let mut report = String::new();
     for text in [
@@ -151,7 +151,7 @@ fn keys_that_are_none_are_explained_and_never_shown() {
 }
 
 #[test]
-fn the_stable_key_is_one_per_target_resource_and_unit() {
+fn idempotency_keys_identify_instance_resource_and_unit() {
     let key = idempotency_key("k3j2h4q5w6e7r3t2", "users", "database");
     insta::assert_snapshot!(key);
     assert_eq!(key, idempotency_key("k3j2h4q5w6e7r3t2", "users", "database"));
@@ -166,7 +166,7 @@ fn the_stable_key_is_one_per_target_resource_and_unit() {
 
 proptest! {
     #[test]
-    fn every_claim_comes_back(
+    fn all_claims_are_parsed(
         instance in "[a-z0-9]{1,32}",
         generation in any::<u64>(),
         numbers in any::<(u32, u32, u32)>(),

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_read_back() {
+    fn digests_are_parsed() {
         for value in [ebb_protocol::id::digest(b"x"), "sha256:zz".into(), "other".into(), String::new()] {
             let item = Item::from([("d".to_owned(), digest(&value))]);
             assert_eq!(ItemReader::new("test", &item).digest("d").unwrap(), value);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
+    fn sizes_of_items() {
         let size = |value| item_size(&Item::from([("ab".to_owned(), value)]));
         assert_eq!(size(text("xyz")), 5);
         assert_eq!(size(number(0)), 3);

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_read_back() {
+    fn keys_are_parsed() {
         for (kind, name) in [("sandbox", "a"), ("route group", "x#y%z"), ("ä", "!\"#$")] {
             assert_eq!(due_of(&target(kind, name)), Some(DueItem::Target(kind.into(), name.into())));
         }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_hold_their_keys_and_no_others() {
+    fn ranges_contain_exactly_their_keys() {
         let (least, greatest) = targets(Some("a"), Some(("a", "b")));
         let within = |key: &str| least.as_str() <= key && key <= greatest.as_str();
         assert!(!within(&target("a", "b")) && within(&target("a", "b-c")) && within(&target("a", "bé")));

@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damaged_bytes_are_noticed() {
+    fn damaged_bytes_are_rejected() {
         let text = "units: ".repeat(500).into_bytes();
         let packed = pack(&text);
         assert!(packed.len() < 100, "{}", packed.len());

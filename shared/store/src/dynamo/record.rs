@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_share_a_query() {
+    fn neighbouring_units_share_a_query() {
         let units = |list: &[u32]| list.iter().copied().map(Unit).collect::<Vec<_>>();
         assert_eq!(ranges(&units(&[])), []);
         assert_eq!(ranges(&units(&[3, 1, 2, 2])), [(Unit(1), Unit(3))]);

@@ -1,4 +1,4 @@
-//! Documents, and the way from text to a plan.
+//! Documents, and functions that compile them.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::plan::Plan;
 
 /// A database for each sandbox.
 pub(crate) const TENANT_DB: &str = include_str!("../../../tests/plans/tenant-db.yaml");
-/// A server that databases are made on.
+/// A server with databases.
 pub(crate) const SHARED_PG: &str = include_str!("../../../tests/plans/shared-postgres.yaml");
-/// A sandbox that wires one into the other.
+/// A sandbox that passes outputs of one to the other.
 pub(crate) const WIRED: &str = include_str!("../../../tests/plans/wired.yaml");
 
-/// The plugins of some documents.
+/// Loads plugins.
 pub(crate) fn plugins(documents: &[&str]) -> Result<Vec<PluginDoc>, Diagnostics> {
     let mut plugins = Vec::new();
     for text in documents {
@@ -26,13 +26,13 @@ pub(crate) fn plugins(documents: &[&str]) -> Result<Vec<PluginDoc>, Diagnostics>
     Ok(plugins)
 }
 
-/// The plan of a sandbox with these plugins, and the warnings.
+/// Returns the plan of a sandbox with these plugins, and the warnings.
 pub(crate) fn compiled(sandbox: &str, documents: &[&str]) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
     let sandbox = load::sandbox("sandbox.yaml", sandbox, &NoFiles, &DocumentVars::none())?;
     planned(&sandbox, &plugins(documents)?)
 }
 
-/// The plan of a sandbox whose resources use the first plugin of their name.
+/// Returns the plan of a sandbox whose resources use the first plugin with their name.
 pub(crate) fn planned(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
     let none = Version::new(0, 0, 0);
     let mut bound = BTreeMap::new();
@@ -48,7 +48,7 @@ pub(crate) fn planned(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<(Pl
 /// A sandbox with the resource `r` of the plugin `p`.
 pub(crate) const ALONE: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p}}\n";
 
-/// The plan of [`ALONE`].
+/// Returns the plan of [`ALONE`] with a plugin.
 pub(crate) fn alone(plugin: &str) -> Plan {
     compiled(ALONE, &[plugin]).unwrap().0
 }

@@ -1,4 +1,4 @@
-//! From documents to plans, and from plans to what is sent.
+//! Tests the compilation of documents and the rendering of units.
 
 pub(super) mod fixtures;
 mod plans;

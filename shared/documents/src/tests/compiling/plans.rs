@@ -1,4 +1,4 @@
-//! Plans, their edges, their digest.
+//! Tests plans, their edges and their digests.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ fn named(plan: &Plan, at: UnitRef) -> String {
     plan.unit(at).map(|unit| unit.key.clone()).unwrap_or_default()
 }
 
-/// Units with what they wait for, read and undo.
+/// Returns the units with their reads, undos and edges.
 fn outline(plan: &Plan) -> String {
     let mut text = String::new();
     for hook in &plan.hooks {
@@ -35,7 +35,7 @@ fn outline(plan: &Plan) -> String {
 }
 
 #[test]
-fn a_wired_sandbox() {
+fn a_sandbox_with_connected_resources() {
     let (plan, warnings) = compiled(WIRED, &[TENANT_DB, SHARED_PG]).unwrap();
     let warned: Vec<String> = warnings.iter().map(|warning| warning.plain()).collect();
     insta::assert_snapshot!("wired_outline", format!("{}\n{}", outline(&plan), warned.join("\n")));
@@ -43,7 +43,7 @@ fn a_wired_sandbox() {
 }
 
 #[test]
-fn a_plan_is_its_json() {
+fn a_plan_is_serialized_to_json() {
     let (plan, _) = compiled(WIRED, &[TENANT_DB, SHARED_PG]).unwrap();
     let json = plan.to_json();
     let read = Plan::from_json(&json).unwrap();
@@ -58,7 +58,7 @@ fn a_plan_is_its_json() {
 }
 
 #[test]
-fn teardown_takes_away_last_what_others_were_wired_to() {
+fn producers_are_torn_down_after_their_consumers() {
     let link = |name: &str| {
         format!(
             "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}\nrunners: {{sh: {{image: alpine}}}}\nparams: {{up: {{type: string, default: none}}}}\npreStart:\n  make: {{pod: {{script: '#!/bin/sh'}}, inputs: {{up: \"${{params.up}}\"}}, outputs: {{o: {{file: /o}}}}}}\n  more: {{pod: {{script: '#!/bin/sh'}}, inputs: {{o: \"${{units.make.outputs.o}}\"}}, outputs: {{p: {{file: /p}}}}}}\npostStop:\n  drop: {{pod: {{script: '#!/bin/sh'}}, inputs: {{o: \"${{units.make.outputs.o}}\"}}}}\n  tell: {{pod: {{script: '#!/bin/sh'}}}}\noutputs: {{o: \"${{units.more.outputs.p}}\"}}\n"
@@ -82,7 +82,7 @@ fn signadot_documents() {
     insta::assert_snapshot!("signadot_consumer_resource", wrong.to_string());
 }
 
-/// No document says that objects are removed: the plan does, after all else that takes away or reads what depends on them.
+/// The plan adds removals of objects, after all teardown units that depend on these objects.
 #[test]
 fn objects_are_removed_last() {
     let plugin = |up: &str, teardown: &str| {
@@ -99,7 +99,7 @@ fn objects_are_removed_last() {
     assert_eq!((removal.timeout_ms, removal.retry.attempts), (20 * 60 * 1000, 10));
     let outputs = serde_json::to_string_pretty(&plan.hooks[0].units[1].outputs).unwrap();
     insta::assert_snapshot!("removals", format!("{}\n{}\n{outputs}", outline(&plan), warned.join("\n")));
-    // Nothing else is taken away, and others were wired to it.
+    // Without other teardown units, and with another resource that reads an output.
     let two = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  a: {plugin: cache}\n  b: {plugin: cache, params: {up: \"${resources.a.outputs.host}\"}}\n";
     let (plan, _) = compiled(two, &[&plugin("${params.up}", "")]).unwrap();
     insta::assert_snapshot!("removals_across_resources", outline(&plan));
@@ -109,14 +109,14 @@ fn objects_are_removed_last() {
 
 const APPLIED: &str = "name: my-sandbox\nspec:\n  cluster: demo\n  resources:\n  - name: objects\n    plugin: k8s-apply\n    params:\n      data: |\n        apiVersion: v1\n        kind: ConfigMap\n        metadata:\n          name: settings\n          namespace: shop\n          annotations: {enabled: \"yes\", note: \"a ${x}\"}\n        data:\n          app.properties: |\n            a=1\n            b=${HOME}\n        ---\n        # The last one.\n        apiVersion: v1\n        kind: Secret\n        metadata: {name: token, namespace: shop}\n        data: {token: dGVzdA==}\n        immutable: yes\n        ---\n";
 
-/// Signadot's own plugin is a unit of objects, whether its document is published or not.
+/// The plugin `k8s-apply` of Signadot is an object unit, even if its document is not published.
 #[test]
 fn k8s_apply() {
     let (plan, warnings) = compiled(APPLIED, &[]).unwrap();
     assert_eq!(warnings, []);
     let text = format!("{}\n{}", outline(&plan), serde_json::to_string_pretty(&plan).unwrap());
     insta::assert_snapshot!(text);
-    // Its own document changes the version's name and digest, an author's plugin of this name is another one.
+    // The published document changes only version and digest. A plugin of another author with this name is different.
     let document = |image: &str| {
         format!(
             "name: k8s-apply@1.2.0\nspec:\n  runner: {{image: {image}, namespace: tools}}\n  create:\n  - name: apply\n    script: \"#!/bin/sh\"\n    inputs: [{{name: data, valueFromSandbox: true, as: {{path: /tmp/in}}}}]\n"
@@ -131,7 +131,7 @@ fn k8s_apply() {
     }
     let (other, _) = compiled(APPLIED, &[&document("alpine")]).unwrap();
     assert_eq!(other.hooks[0].units[0].action.kind(), "pod");
-    // Ours may say it too, with an expression for when it is ready, and escapes as everywhere.
+    // Documents of Ebb may use the plugin, too, with an expression for `ready`, and with escapes.
     let ours = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  objects:\n    plugin: k8s-apply\n    params:\n      ready: ${true}\n      data: |\n        {apiVersion: v1, kind: Route, metadata: {name: r, labels: {a: \"$${b}\"}}}\n";
     let (plan, _) = compiled(ours, &[]).unwrap();
     let work = serde_json::to_value(&plan.hooks[0].units[0].action).unwrap();

@@ -1,4 +1,4 @@
-//! Properties of all documents.
+//! Tests properties of random documents.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::compile::{EdgeReason, edges};
 use crate::load::{self, DocumentVars, NoFiles};
 use crate::render::CompiledExpressions;
 
-/// A plugin with these edges (`true`: by an output, else by `after`), its units in this order.
+/// Returns a plugin with these edges, by an output or by `after`, and with units in this order.
 fn document(count: usize, edges: &[(usize, usize, bool)], order: &[usize]) -> String {
     let mut text =
         "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: alpine}}\npreStart:\n".to_owned();
@@ -50,7 +50,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn the_edges_are_those_that_were_written((count, written, order) in dag()) {
+    fn plans_have_the_edges_of_the_document((count, written, order) in dag()) {
         let found = graph(&document(count, &written, &order));
         let wanted: Edges = written
             .iter()
@@ -67,7 +67,7 @@ proptest! {
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "it measures")]
-fn ten_thousand_units_compile_in_time() {
+fn nine_thousand_units_compile_quickly() {
     let edges: Vec<(usize, usize, bool)> =
         (1..9_000).map(|unit| (unit / 2, unit, unit % 2 == 0)).filter(|(a, b, _)| a < b).collect();
     let order: Vec<usize> = (0..9_000).collect();

@@ -1,4 +1,4 @@
-//! Rendered units.
+//! Tests rendered units.
 
 use std::collections::BTreeMap;
 
@@ -58,13 +58,13 @@ fn rendered(plan: &Plan, key: &str, states: &[(&str, ProducerState)]) -> Result<
     render::unit(plan, &CompiledExpressions::new(plan)?, at(plan, key), &facts(), &known(plan, states))
 }
 
-/// The outputs of a webhook with this response.
-fn answered(plan: &Plan, key: &str, body: Value) -> Result<BTreeMap<String, RenderValue>, RenderError> {
+/// Returns the outputs of a webhook with this response.
+fn response_outputs(plan: &Plan, key: &str, body: Value) -> Result<BTreeMap<String, RenderValue>, RenderError> {
     let response = render::WebhookResponse { status: 200, headers: BTreeMap::new(), body };
     render::outputs_from_response(&CompiledExpressions::new(plan)?, plan.unit(at(plan, key)).unwrap(), &response)
 }
 
-/// Each unit as it would be sent.
+/// Returns each rendered unit.
 fn shown(plan: &Plan, states: &[(&str, ProducerState)]) -> String {
     let compiled = CompiledExpressions::new(plan).unwrap();
     let known = known(plan, states);
@@ -85,7 +85,7 @@ fn wired() -> Plan {
 }
 
 #[test]
-fn everything_is_known() {
+fn units_with_all_outputs() {
     let known = [
         ("pg/start", outputs(&[("dsn", secret("staging-eu")), ("port", text("5432"))])),
         ("users/database", outputs(&[("dsn", secret("staging-eu")), ("name", text("k5nc"))])),
@@ -96,7 +96,7 @@ fn everything_is_known() {
 }
 
 #[test]
-fn units_failed_or_were_skipped() {
+fn units_with_failed_or_skipped_producers() {
     let skipped = [("pg/start", ProducerState::Skipped), ("users/database", ProducerState::Absent)];
     insta::assert_snapshot!("skipped", shown(&wired(), &skipped));
     let server = outputs(&[("dsn", secret("staging-eu")), ("port", text("5432"))]);
@@ -106,7 +106,7 @@ fn units_failed_or_were_skipped() {
 }
 
 #[test]
-fn secrets_do_not_leave_their_cluster() {
+fn secrets_of_other_clusters_are_rejected() {
     let other = outputs(&[("dsn", secret("other"))]);
     let error = rendered(&wired(), "users/database", &[("pg/start", other)]).unwrap_err();
     insta::assert_snapshot!(error);
@@ -125,7 +125,7 @@ fn previews() {
     insta::assert_snapshot!(shown);
 }
 
-/// A plugin with one unit of each kind whose values are these.
+/// Returns a plugin whose unit `use` has these inputs.
 fn one(inputs: &str) -> Plan {
     let plugin = format!(
         "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {{sh: {{image: alpine}}}}\nparams:\n  list: {{type: array, default: [1, 2, 3]}}\n  big: {{type: array, default: [{}]}}\n  text: {{type: string, default: a}}\n  none: {{type: string, default: \"\"}}\npreStart:\n  make: {{pod: {{script: '#!/bin/sh'}}, outputs: {{o: {{file: /o}}}}}}\n  use:\n    pod: {{script: '#!/bin/sh'}}\n    inputs:\n{inputs}",
@@ -145,7 +145,7 @@ fn used(inputs: &str, made: ProducerState) -> String {
 }
 
 #[test]
-fn types_are_kept_and_absence_is_allowed_where_it_is_written() {
+fn types_are_kept_and_only_optional_outputs_may_be_absent() {
     let o = |value: RenderValue| outputs(&[("o", value)]);
     let mut table = String::new();
     for (input, made) in [
@@ -189,16 +189,16 @@ fn types_are_kept_and_absence_is_allowed_where_it_is_written() {
 }
 
 #[test]
-fn outputs_of_answers() {
+fn outputs_of_responses() {
     let plan = wired();
-    let good = answered(&plan, "users/register", json!({"id": 7})).unwrap();
+    let good = response_outputs(&plan, "users/register", json!({"id": 7})).unwrap();
     assert_eq!(good, BTreeMap::from([("tenant".to_owned(), RenderValue::Json(json!(7)))]));
-    insta::assert_snapshot!(answered(&plan, "users/register", json!("no")).unwrap_err());
+    insta::assert_snapshot!(response_outputs(&plan, "users/register", json!("no")).unwrap_err());
 }
 
-/// Users of a plugin cannot change the parts that decide what runs and where.
+/// Users of a plugin cannot change its scripts, images and namespaces.
 #[test]
-fn scripts_and_places_are_no_templates() {
+fn scripts_images_and_namespaces_are_not_templates() {
     let text = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams: {v: {type: string}}\nrunners: {sh: {image: \"a/${params.v}\", namespace: units}}\npreStart:\n  u:\n    pod: {script: \"#!/bin/sh\\necho ${params.v} $${target.name}\"}\n    inputs: {v: \"${params.v}\"}\n";
     let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p, params: {v: evil}}}\n";
     let (plan, _) = compiled(sandbox, &[text]).unwrap();
@@ -211,9 +211,9 @@ fn scripts_and_places_are_no_templates() {
     assert_eq!(inputs[0].value, InputValue::Text("evil".to_owned()));
 }
 
-/// A manifest that is embedded may have several documents: they are a list, as one that is written here.
+/// An embedded manifest with several documents is a list of manifests.
 #[test]
-fn manifests_are_one_or_several() {
+fn embedded_manifests_may_have_several_documents() {
     struct File(&'static str);
     impl FileSource for File {
         fn read(&self, _: &str) -> Result<Vec<u8>, FileError> {
@@ -246,13 +246,13 @@ fn manifests_are_one_or_several() {
     assert_eq!(shown(list, one), [second, first]);
 }
 
-/// A key that was computed is a value, and values are not in errors.
+/// A computed key is a value, and errors do not contain values.
 #[test]
-fn errors_name_no_computed_key() {
+fn errors_do_not_contain_computed_keys() {
     let text = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  u:\n    webhook: {url: \"https://example.org/\"}\n    outputs: {o: {value: \"${response.body.m[response.body.k]}\"}}\n";
     let plan = alone(text);
-    let said = |body| answered(&plan, "r/u", body).unwrap_err().to_string();
-    let computed = said(json!({"k": "canary", "m": {}}));
+    let message = |body| response_outputs(&plan, "r/u", body).unwrap_err().to_string();
+    let computed = message(json!({"k": "canary", "m": {}}));
     assert!(computed.contains("a computed key does not exist") && !computed.contains("canary"), "{computed}");
-    assert!(said(json!({"k": "canary"})).contains("there is no key `m`"));
+    assert!(message(json!({"k": "canary"})).contains("there is no key `m`"));
 }

@@ -1,4 +1,4 @@
-//! Documents that load: what they become, where their parts stand, and that writing and reading is the identity.
+//! Tests loaded documents: their plans, the positions of their parts, and their expanded text.
 
 use super::super::compiling::fixtures::planned;
 use super::{FIXTURES, fixture, folder, meaning, text, vars};
@@ -23,15 +23,15 @@ fn units(plugin: &PluginDoc, hook: usize) -> &[UnitDoc] {
     plugin.hooks().nth(hook).unwrap().1
 }
 
-/// Returns the text from a place on.
-fn standing(text: &str, at: LineColumn) -> &str {
+/// Returns the rest of the line from a position.
+fn text_at(text: &str, at: LineColumn) -> &str {
     let line = text.lines().nth(at.line as usize - 1).unwrap();
     &line[line.char_indices().nth(at.column as usize - 1).unwrap().0..]
 }
 
-/// Everything that the documents say is in the plan, but descriptions and consumers.
+/// The plan contains everything except descriptions and consumers.
 #[test]
-fn documents_become_plans() {
+fn documents_compile_to_plans() {
     for (name, of_plugin, of_sandbox) in
         [("signadot", "bucket.yaml", "bucket-sandbox.yaml"), ("ours", "everything.yaml", "wired.yaml")]
     {
@@ -43,11 +43,11 @@ fn documents_become_plans() {
     let consumers: Vec<_> =
         sandbox.consumers.iter().map(|c| (c.resource.value.as_str(), c.output.value.as_str())).collect();
     assert_eq!(consumers, [("assets", "provision.bucket-name"), ("logs", "provision.bucket-name")]);
-    assert!(standing(&text("bucket-sandbox.yaml"), sandbox.consumers[1].resource.at).starts_with("logs"));
+    assert!(text_at(&text("bucket-sandbox.yaml"), sandbox.consumers[1].resource.at).starts_with("logs"));
 }
 
 #[test]
-fn places_are_exact() {
+fn positions_are_exact() {
     let text = text("bucket.yaml");
     let plugin = plugin("bucket.yaml");
     for (at, expected) in [
@@ -62,16 +62,16 @@ fn places_are_exact() {
         (units(&plugin, 0)[1].inputs[0].value.at, "bucket-name}"),
         (plugin.outputs[1].name.at, "base-prefix"),
     ] {
-        assert!(standing(&text, at).starts_with(expected), "{at:?} {}", standing(&text, at));
+        assert!(text_at(&text, at).starts_with(expected), "{at:?} {}", text_at(&text, at));
     }
     let ActionDoc::Pod(PodDoc { script, .. }) = &units(&plugin, 0)[1].action else { panic!() };
-    assert!(standing(&text, script.at).starts_with("#!/bin/sh -eu"), "a block begins with its text");
+    assert!(text_at(&text, script.at).starts_with("#!/bin/sh -eu"), "a block scalar starts with its text");
     let ActionDoc::Pod(PodDoc { script, .. }) = &units(&plugin, 0)[0].action else { panic!() };
-    assert!(standing(&text, script.at).starts_with("\"@{embed"), "embedded text stands at its directive");
+    assert!(text_at(&text, script.at).starts_with("\"@{embed"), "embedded text has the position of its directive");
 }
 
 #[test]
-fn what_is_written_reads_as_the_same() {
+fn expanded_documents_load_unchanged() {
     for name in FIXTURES {
         for document in fixture(name) {
             let again = load::document(name, document.expanded(), &NoFiles, &DocumentVars::none())
@@ -83,7 +83,7 @@ fn what_is_written_reads_as_the_same() {
 }
 
 #[test]
-fn a_digest_is_of_what_was_expanded() {
+fn a_digest_depends_on_the_expanded_document() {
     let loaded = |vars: &DocumentVars| {
         let text = text("bucket.yaml");
         load::plugins("bucket.yaml", &text, &FolderFiles::new(folder()), vars).unwrap().remove(0)
@@ -98,7 +98,7 @@ fn a_digest_is_of_what_was_expanded() {
 }
 
 #[test]
-fn keys_in_another_case_are_taken_from_signadot_with_a_warning() {
+fn signadot_keys_in_another_case_are_accepted_with_a_warning() {
     let text =
         text("small.json").replace("\"image\"", "\"Image\"").replace("\"name\": \"small\"", "\"Name\": \"small\"");
     let loaded = load::documents("small.json", &text, &NoFiles, &DocumentVars::none()).unwrap();
@@ -110,7 +110,7 @@ fn keys_in_another_case_are_taken_from_signadot_with_a_warning() {
 }
 
 #[test]
-fn documents_may_be_as_large_as_the_limit_of_units() {
+fn documents_may_have_the_maximum_number_of_units() {
     let mut text =
         String::from("apiVersion: ebb.dev/v1\nkind: Plugin\nname: large\nrunners: {default: {image: a}}\npreStart:\n");
     for n in 0..10_001 {
@@ -124,17 +124,17 @@ fn documents_may_be_as_large_as_the_limit_of_units() {
 }
 
 #[test]
-fn places_are_those_of_the_authors_file() {
+fn positions_refer_to_the_file_of_the_author() {
     let text = "# A comment.\n\napiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners:\n  # Another one.\n  sh: {image: '@{team}'}\n\npreStart:\n  first: {pod: {script: '#!/bin/sh'}}\n\n  second:\n    pod:\n      script: |\n        #!/bin/sh\n        true\n    outputs: {o: {file: /o}}\n";
     let load =
         |name: &str, text: &str, vars: &DocumentVars| load::plugins(name, text, &NoFiles, vars).unwrap().remove(0);
     let written = load("plugin.yaml", text, &DocumentVars::parse(["team=a"]).unwrap());
     let stored = load("p@1.0.0", &written.expanded, &DocumentVars::none());
-    assert_ne!(written.expanded, text, "it was written again");
+    assert_ne!(written.expanded, text, "the text was expanded");
     assert_eq!(stored.expanded, written.expanded);
     for (one, two) in units(&written, 0).iter().zip(units(&stored, 0)) {
         assert_eq!(stored.source.author(two.name.at), one.name.at, "{}", written.expanded);
-        assert_ne!(two.name.at, one.name.at, "the lines are others");
+        assert_ne!(two.name.at, one.name.at, "the lines differ");
     }
     let warned = crate::compile::check_plugin(&stored).unwrap();
     let warned: Vec<String> = warned.iter().map(crate::diagnostic::Diagnostic::plain).collect();
@@ -144,5 +144,5 @@ fn places_are_those_of_the_authors_file() {
     );
     let other = text.replace("# A comment.\n", "");
     let other = load("plugin.yaml", &other, &DocumentVars::parse(["team=a"]).unwrap());
-    assert_eq!(load::digest(&other), load::digest(&written), "comments do not change what is published");
+    assert_eq!(load::digest(&other), load::digest(&written), "comments do not change the digest");
 }

@@ -1,11 +1,11 @@
-//! A document that loads can be written and read again.
+//! Tests that the expanded text of a random document loads unchanged.
 
 use proptest::prelude::*;
 
 use super::meaning;
 use crate::load::{self, DocumentVars};
 
-fn survives(text: &str) -> Result<(), TestCaseError> {
+fn check_expansion(text: &str) -> Result<(), TestCaseError> {
     match load::documents("f.yaml", text, &load::NoFiles, &DocumentVars::none()) {
         Ok(loaded) => {
             for document in &loaded.documents {
@@ -29,7 +29,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_texts_survive_being_written(description in ".*", script in "\\PC*[\\n \\t]{0,3}", label in "\\PC{0,20}") {
+    fn arbitrary_texts_are_expanded_unchanged(description in ".*", script in "\\PC*[\\n \\t]{0,3}", label in "\\PC{0,20}") {
         let document = serde_json::json!({
             "name": "a",
             "spec": {
@@ -38,25 +38,25 @@ proptest! {
                 "create": [{"name": "b", "script": format!("#!/bin/sh\n{script}")}]
             }
         });
-        survives(&document.to_string())?;
+        check_expansion(&document.to_string())?;
         let sandbox = serde_json::json!({"name": "a", "spec": {"cluster": "c", "labels": {label.clone(): label}}});
-        survives(&sandbox.to_string())?;
+        check_expansion(&sandbox.to_string())?;
     }
 
     #[test]
-    fn any_numbers_survive_being_written(number in any::<f64>(), whole in any::<i64>(), large in any::<u64>()) {
+    fn arbitrary_numbers_are_expanded_unchanged(number in any::<f64>(), whole in any::<i64>(), large in any::<u64>()) {
         let document = serde_json::json!({
             "apiVersion": "ebb.dev/v1",
             "kind": "Sandbox",
             "name": "a",
             "resources": {"r": {"plugin": "p", "params": {"n": number, "w": whole, "l": large}}}
         });
-        survives(&document.to_string())?;
+        check_expansion(&document.to_string())?;
     }
 }
 
 #[test]
-fn the_deepest_document_leaves_room_on_a_usual_stack() {
+fn the_deepest_document_fits_on_a_usual_stack() {
     let deep = |levels: usize| -> String { (0..levels).map(|n| format!("{}a:\n", " ".repeat(n))).collect() };
     let loading = std::thread::Builder::new().stack_size(1536 << 10).spawn(move || {
         for levels in [1, load::MAX_DEPTH - 1, load::MAX_DEPTH, load::MAX_DEPTH + 1, 100, 2000] {

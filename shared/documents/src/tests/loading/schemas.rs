@@ -1,4 +1,4 @@
-//! The schemas for editors take what loads and refuse what does not.
+//! Tests that the schemas for editors accept valid documents and reject invalid ones.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ fn documents(name: &str) -> Vec<Value> {
 }
 
 #[test]
-fn schemas_take_the_fixtures() {
+fn schemas_accept_the_fixtures() {
     for (schema, names) in [
         (schema::plugin(), &["tenant-db.yaml", "everything.yaml"][..]),
         (schema::sandbox(), &["pr-1234.yaml", "wired.yaml"]),
@@ -29,7 +29,7 @@ fn schemas_take_the_fixtures() {
 }
 
 #[test]
-fn schemas_refuse_what_is_wrong() {
+fn schemas_reject_invalid_documents() {
     let plugin = jsonschema::validator_for(&schema::plugin()).unwrap();
     let good = documents("tenant-db.yaml").remove(0);
     let spoil = |pointer: &str, key: &str, value: Value| {
@@ -46,7 +46,7 @@ fn schemas_refuse_what_is_wrong() {
         (spoil("/preStart/seed", "webhook", serde_json::json!({"url": "https://x"})), "two kinds"),
         (spoil("/preStart/seed", "retries", 3.into()), "an unknown key of a unit"),
         (spoil("/preStart/seed", "retry", serde_json::json!({"attempts": 101})), "too many attempts"),
-        (spoil("/preStart/seed", "retry", serde_json::json!({"on": [200]})), "a status that is no failure"),
+        (spoil("/preStart/seed", "retry", serde_json::json!({"on": [200]})), "a status that is not a failure"),
         (spoil("/preStart/database/outputs/name", "secret", serde_json::json!({"name": "x"})), "a part of a Secret"),
         (spoil("/params/region", "type", "str".into()), "an unknown type"),
         (spoil("/preStart/database/outputs/name", "value", "x".into()), "two sources"),
@@ -63,7 +63,7 @@ fn schemas_refuse_what_is_wrong() {
     );
 }
 
-/// The descriptions of a schema, one in a line, each after the path of its key.
+/// Collects the descriptions of a schema, one line for each path.
 fn descriptions(schema: &Value, path: &str, lines: &mut Vec<String>) {
     let Value::Object(schema) = schema else { return };
     let text = schema.get("description").and_then(Value::as_str).unwrap_or("-");
@@ -80,7 +80,7 @@ fn descriptions(schema: &Value, path: &str, lines: &mut Vec<String>) {
 }
 
 #[test]
-fn schemas_are_described() {
+fn schemas_have_descriptions() {
     let mut lines = Vec::new();
     descriptions(&schema::plugin(), "plugin", &mut lines);
     descriptions(&schema::sandbox(), "sandbox", &mut lines);

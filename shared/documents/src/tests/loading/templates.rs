@@ -1,4 +1,4 @@
-//! `@{…}`, `--set` and files.
+//! Tests directives (`@{…}`), variables (`--set`) and embedded files.
 
 use crate::load::{self, DocumentVars, FileError, FileSource, FolderFiles, VarError};
 
@@ -21,7 +21,7 @@ fn description(written: &str, files: &dyn FileSource, vars: &DocumentVars) -> St
 }
 
 #[test]
-fn values_are_put_in_once() {
+fn values_are_not_expanded_again() {
     let vars = DocumentVars::parse(["a=1", "b=@{a}", "sum=1+1=2", "empty="]).unwrap();
     let file = One(b"file with @{a}\n");
     for (written, expected) in [
@@ -46,14 +46,14 @@ fn values_are_put_in_once() {
 }
 
 #[test]
-fn keys_are_left_alone() {
+fn keys_are_not_expanded() {
     let text = "name: s\nspec:\n  cluster: c\n  labels: {\"@{x}\": v}\n";
     let sandbox = load::sandbox("f", text, &load::NoFiles, &DocumentVars::none()).unwrap();
     assert_eq!(sandbox.labels["@{x}"], "v");
 }
 
 #[test]
-fn sets_are_read() {
+fn variables_are_parsed() {
     assert_eq!(DocumentVars::parse(["a=1", "a=1", "b=x=y"]).unwrap().get("b"), Some("x=y"));
     assert_eq!(DocumentVars::parse(["a"]), Err(VarError::NoValue("a".into())));
     assert_eq!(DocumentVars::parse(["1a=x"]), Err(VarError::Name("1a".into())));
@@ -62,7 +62,7 @@ fn sets_are_read() {
 }
 
 #[test]
-fn a_folder_is_not_left() {
+fn files_outside_of_the_folder_are_rejected() {
     let root = std::env::temp_dir().join(format!("ebb-documents-folder-{}", std::process::id()));
     let inner = root.join("inner");
     std::fs::create_dir_all(inner.join("sub")).unwrap();

@@ -47,7 +47,7 @@ fn a_failed_request_is_shown_without_credentials() {
 }
 
 #[test]
-fn an_answer_of_a_unit_with_sensitive_outputs_is_withheld() {
+fn the_response_of_a_unit_with_sensitive_outputs_is_not_stored() {
     let response = response_with("application/json", r#"{"value":"canary"}"#);
     let shown = evidence(true, Some(&response));
     assert_eq!((shown.status, shown.body, shown.truncated), (Some(400), None, false));
@@ -99,7 +99,7 @@ fn a_body_is_cut_and_a_credential_at_the_cut_is_masked() {
 }
 
 #[test]
-fn a_response_in_another_format_is_named() {
+fn a_response_in_another_format_is_described() {
     let sent = SentRequest { method: "POST", url: URL, headers: &[] };
     let describe =
         |content_type: &str, body: &str| sent.foreign_format(&unit(false), &response_with(content_type, body));
