@@ -126,8 +126,8 @@ impl SimExecutor {
         }
     }
 
-    /// Reports another object with each callback, more of them than an attempt record holds. The object of a refused result
-    /// is not undone.
+    /// Reports another object with each callback, more of them than an attempt record holds. The object of a refused
+    /// result is not undone.
     pub(super) async fn flood(self: Arc<Self>, number: usize, token: String) {
         let _active = SimActivity::new(&self.ledger);
         let unit = Arc::clone(&self.ledger.state().attempts[number].unit);
@@ -169,12 +169,12 @@ impl SimExecutor {
                 self.runtime.sleep(AGAIN_MS).await;
                 continue;
             }
-            let taken = self.functions.callback(token.clone(), body.clone()).await;
+            let outcome = self.functions.callback(token.clone(), body.clone()).await;
             if self.faults.should_inject(FaultKind::CallbackAnswerLost) {
                 self.runtime.sleep(AGAIN_MS).await;
                 continue;
             }
-            match taken {
+            match outcome {
                 Ok(CallbackOutcome::Accepted | CallbackOutcome::Late(_)) => return true,
                 Ok(CallbackOutcome::Excess(_)) => return false,
                 Ok(refused) => {

@@ -22,7 +22,7 @@ pub(super) enum AttemptReceiver {
 }
 
 impl AttemptReceiver {
-    /// Returns whether it can kill the attempt.
+    /// Returns true if the receiver can kill the attempt.
     pub(super) fn kills(self) -> bool {
         self != Self::Server
     }
@@ -42,9 +42,9 @@ pub struct AttemptEntry {
     pub requests: u32,
     /// The ids of the objects that it reads.
     pub reads: Vec<String>,
-    /// True if its end is reported, however late: by a relay, by a callback.
+    /// True if a relay or a callback reports its end, possibly late.
     pub(super) reports: bool,
-    /// The time since when its sender knows that no response comes. It believes that the attempt failed.
+    /// The time at which its sender gave the request up. The sender treats the attempt as failed.
     pub(super) given_up: Option<u64>,
     /// The time of its end, and true if it succeeded.
     pub result: Option<(u64, bool)>,
@@ -82,7 +82,7 @@ pub struct LedgerState {
     pub(super) violations: Vec<String>,
     /// Requests to servers that wait for their responses.
     posted: BTreeSet<String>,
-    /// Attempts that an invocation has left to another one.
+    /// Attempts that an invocation passed on to another one.
     pub(super) passed_on: BTreeSet<String>,
     /// Units that fail until they are repaired, and repaired ones.
     broken: BTreeMap<String, bool>,
@@ -152,7 +152,7 @@ impl Ledger {
         state.attempts.len() - 1
     }
 
-    /// Returns why an attempt must not begin now.
+    /// Returns the reason if an attempt must not begin now.
     fn forbids(&self, this: &AttemptEntry) -> Option<String> {
         let now = self.runtime.now().0;
         let table = self.table.state();
@@ -178,13 +178,13 @@ impl Ledger {
         }
         let (shard, slot) = Shard::of(Unit(this.unit.unit));
         let head = heads.get(&shard)?;
-        // A relay fences off lower attempts; a request to a server that was sent before may still arrive.
+        // A relay rejects lower attempts. An earlier request to a server may still arrive.
         let is_earlier = head.head.attempt(slot) > Attempt(this.attempt);
         let later = this.receiver.kills() && is_earlier && is_done(this.unit.unit);
         later.then(|| "although a later attempt has succeeded".to_owned())
     }
 
-    /// Returns true if the sender of an attempt may have given it up. Its effects are late then.
+    /// Returns true if the sender may have given the attempt up, so that its effects are late.
     pub(super) fn is_given_up(&self, this: &AttemptEntry) -> bool {
         if this.receiver.kills() {
             return false;
@@ -199,7 +199,7 @@ impl Ledger {
         let key = (this.run.clone(), Unit(this.unit.unit), Attempt(this.attempt));
         let record = table.records.get(&key);
         let concluded = record.is_some_and(|record| record.result.is_some());
-        // An accepted request is awaited for the in-flight limit, another one for as long as a response may take.
+        // The wait after a stop is the in-flight limit for an accepted request, and the response window for others.
         let accepted = record.is_some_and(|record| record.accepted.is_some());
         let accepted = accepted || table.accepted.contains_key(&key);
         let wait = if accepted { self.bounds.max_in_flight } else { self.bounds.response };
@@ -239,7 +239,7 @@ impl Ledger {
         }
     }
 
-    /// Checks that no attempt makes or uses the objects that an undo deletes.
+    /// Checks that no running attempt creates or uses the objects that an undo deletes.
     pub(super) fn check_undone(&self, undo: &SimUnit, when: &str) {
         let running: Vec<AttemptEntry> = self.state().attempts.iter().filter(|one| !one.is_over).cloned().collect();
         for one in running {
@@ -278,12 +278,12 @@ impl Ledger {
 pub(super) struct PendingPost(Arc<Ledger>, String);
 
 impl PendingPost {
-    /// Records the request `id`, which no other invocation may have in progress. A message that passes an attempt on and is
-    /// delivered twice at the same time posts it twice.
+    /// Records the request `id`, which no other invocation may have in progress. A message that passes an attempt on
+    /// and is delivered twice at the same time posts it twice.
     pub(super) fn new(ledger: &Arc<Ledger>, id: String) -> Self {
         let is_passed_on = ledger.state().passed_on.contains(&id);
         if !ledger.state().posted.insert(id.clone()) && !is_passed_on {
-            ledger.report_violation(format!("{id} is posted while another invocation waits for its answer"));
+            ledger.report_violation(format!("{id} is posted while another invocation waits for its response"));
         }
         Self(Arc::clone(ledger), id)
     }
@@ -319,7 +319,7 @@ impl AttemptGuard {
         Self(SimActivity::new(ledger), number)
     }
 
-    /// The number of the attempt.
+    /// Returns the number of the attempt.
     pub(super) fn number(&self) -> usize {
         self.1
     }

@@ -40,7 +40,7 @@ impl PatchRun for SimTable {
                 PatchCondition::EpochIs(epoch) => Some(*epoch),
                 _ => None,
             });
-            // As in the table: no patch makes a root.
+            // As in the table, no patch creates a root.
             let after = match (&seen, patch.shard) {
                 (None, Shard::ROOT) => None,
                 (seen, _) => patch.apply(seen.as_ref().map(|head| &head.head), epoch.unwrap_or(Epoch::FIRST)),
@@ -211,7 +211,7 @@ impl PutAttemptResult for SimTable {
     }
 
     async fn mark_outputs(&self, run: &RunId) -> StoreResult<()> {
-        // Nothing but a removal reads it.
+        // Only removals read the mark.
         self.write("PutItem", |_| ((), || format!("{run} may have outputs in the bucket"))).await
     }
 }

@@ -22,7 +22,7 @@ const DUPLICATE_MS: u64 = 300_000;
 /// The status for a body that is not an event in structured mode.
 const UNSUPPORTED: u16 = 415;
 
-/// One instance of a target, as the platform wants it.
+/// An instance of a target, as the platform requests it.
 #[derive(Clone, Debug)]
 pub struct SimInstance {
     pub name: String,
@@ -39,32 +39,32 @@ pub struct SimInstance {
 pub struct PlatformSender(pub(super) Arc<SimExecutor>);
 
 impl PlatformSender {
-    fn event(instance: &SimInstance, asked: LifecycleType, generation: u64, document: &str) -> LifecycleData {
+    fn event(instance: &SimInstance, event_type: LifecycleType, generation: u64, document: &str) -> LifecycleData {
         LifecycleData {
             kind: KIND.to_owned(),
             name: instance.name.clone(),
             uid: instance.uid.clone(),
             generation,
-            document: (asked != LifecycleType::Deleted).then(|| document.to_owned()),
+            document: (event_type != LifecycleType::Deleted).then(|| document.to_owned()),
             routing_key: None,
         }
     }
 
     /// Sends a webhook, perhaps late, perhaps twice. Returns after the response, or at once if the webhook is late.
-    async fn send(&self, asked: LifecycleType, event: LifecycleData) -> Option<LifecycleRejection> {
+    async fn send(&self, event_type: LifecycleType, event: LifecycleData) -> Option<LifecycleRejection> {
         let faults = &self.0.faults;
         if faults.should_inject(FaultKind::EventBinary) {
             self.alter(&event).await;
         }
         if faults.should_inject(FaultKind::EventDuplicated) {
             let later = faults.zero_or_below(FaultKind::EventDuplicated, DUPLICATE_MS);
-            self.later(asked, event.clone(), later);
+            self.later(event_type, event.clone(), later);
         }
         if faults.should_inject(FaultKind::EventLate) {
-            self.later(asked, event, faults.random_below(FaultKind::EventLate, LATE_MS));
+            self.later(event_type, event, faults.random_below(FaultKind::EventLate, LATE_MS));
             return None;
         }
-        self.deliver(asked, event).await
+        self.deliver(event_type, event).await
     }
 
     /// Sends a captured webhook in binary mode, as an event of another type. Its headers are not signed.
@@ -83,25 +83,25 @@ impl PlatformSender {
         }
     }
 
-    fn later(&self, asked: LifecycleType, event: LifecycleData, millis: u64) {
+    fn later(&self, event_type: LifecycleType, event: LifecycleData, millis: u64) {
         let own = self.clone();
         self.0.runtime.spawn(async move {
             let _active = SimActivity::new(&own.0.ledger);
             own.0.runtime.sleep(millis).await;
-            own.deliver(asked, event).await;
+            own.deliver(event_type, event).await;
         });
     }
 
     /// Sends a webhook until it has a response. Returns the rejection.
-    async fn deliver(&self, asked: LifecycleType, event: LifecycleData) -> Option<LifecycleRejection> {
+    async fn deliver(&self, event_type: LifecycleType, event: LifecycleData) -> Option<LifecycleRejection> {
         let work = &self.0;
         loop {
             if work.faults.should_inject(FaultKind::EventLost) {
                 work.runtime.sleep(AGAIN_MS).await;
                 continue;
             }
-            let response = work.functions.lifecycle(asked, event.clone()).await;
-            work.ledger.trace(|| format!("{asked:?} {} {}: {response:?}", event.uid, event.generation));
+            let response = work.functions.lifecycle(event_type, event.clone()).await;
+            work.ledger.trace(|| format!("{event_type:?} {} {}: {response:?}", event.uid, event.generation));
             let is_lost = work.faults.should_inject(FaultKind::EventAnswerLost);
             match response {
                 Ok(Ok(_)) if !is_lost => return None,
@@ -111,7 +111,7 @@ impl PlatformSender {
                         LifecycleRejection::Conflict("stale" | "name-taken", _) | LifecycleRejection::Changed(_)
                     );
                     if !is_known {
-                        work.ledger.report_violation(format!("{asked:?} {}: {rejection:?}", event.uid));
+                        work.ledger.report_violation(format!("{event_type:?} {}: {rejection:?}", event.uid));
                     }
                     return Some(rejection);
                 }
@@ -120,13 +120,13 @@ impl PlatformSender {
         }
     }
 
-    /// Asks for an instance. Returns the rejection.
+    /// Requests an instance. Returns the rejection.
     pub async fn create(&self, instance: &SimInstance) -> Option<LifecycleRejection> {
         let event = Self::event(instance, LifecycleType::Created, 1, &instance.document);
         self.send(LifecycleType::Created, event).await
     }
 
-    /// Asks for an instance once, even if no response comes.
+    /// Requests an instance once, even without a response.
     pub async fn create_once(&self, instance: &SimInstance) {
         let event = Self::event(instance, LifecycleType::Created, 1, &instance.document);
         self.0.functions.lifecycle(LifecycleType::Created, event).await.ok();

@@ -1,19 +1,19 @@
-//! Numbers that follow from a seed.
+//! Random numbers that are derived from a seed.
 
 use std::sync::Mutex;
 
 use super::runtime::lock;
 
-/// A stream of numbers that is the same for the same seed (SplitMix64).
+/// A stream of random numbers (SplitMix64). The same seed results in the same numbers.
 pub struct SimRandom(Mutex<u64>);
 
 impl SimRandom {
-    /// The stream of a seed.
+    /// Returns the stream of a seed.
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(seed))
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn bits(&self) -> u64 {
         let mut state = lock(&self.0);
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -23,7 +23,7 @@ impl SimRandom {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 for a bound of 0.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     pub fn below(&self, bound: u64) -> u64 {
         self.bits().checked_rem(bound).unwrap_or(0)
     }

@@ -45,15 +45,15 @@ pub struct SimUnit {
     pub(super) hook: Hook,
     pub(super) unit: u32,
     pub action: UnitAction,
-    /// The positions of what it waits for.
+    /// The positions of the units that it waits for.
     pub(super) waits_for: Vec<u32>,
     pub(super) effect: UnitEffect,
     pub(super) millis: u64,
-    /// So many attempts fail before one succeeds.
+    /// Number of attempts that fail before one succeeds.
     pub(super) fails: u32,
     pub(super) timeout_ms: u64,
     pub(super) outputs: Vec<String>,
-    /// The idempotency keys of what it undoes.
+    /// The idempotency keys of the units that it undoes.
     pub(super) undoes: Vec<String>,
 }
 
@@ -123,8 +123,8 @@ fn random_behavior(random: &SimRandom, units: usize, action: UnitAction) -> (u64
         _ if action == UnitAction::Once => 1 + random.below(15_000),
         _ => 1 + random.below(25_000),
     };
-    // A server that responds once cannot report what another attempt has made, so it makes the same object.
-    let is_asked = matches!(action, UnitAction::Pod | UnitAction::Later);
-    let is_per_attempt = random.below(3) == 0 && is_asked;
+    // A server that only responds cannot report the object of another attempt, so all attempts create the same object.
+    let reports_attempts = matches!(action, UnitAction::Pod | UnitAction::Later);
+    let is_per_attempt = random.below(3) == 0 && reports_attempts;
     (millis, 0, if is_per_attempt { UnitEffect::PerAttempt } else { UnitEffect::Once })
 }

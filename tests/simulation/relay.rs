@@ -24,7 +24,7 @@ pub const REFUSING: &str = "refusing";
 /// The cluster whose relay responds late that it is busy.
 pub const BUSY: &str = "busy";
 
-/// How long a response of an unreachable relay is awaited.
+/// The timeout of a request to an unreachable relay.
 const RESPONSE_MS: u64 = 15_000;
 /// The time after which a busy relay responds.
 const BUSY_MS: u64 = 13_000;
@@ -75,7 +75,7 @@ struct SimRelayState {
     unanswered: Vec<u64>,
 }
 
-/// The relays of all clusters. They forget no task.
+/// The relays of all clusters. They keep all tasks.
 #[derive(Clone)]
 pub struct SimRelay {
     executor: Arc<SimExecutor>,
@@ -103,7 +103,7 @@ impl SimRelay {
         let own = relay.clone();
         relay.executor.runtime.spawn(async move {
             own.executor.runtime.sleep(own.options.free_from).await;
-            own.hand_out(&mut own.state(), AttemptReceiver::Queue);
+            own.start_queued(&mut own.state(), AttemptReceiver::Queue);
         });
         relay
     }
@@ -166,7 +166,7 @@ impl SimRelay {
     }
 
     /// Begins the tasks at the front of the queue while slots are free. Returns those of setup units, with their runs.
-    fn hand_out(&self, known: &mut SimRelayState, receiver: AttemptReceiver) -> Vec<(RunId, TaskId)> {
+    fn start_queued(&self, known: &mut SimRelayState, receiver: AttemptReceiver) -> Vec<(RunId, TaskId)> {
         let mut begun = Vec::new();
         if self.executor.runtime.elapsed() < self.options.free_from {
             return begun;
@@ -208,14 +208,14 @@ impl SimRelay {
                 let mut known = own.state();
                 known.tasks.insert(name, SimTaskState::Ended(Box::new(callback.clone()), to.clone()));
                 known.running -= 1;
-                own.hand_out(&mut known, AttemptReceiver::Queue);
+                own.start_queued(&mut known, AttemptReceiver::Queue);
             }
             Arc::clone(work).call_back(to.token, callback).await;
         });
         task.id
     }
 
-    /// Kills a task, or keeps it from running.
+    /// Kills a task, or prevents its start.
     fn tombstone(&self, known: &mut SimRelayState, name: &TaskId) {
         known.queue.retain(|waiting| waiting != name);
         let Some(SimTaskState::Running(killed)) = known.tasks.insert(name.clone(), SimTaskState::Tombstoned) else {
@@ -226,7 +226,7 @@ impl SimRelay {
         // The timeout of a task may end while its run is cancelled.
         let is_early = self.executor.runtime.elapsed() < killed.until;
         let by_cancel = is_early && self.executor.ledger.is_stopped(&killed.run);
-        for (run, begun) in self.hand_out(known, AttemptReceiver::Queue) {
+        for (run, begun) in self.start_queued(known, AttemptReceiver::Queue) {
             if by_cancel && run == killed.run {
                 let what = format!("{begun:?} begins in the slot of {name:?}, which the cancel of their run killed");
                 self.executor.ledger.report_violation(what);
@@ -262,9 +262,9 @@ impl SimRelay {
             None => {
                 known.tasks.insert(name.clone(), SimTaskState::Queued(Box::new(request)));
                 known.queue.push_back(name.clone());
-                self.hand_out(&mut known, AttemptReceiver::Relay);
+                self.start_queued(&mut known, AttemptReceiver::Relay);
                 if self.executor.runtime.elapsed() < self.options.free_from {
-                    // This relay reports that a task is queued when it is asked again.
+                    // The relay reports a queued task at the next request only.
                     return Ok(TaskState::running(""));
                 }
             }

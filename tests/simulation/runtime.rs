@@ -1,4 +1,4 @@
-//! Tasks on one thread in virtual time: the clock moves only when no task can.
+//! Tasks on one thread in virtual time. The clock advances only if no task can continue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -9,10 +9,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use ebb_engine::Timestamp;
 
-/// When every simulation begins, in milliseconds since 1970.
+/// The start of every simulation, in milliseconds since 1970.
 const BEGIN: u64 = 1_700_000_000_000;
 
-/// Names a task; later ones have higher numbers.
+/// Identifies a task. Later tasks have higher numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SimTaskId(pub u64);
 
@@ -45,33 +45,33 @@ impl Wake for TaskWaker {
     }
 }
 
-/// Nothing here panics while a lock is held.
+/// Locks a mutex. No code of the simulation panics while it holds a lock.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no panic while it is held")
 }
 
 impl SimRuntime {
-    /// Milliseconds since the simulation began.
+    /// Returns the milliseconds since the start of the simulation.
     pub fn elapsed(&self) -> u64 {
         self.0.now.load(Ordering::Relaxed)
     }
 
-    /// The present.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         Timestamp(BEGIN + self.elapsed())
     }
 
-    /// The task that runs.
+    /// Returns the running task.
     pub fn current(&self) -> SimTaskId {
         SimTaskId(self.0.current.load(Ordering::Relaxed))
     }
 
-    /// The task that was begun last.
+    /// Returns the newest task.
     pub fn newest(&self) -> SimTaskId {
         SimTaskId(self.0.next.load(Ordering::Relaxed))
     }
 
-    /// Waits until one of both is over; the other one is dropped.
+    /// Waits until one of two futures is ready. The other one is dropped.
     pub async fn first(&self, one: impl Future + Send, other: impl Future + Send) {
         let (mut one, mut other) = (Box::pin(one), Box::pin(other));
         std::future::poll_fn(|context| {
@@ -81,7 +81,7 @@ impl SimRuntime {
         .await;
     }
 
-    /// Waits for a task; kills it if it takes longer than `millis`.
+    /// Waits for a task, and kills it after `millis`.
     pub async fn within<T>(&self, task: SimTask<T>, millis: u64) -> Option<T> {
         let (mut task, mut sleep) = (task, self.sleep(millis));
         let over = std::future::poll_fn(|context| {
@@ -97,7 +97,7 @@ impl SimRuntime {
         })
     }
 
-    /// Begins a task.
+    /// Starts a task.
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> SimTask<T> {
         let id = SimTaskId(self.0.next.fetch_add(1, Ordering::Relaxed) + 1);
         let result = Arc::new(Mutex::new(TaskCell { value: None, over: false, waiting: None }));
@@ -112,9 +112,9 @@ impl SimRuntime {
         SimTask { id, result }
     }
 
-    /// Ends a task where it stands, as a crash does. The task that runs is ended at its next wait.
+    /// Kills a task like a crash. The running task ends at its next wait.
     pub fn kill(&self, task: SimTaskId) {
-        // Dropped outside of the lock: its end wakes others.
+        // The job is dropped after the lock is released, because its end wakes other tasks.
         let job = lock(&self.0.jobs).remove(&task);
         if job.is_none() {
             lock(&self.0.killed).push(task);
@@ -122,19 +122,19 @@ impl SimRuntime {
         drop(job);
     }
 
-    /// Kills the task that runs: nothing after this happens in it.
+    /// Kills the running task.
     pub async fn die(&self) -> ! {
         self.kill(self.current());
         std::future::pending::<()>().await;
         unreachable!("a killed task is not polled again")
     }
 
-    /// Waits.
+    /// Waits for `millis` of virtual time.
     pub fn sleep(&self, millis: u64) -> SimSleep {
         SimSleep { inner: Arc::clone(&self.0), until: self.elapsed().saturating_add(millis), timer: None }
     }
 
-    /// Waits until every other task waits for time or for another task.
+    /// Waits until all other tasks wait for time or for another task.
     pub async fn idle(&self) {
         let task = self.current();
         std::future::poll_fn(|_| {
@@ -148,7 +148,7 @@ impl SimRuntime {
         .await;
     }
 
-    /// Runs everything until `task` is over. `None`: it was killed, or nothing can move any more.
+    /// Runs all tasks until `work` has ended. Returns `None` if it was killed, or if no task can continue.
     pub fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
         let task = self.spawn(work);
         loop {
@@ -165,7 +165,7 @@ impl SimRuntime {
         lock(&task.result).value.take()
     }
 
-    /// Drops every task.
+    /// Drops all tasks.
     pub fn clear(&self) {
         loop {
             let jobs = std::mem::take(&mut *lock(&self.0.jobs));
@@ -193,7 +193,7 @@ impl SimRuntime {
         }
     }
 
-    /// Moves the clock to the next timer; false if there is none.
+    /// Advances the clock to the next timer. Returns false if there is none.
     fn advance(&self) -> bool {
         let Some(((at, _), waker)) = lock(&self.0.timers).pop_first() else { return false };
         self.0.now.fetch_max(at, Ordering::Relaxed);
@@ -220,8 +220,7 @@ impl<T> Drop for CompletionGuard<T> {
     }
 }
 
-/// A task that was begun; waiting for it gives its value, or `None` if it was killed. It goes on without being waited
-/// for.
+/// A started task. It returns its value, or `None` if it was killed. It also runs if it is not awaited.
 pub struct SimTask<T> {
     pub id: SimTaskId,
     result: Arc<Mutex<TaskCell<T>>>,
@@ -272,7 +271,7 @@ impl Drop for SimSleep {
     }
 }
 
-/// The virtual clock as the functions see it.
+/// The virtual clock of the functions.
 pub struct SimClock(pub SimRuntime);
 
 impl ebb_flow::ports::Clock for SimClock {

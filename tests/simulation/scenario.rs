@@ -18,14 +18,14 @@ use super::{SimRuntime, SimTable};
 /// The results of the attempts of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptFate {
-    /// The first so many attempts fail, the others succeed.
+    /// This number of attempts fail, the others succeed.
     Fails(u32),
     Never,
     /// The unit is skipped: its `when` is false.
     Skipped,
 }
 
-/// A unit that removes what another one made.
+/// A unit that removes the object of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UndoUnit {
     pub action: UnitAction,
@@ -57,7 +57,7 @@ pub struct Scenario {
     pub units: Vec<SetupUnit>,
     /// The defaults of the plugin, as YAML.
     pub defaults: &'static str,
-    /// Everything that is random follows from it.
+    /// The seed of all random values.
     pub seed: u64,
 }
 
@@ -223,8 +223,8 @@ impl TargetScenario {
     }
 }
 
-/// Generates scenarios of 1 to `most` units. Of 400 units, `2 * faults` fail at first, `faults` fail always, and `faults`
-/// are skipped.
+/// Generates scenarios of 1 to `most` units. Of 400 units, `2 * faults` fail at first, `faults` fail always, and
+/// `faults` are skipped.
 pub fn scenarios(most: usize, faults: u32) -> impl Strategy<Value = Scenario> {
     let units = prop::collection::vec(raw(faults), 1..=most);
     (units, any::<u64>(), 0..3_usize).prop_map(|(raw, seed, post)| {

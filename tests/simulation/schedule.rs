@@ -8,10 +8,12 @@ use async_trait::async_trait;
 use super::runtime::lock;
 use super::{SimRuntime, SimTaskId, TableAccess, TableGate, WriteFate};
 
-/// A task waits this many milliseconds for the operation of another one. After that the schedule skips the operation.
-const PATIENCE: u32 = 3;
+/// Maximum time that a task waits for the operation of another one, in milliseconds. Then the schedule skips this
+/// operation.
+const MAX_WAIT_MS: u32 = 3;
 
-/// A schedule of the first two tasks that use the table, numbered in the order of their first operations. Later tasks are free.
+/// A schedule of the first two tasks that use the table, numbered in the order of their first operations. Later tasks
+/// are free.
 pub struct TableSchedule {
     runtime: SimRuntime,
     state: Mutex<ScheduleState>,
@@ -31,7 +33,7 @@ impl TableSchedule {
         Self { runtime, state: Mutex::new(ScheduleState { order, known: Vec::new(), waited: 0, followed: 0 }) }
     }
 
-    /// Returns the number of operations that followed the schedule.
+    /// Returns the number of operations in the scheduled order.
     pub fn followed(&self) -> usize {
         self.state().followed
     }
@@ -64,7 +66,7 @@ impl TableGate for TableSchedule {
                         state.followed += 1;
                         return WriteFate::Proceed;
                     }
-                    Some(_) if state.waited >= PATIENCE => {
+                    Some(_) if state.waited >= MAX_WAIT_MS => {
                         state.order.pop_front();
                         state.waited = 0;
                         continue;

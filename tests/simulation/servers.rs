@@ -21,7 +21,7 @@ enum ServerAttempt {
     Ended(SimOutputs, usize),
 }
 
-/// The servers of webhook units. They know an attempt by its `webhook-id` and execute it once.
+/// The servers of webhook units. They identify an attempt by its `webhook-id` and execute it once.
 pub(super) struct SimServers {
     executor: Arc<SimExecutor>,
     attempts: Arc<Mutex<BTreeMap<String, ServerAttempt>>>,
@@ -42,7 +42,7 @@ fn response(status: u16, json: &serde_json::Value) -> HttpResponse {
 }
 
 /// Returns a response whose body has the same value under every name that a document may use.
-fn answer(ended: &SimOutputs) -> HttpResponse {
+fn response_of(ended: &SimOutputs) -> HttpResponse {
     match ended {
         Ok(outputs) => {
             let id = outputs.values().next().cloned().unwrap_or_default();
@@ -105,7 +105,7 @@ impl SimServers {
         Some((number, task))
     }
 
-    /// Returns the number of the attempt that a request asks for. A new one begins, and its task is returned too.
+    /// Returns the number of the requested attempt. Starts a new attempt and returns its task, too.
     fn find_or_begin(&self, request: &HttpRequest) -> Result<(usize, Option<SimTask<()>>), CallError> {
         let id = header(request, WEBHOOK_ID);
         if let Some(ServerAttempt::Running(number) | ServerAttempt::Ended(_, number)) = self.attempt(&id) {
@@ -116,7 +116,7 @@ impl SimServers {
         begun.ok_or_else(|| CallError::Refused(format!("no such unit: {}", request.url)))
     }
 
-    /// Records that the sender of an attempt gets no response of its server.
+    /// Records that the sender of an attempt gets no response from the server.
     fn give_up(&self, number: usize) {
         self.executor.ledger.state().attempts[number].given_up = Some(self.executor.runtime.elapsed());
     }
@@ -129,7 +129,7 @@ impl SimServers {
         let again =
             || HttpResponse { headers: vec![("retry-after".to_owned(), "2".to_owned())], ..response(202, &"".into()) };
         let response = match (UnitAction::of_url(&request.url), self.attempt(&id)) {
-            (_, Some(ServerAttempt::Ended(ended, _))) => answer(&ended),
+            (_, Some(ServerAttempt::Ended(ended, _))) => response_of(&ended),
             (UnitAction::Later, _) => response(202, &"".into()),
             (UnitAction::Again, _) => again(),
             (UnitAction::Once | UnitAction::Pod, _) => {
@@ -138,7 +138,7 @@ impl SimServers {
                     runtime.first(task, runtime.sleep(timeout)).await;
                 }
                 match self.end_of(&id, until).await {
-                    Some(ended) => answer(&ended),
+                    Some(ended) => response_of(&ended),
                     None => {
                         self.give_up(number);
                         return Err(CallError::Timeout(request.timeout));

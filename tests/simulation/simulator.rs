@@ -21,13 +21,13 @@ use super::servers::{SimPlatform, SimServers};
 use super::{FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable, settings};
 
 const SWEEP_MS: u64 = 60_000;
-/// The pause between two looks at the state of the simulation.
+/// The interval between two checks of the state.
 const POLL_MS: u64 = 5_000;
 /// The pause between two operations on stuck targets.
 const OPERATION_MS: u64 = 120_000;
 /// The time that a simulation is observed after its end: longer than the queue holds a message.
 pub(super) const LINGER_MS: u64 = 1_600_000;
-/// So many sweeps in a row must not pass over an item that is due and in the index. One or two can: operations fail, and a
+/// Number of consecutive sweeps that must not miss an indexed due item. One or two may, because operations fail and a
 /// sweep has a time limit.
 const MAX_SWEEPS: u32 = 3;
 /// The most slots of a cluster with few slots, and the most dispatches of an invocation with few dispatches.
@@ -51,8 +51,8 @@ pub enum SimOperator {
 }
 
 impl SimOperator {
-    /// Returns the longest virtual time until nothing is in progress, and the longest time that anything may be due. The time
-    /// of sweeps that were missed or died does not count.
+    /// Returns the longest virtual time until nothing is in progress, and the longest time that anything may be due.
+    /// The time of sweeps that were missed or died does not count.
     fn bounds(self) -> (u64, u64) {
         match self {
             Self::Absent => (6 * 3_600_000, 300_000),
@@ -63,7 +63,7 @@ impl SimOperator {
 
 /// What distinguishes a simulation from others.
 pub struct SimOptions {
-    /// Everything that is random and not a fault follows from it.
+    /// The seed of all random values except faults.
     pub seed: u64,
     pub faults: FaultInjector,
     pub operator: SimOperator,
@@ -238,7 +238,7 @@ impl Simulation {
         self.instances.iter().filter(|instance| is_unreachable(&instance.name)).cloned()
     }
 
-    /// Asks for the first instance. Returns the rejection.
+    /// Requests the first instance. Returns the rejection.
     pub fn create(&self) -> Option<LifecycleRejection> {
         let (platform, instance) = (self.platform.clone(), self.instances[0].clone());
         self.runtime.run(async move { platform.create(&instance).await }).flatten()
@@ -250,14 +250,14 @@ impl Simulation {
         self.runtime.run(async move { platform.delete(&instance).await });
     }
 
-    /// Lets time pass.
+    /// Advances the virtual time.
     pub fn advance(&self, millis: u64) {
         let runtime = self.runtime.clone();
         self.runtime.run(async move { runtime.sleep(millis).await });
     }
 
-    /// Creates the first instance, deletes it after its setup, and runs until all instances are gone. Returns the phase after
-    /// the setup.
+    /// Creates the first instance, deletes it after its setup, and runs until all instances are gone. Returns the phase
+    /// after the setup.
     pub fn run_target(&self) -> Option<TargetPhase> {
         self.start_sweeps();
         for instance in self.unreachable() {
@@ -280,8 +280,8 @@ impl Simulation {
         self.run_until(&SimRandom::new(self.seed), |simulation| simulation.is_idle(TargetScope::Reachable));
     }
 
-    /// Runs until all targets are gone, observes the simulation for a while, and checks it. [`UNREACHABLE`] responds, and its
-    /// targets are deleted, when the others are gone.
+    /// Runs until all targets are gone, observes the simulation for a while, and checks it. [`UNREACHABLE`] responds,
+    /// and its targets are deleted, when the others are gone.
     pub(super) fn finish(&self, random: &SimRandom) {
         self.run_until(random, |simulation| simulation.is_over(TargetScope::Reachable));
         self.relay.connect();
@@ -299,11 +299,11 @@ impl Simulation {
     }
 
     fn run_until(&self, random: &SimRandom, is_over: impl Fn(&Self) -> bool) {
-        let (patience, max_overdue) = self.operator.bounds();
-        // The platform begins at the same time.
+        let (max_duration, max_overdue) = self.operator.bounds();
+        // Starts after the platform.
         self.advance(1);
         let (mut overdue, mut operation) = (0, self.runtime.elapsed() + OPERATION_MS);
-        let end = self.runtime.elapsed() + patience;
+        let end = self.runtime.elapsed() + max_duration;
         while !is_over(self) {
             overdue = self.overdue().max(overdue);
             if self.runtime.elapsed() >= end {

@@ -26,7 +26,7 @@ pub enum WriteFate {
     Proceed,
     /// The task dies after the write.
     Die,
-    /// The response is lost: the task does not know whether the write was made.
+    /// The response is lost.
     LoseResponse,
 }
 
