@@ -158,7 +158,7 @@ impl Ledger {
         let table = self.table.state();
         let heads = table.heads.get(&this.run)?;
         let root = heads.get(&Shard::ROOT)?;
-        // A queued task begins until the relay is asked to remove it.
+        // A queued task may begin until the relay gets a request to remove it.
         if this.unit.sets_up()
             && this.receiver != AttemptReceiver::Queue
             && let Some(stopped) = root.head.stopped

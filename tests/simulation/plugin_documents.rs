@@ -58,7 +58,7 @@ pub(super) fn list(key: &str, names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!("    {key}: [{}]\n", names.join(", ")) }
 }
 
-/// Returns the lines that say how a unit runs and what it reads: outputs of units, or the parameter `wire`.
+/// Returns the lines of the action of a unit and its inputs: outputs of units, or the parameter `wire`.
 pub(super) fn body(name: &str, action: UnitAction, reads: &[String]) -> String {
     let value = |read: &String| match read.as_str() {
         "wire" => "wire: \"${params.wire}\"".to_owned(),

@@ -10,7 +10,7 @@ use super::FaultKind;
 use super::executor::SimExecutor;
 
 /// The longest delay that the queue accepts.
-const LONGEST: Duration = Duration::from_secs(900);
+const MAX_DELAY: Duration = Duration::from_secs(900);
 /// A message is delivered up to [`DELIVERIES`] times, with this pause, until an invocation accepts it.
 const AGAIN_MS: u64 = 30_000;
 const DELIVERIES: usize = 3;
@@ -42,10 +42,10 @@ impl ebb_flow::ports::MessageQueue for SimQueue {
         if faults.should_inject(FaultKind::DeathBeforeCall) {
             runtime.die().await;
         }
-        if delay > LONGEST {
+        if delay > MAX_DELAY {
             ledger.report_violation(format!("the queue accepts delays up to 15 minutes: {delay:?} for {message:?}"));
         }
-        let millis = u64::try_from(delay.min(LONGEST).as_millis()).unwrap_or(u64::MAX);
+        let millis = u64::try_from(delay.min(MAX_DELAY).as_millis()).unwrap_or(u64::MAX);
         ledger.trace(|| format!("queued {message:?} in {millis} ms"));
         {
             let mut state = ledger.state();

@@ -31,7 +31,7 @@ pub(super) const LINGER_MS: u64 = 1_600_000;
 /// sweep has a time limit.
 const MAX_SWEEPS: u32 = 3;
 /// The most slots of a cluster with few slots, and the most dispatches of an invocation with few dispatches.
-const FEW: u64 = 3;
+const MAX_SCARCE: u64 = 3;
 
 /// True if the events are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +170,7 @@ impl Simulation {
             faults: Arc::clone(&faults),
         });
         table.publish(targets.into_iter().flat_map(TargetScenario::items));
-        let few = |kind| faults.should_inject(kind).then(|| 1 + faults.random_below(kind, FEW) as usize);
+        let few = |kind| faults.should_inject(kind).then(|| 1 + faults.random_below(kind, MAX_SCARCE) as usize);
         let slots = few(FaultKind::SlotsScarce).unwrap_or(clusters.slots);
         let max_dispatches = few(FaultKind::DispatchesScarce).unwrap_or(usual.max_dispatches);
         let relay = SimRelay::new(Arc::clone(&executor), ClusterOptions { slots, ..clusters });
