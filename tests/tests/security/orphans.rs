@@ -96,7 +96,7 @@ const DELETED: Expected = (true, true, true);
 const LONG: u64 = 2 * HOUR;
 const CASES: [OrphanCase; 13] = [
     case("starts", Some(("starts-uid", Starting, 0)), LONG, OURS, NO),
-    case("lives", Some(("lives-uid", Ready, LONG)), LONG, OURS, NO),
+    case("active", Some(("active-uid", Ready, LONG)), LONG, OURS, NO),
     case("ends", Some(("ends-uid", Stopping, LONG)), LONG, OURS, NO),
     case("stuck", Some(("stuck-uid", Stuck, LONG)), LONG, OURS, NO),
     case("gone", Some(("gone-uid", Gone, LONG)), LONG, OURS, DELETED),
@@ -165,7 +165,8 @@ async fn harness() -> (Harness, OrphanRelay, TestReceiver) {
         });
     }
     // Labels without a record: of an active instance, of an ended one, and of no run.
-    for (name, unit) in [("of-living", unit("lives")), ("of-gone", unit("gone")), ("forged", "x\u{1b}[2J".to_owned())] {
+    for (name, unit) in [("of-active", unit("active")), ("of-gone", unit("gone")), ("forged", "x\u{1b}[2J".to_owned())]
+    {
         let unmanaged = UnmanagedObject { unit, age_ms: 2 * HOUR, object: object(name, true) };
         relay.unmanaged.lock().unwrap().push(unmanaged);
     }
@@ -185,7 +186,7 @@ pub(crate) async fn orphans_are_listed_and_scanned() {
         let expected = case.expected.0.then_some(case.expected.1);
         assert_eq!(seen, expected, "{}", case.name);
     }
-    assert_eq!(of("of-living"), None);
+    assert_eq!(of("of-active"), None);
     let (gone, forged) = (of("of-gone").unwrap(), of("forged").unwrap());
     assert!(!gone.owned && !forged.owned && gone.reason.contains("no record"), "{gone:?} {forged:?}");
     assert!(!forged.reason.contains('\u{1b}') && !forged.instance.contains('\u{1b}'), "{forged:?}");
@@ -207,9 +208,9 @@ pub(crate) async fn only_owned_orphans_are_deleted_on_request() {
         harness.post("/v1/orphans/delete", body).await.is_problem(400, "invalid-json");
     }
     let all: Vec<String> = CASES.iter().map(|case| format!("uid-{}", case.name)).collect();
-    let unmanaged = ["of-living", "of-gone", "forged"].map(|name| format!("uid-{name}"));
+    let unmanaged = ["of-active", "of-gone", "forged"].map(|name| format!("uid-{name}"));
     let deletion = |uids: &[String]| json!({ "uids": uids });
-    for uids in [&[][..], &["uid-lives".to_owned(), "x".to_owned()], &unmanaged] {
+    for uids in [&[][..], &["uid-active".to_owned(), "x".to_owned()], &unmanaged] {
         let response = harness.post("/v1/orphans/delete", deletion(uids)).await;
         assert_eq!(response.is(200).json::<DeleteOrphansResponse>().deleted, [], "{uids:?}");
     }

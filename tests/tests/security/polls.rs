@@ -18,7 +18,7 @@ use ebb_tests::platform::SignedRequest;
 use crate::harness::*;
 
 const INSIDE: [u8; 32] = [1; 32];
-const BESIDE: [u8; 32] = [2; 32];
+const OTHER: [u8; 32] = [2; 32];
 const PINNED: &str = "uid-of-inside";
 
 fn secret(of: [u8; 32]) -> WebhookSecret {
@@ -30,8 +30,8 @@ async fn harness() -> Harness {
     let reveal = |of: [u8; 32]| secret(of).reveal().to_string();
     Harness::with_clusters(&json!({
         "inside": {"secret": reveal(INSIDE), "uid": PINNED, "entrypointImage": "r"},
-        "beside": {"secret": reveal(BESIDE), "uid": PINNED, "entrypointImage": "r"},
-        "asked": {"url": "http://127.0.0.1:1", "secret": reveal(INSIDE), "uid": PINNED, "entrypointImage": "r"},
+        "other": {"secret": reveal(OTHER), "uid": PINNED, "entrypointImage": "r"},
+        "push": {"url": "http://127.0.0.1:1", "secret": reveal(INSIDE), "uid": PINNED, "entrypointImage": "r"},
     }))
     .await
 }
@@ -93,8 +93,8 @@ pub(crate) async fn invalid_polls() {
     for (what, cluster, request) in [
         ("unsigned", "inside", altered(&|it| it.headers.clear())),
         ("another secret", "inside", signed([9; 32], now(), body.clone())),
-        ("another cluster's secret", "inside", signed(BESIDE, now(), body.clone())),
-        ("as another cluster", "beside", signed(INSIDE, now(), body.clone())),
+        ("another cluster's secret", "inside", signed(OTHER, now(), body.clone())),
+        ("as another cluster", "other", signed(INSIDE, now(), body.clone())),
         ("as no cluster", "unknown", signed(INSIDE, now(), body.clone())),
         ("another body", "inside", altered(&|it| it.body.push(b' '))),
         ("replayed later", "inside", signed(INSIDE, at(-302), body.clone())),
@@ -106,7 +106,7 @@ pub(crate) async fn invalid_polls() {
     let right = |poll: &PollRequest| signed(INSIDE, now(), serde_json::to_vec(poll).unwrap());
     let many = vec!["a".to_owned(); MAX_CONCURRENT_BATCHES + 1];
     for (cluster, request, status, code) in [
-        ("asked", right(&empty()), 409, "wrong-transport"),
+        ("push", right(&empty()), 409, "wrong-transport"),
         ("inside", right(&PollRequest { cluster: "copy".to_owned(), ..empty() }), 409, "wrong-cluster"),
         ("inside", right(&PollRequest { v: 2, ..empty() }), 400, "invalid-poll"),
         ("inside", right(&PollRequest { in_progress: many, ..empty() }), 400, "invalid-poll"),
@@ -116,7 +116,7 @@ pub(crate) async fn invalid_polls() {
         send(&harness, cluster, &request).await.is_problem(status, code);
     }
     // The batch is still queued for its relay.
-    assert_eq!(poll_batches(&harness, "beside", BESIDE, &empty()).await, []);
+    assert_eq!(poll_batches(&harness, "other", OTHER, &empty()).await, []);
     assert_eq!(opened(&queued).unwrap().requests, [RelayRequest::About]);
     assert_eq!(opened(&queued).unwrap().cluster, PINNED);
     poll_batches(&harness, "inside", INSIDE, &poll(None, &[], vec![done(&queued.id, 7)])).await;
@@ -131,7 +131,7 @@ pub(crate) async fn replies_to_batches() {
     let store = harness.stack().store();
     // Replies to the batch of another cluster, and to unknown batches.
     let foreign = poll(None, &[], vec![done(&queued.id, 1)]);
-    assert_eq!(poll_batches(&harness, "beside", BESIDE, &foreign).await, []);
+    assert_eq!(poll_batches(&harness, "other", OTHER, &foreign).await, []);
     let long = "a".repeat(5_000);
     for id in ["0-0", "", "../../plans/x", "a#b", "\u{0}", "A", &long] {
         assert_eq!(poll_batches(&harness, "inside", INSIDE, &poll(None, &[], vec![done(id, 1)])).await, [], "{id:?}");
