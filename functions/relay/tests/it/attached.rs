@@ -1,4 +1,4 @@
-//! A relay that is part of the program that has started it.
+//! The option `--attached`: the relay ends with the process that started it.
 
 use std::process::Stdio;
 
@@ -10,9 +10,9 @@ use tokio::process::Command;
 
 use crate::wait::WAIT_TIMEOUT;
 
-/// The end comes while the cluster of the context gives no answer: at no moment is a relay left.
+/// The standard input closes while the API server of the context does not respond. The relay ends nevertheless.
 #[tokio::test]
-async fn it_ends_with_its_standard_input() {
+async fn the_relay_ends_when_its_standard_input_closes() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = |name: &str, address: String| json!({"name": name, "cluster": {"server": address}});
     let context = |name: &str| json!({"name": name, "context": {"cluster": name, "user": "u"}});
@@ -36,8 +36,9 @@ async fn it_ends_with_its_standard_input() {
     let mut stdin = relay.stdin.take().unwrap();
     stdin.write_all(WebhookSecret::from_bytes(&[7; 32]).unwrap().reveal().as_bytes()).await.unwrap();
     stdin.write_all(b"\n").await.unwrap();
-    let _asked = tokio::time::timeout(WAIT_TIMEOUT, silent.accept()).await.expect("it asks the cluster").unwrap();
+    let _connection =
+        tokio::time::timeout(WAIT_TIMEOUT, silent.accept()).await.expect("a connection to the API server").unwrap();
     drop(stdin);
-    let ended = tokio::time::timeout(WAIT_TIMEOUT, relay.wait()).await.expect("it ends").unwrap();
-    assert!(ended.success(), "{ended}");
+    let status = tokio::time::timeout(WAIT_TIMEOUT, relay.wait()).await.expect("the relay ends").unwrap();
+    assert!(status.success(), "{status}");
 }

@@ -1,4 +1,4 @@
-//! The side of the control plane: takes callbacks and keeps them in their order.
+//! A server in the role of the control plane. It records callbacks in their order.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use ebb_protocol::callback::Callback;
 
 use crate::receiver::{CannedReply, TestReceiver};
 
-/// The callbacks by their tokens.
+/// Received callbacks by their tokens.
 #[derive(Clone)]
 pub(crate) struct CallbackReceiver {
     state: Arc<Mutex<ReceiverState>>,
@@ -16,13 +16,13 @@ pub(crate) struct CallbackReceiver {
 
 #[derive(Default)]
 struct ReceiverState {
-    taken: BTreeMap<String, Vec<Callback>>,
-    refused: BTreeMap<String, usize>,
-    answer: Option<u16>,
+    accepted: BTreeMap<String, Vec<Callback>>,
+    rejected: BTreeMap<String, usize>,
+    failure: Option<u16>,
 }
 
 impl CallbackReceiver {
-    /// Starts it on an address of this machine. Returns the URL of callbacks, too.
+    /// Starts the server on an address of this machine. Returns it and the URL of callbacks.
     pub(crate) async fn start_at(address: &str) -> (Self, String) {
         let (state, receiver) = (
             Arc::<Mutex<ReceiverState>>::default(),
@@ -32,27 +32,29 @@ impl CallbackReceiver {
         receiver.on("POST /v1/callbacks", move |call, _| {
             let token = call.header("authorization").strip_prefix("Bearer ").unwrap().to_owned();
             let mut state = of_calls.lock().unwrap();
-            match state.answer {
-                Some(_) => *state.refused.entry(token).or_default() += 1,
-                None => state.taken.entry(token).or_default().push(serde_json::from_value(call.body.clone()).unwrap()),
+            match state.failure {
+                Some(_) => *state.rejected.entry(token).or_default() += 1,
+                None => {
+                    state.accepted.entry(token).or_default().push(serde_json::from_value(call.body.clone()).unwrap());
+                }
             }
-            CannedReply::status(state.answer.unwrap_or(200))
+            CannedReply::status(state.failure.unwrap_or(200))
         });
         (Self { state, _receiver: receiver }, url)
     }
 
-    /// Answers so from now on; `None`: takes what comes.
-    pub(crate) fn answer(&self, status: Option<u16>) {
-        self.state.lock().unwrap().answer = status;
+    /// Rejects callbacks with a status from now on. With `None`, accepts them.
+    pub(crate) fn reject_with(&self, status: Option<u16>) {
+        self.state.lock().unwrap().failure = status;
     }
 
-    /// Returns what came with a token and was taken.
-    pub(crate) fn taken(&self, token: &str) -> Vec<Callback> {
-        self.state.lock().unwrap().taken.get(token).cloned().unwrap_or_default()
+    /// Returns the accepted callbacks with a token.
+    pub(crate) fn accepted(&self, token: &str) -> Vec<Callback> {
+        self.state.lock().unwrap().accepted.get(token).cloned().unwrap_or_default()
     }
 
-    /// Returns how often something came with a token and was not taken.
-    pub(crate) fn refused(&self, token: &str) -> usize {
-        self.state.lock().unwrap().refused.get(token).copied().unwrap_or_default()
+    /// Returns the number of rejected callbacks with a token.
+    pub(crate) fn rejected(&self, token: &str) -> usize {
+        self.state.lock().unwrap().rejected.get(token).copied().unwrap_or_default()
     }
 }

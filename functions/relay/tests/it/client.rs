@@ -1,16 +1,16 @@
-//! Clients of the cluster.
+//! Clients of the API server.
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use crate::cluster::{TestCluster, cluster};
 
-/// A client of it. Each test has a runtime of its own, so each has a client of its own.
+/// Returns a client with the rights of the administrator. Each test has its own runtime and therefore its own client.
 pub(crate) async fn client() -> Client {
     client_of(Kubeconfig::read_from(&cluster().await.kubeconfig).unwrap()).await
 }
 
-/// How a service account reaches it.
+/// Returns a kubeconfig that acts as a service account.
 pub(crate) fn kubeconfig_of(cluster: &TestCluster, namespace: &str, account: &str) -> Kubeconfig {
     let mut kubeconfig = Kubeconfig::read_from(&cluster.kubeconfig).unwrap();
     let administrator = kubeconfig.auth_infos[0].auth_info.as_mut().unwrap();
@@ -18,7 +18,7 @@ pub(crate) fn kubeconfig_of(cluster: &TestCluster, namespace: &str, account: &st
     kubeconfig
 }
 
-/// Returns a client with another identity.
+/// Returns a client with the identity of a kubeconfig.
 pub(crate) async fn client_of(kubeconfig: Kubeconfig) -> Client {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()

@@ -1,4 +1,4 @@
-//! The cluster that all tests share, and the images in it. The stories of the whole have this file, too.
+//! The cluster that all tests share, and its images. The end-to-end tests include this file, too.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,27 +6,28 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-/// A shell and the small tools; every cluster has it.
+/// Image with a shell and its usual tools. Every test cluster has it.
 pub(crate) const BUSYBOX: &str = "ebb.test/busybox:1";
-/// The image of the entrypoint alone.
+/// Image of the entrypoint.
 pub(crate) const ENTRYPOINT: &str = "ebb.test/entrypoint:1";
-/// The relay, once [`relay_image`] has made it.
+/// Image of the relay. [`relay_image`] imports it.
 pub(crate) const RELAY: &str = "ebb.test/ebb-relay:1";
 
-/// Where it is.
+/// A running cluster.
 #[derive(Debug)]
 pub(crate) struct TestCluster {
     pub(crate) kubeconfig: PathBuf,
-    /// The folder of kubectl and helm.
+    /// The folder with `kubectl` and `helm`.
     pub(crate) programs: PathBuf,
+    /// The address of this machine, as pods reach it.
     pub(crate) host: String,
 }
 
 impl TestCluster {
-    /// helm or kubectl, as the administrator and in the root of the repository; gives what it prints.
+    /// Runs `helm` or `kubectl` as the administrator in the root of the repository. Returns its standard output.
     ///
     /// # Errors
-    /// When it fails; with what it says.
+    /// Returns the standard error if the program fails.
     pub(crate) fn run(&self, program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
         let mut command = Command::new(self.programs.join(program));
         command.args(arguments).env("KUBECONFIG", &self.kubeconfig).current_dir(root());
@@ -35,15 +36,15 @@ impl TestCluster {
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
-        let done = child.wait_with_output().unwrap();
+        let output = child.wait_with_output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 }
 
 impl TestCluster {
-    /// Applies what the chart has for the namespaces `UNITS` and `UNITS-relay`: their labels, and the admission policy for
-    /// a user who acts as the relay. Returns the relay's policy, as YAML.
+    /// Applies the namespaces `UNITS` and `UNITS-relay` of the chart with their labels, and its admission policy for a user
+    /// in the role of the relay. Returns the relay's policy, as YAML.
     pub(crate) fn enforce(&self, units: &str, policy: &Value, user: &str) -> String {
         let own = format!("{units}-relay");
         let values = json!({
@@ -63,7 +64,7 @@ impl TestCluster {
         settings["data"]["policy.yaml"].as_str().expect("the chart has a policy").to_owned()
     }
 
-    /// Removes the admission policy.
+    /// Deletes the admission policy.
     pub(crate) fn stop_enforcing(&self, units: &str) {
         let name = format!("ebb-relay.{units}-relay");
         for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
@@ -72,17 +73,17 @@ impl TestCluster {
     }
 }
 
-/// The cluster, which is brought up if need be.
+/// Returns the cluster. Starts it if it does not run.
 pub(crate) async fn cluster() -> &'static TestCluster {
     static CLUSTER: OnceCell<TestCluster> = OnceCell::const_new();
     CLUSTER.get_or_init(async || tokio::task::spawn_blocking(up).await.unwrap()).await
 }
 
 fn up() -> TestCluster {
-    let said = xtask(&["cluster", "up", "--with", "helm,kro"]);
-    let place = |what: &str| {
-        let line = said.lines().find_map(|line| line.strip_prefix(what));
-        line.unwrap_or_else(|| panic!("`cargo xtask cluster up` does not say {what:?}: {said}")).trim().to_owned()
+    let output = xtask(&["cluster", "up", "--with", "helm,kro"]);
+    let value = |label: &str| {
+        let line = output.lines().find_map(|line| line.strip_prefix(label));
+        line.unwrap_or_else(|| panic!("`cargo xtask cluster up` does not print {label:?}: {output}")).trim().to_owned()
     };
     let folder = tempfile::tempdir().unwrap();
     let built = xtask(&["build", "entrypoint"]);
@@ -90,13 +91,13 @@ fn up() -> TestCluster {
     std::fs::copy(program, folder.path().join("ebb-entrypoint")).unwrap();
     xtask(&["cluster", "image", ENTRYPOINT, folder.path().to_str().unwrap(), "--", "/ebb-entrypoint"]);
     TestCluster {
-        kubeconfig: place("kubeconfig").into(),
-        programs: place("programs").into(),
-        host: place("this machine, from pods"),
+        kubeconfig: value("kubeconfig").into(),
+        programs: value("programs").into(),
+        host: value("this machine, from pods"),
     }
 }
 
-/// Imports an image of the relay that is built as `program`.
+/// Builds an image of the relay from the executable `program` and imports it.
 pub(crate) fn relay_image(program: &Path) {
     let (folder, program) = (tempfile::tempdir().unwrap(), program.to_str().unwrap());
     let to = folder.path().to_str().unwrap();
@@ -109,20 +110,23 @@ pub(crate) fn relay_image(program: &Path) {
 /// The root of the repository.
 pub(crate) fn root() -> &'static Path {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    above.into_iter().find(|folder| folder.join("template.yaml").is_file()).expect("it is in the repository")
+    above.into_iter().find(|folder| folder.join("template.yaml").is_file()).expect("the crate is in the repository")
 }
 
-/// What a chore says; it has to succeed.
+/// Runs `cargo xtask`. Returns its standard output.
+///
+/// # Panics
+/// If the command fails.
 pub(crate) fn xtask(arguments: &[&str]) -> String {
     let cargo = std::env::var_os("CARGO").expect("cargo runs the tests");
     let mut command = Command::new(cargo);
     command.arg("xtask").args(arguments).current_dir(root()).stderr(Stdio::piped());
-    let done = command.output().expect("cargo starts");
-    let (said, complained) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    let output = command.output().expect("cargo starts");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(
-        done.status.success(),
-        "these tests need a cluster and its entrypoint; `cargo xtask {}` failed:\n{said}{complained}",
+        output.status.success(),
+        "these tests need a cluster and its entrypoint; `cargo xtask {}` failed:\n{stdout}{stderr}",
         arguments.join(" ")
     );
-    said.into_owned()
+    stdout.into_owned()
 }

@@ -1,4 +1,4 @@
-//! One relay with namespaces of its own, and the control plane that it serves.
+//! A relay with its own namespaces, and a control plane that receives its callbacks.
 
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use crate::cluster::TestCluster;
 use crate::requests;
 use crate::rights;
 
-// What most tests use.
+// Imports of most tests.
 pub(crate) use std::time::{Duration, Instant};
 
 pub(crate) use ebb_protocol::callback::{CallbackStatus, ReasonCode};
@@ -68,26 +68,26 @@ pub(crate) async fn post(
     for (name, value) in headers {
         request = request.header(name, value);
     }
-    let answer = request.send().await.ok()?;
-    Some((answer.status().as_u16(), answer.text().await.ok()?))
+    let response = request.send().await.ok()?;
+    Some((response.status().as_u16(), response.text().await.ok()?))
 }
 
-/// The uid of the namespace `kube-system`.
+/// Returns the UID of the namespace `kube-system`.
 pub(crate) async fn uid_of(client: &Client) -> String {
     let api: Api<Namespace> = Api::all(client.clone());
     api.get("kube-system").await.unwrap().metadata.uid.unwrap()
 }
 
-/// A port that is free now, and a relay's again after every start: pods know it.
+/// Returns a free port. A relay keeps it when it restarts, because pods have its URL.
 fn free_port() -> u16 {
     std::net::TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port()
 }
 
 #[derive(Clone)]
 pub(crate) struct RelayFixture {
-    pub(crate) plane: CallbackReceiver,
+    pub(crate) callbacks: CallbackReceiver,
     pub(crate) client: Client,
-    /// The namespace of its units; with `-relay` that of its records.
+    /// The namespace of units. The records are in this name with the suffix `-relay`.
     pub(crate) units: String,
     cluster: &'static TestCluster,
     url: String,
@@ -97,23 +97,23 @@ pub(crate) struct RelayFixture {
     secret: WebhookSecret,
     http: reqwest::Client,
     options: Vec<String>,
-    /// The uid of the namespace `kube-system`.
+    /// The UID of the namespace `kube-system`.
     pub(crate) uid: String,
 }
 
 impl RelayFixture {
-    /// A relay with a further option or two.
+    /// Starts a relay with further command-line options.
     pub(crate) async fn new(title: &str, options: &[&str]) -> Self {
         let level = if title == "denied" { "baseline" } else { "restricted" };
         let kinds = ["Job.batch", "ConfigMap", "Deployment.apps", "Secret"];
         let policy = |units: &str| json!({"podSecurityLevel": level, "namespaces": {units: []}, "kinds": kinds});
-        Self::allowing(title, options, policy).await
+        Self::with_policy(title, options, policy).await
     }
 
-    /// Starts a relay with a policy of the chart for the namespace of units.
-    pub(crate) async fn allowing(title: &str, options: &[&str], policy: impl Fn(&str) -> Value) -> Self {
+    /// Starts a relay with a policy of the chart. The policy is a function of the namespace of units.
+    pub(crate) async fn with_policy(title: &str, options: &[&str], policy: impl Fn(&str) -> Value) -> Self {
         let (cluster, client) = (cluster().await, client().await);
-        let (plane, url) = CallbackReceiver::start_at("127.0.0.1").await;
+        let (callbacks, url) = CallbackReceiver::start_at("127.0.0.1").await;
         let units = format!("{title}-{:08x}", rand::random::<u32>());
         let folder = tempfile::tempdir().unwrap();
         let user = format!("system:serviceaccount:{units}-relay:ebb-relay");
@@ -121,7 +121,7 @@ impl RelayFixture {
         rights::grant(&client, &units).await;
         let relay = kubeconfig_of(cluster, &format!("{units}-relay"), "ebb-relay");
         std::fs::write(folder.path().join("kubeconfig"), serde_json::to_string(&relay).unwrap()).unwrap();
-        rights::effective(relay, &units).await;
+        rights::wait_until_effective(relay, &units).await;
         let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
         std::fs::write(folder.path().join("secret"), &**secret.reveal()).unwrap();
         let port = free_port();
@@ -129,16 +129,16 @@ impl RelayFixture {
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let uid = uid_of(&client).await;
         let (folder, relay) = (Arc::new(folder), Arc::default());
-        let fixture = Self { plane, client, units, cluster, url, folder, port, relay, secret, http, options, uid };
+        let fixture = Self { callbacks, client, units, cluster, url, folder, port, relay, secret, http, options, uid };
         fixture.start().await;
         fixture
     }
 
-    /// Starts a second relay on the same namespaces, for the same control plane. Not to be closed.
-    pub(crate) async fn twin(&self) -> Self {
-        let twin = Self { port: free_port(), relay: Arc::default(), ..self.clone() };
-        twin.start().await;
-        twin
+    /// Starts a second relay on the same namespaces, for the same control plane. Close only the first one.
+    pub(crate) async fn second_relay(&self) -> Self {
+        let second = Self { port: free_port(), relay: Arc::default(), ..self.clone() };
+        second.start().await;
+        second
     }
 
     pub(crate) async fn start(&self) {
@@ -150,7 +150,7 @@ impl RelayFixture {
     pub(crate) async fn launch(&self) -> Option<String> {
         let file = |name: &str| self.folder.path().join(name).display().to_string();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(file("log")).unwrap();
-        // As it is shipped, or the one of this build.
+        // A release build, or the program of this build.
         let program = std::env::var_os("EBB_RELAY").unwrap_or(env!("CARGO_BIN_EXE_ebb-relay").into());
         let mut relay = Command::new(program)
             .args(["--listen", &format!("0.0.0.0:{}", self.port)])
@@ -171,18 +171,18 @@ impl RelayFixture {
         lines.next_line().await.unwrap()
     }
 
-    /// `kill -9`.
+    /// Kills the relay with SIGKILL.
     pub(crate) async fn kill(&self) {
         let relay = self.relay.lock().unwrap().take();
         relay.unwrap().kill().await.unwrap();
     }
 
-    /// What the relay has said.
+    /// Returns the log of the relay.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// The relay's process.
+    /// Returns the process ID of the relay.
     pub(crate) fn pid(&self) -> u32 {
         self.relay.lock().unwrap().as_ref().unwrap().id().unwrap()
     }
@@ -191,28 +191,28 @@ impl RelayFixture {
         self.port
     }
 
-    pub(crate) fn ensure_of(&self, name: &TaskId, work: ObjectTask) -> EnsureTask<ObjectTask> {
-        requests::ensure(name, &self.url, work)
+    pub(crate) fn ensure_of(&self, name: &TaskId, task: ObjectTask) -> EnsureTask<ObjectTask> {
+        requests::ensure(name, &self.url, task)
     }
 
     /// Returns the request of a task.
-    pub(crate) fn request(&self, name: &TaskId, work: ObjectTask) -> RelayRequest {
-        RelayRequest::Ensure(Box::new(self.ensure_of(name, work)))
+    pub(crate) fn request(&self, name: &TaskId, task: ObjectTask) -> RelayRequest {
+        RelayRequest::Ensure(Box::new(self.ensure_of(name, task)))
     }
 
     /// Requests a task.
-    pub(crate) async fn apply(&self, name: &TaskId, work: ObjectTask) -> RelayResponse {
-        self.ask(self.request(name, work)).await
+    pub(crate) async fn apply(&self, name: &TaskId, task: ObjectTask) -> RelayResponse {
+        self.send(self.request(name, task)).await
     }
 
-    /// Requests a task that may take so long.
-    pub(crate) async fn apply_within(&self, name: &TaskId, work: ObjectTask, timeout_ms: u64) -> RelayResponse {
-        self.ensure(EnsureTask { timeout_ms, ..self.ensure_of(name, work) }).await
+    /// Requests a task with a timeout.
+    pub(crate) async fn apply_within(&self, name: &TaskId, task: ObjectTask, timeout_ms: u64) -> RelayResponse {
+        self.ensure(EnsureTask { timeout_ms, ..self.ensure_of(name, task) }).await
     }
 
     /// Removes the sensitive outputs of an instance.
     pub(crate) async fn release(&self, instance: &str) -> RelayResponse {
-        self.ask(RelayRequest::Release { instance: instance.to_owned() }).await
+        self.send(RelayRequest::Release { instance: instance.to_owned() }).await
     }
 
     /// Posts a signed body to the relay. Returns `None` without a response.
@@ -220,35 +220,38 @@ impl RelayFixture {
         post(&self.http, &format!("http://127.0.0.1:{}", self.port), body, signer).await
     }
 
-    /// Answers to a batch.
-    pub(crate) async fn ask_all(&self, requests: Vec<RelayRequest>) -> Vec<RelayResponse> {
-        let (status, body) = self.ask_or_none(requests).await.expect("the relay answers");
+    /// Sends a batch. Returns the responses to its requests.
+    pub(crate) async fn send_all(&self, requests: Vec<RelayRequest>) -> Vec<RelayResponse> {
+        let (status, body) = self.try_send(requests).await.expect("a response of the relay");
         assert_eq!(status, 200, "{body}");
         serde_json::from_str::<BatchResponse>(&body).unwrap().responses
     }
 
-    /// Returns the response to requests, or `None` without one.
-    pub(crate) async fn ask_or_none(&self, requests: Vec<RelayRequest>) -> Option<(u16, String)> {
+    /// Sends a batch. Returns the status and the body of the response, or `None` if there is none.
+    pub(crate) async fn try_send(&self, requests: Vec<RelayRequest>) -> Option<(u16, String)> {
         let batch = Batch { v: 1, cluster: self.uid.clone(), requests };
         self.post(&json!(batch), &self.secret).await
     }
 
-    pub(crate) async fn ask(&self, request: RelayRequest) -> RelayResponse {
-        self.ask_all(vec![request]).await.remove(0)
+    pub(crate) async fn send(&self, request: RelayRequest) -> RelayResponse {
+        self.send_all(vec![request]).await.remove(0)
     }
 
     pub(crate) async fn ensure(&self, request: EnsureTask<ObjectTask>) -> RelayResponse {
-        self.ask(RelayRequest::Ensure(Box::new(request))).await
+        self.send(RelayRequest::Ensure(Box::new(request))).await
     }
 
-    /// Starts a script; it has to be taken.
+    /// Starts a script.
+    ///
+    /// # Panics
+    /// If the task does not run then.
     pub(crate) async fn run(&self, name: &TaskId, script: ScriptJob) {
-        let answer = self.ensure(self.ensure_of(name, script.objects(name))).await;
-        assert!(matches!(answer, RelayResponse::State(TaskState::Running { .. })), "{answer:?}");
+        let response = self.ensure(self.ensure_of(name, script.into_task(name))).await;
+        assert!(matches!(response, RelayResponse::State(TaskState::Running { .. })), "{response:?}");
     }
 
     pub(crate) async fn state(&self, request: RelayRequest) -> TaskState {
-        match self.ask(request).await {
+        match self.send(request).await {
             RelayResponse::State(state) => state,
             other => panic!("{other:?}"),
         }
@@ -258,23 +261,24 @@ impl RelayFixture {
         self.state(RelayRequest::Get(name.clone())).await
     }
 
-    /// Waits until the task has printed something.
-    pub(crate) async fn printed(&self, name: &TaskId, what: &str) {
-        until(&format!("{name:?} to print {what:?}\n{}", self.log()), async || match self.get(name).await {
-            TaskState::Running { log, .. } => log.contains(what).then_some(()),
+    /// Waits until the log of a task contains a text.
+    pub(crate) async fn wait_for_log(&self, name: &TaskId, text: &str) {
+        until(&format!("{name:?} to print {text:?}\n{}", self.log()), async || match self.get(name).await {
+            TaskState::Running { log, .. } => log.contains(text).then_some(()),
             other => panic!("{other:?}"),
         })
         .await;
     }
 
-    /// The first result of a task that was taken.
+    /// Waits for the first accepted callback of a task.
     pub(crate) async fn result(&self, name: &TaskId) -> Callback {
-        until(&format!("the result of {name:?}"), async || self.plane.taken(&token(name)).into_iter().next()).await
+        until(&format!("the result of {name:?}"), async || self.callbacks.accepted(&token(name)).into_iter().next())
+            .await
     }
 
     pub(crate) async fn reason(&self, name: &TaskId) -> (ReasonCode, String) {
         let result = self.result(name).await;
-        let reason = result.reason.clone().unwrap_or_else(|| panic!("it has not failed: {result:?}"));
+        let reason = result.reason.clone().unwrap_or_else(|| panic!("the task has not failed: {result:?}"));
         (reason.code, reason.message)
     }
 
@@ -290,14 +294,14 @@ impl RelayFixture {
         Api::namespaced(self.client.clone(), &format!("{}-relay", self.units))
     }
 
-    /// Returns the names of objects of units.
-    pub(crate) async fn names<K>(&self, those: &ListParams) -> Vec<String>
+    /// Returns the kinds and names of objects in the namespace of units.
+    pub(crate) async fn names<K>(&self, selected: &ListParams) -> Vec<String>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
         K::DynamicType: Default,
     {
         let kind = K::kind(&Default::default()).into_owned();
-        self.api::<K>().list(those).await.unwrap().iter().map(|it| format!("{kind} {}", it.name_any())).collect()
+        self.api::<K>().list(selected).await.unwrap().iter().map(|it| format!("{kind} {}", it.name_any())).collect()
     }
 
     /// Returns the record of the first attempt of a unit.
@@ -306,8 +310,8 @@ impl RelayFixture {
         serde_json::from_slice(&record.data.unwrap()["record"].0).unwrap()
     }
 
-    /// Cancels a task, and waits until it is a tombstone.
-    pub(crate) async fn cancelled(&self, name: &TaskId) {
+    /// Cancels a task until it is a tombstone.
+    pub(crate) async fn cancel(&self, name: &TaskId) {
         until(&format!("the tombstone of {name:?}"), async || match self.state(cancel(name)).await {
             TaskState::Tombstoned => Some(()),
             TaskState::Running { .. } => None,
@@ -317,7 +321,7 @@ impl RelayFixture {
     }
 
     /// Waits until a task has ended.
-    pub(crate) async fn ended(&self, name: &TaskId) -> Callback {
+    pub(crate) async fn wait_for_end(&self, name: &TaskId) -> Callback {
         until(&format!("the end of {name:?}"), async || match self.get(name).await {
             TaskState::Ended(result) => Some(*result),
             _ => None,
@@ -325,42 +329,42 @@ impl RelayFixture {
         .await
     }
 
-    /// Waits until a task has succeeded.
-    pub(crate) async fn succeeds(&self, name: &TaskId) -> Callback {
+    /// Waits for the result of a task, which must be a success.
+    pub(crate) async fn success(&self, name: &TaskId) -> Callback {
         let result = self.result(name).await;
         assert_eq!(result.status, CallbackStatus::Succeeded, "{name:?}: {result:?}\n{}", self.log());
         result
     }
 
     /// Returns the value of a sensitive output.
-    pub(crate) async fn sensitive(&self, result: &Callback, output: &str) -> Vec<u8> {
-        let held = &result.secrets[output];
-        let secret = self.api::<Secret>().get(&held.name).await.unwrap();
-        secret.data.unwrap()[&held.key].0.clone()
+    pub(crate) async fn sensitive_output(&self, result: &Callback, output: &str) -> Vec<u8> {
+        let reference = &result.secrets[output];
+        let secret = self.api::<Secret>().get(&reference.name).await.unwrap();
+        secret.data.unwrap()[&reference.key].0.clone()
     }
 
-    /// All that carries our label, but for tombstones.
-    pub(crate) async fn left(&self) -> Vec<String> {
-        let ours = ListParams::default().labels("ebb.dev/unit");
-        let mut left = [self.names::<Job>(&ours).await, self.names::<Pod>(&ours).await].concat();
-        left.extend([self.names::<ConfigMap>(&ours).await, self.names::<Secret>(&ours).await].concat());
-        for record in self.records().list(&ours).await.unwrap() {
+    /// Returns all objects with the labels of tasks, except for tombstones.
+    pub(crate) async fn remaining(&self) -> Vec<String> {
+        let labelled = ListParams::default().labels("ebb.dev/unit");
+        let mut remaining = [self.names::<Job>(&labelled).await, self.names::<Pod>(&labelled).await].concat();
+        remaining.extend([self.names::<ConfigMap>(&labelled).await, self.names::<Secret>(&labelled).await].concat());
+        for record in self.records().list(&labelled).await.unwrap() {
             let phase = record.labels().get("ebb.dev/phase").map(String::as_str);
             if phase != Some("tombstone") {
-                left.push(format!("record {} {phase:?}", record.name_any()));
+                remaining.push(format!("record {} {phase:?}", record.name_any()));
                 continue;
             }
-            let held: Value = serde_json::from_slice(&record.data.as_ref().unwrap()["record"].0).unwrap();
-            if !held["spec"].is_null() || !record.finalizers().is_empty() {
-                left.push(format!("a tombstone that holds more than a name: {held}"));
+            let content: Value = serde_json::from_slice(&record.data.as_ref().unwrap()["record"].0).unwrap();
+            if !content["spec"].is_null() || !record.finalizers().is_empty() {
+                remaining.push(format!("a tombstone with more than a name: {content}"));
             }
         }
-        left
+        remaining
     }
 
-    /// Waits until nothing is left but tombstones, and removes the namespaces.
+    /// Waits until only tombstones remain. Deletes the namespaces then.
     pub(crate) async fn close(self) {
-        until("nothing to be left", async || self.left().await.is_empty().then_some(())).await;
+        until("the deletion of all objects", async || self.remaining().await.is_empty().then_some(())).await;
         let api: Api<Namespace> = Api::all(self.client.clone());
         for name in [self.units.clone(), format!("{}-relay", self.units)] {
             api.delete(&name, &DeleteParams::default()).await.unwrap();

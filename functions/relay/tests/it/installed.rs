@@ -1,4 +1,4 @@
-//! The relay as its chart installs it: in a pod, where the Pod Security Standard `restricted` holds, with the chart's rights.
+//! The relay as its chart installs it: in a pod, with the chart's rights and the Pod Security Standard `restricted`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -48,9 +48,9 @@ impl TestNamespaces {
     }
 }
 
-/// The API server takes everything that the chart can render, and the plain manifests, which are those of the chart.
+/// The API server accepts everything that the chart can render, and the plain manifests. The chart rejects wrong values.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_rendered() {
+async fn rendered_manifests_are_valid() {
     let cluster = cluster().await;
     xtask(&["build", "chart", "--check"]);
     let namespaces = TestNamespaces::new("render").await;
@@ -91,7 +91,7 @@ async fn what_is_rendered() {
             assert!(!text.contains(broad), "{broad}\n{text}");
         }
     }
-    // All settings of the relay, except for those that a pod knows by itself.
+    // The chart sets every variable of the relay, except for that of the kubeconfig, which a pod does not need.
     let help = std::process::Command::new(env!("CARGO_BIN_EXE_ebb-relay")).arg("--help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     // The terminal width decides where the text is wrapped.
@@ -99,7 +99,7 @@ async fn what_is_rendered() {
     let settings = help.split("[env: ").skip(1).filter_map(|rest| rest.split(['=', ']']).next());
     let missing: Vec<_> = settings.filter(|name| !all.contains(&format!("{{name: {name}, "))).collect();
     assert_eq!(missing, ["EBB_RELAY_KUBECONFIG"]);
-    for (wrong, why) in [
+    for (wrong, message) in [
         (json!({"image": ""}), "/image"),
         (json!({"callbackHosts": ["https://a"]}), "/callbackHosts/0"),
         (json!({"signing": {}}), "/signing"),
@@ -113,20 +113,21 @@ async fn what_is_rendered() {
         (json!({"unitNamespace": relay}), "holds no units"),
         (json!({"policy": {"namespaces": {relay: []}}}), "holds no units"),
     ] {
-        let refused = template(&namespaces.values(&wrong)).unwrap_err();
-        assert!(refused.contains(why), "{wrong}: {refused}");
+        let error = template(&namespaces.values(&wrong)).unwrap_err();
+        assert!(error.contains(message), "{wrong}: {error}");
     }
     namespaces.close().await;
 }
 
-/// A script from the request to the callback, by a relay in a pod; what its account may do, and what it may not.
+/// An installed relay has exactly the rights of the chart. It runs a script from the request to the callback, and applies
+/// objects of a kind once a role grants it.
 #[tokio::test(flavor = "multi_thread")]
-async fn installed() {
+async fn an_installed_relay_runs_tasks_with_the_rights_of_the_chart() {
     let (cluster, namespaces) = (cluster().await, TestNamespaces::new("chart").await);
     let TestNamespaces { client, units, relay } = &namespaces;
     relay_image(Path::new(env!("CARGO_BIN_EXE_ebb-relay")));
-    let (plane, callbacks) = CallbackReceiver::start_at(&cluster.host).await;
-    let host = callbacks.strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap().0;
+    let (callbacks, callback_url) = CallbackReceiver::start_at(&cluster.host).await;
+    let host = callback_url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap().0;
     let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
     let values = namespaces.values(&json!({
         "callbackHosts": [host], "signing": {"secret": **secret.reveal()}, "heartbeatSeconds": 1,
@@ -138,15 +139,16 @@ async fn installed() {
         panic!("{error}\n{:?}", cluster.run("kubectl", &["logs", "deployment/ebb-relay", "-n", relay], ""))
     });
 
-    // The account may do what the chart's file says, and nothing else anywhere.
-    let ours = || kubeconfig_of(cluster, relay, "ebb-relay");
+    // The account has the rights of the chart's file, and no others in any namespace.
+    let relay_kubeconfig = || kubeconfig_of(cluster, relay, "ebb-relay");
     let expected = rights::rights();
-    let anywhere = rights::each(&expected.cluster);
+    let anywhere = rights::expand(&expected.cluster);
     for (namespace, rules) in [(relay.as_str(), &expected.own), (units, &expected.units), ("default", &vec![])] {
-        let anybody = rights::of(kubeconfig_of(cluster, "default", "default"), namespace).await;
-        let own: BTreeSet<_> = rights::of(ours(), namespace).await.difference(&anybody).cloned().collect();
-        let rules: BTreeSet<_> = rights::each(rules).union(&anywhere).cloned().collect();
-        assert_eq!(own, rules.difference(&anybody).cloned().collect(), "{namespace}");
+        let default_rights = rights::rights_of(kubeconfig_of(cluster, "default", "default"), namespace).await;
+        let own: BTreeSet<_> =
+            rights::rights_of(relay_kubeconfig(), namespace).await.difference(&default_rights).cloned().collect();
+        let rules: BTreeSet<_> = rights::expand(rules).union(&anywhere).cloned().collect();
+        assert_eq!(own, rules.difference(&default_rights).cloned().collect(), "{namespace}");
     }
 
     let service = async |name: &str, port: u16| {
@@ -157,56 +159,58 @@ async fn installed() {
     let (batches, reports) = (service("ebb-relay", 8080).await, service("ebb-relay-reports", 8081).await);
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let uid = crate::fixture::uid_of(client).await;
-    let ask = async |request: RelayRequest| {
+    let send = async |request: RelayRequest| {
         let batch = json!(Batch { v: 1, cluster: uid.clone(), requests: vec![request] });
-        // kube-proxy hears of the pod a moment after us.
+        // kube-proxy needs a moment until it routes to the pod.
         let (status, body) = until("the relay", async || post(&http, &batches, &batch, &secret).await).await;
         assert_eq!(status, 200, "{body}");
         serde_json::from_str::<BatchResponse>(&body).unwrap().responses.remove(0)
     };
-    let ensure = async |unit: &str, work: ObjectTask| {
-        let request = requests::ensure(&name(unit, 1), &callbacks, work);
-        ask(RelayRequest::Ensure(Box::new(request))).await
+    let ensure = async |unit: &str, task: ObjectTask| {
+        let request = requests::ensure(&name(unit, 1), &callback_url, task);
+        send(RelayRequest::Ensure(Box::new(request))).await
     };
     let result = async |unit: &str| {
         let logs = || cluster.run("kubectl", &["logs", "deployment/ebb-relay", "-n", relay], "");
-        let what = format!("the result of {unit}\n{:?}", logs());
-        until(&what, async || plane.taken(&token(&name(unit, 1))).into_iter().next()).await
+        let event = format!("the result of {unit}\n{:?}", logs());
+        until(&event, async || callbacks.accepted(&token(&name(unit, 1))).into_iter().next()).await
     };
 
     let unit = name("script", 1);
     let script = ScriptJob::new(&unit, "printf %s hunter2 >/tmp/kept; echo done").output("kept", true);
-    let answer = ensure("script", script.objects(&unit)).await;
-    assert!(matches!(answer, RelayResponse::State(TaskState::Running { .. })), "{answer:?}");
+    let response = ensure("script", script.into_task(&unit)).await;
+    assert!(matches!(response, RelayResponse::State(TaskState::Running { .. })), "{response:?}");
     let ended = result("script").await;
     assert_eq!((ended.status, ended.log.as_deref()), (CallbackStatus::Succeeded, Some("done\n")), "{ended:?}");
     let secrets: Api<Secret> = Api::namespaced(client.clone(), units);
     let kept = &ended.secrets["kept"];
     assert_eq!(secrets.get(&kept.name).await.unwrap().data.unwrap()[&kept.key].0, b"hunter2");
-    assert_eq!(ask(RelayRequest::Release { instance: "instance-1".to_owned() }).await, RelayResponse::Done);
+    assert_eq!(send(RelayRequest::Release { instance: "instance-1".to_owned() }).await, RelayResponse::Done);
     assert!(secrets.get_opt(&kept.name).await.unwrap().is_none());
-    // A pod that could see the other port could not request tasks at its own port.
+    // The port of reports does not accept batches. Pods reach only this port.
     let closed = http.post(format!("{reports}/v1/batch")).send().await.unwrap();
     assert_eq!(closed.status(), 404);
 
-    // Allowed, and not granted.
-    let work = ObjectTask { instance: "instance-2".to_owned(), ..objects(vec![config_map("map")]) };
-    let RelayResponse::Refused(why) = ensure("map", work.clone()).await else { panic!("it is not granted") };
+    // The policy allows the kind, and the account has no right to it yet.
+    let task = ObjectTask { instance: "instance-2".to_owned(), ..objects(vec![config_map("map")]) };
+    let RelayResponse::Refused(message) = ensure("map", task.clone()).await else {
+        panic!("the task was accepted without the right")
+    };
     let account = format!("User \"system:serviceaccount:{relay}:ebb-relay\" cannot get resource \"configmaps\"");
-    assert!(why.starts_with("the relay has no right to ") && why.contains(&account), "{why}");
+    assert!(message.starts_with("the relay has no right to ") && message.contains(&account), "{message}");
     let label = json!({"ebb.dev/aggregate-to-relay": "true"});
-    let grant = json!({"metadata": {"name": relay, "labels": label}, "rules": [rights::further("", "configmaps")]});
+    let grant = json!({"metadata": {"name": relay, "labels": label}, "rules": [rights::rule_for("", "configmaps")]});
     let roles: Api<ClusterRole> = Api::all(client.clone());
     create(&roles, grant).await;
-    let taken = until("the grant", async || match ensure("map", work.clone()).await {
+    let accepted = until("the grant", async || match ensure("map", task.clone()).await {
         RelayResponse::Refused(_) => None,
         other => Some(other),
     });
-    assert!(matches!(taken.await, RelayResponse::State(_)));
+    assert!(matches!(accepted.await, RelayResponse::State(_)));
     assert_eq!(result("map").await.status, CallbackStatus::Succeeded);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), units);
-    until("the map to go", async || maps.get_opt("map").await.unwrap().is_none().then_some(())).await;
-    let elsewhere = rights::of(ours(), "default").await;
+    until("the deletion of the ConfigMap", async || maps.get_opt("map").await.unwrap().is_none().then_some(())).await;
+    let elsewhere = rights::rights_of(relay_kubeconfig(), "default").await;
     assert!(!elsewhere.iter().any(|(_, resource, ..)| resource == "configmaps"), "{elsewhere:?}");
     roles.delete(relay, &DeleteParams::default()).await.unwrap();
 

@@ -8,12 +8,12 @@ use ebb_protocol::value::{SecretRef, UnitValue as Input};
 
 use crate::fixture::*;
 
-/// Inputs, a Secret's value among them, outputs of every kind, and the log; then nothing is left.
+/// A script reads inputs, one of them from a Secret, and writes outputs of every kind and a log. No object remains.
 #[tokio::test(flavor = "multi_thread")]
-async fn from_inputs_to_outputs() {
+async fn inputs_outputs_and_log() {
     let fixture = RelayFixture::new("jobs", &[]).await;
-    let given = json!({"metadata": {"name": "given"}, "stringData": {"password": "hunter2"}});
-    create(&fixture.api::<Secret>(), given).await;
+    let secret = json!({"metadata": {"name": "secret"}, "stringData": {"password": "hunter2"}});
+    create(&fixture.api::<Secret>(), secret).await;
     let unit = name("run-1", 1);
     let text = r#"
         echo "hello $WHO"; printf %s "$WHO $PASSWORD" > /tmp/text
@@ -25,79 +25,81 @@ async fn from_inputs_to_outputs() {
         script = script.output(output, false);
     }
     script = script.output("sensitive", true);
-    let from = SecretRef { cluster: None, namespace: None, name: "given".to_owned(), key: "password".to_owned() };
+    let from = SecretRef { cluster: None, namespace: None, name: "secret".to_owned(), key: "password".to_owned() };
     script.fill.push(DocumentFill { pointer: "/inputs/1/value".to_owned(), with: FillWith::Secret(from) });
     fixture.run(&unit, script).await;
-    let result = fixture.succeeds(&unit).await;
+    let result = fixture.success(&unit).await;
     let large = "x".repeat(200_000);
     let outputs = [("text", "world hunter2"), ("large", &large)].map(|(name, value)| (name.to_owned(), value.into()));
     assert_eq!(result.outputs, BTreeMap::from(outputs));
     assert_eq!(result.binary, BTreeMap::from([("bytes".to_owned(), "/wA=".to_owned())]));
     assert_eq!(result.log.as_deref(), Some("hello world\n"));
-    let held = &result.secrets["sensitive"];
-    assert_eq!(held.namespace.as_deref(), Some(&*fixture.units));
-    assert_eq!(fixture.sensitive(&result, "sensitive").await, b"hunter2");
-    // Another unit of the instance reads it, one of another instance does not.
-    let other = |unit: &str, life: &str| {
+    let reference = &result.secrets["sensitive"];
+    assert_eq!(reference.namespace.as_deref(), Some(&*fixture.units));
+    assert_eq!(fixture.sensitive_output(&result, "sensitive").await, b"hunter2");
+    // Another unit of the instance can read the sensitive output. A unit of another instance cannot.
+    let other = |unit: &str, instance: &str| {
         let unit = name(unit, 1);
         let mut script = ScriptJob::new(&unit, "test \"$KEPT\" = hunter2").input("kept", Input::Json("".into()));
-        script.fill.push(DocumentFill { pointer: "/inputs/0/value".to_owned(), with: FillWith::Secret(held.clone()) });
-        let mut objects = script.objects(&unit);
-        objects.instance = life.to_owned();
+        script
+            .fill
+            .push(DocumentFill { pointer: "/inputs/0/value".to_owned(), with: FillWith::Secret(reference.clone()) });
+        let mut objects = script.into_task(&unit);
+        objects.instance = instance.to_owned();
         (unit.clone(), fixture.ensure_of(&unit, objects))
     };
     let (own, request) = other("run-2", "instance-1");
     fixture.ensure(request).await;
-    fixture.succeeds(&own).await;
+    fixture.success(&own).await;
     let (foreign, request) = other("run-3", "instance-2");
     fixture.ensure(request).await;
     assert!(fixture.reason(&foreign).await.1.contains("another instance"));
     assert_eq!(fixture.release("instance-1").await, RelayResponse::Done);
-    assert!(fixture.api::<Secret>().get_opt(&held.name).await.unwrap().is_none());
+    assert!(fixture.api::<Secret>().get_opt(&reference.name).await.unwrap().is_none());
     fixture.close().await;
 }
 
-/// A second request changes nothing; the log of what runs is there; the exit code is in the result; a result stays until it is
-/// taken, by the callback or by a verb.
+/// A second request of a task changes nothing. The result has the exit code and the log. The relay keeps it until a
+/// callback is accepted or `Acknowledge` arrives.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_starts_once() {
+async fn a_task_starts_once() {
     let fixture = RelayFixture::new("once", &[]).await;
     let unit = name("run-1", 1);
-    fixture.plane.answer(Some(503));
-    fixture.run(&unit, ScriptJob::new(&unit, "echo begun; sleep 5; echo done; exit 3")).await;
-    fixture.printed(&unit, "begun").await;
+    fixture.callbacks.reject_with(Some(503));
+    fixture.run(&unit, ScriptJob::new(&unit, "echo started; sleep 5; echo done; exit 3")).await;
+    fixture.wait_for_log(&unit, "started").await;
     let before = fixture.api::<Job>().get("ebb-run-1-1").await.unwrap();
     fixture.run(&unit, ScriptJob::new(&unit, "echo another; exit 0")).await;
     let after = fixture.api::<Job>().get("ebb-run-1-1").await.unwrap();
     assert_eq!((before.uid(), before.metadata.generation), (after.uid(), after.metadata.generation));
-    let ended = fixture.ended(&unit).await;
+    let ended = fixture.wait_for_end(&unit).await;
     let reason = ended.reason.clone().unwrap();
-    assert_eq!((reason.message.as_str(), ended.log.as_deref()), ("the script ended with 3", Some("begun\ndone\n")));
+    assert_eq!((reason.message.as_str(), ended.log.as_deref()), ("the script ended with 3", Some("started\ndone\n")));
     // A second request gets the same response.
-    until("the callback", async || (fixture.plane.refused(&token(&unit)) > 0).then_some(())).await;
-    let refused = fixture.plane.refused(&token(&unit));
+    until("the callback", async || (fixture.callbacks.rejected(&token(&unit)) > 0).then_some(())).await;
+    let rejected = fixture.callbacks.rejected(&token(&unit));
     let again = fixture.apply(&unit, script(&unit, "")).await;
     assert_eq!(again, RelayResponse::State(TaskState::Ended(Box::new(ended))));
-    until("another callback", async || (fixture.plane.refused(&token(&unit)) > refused).then_some(())).await;
-    assert_eq!(fixture.ask(RelayRequest::Acknowledge(unit.clone())).await, RelayResponse::Done);
+    until("another callback", async || (fixture.callbacks.rejected(&token(&unit)) > rejected).then_some(())).await;
+    assert_eq!(fixture.send(RelayRequest::Acknowledge(unit.clone())).await, RelayResponse::Done);
     until("a tombstone", async || (fixture.get(&unit).await == TaskState::Tombstoned).then_some(())).await;
     // A request that was sent twice and arrives late starts nothing.
     let late = fixture.apply(&unit, script(&unit, "")).await;
     assert_eq!(late, RelayResponse::State(TaskState::Tombstoned));
-    // Reports of its entrypoint are not accepted any more.
+    // The relay rejects further reports of the entrypoint.
     let url = format!("http://127.0.0.1:{}/v1/reports/run-1/1", fixture.port());
     let report =
         json!(ScriptReport { v: 1, log_bytes: 0, state: ebb_protocol::entrypoint::ReportState::Running }).to_string();
-    let answer = reqwest::Client::new().post(url).bearer_auth("x").body(report).send().await.unwrap();
-    assert_eq!(answer.status(), 410);
+    let response = reqwest::Client::new().post(url).bearer_auth("x").body(report).send().await.unwrap();
+    assert_eq!(response.status(), 410);
     fixture.close().await;
 }
 
-/// As much as a unit may give, in plain and kept by the cluster: more than one Secret holds.
+/// Plain and sensitive outputs of the maximum size. Together they exceed the size of one Secret.
 #[tokio::test(flavor = "multi_thread")]
-async fn as_much_as_may_be() {
-    let fixture = RelayFixture::new("much", &[]).await;
-    fixture.plane.answer(Some(503));
+async fn outputs_of_the_maximum_size() {
+    let fixture = RelayFixture::new("maximum", &[]).await;
+    fixture.callbacks.reject_with(Some(503));
     let unit = name("unit", 1);
     let text = "for i in a b c kept; do head -c 1048576 /dev/zero | tr '\\0' $i > /tmp/$i; done
         head -c 1048576 /dev/zero | tr '\\0' k > /tmp/kept; head -c 300000 /dev/zero | tr '\\0' l";
@@ -107,16 +109,16 @@ async fn as_much_as_may_be() {
     }
     script.spec.log_tail = 256 << 10;
     fixture.run(&unit, script).await;
-    until("a callback", async || (fixture.plane.refused(&token(&unit)) > 0).then_some(())).await;
+    until("a callback", async || (fixture.callbacks.rejected(&token(&unit)) > 0).then_some(())).await;
     fixture.kill().await;
     fixture.start().await;
-    fixture.plane.answer(None);
+    fixture.callbacks.reject_with(None);
     let result = fixture.result(&unit).await;
     for output in ["a", "b", "c"] {
         assert!(result.outputs[output] == output.repeat(1 << 20), "{output}");
     }
     assert_eq!(result.log.as_ref().map(String::len), Some(256 << 10));
-    assert!(fixture.sensitive(&result, "kept").await == [b'k'; 1 << 20]);
+    assert!(fixture.sensitive_output(&result, "kept").await == [b'k'; 1 << 20]);
     fixture.release("instance-1").await;
     fixture.close().await;
 }

@@ -1,35 +1,35 @@
-//! The relay as it is shipped, in front of a real Kubernetes (`cargo xtask cluster`), with the real entrypoint in its pods.
+//! Tests of the relay program with a Kubernetes cluster (`cargo xtask cluster`) and the entrypoint in its pods.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod attached;
-mod bodies;
 mod callback_receiver;
-mod cancels;
+mod cancel;
 mod client;
 mod cluster;
-mod doors;
 mod escalations;
+mod failure_reasons;
 mod fair_queue;
 mod fixture;
-mod hangs;
-mod heavy;
+mod http_api;
 mod installed;
 mod jobs;
-mod killed;
-mod listed;
+mod kind_versions;
+mod large_outputs;
+mod list_and_delete;
 mod memory;
 mod merges;
 mod objects;
-mod reasons;
 #[path = "../../../../tests/src/receiver.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it")]
 mod receiver;
-mod released;
+mod relay_crash;
+mod release;
+mod request_bodies;
 mod requests;
 mod rights;
-mod twins;
-mod versions;
+mod two_relays;
+mod unresponsive_servers;
 #[path = "../../../../tests/src/wait.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it")]
 mod wait;

@@ -1,5 +1,5 @@
-//! Overlays laid onto pod templates by us and by the API server: what comes out is the same, or both refuse it. Left out are
-//! the differences that `ebb_podspec::strategic` names.
+//! Strategic merge patches of pod templates. `ebb_podspec` and the API server produce the same result, or both reject the
+//! patch. The cases leave out the differences that `ebb_podspec::strategic` documents.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ struct ServerMergeCases {
     patches: BTreeMap<String, Value>,
 }
 
-/// A template as the API server has it, or the fields that it complains of.
+/// A template that the API server returned, or the causes and fields of its rejection.
 type MergeOutcome = Result<Value, Vec<String>>;
 
-fn outcome(answer: Result<DynamicObject, kube::Error>, at: &str) -> MergeOutcome {
-    match answer {
+fn outcome(response: Result<DynamicObject, kube::Error>, at: &str) -> MergeOutcome {
+    match response {
         Ok(object) => {
             let mut template = object.data.pointer(at).unwrap().clone();
             template["metadata"].as_object_mut().map(|it| it.remove("creationTimestamp"));
@@ -38,15 +38,15 @@ fn outcome(answer: Result<DynamicObject, kube::Error>, at: &str) -> MergeOutcome
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn as_the_api_server_merges() {
+async fn merges_equal_those_of_the_api_server() {
     let client = client().await;
     let namespace = format!("merges-{:08x}", rand::random::<u32>());
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let made = json!({"metadata": {"name": namespace}});
-    create(&namespaces, made).await;
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let manifest = json!({"metadata": {"name": namespace}});
+    create(&namespaces, manifest).await;
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     let dry_patch = PatchParams { dry_run: true, ..PatchParams::default() };
-    let (mut wrong, mut count, mut refused) = (Vec::new(), 0, 0);
+    let (mut wrong, mut count, mut rejected) = (Vec::new(), 0, 0);
     for (number, text) in
         [include_str!("../../../../shared/podspec/tests/merges/cases.yaml"), include_str!("merges/cases.yaml")]
             .into_iter()
@@ -69,8 +69,8 @@ async fn as_the_api_server_merges() {
             } else {
                 manifest["template"] = base;
             }
-            let made = create(&api, manifest).await;
-            let mut base = made.data.pointer(at).unwrap().clone();
+            let created = create(&api, manifest).await;
+            let mut base = created.data.pointer(at).unwrap().clone();
             base["metadata"].as_object_mut().unwrap().remove("creationTimestamp");
             for (title, patch) in &cases.patches {
                 let mut whole = json!({});
@@ -80,14 +80,14 @@ async fn as_the_api_server_merges() {
                 }
                 *inner = patch.clone();
                 let theirs = outcome(api.patch(&name, &dry_patch, &Patch::Strategic(whole)).await, at);
-                let mut ours = made.clone();
+                let mut ours = created.clone();
                 *ours.data.pointer_mut(at).unwrap() = ebb_podspec::strategic(&base, patch);
                 ours.metadata.resource_version = None;
                 ours.metadata.managed_fields = None;
-                // It fills in what is left out, as it does after it has merged.
-                let ours = outcome(api.replace(&name, &dry, &ours).await, at);
+                // The API server adds defaults, as it does after a merge.
+                let ours = outcome(api.replace(&name, &dry_run, &ours).await, at);
                 count += 1;
-                refused += usize::from(theirs.is_err());
+                rejected += usize::from(theirs.is_err());
                 if ours != theirs {
                     wrong.push(format!("{}, {title}\n  ours   {ours:?}\n  theirs {theirs:?}", kind.kind));
                 }
@@ -95,6 +95,6 @@ async fn as_the_api_server_merges() {
         }
     }
     assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(refused * 4 < count, "{refused} of {count} are refused: they compare little");
+    assert!(rejected * 4 < count, "{rejected} of {count} are rejected: the cases compare too little");
     namespaces.delete(&namespace, &DeleteParams::default()).await.unwrap();
 }

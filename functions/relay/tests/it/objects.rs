@@ -1,4 +1,4 @@
-//! Objects that are applied, waited for, and taken away by another task.
+//! Tasks that apply objects, wait until they are ready, or remove them.
 
 use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom};
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -42,19 +42,19 @@ async fn applied_ready_and_removed() {
     let unit = name("make", 1);
     let manifests = vec![map("held"), map("taken"), deployment("web", "ebb.test/busybox:1")];
     fixture.apply(&unit, kept(manifests.clone())).await;
-    fixture.succeeds(&unit).await;
-    assert_eq!(fixture.ask(RelayRequest::Acknowledge(unit.clone())).await, RelayResponse::Done);
+    fixture.success(&unit).await;
+    assert_eq!(fixture.send(RelayRequest::Acknowledge(unit.clone())).await, RelayResponse::Done);
     // Only the record lists the objects to remove.
     assert!(!fixture.records().get("ebb-task.make.1").await.unwrap().finalizers().is_empty());
     let maps = fixture.api::<ConfigMap>();
     let held = maps.get("held").await.unwrap();
     assert_eq!((&*held.labels()["ebb.dev/unit"], &*held.labels()["ebb.dev/attempt"]), ("make", "1"));
     assert!(held.managed_fields().iter().any(|it| it.manager.as_deref() == Some("ebb")));
-    // One gets a finalizer, the other is replaced by a foreign object of the same name.
+    // One object gets a finalizer. A foreign object of the same name replaces the other.
     merge(&maps, "held", finalizers(json!(["test.example/held"]))).await;
     maps.delete("taken", &DeleteParams::default()).await.unwrap();
     let foreign = create(&maps, json!({"metadata": {"name": "taken", "labels": held.labels()}})).await;
-    // Made by an attempt that was cancelled while it waited: what it has applied goes as well.
+    // The removal includes objects of an attempt that was cancelled while it waited.
     let waiting = name("waiting", 1);
     fixture.apply(&waiting, kept(vec![deployment("never", "ebb.test/none:1")])).await;
     assert_eq!(fixture.state(cancel(&waiting)).await, TaskState::Tombstoned);
@@ -67,23 +67,23 @@ async fn applied_ready_and_removed() {
     fixture.start().await;
     assert!(matches!(fixture.get(&undo).await, TaskState::Running { .. }));
     merge(&maps, "held", finalizers(Value::Null)).await;
-    fixture.succeeds(&undo).await;
+    fixture.success(&undo).await;
     assert_eq!(maps.get_opt("held").await.unwrap(), None);
-    for gone in ["web", "never"] {
+    for deleted in ["web", "never"] {
         let deployments = fixture.api::<k8s_openapi::api::apps::v1::Deployment>();
-        assert_eq!(deployments.get_opt(gone).await.unwrap(), None);
+        assert_eq!(deployments.get_opt(deleted).await.unwrap(), None);
     }
     assert_eq!(maps.get("taken").await.unwrap().uid(), foreign.uid());
     maps.delete("taken", &DeleteParams::default()).await.unwrap();
-    // What was taken away is not made again.
+    // A removed task does not start again.
     assert_eq!(fixture.state(fixture.request(&unit, kept(manifests))).await, TaskState::Tombstoned);
     fixture.close().await;
 }
 
-/// Refused before anything is done.
+/// The relay rejects these tasks before it applies anything.
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals() {
-    let fixture = RelayFixture::new("refusals", &[]).await;
+async fn rejected_tasks() {
+    let fixture = RelayFixture::new("rejected", &[]).await;
     let foreign = create(&fixture.api::<ConfigMap>(), map("foreign")).await;
     let in_namespace = |namespace: &str| {
         let mut map = map("mine");
@@ -92,26 +92,26 @@ async fn refusals() {
     };
     let own = format!("{}-relay", fixture.units);
     let privileged = || {
-        let mut made = deployment("bad", "i");
-        made["spec"]["template"]["spec"]["hostNetwork"] = true.into();
-        kept(vec![map("mine"), made])
+        let mut manifest = deployment("bad", "i");
+        manifest["spec"]["template"]["spec"]["hostNetwork"] = true.into();
+        kept(vec![map("mine"), manifest])
     };
     let ended = TaskCompletion::Ended { container: "main".to_owned() };
     let of = |kind: &str, fields: Value| {
-        let mut made = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}});
-        made.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        made
+        let mut manifest = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}});
+        manifest.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        manifest
     };
     let labelled = |labels: Value| of("ConfigMap", json!({"metadata": {"name": "a", "labels": labels}}));
     let mine = || kept(vec![map("mine")]);
     let large = of("ConfigMap", json!({"data": {"a": "x".repeat(290 << 10)}}));
-    // One task is one pod.
+    // The Job of a task must create exactly one pod.
     let job = |field: &str, value: Value| {
         let mut task = script(&name("pods", 1), "#");
         task.apply[0]["spec"][field] = value;
         task
     };
-    for (what, work, why) in [
+    for (title, task, message) in [
         ("foreign", kept(vec![map("mine"), map("foreign")]), "foreign already exists"),
         ("kind", kept(vec![map("mine"), of("Pod", json!({}))]), "`Pod` are not allowed"),
         ("unknown", kept(vec![of("Z", json!({"apiVersion": "x.y/v1"}))]), "no kind `Z`"),
@@ -121,7 +121,7 @@ async fn refusals() {
         ("pod", privileged(), "hostNetwork"),
         ("label", kept(vec![labelled(json!({"ebb.dev/unit": "x"}))]), "is reserved"),
         ("labels", kept(vec![labelled("x".into())]), "not an object"),
-        // It would fit, but what is noted of it would not.
+        // The manifest itself fits into a record, but not with the data that the relay adds.
         ("large", kept(vec![large]), "is the limit"),
         ("container", ObjectTask { until: ended.clone(), ..mine() }, "must be a Job"),
         ("rule", ObjectTask { until: ready(&[("object.", "")]), ..mine() }, "not a CEL expression"),
@@ -135,17 +135,17 @@ async fn refusals() {
         ("pods", job("backoffLimit", Value::Null), "spec.backoffLimit: "),
         ("pods", job("podFailurePolicy", json!({"rules": []})), "spec.podFailurePolicy: "),
         ("pods", job("manualSelector", json!(true)), "spec.manualSelector: "),
-        ("life", ObjectTask { instance: "a b".to_owned(), ..kept(vec![]) }, "not a label value"),
+        ("instance", ObjectTask { instance: "a b".to_owned(), ..kept(vec![]) }, "not a label value"),
     ] {
-        let unit = name(what, 1);
-        let answer = fixture.apply(&unit, work).await;
-        assert!(matches!(&answer, RelayResponse::Refused(said) if said.contains(why)), "{what}: {answer:?}");
+        let unit = name(title, 1);
+        let response = fixture.apply(&unit, task).await;
+        assert!(matches!(&response, RelayResponse::Refused(text) if text.contains(message)), "{title}: {response:?}");
         assert_eq!(fixture.get(&unit).await, TaskState::Unknown);
     }
-    let mut astray = fixture.ensure_of(&name("astray", 1), kept(vec![map("mine")]));
-    astray.callback.url = "http://192.0.2.1/".to_owned();
-    let answer = fixture.ensure(astray).await;
-    assert!(matches!(&answer, RelayResponse::Refused(said) if said.contains("192.0.2.1")), "{answer:?}");
+    let mut foreign_callback = fixture.ensure_of(&name("astray", 1), kept(vec![map("mine")]));
+    foreign_callback.callback.url = "http://192.0.2.1/".to_owned();
+    let response = fixture.ensure(foreign_callback).await;
+    assert!(matches!(&response, RelayResponse::Refused(text) if text.contains("192.0.2.1")), "{response:?}");
     assert_eq!(fixture.api::<ConfigMap>().get("foreign").await.unwrap(), foreign);
     assert_eq!(fixture.api::<ConfigMap>().get_opt("mine").await.unwrap(), None);
     fixture.close().await;
@@ -157,7 +157,7 @@ fn ready(rules: &[(&str, &str)]) -> TaskCompletion {
     TaskCompletion::Ready(rules.collect())
 }
 
-/// The value of an expression, or with a key that of a Secret which the expression names.
+/// Returns an output: the value of an expression, or with a key that of the Secret that the expression names.
 fn output(name: &str, text: &str, key: &str, sensitive: bool) -> ObjectOutput {
     let (text, key) = (text.to_owned(), key.to_owned());
     let from = match key.is_empty() {
@@ -167,15 +167,15 @@ fn output(name: &str, text: &str, key: &str, sensitive: bool) -> ObjectOutput {
     ObjectOutput { name: name.to_owned(), from, sensitive }
 }
 
-/// Rules that hold after changes by other clients, and the outputs that are read then.
+/// Rules become true after changes by other clients. The relay reads the outputs then.
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_and_outputs() {
+async fn readiness_rules_and_outputs() {
     let fixture = RelayFixture::new("rules", &[]).await;
     let maps = fixture.api::<ConfigMap>();
     let given = json!({"metadata": {"name": "given"}, "stringData": {"password": "hunter2"}});
     create(&fixture.api::<Secret>(), given).await;
-    let [good, bad, missing, twice] = ["good", "bad", "missing", "untyped"].map(|unit| name(unit, 1));
-    let work = |unit: &TaskId, rules: &[(&str, &str)], outputs: Vec<ObjectOutput>| {
+    let [good, bad, missing, untyped] = ["good", "bad", "missing", "untyped"].map(|unit| name(unit, 1));
+    let task = |unit: &TaskId, rules: &[(&str, &str)], outputs: Vec<ObjectOutput>| {
         let apply = vec![map(&unit.unit), map(&format!("{}-2", unit.unit))];
         fixture.ensure_of(unit, ObjectTask { keep: false, until: ready(rules), outputs, ..kept(apply) })
     };
@@ -186,10 +186,10 @@ async fn rules_and_outputs() {
         output("kept", "object.data.secret", "password", true),
     ];
     let rules = [("object.data.ready == 'yes'", "object.data.failed == 'yes'"), ("", "")];
-    fixture.ensure(work(&good, &rules, outputs)).await;
-    fixture.ensure(work(&bad, &rules, vec![])).await;
-    fixture.ensure(work(&missing, &[], vec![output("a", "'given'", "none", false)])).await;
-    fixture.ensure(work(&twice, &[("object.data.a", "")], vec![])).await;
+    fixture.ensure(task(&good, &rules, outputs)).await;
+    fixture.ensure(task(&bad, &rules, vec![])).await;
+    fixture.ensure(task(&missing, &[], vec![output("a", "'given'", "none", false)])).await;
+    fixture.ensure(task(&untyped, &[("object.data.a", "")], vec![])).await;
     for unit in [&good, &bad] {
         assert!(matches!(fixture.get(unit).await, TaskState::Running { .. }));
     }
@@ -201,70 +201,70 @@ async fn rules_and_outputs() {
         json!({"value": "yes!", "list": ["good", "good-2"], "secret": "hunter2"}),
         "{result:?}"
     );
-    let held = &result.secrets["kept"];
-    assert_eq!(fixture.sensitive(&result, "kept").await, b"hunter2");
-    for (unit, code, said) in [
+    let reference = &result.secrets["kept"];
+    assert_eq!(fixture.sensitive_output(&result, "kept").await, b"hunter2");
+    for (unit, code, message) in [
         (&bad, ReasonCode::Failed, "its `fail` is true"),
         (&missing, ReasonCode::OutputMissing, "no key \"none\""),
-        (&twice, ReasonCode::Failed, "true or false"),
+        (&untyped, ReasonCode::Failed, "true or false"),
     ] {
         let reason = fixture.reason(unit).await;
-        assert!(reason.0 == code && reason.1.contains(said), "{unit:?}: {reason:?}");
+        assert!(reason.0 == code && reason.1.contains(message), "{unit:?}: {reason:?}");
     }
-    // Objects of the instance may read it, others may not.
-    for (unit, life) in [("theirs", "instance-2"), ("reads", "instance-1")] {
-        let mut made = deployment(unit, "ebb.test/busybox:1");
-        let from = json!({"secretKeyRef": {"name": held.name, "key": held.key}});
-        made["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "A", "valueFrom": from}]);
-        let work = ObjectTask { instance: life.to_owned(), keep: false, ..kept(vec![made]) };
-        let answer = fixture.apply(&name(unit, 1), work).await;
-        assert_eq!(matches!(answer, RelayResponse::Refused(_)), life == "instance-2", "{answer:?}");
+    // An object of the instance may read the sensitive output. An object of another instance may not.
+    for (unit, instance) in [("theirs", "instance-2"), ("reads", "instance-1")] {
+        let mut manifest = deployment(unit, "ebb.test/busybox:1");
+        let from = json!({"secretKeyRef": {"name": reference.name, "key": reference.key}});
+        manifest["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "A", "valueFrom": from}]);
+        let task = ObjectTask { instance: instance.to_owned(), keep: false, ..kept(vec![manifest]) };
+        let response = fixture.apply(&name(unit, 1), task).await;
+        assert_eq!(matches!(response, RelayResponse::Refused(_)), instance == "instance-2", "{response:?}");
     }
-    fixture.succeeds(&name("reads", 1)).await;
+    fixture.success(&name("reads", 1)).await;
     assert_eq!(fixture.release("instance-1").await, RelayResponse::Done);
     fixture.close().await;
 }
 
-/// A higher attempt goes on with what a lower one has left; what is there in the end is removed once.
+/// A higher attempt adopts the objects of a lower one. One removal deletes them.
 #[tokio::test(flavor = "multi_thread")]
-async fn tried_again() {
+async fn a_higher_attempt_adopts_the_objects() {
     let fixture = RelayFixture::new("again", &[]).await;
     let (maps, [first, second]) = (fixture.api::<ConfigMap>(), [1, 2].map(|attempt| name("make", attempt)));
-    let work = |rule: &str| ObjectTask { until: ready(&[(rule, "")]), ..kept(vec![map("a")]) };
-    let mut lower = work("false");
+    let task = |rule: &str| ObjectTask { until: ready(&[(rule, "")]), ..kept(vec![map("a")]) };
+    let mut lower = task("false");
     lower.apply[0]["data"]["old"] = "x".into();
     fixture.apply_within(&first, lower, 1_000).await;
     assert_eq!(fixture.reason(&first).await.0, ReasonCode::Timeout);
-    let left = maps.get("a").await.unwrap();
-    assert_eq!(left.data.as_ref().unwrap().len(), 2);
-    fixture.apply(&second, work("true")).await;
-    fixture.succeeds(&second).await;
+    let existing = maps.get("a").await.unwrap();
+    assert_eq!(existing.data.as_ref().unwrap().len(), 2);
+    fixture.apply(&second, task("true")).await;
+    fixture.success(&second).await;
     let found = maps.get("a").await.unwrap();
-    assert_eq!((found.uid(), &*found.labels()["ebb.dev/attempt"]), (left.uid(), "2"));
-    assert_eq!(json!(found.data), json!({"a": "b"}), "what the lower try alone has given");
+    assert_eq!((found.uid(), &*found.labels()["ebb.dev/attempt"]), (existing.uid(), "2"));
+    assert_eq!(json!(found.data), json!({"a": "b"}), "fields of the lower attempt alone are removed");
     // The relay waits for an object that is being removed, and creates it again.
     merge(&maps, "a", finalizers(json!(["test.example/held"]))).await;
     maps.delete("a", &DeleteParams::default()).await.unwrap();
     let third = name("make", 3);
-    fixture.apply(&third, work("true")).await;
+    fixture.apply(&third, task("true")).await;
     assert!(matches!(fixture.get(&third).await, TaskState::Running { .. }));
     merge(&maps, "a", finalizers(Value::Null)).await;
-    fixture.succeeds(&third).await;
-    assert_ne!(maps.get("a").await.unwrap().uid(), left.uid());
+    fixture.success(&third).await;
+    assert_ne!(maps.get("a").await.unwrap().uid(), existing.uid());
     fixture.apply(&name("undo", 1), removal(&["make"])).await;
-    fixture.succeeds(&name("undo", 1)).await;
+    fixture.success(&name("undo", 1)).await;
     assert_eq!(maps.get_opt("a").await.unwrap(), None);
     fixture.close().await;
 }
 
-/// The relay loses its rights while it waits: its tasks end with their time, and can be cancelled.
+/// The relay loses its rights while it waits. Its tasks time out, and can be cancelled.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_rights() {
+async fn waiting_tasks_after_the_loss_of_rights() {
     let fixture = RelayFixture::new("lost", &[]).await;
     let [late, cancelled] = ["late", "cancelled"].map(|unit| name(unit, 1));
     for (unit, timeout) in [(&late, 4_000), (&cancelled, 60_000)] {
-        let work = ObjectTask { until: ready(&[("false", "")]), ..kept(vec![map(&unit.unit)]) };
-        fixture.apply_within(unit, work, timeout).await;
+        let task = ObjectTask { until: ready(&[("false", "")]), ..kept(vec![map(&unit.unit)]) };
+        fixture.apply_within(unit, task, timeout).await;
         assert!(matches!(fixture.get(unit).await, TaskState::Running { .. }));
     }
     let bindings = fixture.api::<RoleBinding>();
@@ -277,6 +277,6 @@ async fn without_rights() {
     binding.metadata.uid = None;
     bindings.create(&PostParams::default(), &binding).await.unwrap();
     fixture.apply(&name("undo", 1), removal(&["late", "cancelled"])).await;
-    fixture.succeeds(&name("undo", 1)).await;
+    fixture.success(&name("undo", 1)).await;
     fixture.close().await;
 }

@@ -1,4 +1,4 @@
-//! A task as a control plane asks for it.
+//! Requests of a control plane, and the tasks in them.
 
 use ebb_protocol::entrypoint::{EntrypointSpec, RelayAddress, VERSION};
 use ebb_protocol::relay::{
@@ -14,15 +14,15 @@ pub(crate) fn name(unit: &str, attempt: u32) -> TaskId {
     TaskId { unit: unit.to_owned(), attempt }
 }
 
-/// A task with these objects, to be called back by the token `UNIT.ATTEMPT`.
-pub(crate) fn ensure(name: &TaskId, url: &str, work: ObjectTask) -> EnsureTask<ObjectTask> {
+/// Returns the request of a task. The token of its callback is `UNIT.ATTEMPT`.
+pub(crate) fn ensure(name: &TaskId, url: &str, task: ObjectTask) -> EnsureTask<ObjectTask> {
     EnsureTask {
         v: 1,
         task: name.clone(),
         valid_for_ms: 60_000,
         timeout_ms: 90_000,
         callback: CallbackEndpoint { url: url.to_owned(), token: token(name), installation: String::new() },
-        body: work,
+        body: task,
     }
 }
 
@@ -39,28 +39,28 @@ pub(crate) fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
 }
 
-/// Returns the field of an object with its finalizers.
+/// Returns the fields of an object that set its finalizers.
 pub(crate) fn finalizers(list: Value) -> Value {
     json!({"metadata": {"finalizers": list}})
 }
 
-/// Returns a task with these objects, which ends when they are ready.
+/// Returns a task that applies objects and ends when they are ready.
 pub(crate) fn objects(apply: Vec<Value>) -> ObjectTask {
     let until = TaskCompletion::Ready(vec![]);
     ObjectTask { instance: "instance-1".to_owned(), apply, until, ..ObjectTask::default() }
 }
 
-/// Returns the end of a task whose first object is ready by a rule.
+/// Returns the completion of a task whose first object is ready by a rule.
 pub(crate) fn ready_if(rule: &str) -> TaskCompletion {
     TaskCompletion::Ready(vec![ReadyRules { ready: Some(rule.to_owned()), fail: None }])
 }
 
 /// Returns the task of a script.
 pub(crate) fn script(name: &TaskId, text: &str) -> ObjectTask {
-    ScriptJob::new(name, text).objects(name)
+    ScriptJob::new(name, text).into_task(name)
 }
 
-/// A script in a Job.
+/// A builder of the Job that runs a script.
 pub(crate) struct ScriptJob {
     pub(crate) spec: EntrypointSpec,
     pub(crate) job: Value,
@@ -133,22 +133,22 @@ impl ScriptJob {
         self
     }
 
-    /// Changes the template of its pod.
+    /// Changes the pod of the Job.
     pub(crate) fn pod(mut self, change: impl FnOnce(&mut Value)) -> Self {
         change(&mut self.job["spec"]["template"]["spec"]);
         self
     }
 
-    /// Adds a container that does not end, at a position.
-    pub(crate) fn beside(self, position: usize) -> Self {
+    /// Inserts a container that does not end, at a position.
+    pub(crate) fn with_sidecar(self, position: usize) -> Self {
         self.pod(|pod| {
-            let mut beside = pod["containers"][0].clone();
-            (beside["name"], beside["command"]) = ("mesh".into(), json!(["sleep", "1000"]));
-            pod["containers"].as_array_mut().unwrap().insert(position, beside);
+            let mut sidecar = pod["containers"][0].clone();
+            (sidecar["name"], sidecar["command"]) = ("mesh".into(), json!(["sleep", "1000"]));
+            pod["containers"].as_array_mut().unwrap().insert(position, sidecar);
         })
     }
 
-    pub(crate) fn objects(self, name: &TaskId) -> ObjectTask {
+    pub(crate) fn into_task(self, name: &TaskId) -> ObjectTask {
         let document = serde_json::to_value(&self.spec).unwrap();
         ObjectTask {
             instance: "instance-1".to_owned(),
@@ -165,7 +165,7 @@ impl ScriptJob {
     }
 }
 
-/// Its Job has the same name.
+/// Returns the name of the Job of a task, and of its Secret.
 pub(crate) fn secret_of(name: &TaskId) -> String {
     format!("ebb-{}-{}", name.unit, name.attempt)
 }

@@ -1,5 +1,5 @@
-//! The rights of the relay as its chart gives them (`infra/relay/chart/rights.yaml`). All these tests run with them and no
-//! others, beside what an operator would grant for the kinds that some of them use.
+//! The rights of the relay in its chart (`infra/relay/chart/rights.yaml`). The tests use these rights, and the grants of an
+//! operator for further kinds.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::client::client_of;
 use crate::cluster::root;
 use crate::fixture::{create, until};
 
-/// What the chart's file says.
+/// The rules of the chart's file.
 #[derive(Deserialize)]
 pub(crate) struct ChartRights {
     pub(crate) own: Vec<PolicyRule>,
@@ -29,22 +29,22 @@ pub(crate) fn rights() -> ChartRights {
     serde_saphyr::from_str(&text).unwrap()
 }
 
-/// What an operator grants for a kind.
-pub(crate) fn further(group: &str, resource: &str) -> Value {
+/// Returns the rule that an operator adds for a kind.
+pub(crate) fn rule_for(group: &str, resource: &str) -> Value {
     let verbs = ["get", "list", "watch", "create", "patch", "delete"];
     json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
 }
 
-/// Lets the account `ebb-relay` of `UNITS-relay` do in both namespaces what the chart lets it do.
+/// Grants the account `ebb-relay` of `UNITS-relay` the rights of the chart in both namespaces.
 pub(crate) async fn grant(client: &Client, units: &str) {
     let ChartRights { own, units: in_units, cluster } = rights();
-    let kinds = json!([further("", "configmaps"), further("apps", "deployments")]);
+    let kinds = json!([rule_for("", "configmaps"), rule_for("apps", "deployments")]);
     for (namespace, name, rules) in
         [(&*format!("{units}-relay"), "own", json!(own)), (units, "units", json!(in_units)), (units, "further", kinds)]
     {
-        give(client, units, namespace, name, rules).await;
+        grant_role(client, units, namespace, name, rules).await;
     }
-    // For all worlds at once: nothing of them stays behind outside of their namespaces.
+    // All fixtures share this role, so that none leaves a cluster role behind.
     let rbac = "rbac.authorization.k8s.io";
     let role = json!({
         "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": "ebb-tests"}, "rules": cluster,
@@ -60,20 +60,20 @@ pub(crate) async fn grant(client: &Client, units: &str) {
     bindings.patch("ebb-tests", &apply, &Patch::Apply(binding)).await.unwrap();
 }
 
-/// Gives the account `ebb-relay` of `UNITS-relay` more rights in a namespace, by a role of this name.
-pub(crate) async fn give(client: &Client, units: &str, namespace: &str, name: &str, rules: Value) {
+/// Grants the account `ebb-relay` of `UNITS-relay` further rights in a namespace, by a role of this name.
+pub(crate) async fn grant_role(client: &Client, units: &str, namespace: &str, name: &str, rules: Value) {
     let (roles, bindings) =
         (Api::<Role>::namespaced(client.clone(), namespace), Api::<RoleBinding>::namespaced(client.clone(), namespace));
     let role = json!({"metadata": {"name": name}, "rules": rules});
     create(&roles, role).await;
-    let of = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name});
+    let role_ref = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name});
     let account = json!([{"kind": "ServiceAccount", "name": "ebb-relay", "namespace": format!("{units}-relay")}]);
-    let binding = json!({"metadata": {"name": name}, "roleRef": of, "subjects": account});
+    let binding = json!({"metadata": {"name": name}, "roleRef": role_ref, "subjects": account});
     create(&bindings, binding).await;
 }
 
-/// Waits until the API server has heard of them.
-pub(crate) async fn effective(relay: Kubeconfig, units: &str) {
+/// Waits until the rights are effective.
+pub(crate) async fn wait_until_effective(relay: Kubeconfig, units: &str) {
     let client = client_of(relay).await;
     for namespace in [units, &format!("{units}-relay")] {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
@@ -81,11 +81,11 @@ pub(crate) async fn effective(relay: Kubeconfig, units: &str) {
     }
 }
 
-/// A right: group, resource, name of the object, verb.
+/// Group, resource, name of the object, and verb.
 pub(crate) type ApiRight = (String, String, String, String);
 
-/// All that rules allow.
-pub(crate) fn each<'a>(rules: impl IntoIterator<Item = &'a PolicyRule>) -> BTreeSet<ApiRight> {
+/// Returns the rights of rules.
+pub(crate) fn expand<'a>(rules: impl IntoIterator<Item = &'a PolicyRule>) -> BTreeSet<ApiRight> {
     let mut all = BTreeSet::new();
     let any = vec![String::new()];
     for rule in rules {
@@ -102,13 +102,13 @@ pub(crate) fn each<'a>(rules: impl IntoIterator<Item = &'a PolicyRule>) -> BTree
     all
 }
 
-/// Returns all rights of a user in a namespace, as `kubectl auth can-i --list` has them.
-pub(crate) async fn of(user: Kubeconfig, namespace: &str) -> BTreeSet<ApiRight> {
+/// Returns all rights of a user in a namespace, like `kubectl auth can-i --list`.
+pub(crate) async fn rights_of(user: Kubeconfig, namespace: &str) -> BTreeSet<ApiRight> {
     let api: Api<SelfSubjectRulesReview> = Api::all(client_of(user).await);
     let review: SelfSubjectRulesReview =
         serde_json::from_value(json!({"metadata": {}, "spec": {"namespace": namespace}})).unwrap();
     let status = api.create(&PostParams::default(), &review).await.unwrap().status.unwrap();
     assert!(!status.incomplete, "{status:?}");
     let rules = serde_json::to_value(&status.resource_rules).unwrap();
-    each(&serde_json::from_value::<Vec<PolicyRule>>(rules).unwrap())
+    expand(&serde_json::from_value::<Vec<PolicyRule>>(rules).unwrap())
 }

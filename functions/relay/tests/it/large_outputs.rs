@@ -1,4 +1,4 @@
-//! Scripts that write more than anybody takes.
+//! Scripts whose outputs or logs exceed the limits.
 
 use std::path::Path;
 
@@ -6,15 +6,15 @@ use ebb_protocol::limits::{LOG_TAIL, OUTPUT};
 
 use crate::fixture::*;
 
-/// MiB of log, unless `EBB_LOG_MIB` says otherwise.
-const LOG: usize = 48;
+/// MiB of the log. `EBB_LOG_MIB` overrides it.
+const LOG_MIB: usize = 48;
 
-/// MiB below a folder.
+/// Returns the MiB of all files below a folder.
 fn size(folder: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
     let sizes = entries.flatten().map(|entry| match entry.metadata() {
-        Ok(about) if about.is_dir() => size(&entry.path()),
-        Ok(about) if about.is_file() => about.len() >> 20,
+        Ok(metadata) if metadata.is_dir() => size(&entry.path()),
+        Ok(metadata) if metadata.is_file() => metadata.len() >> 20,
         _ => 0,
     });
     sizes.sum()
@@ -22,19 +22,19 @@ fn size(folder: &Path) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_output_and_a_log_that_are_too_large() {
-    let fixture = RelayFixture::new("heavy", &[]).await;
+    let fixture = RelayFixture::new("large", &[]).await;
     let [output, log, late] = ["output", "log", "late"].map(|unit| name(unit, 1));
     let script = ScriptJob::new(&output, "head -c 10485760 /dev/zero > /tmp/large").output("large", false);
     fixture.run(&output, script).await;
-    // Its time is over, and each byte of its log is six in JSON.
+    // This task times out. Each byte of its log takes six bytes in JSON.
     let script = ScriptJob::new(&late, "head -c 300000 /dev/zero | tr '\\0' '\\001'; sleep 1000");
-    fixture.apply_within(&late, script.objects(&late), 30_000).await;
-    let mib = std::env::var("EBB_LOG_MIB").map_or(LOG, |text| text.parse().expect("a number"));
+    fixture.apply_within(&late, script.into_task(&late), 30_000).await;
+    let mib = std::env::var("EBB_LOG_MIB").map_or(LOG_MIB, |text| text.parse().expect("a number"));
     let line = "x".repeat(127);
     let text = format!("yes {line} | head -c {}; seq 1 60000", mib << 20);
     let mut script = ScriptJob::new(&log, &text);
     script.spec.log_tail = LOG_TAIL;
-    let begun = Instant::now();
+    let started = Instant::now();
     fixture.run(&log, script).await;
     let (code, message) = fixture.reason(&output).await;
     assert_eq!(code, ReasonCode::OutputTooLarge);
@@ -44,19 +44,22 @@ async fn an_output_and_a_log_that_are_too_large() {
     let result = fixture.result(&log).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
     let numbers: String = (1..=60_000).map(|number| format!("{number}\n")).collect();
-    assert!(result.log.unwrap() == numbers[numbers.len() - LOG_TAIL..], "another end of the log");
+    assert!(result.log.unwrap() == numbers[numbers.len() - LOG_TAIL..], "the log is not the tail of the output");
     let result = fixture.result(&late).await;
     assert_eq!(result.reason.unwrap().code, ReasonCode::Timeout);
     assert_eq!(result.log, Some("\u{1}".repeat(LOG_TAIL)));
-    // The files of a pod go with it.
+    // The kubelet deletes the files of a pod with the pod.
     let files = cluster().await.kubeconfig.with_file_name("pods");
-    let own = || {
+    let pods_mib = || {
         let pods = std::fs::read_dir(files.join("pods")).unwrap().flatten();
         let pods = pods.filter(|it| it.file_name().to_string_lossy().starts_with(&format!("{}_", fixture.units)));
         pods.map(|it| size(&it.path())).sum::<u64>()
     };
-    let most = own();
-    until("the log to go", async || (own() == 0).then_some(())).await;
-    println!("{mib} MiB of log in {:.1?}, {most} MiB on the node when it was over, then none", begun.elapsed());
+    let most = pods_mib();
+    until("the deletion of the log", async || (pods_mib() == 0).then_some(())).await;
+    println!(
+        "{mib} MiB of log in {:.1?}, {most} MiB on the node at the end of the script, then none",
+        started.elapsed()
+    );
     fixture.close().await;
 }

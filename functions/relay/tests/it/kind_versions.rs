@@ -1,4 +1,4 @@
-//! A kind that is served in several versions, of which one goes away.
+//! A kind with two API versions, one of which the API server stops to serve.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::DynamicObject;
@@ -6,21 +6,21 @@ use kube::core::GroupVersionKind;
 use kube::discovery::{ApiResource, pinned_kind};
 
 use crate::fixture::*;
-use crate::rights::{further, give};
+use crate::rights::{grant_role, rule_for};
 
-/// What was applied in that version is found by another one: it is judged, and removed, by a relay that has known the
-/// version, and by one that has not.
+/// The relay finds objects of the removed version by the other version. It checks their readiness and removes them, also
+/// after a restart.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_kind() {
-    let of = |units: &str| format!("{units}.test.example");
-    let fixture = RelayFixture::allowing(
+async fn an_api_version_is_removed() {
+    let group_of = |units: &str| format!("{units}.test.example");
+    let fixture = RelayFixture::with_policy(
         "versions",
         &[],
-        |units| json!({"namespaces": {units: []}, "kinds": [format!("Thing.{}", of(units))]}),
+        |units| json!({"namespaces": {units: []}, "kinds": [format!("Thing.{}", group_of(units))]}),
     )
     .await;
-    let group = of(&fixture.units);
-    give(&fixture.client, &fixture.units, &fixture.units, "things", json!([further(&group, "things")])).await;
+    let group = group_of(&fixture.units);
+    grant_role(&fixture.client, &fixture.units, &fixture.units, "things", json!([rule_for(&group, "things")])).await;
     let definitions: Api<CustomResourceDefinition> = Api::all(fixture.client.clone());
     let definition = format!("things.{group}");
     let serve = async |versions: &[&str]| {
@@ -28,14 +28,14 @@ async fn of_a_kind() {
             json!({"name": version, "served": true, "storage": *version == "v2", "schema": {"openAPIV3Schema":
                 {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
         });
-        let made = json!({
+        let manifest = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": definition},
             "spec": {
                 "group": group, "scope": "Namespaced", "names": {"kind": "Thing", "plural": "things"},
                 "versions": versions.collect::<Vec<_>>(),
             },
         });
-        definitions.patch(&definition, &PatchParams::apply("tests"), &Patch::Apply(made)).await.unwrap();
+        definitions.patch(&definition, &PatchParams::apply("tests"), &Patch::Apply(manifest)).await.unwrap();
     };
     let kind = |version: &str| GroupVersionKind::gvk(&group, version, "Thing");
     let things = |version: &str| -> Api<DynamicObject> {
@@ -55,25 +55,25 @@ async fn of_a_kind() {
             "apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": {"name": unit.unit}, "spec": {"done": "no"},
         });
         let rule = if *unit == waits { "object.spec.done == 'yes'" } else { "true" };
-        let work = ObjectTask { keep: *unit != waits, until: ready_if(rule), ..objects(vec![thing]) };
-        let answer = fixture.apply(unit, work).await;
-        assert!(matches!(answer, RelayResponse::State(_)), "{answer:?}");
+        let task = ObjectTask { keep: *unit != waits, until: ready_if(rule), ..objects(vec![thing]) };
+        let response = fixture.apply(unit, task).await;
+        assert!(matches!(response, RelayResponse::State(_)), "{response:?}");
     }
     for unit in [&known, &unknown] {
-        fixture.succeeds(unit).await;
+        fixture.success(unit).await;
     }
     serve(&["v2"]).await;
-    until("the version to go", async || {
+    until("the removal of the version", async || {
         let is_gone = first.get("waits").await.is_err();
         (is_gone && pinned_kind(&fixture.client, &kind("v1")).await.is_err()).then_some(())
     })
     .await;
     let remove = async |fixture: &RelayFixture, unit: &str| {
         let undo = name(&format!("undo-{unit}"), 1);
-        let work =
+        let task =
             ObjectTask { instance: "instance-1".to_owned(), remove: vec![unit.to_owned()], ..ObjectTask::default() };
-        fixture.apply(&undo, work).await;
-        fixture.succeeds(&undo).await;
+        fixture.apply(&undo, task).await;
+        fixture.success(&undo).await;
         assert!(second.get_opt(unit).await.unwrap().is_none(), "{unit}");
     };
     remove(&fixture, "known").await;
@@ -81,8 +81,8 @@ async fn of_a_kind() {
     merge(&second, "waits", json!({"spec": {"done": "yes"}})).await;
     fixture.kill().await;
     fixture.start().await;
-    fixture.succeeds(&waits).await;
-    until("it to go", async || second.get_opt("waits").await.unwrap().is_none().then_some(())).await;
+    fixture.success(&waits).await;
+    until("the deletion", async || second.get_opt("waits").await.unwrap().is_none().then_some(())).await;
     remove(&fixture, "unknown").await;
     definitions.delete(&definition, &DeleteParams::default()).await.unwrap();
     fixture.close().await;

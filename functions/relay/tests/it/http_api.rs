@@ -1,39 +1,39 @@
-//! Who may ask the relay for what.
+//! Authentication and validation of the relay's HTTP requests.
 
 use crate::fixture::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn doors() {
-    let fixture = RelayFixture::new("doors", &[]).await;
+async fn http_requests_are_authenticated_and_validated() {
+    let fixture = RelayFixture::new("http", &[]).await;
     let base = format!("http://127.0.0.1:{}", fixture.port());
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let get = async |path: &str| {
-        let answer = http.get(format!("{base}{path}")).send().await.unwrap();
-        (answer.status().as_u16(), answer.text().await.unwrap())
+        let response = http.get(format!("{base}{path}")).send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
     };
     assert_eq!((get("/healthz").await.0, get("/readyz").await.0), (200, 200));
-    // Batches: only signed ones, recent ones, for this cluster.
+    // A batch needs a valid signature and the UID of this cluster.
     let empty = json!({"v": 1, "cluster": fixture.uid, "requests": []});
-    let ours = WebhookSecret::from_bytes(&[7; 32]).unwrap();
-    let theirs = WebhookSecret::from_bytes(&[8; 32]).unwrap();
-    let (status, said) = fixture.post(&empty, &ours).await.unwrap();
+    let own_secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
+    let other_secret = WebhookSecret::from_bytes(&[8; 32]).unwrap();
+    let (status, text) = fixture.post(&empty, &own_secret).await.unwrap();
     assert_eq!(status, 200);
-    let cluster = serde_json::from_str::<Value>(&said).unwrap()["cluster"].clone();
+    let cluster = serde_json::from_str::<Value>(&text).unwrap()["cluster"].clone();
     for (body, signer, expected) in [
-        (json!({"v": 1, "cluster": cluster, "requests": []}), &ours, 200),
-        (json!({"v": 1, "cluster": "another", "requests": []}), &ours, 409),
-        (json!({"v": 1, "requests": []}), &ours, 400),
-        (json!({"v": 1, "cluster": cluster, "requests": [{"explode": {}}]}), &ours, 400),
-        (empty.clone(), &theirs, 401),
+        (json!({"v": 1, "cluster": cluster, "requests": []}), &own_secret, 200),
+        (json!({"v": 1, "cluster": "another", "requests": []}), &own_secret, 409),
+        (json!({"v": 1, "requests": []}), &own_secret, 400),
+        (json!({"v": 1, "cluster": cluster, "requests": [{"explode": {}}]}), &own_secret, 400),
+        (empty.clone(), &other_secret, 401),
     ] {
         assert_eq!(fixture.post(&body, signer).await.unwrap().0, expected, "{body}");
     }
     let unsigned = http.post(format!("{base}/v1/batch")).body(empty.to_string()).send().await.unwrap();
     assert_eq!(unsigned.status(), 401);
-    // Reports: with the token of this very attempt, and only such as there are.
+    // A report needs the token of its attempt and a valid body.
     let [first, second] = ["one", "two"].map(|unit| name(unit, 1));
     for unit in [&first, &second] {
-        fixture.run(unit, ScriptJob::new(unit, "echo begun; sleep 1000")).await;
+        fixture.run(unit, ScriptJob::new(unit, "echo started; sleep 1000")).await;
     }
     let token = async |unit: &str| fixture.record(unit).await["spec"]["token"].as_str().unwrap().to_owned();
     let (own, other) = (token("one").await, token("two").await);
@@ -47,14 +47,14 @@ async fn doors() {
         (&own, "none/1", &ended, 410),
         (&own, "one/1", &"{}".to_owned(), 400),
         (&own, "one/1", &ended, 204),
-        // A repeated report, while the task is known, and when its result is no longer wanted.
+        // Another task with its own token.
         (&other, "two/1", &running, 204),
     ] {
         let url = format!("{base}/v1/reports/{path}");
-        let answer = http.post(url).bearer_auth(token).body(body.clone()).send().await.unwrap();
-        assert_eq!(answer.status().as_u16(), expected, "{path} {body}");
+        let response = http.post(url).bearer_auth(token).body(body.clone()).send().await.unwrap();
+        assert_eq!(response.status().as_u16(), expected, "{path} {body}");
     }
-    assert!(fixture.result(&first).await.secrets.is_empty(), "only the relay names Secrets");
+    assert!(fixture.result(&first).await.secrets.is_empty(), "only the relay refers to Secrets");
     assert_eq!(fixture.state(RelayRequest::Cancel { task: second, grace_ms: 0 }).await, TaskState::Tombstoned);
     let (_, metrics) = get("/metrics").await;
     for line in [

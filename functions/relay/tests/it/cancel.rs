@@ -1,99 +1,99 @@
-//! Cancelling, and attempts that replace others.
+//! Cancellation of tasks, and attempts that replace lower ones.
 
 use futures::future::join;
 
 use crate::fixture::*;
 
-/// Who asks waits no longer.
-const ASKER: Duration = Duration::from_secs(15);
+/// Maximum time that the control plane waits for a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A task with one map, which waits until its time is over.
+/// Returns a task with one ConfigMap that is never ready.
 fn never_ready(map: &str) -> ObjectTask {
     ObjectTask { until: ready_if("false"), ..objects(vec![config_map(map)]) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancelled() {
+async fn cancellation_at_each_phase_of_a_task() {
     let fixture = RelayFixture::new("cancels", &[]).await;
-    // Before it comes, in one batch with it, and late.
+    // The cancellation is before the request of the task, in one batch. A request after it starts nothing.
     let unknown = name("unknown", 1);
     assert_eq!(fixture.get(&unknown).await, TaskState::Unknown);
-    let late = || fixture.request(&unknown, script(&unknown, "#"));
-    let answers = fixture.ask_all(vec![cancel(&unknown), late()]).await;
-    assert_eq!(answers, vec![RelayResponse::State(TaskState::Tombstoned); 2]);
-    assert_eq!(fixture.state(late()).await, TaskState::Tombstoned);
+    let ensure_unknown = || fixture.request(&unknown, script(&unknown, "#"));
+    let responses = fixture.send_all(vec![cancel(&unknown), ensure_unknown()]).await;
+    assert_eq!(responses, vec![RelayResponse::State(TaskState::Tombstoned); 2]);
+    assert_eq!(fixture.state(ensure_unknown()).await, TaskState::Tombstoned);
     assert_eq!(fixture.api::<Job>().get_opt("ebb-unknown-1").await.unwrap(), None);
-    // What can never run does not.
+    // A task with an invalid name can never run.
     assert_eq!(fixture.state(cancel(&name("No.Label", 1))).await, TaskState::Tombstoned);
-    // While it runs, also when the script does not listen.
+    // The script runs and ignores SIGTERM.
     let unit = name("run", 1);
-    fixture.run(&unit, ScriptJob::new(&unit, "trap '' TERM; echo begun; sleep 1000 & wait; sleep 1000")).await;
-    fixture.printed(&unit, "begun").await;
-    fixture.cancelled(&unit).await;
+    fixture.run(&unit, ScriptJob::new(&unit, "trap '' TERM; echo started; sleep 1000 & wait; sleep 1000")).await;
+    fixture.wait_for_log(&unit, "started").await;
+    fixture.cancel(&unit).await;
     assert!(fixture.api::<Pod>().list(&Default::default()).await.unwrap().items.is_empty());
     assert_eq!(fixture.get(&unit).await, TaskState::Tombstoned);
-    assert!(fixture.plane.taken(&token(&unit)).is_empty());
-    // Too late: it has ended.
+    assert!(fixture.callbacks.accepted(&token(&unit)).is_empty());
+    // The task has ended before the cancellation.
     let ended = name("ended", 1);
-    fixture.plane.answer(Some(503));
+    fixture.callbacks.reject_with(Some(503));
     fixture.run(&ended, ScriptJob::new(&ended, "exit 4")).await;
-    fixture.ended(&ended).await;
+    fixture.wait_for_end(&ended).await;
     assert!(matches!(fixture.state(cancel(&ended)).await, TaskState::Ended(_)));
-    fixture.plane.answer(None);
+    fixture.callbacks.reject_with(None);
     assert_eq!(fixture.reason(&ended).await.1, "the script ended with 4");
     fixture.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_higher_try_replaces_the_lower_ones() {
-    let fixture = RelayFixture::new("tries", &[]).await;
+async fn a_higher_attempt_replaces_the_lower_ones() {
+    let fixture = RelayFixture::new("attempts", &[]).await;
     let [first, second, third] = [1, 2, 3].map(|attempt| name("unit", attempt));
-    fixture.run(&first, ScriptJob::new(&first, "echo begun; sleep 1000")).await;
-    fixture.printed(&first, "begun").await;
+    fixture.run(&first, ScriptJob::new(&first, "echo started; sleep 1000")).await;
+    fixture.wait_for_log(&first, "started").await;
     fixture.run(&third, ScriptJob::new(&third, "echo third; sleep 3")).await;
-    // Nothing of the first is there when the third has been begun.
+    // When the third attempt has started, the pod of the first is gone.
     let pods = fixture.api::<Pod>().list(&Default::default()).await.unwrap();
     assert!(pods.iter().all(|pod| pod.labels()["ebb.dev/attempt"] == "3"), "{pods:?}");
     for (unit, text) in [(&first, "echo again"), (&second, "echo late")] {
-        let answer = fixture.apply(unit, script(unit, text)).await;
-        assert_eq!(answer, RelayResponse::State(TaskState::Tombstoned));
+        let response = fixture.apply(unit, script(unit, text)).await;
+        assert_eq!(response, RelayResponse::State(TaskState::Tombstoned));
         assert_eq!(fixture.get(unit).await, TaskState::Tombstoned);
     }
     assert_eq!(fixture.result(&third).await.log.as_deref(), Some("third\n"));
-    assert!(fixture.plane.taken(&token(&first)).is_empty());
+    assert!(fixture.callbacks.accepted(&token(&first)).is_empty());
     fixture.close().await;
 }
 
-/// A relay that was killed has asked for an object, and the API server makes it after another relay received the cancellation.
+/// A killed relay has requested an object. The API server creates it after the next relay received the cancellation.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_lands_late_is_removed() {
-    let fixture = RelayFixture::new("lands", &[]).await;
+async fn an_object_created_after_the_cancellation_is_deleted() {
+    let fixture = RelayFixture::new("late", &[]).await;
     let (model, unit) = (name("model", 1), name("lands", 1));
     fixture.apply(&model, never_ready("model")).await;
-    // What the killed one has left: the record of a task that it has just begun.
+    // The killed relay left the record of a task that it had just started.
     let mut labels = fixture.records().get("ebb-task.model.1").await.unwrap().labels().clone();
     labels.insert("ebb.dev/unit".to_owned(), "lands".to_owned());
-    let mut held = fixture.record("model").await;
-    (held["name"], held["phase"], held["spec"]["applied"]) = (json!(unit), json!("starting"), json!([]));
+    let mut content = fixture.record("model").await;
+    (content["name"], content["phase"], content["spec"]["applied"]) = (json!(unit), json!("starting"), json!([]));
     let mut manifest = config_map("lands");
     manifest["metadata"]["namespace"] = fixture.units.clone().into();
-    held["spec"]["objects"]["apply"] = json!([manifest]);
-    let left = json!({
-        "metadata": {"name": "ebb-task.lands.1", "labels": labels}, "stringData": {"record": held.to_string()},
+    content["spec"]["objects"]["apply"] = json!([manifest]);
+    let record = json!({
+        "metadata": {"name": "ebb-task.lands.1", "labels": labels}, "stringData": {"record": content.to_string()},
     });
-    create(&fixture.records(), left).await;
+    create(&fixture.records(), record).await;
     labels.remove("ebb.dev/part");
     manifest["metadata"]["labels"] = json!(labels);
     let maps = fixture.api::<ConfigMap>();
-    let lands = async {
-        until("the end to begin", async || {
+    let create_late = async {
+        until("phase `terminating`", async || {
             let record = fixture.records().get("ebb-task.lands.1").await.unwrap();
             (record.labels()["ebb.dev/phase"] == "terminating").then_some(())
         })
         .await;
         create(&maps, manifest).await;
     };
-    let (state, ()) = join(fixture.state(cancel(&unit)), lands).await;
+    let (state, ()) = join(fixture.state(cancel(&unit)), create_late).await;
     assert_eq!(state, TaskState::Tombstoned);
     assert_eq!(maps.get_opt("lands").await.unwrap(), None);
     fixture.state(cancel(&model)).await;
@@ -102,7 +102,7 @@ async fn what_lands_late_is_removed() {
 
 /// A task whose record cannot be read may be running. The response does not contain the record.
 #[tokio::test(flavor = "multi_thread")]
-async fn beside_a_record_that_cannot_be_read() {
+async fn a_record_that_cannot_be_read_blocks_its_unit() {
     let fixture = RelayFixture::new("damaged", &[]).await;
     let labels = json!({"ebb.dev/unit": "unit", "ebb.dev/attempt": "1", "ebb.dev/part": "record"});
     let damaged = json!({
@@ -110,30 +110,33 @@ async fn beside_a_record_that_cannot_be_read() {
     });
     create(&fixture.records(), damaged).await;
     let unit = name("unit", 2);
-    let answer = fixture.apply(&unit, script(&unit, "#")).await;
-    let RelayResponse::Unavailable(why) = answer else { panic!("{answer:?}") };
-    assert!(why.contains("ebb-task.unit.1") && why.contains("line 1") && !why.contains("hunter2"), "{why}");
+    let response = fixture.apply(&unit, script(&unit, "#")).await;
+    let RelayResponse::Unavailable(message) = response else { panic!("{response:?}") };
+    assert!(
+        message.contains("ebb-task.unit.1") && message.contains("line 1") && !message.contains("hunter2"),
+        "{message}"
+    );
     fixture.records().delete("ebb-task.unit.1", &Default::default()).await.unwrap();
     fixture.close().await;
 }
 
-/// A finalizer holds the object. Each cancellation gets a response in time, also from a relay that was killed since. The task is
-/// over when its object is gone.
+/// A finalizer blocks the deletion of the object. Each cancellation gets a response in time, also after a restart of the
+/// relay. The task becomes a tombstone when its object is gone.
 #[tokio::test(flavor = "multi_thread")]
-async fn held_by_a_finalizer() {
-    let fixture = RelayFixture::new("held", &[]).await;
+async fn cancellation_of_an_object_with_a_finalizer() {
+    let fixture = RelayFixture::new("finalizer", &[]).await;
     let (maps, unit) = (fixture.api::<ConfigMap>(), name("unit", 1));
     fixture.apply(&unit, never_ready("unit")).await;
     merge(&maps, "unit", finalizers(json!(["test.example/held"]))).await;
     for _ in 0..2 {
-        let begun = Instant::now();
-        let answer = fixture.state(cancel(&unit)).await;
-        assert!(matches!(answer, TaskState::Running { .. }) && begun.elapsed() < ASKER, "{answer:?}");
+        let started = Instant::now();
+        let response = fixture.state(cancel(&unit)).await;
+        assert!(matches!(response, TaskState::Running { .. }) && started.elapsed() < RESPONSE_TIMEOUT, "{response:?}");
         fixture.kill().await;
         fixture.start().await;
     }
     merge(&maps, "unit", finalizers(json!([]))).await;
     assert_eq!(fixture.state(cancel(&unit)).await, TaskState::Tombstoned);
-    assert!(maps.get_opt("unit").await.unwrap().is_none() && fixture.plane.taken(&token(&unit)).is_empty());
+    assert!(maps.get_opt("unit").await.unwrap().is_none() && fixture.callbacks.accepted(&token(&unit)).is_empty());
     fixture.close().await;
 }

@@ -1,4 +1,4 @@
-//! Every reason for which a task fails in a cluster, as far as one node can bring it about.
+//! Reasons of failed tasks that a cluster of one node can produce.
 
 use ebb_protocol::callback::ReasonCode::{
     self, Denied, Evicted, Exit, Failed, ImagePull, Lost, NotStartable, OutOfMemory, Quota, Timeout, Unschedulable,
@@ -11,56 +11,70 @@ use crate::fixture::*;
 
 type ManifestChange = fn(&mut Value);
 
-fn main(pod: &mut Value) -> &mut Value {
+fn main_container(pod: &mut Value) -> &mut Value {
     &mut pod["containers"][0]
 }
 
-fn never(pod: &mut Value) {
-    main(pod)["image"] = "ebb.test/none:1".into();
-    main(pod)["imagePullPolicy"] = "Never".into();
+fn image_never_pulled(pod: &mut Value) {
+    main_container(pod)["image"] = "ebb.test/none:1".into();
+    main_container(pod)["imagePullPolicy"] = "Never".into();
 }
 
 fn little_memory(pod: &mut Value) {
-    main(pod)["resources"] = json!({"limits": {"memory": "32Mi"}});
+    main_container(pod)["resources"] = json!({"limits": {"memory": "32Mi"}});
 }
 
 fn no_such_secret(pod: &mut Value) {
     let from = json!({"secretKeyRef": {"name": "none", "key": "k"}});
-    main(pod)["env"] = json!([{"name": "A", "valueFrom": from}]);
+    main_container(pod)["env"] = json!([{"name": "A", "valueFrom": from}]);
 }
 
 fn wrong_install(pod: &mut Value) {
     pod["initContainers"][0]["command"] = json!(["/ebb-entrypoint", "wrong"]);
 }
 
-/// One pod each, with its overlay and its timeout.
+/// Each case has a script, a change of its pod, and a timeout.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_pods() {
+async fn failures_of_pods() {
     let fixture = RelayFixture::new("reasons", &["--pod-start-timeout-seconds", "4"]).await;
     const LONG: u64 = 60_000;
-    let nothing: ManifestChange = |_| {};
+    let unchanged: ManifestChange = |_| {};
     let cases: [(&str, &str, ManifestChange, u64, ReasonCode, &str); 14] = [
-        ("exit", "exit 7", nothing, LONG, Exit, "the script ended with 7"),
-        ("killed", "kill -9 $$", nothing, LONG, Exit, "SIGKILL"),
-        ("missing", "#", |pod| main(pod)["image"] = "127.0.0.1:1/none:1".into(), LONG, ImagePull, "none:1"),
-        ("never", "#", never, LONG, NotStartable, "ErrImageNeverPull"),
-        ("invalid", "#", |pod| main(pod)["image"] = "Not::an image".into(), LONG, NotStartable, "InvalidImageName"),
+        ("exit", "exit 7", unchanged, LONG, Exit, "the script ended with 7"),
+        ("killed", "kill -9 $$", unchanged, LONG, Exit, "SIGKILL"),
+        ("missing", "#", |pod| main_container(pod)["image"] = "127.0.0.1:1/none:1".into(), LONG, ImagePull, "none:1"),
+        ("never", "#", image_never_pulled, LONG, NotStartable, "ErrImageNeverPull"),
+        (
+            "invalid",
+            "#",
+            |pod| main_container(pod)["image"] = "Not::an image".into(),
+            LONG,
+            NotStartable,
+            "InvalidImageName",
+        ),
         ("node", "#", |pod| pod["nodeSelector"] = json!({"no": "such"}), 20_000, Unschedulable, "node"),
         ("memory", "tail /dev/zero", little_memory, LONG, OutOfMemory, "memory"),
-        ("slow", "echo slow; sleep 1000", nothing, 25_000, Timeout, "longer than 25000 ms"),
-        ("mute", "#", |pod| main(pod)["command"] = json!(["sh", "-c", "exit 7"]), LONG, Exit, "7 and without"),
-        ("nothing", "#", |pod| main(pod)["command"] = json!(["true"]), LONG, Failed, "with 0 and without"),
-        ("program", "#", |pod| main(pod)["command"] = json!(["/none"]), LONG, NotStartable, "/none"),
+        ("slow", "echo slow; sleep 1000", unchanged, 25_000, Timeout, "longer than 25000 ms"),
+        (
+            "mute",
+            "#",
+            |pod| main_container(pod)["command"] = json!(["sh", "-c", "exit 7"]),
+            LONG,
+            Exit,
+            "7 and without",
+        ),
+        ("nothing", "#", |pod| main_container(pod)["command"] = json!(["true"]), LONG, Failed, "with 0 and without"),
+        ("program", "#", |pod| main_container(pod)["command"] = json!(["/none"]), LONG, NotStartable, "/none"),
         ("config", "#", no_such_secret, LONG, NotStartable, "none"),
         ("init", "#", wrong_install, LONG, NotStartable, "ebb-install"),
         ("deadline", "sleep 1000", |pod| pod["activeDeadlineSeconds"] = 4.into(), LONG, Timeout, "deadline"),
     ];
     join_all(cases.map(async |(unit, text, change, timeout, code, message)| {
         let unit = name(unit, 1);
-        fixture.apply_within(&unit, ScriptJob::new(&unit, text).pod(change).objects(&unit), timeout).await;
+        fixture.apply_within(&unit, ScriptJob::new(&unit, text).pod(change).into_task(&unit), timeout).await;
         if code == Unschedulable {
             until("the reason while it waits", async || match fixture.get(&unit).await {
-                TaskState::Running { pending: Some(why), .. } => why.contains("node").then_some(()),
+                TaskState::Running { pending: Some(cause), .. } => cause.contains("node").then_some(()),
                 _ => None,
             })
             .await;
@@ -75,22 +89,22 @@ async fn of_pods() {
     fixture.close().await;
 }
 
-/// What is done to a pod that runs, or to its Job.
+/// A running pod is evicted or deleted, or its Job is deleted.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_what_others_do() {
+async fn eviction_and_deletion_by_others() {
     let fixture = RelayFixture::new("others", &[]).await;
     let units = ["evicted", "deleted", "job"].map(|unit| name(unit, 1));
     join_all(units.iter().map(async |unit| {
-        fixture.run(unit, ScriptJob::new(unit, "echo begun; sleep 1000")).await;
-        fixture.printed(unit, "begun").await;
+        fixture.run(unit, ScriptJob::new(unit, "echo started; sleep 1000")).await;
+        fixture.wait_for_log(unit, "started").await;
         until("a heartbeat", async || match fixture.get(unit).await {
             TaskState::Running { pending: None, heartbeat_ms, .. } => heartbeat_ms,
             _ => None,
         })
         .await;
         let pods: Api<Pod> = fixture.api();
-        let ours = ListParams::default().labels(&format!("ebb.dev/unit={}", unit.unit));
-        let pod = pods.list(&ours).await.unwrap().items.remove(0).name_any();
+        let own = ListParams::default().labels(&format!("ebb.dev/unit={}", unit.unit));
+        let pod = pods.list(&own).await.unwrap().items.remove(0).name_any();
         match &*unit.unit {
             "evicted" => drop(pods.evict(&pod, &EvictParams::default()).await.unwrap()),
             "deleted" => drop(pods.delete(&pod, &DeleteParams::default()).await.unwrap()),
@@ -104,9 +118,9 @@ async fn of_what_others_do() {
     fixture.close().await;
 }
 
-/// Quotas of Jobs, quotas of pods, the admission of pods.
+/// A quota of Jobs, a quota of pods, and Pod Security prevent the pod.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_the_namespace() {
+async fn quotas_and_admission_of_the_namespace() {
     let apply = PatchParams::apply("tests");
     for (title, unit_quota, code, message) in [
         ("jobs", Some("count/jobs.batch"), Quota, "exceeded quota"),
@@ -115,17 +129,17 @@ async fn of_the_namespace() {
     ] {
         let fixture = RelayFixture::new(title, &["--pod-start-timeout-seconds", "3"]).await;
         match unit_quota {
-            Some(what) => {
+            Some(resource) => {
                 let quota = json!({
                     "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"},
-                    "spec": {"hard": {what: "0"}},
+                    "spec": {"hard": {resource: "0"}},
                 });
                 let quotas: Api<ResourceQuota> = fixture.api();
                 quotas.patch("none", &apply, &Patch::Apply(quota)).await.unwrap();
                 until("the quota", async || quotas.get("none").await.unwrap().status?.hard).await;
             }
             None => {
-                // As if the cluster's own rules had become stricter than the operator's list.
+                // Pod Security of the namespace becomes stricter than the relay's policy.
                 let labels = json!({
                     "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted",
                         "pod-security.kubernetes.io/enforce-version": "latest"}},
@@ -141,8 +155,8 @@ async fn of_the_namespace() {
                 pod["securityContext"].as_object_mut().unwrap().remove("runAsUser");
             }
         });
-        let answer = fixture.ask(fixture.request(&unit, script.objects(&unit))).await;
-        let reason = match answer {
+        let response = fixture.send(fixture.request(&unit, script.into_task(&unit))).await;
+        let reason = match response {
             RelayResponse::State(TaskState::Ended(_) | TaskState::Running { .. }) => fixture.reason(&unit).await,
             other => panic!("{other:?}"),
         };

@@ -1,4 +1,5 @@
-//! Bodies of requests: none is waited for that cannot be taken, and there is room for so many at one time.
+//! Limits of request bodies. The relay rejects a request by its head alone if it can, and buffers a limited number of
+//! bodies at once.
 
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::entrypoint::REPORT_BODY;
@@ -9,13 +10,13 @@ use tokio::net::TcpStream;
 use crate::fixture::*;
 
 const MIB: usize = 1 << 20;
-/// Bytes of the largest batch, of which there is room for two.
+/// Maximum bytes of a batch. The relay buffers two such batches at once.
 const BATCH: usize = 32 * MIB;
-/// How many of the largest reports there is room for.
+/// Number of reports of the maximum size that the relay buffers at once.
 const REPORTS: usize = 8;
 
-/// Sends the head of a request, and nothing of its body.
-async fn begin(port: u16, path: &str, length: usize, headers: &[(&str, String)]) -> TcpStream {
+/// Sends the head of a request without its body.
+async fn send_head(port: u16, path: &str, length: usize, headers: &[(&str, String)]) -> TcpStream {
     let mut head = format!("POST {path} HTTP/1.1\r\nhost: relay\r\ncontent-length: {length}\r\n");
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
@@ -25,15 +26,15 @@ async fn begin(port: u16, path: &str, length: usize, headers: &[(&str, String)])
     connection
 }
 
-/// The status that comes within a time; `None`: none.
-async fn answered(connection: &mut TcpStream, within: Duration) -> Option<u16> {
+/// Returns the status of the response, or `None` if none arrives in time.
+async fn status_within(connection: &mut TcpStream, within: Duration) -> Option<u16> {
     let mut status = [0; 12];
     tokio::time::timeout(within, connection.read_exact(&mut status)).await.ok()?.unwrap();
     std::str::from_utf8(&status[9..]).unwrap().parse().ok()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies() {
+async fn limits_of_request_bodies() {
     let fixture = RelayFixture::new("bodies", &[]).await;
     let unit = name("unit", 1);
     fixture.apply(&unit, ObjectTask { until: ready_if("false"), ..objects(vec![config_map("map")]) }).await;
@@ -46,7 +47,7 @@ async fn bodies() {
     let signed = |at: u64| sign(&secret, &MessageId::parse("m").unwrap(), Timestamp(at), b"").to_vec();
     let mut other = signed(now);
     other[2].1 = "v1a,AAAA".to_owned();
-    // Judged by their heads alone.
+    // The relay rejects these by their heads.
     let (batch, report, soon) = ("/v1/batch", "/v1/reports/unit/1", Duration::from_secs(10));
     for (path, length, headers, expected) in [
         (batch, MIB, vec![], 401),
@@ -58,38 +59,38 @@ async fn bodies() {
         ("/v1/reports/none/1", MIB, own.clone(), 410),
         (report, REPORT_BODY + 1, own.clone(), 413),
     ] {
-        let mut connection = begin(fixture.port(), path, length, &headers).await;
-        assert_eq!(answered(&mut connection, soon).await, Some(expected), "{path} {length} {headers:?}");
+        let mut connection = send_head(fixture.port(), path, length, &headers).await;
+        assert_eq!(status_within(&mut connection, soon).await, Some(expected), "{path} {length} {headers:?}");
     }
-    // All that there is room for. The body of one more is waited for no longer than its sender waits.
-    let mut held = Vec::new();
-    let all = std::iter::repeat_n((batch, BATCH, signed(now)), 2);
-    for (path, length, mut headers) in all.chain(std::iter::repeat_n((report, REPORT_BODY, own.clone()), REPORTS)) {
-        // Says when it begins to wait for the body.
+    // Requests without bodies fill the buffers. A further batch is rejected before its sender times out.
+    let mut connections = Vec::new();
+    let batches = std::iter::repeat_n((batch, BATCH, signed(now)), 2);
+    for (path, length, mut headers) in batches.chain(std::iter::repeat_n((report, REPORT_BODY, own.clone()), REPORTS)) {
+        // With this header, the relay responds with 100 when it starts to read the body.
         headers.push(("expect", "100-continue".to_owned()));
-        let mut connection = begin(fixture.port(), path, length, &headers).await;
-        assert_eq!(answered(&mut connection, soon).await, Some(100), "{path}");
-        held.push(connection);
+        let mut connection = send_head(fixture.port(), path, length, &headers).await;
+        assert_eq!(status_within(&mut connection, soon).await, Some(100), "{path}");
+        connections.push(connection);
     }
-    let mut late = begin(fixture.port(), batch, MIB, &signed(now)).await;
+    let mut rejected = send_head(fixture.port(), batch, MIB, &signed(now)).await;
     let running = json!({"v": 1, "logBytes": 0, "state": "running"}).to_string();
     let large = format!("{running:<20000}");
-    let mut waits = begin(fixture.port(), report, large.len(), &own).await;
-    waits.write_all(large.as_bytes()).await.unwrap();
-    // What is small needs none.
-    let mut small = begin(fixture.port(), report, running.len(), &own).await;
+    let mut queued = send_head(fixture.port(), report, large.len(), &own).await;
+    queued.write_all(large.as_bytes()).await.unwrap();
+    // A small body needs no buffer.
+    let mut small = send_head(fixture.port(), report, running.len(), &own).await;
     small.write_all(running.as_bytes()).await.unwrap();
-    assert_eq!(answered(&mut small, soon).await, Some(204));
+    assert_eq!(status_within(&mut small, soon).await, Some(204));
     fixture.get(&unit).await;
-    assert_eq!(answered(&mut late, soon).await, Some(429));
-    assert_eq!(answered(&mut waits, Duration::from_secs(1)).await, None);
-    // It is given back by who goes away.
-    drop(held);
-    assert_eq!(answered(&mut waits, soon).await, Some(204));
-    // Read to its end, and only then found to be none.
+    assert_eq!(status_within(&mut rejected, soon).await, Some(429));
+    assert_eq!(status_within(&mut queued, Duration::from_secs(1)).await, None);
+    // Closed connections release their buffers.
+    drop(connections);
+    assert_eq!(status_within(&mut queued, soon).await, Some(204));
+    // The relay reads this body to its end and rejects it then.
     let full = json!({"cluster": "x".repeat(31 * MIB), "requests": [], "unknown": 1, "v": 1});
-    let (status, said) = fixture.post(&full, &secret).await.unwrap();
-    assert!(status == 400 && said.contains("`unknown`"), "{status} {said}");
+    let (status, body) = fixture.post(&full, &secret).await.unwrap();
+    assert!(status == 400 && body.contains("`unknown`"), "{status} {body}");
     fixture.state(cancel(&unit)).await;
     fixture.close().await;
 }

@@ -1,0 +1,98 @@
+//! `Release` deletes the sensitive outputs of an instance in all namespaces.
+
+use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom};
+
+use crate::fixture::*;
+use crate::rights::{grant_role, rights, rule_for};
+
+/// The response names objects that cannot be deleted. All others are deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn release_deletes_sensitive_outputs_in_all_namespaces() {
+    // In this order: a namespace without rights, one with the right to read, that of units, and another with all rights.
+    let namespaces_of =
+        |units: &str| [format!("none-{units}"), format!("read-{units}"), units.to_owned(), format!("all-{units}")];
+    let fixture = RelayFixture::with_policy("release", &[], |units| {
+        let namespaces = serde_json::Map::from_iter(namespaces_of(units).map(|namespace| (namespace, json!([]))));
+        json!({"namespaces": namespaces, "kinds": ["ConfigMap"]})
+    })
+    .await;
+    let (client, units) = (&fixture.client, &*fixture.units);
+    let every = namespaces_of(units);
+    let [none, read, _, all] = &every;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for namespace in [none, read, all] {
+        create(&namespaces, json!({"metadata": {"name": namespace}})).await;
+    }
+    let maps = || json!([rule_for("", "configmaps")]);
+    let reads = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list"]}]);
+    for (namespace, name, rules) in
+        [(all, "units", json!(rights().units)), (all, "further", maps()), (read, "reads", reads)]
+    {
+        grant_role(client, units, namespace, name, rules).await;
+    }
+    let secrets = |namespace: &str| Api::<Secret>::namespaced(client.clone(), namespace);
+    for (unit, namespace, instance) in
+        [("own", units, "instance-1"), ("there", all, "instance-1"), ("theirs", all, "instance-2")]
+    {
+        let output = ObjectOutput {
+            name: "kept".to_owned(),
+            from: ObjectOutputFrom::Value("object.data.a".to_owned()),
+            sensitive: true,
+        };
+        let map =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit}, "data": {"a": "hunter2"}});
+        let task = ObjectTask {
+            instance: instance.to_owned(),
+            namespace: Some(namespace.to_owned()),
+            outputs: vec![output],
+            ..objects(vec![map])
+        };
+        let unit = name(unit, 1);
+        until("the relay's rights", async || match fixture.apply(&unit, task.clone()).await {
+            RelayResponse::State(TaskState::Running { .. } | TaskState::Ended(_)) => Some(()),
+            RelayResponse::Refused(_) => None,
+            other => panic!("{other:?}"),
+        })
+        .await;
+        let kept = &fixture.result(&unit).await.secrets["kept"];
+        assert_eq!(kept.namespace.as_deref(), Some(namespace));
+        secrets(namespace).get(&kept.name).await.unwrap();
+    }
+    // Outputs from a time when the relay had all rights in these namespaces.
+    let labels = json!({"ebb.dev/instance": "instance-1", "ebb.dev/part": "output"});
+    for namespace in [none, read] {
+        create(&secrets(namespace), json!({"metadata": {"name": "old", "labels": labels}})).await;
+    }
+    let remaining = async || {
+        let mut remaining = Vec::new();
+        for namespace in &every {
+            let found = secrets(namespace).list(&ListParams::default().labels("ebb.dev/part=output")).await;
+            remaining.extend(found.unwrap().iter().map(|it| it.name_any()));
+        }
+        remaining
+    };
+    let rejected = until("the right to read", async || match fixture.release("instance-1").await {
+        RelayResponse::Unavailable(message) if message.contains("cannot delete resource") => Some(message),
+        RelayResponse::Unavailable(_) => None,
+        other => panic!("{other:?}"),
+    });
+    let message = rejected.await;
+    assert!(
+        message.contains(none.as_str()) && message.contains(read.as_str()) && !message.contains(all.as_str()),
+        "{message}"
+    );
+    assert_eq!(remaining().await, ["old", "old", "ebb-output.theirs.1.0"]);
+    for namespace in [none, read] {
+        grant_role(client, units, namespace, "units", json!(rights().units)).await;
+    }
+    until("the deletion of the rest", async || {
+        (fixture.release("instance-1").await == RelayResponse::Done).then_some(())
+    })
+    .await;
+    assert_eq!(remaining().await, ["ebb-output.theirs.1.0"]);
+    assert_eq!((fixture.release("instance-2").await, remaining().await.len()), (RelayResponse::Done, 0));
+    for namespace in [none, read, all] {
+        namespaces.delete(namespace, &DeleteParams::default()).await.unwrap();
+    }
+    fixture.close().await;
+}
