@@ -1,4 +1,4 @@
-//! The commands of the book, run as a reader runs them.
+//! Runs the commands and examples of the book and compares their output with the page.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -11,16 +11,16 @@ use serde_json::Value;
 use crate::program;
 use crate::workdir::{WAIT_TIMEOUT, Workdir};
 
-/// A command of a page, with what the page shows of it.
+/// A command of a page and its expected result.
 struct Step {
     is_server: bool,
     command: String,
     exit_code: i32,
-    /// `[..]` stands for any text in a line, a line `...` for any lines.
+    /// `[..]` matches any text in a line. A line `...` matches any lines.
     output: Vec<String>,
 }
 
-/// A block of a page that is run or written.
+/// A block of a page: a command to run, or a file to write.
 enum Block {
     Console(Step),
     File { name: String, text: String },
@@ -84,7 +84,7 @@ fn output_matches(patterns: &[String], lines: &[&str]) -> bool {
     }
 }
 
-/// A terminal's settings: the folder, and `ebb` among the programs.
+/// Returns a shell command in a folder, with `ebb` in `PATH`.
 fn shell(command: &str, folder: &Path) -> Command {
     let path = format!("{}:{}", program::ebb().parent().unwrap().display(), std::env::var("PATH").unwrap());
     let mut shell = Command::new("sh");
@@ -93,7 +93,7 @@ fn shell(command: &str, folder: &Path) -> Command {
     shell
 }
 
-/// A server in the second terminal. It ends with the test.
+/// A server process. It is killed when this is dropped.
 struct Server(Child);
 
 impl Drop for Server {
@@ -103,8 +103,8 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server, and waits until it has printed what the page shows. After that its output is closed, as by `| head`:
-/// the server has to work without it.
+/// Starts a server and waits until it has printed the output on the page. The output is closed then, as by `| head`. The
+/// server must continue without it.
 fn serve(step: &Step, folder: &Path) -> Server {
     let mut server = Server(shell(&step.command, folder).stdout(Stdio::piped()).spawn().unwrap());
     let lines = BufReader::new(server.0.stdout.take().unwrap()).lines().take(step.output.len());
@@ -117,18 +117,18 @@ fn check(step: &Step, printed: &str) {
     let lines: Vec<&str> = printed.trim_end().lines().map(str::trim_end).collect();
     assert!(
         output_matches(&step.output, &lines),
-        "$ {}\n-- the page shows\n{}\n-- it prints\n{printed}",
+        "$ {}\n-- the page shows\n{}\n-- the command prints\n{printed}",
         step.command,
         step.output.join("\n")
     );
 }
 
 #[test]
-fn the_first_hour() {
+fn commands_of_the_first_hour() {
     let temporary = tempfile::tempdir().unwrap();
-    // Scripts have a `/tmp` of their own.
-    let kept = tempfile::tempdir_in("/var/tmp").unwrap();
-    let notes = kept.path().join("notes");
+    // Scripts have their own `/tmp`.
+    let shared = tempfile::tempdir_in("/var/tmp").unwrap();
+    let notes = shared.path().join("notes");
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let page = std::fs::read_to_string(root.join("docs/src/first-hour.md")).unwrap();
     let page = page.replace("/var/tmp/ebb-first-hour", notes.to_str().unwrap());
@@ -146,9 +146,9 @@ fn the_first_hour() {
                 } else if step.is_server {
                     servers.push(serve(&step, &folder));
                 } else {
-                    let ended = shell(&step.command, &folder).output().unwrap();
-                    check(&step, &String::from_utf8_lossy(&ended.stdout));
-                    assert_eq!(ended.status.code(), Some(step.exit_code), "{}", step.command);
+                    let result = shell(&step.command, &folder).output().unwrap();
+                    check(&step, &String::from_utf8_lossy(&result.stdout));
+                    assert_eq!(result.status.code(), Some(step.exit_code), "{}", step.command);
                 }
             }
         }
@@ -156,23 +156,23 @@ fn the_first_hour() {
     assert!(commands > 30, "{commands} commands");
 }
 
-/// Both senders announce a sandbox each, and the receiver verifies the notifications.
+/// Both senders create and delete a sandbox. The receiver verifies the notifications.
 #[tokio::test]
-async fn the_examples_of_a_platform() {
+async fn examples_of_a_platform() {
     let examples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/examples").canonicalize().unwrap();
     let examples = examples.to_str().unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let place = Workdir::with(&["--platform-url", &format!("http://127.0.0.1:{port}")]);
-    let dev = place.dev().await;
-    let settings: Value = serde_json::from_slice(&std::fs::read(place.state().join("server.json")).unwrap()).unwrap();
-    let mut receiver = shell(&format!("exec python3 {examples}/verify.py {port}"), place.path());
+    let workdir = Workdir::with(&["--platform-url", &format!("http://127.0.0.1:{port}")]);
+    let dev = workdir.dev().await;
+    let settings: Value = serde_json::from_slice(&std::fs::read(workdir.state().join("server.json")).unwrap()).unwrap();
+    let mut receiver = shell(&format!("exec python3 {examples}/verify.py {port}"), workdir.path());
     receiver.env("EBB_PLATFORM_SECRET", settings["platformSecret"].as_str().unwrap()).stdout(Stdio::piped());
     let mut receiver = Server(receiver.spawn().unwrap());
     let (sender, lines) = std::sync::mpsc::channel();
     let printed = BufReader::new(receiver.0.stdout.take().unwrap()).lines();
     std::thread::spawn(move || printed.map_while(Result::ok).try_for_each(|line| sender.send(line)));
-    // Waits until a notification of each sandbox has this type.
-    let both = |kind: &str| {
+    // Waits for a notification of this type about each sandbox.
+    let await_both = |kind: &str| {
         let mut missing = BTreeSet::from(["a", "b"]);
         while !missing.is_empty() {
             let line = lines.recv_timeout(WAIT_TIMEOUT).unwrap_or_else(|_| panic!("no {kind} of {missing:?}"));
@@ -183,21 +183,21 @@ async fn the_examples_of_a_platform() {
         }
     };
     let run = |command: &str| {
-        let mut command = shell(command, place.path());
+        let mut command = shell(command, workdir.path());
         command.env("EBB_URL", &dev.url).env("EBB_WEBHOOK_SECRET", &dev.secret).env("EBB_TOKEN", &dev.token);
-        let ended = command.output().unwrap();
-        assert!(ended.status.success(), "{command:?}: {}", String::from_utf8_lossy(&ended.stdout));
+        let result = command.output().unwrap();
+        assert!(result.status.success(), "{command:?}: {}", String::from_utf8_lossy(&result.stdout));
     };
-    place.apply("plugin", PLUGIN).await;
+    workdir.apply("plugin", PLUGIN).await;
     for name in ["a", "b"] {
-        place.write(&format!("{name}.yaml"), &SANDBOX.replace("NAME", name));
+        workdir.write(&format!("{name}.yaml"), &SANDBOX.replace("NAME", name));
     }
     run(&format!("{examples}/send.sh created a uid-a 1 a.yaml"));
     run(&format!("python3 {examples}/send.py created b uid-b --file b.yaml"));
-    both("ready");
+    await_both("ready");
     run(&format!("{examples}/send.sh deleted a uid-a"));
     run(&format!("python3 {examples}/send.py deleted b uid-b"));
-    both("gone");
+    await_both("gone");
     dev.stop().await;
 }
 
@@ -207,7 +207,7 @@ name: p@1.0.0
 runners: {shell: {image: "busybox:1.36"}}
 preStart:
   create:
-    pod: {script: "#!/bin/sh\nprintf made >/tmp/name"}
+    pod: {script: "#!/bin/sh\nprintf created >/tmp/name"}
     outputs: {name: {file: /tmp/name}}
 outputs: {name: "${units.create.outputs.name}"}
 "##;

@@ -1,4 +1,4 @@
-//! Ctrl-C: once takes away what was made, twice leaves at once.
+//! Interrupts of `ebb run`. The first one deletes the sandbox, the second one stops the command at once.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::workdir::{Workdir, shared_folder};
 
-/// Makes a directory; then waits for a file that does not come. Its removal waits for a file too.
+/// Creates a directory and waits for a file that never exists. The undo waits for a file, too.
 const PLUGIN: &str = r##"
 apiVersion: ebb.dev/v1
 kind: Plugin
@@ -21,7 +21,7 @@ preStart:
     inputs: {root: "${params.root}"}
     outputs: {path: {file: /tmp/path}}
   fill:
-    pod: {script: "#!/bin/sh -eu\necho begun >\"$MADE/begun\"\nuntil [ -e \"$MADE/never\" ]; do sleep 0.05; done"}
+    pod: {script: "#!/bin/sh -eu\necho started >\"$MADE/started\"\nuntil [ -e \"$MADE/never\" ]; do sleep 0.05; done"}
     inputs: {made: "${units.make.outputs.path}"}
 postStop:
   remove:
@@ -39,26 +39,26 @@ resources: {thing: {plugin: slow@1.0.0, params: {root: "@{root}"}}}
 "#;
 
 struct InterruptScenario {
-    place: Workdir,
+    workdir: Workdir,
     root: TempDir,
 }
 
 impl InterruptScenario {
     fn new() -> Self {
-        Self { place: Workdir::new(), root: shared_folder() }
+        Self { workdir: Workdir::new(), root: shared_folder() }
     }
 
-    /// `ebb run`, up to the moment when the second unit runs.
-    async fn busy(&self) -> crate::workdir::RunningCommand {
-        let plugin = self.place.write("plugin.yaml", PLUGIN);
-        let sandbox = self.place.write("sandbox.yaml", SANDBOX);
+    /// Starts `ebb run`. Waits until the second unit runs.
+    async fn start(&self) -> crate::workdir::RunningCommand {
+        let plugin = self.workdir.write("plugin.yaml", PLUGIN);
+        let sandbox = self.workdir.write("sandbox.yaml", SANDBOX);
         let set = format!("root={}", self.root.path().display());
-        let mut run = self.place.start(&["run", &sandbox, "--plugin", &plugin, "--set", &set]);
+        let mut run = self.workdir.start(&["run", &sandbox, "--plugin", &plugin, "--set", &set]);
         run.line(&["thing/fill", "running"]).await;
         run
     }
 
-    fn let_remove(&self) {
+    fn allow_removal(&self) {
         fs::write(self.root.path().join("may-remove"), "").unwrap();
     }
 }
@@ -69,39 +69,42 @@ fn entries(folder: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn once_takes_away_what_was_made() {
-    // SIGHUP: the terminal is closed.
+async fn one_interrupt_deletes_the_sandbox() {
+    // A terminal that is closed sends SIGHUP.
     for signal in [Signal::SIGINT, Signal::SIGHUP] {
-        let story = InterruptScenario::new();
-        let run = story.busy().await;
-        assert!(story.root.path().join("made").exists());
-        story.let_remove();
+        let scenario = InterruptScenario::new();
+        let run = scenario.start().await;
+        assert!(scenario.root.path().join("made").exists());
+        scenario.allow_removal();
         run.signal(signal);
-        let ran = run.end().await;
-        assert_eq!(ran.code, Some(130), "{ran:#?}");
-        assert_eq!(entries(story.root.path()), ["may-remove"], "{ran:#?}");
-        assert!(ran.stderr.contains("sandbox/impatient  gone"), "{ran:#?}");
-        story.place.no_script_runs().await;
+        let result = run.end().await;
+        assert_eq!(result.code, Some(130), "{result:#?}");
+        assert_eq!(entries(scenario.root.path()), ["may-remove"], "{result:#?}");
+        assert!(result.stderr.contains("sandbox/impatient  gone"), "{result:#?}");
+        scenario.workdir.no_script_runs().await;
     }
 }
 
 #[tokio::test]
-async fn twice_leaves_at_once() {
-    let story = InterruptScenario::new();
-    let mut run = story.busy().await;
+async fn a_second_interrupt_stops_the_command_at_once() {
+    let scenario = InterruptScenario::new();
+    let mut run = scenario.start().await;
     run.signal(Signal::SIGINT);
     run.line(&["thing/remove", "running"]).await;
     run.signal(Signal::SIGINT);
-    let ran = run.end().await;
-    assert_eq!(ran.code, Some(130), "{ran:#?}");
-    let left = ran.stderr.split("stopped at once").nth(1).unwrap_or_else(|| panic!("{ran:#?}"));
-    assert!(left.contains("thing/make") && left.contains("`ebb dev` and `ebb sandbox delete impatient`"), "{left}");
-    assert!(story.root.path().join("made").exists());
+    let result = run.end().await;
+    assert_eq!(result.code, Some(130), "{result:#?}");
+    let message = result.stderr.split("stopped at once").nth(1).unwrap_or_else(|| panic!("{result:#?}"));
+    assert!(
+        message.contains("thing/make") && message.contains("`ebb dev` and `ebb sandbox delete impatient`"),
+        "{message}"
+    );
+    assert!(scenario.root.path().join("made").exists());
 
-    story.let_remove();
-    let dev = story.place.dev().await;
-    story.place.ebb(&["sandbox", "delete", "impatient"]).await.done();
-    assert_eq!(entries(story.root.path()), ["may-remove"]);
-    story.place.no_script_runs().await;
+    scenario.allow_removal();
+    let dev = scenario.workdir.dev().await;
+    scenario.workdir.ebb(&["sandbox", "delete", "impatient"]).await.done();
+    assert_eq!(entries(scenario.root.path()), ["may-remove"]);
+    scenario.workdir.no_script_runs().await;
     dev.stop().await;
 }

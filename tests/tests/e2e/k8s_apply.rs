@@ -1,4 +1,4 @@
-//! Signadot's own plugin `k8s-apply` in a real cluster: its documents as they are.
+//! Signadot's plugin `k8s-apply` in a cluster, with unchanged documents.
 
 use crate::prelude::*;
 
@@ -6,7 +6,7 @@ const UNITS: &str = "ebb-units";
 const RECORDS: &str = "ebb-relay";
 const NAME: &str = "objects-pr-6";
 
-/// As those in Signadot's examples, with what is easily read as something else than it is.
+/// A document like Signadot's examples, with text that is easily parsed wrongly.
 const DOCUMENT: &str = r#"name: "@{name}"
 spec:
   cluster: "@{cluster}"
@@ -16,7 +16,7 @@ spec:
     params:
       data: |
 
-        # What is written here in braces, as in {a}, stays.
+        # Text in braces, as in {a}, is not replaced.
         apiVersion: v1
         kind: ConfigMap
         metadata:
@@ -62,39 +62,39 @@ spec:
         value: "spec: {template: {spec: {containers: [{name: echo-env, envFrom: [{configMapRef: {name: config-@{name}}}]}]}}}"
 "#;
 
-async fn apply(place: &Workdir, document: &str, name: &str, more: &[&str]) -> CommandResult {
-    let file = place.write(&format!("{name}.yaml"), document);
+async fn apply(workdir: &Workdir, document: &str, name: &str, more: &[&str]) -> CommandResult {
+    let file = workdir.write(&format!("{name}.yaml"), document);
     let values = [("name", name), ("cluster", "demo"), ("namespace", UNITS), ("image", BUSYBOX)];
     let values = values.map(|(name, value)| format!("{name}={value}"));
     let sets = values.iter().flat_map(|set| ["--set", set]);
     let apply = ["sandbox", "apply", "-f", &file].into_iter().chain(sets).chain(more.iter().copied());
-    place.ebb(&apply.collect::<Vec<_>>()).await
+    workdir.ebb(&apply.collect::<Vec<_>>()).await
 }
 
-/// An object of units, with who has written what of it.
+/// Returns an object in the namespace of units, with its managed fields.
 fn object(cluster: &TestCluster, kind: &str, name: &str) -> Value {
     let get = ["-n", UNITS, "get", kind, name, "--show-managed-fields", "-o", "json"];
     serde_json::from_str(&cluster.run("kubectl", &get, "").unwrap()).unwrap()
 }
 
-/// What there is of units, and what the relay still has to do or holds.
-fn there(cluster: &TestCluster) -> Option<Vec<String>> {
-    Some([of_units(cluster, UNITS)?, open_records(cluster, RECORDS)?].concat())
+/// Returns the objects of units, and the records of the relay that are not tombstones.
+fn objects_and_records(cluster: &TestCluster) -> Option<Vec<String>> {
+    Some([unit_objects(cluster, UNITS)?, open_records(cluster, RECORDS)?].concat())
 }
 
 #[tokio::test]
 async fn manifests_are_applied_and_removed() {
     let cluster = cluster().await;
-    let place = elsewhere::in_cluster(cluster, UNITS).await;
-    let dev = place.dev().await;
-    let before = there(cluster).unwrap();
-    let ran = apply(&place, DOCUMENT, NAME, &[]).await.done();
-    // Signadot's plugin has no outputs either: names are agreed upon by the document.
-    assert_eq!(ran.stdout, "", "{ran:#?}");
-    let seen = place.get(NAME).await;
-    let resource = &seen.resources["customObjects"];
+    let workdir = workdir_setup::in_cluster(cluster, UNITS).await;
+    let dev = workdir.dev().await;
+    let before = objects_and_records(cluster).unwrap();
+    let result = apply(&workdir, DOCUMENT, NAME, &[]).await.done();
+    // The plugin has no outputs, like that of Signadot. The document chooses the names.
+    assert_eq!(result.stdout, "", "{result:#?}");
+    let target = workdir.get(NAME).await;
+    let resource = &target.resources["customObjects"];
     assert_eq!((resource.plugin.as_str(), resource.outputs.len()), ("k8s-apply@0.0.0", 0));
-    assert_eq!(seen.info.phase, TargetState::Ready);
+    assert_eq!(target.info.phase, TargetState::Ready);
 
     let named = |what: &str| format!("{what}-{NAME}");
     let config = object(cluster, "configmap", &named("config"));
@@ -104,7 +104,7 @@ async fn manifests_are_applied_and_removed() {
     assert_eq!(config["metadata"]["annotations"]["answer"], "yes");
     assert_eq!(config["metadata"]["annotations"]["number"], "012");
     assert_eq!((&secret["data"], &secret["immutable"]), (&json!({"token": "dGVzdA=="}), &json!(true)));
-    assert_eq!(server["status"]["availableReplicas"], 1, "it was waited for: {server}");
+    assert_eq!(server["status"]["availableReplicas"], 1, "the unit waited for the deployment: {server}");
     for object in [&config, &secret, &server] {
         let metadata = &object["metadata"];
         let managers = metadata["managedFields"].as_array().unwrap();
@@ -117,22 +117,22 @@ async fn manifests_are_applied_and_removed() {
     let log = cluster.run("kubectl", &["-n", UNITS, "logs", &pod], "").unwrap();
     assert_eq!(log, "home=${HOME}\n");
 
-    place.ebb(&["sandbox", "delete", NAME]).await.done();
-    let seen = place.get(NAME).await;
-    let units = seen.runs.iter().flat_map(|run| &run.units).map(|unit| (&*unit.key, unit.state));
+    workdir.ebb(&["sandbox", "delete", NAME]).await.done();
+    let target = workdir.get(NAME).await;
+    let units = target.runs.iter().flat_map(|run| &run.units).map(|unit| (&*unit.key, unit.state));
     let expected = ["customObjects/provision", "customObjects/provision.removal"];
     assert_eq!(units.collect::<Vec<_>>(), expected.map(|key| (key, UnitState::Succeeded)));
-    until("nothing to be left", async || (there(cluster)? == before).then_some(())).await;
+    until("the deletion of all objects", async || (objects_and_records(cluster)? == before).then_some(())).await;
 
     dev.stop().await;
 }
 
-/// One unit alone runs there too, and says what it says on this machine.
+/// `ebb unit run` in a cluster prints the same as on this machine.
 #[tokio::test]
-async fn a_unit_alone() {
+async fn a_single_unit() {
     let cluster = cluster().await;
-    let place = elsewhere::in_cluster(cluster, UNITS).await;
-    let before = there(cluster).unwrap();
+    let workdir = workdir_setup::in_cluster(cluster, UNITS).await;
+    let before = objects_and_records(cluster).unwrap();
     let plugin = format!(
         r##"apiVersion: ebb.dev/v1
 kind: Plugin
@@ -141,19 +141,19 @@ runners: {{shell: {{image: "{BUSYBOX}"}}}}
 params: {{name: {{type: string}}}}
 preStart:
   greet:
-    pod: {{script: "#!/bin/sh\necho greets\nprintf 'hello %s' \"$NAME\" >/tmp/said\nexit ${{CODE:-0}}"}}
+    pod: {{script: "#!/bin/sh\necho greets\nprintf 'hello %s' \"$NAME\" >/tmp/greeting\nexit ${{CODE:-0}}"}}
     inputs: {{name: "${{params.name}}", code: ""}}
-    outputs: {{said: {{file: /tmp/said}}}}
+    outputs: {{greeting: {{file: /tmp/greeting}}}}
 "##
     );
-    let plugin = place.write("hello.yaml", &plugin);
+    let plugin = workdir.write("hello.yaml", &plugin);
     let greet = ["unit", "run", &plugin, "greet", "--input", "name=you"];
-    let ran = place.ebb_there(&greet).await.done();
-    assert_eq!((&*ran.stdout, &*ran.stderr), ("said = hello you\n", "greets\n"));
-    let failed = place.ebb_there(&[&greet[..], &["--input", "code=3"]].concat()).await;
+    let result = workdir.ebb_there(&greet).await.done();
+    assert_eq!((&*result.stdout, &*result.stderr), ("greeting = hello you\n", "greets\n"));
+    let failed = workdir.ebb_there(&[&greet[..], &["--input", "code=3"]].concat()).await;
     assert_eq!(failed.code, Some(1), "{failed:#?}");
-    // A pod's two streams are one log, in no certain order.
-    let said: Vec<&str> = failed.stderr.lines().collect();
-    assert!(said.contains(&"greets") && failed.stderr.contains("(exit)"), "{failed:#?}");
-    assert_eq!(there(cluster).unwrap(), before);
+    // The log of a pod contains both streams, in any order.
+    let lines: Vec<&str> = failed.stderr.lines().collect();
+    assert!(lines.contains(&"greets") && failed.stderr.contains("(exit)"), "{failed:#?}");
+    assert_eq!(objects_and_records(cluster).unwrap(), before);
 }

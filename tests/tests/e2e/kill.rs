@@ -1,4 +1,4 @@
-//! `kill -9` of `ebb dev` at any moment of a sandbox: after a restart it ends as if nothing had happened.
+//! Kills `ebb dev` with SIGKILL at random times of a sandbox. After a restart, the sandbox ends as without a crash.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,28 +8,27 @@ use ebb_protocol::api::TargetDetail;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
+use crate::example_run::{ExampleKind, ExampleRun};
 use crate::persistent_platform::{PersistentPlatform, PlatformStep};
-use crate::scene::{ExampleKind, ExampleRun};
 use crate::workdir::{WAIT_TIMEOUT, Workdir};
 
-/// How often a story is killed, unless `EBB_KILLS` says otherwise.
+/// Number of kills of a scenario. `EBB_KILLS` overrides it.
 pub(crate) const KILLS: u32 = 20;
-/// How often the story is killed that has the embedded table.
-const FEW: u32 = 6;
-/// Chooses the moments, unless `EBB_KILL_SEED` does.
+/// Number of kills of the scenario with the embedded table.
+const EMBEDDED_KILLS: u32 = 6;
+/// The seed of the random times. `EBB_KILL_SEED` overrides it.
 const SEED: u64 = 20_261_121;
-/// So many different states have to be found after that many kills of a story, and for each story of several: a crash
-/// that always hits the same says little.
-const STAGES: usize = 3;
+/// Minimum number of different kill points for each example. Kills at the same point would cover little.
+const MIN_POINTS: usize = 3;
 
-/// A story that is killed.
+/// An example whose server is killed.
 pub(crate) struct KillScenario {
     pub(crate) example: ExampleKind,
-    /// The DynamoDB that keeps the table, if it is not embedded.
+    /// The endpoint of DynamoDB. `None` selects the embedded table.
     pub(crate) dynamodb: Option<String>,
 }
 
-/// Where a kill has hit: what the platform was about, what the server knew after the restart, and which units were how.
+/// The state at a kill: the step of the platform, and the phase and units of the target after the restart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KillPoint {
     step: PlatformStep,
@@ -44,119 +43,120 @@ impl fmt::Display for KillPoint {
     }
 }
 
-/// One instance: how long it took if it was over before the kill, and where the kill has hit.
+/// The result of one instance.
 struct KilledRun {
-    whole: Option<Duration>,
-    stage: KillPoint,
+    /// The duration of the instance, if it ended before the kill.
+    duration: Option<Duration>,
+    point: KillPoint,
 }
 
 impl KillScenario {
-    /// Runs an instance, with a kill at `moment` after its beginning, or at its end if that comes first.
-    async fn live(&self, uid: &str, moment: Duration) -> KilledRun {
-        let place = self.dynamodb.as_deref().map_or_else(Workdir::new, Workdir::on);
-        let log = LogOnPanic { place: &place };
-        let mut dev = place.dev().await;
-        let scene = ExampleRun::new(&self.example, &place).await;
-        let mut platform = PersistentPlatform::new(scene.sandbox, uid, scene.document.clone());
-        let begun = Instant::now();
-        let undisturbed = async {
+    /// Runs an instance. Kills the server after `delay`, or at the end of the instance if that is earlier.
+    async fn run_instance(&self, uid: &str, delay: Duration) -> KilledRun {
+        let workdir = self.dynamodb.as_deref().map_or_else(Workdir::new, Workdir::on);
+        let log = LogOnPanic { workdir: &workdir };
+        let mut dev = workdir.dev().await;
+        let example = ExampleRun::new(&self.example, &workdir).await;
+        let mut platform = PersistentPlatform::new(example.sandbox, uid, example.document.clone());
+        let started = Instant::now();
+        let run_to_end = async {
             while platform.step != PlatformStep::Over {
                 platform.advance(&dev).await.unwrap();
             }
         };
         tokio::select! {
-            () = undisturbed => {}
-            () = tokio::time::sleep(moment) => {}
+            () = run_to_end => {}
+            () = tokio::time::sleep(delay) => {}
         }
         let before = platform.step;
-        let whole = (before == PlatformStep::Over).then(|| begun.elapsed());
+        let duration = (before == PlatformStep::Over).then(|| started.elapsed());
         dev.kill().await;
-        dev = place.dev_again().await;
-        let stage = KillPoint::new(before, platform.look(&dev).await.unwrap().as_ref());
+        dev = workdir.dev_again().await;
+        let point = KillPoint::new(before, platform.get(&dev).await.unwrap().as_ref());
         while platform.step != PlatformStep::Over {
             if platform.step == PlatformStep::Delete && before < PlatformStep::Delete {
-                let seen = platform.look(&dev).await.unwrap().unwrap();
-                scene.made(&dev.s3, &seen).await;
+                let target = platform.get(&dev).await.unwrap().unwrap();
+                example.assert_created(&dev.s3, &target).await;
             }
             platform.advance(&dev).await.unwrap();
         }
-        scene.nothing_left(&dev.s3).await;
-        place.no_script_runs().await;
-        place.notified_in_order(uid).await;
+        example.assert_nothing_remains(&dev.s3).await;
+        workdir.no_script_runs().await;
+        workdir.notified_in_order(uid).await;
         dev.stop().await;
         drop(log);
-        KilledRun { whole, stage }
+        KilledRun { duration, point }
     }
 
-    /// Kills `kills` instances. Returns where the kills have hit.
-    pub(crate) async fn kill_often(self, kills: u32, seed: u64) -> Vec<KillPoint> {
+    /// Kills `kills` instances. Returns the kill points.
+    pub(crate) async fn kill_repeatedly(self, kills: u32, seed: u64) -> Vec<KillPoint> {
         let name = self.example.name();
         let mut random = StdRng::seed_from_u64(seed);
-        // Twice: the first instance warms up what is cached.
-        let mut whole = WAIT_TIMEOUT;
+        // The first instance fills caches.
+        let mut duration = WAIT_TIMEOUT;
         for number in 0..2 {
-            let lived = self.live(&format!("whole-{number}"), whole).await;
-            whole = whole.min(lived.whole.unwrap_or(whole));
+            let run = self.run_instance(&format!("complete-{number}"), duration).await;
+            duration = duration.min(run.duration.unwrap_or(duration));
         }
-        println!("{name}: {whole:?} undisturbed; {kills} kills with EBB_KILL_SEED={seed}");
-        let mut stages = Vec::new();
+        println!("{name}: {duration:?} without a kill; {kills} kills with EBB_KILL_SEED={seed}");
+        let mut points = Vec::new();
         for kill in 0..kills {
-            // One in each of so many equal parts: random, and spread over the whole.
-            let moment = whole.mul_f64((f64::from(kill) + random.random::<f64>()) / f64::from(kills));
-            println!("{name}: kill {kill} after {moment:?}");
-            let lived = self.live(&format!("killed-{kill}"), moment).await;
-            println!("{name}: kill {kill}: {}", lived.stage);
-            // A machine that has become faster would not be hit in the later parts.
-            whole = whole.min(lived.whole.unwrap_or(whole));
-            stages.push(lived.stage);
+            // A random time in each of `kills` equal parts of the duration.
+            let delay = duration.mul_f64((f64::from(kill) + random.random::<f64>()) / f64::from(kills));
+            println!("{name}: kill {kill} after {delay:?}");
+            let run = self.run_instance(&format!("killed-{kill}"), delay).await;
+            println!("{name}: kill {kill}: {}", run.point);
+            // The duration shrinks if the machine becomes faster. Later kills would come after the end otherwise.
+            duration = duration.min(run.duration.unwrap_or(duration));
+            points.push(run.point);
         }
-        stages
+        points
     }
 }
 
 /// Prints the server's log when a test fails.
 struct LogOnPanic<'a> {
-    place: &'a Workdir,
+    workdir: &'a Workdir,
 }
 
 impl Drop for LogOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            println!("{}", self.place.log());
+            println!("{}", self.workdir.log());
         }
     }
 }
 
 impl KillPoint {
-    fn new(step: PlatformStep, seen: Option<&TargetDetail>) -> Self {
-        let runs = seen.into_iter().flat_map(|seen| &seen.runs).map(|run| {
+    fn new(step: PlatformStep, target: Option<&TargetDetail>) -> Self {
+        let runs = target.into_iter().flat_map(|target| &target.runs).map(|run| {
             let units = run.units.iter().map(|unit| format!("{} {:?}", unit.key, unit.state));
             format!("{} {:?} ({})", run.hook, run.state, units.collect::<Vec<_>>().join(", "))
         });
         let units = runs.collect::<Vec<_>>().join("; ");
-        Self { step, phase: seen.map(|seen| format!("{:?}", seen.info.phase)), units }
+        Self { step, phase: target.map(|target| format!("{:?}", target.info.phase)), units }
     }
 }
 
-/// That the kills have hit different moments.
-pub(crate) fn hit_enough(examples: usize, stages: &[&KillPoint]) {
-    let different: BTreeSet<_> = stages.iter().collect();
-    assert!(different.len() >= STAGES * examples, "only {different:#?}");
+/// Checks that the kills were at enough different points.
+pub(crate) fn assert_distinct(examples: usize, points: &[&KillPoint]) {
+    let different: BTreeSet<_> = points.iter().collect();
+    assert!(different.len() >= MIN_POINTS * examples, "only {different:#?}");
 }
 
 /// Returns a number from the environment, or the default.
-pub(crate) fn given<T: std::str::FromStr>(name: &str, default: T) -> T {
+pub(crate) fn number_from_env<T: std::str::FromStr>(name: &str, default: T) -> T {
     let Ok(text) = std::env::var(name) else { return default };
     text.parse().unwrap_or_else(|_| panic!("{name} is a number"))
 }
 
-/// Chooses the moments.
+/// Returns the seed of the random times.
 pub(crate) fn seed() -> u64 {
-    given("EBB_KILL_SEED", SEED)
+    number_from_env("EBB_KILL_SEED", SEED)
 }
 
 #[tokio::test]
-async fn s3_at_any_moment() {
-    let story = KillScenario { example: ExampleKind::S3, dynamodb: None };
-    hit_enough(1, &story.kill_often(FEW, seed()).await.iter().collect::<Vec<_>>());
+async fn the_s3_example_is_killed_at_random_times() {
+    let scenario = KillScenario { example: ExampleKind::S3, dynamodb: None };
+    assert_distinct(1, &scenario.kill_repeatedly(EMBEDDED_KILLS, seed()).await.iter().collect::<Vec<_>>());
 }

@@ -1,32 +1,32 @@
-//! Objects of a foreign controller: kro, with a kind of its own.
+//! The example `kro`: objects of a kind that the controller kro defines.
 
 use crate::prelude::*;
 
 const SANDBOX: &str = "greeting-pr-8";
 
 #[tokio::test]
-async fn a_controller_makes_and_takes_away() {
-    let (_served, cluster) = (served().await, cluster().await);
+async fn objects_of_a_controller_are_created_and_deleted() {
+    let (_lock, cluster) = (shared_lock().await, cluster().await);
     let definition = example("kro/definition.yaml");
     cluster.run("kubectl", &["apply", "--filename", &definition], "").unwrap();
     let kinds = ["ConfigMap", "Deployment.apps", "Greeting.kro.run"];
     let relay = InstalledRelay::new(cluster, "kro", json!({"policy": {"kinds": kinds}})).await;
     until("the kind of kro", async || list(cluster, &relay.units, "greetings.kro.run")).await;
-    let place = elsewhere::by(&relay);
-    let dev = place.dev().await;
+    let workdir = workdir_setup::with_relay(&relay);
+    let dev = workdir.dev().await;
     let busybox = format!("busybox={BUSYBOX}");
-    place.ebb(&["plugin", "apply", "-f", &example("kro/plugin.yaml"), "--set", &busybox]).await.done();
-    let ran = place.ebb(&["sandbox", "apply", "-f", &example("kro/sandbox.yaml")]).await.done();
+    workdir.ebb(&["plugin", "apply", "-f", &example("kro/plugin.yaml"), "--set", &busybox]).await.done();
+    let result = workdir.ebb(&["sandbox", "apply", "-f", &example("kro/sandbox.yaml")]).await.done();
     let instance = list(cluster, &relay.units, "greetings.kro.run").unwrap().remove(0);
-    assert_eq!(value(&ran.stdout, "greeting.address"), instance["status"]["address"].as_str().unwrap());
-    assert_eq!(value(&ran.stdout, "greeting.replicas"), "1");
+    assert_eq!(value(&result.stdout, "greeting.address"), instance["status"]["address"].as_str().unwrap());
+    assert_eq!(value(&result.stdout, "greeting.replicas"), "1");
     assert_eq!(instance["status"]["state"], "ACTIVE");
-    assert_ne!(instance["metadata"]["finalizers"], json!(null), "kro has to let it go: {instance}");
+    assert_ne!(instance["metadata"]["finalizers"], json!(null), "kro has no finalizer: {instance}");
 
-    place.ebb(&["sandbox", "delete", SANDBOX]).await.done();
-    // What kro made of it went before it was gone.
+    workdir.ebb(&["sandbox", "delete", SANDBOX]).await.done();
+    // kro has deleted its objects before the deletion of the instance ended.
     assert_eq!(list(cluster, &relay.units, "greetings.kro.run,deployments,services,configmaps").unwrap().len(), 1);
-    relay.nothing_left().await;
+    relay.wait_until_empty().await;
     dev.stop().await;
     relay.remove();
     cluster.run("kubectl", &["delete", "--filename", &definition], "").unwrap();

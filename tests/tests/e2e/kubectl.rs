@@ -1,45 +1,45 @@
-//! What there is in the cluster, and who may break it when.
+//! Queries of the cluster, and locks for tests that stop its servers.
 
 use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::prelude::*;
 
-/// Who needs the cluster's servers, and who ends them.
+/// Tests that need the servers of the cluster hold a read lock. Tests that stop them hold the write lock.
 static SERVERS: RwLock<()> = RwLock::const_new(());
-/// A relay that `ebb` starts has one port, and one namespace of records.
+/// Relays that `ebb` starts have the same port and namespace of records.
 static RELAY: Mutex<()> = Mutex::const_new(());
 
-/// While this is held, the cluster's servers run.
-pub(crate) async fn served() -> RwLockReadGuard<'static, ()> {
+/// Returns a shared lock of the cluster. Its servers run while the lock is held.
+pub(crate) async fn shared_lock() -> RwLockReadGuard<'static, ()> {
     SERVERS.read().await
 }
 
-/// While this is held, no other test needs the servers of the cluster.
-pub(crate) async fn alone() -> RwLockWriteGuard<'static, ()> {
+/// Returns the exclusive lock of the cluster. No other test uses its servers while the lock is held.
+pub(crate) async fn exclusive_lock() -> RwLockWriteGuard<'static, ()> {
     SERVERS.write().await
 }
 
-/// While this is held, no other `ebb` has a relay.
-pub(crate) async fn only_relay() -> MutexGuard<'static, ()> {
+/// Returns the lock of the relay that `ebb` starts.
+pub(crate) async fn relay_lock() -> MutexGuard<'static, ()> {
     RELAY.lock().await
 }
 
-/// What `kubectl get` lists; `None`: the API server does not answer.
+/// Returns the objects that `kubectl get` lists, or `None` if the API server does not respond.
 pub(crate) fn list(cluster: &TestCluster, namespace: &str, kinds: &str) -> Option<Vec<Value>> {
-    let said = cluster.run("kubectl", &["-n", namespace, "get", kinds, "-o", "json"], "").ok()?;
-    let list: Value = serde_json::from_str(&said).unwrap();
+    let output = cluster.run("kubectl", &["-n", namespace, "get", kinds, "-o", "json"], "").ok()?;
+    let list: Value = serde_json::from_str(&output).unwrap();
     Some(list["items"].as_array().unwrap().clone())
 }
 
-/// What there is of units, by kind and name.
-pub(crate) fn of_units(cluster: &TestCluster, namespace: &str) -> Option<Vec<String>> {
+/// Returns the objects of units, by kind and name.
+pub(crate) fn unit_objects(cluster: &TestCluster, namespace: &str) -> Option<Vec<String>> {
     let kinds = "jobs,pods,secrets,configmaps,deployments,replicasets,services";
-    // Every namespace has it.
-    let ours = |name: &String| !name.contains("kube-root-ca.crt");
-    Some(list(cluster, namespace, kinds)?.iter().map(name).filter(ours).collect())
+    // Kubernetes creates this ConfigMap in every namespace.
+    let is_created = |name: &String| !name.contains("kube-root-ca.crt");
+    Some(list(cluster, namespace, kinds)?.iter().map(name).filter(is_created).collect())
 }
 
-/// The records of a relay but for tombstones: what it still has to do, and what it still holds.
+/// Returns the records of a relay, except for tombstones without finalizers.
 pub(crate) fn open_records(cluster: &TestCluster, namespace: &str) -> Option<Vec<String>> {
     let records = list(cluster, namespace, "secrets")?;
     let records = records.iter().filter(|record| !record["metadata"]["labels"]["ebb.dev/unit"].is_null());

@@ -1,4 +1,4 @@
-//! What units say: while they say it, and once they have said it.
+//! Logs of units, while they run and afterwards.
 
 use std::fs::File;
 
@@ -19,13 +19,13 @@ preStart:
       script: |
         #!/bin/sh -eu
         await() { until [ -e "$ROOT/$1" ]; do sleep 0.05; done; }
-        echo "try $EBB_ATTEMPT"
+        echo "attempt $EBB_ATTEMPT"
         await "failed"
         [ "$EBB_ATTEMPT" = 2 ]
         seq 1 20000
         await "more"
         seq 20001 40000
-        printf 'over'
+        printf 'end'
     inputs: {root: "${params.root}"}
   shout:
     after: [talk]
@@ -37,34 +37,34 @@ fn numbers(from: u32, to: u32) -> String {
 }
 
 #[tokio::test]
-async fn lines_are_told_once_while_they_are_said() {
-    let (place, root) = (Workdir::new(), shared_folder());
+async fn followed_logs_contain_each_line_once() {
+    let (workdir, root) = (Workdir::new(), shared_folder());
     let path = root.path().to_str().unwrap();
-    let dev = place.dev().await;
-    place.apply("plugin", PLUGIN).await;
+    let dev = workdir.dev().await;
+    workdir.apply("plugin", PLUGIN).await;
     let sandbox = format!(
         "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: talker\nresources: {{r: {{plugin: talk, params: {{root: {path}}}}}}}\n"
     );
-    let sandbox = place.write("sandbox.yaml", &sandbox);
-    place.ebb(&["sandbox", "apply", "-f", &sandbox, "--wait=false"]).await.done();
+    let sandbox = workdir.write("sandbox.yaml", &sandbox);
+    workdir.ebb(&["sandbox", "apply", "-f", &sandbox, "--wait=false"]).await.done();
 
-    let mut one = place.start(&["logs", "talker", "--unit", "talk", "--follow"]);
-    let all = place.start(&["logs", "talker", "--follow"]);
-    one.says("try 1").await;
+    let mut one = workdir.start(&["logs", "talker", "--unit", "talk", "--follow"]);
+    let all = workdir.start(&["logs", "talker", "--follow"]);
+    one.says("attempt 1").await;
     File::create(root.path().join("failed")).unwrap();
     one.says("20000").await;
     File::create(root.path().join("more")).unwrap();
     let one = one.end().await.done();
     let heading = "==> preStart r/talk attempt 2 <==\n";
-    let expected = format!("try 1\n{heading}try 2\n{}{}over\n", numbers(1, 20_000), numbers(20_001, 40_000));
+    let expected = format!("attempt 1\n{heading}attempt 2\n{}{}end\n", numbers(1, 20_000), numbers(20_001, 40_000));
     assert_eq!((one.stdout == expected, one.stderr.as_str()), (true, ""), "{}", one.stdout);
 
-    // The other one ends with the run. What was said too fast is not there, and that is said.
+    // The command without a unit ends with the run. Lines that a unit prints too fast are replaced by a notice.
     let all = all.end().await.done();
     assert!(all.stdout.contains(&numbers(1, 40_000)), "{}", all.stdout);
-    let (_, shouted) = all.stdout.split_once("==> preStart r/shout attempt 1 <==\n").expect("it follows both");
-    let kept = place.ebb(&["logs", "talker", "--unit", "shout"]).await.done();
-    assert_eq!(kept.stdout, format!("{}\n", "\u{1b}".repeat(LOG_TAIL)));
-    assert!(shouted.ends_with(&kept.stdout));
+    let (_, followed) = all.stdout.split_once("==> preStart r/shout attempt 1 <==\n").expect("the log of both units");
+    let stored = workdir.ebb(&["logs", "talker", "--unit", "shout"]).await.done();
+    assert_eq!(stored.stdout, format!("{}\n", "\u{1b}".repeat(LOG_TAIL)));
+    assert!(followed.ends_with(&stored.stdout));
     dev.stop().await;
 }

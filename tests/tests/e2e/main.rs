@@ -1,5 +1,5 @@
-//! The examples in front of what this machine has to install first: a Kubernetes cluster, PostgreSQL, Podman, DynamoDB Local.
-//! `cargo xtask verify cluster kills` does that; `cargo test` leaves these tests out.
+//! End-to-end tests of the examples with a Kubernetes cluster, PostgreSQL, Podman and DynamoDB Local.
+//! `cargo xtask verify cluster kills scripts docs` installs these and runs the tests. `cargo test` does not.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
@@ -7,14 +7,15 @@ mod book;
 #[path = "../../../functions/relay/tests/it/cluster.rs"]
 mod cluster;
 mod containers;
-mod elsewhere;
+mod example_run;
 mod example_service;
-mod hard_ends;
-mod installed;
+mod failures_in_a_cluster;
+mod installed_relay;
 mod k8s_apply;
 mod kill;
 mod kill_cluster;
-mod kill_elsewhere;
+mod kill_databases;
+mod kill_targets;
 mod kro;
 mod kubectl;
 mod kubernetes;
@@ -23,16 +24,15 @@ mod mixed;
 mod persistent_platform;
 mod postgres;
 mod postgres_in_a_cluster;
+mod postgres_server;
 mod relays;
 mod s3;
-mod scene;
-mod server;
-mod victims;
 mod wired;
+mod workdir_setup;
 
 use ebb_tests::{platform, program, receiver, workdir};
 
-/// What most tests of a cluster use.
+/// Imports of most tests with a cluster.
 mod prelude {
     pub(crate) use std::time::{Duration, Instant};
 
@@ -44,8 +44,8 @@ mod prelude {
     pub(crate) use serde_json::{Value, json};
 
     pub(crate) use crate::cluster::{BUSYBOX, ENTRYPOINT, TestCluster, cluster, xtask};
-    pub(crate) use crate::installed::InstalledRelay;
-    pub(crate) use crate::kubectl::{alone, list, name, of_units, open_records, served};
+    pub(crate) use crate::installed_relay::InstalledRelay;
+    pub(crate) use crate::kubectl::{exclusive_lock, list, name, open_records, shared_lock, unit_objects};
     pub(crate) use crate::s3::value;
-    pub(crate) use crate::{elsewhere, program};
+    pub(crate) use crate::{program, workdir_setup};
 }

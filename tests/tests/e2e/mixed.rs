@@ -1,33 +1,33 @@
-//! The example with all kinds of units, by a relay that its chart has installed.
+//! The example `mixed` with all kinds of units and an installed relay.
 
 use std::collections::BTreeSet;
 
+use crate::example_run::output;
 use crate::example_service::ExampleService;
 use crate::prelude::*;
-use crate::scene::output;
 
 pub(crate) const SANDBOX: &str = "shop-pr-5";
-/// An image with curl that every cluster has.
+/// An image with curl. Every test cluster has it.
 const CURL: &str = "ebb.test/debian:1";
 
-/// A relay, a place whose units run by it, and the service that they speak to.
+/// A relay, a working directory whose units it runs, and the service that they call.
 pub(crate) struct MixedSetup {
     pub(crate) relay: InstalledRelay,
-    pub(crate) place: Workdir,
+    pub(crate) workdir: Workdir,
     pub(crate) service: ExampleService,
 }
 
 impl MixedSetup {
     pub(crate) async fn new(title: &str) -> Self {
-        // Those for which the chart alone gives the rights.
+        // The chart grants the rights to these kinds.
         let policy = json!({"policy": {"kinds": ["Job.batch", "Secret"]}});
         let relay = InstalledRelay::new(cluster().await, title, policy).await;
-        let place = elsewhere::by(&relay);
-        let service = ExampleService::start_everywhere(place.state().join("keys.json")).await;
-        Self { relay, place, service }
+        let workdir = workdir_setup::with_relay(&relay);
+        let service = ExampleService::start_on_all_addresses(workdir.state().join("keys.json")).await;
+        Self { relay, workdir, service }
     }
 
-    /// Publishes the plugin to the server that runs.
+    /// Publishes the plugin to the running server.
     pub(crate) async fn publish(&self) {
         let service = format!("service={}", self.service.url());
         let for_pods = format!("service-for-pods={}", self.service.url_at(&self.relay.cluster.host));
@@ -35,62 +35,62 @@ impl MixedSetup {
         let (plugin, sets) = (example("mixed/plugin.yaml"), [service, for_pods, curl]);
         let sets = sets.iter().flat_map(|set| ["--set", set]);
         let apply = ["plugin", "apply", "-f", &plugin].into_iter().chain(sets).collect::<Vec<_>>();
-        self.place.ebb(&apply).await.done();
+        self.workdir.ebb(&apply).await.done();
     }
 
-    /// That each thing was made, none of them twice, and that no try of a script ran twice.
-    pub(crate) fn made(&self, seen: &TargetDetail) {
+    /// Checks that each object was created once, and that no attempt of a script ran twice.
+    pub(crate) fn assert_created(&self, target: &TargetDetail) {
         for (name, expected) in [("tenant", "tenant-7"), ("search", "index-7.search.test:9200"), ("goods", "3")] {
-            assert_eq!(output(seen, "shop", name), expected);
+            assert_eq!(output(target, "shop", name), expected);
         }
         let expected = [("/goods/tenant-7", 3), ("/indexes", 1), ("/openings", 1), ("/tenants", 1)];
-        assert_eq!(self.service.made(), expected.map(|(path, things)| (path.to_owned(), things)));
-        self.no_try_ran_twice();
+        assert_eq!(self.service.created(), expected.map(|(path, count)| (path.to_owned(), count)));
+        self.assert_no_attempt_ran_twice();
     }
 
-    fn no_try_ran_twice(&self) {
-        let mut seen = BTreeSet::new();
+    fn assert_no_attempt_ran_twice(&self) {
+        let mut attempts = BTreeSet::new();
         for request in self.service.requests().iter().filter(|it| it.path().starts_with("/goods/")) {
             let attempt = match request.body.as_str() {
                 Some(goods_and_attempt) => goods_and_attempt.to_owned(),
                 None => format!("clear {}", request.header("ebb-attempt")),
             };
-            assert!(seen.insert(attempt), "{request:?} came twice");
+            assert!(attempts.insert(attempt), "{request:?} was repeated");
         }
     }
 
-    /// That all of it was taken away, in the service and in the cluster.
-    pub(crate) async fn nothing_left(&self) {
-        self.no_try_ran_twice();
-        // The opening of a shop has no undo.
-        assert_eq!(self.service.left(), ["openings"]);
-        self.relay.nothing_left().await;
+    /// Checks that no object remains in the service and in the cluster.
+    pub(crate) async fn assert_nothing_remains(&self) {
+        self.assert_no_attempt_ran_twice();
+        // The unit that opens a shop has no undo.
+        assert_eq!(self.service.remaining(), ["openings"]);
+        self.relay.wait_until_empty().await;
     }
 }
 
 #[tokio::test]
-async fn a_shop_opens_and_closes() {
-    let _served = served().await;
-    let shop = MixedSetup::new("mixed").await;
-    let MixedSetup { relay, place, service } = &shop;
-    let dev = place.dev().await;
-    shop.publish().await;
-    let ran = place.ebb(&["sandbox", "apply", "-f", &example("mixed/sandbox.yaml")]).await.done();
-    assert_eq!(value(&ran.stdout, "shop.tenant"), "tenant-7", "{ran:#?}");
-    shop.made(&place.get(SANDBOX).await);
+async fn all_kinds_of_units_in_a_cluster() {
+    let _lock = shared_lock().await;
+    let setup = MixedSetup::new("mixed").await;
+    let MixedSetup { relay, workdir, service } = &setup;
+    let dev = workdir.dev().await;
+    setup.publish().await;
+    let result = workdir.ebb(&["sandbox", "apply", "-f", &example("mixed/sandbox.yaml")]).await.done();
+    assert_eq!(value(&result.stdout, "shop.tenant"), "tenant-7", "{result:#?}");
+    setup.assert_created(&workdir.get(SANDBOX).await);
     let opening = service.requests().into_iter().find(|request| request.path() == "/openings").unwrap();
     assert_eq!(opening.body, "tenant-7 opens in SEK with 32 characters");
-    let settings = value(&ran.stdout, "shop.settings");
+    let settings = value(&result.stdout, "shop.settings");
     let secrets = list(relay.cluster, &relay.units, "secrets").unwrap();
     let secret = secrets.iter().find(|secret| secret["metadata"]["name"] == settings).unwrap();
     assert_eq!(secret["data"]["TENANT"], STANDARD.encode("tenant-7"));
-    let log = place.ebb(&["logs", SANDBOX, "--unit", "goods"]).await.done();
+    let log = workdir.ebb(&["logs", SANDBOX, "--unit", "goods"]).await.done();
     assert!(log.stdout.ends_with("brought in cocoa\n"), "{log:#?}");
 
-    place.ebb(&["sandbox", "delete", SANDBOX]).await.done();
-    shop.nothing_left().await;
+    workdir.ebb(&["sandbox", "delete", SANDBOX]).await.done();
+    setup.assert_nothing_remains().await;
     let last = service.requests().pop().unwrap();
-    assert!(last.line.starts_with("DELETE /tenants/"), "the tenant goes last: {last:?}");
+    assert!(last.line.starts_with("DELETE /tenants/"), "the tenant is deleted last: {last:?}");
     dev.stop().await;
-    shop.relay.remove();
+    setup.relay.remove();
 }

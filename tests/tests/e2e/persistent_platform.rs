@@ -1,4 +1,4 @@
-//! A sandbox platform that asks for one instance of one sandbox, as persistently as platforms do.
+//! A sandbox platform that creates and deletes one instance of a sandbox. It repeats requests without a response.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use reqwest::StatusCode;
 use crate::platform::{SignedRequest, http, sandbox};
 use crate::workdir::{DevProcess, POLL_INTERVAL, WAIT_TIMEOUT};
 
-/// What the platform does next.
+/// The next step of the platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PlatformStep {
     Create,
@@ -21,7 +21,7 @@ pub(crate) enum PlatformStep {
     Over,
 }
 
-/// The platform's side of one instance.
+/// The platform for one instance.
 pub(crate) struct PersistentPlatform {
     pub(crate) step: PlatformStep,
     pub(crate) uid: String,
@@ -35,62 +35,63 @@ impl PersistentPlatform {
         Self { step: PlatformStep::Create, uid: uid.to_owned(), name: name.to_owned(), document, http: http() }
     }
 
-    /// Does the next step. May be dropped at any moment and then does the step once more, as a platform that got no
-    /// answer.
+    /// Executes the next step. If the future is dropped, the next call repeats the step, like a platform without a response.
     ///
     /// # Errors
-    /// No answer.
+    /// Returns an error if there is no response.
     pub(crate) async fn advance(&mut self, dev: &DevProcess) -> Result<(), reqwest::Error> {
         let next = match self.step {
             PlatformStep::Create => (self.post(dev, LifecycleType::Created).await?, PlatformStep::AwaitReady),
-            PlatformStep::AwaitReady => (self.reach(dev, TargetState::Ready).await?, PlatformStep::Delete),
+            PlatformStep::AwaitReady => (self.wait_for(dev, TargetState::Ready).await?, PlatformStep::Delete),
             PlatformStep::Delete => (self.post(dev, LifecycleType::Deleted).await?, PlatformStep::AwaitGone),
-            PlatformStep::AwaitGone => (self.reach(dev, TargetState::Gone).await?, PlatformStep::Over),
+            PlatformStep::AwaitGone => (self.wait_for(dev, TargetState::Gone).await?, PlatformStep::Over),
             PlatformStep::Over => ((), PlatformStep::Over),
         };
         self.step = next.1;
         Ok(())
     }
 
-    async fn post(&self, dev: &DevProcess, asked: LifecycleType) -> Result<(), reqwest::Error> {
-        let document = (asked == LifecycleType::Created).then(|| self.document.clone());
+    async fn post(&self, dev: &DevProcess, kind: LifecycleType) -> Result<(), reqwest::Error> {
+        let document = (kind == LifecycleType::Created).then(|| self.document.clone());
         let data = LifecycleData { document, ..sandbox(&self.name, &self.uid, "") };
-        let event = SignedRequest::lifecycle(&WebhookSecret::parse(&dev.secret).unwrap(), asked, &data);
-        let answer = event.post(&self.http, &format!("{}/v1/events", dev.url)).send().await?;
-        let (status, text) = (answer.status(), answer.text().await?);
-        assert_eq!(status, StatusCode::ACCEPTED, "{asked:?}: {text}");
+        let event = SignedRequest::lifecycle(&WebhookSecret::parse(&dev.secret).unwrap(), kind, &data);
+        let response = event.post(&self.http, &format!("{}/v1/events", dev.url)).send().await?;
+        let (status, text) = (response.status(), response.text().await?);
+        assert_eq!(status, StatusCode::ACCEPTED, "{kind:?}: {text}");
         Ok(())
     }
 
-    /// Waits for the phase and its notification. After an earlier deletion only the notification `gone` comes.
-    async fn reach(&self, dev: &DevProcess, phase: TargetState) -> Result<(), reqwest::Error> {
+    /// Waits for the phase and its notification. After an earlier deletion there is only the notification `gone`.
+    async fn wait_for(&self, dev: &DevProcess, phase: TargetState) -> Result<(), reqwest::Error> {
         let since = Instant::now();
         loop {
-            let seen = self.look(dev).await?;
-            let is_reached = |seen: &TargetDetail| seen.info.phase == phase && seen.pending_notification.is_none();
-            if seen.as_ref().is_some_and(is_reached) {
+            let target = self.get(dev).await?;
+            let is_reached =
+                |target: &TargetDetail| target.info.phase == phase && target.pending_notification.is_none();
+            if target.as_ref().is_some_and(is_reached) {
                 return Ok(());
             }
-            let is_stuck =
-                seen.as_ref().is_some_and(|seen| matches!(seen.info.phase, TargetState::Failed | TargetState::Stuck));
+            let is_stuck = target
+                .as_ref()
+                .is_some_and(|target| matches!(target.info.phase, TargetState::Failed | TargetState::Stuck));
             let waited = since.elapsed();
-            assert!(!is_stuck && waited < WAIT_TIMEOUT, "{phase:?} is awaited for {waited:?}: {seen:#?}");
+            assert!(!is_stuck && waited < WAIT_TIMEOUT, "waited for {phase:?} for {waited:?}: {target:#?}");
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// What the server knows of the sandbox.
+    /// Returns the target, or `None` if the server does not have it.
     ///
     /// # Errors
-    /// No answer.
-    pub(crate) async fn look(&self, dev: &DevProcess) -> Result<Option<TargetDetail>, reqwest::Error> {
+    /// Returns an error if there is no response.
+    pub(crate) async fn get(&self, dev: &DevProcess) -> Result<Option<TargetDetail>, reqwest::Error> {
         let url = format!("{}/v1/targets/sandbox/{}", dev.url, self.name);
-        let answer = self.http.get(url).bearer_auth(&dev.token).send().await?;
-        if answer.status() == StatusCode::NOT_FOUND {
+        let response = self.http.get(url).bearer_auth(&dev.token).send().await?;
+        if response.status() == StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        let seen: TargetDetail = answer.error_for_status()?.json().await?;
-        assert_eq!(seen.info.uid, self.uid);
-        Ok(Some(seen))
+        let target: TargetDetail = response.error_for_status()?.json().await?;
+        assert_eq!(target.info.uid, self.uid);
+        Ok(Some(target))
     }
 }

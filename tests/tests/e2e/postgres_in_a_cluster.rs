@@ -1,38 +1,38 @@
-//! The example with a database, whose steps are Jobs.
+//! The example `postgres` in a cluster.
 
+use crate::postgres_server::{PostgresServer, SANDBOX, USER};
 use crate::prelude::*;
-use crate::server::{PostgresServer, SANDBOX, USER};
 
-/// The same documents in a real cluster: each step is a Job, in the namespace and of the image that the plugin names.
+/// Each unit is a Job in the namespace and with the image of the plugin.
 #[tokio::test]
-async fn in_a_cluster() {
+async fn units_run_as_jobs() {
     let cluster = cluster().await;
-    // Debian with psql, by the name that the documents have for such an image.
+    // The documents use this image for `psql`.
     xtask(&["cluster", "tag", "ebb.test/debian:1", "docker.io/library/postgres:17-alpine"]);
-    let place = elsewhere::in_cluster(cluster, "signadot").await;
-    let (server, dev) = (PostgresServer::start_at(&cluster.host).await, place.dev().await);
-    let before = of_units(cluster, "signadot").unwrap();
-    place.ebb(&["plugin", "apply", "-f", &example("postgres/plugin.yaml")]).await.done();
+    let workdir = workdir_setup::in_cluster(cluster, "signadot").await;
+    let (server, dev) = (PostgresServer::start_at(&cluster.host).await, workdir.dev().await);
+    let before = unit_objects(cluster, "signadot").unwrap();
+    workdir.ebb(&["plugin", "apply", "-f", &example("postgres/plugin.yaml")]).await.done();
     let sets = [("host", &*server.host), ("port", &server.port.to_string()), ("user", USER)];
     let sets = sets.map(|(name, value)| format!("--set={name}={value}"));
     let sandbox = example("postgres/sandbox.yaml");
     let apply = ["sandbox", "apply", "-f", &sandbox].into_iter().chain(sets.iter().map(String::as_str));
-    let ran = place.ebb(&apply.collect::<Vec<_>>()).await.done();
-    let database = value(&ran.stdout, "db.provision.dbname");
-    server.holds_the_seed(database);
+    let result = workdir.ebb(&apply.collect::<Vec<_>>()).await.done();
+    let database = value(&result.stdout, "db.provision.dbname");
+    server.assert_seeded(database);
     let url = format!("postgresql://{USER}@{}:{}/{database}", server.host, server.port);
-    let got = place.ebb(&["sandbox", "get", SANDBOX]).await.done();
+    let got = workdir.ebb(&["sandbox", "get", SANDBOX]).await.done();
     assert_eq!(value(&got.stdout, "db.provision.url"), url);
     assert_eq!(value(&got.stdout, "db.seed.rows"), "3");
-    let notifications = std::fs::read_to_string(place.state().join("notifications.jsonl")).unwrap();
-    assert!(notifications.contains(&url), "the platform gets what the fork needs: {notifications}");
-    let log = place.ebb(&["logs", SANDBOX, "--unit", "provision"]).await.done();
+    let notifications = std::fs::read_to_string(workdir.state().join("notifications.jsonl")).unwrap();
+    assert!(notifications.contains(&url), "no notification has the URL: {notifications}");
+    let log = workdir.ebb(&["logs", SANDBOX, "--unit", "provision"]).await.done();
     assert!(log.stdout.contains(&format!("created {database}")), "{log:#?}");
 
-    place.ebb(&["sandbox", "delete", SANDBOX]).await.done();
+    workdir.ebb(&["sandbox", "delete", SANDBOX]).await.done();
     assert_eq!(server.databases(), [""; 0]);
-    until("nothing to be left", async || {
-        (of_units(cluster, "signadot")? == before && open_records(cluster, "ebb-relay")?.is_empty()).then_some(())
+    until("the deletion of all objects", async || {
+        (unit_objects(cluster, "signadot")? == before && open_records(cluster, "ebb-relay")?.is_empty()).then_some(())
     })
     .await;
     dev.stop().await;

@@ -1,5 +1,4 @@
-//! Relays outside of `ebb dev`, one with push and one with pull transport: a relay that is killed, reports of relays that do
-//! not respond, and orphans of instances.
+//! Relays outside of `ebb dev` with push and pull transport: a killed relay, relays that do not respond, and orphans.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -25,12 +24,12 @@ defaults: {timeout: 2m}
 preStart:
   note: {object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "note-${target.key}"}}}}
   slow:
-    pod: {runner: shell, script: "#!/bin/sh -eu\nsleep 2\nmkdir -p /tmp/out\nprintf said >/tmp/out/word"}
+    pod: {runner: shell, script: "#!/bin/sh -eu\nsleep 2\nmkdir -p /tmp/out\nprintf hello >/tmp/out/word"}
     outputs: {word: {file: /tmp/out/word}}
 outputs: {word: "${units.slow.outputs.word}"}
 "##;
 
-/// Most of it is in a cluster of its own, wherever its sandbox is.
+/// Most units run in the cluster of a parameter, the others in the cluster of the sandbox.
 const SPREAD: &str = r##"
 apiVersion: ebb.dev/v1
 kind: Plugin
@@ -69,17 +68,17 @@ fn sandbox(name: &str, cluster: &str) -> String {
     )
 }
 
-/// What kubectl prints; `None`: it fails.
+/// Returns the output of `kubectl`, or `None` if it fails.
 fn kubectl(cluster: &TestCluster, arguments: &[&str], input: &str) -> Option<String> {
     cluster.run("kubectl", arguments, input).ok()
 }
 
-/// Returns the uid of the namespace `kube-system`.
+/// Returns the UID of the namespace `kube-system`.
 fn uid_of(cluster: &TestCluster) -> String {
     kubectl(cluster, &["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"], "").unwrap()
 }
 
-/// A relay with namespaces of its own.
+/// A relay with its own namespaces.
 struct E2eRelay {
     cluster: &'static TestCluster,
     units: String,
@@ -131,7 +130,7 @@ impl E2eRelay {
         self.child = Some(child);
     }
 
-    /// `kill -9`.
+    /// Kills the relay with SIGKILL.
     async fn kill(&mut self) {
         self.child.take().unwrap().kill().await.unwrap();
     }
@@ -144,26 +143,26 @@ impl E2eRelay {
         json!({"secret": &**self.secret.reveal(), "uid": uid, "entrypointImage": ENTRYPOINT})
     }
 
-    /// Its units' objects of a kind, by name.
-    async fn there(&self, kind: &str) -> Vec<String> {
+    /// Returns the names of objects of a kind in the namespace of units.
+    async fn object_names(&self, kind: &str) -> Vec<String> {
         let names = ["-n", &self.units, "get", kind, "-o", "jsonpath={.items[*].metadata.name}"];
         let names = kubectl(self.cluster, &names, "").unwrap();
         names.split_whitespace().filter(|name| *name != "kube-root-ca.crt").map(str::to_owned).collect()
     }
 
-    /// The Jobs that have had a pod, also those that are gone.
-    async fn jobs(&self) -> usize {
-        let made = r#"-o=jsonpath={.items[?(@.reason=="SuccessfulCreate")].involvedObject.name}"#;
-        let made = kubectl(self.cluster, &["-n", &self.units, "get", "events", made], "").unwrap();
-        made.split_whitespace().collect::<BTreeSet<_>>().len()
+    /// Returns the number of Jobs that have created a pod, including deleted ones.
+    async fn count_jobs(&self) -> usize {
+        let query = r#"-o=jsonpath={.items[?(@.reason=="SuccessfulCreate")].involvedObject.name}"#;
+        let names = kubectl(self.cluster, &["-n", &self.units, "get", "events", query], "").unwrap();
+        names.split_whitespace().collect::<BTreeSet<_>>().len()
     }
 
-    /// Asks as a control plane does, at the door.
-    async fn ask(&self, request: RelayRequest) {
+    /// Sends a request with push transport, like a control plane.
+    async fn send(&self, request: RelayRequest) {
         let batch = Batch { v: 1, cluster: uid_of(self.cluster), requests: vec![request] };
         let batch = SignedRequest::new(&self.secret, "m", now(), serde_json::to_vec(&batch).unwrap());
-        let answer = batch.post(&http(), &format!("{}/v1/batch", self.url())).send().await.unwrap();
-        assert_eq!(answer.status().as_u16(), 200);
+        let response = batch.post(&http(), &format!("{}/v1/batch", self.url())).send().await.unwrap();
+        assert_eq!(response.status().as_u16(), 200);
     }
 
     async fn close(mut self) {
@@ -175,103 +174,106 @@ impl E2eRelay {
 }
 
 #[tokio::test]
-async fn relays_that_are_killed_gone_and_others() {
-    let (_served, cluster) = (served().await, cluster().await);
+async fn crashes_outages_and_orphans_of_relays() {
+    let (_lock, cluster) = (shared_lock().await, cluster().await);
     let uid = uid_of(cluster);
-    let (mut inside, mut asked) = (E2eRelay::new(cluster, "inside").await, E2eRelay::new(cluster, "asked").await);
+    let (mut pull_relay, mut push_relay) = (E2eRelay::new(cluster, "pull").await, E2eRelay::new(cluster, "push").await);
     let at = |url: &str, uid: &str| {
-        let mut entry = asked.entry(uid);
+        let mut entry = push_relay.entry(uid);
         entry["url"] = url.into();
         entry
     };
-    let place = Workdir::with(&["--clusters", "clusters.json"]);
+    let workdir = Workdir::with(&["--clusters", "clusters.json"]);
     let clusters = json!({
-        "inside": inside.entry(&uid),
-        "asked": at(&asked.url(), &uid),
+        "pull": pull_relay.entry(&uid),
+        "push": at(&push_relay.url(), &uid),
         "gone": at("http://127.0.0.1:1", &uid),
-        "copy": at(&asked.url(), "uid-of-another"),
+        "copy": at(&push_relay.url(), "uid-of-another"),
     });
-    place.write("clusters.json", &clusters.to_string());
-    let dev = place.dev().await;
-    let poll = ["--pull-url", &*dev.url, "--cluster", "inside"];
-    inside.start(&poll).await;
-    asked.start(&[]).await;
+    workdir.write("clusters.json", &clusters.to_string());
+    let dev = workdir.dev().await;
+    let poll = ["--pull-url", &*dev.url, "--cluster", "pull"];
+    pull_relay.start(&poll).await;
+    push_relay.start(&[]).await;
     for plugin in [PLUGIN, SPREAD] {
-        place.apply("plugin", &plugin.replace("IMAGE", BUSYBOX)).await;
+        workdir.apply("plugin", &plugin.replace("IMAGE", BUSYBOX)).await;
     }
     let apply = async |name: &str, cluster: &str| {
-        let file = place.write(&format!("{name}.yaml"), &sandbox(name, cluster));
-        place.start(&["sandbox", "apply", "-f", &file])
+        let file = workdir.write(&format!("{name}.yaml"), &sandbox(name, cluster));
+        workdir.start(&["sandbox", "apply", "-f", &file])
     };
 
-    // The cluster of this sandbox does not respond, and the sandbox is deleted again.
-    let lost = place.write("lost.yaml", &sandbox("lost", "gone"));
+    // This sandbox is deleted while the relay of its cluster does not respond.
+    let lost = workdir.write("lost.yaml", &sandbox("lost", "gone"));
     for arguments in [["apply", "-f", &lost, "--wait=false"].as_slice(), &["delete", "lost", "--wait=false"]] {
-        place.ebb(&[&["sandbox"], arguments].concat()).await.done();
+        workdir.ebb(&[&["sandbox"], arguments].concat()).await.done();
     }
 
-    // The relay is killed while its Job runs, and is away when the Job ends.
-    let (pulled, lives) = (apply("pulled", "inside").await, apply("lives", "asked").await);
-    let spread = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: spread\ncluster: asked\nresources:\n  db: {plugin: spread@1.0.0, params: {data: inside}}\n";
-    let spread = place.write("spread-sandbox.yaml", spread);
-    let spread = place.start(&["sandbox", "apply", "-f", &spread]);
-    until("a pod", async || (!inside.there("pods").await.is_empty()).then_some(())).await;
-    inside.kill().await;
-    inside.start(&poll).await;
-    let ran = pulled.end().await.done();
-    assert_eq!(value(&ran.stdout, "word.word"), "said", "{ran:#?}");
-    lives.end().await.done();
-    // A unit that names its cluster ran there, and a sensitive output is shown as a reference.
-    let ran = spread.end().await.done();
-    assert_eq!(value(&ran.stdout, "db.word"), "uses db-1", "{ran:#?}");
-    let seen = place.get("spread").await;
-    let OutputValue::Secret(password) = &seen.resources["db"].outputs["password"] else { panic!("{seen:?}") };
-    assert_eq!(password.cluster.as_deref(), Some("inside"));
-    assert!(inside.there("secrets").await.contains(&password.name));
-    assert_eq!((inside.there("configmaps").await.len(), asked.there("configmaps").await.len()), (2, 1));
-    assert_eq!((inside.jobs().await, asked.jobs().await), (3, 2));
+    // The relay is killed while its Job runs, and restarts.
+    let (pulled, pushed) = (apply("pulled", "pull").await, apply("pushed", "push").await);
+    let spread = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: spread\ncluster: push\nresources:\n  db: {plugin: spread@1.0.0, params: {data: pull}}\n";
+    let spread = workdir.write("spread-sandbox.yaml", spread);
+    let spread = workdir.start(&["sandbox", "apply", "-f", &spread]);
+    until("a pod", async || (!pull_relay.object_names("pods").await.is_empty()).then_some(())).await;
+    pull_relay.kill().await;
+    pull_relay.start(&poll).await;
+    let result = pulled.end().await.done();
+    assert_eq!(value(&result.stdout, "word.word"), "hello", "{result:#?}");
+    pushed.end().await.done();
+    // A unit with a cluster ran in that cluster. A sensitive output is a reference.
+    let result = spread.end().await.done();
+    assert_eq!(value(&result.stdout, "db.word"), "uses db-1", "{result:#?}");
+    let target = workdir.get("spread").await;
+    let OutputValue::Secret(password) = &target.resources["db"].outputs["password"] else { panic!("{target:?}") };
+    assert_eq!(password.cluster.as_deref(), Some("pull"));
+    assert!(pull_relay.object_names("secrets").await.contains(&password.name));
+    assert_eq!(
+        (pull_relay.object_names("configmaps").await.len(), push_relay.object_names("configmaps").await.len()),
+        (2, 1)
+    );
+    assert_eq!((pull_relay.count_jobs().await, push_relay.count_jobs().await), (3, 2));
 
-    let listed = place.ebb(&["cluster", "list", "-o", "json"]).await.done();
-    let listed: Vec<ClusterInfo> = serde_json::from_str(&listed.stdout).unwrap();
-    let about = |name: &str| listed.iter().find(|cluster| cluster.name == name).unwrap();
-    for (name, expected) in [("inside", TransportKind::Pull), ("asked", TransportKind::Push)] {
-        let ClusterInfo { error, transport, version, .. } = about(name);
+    let result = workdir.ebb(&["cluster", "list", "-o", "json"]).await.done();
+    let infos: Vec<ClusterInfo> = serde_json::from_str(&result.stdout).unwrap();
+    let info = |name: &str| infos.iter().find(|cluster| cluster.name == name).unwrap();
+    for (name, expected) in [("pull", TransportKind::Pull), ("push", TransportKind::Push)] {
+        let ClusterInfo { error, transport, version, .. } = info(name);
         assert_eq!((error, *transport), (&None, expected));
-        assert_eq!((version.as_deref(), about(name).uid.as_deref()), (Some(env!("CARGO_PKG_VERSION")), Some(&*uid)));
-        assert!(about(name).up_seconds.is_some() && about(name).tasks.is_some(), "{listed:?}");
+        assert_eq!((version.as_deref(), info(name).uid.as_deref()), (Some(env!("CARGO_PKG_VERSION")), Some(&*uid)));
+        assert!(info(name).up_seconds.is_some() && info(name).tasks.is_some(), "{infos:?}");
     }
-    assert!(about("gone").error.as_ref().unwrap().contains("does not respond"), "{listed:?}");
-    assert!(about("copy").error.as_ref().unwrap().contains("runs in another cluster"), "{listed:?}");
+    assert!(info("gone").error.as_ref().unwrap().contains("does not respond"), "{infos:?}");
+    assert!(info("copy").error.as_ref().unwrap().contains("runs in another cluster"), "{infos:?}");
 
-    // People see what is waited for, and cannot override what may still run.
-    let silence = about("gone").outage.as_ref().expect("it was asked in vain");
-    let silent = format!("cluster gone has not responded since {}", silence.since);
-    let seen = place.get("lost").await;
-    assert_eq!(seen.info.phase, TargetState::Stopping);
-    assert_eq!(seen.outage.unwrap().units, ["word/note", "word/slow"]);
-    let printed = place.ebb(&["why", "lost"]).await.done().stdout;
+    // The commands show the outage and the waiting units. A unit that may still run cannot be overridden.
+    let outage = info("gone").outage.as_ref().expect("requests to the relay failed");
+    let message = format!("cluster gone has not responded since {}", outage.since);
+    let target = workdir.get("lost").await;
+    assert_eq!(target.info.phase, TargetState::Stopping);
+    assert_eq!(target.outage.unwrap().units, ["word/note", "word/slow"]);
+    let printed = workdir.ebb(&["why", "lost"]).await.done().stdout;
     for part in
-        [&*silent, "word/note, word/slow", "ebb cluster list", "EBB_CLUSTERS", "ebb sandbox delete lost --force"]
+        [&*message, "word/note, word/slow", "ebb cluster list", "EBB_CLUSTERS", "ebb sandbox delete lost --force"]
     {
         assert!(printed.contains(part), "{part}: {printed}");
     }
     let force_delete = ["sandbox", "delete", "lost", "--force", "--reason", "its cluster is gone"];
-    assert_ne!(place.ebb(&force_delete).await.code, Some(0));
+    assert_ne!(workdir.ebb(&force_delete).await.code, Some(0));
 
-    // An instance is gone, and a task of it arrives late. A foreign object has its labels, too.
-    let instance = id::instance_key("sandbox", "pulled", &place.get("pulled").await.info.uid);
-    place.ebb(&["sandbox", "delete", "pulled"]).await.done();
-    place.ebb(&["sandbox", "delete", "spread"]).await.done();
-    // A Job is deleted after the acknowledgement of its result, for which no command waits.
-    until("the end of what was there", async || {
-        inside.there("configmaps,jobs,pods,secrets").await.is_empty().then_some(())
+    // A task of an instance that is gone arrives late. A foreign object has the labels of the task, too.
+    let instance = id::instance_key("sandbox", "pulled", &workdir.get("pulled").await.info.uid);
+    workdir.ebb(&["sandbox", "delete", "pulled"]).await.done();
+    workdir.ebb(&["sandbox", "delete", "spread"]).await.done();
+    // The relay deletes a Job after the acknowledgement of its result. No command waits for this.
+    until("the deletion of all objects", async || {
+        pull_relay.object_names("configmaps,jobs,pods,secrets").await.is_empty().then_some(())
     })
     .await;
     let late = TaskId { unit: format!("{instance}-1-pre-start-7"), attempt: 1 };
-    let left = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "left"}});
+    let orphan = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "orphan"}});
     let body = ObjectTask {
         instance: instance.clone(),
-        apply: vec![left],
+        apply: vec![orphan],
         keep: true,
         until: TaskCompletion::Ready(vec![]),
         ..ObjectTask::default()
@@ -282,10 +284,10 @@ async fn relays_that_are_killed_gone_and_others() {
         installation: String::new(),
     };
     let request = EnsureTask { v: 1, task: late.clone(), valid_for_ms: 60_000, timeout_ms: 60_000, callback, body };
-    asked.ask(RelayRequest::Ensure(Box::new(request))).await;
+    push_relay.send(RelayRequest::Ensure(Box::new(request))).await;
     let forged = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "forged", "namespace": asked.units, "labels": {
+        "metadata": {"name": "forged", "namespace": push_relay.units, "labels": {
             "ebb.dev/unit": &late.unit, "ebb.dev/attempt": "1", "ebb.dev/instance": instance,
         }},
     });
@@ -293,36 +295,39 @@ async fn relays_that_are_killed_gone_and_others() {
     let names = |list: &OrphanList| -> Vec<(String, bool)> {
         list.orphans.iter().map(|orphan| (orphan.name.clone(), orphan.owned)).collect()
     };
-    let expected = [("left".to_owned(), true), ("forged".to_owned(), false)];
+    let expected = [("orphan".to_owned(), true), ("forged".to_owned(), false)];
     until("the orphans", async || {
-        let list = place.ebb(&["orphans", "-o", "json"]).await.done();
+        let list = workdir.ebb(&["orphans", "-o", "json"]).await.done();
         let list: OrphanList = serde_json::from_str(&list.stdout).unwrap();
         assert!(list.errors.iter().all(|error| ["gone", "copy"].contains(&&*error.cluster)), "{list:?}");
         (names(&list) == expected).then_some(())
     })
     .await;
-    let unasked = place.ebb(&["orphans", "--delete"]).await;
-    assert_eq!(unasked.code, Some(2), "{unasked:#?}");
-    assert!(asked.there("configmaps").await.contains(&"left".to_owned()));
-    let deleted = place.ebb(&["orphans", "--delete", "--yes", "-o", "json"]).await;
+    let unconfirmed = workdir.ebb(&["orphans", "--delete"]).await;
+    assert_eq!(unconfirmed.code, Some(2), "{unconfirmed:#?}");
+    assert!(push_relay.object_names("configmaps").await.contains(&"orphan".to_owned()));
+    let deleted = workdir.ebb(&["orphans", "--delete", "--yes", "-o", "json"]).await;
     let deleted: DeleteOrphansResponse = serde_json::from_str(&deleted.stdout).unwrap();
-    assert_eq!(deleted.deleted.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["left"], "{deleted:?}");
-    let there = asked.there("configmaps").await;
-    assert!(there.len() == 2 && there.contains(&"forged".to_owned()), "the living one's stays: {there:?}");
+    assert_eq!(deleted.deleted.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["orphan"], "{deleted:?}");
+    let remaining = push_relay.object_names("configmaps").await;
+    assert!(
+        remaining.len() == 2 && remaining.contains(&"forged".to_owned()),
+        "objects of the running sandbox remain: {remaining:?}"
+    );
 
-    // Its result is not wanted; otherwise the record would keep its namespace.
-    asked.ask(RelayRequest::Acknowledge(late)).await;
-    place.ebb(&["sandbox", "delete", "lives"]).await.done();
-    assert_eq!(asked.there("configmaps").await, ["forged"]);
+    // Acknowledges the result. Without this, the record would block the deletion of its namespace.
+    push_relay.send(RelayRequest::Acknowledge(late)).await;
+    workdir.ebb(&["sandbox", "delete", "pushed"]).await.done();
+    assert_eq!(push_relay.object_names("configmaps").await, ["forged"]);
     dev.stop().await;
 
-    // Once the cluster is not connected any more, what waited for it ends.
-    place.write("clusters.json", &json!({"inside": inside.entry(&uid)}).to_string());
-    let dev = place.dev_again().await;
-    place.reaches("lost", TargetState::Stuck).await;
-    place.ebb(&force_delete).await.done();
-    place.reaches("lost", TargetState::Gone).await;
+    // Units that wait for a cluster end when it is removed from the configuration.
+    workdir.write("clusters.json", &json!({"pull": pull_relay.entry(&uid)}).to_string());
+    let dev = workdir.dev_again().await;
+    workdir.reaches("lost", TargetState::Stuck).await;
+    workdir.ebb(&force_delete).await.done();
+    workdir.reaches("lost", TargetState::Gone).await;
     dev.stop().await;
-    inside.close().await;
-    asked.close().await;
+    pull_relay.close().await;
+    push_relay.close().await;
 }

@@ -1,11 +1,11 @@
-//! A relay that its chart has installed in the cluster, in a pod with the rights that the chart gives it.
+//! A relay that is installed in the cluster by its chart.
 
 use tokio::sync::OnceCell;
 
 use crate::cluster::{RELAY, relay_image};
 use crate::prelude::*;
 
-/// The release, with namespaces of its own.
+/// A release of the chart in its own namespaces.
 pub(crate) struct InstalledRelay {
     pub(crate) cluster: &'static TestCluster,
     pub(crate) units: String,
@@ -15,11 +15,11 @@ pub(crate) struct InstalledRelay {
 }
 
 impl InstalledRelay {
-    /// Installs one, with more values for its chart, and waits until it is ready.
+    /// Installs a relay with further values for its chart. Waits until it is ready.
     pub(crate) async fn new(cluster: &'static TestCluster, title: &str, more: Value) -> Self {
         static IMAGE: OnceCell<()> = OnceCell::const_new();
-        let make = || tokio::task::spawn_blocking(|| relay_image(program::relay()));
-        IMAGE.get_or_init(async || make().await.unwrap()).await;
+        let build = || tokio::task::spawn_blocking(|| relay_image(program::relay()));
+        IMAGE.get_or_init(async || build().await.unwrap()).await;
         let units = format!("{title}-{:08x}", rand::random::<u32>());
         let own = format!("{units}-relay");
         for name in [&units, &own] {
@@ -45,14 +45,14 @@ impl InstalledRelay {
         installed
     }
 
-    fn asked(&self, arguments: &[&str]) -> String {
+    fn kubectl(&self, arguments: &[&str]) -> String {
         self.cluster.run("kubectl", arguments, "").unwrap()
     }
 
-    /// What the control plane has to know of it, and the network that it is in.
+    /// Returns the configuration of clusters for the control plane, and the network of the relay.
     pub(crate) fn clusters(&self) -> (Value, String) {
-        let address = self.asked(&["get", "service", "ebb-relay", "-n", &self.own, "-o=jsonpath={.spec.clusterIP}"]);
-        let uid = self.asked(&["get", "namespace", "kube-system", "-o=jsonpath={.metadata.uid}"]);
+        let address = self.kubectl(&["get", "service", "ebb-relay", "-n", &self.own, "-o=jsonpath={.spec.clusterIP}"]);
+        let uid = self.kubectl(&["get", "namespace", "kube-system", "-o=jsonpath={.metadata.uid}"]);
         let clusters = json!({"default": {
             "url": format!("http://{address}:8080"), "secret": **self.secret.reveal(), "uid": uid,
             "entrypointImage": ENTRYPOINT, "runAsNonRoot": true,
@@ -60,19 +60,19 @@ impl InstalledRelay {
         (clusters, format!("{address}/32"))
     }
 
-    /// Waits until the cluster has nothing of units, and the relay holds nothing any more.
-    pub(crate) async fn nothing_left(&self) {
-        until("nothing to be left", async || {
-            let left = [of_units(self.cluster, &self.units)?, open_records(self.cluster, &self.own)?].concat();
-            left.is_empty().then_some(())
+    /// Waits until the cluster has no objects of units, and the relay has only tombstones.
+    pub(crate) async fn wait_until_empty(&self) {
+        until("the deletion of all objects", async || {
+            let remaining = [unit_objects(self.cluster, &self.units)?, open_records(self.cluster, &self.own)?].concat();
+            remaining.is_empty().then_some(())
         })
         .await;
     }
 
-    /// Uninstalls it and removes its namespaces.
+    /// Uninstalls the relay and deletes its namespaces.
     pub(crate) fn remove(self) {
         self.cluster.run("helm", &["uninstall", "ebb", "--namespace", &self.own], "").unwrap();
-        self.asked(&["delete", "namespace", "--wait=false", &self.units, &self.own]);
+        self.kubectl(&["delete", "namespace", "--wait=false", &self.units, &self.own]);
     }
 }
 

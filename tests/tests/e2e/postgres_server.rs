@@ -1,4 +1,4 @@
-//! A PostgreSQL server of its own for a test.
+//! A PostgreSQL server for a test.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,15 +12,15 @@ use tempfile::TempDir;
 
 use crate::workdir::{shared_folder, until};
 
-/// Its superuser, who needs no password.
+/// The superuser, who needs no password.
 pub(crate) const USER: &str = "ebb";
 pub(crate) const SANDBOX: &str = "billing-pr-7";
-/// The unprivileged user of every Linux, and its group: PostgreSQL refuses to run as root.
+/// The ID of an unprivileged user and its group. PostgreSQL does not run as root.
 const UNPRIVILEGED: u32 = 65534;
-/// Ports that are tried: one that was free may be taken before the server has it.
-const TRIES: usize = 5;
+/// Number of ports to try. Another process can take a free port before the server binds it.
+const MAX_PORTS: usize = 5;
 
-/// A running server; ends when this is dropped.
+/// A running server. It stops when this is dropped.
 pub(crate) struct PostgresServer {
     child: Child,
     pub(crate) host: String,
@@ -33,7 +33,7 @@ impl PostgresServer {
         Self::start_at("127.0.0.1").await
     }
 
-    /// Starts a server that listens on this address of this machine and trusts every client.
+    /// Starts a server on an address of this machine. It trusts every client.
     pub(crate) async fn start_at(host: &str) -> Self {
         let programs = programs();
         let folder = shared_folder();
@@ -43,9 +43,9 @@ impl PostgresServer {
         let data = folder.path().join("data");
         let mut initdb = unprivileged(&programs.join("initdb"));
         initdb.args(["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--username", USER]);
-        let made = initdb.arg("--pgdata").arg(&data).output().unwrap();
-        assert!(made.status.success(), "initdb failed: {made:?}");
-        // Addresses of pods are none of this machine's.
+        let result = initdb.arg("--pgdata").arg(&data).output().unwrap();
+        assert!(result.status.success(), "initdb failed: {result:?}");
+        // Pods have other addresses than this machine.
         let trusted = format!("host all all {host}/8 trust\n");
         fs::OpenOptions::new()
             .append(true)
@@ -54,43 +54,43 @@ impl PostgresServer {
             .write_all(trusted.as_bytes())
             .unwrap();
         let log = folder.path().join("log");
-        for _ in 0..TRIES {
+        for _ in 0..MAX_PORTS {
             let port = free_port();
             let mut child = postgres(&programs, &data, folder.path(), (host, port), &log);
-            let ended = until("PostgreSQL", async || match child.try_wait().unwrap() {
+            let has_ended = until("PostgreSQL", async || match child.try_wait().unwrap() {
                 Some(_) => Some(true),
                 None => fs::read_to_string(&log)
                     .is_ok_and(|log| log.contains("ready to accept connections"))
                     .then_some(false),
             });
-            if !ended.await {
+            if !has_ended.await {
                 return Self { child, host: host.to_owned(), port, _folder: folder };
             }
         }
         panic!("PostgreSQL does not start: {}", fs::read_to_string(&log).unwrap_or_default());
     }
 
-    /// The answer to a query, one line per row, columns separated by `|`.
-    pub(crate) fn ask(&self, database: &str, query: &str) -> Vec<String> {
+    /// Executes a query. Returns a line for each row, with columns separated by `|`.
+    pub(crate) fn query(&self, database: &str, query: &str) -> Vec<String> {
         let mut psql = Command::new("psql");
         let port = self.port.to_string();
         psql.args(["-X", "-A", "-t", "-h", &self.host, "-p", &port, "-U", USER, "-d", database, "-c", query]);
-        let answer = psql.output().unwrap();
-        assert!(answer.status.success(), "{answer:?}");
-        String::from_utf8(answer.stdout).unwrap().lines().map(str::to_owned).collect()
+        let result = psql.output().unwrap();
+        assert!(result.status.success(), "{result:?}");
+        String::from_utf8(result.stdout).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// The databases that are not the server's own.
+    /// Returns the databases that the example created.
     pub(crate) fn databases(&self) -> Vec<String> {
-        self.ask("postgres", "SELECT datname FROM pg_database WHERE datname LIKE 'ebb%' ORDER BY 1")
+        self.query("postgres", "SELECT datname FROM pg_database WHERE datname LIKE 'ebb%' ORDER BY 1")
     }
 
-    /// That there is exactly one database, this one, with the tables and the first rows.
-    pub(crate) fn holds_the_seed(&self, database: &str) {
+    /// Checks that this is the only database, and that it has the tables and the seed rows.
+    pub(crate) fn assert_seeded(&self, database: &str) {
         assert_eq!(self.databases(), [database]);
-        let customers = self.ask(database, "SELECT id, name FROM customers ORDER BY id");
+        let customers = self.query(database, "SELECT id, name FROM customers ORDER BY id");
         assert_eq!(customers, ["1|Ada", "2|Grace", "3|Edsger"]);
-        let invoices = self.ask(database, "SELECT id, customer, cents FROM invoices ORDER BY id");
+        let invoices = self.query(database, "SELECT id, customer, cents FROM invoices ORDER BY id");
         assert_eq!(invoices, ["1|1|1250", "2|2|300"]);
     }
 }
@@ -99,13 +99,13 @@ impl Drop for PostgresServer {
     fn drop(&mut self) {
         use nix::sys::signal::{Signal, kill};
         use nix::unistd::Pid;
-        // Fast shutdown; its children end with it.
+        // SIGINT requests a fast shutdown, which ends the child processes, too.
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGINT);
         let _ = self.child.wait();
     }
 }
 
-/// Debian keeps the server's programs out of PATH, under a directory per version.
+/// Returns the folder of the server's programs. Debian has a folder for each version outside of `PATH`.
 fn programs() -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let debian = versions.map(|version| version.path().join("bin"));
@@ -132,7 +132,7 @@ fn postgres(programs: &Path, data: &Path, sockets: &Path, (host, port): (&str, u
     let log = fs::File::create(log).unwrap();
     let mut postgres = unprivileged(&programs.join("postgres"));
     postgres.arg("-D").arg(data).arg("-k").arg(sockets).args(["-h", host, "-p", &port.to_string()]);
-    // The data need not survive a crash of the machine.
+    // The test does not need durable data.
     postgres.args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=20"]);
     postgres.stdout(Stdio::null()).stderr(log).spawn().unwrap()
 }

@@ -1,0 +1,130 @@
+//! Examples of the repository, and checks of the resources that they create and delete.
+
+use std::fs;
+
+use ebb_protocol::api::TargetDetail;
+use ebb_protocol::lifecycle::OutputValue;
+use tempfile::TempDir;
+
+use crate::example_service::ExampleService;
+use crate::postgres_server::{self, PostgresServer, USER};
+use crate::workdir::{Workdir, example, shared_folder};
+use crate::{s3, wired};
+
+/// An example, with the server that its instances share.
+pub(crate) enum ExampleKind {
+    S3,
+    Postgres(PostgresServer),
+    Webhooks,
+    Wired,
+}
+
+impl ExampleKind {
+    pub(crate) async fn postgres() -> Self {
+        Self::Postgres(PostgresServer::start().await)
+    }
+
+    /// Returns the name of the example's folder.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::S3 => "s3",
+            Self::Postgres(_) => "postgres",
+            Self::Webhooks => "webhooks",
+            Self::Wired => "wired",
+        }
+    }
+}
+
+/// The system that has the resources of an example. Buckets are those of `ebb dev`.
+enum ResourceSystem<'a> {
+    Buckets,
+    Databases(&'a PostgresServer),
+    Services(ExampleService),
+    Folder(TempDir),
+}
+
+/// One instance of an example.
+pub(crate) struct ExampleRun<'a> {
+    pub(crate) sandbox: &'static str,
+    pub(crate) document: String,
+    system: ResourceSystem<'a>,
+}
+
+impl<'a> ExampleRun<'a> {
+    /// Publishes the example's plugins to the server of a working directory.
+    pub(crate) async fn new(kind: &'a ExampleKind, workdir: &Workdir) -> Self {
+        let (sandbox, system, plugins): (_, _, &[&str]) = match kind {
+            ExampleKind::S3 => (s3::SANDBOX, ResourceSystem::Buckets, &["plugin.yaml"]),
+            ExampleKind::Postgres(server) => {
+                (postgres_server::SANDBOX, ResourceSystem::Databases(server), &["plugin.yaml"])
+            }
+            ExampleKind::Webhooks => {
+                let receiver = ExampleService::start(workdir.state().join("keys.json")).await;
+                ("search-pr-9", ResourceSystem::Services(receiver), &["plugin.yaml"])
+            }
+            ExampleKind::Wired => {
+                (wired::SANDBOX, ResourceSystem::Folder(shared_folder()), &["store.yaml", "tenant.yaml"])
+            }
+        };
+        let values: Vec<(&str, String)> = match &system {
+            ResourceSystem::Buckets => vec![],
+            ResourceSystem::Databases(server) => {
+                vec![("host", "127.0.0.1".to_owned()), ("port", server.port.to_string()), ("user", USER.to_owned())]
+            }
+            ResourceSystem::Services(receiver) => vec![("receiver", receiver.url().to_owned())],
+            ResourceSystem::Folder(root) => vec![("root", root.path().to_str().unwrap().to_owned())],
+        };
+        let file = |name: &str| example(&format!("{}/{name}", kind.name()));
+        for plugin in plugins {
+            let set = values.iter().find(|(name, _)| *name == "receiver");
+            let set = set.map(|(name, value)| ["--set".to_owned(), format!("{name}={value}")]);
+            let plugin = file(plugin);
+            let mut arguments = vec!["plugin", "apply", "-f", &plugin];
+            arguments.extend(set.iter().flatten().map(String::as_str));
+            workdir.ebb(&arguments).await.done();
+        }
+        let document = fs::read_to_string(file("sandbox.yaml")).unwrap();
+        let fill = |text: String, (name, value): &(&str, String)| text.replace(&format!("@{{{name}}}"), value);
+        Self { sandbox, document: values.iter().fold(document, fill), system }
+    }
+
+    /// Checks that exactly one resource of each kind exists, with its complete content.
+    pub(crate) async fn assert_created(&self, s3: &str, target: &TargetDetail) {
+        match &self.system {
+            ResourceSystem::Buckets => s3::assert_seeded(s3, output(target, "files", "provision.bucket-name")).await,
+            ResourceSystem::Databases(server) => server.assert_seeded(output(target, "db", "provision.dbname")),
+            ResourceSystem::Services(receiver) => receiver.assert_each_created_once(),
+            ResourceSystem::Folder(root) => {
+                let settings = output(target, "users", "settings");
+                assert_eq!(settings, root.path().join(wired::SETTINGS).to_str().unwrap());
+                assert_eq!(fs::read_to_string(settings).unwrap(), "greeting = \"good evening\"\n");
+                assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+            }
+        }
+    }
+
+    /// Checks that no resource remains.
+    pub(crate) async fn assert_nothing_remains(&self, s3: &str) {
+        let remaining = match &self.system {
+            ResourceSystem::Buckets => s3::buckets(s3).await,
+            ResourceSystem::Databases(server) => server.databases(),
+            ResourceSystem::Services(receiver) => {
+                receiver.assert_each_created_once();
+                receiver.remaining()
+            }
+            ResourceSystem::Folder(root) => {
+                let names = fs::read_dir(root.path()).unwrap();
+                names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+            }
+        };
+        assert_eq!(remaining, [""; 0]);
+    }
+}
+
+/// Returns an output of a resource. Panics if the output is not text.
+pub(crate) fn output<'a>(target: &'a TargetDetail, resource: &str, output: &str) -> &'a str {
+    match &target.resources[resource].outputs[output] {
+        OutputValue::Value(value) => value.as_str().unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
