@@ -1,8 +1,9 @@
-//! Commands that need no server, as a user types them.
+//! Commands that need no server.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
+/// Returns a command without the variables that select a server.
 fn ebb() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
     for variable in ["EBB_URL", "EBB_TOKEN", "EBB_WEBHOOK_SECRET"] {
@@ -13,27 +14,26 @@ fn ebb() -> Command {
 
 #[test]
 fn commands_print_their_snapshots() {
-    // Variables of the user would select a server.
     let cases = trycmd::TestCases::new();
     cases.env("NO_COLOR", "1").env("COLUMNS", "100");
     cases.case("tests/cmd/*.trycmd");
 }
 
 #[test]
-fn a_reader_that_goes_away_is_success() {
+fn a_closed_standard_output_is_success() {
     for arguments in [["schema", "plugin"], ["completions", "bash"]] {
         let mut child = ebb().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::with_capacity(1, child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ended = child.wait_with_output().unwrap();
-        assert_eq!(ended.status.code(), Some(0), "{arguments:?}");
-        assert_eq!(String::from_utf8_lossy(&ended.stderr), "", "{arguments:?}");
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
     }
 }
 
 #[test]
-fn a_closed_standard_error_is_survived() {
-    // Closed before the program starts, so that its first message fails.
+fn a_closed_standard_error_does_not_change_the_exit_code() {
+    // Standard error is closed before the program starts, so that its first message fails.
     let exit = Command::new("sh")
         .args(["-c", "\"$0\" plugin versions x 2>&-", env!("CARGO_BIN_EXE_ebb")])
         .env("EBB_URL", "http://127.0.0.1:9")
@@ -57,7 +57,7 @@ fn schemas_and_completions_are_complete() {
 }
 
 #[test]
-fn one_unit_runs_alone() {
+fn a_single_unit_runs() {
     let state = tempfile::tempdir().unwrap();
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cmd/documents.in");
     let run = |arguments: &[&str]| {
@@ -80,20 +80,20 @@ fn one_unit_runs_alone() {
     assert!(err.contains("--input"), "{err}");
 }
 
-/// The program of a relay is searched before anything starts.
+/// `ebb dev` looks for the program of the relay before it starts a server.
 #[test]
-fn a_relay_that_is_missing_is_named() {
+fn a_missing_relay_program_is_reported() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let alone = folder.path().join("ebb");
-    std::fs::hard_link(env!("CARGO_BIN_EXE_ebb"), &alone).unwrap();
+    let program = folder.path().join("ebb");
+    std::fs::hard_link(env!("CARGO_BIN_EXE_ebb"), &program).unwrap();
     let cluster = ["dev", "--kubeconfig", "none", "--advertise-address", "127.0.0.1", "--entrypoint-image", "none"];
-    let missing = |more: &[&str]| {
-        let out = Command::new(&alone).args(cluster).args(more).env("PATH", folder.path()).output().unwrap();
+    let error_with = |more: &[&str]| {
+        let out = Command::new(&program).args(cluster).args(more).env("PATH", folder.path()).output().unwrap();
         assert_eq!(out.status.code(), Some(2));
         String::from_utf8(out.stderr).unwrap()
     };
-    let err = missing(&[]);
+    let err = error_with(&[]);
     assert!(err.contains("no `ebb-relay` next to") && err.contains("cargo build -p ebb-relay"), "{err}");
-    let err = missing(&["--relay", "elsewhere"]);
+    let err = error_with(&["--relay", "elsewhere"]);
     assert!(err.contains("the relay elsewhere does not exist"), "{err}");
 }

@@ -1,4 +1,4 @@
-//! The plugins of `ebb plugin new`, with a failure at each line of each of their scripts.
+//! The plugins of `ebb plugin new` with a failure at each line of their scripts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 
 const EBB: &str = env!("CARGO_BIN_EXE_ebb");
-/// A folder that scripts see as it is. They have their own `/tmp`, which may contain this repository.
+/// A folder that scripts can access. They have their own `/tmp`, which can hide this repository.
 const OUTSIDE: &str = "/var/tmp";
 
-/// The most instances at once. Each has its own server, and a script that does not start in time counts as lost.
+/// Maximum number of concurrent instances. Each has its own server, and a script that does not start in time counts as lost.
 const MAX_CONCURRENT: usize = 2;
 
 /// A script that fails, and its attempt.
@@ -22,9 +22,9 @@ enum DocumentFault {
 }
 
 /// Returns the document of the template, completed by an author: its scripts create and delete a folder in `things`.
-fn written(folder: &Path, things: &Path, more: &[&str]) -> String {
-    let made = Command::new(EBB).current_dir(folder).args(["plugin", "new", "thing"]).args(more).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
+fn completed_document(folder: &Path, things: &Path, more: &[&str]) -> String {
+    let output = Command::new(EBB).current_dir(folder).args(["plugin", "new", "thing"]).args(more).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
     let text = fs::read_to_string(folder.join("thing.yaml")).unwrap();
     let thing = format!("{}/thing-$EBB_KEY", things.display());
     let mut filled = String::new();
@@ -43,7 +43,7 @@ fn written(folder: &Path, things: &Path, more: &[&str]) -> String {
     filled
 }
 
-/// Returns the line numbers of the creating script, then of the deleting one.
+/// Returns the line numbers of the script that creates, and of the script that deletes.
 fn scripts(text: &str) -> [Vec<usize>; 2] {
     let lines: Vec<&str> = text.lines().collect();
     let blanks = |line: &str| line.len() - line.trim_start().len();
@@ -54,8 +54,8 @@ fn scripts(text: &str) -> [Vec<usize>; 2] {
     scripts.collect::<Vec<_>>().try_into().unwrap()
 }
 
-/// Returns the text with a failure before a line.
-fn failing(text: &str, before: usize, like: usize, fault: DocumentFault) -> String {
+/// Returns the text with a failing command before a line.
+fn with_failure(text: &str, before: usize, like: usize, fault: DocumentFault) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let blanks = " ".repeat(lines[like].len() - lines[like].trim_start().len());
     let fails = match fault {
@@ -77,40 +77,43 @@ fn run(folder: &Path, plugin: &str) -> Output {
 }
 
 /// Runs one instance with a failure before a line, and checks that it is gone with its resources.
-fn run_instance(place: PathBuf, more: &[&str], script: usize, line: usize) {
-    let things = place.join("things");
+fn run_instance(workdir: PathBuf, more: &[&str], script: usize, line: usize) {
+    let things = workdir.join("things");
     fs::create_dir_all(&things).unwrap();
-    let text = written(&place, &things, more);
+    let text = completed_document(&workdir, &things, more);
     let lines = &scripts(&text)[script];
     // The first line names the interpreter. The last position is after the last line.
     let before = lines[0] + 1 + line;
     let fault = if script == 0 { DocumentFault::Create } else { DocumentFault::Delete };
-    let out = run(&place, &failing(&text, before, lines[0], fault));
+    let out = run(&workdir, &with_failure(&text, before, lines[0], fault));
     let case = format!("{more:?} {fault:?} line {line}: {}", String::from_utf8_lossy(&out.stderr));
     assert_eq!(out.status.success(), fault == DocumentFault::Delete, "{case}");
     let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap_or_else(|_| panic!("{case}"));
     assert_eq!(json["phase"], "gone", "{case}");
     let makes = text.lines().position(|line| line.contains("echo made")).unwrap();
-    assert_eq!(place.join("made").exists(), fault == DocumentFault::Delete || before > makes, "{case}");
+    assert_eq!(workdir.join("made").exists(), fault == DocumentFault::Delete || before > makes, "{case}");
     // The script failed in its first attempt and succeeded in the next one.
-    let again = |line: &str| line.contains("postStop") && line.contains("succeeded") && line.contains("attempt ");
-    assert!(fault == DocumentFault::Create || case.lines().any(again), "the script that deletes did not fail: {case}");
-    let left: Vec<_> = fs::read_dir(&things).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert!(left.is_empty(), "{left:?}\n{case}");
+    let is_retried = |line: &str| line.contains("postStop") && line.contains("succeeded") && line.contains("attempt ");
+    assert!(
+        fault == DocumentFault::Create || case.lines().any(is_retried),
+        "the script that deletes did not fail: {case}"
+    );
+    let remaining: Vec<_> = fs::read_dir(&things).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(remaining.is_empty(), "{remaining:?}\n{case}");
 }
 
-fn each_line(more: &'static [&'static str]) {
+fn run_with_a_failure_at_each_line(more: &'static [&'static str]) {
     let folder = tempfile::Builder::new().prefix("ebb-test-").tempdir_in(OUTSIDE).unwrap();
-    let place = folder.path();
-    let lines = scripts(&written(place, &place.join("things"), more)).map(|script| script.len());
+    let workdir = folder.path();
+    let lines = scripts(&completed_document(workdir, &workdir.join("things"), more)).map(|script| script.len());
     assert!(lines.iter().all(|lines| *lines >= 2), "{lines:?}");
     let cases = (0..2).flat_map(|script| (0..lines[script]).map(move |line| (script, line)));
     let cases: Vec<(usize, usize)> = cases.collect();
     for some in cases.chunks(MAX_CONCURRENT) {
         let runs = some.iter().map(|&(script, line)| {
-            let place = place.join(format!("{script}-{line}"));
-            fs::create_dir_all(&place).unwrap();
-            thread::spawn(move || run_instance(place, more, script, line))
+            let workdir = workdir.join(format!("{script}-{line}"));
+            fs::create_dir_all(&workdir).unwrap();
+            thread::spawn(move || run_instance(workdir, more, script, line))
         });
         let runs: Vec<_> = runs.collect();
         let failed = runs.into_iter().filter_map(|run_instance| run_instance.join().err()).count();
@@ -119,11 +122,11 @@ fn each_line(more: &'static [&'static str]) {
 }
 
 #[test]
-fn the_template_survives_a_failure_at_each_line() {
-    each_line(&[]);
+fn instances_of_the_template_end_after_a_failure_at_each_line() {
+    run_with_a_failure_at_each_line(&[]);
 }
 
 #[test]
-fn the_signadot_template_survives_a_failure_at_each_line() {
-    each_line(&["--signadot"]);
+fn instances_of_the_signadot_template_end_after_a_failure_at_each_line() {
+    run_with_a_failure_at_each_line(&["--signadot"]);
 }

@@ -1,4 +1,4 @@
-//! `ebb run` from its start to its end, as a user runs it.
+//! The command `ebb run`.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn run(state: &Path, sandbox: &str, plugin: &str, more: &[&str]) -> Command {
 }
 
 #[test]
-fn a_sandbox_outlives_the_command_and_a_version_cannot_change() {
+fn a_sandbox_outlives_the_command_and_versions_are_immutable() {
     let state = tempfile::tempdir().unwrap();
     let sandbox = state.path().join("sandbox.yaml");
     std::fs::write(&sandbox, SANDBOX).unwrap();
@@ -53,10 +53,10 @@ fn a_sandbox_outlives_the_command_and_a_version_cannot_change() {
 }
 
 #[test]
-fn a_reader_that_goes_away_leaves_nothing_behind() {
+fn a_closed_standard_output_does_not_stop_the_deletion() {
     let state = tempfile::tempdir().unwrap();
     let mut command = run(state.path(), "sandbox.yaml", "bucket.yaml", &["--rm"]);
-    // No collector listens there. The command succeeds anyway.
+    // No collector listens on this port. The command succeeds nevertheless.
     let mut child = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1").spawn().unwrap();
     drop(child.stdout.take());
     let mut err = String::new();
