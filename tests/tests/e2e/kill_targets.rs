@@ -38,7 +38,7 @@ impl KillTarget {
 
     /// Returns a running process of the component. Not for `ebb dev`, which is a child of the test.
     pub(crate) fn process(self, relay: &InstalledRelay) -> Option<Pid> {
-        let netns = fs::read(relay.cluster.kubeconfig.with_file_name("room.json")).unwrap();
+        let netns = fs::read(relay.cluster.kubeconfig.with_file_name("netns.json")).unwrap();
         let netns: Value = serde_json::from_slice(&netns).unwrap();
         let group = format!("/ebbc{}/", netns["number"]);
         let is_component = |process: &Path| match self {
