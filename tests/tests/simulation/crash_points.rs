@@ -1,4 +1,4 @@
-//! Small graphs with two crashes in a row, or with a deletion at every write.
+//! Small graphs with two crashes, or with a deletion at every write.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,7 @@ fn run(simulation: &Simulation) -> TargetEnd {
 }
 
 /// Returns the end of a target without faults, and the number of writes.
-fn undisturbed(target: &TargetScenario) -> (TargetEnd, u64) {
+fn without_faults(target: &TargetScenario) -> (TargetEnd, u64) {
     let simulation = Simulation::of(target, SimOptions::default());
     let end = run(&simulation);
     assert_eq!(end.violations, Vec::<String>::new(), "{}", simulation.trace());
@@ -44,7 +44,7 @@ fn undisturbed(target: &TargetScenario) -> (TargetEnd, u64) {
     (end, simulation.table.writes())
 }
 
-/// Fails with the first lines of all texts, and the shortest text.
+/// Panics if there is a text. The message has the first line of each text, and the whole shortest text.
 pub(crate) fn assert_none(mut wrong: Vec<String>) {
     wrong.sort_by_key(String::len);
     let names: Vec<&str> = wrong.iter().filter_map(|text| text.lines().next()).collect();
@@ -52,10 +52,10 @@ pub(crate) fn assert_none(mut wrong: Vec<String>) {
 }
 
 #[test]
-fn two_crashes_in_a_row_change_nothing() {
+fn two_crashes_do_not_change_the_result() {
     let mut wrong = Vec::new();
     for (name, target) in graphs().into_iter().filter(|(name, _)| name.starts_with("chain")) {
-        let (expected, writes) = undisturbed(&target);
+        let (expected, writes) = without_faults(&target);
         for first in 1..=writes {
             for second in first + 1..=first + 4 {
                 let faults = FaultInjector::none().and_at(FaultKind::DeathAfterWrite, [first, second]);
@@ -74,11 +74,11 @@ fn two_crashes_in_a_row_change_nothing() {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteSide {
     Before,
-    /// The write is made, and the writer does not know it yet.
+    /// The table has the write, and the writer has no response yet.
     After,
 }
 
-/// The time of the response to a deletion, and the newest task then.
+/// The time of the response to a deletion, and the newest task at that time.
 type DeletionResponse = Arc<Mutex<Option<(u64, u64)>>>;
 
 /// Deletes the target before or after the write with this number. The writer continues after the response, or a millisecond
@@ -117,14 +117,14 @@ impl TableGate for DeletionAtWrite {
     }
 
     async fn wrote(&self) {
-        // No other write has begun since this one passed.
+        // No other write has started since this one passed.
         if self.at == (self.writes.load(Ordering::Relaxed), WriteSide::After) {
             self.delete().await;
         }
     }
 }
 
-/// Deletes the target at one side of one write.
+/// Deletes the target before or after a write.
 pub(crate) fn delete_at(simulation: &Simulation, number: u64, side: WriteSide) -> DeletionResponse {
     let response = DeletionResponse::default();
     simulation.table.set_gate(Arc::new(DeletionAtWrite {
@@ -138,7 +138,7 @@ pub(crate) fn delete_at(simulation: &Simulation, number: u64, side: WriteSide) -
     response
 }
 
-/// Returns what a deletion during the setup has left, or an attempt that was begun too late.
+/// Returns an error if a deletion during the setup left objects, or if an attempt started too late.
 fn check_cancelled(
     simulation: &Simulation,
     end: &TargetEnd,
@@ -157,20 +157,20 @@ fn check_cancelled(
 }
 
 #[test]
-fn a_deletion_at_any_write_leaves_nothing() {
+fn no_object_remains_after_a_deletion_at_any_write() {
     let mut wrong = Vec::new();
     for max_in_flight_ms in [500, 30_000] {
         for (name, target) in graphs() {
-            let (_, writes) = undisturbed(&target);
+            let (_, writes) = without_faults(&target);
             for (number, side) in (1..=writes).flat_map(|at| [(at, WriteSide::Before), (at, WriteSide::After)]) {
                 let options = SimOptions { max_in_flight_ms, ..SimOptions::default() };
                 let simulation = Simulation::of(&target, options);
                 let response = delete_at(&simulation, number, side);
                 let end = run(&simulation);
                 let response = *response.lock().unwrap();
-                if let Some(why) = check_cancelled(&simulation, &end, response, max_in_flight_ms) {
+                if let Some(error) = check_cancelled(&simulation, &end, response, max_in_flight_ms) {
                     let (limit, trace) = (max_in_flight_ms, simulation.trace());
-                    wrong.push(format!("{name}, in-flight limit {limit}: {side:?} write {number}: {why}\n{trace}"));
+                    wrong.push(format!("{name}, in-flight limit {limit}: {side:?} write {number}: {error}\n{trace}"));
                 }
             }
         }

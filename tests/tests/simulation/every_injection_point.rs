@@ -1,5 +1,5 @@
-//! The examples and some small graphs, with every fault at every injection point: crashes before and after every write, read
-//! and request; every message, callback and webhook lost, duplicated and late.
+//! Examples and small graphs with each fault at each injection point: crashes before and after every write, read and request,
+//! and every message, callback and webhook lost, duplicated or late.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use ebb_tests::simulation::{
     FaultInjector, FaultKind, SimReport, TargetScenario, TraceMode, UnitBehavior, simulate_target,
 };
 
-/// Faults that no target survives with another result. The other kinds are left to the random simulations.
+/// Faults that must not change the result of a target. Random simulations test the other kinds.
 const KINDS: [FaultKind; 24] = [
     FaultKind::DeathBeforeWrite,
     FaultKind::DeathAfterWrite,
@@ -44,15 +44,15 @@ fn is_good(report: &SimReport) -> bool {
     report.violations.is_empty() && report.notifications.iter().map(String::as_str).eq(ENDS)
 }
 
-fn said(report: &SimReport) -> String {
+fn description(report: &SimReport) -> String {
     format!("{:?} {:?}\n{}", report.violations, report.notifications, report.trace)
 }
 
-/// Checks that a target ends as without faults, whichever fault happens once.
-pub(crate) fn survives(name: &str, scenario: &TargetScenario, target: &str) {
-    let calm = simulate_target(scenario, target, FaultInjector::none(), TraceMode::Kept);
-    assert!(is_good(&calm), "{name}: {}", said(&calm));
-    let points = |kind: FaultKind| calm.injection_points[kind as usize];
+/// Checks that a target ends as without faults, with each fault once at each injection point.
+pub(crate) fn check_every_fault(name: &str, scenario: &TargetScenario, target: &str) {
+    let without_fault = simulate_target(scenario, target, FaultInjector::none(), TraceMode::Kept);
+    assert!(is_good(&without_fault), "{name}: {}", description(&without_fault));
+    let points = |kind: FaultKind| without_fault.injection_points[kind as usize];
     let cases: Vec<(FaultKind, u64)> =
         KINDS.iter().flat_map(|&kind| (1..=points(kind)).map(move |number| (kind, number))).collect();
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -72,16 +72,16 @@ pub(crate) fn survives(name: &str, scenario: &TargetScenario, target: &str) {
     });
     let wrong = wrong.into_inner().unwrap();
     let Some(&(kind, number, reached)) = wrong.first() else { return };
-    let shown = simulate_target(scenario, target, FaultInjector::none().and_at(kind, [number]), TraceMode::Kept);
+    let traced = simulate_target(scenario, target, FaultInjector::none().and_at(kind, [number]), TraceMode::Kept);
     panic!(
         "{name}: {} of {} cases are wrong, {kind} at injection point {number} (reached: {reached}) is: {}",
         wrong.len(),
         cases.len(),
-        said(&shown)
+        description(&traced)
     );
 }
 
-/// Returns an example as it is published, and the name of its target.
+/// Returns the documents of an example, and the name of its target.
 fn example(name: &str, plugins: &[&str]) -> (TargetScenario, String) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name);
     let values = ["root=/r", "host=h", "port=5432", "user=u", "receiver=https://outside.test"];
@@ -95,49 +95,49 @@ fn example(name: &str, plugins: &[&str]) -> (TargetScenario, String) {
             let version = plugin.version.unwrap();
             (plugin.name.value, version.to_string(), plugin.expanded)
         }
-        _ => panic!("{file} is no plugin"),
+        _ => panic!("{file} is not a plugin"),
     });
     let plugins = published.collect();
-    let Document::Sandbox(sandbox) = read("sandbox.yaml") else { panic!("sandbox.yaml is no sandbox") };
+    let Document::Sandbox(sandbox) = read("sandbox.yaml") else { panic!("sandbox.yaml is not a sandbox") };
     (TargetScenario::new(plugins, sandbox.expanded, UnitBehavior::Steady), sandbox.name.value)
 }
 
 #[test]
-fn every_example_is_tried() {
+fn every_example_has_a_test() {
     let folders = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")).unwrap();
-    // Objects need a cluster: the end-to-end tests have them.
-    let objects = |folder: &Path| {
+    // The end-to-end tests have the examples with objects, which need a cluster.
+    let has_objects = |folder: &Path| {
         let plugin = std::fs::read_to_string(folder.join("plugin.yaml"));
         plugin.is_ok_and(|text| text.lines().any(|line| line.trim() == "object:"))
     };
-    let tried = folders.map(|entry| entry.unwrap().path()).filter(|folder| !objects(folder));
+    let tested = folders.map(|entry| entry.unwrap().path()).filter(|folder| !has_objects(folder));
     let names: BTreeSet<String> =
-        tried.map(|folder| folder.file_name().unwrap().to_str().unwrap().to_owned()).collect();
-    let tried = ["postgres", "s3", "webhooks", "wired"].map(str::to_owned);
-    assert_eq!(names, tried.into(), "an example that no test below tries");
+        tested.map(|folder| folder.file_name().unwrap().to_str().unwrap().to_owned()).collect();
+    let tested = ["postgres", "s3", "webhooks", "wired"].map(str::to_owned);
+    assert_eq!(names, tested.into(), "an example has no test in this module");
 }
 
-fn survives_example(name: &str, plugins: &[&str]) {
+fn check_example(name: &str, plugins: &[&str]) {
     let (scenario, target) = example(name, plugins);
-    survives(name, &scenario, &target);
+    check_every_fault(name, &scenario, &target);
 }
 
 #[test]
 fn s3() {
-    survives_example("s3", &["plugin.yaml"]);
+    check_example("s3", &["plugin.yaml"]);
 }
 
 #[test]
 fn postgres() {
-    survives_example("postgres", &["plugin.yaml"]);
+    check_example("postgres", &["plugin.yaml"]);
 }
 
 #[test]
 fn webhooks() {
-    survives_example("webhooks", &["plugin.yaml"]);
+    check_example("webhooks", &["plugin.yaml"]);
 }
 
 #[test]
 fn wired() {
-    survives_example("wired", &["store.yaml", "tenant.yaml"]);
+    check_example("wired", &["store.yaml", "tenant.yaml"]);
 }

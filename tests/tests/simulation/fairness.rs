@@ -1,4 +1,4 @@
-//! Clusters that do not respond, and those that have more tasks than slots, delay nothing else.
+//! Clusters that do not respond or have more tasks than slots do not delay other targets.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use ebb_tests::simulation::{
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
-/// The pause between two looks at the state of the simulation.
+/// The interval at which tests read the state of the simulation.
 const POLL: u64 = 5 * SECOND;
-/// The longest time for which anything is due.
+/// Maximum time for which a target or run may be due.
 const MAX_OVERDUE: u64 = 2 * MINUTE;
 /// A cluster that responds.
 const CONNECTED: &str = "connected";
 
-/// Returns a target of units without undos, to which clusters and times to live are added.
+/// Returns a target of units without undos.
 fn target(units: Vec<SetupUnit>) -> TargetScenario {
     let defaults = "{timeout: 10m, retry: {attempts: 3, backoff: 30s, maxBackoff: 30s}}";
     let units = units.into_iter().map(|unit| SetupUnit { undo: None, ..unit }).collect();
@@ -57,7 +57,8 @@ fn count(simulation: &Simulation, cluster: &str, phase: TargetPhase) -> usize {
     state.targets.values().filter(|target| target.name.starts_with(cluster) && target.phase == phase).count()
 }
 
-/// Returns for how many milliseconds anything has been due: a target or a run outside of `cluster`, and a run in it.
+/// Returns the longest time in milliseconds for which a target, or a run outside of `cluster`, has been due, and that for
+/// which a run in `cluster` has been due.
 fn overdue(simulation: &Simulation, cluster: &str) -> (u64, u64) {
     let (now, state) = (simulation.runtime.now(), simulation.table.state());
     let since = |due: Option<Timestamp>| due.map_or(0, |at| now.since(at).0);
@@ -70,9 +71,9 @@ fn overdue(simulation: &Simulation, cluster: &str) -> (u64, u64) {
     longest
 }
 
-/// A thousand runs wait for a cluster that does not respond, and every message is lost. The schedule is in time for the
-/// second attempts of a hundred targets in another cluster, and for the end of their times to live.
-pub(crate) fn others_are_in_time(cluster: &str, max_requests: usize) {
+/// A thousand runs wait for a cluster that does not respond, and every message is lost. Checks that the scheduled sweeps
+/// start the second attempts of a hundred targets in another cluster, and delete these targets after their TTL, in time.
+pub(crate) fn check_delays(cluster: &str, max_requests: usize) {
     const TTL_MINUTES: u64 = 20;
     let target = target(vec![SetupUnit { fate: AttemptFate::Fails(1), ..script(SECOND) }]);
     let mut simulation = simulation(&target, &[FaultKind::MessageLost], ClusterOptions::default());
@@ -93,12 +94,12 @@ pub(crate) fn others_are_in_time(cluster: &str, max_requests: usize) {
     }
     assert_eq!(simulation.functions.broken(), Vec::<String>::new());
     assert_eq!(count(&simulation, cluster, TargetPhase::Starting), 1_000);
-    assert!(worst <= MAX_OVERDUE, "{cluster}: something else was due for {worst} ms");
+    assert!(worst <= MAX_OVERDUE, "{cluster}: another target or run was due for {worst} ms");
     assert!(worst_in_cluster <= MAX_OVERDUE, "{cluster}: a run that waits was due for {worst_in_cluster} ms");
-    // An attempt of a second, a backoff of half a minute, a second attempt.
+    // Two attempts of a second, and a backoff of 30 s.
     let ready = ready.expect("all are ready");
     assert!(ready <= 40 * SECOND + MAX_OVERDUE, "{cluster}: ready after {ready} ms");
-    // The message for the notification was lost, too.
+    // The message of the notification was lost, too.
     let state = simulation.ledger.state();
     let notified = state.notifications.iter().filter(|one| one.kind == "dev.ebb.target.ready.v1").map(|one| one.at);
     let notified: Vec<u64> = notified.collect();
@@ -106,22 +107,22 @@ pub(crate) fn others_are_in_time(cluster: &str, max_requests: usize) {
     assert!(notified.iter().all(|&at| at <= ready + MAX_OVERDUE), "{cluster}: notified at {notified:?}");
     let gone = gone.expect("all are gone");
     assert!(gone <= TTL_MINUTES * MINUTE + MAX_OVERDUE, "{cluster}: gone after {gone} ms");
-    // The cluster gets requests all the time, but not for each run.
+    // The cluster gets requests until the end, but not for each run.
     let late = simulation.relay.unanswered().iter().filter(|&&at| at >= 20 * MINUTE).count();
     assert!((1..=max_requests).contains(&late), "{cluster}: {late} requests in ten minutes");
 }
 
 #[test]
-fn an_unreachable_cluster_delays_nothing_else() {
-    others_are_in_time(UNREACHABLE, 20);
+fn an_unreachable_cluster_does_not_delay_other_targets() {
+    check_delays(UNREACHABLE, 20);
 }
 
 #[test]
-fn a_cluster_that_refuses_connections_delays_nothing_else() {
-    others_are_in_time(REFUSING, 20);
+fn a_cluster_that_refuses_connections_does_not_delay_other_targets() {
+    check_delays(REFUSING, 20);
 }
 
-/// The runs wait for an unreachable cluster, and have a webhook whose server refuses connections. Every message is lost.
+/// Each run has a script in an unreachable cluster, and a webhook whose server refuses connections. Every message is lost.
 #[test]
 fn other_units_of_a_run_do_not_wait_for_an_unreachable_cluster() {
     const TARGETS: usize = 20;
@@ -144,7 +145,7 @@ fn other_units_of_a_run_do_not_wait_for_an_unreachable_cluster() {
 
 /// There are three times as many units as one invocation dispatches. A script takes more than half of its timeout.
 #[test]
-fn queued_units_run_once_and_for_their_whole_time() {
+fn queued_units_run_once_with_their_whole_timeout() {
     let target = target(vec![script(6 * MINUTE); 150]);
     let clusters = ClusterOptions { slots: 50, ..ClusterOptions::default() };
     let mut simulation = simulation(&target, &[], clusters);
@@ -161,7 +162,7 @@ fn queued_units_run_once_and_for_their_whole_time() {
     assert_eq!(simulation.end(None).violations, Vec::<String>::new());
 }
 
-/// The results come from the relay when it gets another request.
+/// The next request to the relay returns the results.
 #[test]
 fn runs_end_without_callbacks() {
     let target = target(vec![script(SECOND); 3]);
@@ -173,15 +174,15 @@ fn runs_end_without_callbacks() {
     assert_eq!(simulation.end(None).violations, Vec::<String>::new());
 }
 
-/// A cluster becomes unreachable while its scripts run: their timeouts cannot be kept, and their targets cannot be deleted.
+/// A cluster becomes unreachable while its scripts run. The scripts cannot be killed at their timeouts or by a deletion.
 #[test]
-fn tasks_that_cannot_be_killed_get_fewer_and_fewer_requests() {
+fn requests_to_kill_a_task_become_less_frequent() {
     const TARGETS: usize = 20;
     let target = target(vec![script(24 * HOUR)]);
     let clusters = ClusterOptions { reachable_until: MINUTE, ..ClusterOptions::default() };
     let mut simulation = simulation(&target, &[FaultKind::CallbackLost], clusters);
     create(&mut simulation, &target, CONNECTED, TARGETS, 3 * 60);
-    // Requests, and writes per target, in the second hour after the timeouts, and in an hour after the end of the targets.
+    // Limits of requests and of writes per target, in the second hour of the scripts and in an hour after the deletion.
     for (begins, phase, most) in [(HOUR, TargetPhase::Starting, 60), (5 * HOUR, TargetPhase::Stopping, 180)] {
         simulation.advance(begins - simulation.runtime.elapsed());
         let before = (simulation.relay.unanswered().len(), simulation.table.writes());
@@ -196,6 +197,6 @@ fn tasks_that_cannot_be_killed_get_fewer_and_fewer_requests() {
         assert_eq!((count(&simulation, CONNECTED, phase), simulation.functions.broken()), (TARGETS, vec![]));
         assert!((1..=60).contains(&requests), "{phase:?}: {requests} requests in an hour");
         assert!(writes <= most, "{phase:?}: {writes} writes in an hour");
-        assert!(worst <= MAX_OVERDUE, "{phase:?}: something was due for {worst} ms");
+        assert!(worst <= MAX_OVERDUE, "{phase:?}: a target or run was due for {worst} ms");
     }
 }

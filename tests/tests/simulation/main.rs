@@ -12,7 +12,7 @@ mod stored;
 
 use ebb_tests::simulation::{SimReport, TraceMode, simulate};
 
-/// Instances of the known simulations. `cargo xtask verify simulation` simulates 3,000.
+/// Minimum number of simulated instances. `cargo xtask verify simulation` simulates 3,000.
 const INSTANCES: u64 = 200;
 
 fn simulation(seed: u64, trace: TraceMode) -> SimReport {
@@ -20,7 +20,7 @@ fn simulation(seed: u64, trace: TraceMode) -> SimReport {
 }
 
 #[test]
-fn instances_of_known_simulations_leave_nothing() {
+fn random_simulations_violate_no_property() {
     let mut instances = 0;
     for seed in 1.. {
         let report = simulation(seed, TraceMode::Off);
@@ -33,8 +33,8 @@ fn instances_of_known_simulations_leave_nothing() {
 }
 
 #[test]
-fn a_simulation_is_the_same_each_time() {
-    let (one, other) = (simulation(7, TraceMode::Kept).trace, simulation(7, TraceMode::Kept).trace);
-    assert!(one.lines().count() > 50, "{one}");
-    assert_eq!(one, other);
+fn a_simulation_is_deterministic() {
+    let (first, second) = (simulation(7, TraceMode::Kept).trace, simulation(7, TraceMode::Kept).trace);
+    assert!(first.lines().count() > 50, "{first}");
+    assert_eq!(first, second);
 }

@@ -1,4 +1,4 @@
-//! Properties of every plan and every schedule.
+//! Property tests with random scenarios, faults and deletions.
 //!
 //! `EBB_SIM_CASES` sets the number of random cases of each property. A failing case is printed with its seed.
 
@@ -48,7 +48,7 @@ impl Run {
         attempts.into_iter().filter(|one| one.unit.target == self.simulation.instances[0].name).collect()
     }
 
-    /// Returns true if a unit can start: everything that it waits for, and all that its hook waits for, is done.
+    /// Returns true if a unit can start: all units that it and its hook wait for are done.
     fn starts(&self, unit: usize) -> bool {
         let units = &self.scenario.units;
         let hook_starts = units[unit].hook == Hook::PreStart
@@ -56,12 +56,12 @@ impl Run {
         hook_starts && self.scenario.waits_for(unit).iter().all(|&other| self.is_done(other))
     }
 
-    /// Returns true if a unit is done in the end.
+    /// Returns true if a unit is done at the end.
     fn is_done(&self, unit: usize) -> bool {
         self.starts(unit) && (self.scenario.is_skipped(unit) || self.scenario.succeeds(unit))
     }
 
-    /// Checks what holds of every simulation, with any faults.
+    /// Checks the properties that hold with any faults.
     fn check_end(&self) -> Result<(), TestCaseError> {
         prop_assert_eq!(&self.end.violations, &Vec::<String>::new(), "{}", self.trace());
         prop_assert_eq!(self.end.phase, Some(TargetPhase::Gone), "{}", self.trace());
@@ -87,10 +87,10 @@ impl Run {
         Ok(())
     }
 
-    /// Checks that each unit read what the successful attempts of its producers made.
+    /// Checks that each unit read the objects that successful attempts of its producers created.
     fn check_inputs(&self) -> Result<(), TestCaseError> {
         let attempts = self.attempts();
-        let made = |unit: usize| {
+        let created_by = |unit: usize| {
             let key = Scenario::key(unit);
             let of_unit = || attempts.iter().filter(|one| one.unit.unit_key == key);
             match self.scenario.units[unit].effect {
@@ -105,12 +105,12 @@ impl Run {
         for attempt in &attempts {
             let reads: Vec<usize> = match Scenario::position(&attempt.unit.unit_key) {
                 Some(unit) => self.scenario.units[unit].reads.clone(),
-                // An undo of a unit without a success runs, and reads nothing.
+                // An undo of a unit without a success runs without outputs.
                 None => {
                     Scenario::undone(&attempt.unit.unit_key).filter(|&unit| self.is_done(unit)).into_iter().collect()
                 }
             };
-            let expected: BTreeSet<String> = reads.into_iter().filter_map(made).collect();
+            let expected: BTreeSet<String> = reads.into_iter().filter_map(created_by).collect();
             let read: BTreeSet<String> = attempt.reads.iter().cloned().collect();
             prop_assert_eq!(read, expected, "{:?}\n{}", attempt, self.trace());
         }
@@ -146,13 +146,13 @@ impl Run {
         Ok(())
     }
 
-    /// Checks that every attempt was begun and requested once, and every unit succeeded at most once.
+    /// Checks that every attempt started and was requested once, and that every unit succeeded at most once.
     fn check_attempts(&self) -> Result<(), TestCaseError> {
-        let (mut begun, mut succeeded) = (BTreeSet::new(), BTreeSet::new());
+        let (mut started, mut succeeded) = (BTreeSet::new(), BTreeSet::new());
         for one in self.attempts() {
             let key = one.unit.unit_key.clone();
-            prop_assert!(begun.insert((key.clone(), one.attempt)), "{:?} began twice\n{}", one, self.trace());
-            // A repeated request to a relay asks for the state of a task.
+            prop_assert!(started.insert((key.clone(), one.attempt)), "{:?} started twice\n{}", one, self.trace());
+            // A repeated request to a relay only reads the state of a task.
             let is_requested_once = one.unit.action == UnitAction::Pod || one.requests == 1;
             prop_assert!(is_requested_once, "{:?} was requested again\n{}", one, self.trace());
             let is_repeated = matches!(one.result, Some((_, true))) && !succeeded.insert(key);
@@ -162,7 +162,7 @@ impl Run {
     }
 }
 
-/// Returns a simulation of a scenario, perhaps with another target in the unreachable cluster.
+/// Returns a simulation of a scenario, optionally with another target in the unreachable cluster.
 fn simulation(scenario: &Scenario, has_unreachable: bool, options: SimOptions) -> Simulation {
     let (target, unreachable) = (scenario.target(), unreachable_target());
     let mut simulation = Simulation::new([&target, &unreachable], SimOptions { seed: scenario.seed, ..options });
@@ -177,7 +177,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn without_faults_everything_starts_at_its_earliest_and_once(scenario in scenarios(7, 15)) {
+    fn without_faults_units_start_once_and_as_early_as_possible(scenario in scenarios(7, 15)) {
         let run = Run::new(scenario, SimOptions::default());
         run.check_end()?;
         run.check_setup()?;
@@ -187,7 +187,7 @@ proptest! {
     }
 
     #[test]
-    fn messages_and_requests_that_are_lost_or_duplicated_change_nothing(
+    fn lost_and_duplicated_messages_do_not_change_the_result(
         scenario in scenarios(6, 15),
         lost in 0..=100_u64,
         relay_away in prop_oneof![Just(0_u64), 1..60_u64],
@@ -208,7 +208,7 @@ proptest! {
     }
 
     #[test]
-    fn crashes_losses_and_a_deletion_at_any_time_leave_nothing(
+    fn no_object_remains_after_crashes_losses_and_a_deletion(
         scenario in scenarios(5, 12),
         deletion in prop::option::of((1..60_u64, prop_oneof![Just(WriteSide::Before), Just(WriteSide::After)])),
         deaths in prop::collection::btree_set(1..120_u64, 0..12),
@@ -226,8 +226,8 @@ proptest! {
             delete_at(&simulation, number, side);
         }
         let run = Run::of(simulation, scenario);
-        let never_was = run.end.phase.is_none() && run.attempts().is_empty();
-        if !never_was {
+        let was_never_created = run.end.phase.is_none() && run.attempts().is_empty();
+        if !was_never_created {
             run.check_end()?;
         }
     }
@@ -262,17 +262,17 @@ fn a_retry_of_a_unit_sends_no_request_of_another_unit() {
 }
 
 #[test]
-fn a_unit_that_becomes_ready_late_in_an_invocation_waits_for_no_other_unit_of_it() {
+fn a_unit_does_not_wait_for_slower_units_of_the_same_invocation() {
     let millis = [(15_000, [].as_slice()), (5_000, &[]), (10, &[1])];
     let units = millis.map(|(millis, reads)| SetupUnit::plain(UnitAction::Once, millis, reads));
     let run = Run::new(Scenario::of(units.to_vec()), SimOptions::default());
     run.check_starts().expect("the third unit starts when the second one has ended");
 }
 
-/// The sender of a webhook dies, and the callback that it processed is sent again. The request is repeated before its
-/// deadline, so that the object of the first one becomes known.
+/// The invocation that posts a webhook crashes, and its callback is delivered again. The request is repeated before its
+/// deadline, so that the object of the first request becomes known.
 #[test]
-fn a_webhook_whose_sender_died_is_posted_again_before_its_deadline() {
+fn a_webhook_is_posted_again_before_its_deadline_after_a_crash() {
     let mut units = vec![
         SetupUnit::plain(UnitAction::Pod, 1_000, &[]),
         SetupUnit::plain(UnitAction::Once, 1_000, &[0]),
@@ -284,14 +284,14 @@ fn a_webhook_whose_sender_died_is_posted_again_before_its_deadline() {
     for write in 1..40 {
         let faults = FaultInjector::none().and_at(FaultKind::DeathAfterWrite, [write]);
         let run = Run::new(Scenario::of(units.clone()), SimOptions { faults, ..SimOptions::default() });
-        assert_eq!(run.end.remaining, BTreeSet::new(), "the sender died at write {write}\n{}", run.trace());
+        assert_eq!(run.end.remaining, BTreeSet::new(), "the sender crashed after write {write}\n{}", run.trace());
         let is_repeated = |one: &AttemptEntry| one.unit.unit_key == Scenario::key(2) && one.requests > 1;
         repeated += usize::from(run.attempts().iter().any(is_repeated));
     }
-    assert!(repeated > 0, "no sender of the webhook died");
+    assert!(repeated > 0, "no sender of the webhook crashed");
 }
 
-/// The response to the first request is lost, so a second attempt begins. Both attempts succeed.
+/// The response to the first request is lost, so a second attempt starts. Both attempts succeed.
 #[test]
 fn the_objects_of_all_attempts_are_deleted() {
     let unit = SetupUnit { effect: UnitEffect::PerAttempt, ..SetupUnit::plain(UnitAction::Later, 5_000, &[]) };
@@ -312,7 +312,7 @@ fn a_queued_script_has_its_whole_timeout_when_it_starts() {
     let run = Run::new(Scenario::of(units), SimOptions { clusters, ..SimOptions::default() });
     assert_eq!(run.end.violations, Vec::<String>::new(), "{}", run.trace());
     assert_eq!((run.end.setup, run.end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)));
-    run.check_attempts().expect("no attempt was given up");
+    run.check_attempts().expect("no attempt timed out");
 }
 
 /// Of 1,000 scripts 20 run when the sandbox is deleted. No script of the run gets the slot of a killed one.
@@ -339,7 +339,7 @@ fn after_a_deletion_no_queued_script_starts() {
     assert_eq!((end.violations, end.phase, end.remaining.len()), (vec![], Some(TargetPhase::Gone), 0));
 }
 
-/// A message is delivered again long after the units that it passed on have ended.
+/// A message is delivered again long after the units that it dispatched have ended.
 #[test]
 fn a_message_that_is_delivered_again_dispatches_nothing() {
     let units = vec![SetupUnit::plain(UnitAction::Later, 2_000, &[]); 60];

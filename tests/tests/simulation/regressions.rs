@@ -1,4 +1,4 @@
-//! Faults that random simulations have found.
+//! Regression tests of errors that random simulations found.
 
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, SimReport, TargetScenario, TraceMode, UnitBehavior, simulate_target,
@@ -18,8 +18,8 @@ fn assert_good(report: &SimReport) {
 }
 
 #[test]
-fn an_undo_of_a_skipped_unit_and_another_one_runs() {
-    let both = target(
+fn an_undo_of_a_skipped_and_a_successful_unit_runs() {
+    let scenario = target(
         r#"
 preStart:
   one: {webhook: {url: "https://outside.test/once/one"}, outputs: {id: {value: "${response.body.id}"}}}
@@ -35,15 +35,16 @@ postStop:
       body: {one: "${units.one.outputs.id}", two: "${units.two.outputs.id}"}
 "#,
     );
-    let report = simulate_target(&both, "t", FaultInjector::none(), TraceMode::Kept);
+    let report = simulate_target(&scenario, "t", FaultInjector::none(), TraceMode::Kept);
     assert_good(&report);
     assert_eq!(report.attempts, 2, "the undo ran\n{}", report.trace);
 }
 
-/// The undo fails until it is repaired, so an operator retries. The first retry dies after each of its writes.
+/// An undo fails until an operator repairs its service and retries. The retry crashes after each of its writes, and is
+/// repeated.
 #[test]
-fn a_retry_that_dies_can_be_repeated() {
-    let one = target(
+fn a_retry_can_be_repeated_after_a_crash() {
+    let scenario = target(
         r#"
 preStart:
   one: {webhook: {url: "https://outside.test/once/one"}, outputs: {id: {value: "${response.body.id}"}}}
@@ -52,12 +53,12 @@ postStop:
 "#,
     );
     let stuck = || FaultInjector::none().and_at(FaultKind::UndoBroken, [1]);
-    let calm = simulate_target(&one, "t", stuck(), TraceMode::Kept);
-    assert_good(&calm);
-    assert!(calm.notifications.contains("dev.ebb.target.stuck.v1"), "{}", calm.trace);
-    for number in 1..=calm.injection_points[FaultKind::DeathAfterWrite as usize] {
+    let without_crash = simulate_target(&scenario, "t", stuck(), TraceMode::Kept);
+    assert_good(&without_crash);
+    assert!(without_crash.notifications.contains("dev.ebb.target.stuck.v1"), "{}", without_crash.trace);
+    for number in 1..=without_crash.injection_points[FaultKind::DeathAfterWrite as usize] {
         let faults = stuck().and_at(FaultKind::DeathAfterWrite, [number]);
-        let report = simulate_target(&one, "t", faults, TraceMode::Kept);
+        let report = simulate_target(&scenario, "t", faults, TraceMode::Kept);
         assert_eq!(report.injected[FaultKind::DeathAfterWrite as usize], 1);
         assert_good(&report);
     }

@@ -1,4 +1,4 @@
-//! Invocations in chosen orders of their operations on the table.
+//! Concurrent invocations with every order of their operations on the table.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,10 +17,10 @@ use crate::crash_points::assert_none;
 
 const SECOND: u64 = 1_000;
 const POLL_MS: u64 = 10;
-/// A gate holds a write back for at most this time.
-const PATIENCE_MS: u64 = 10 * SECOND;
+/// Maximum time for which a gate delays a write.
+const MAX_DELAY_MS: u64 = 10 * SECOND;
 
-/// The number of operations whose order is chosen: 2 to the power of this many orders. `EBB_RACE_TURNS` sets another number.
+/// Number of operations whose order varies. A test runs 2 to the power of this number. `EBB_RACE_TURNS` overrides it.
 const OPERATIONS: usize = 7;
 
 fn operations() -> usize {
@@ -63,11 +63,11 @@ fn in_every_order(
         });
         simulation.run_until_idle();
         most = most.max(schedule.followed());
-        if let Err(why) = check(&simulation) {
-            wrong.push(format!("{order:0operations$b} {why}\n{}", simulation.trace()));
+        if let Err(error) = check(&simulation) {
+            wrong.push(format!("{order:0operations$b} {error}\n{}", simulation.trace()));
         }
     }
-    assert!(most > operations / 2, "no order was followed for long");
+    assert!(most > operations / 2, "no order was followed for more than half of the operations");
     assert_none(wrong);
 }
 
@@ -89,8 +89,8 @@ fn phase(simulation: &Simulation) -> Option<(String, TargetPhase)> {
     simulation.target().map(|target| (target.uid, target.phase))
 }
 
-/// Checks that no object exists, every run is closed, and the target is gone as an instance of `uid`, or was never there.
-fn gone(simulation: &Simulation, uid: &str) -> Result<(), String> {
+/// Checks that no object exists and every run is closed. The target is gone as an instance of `uid`, or was never created.
+fn check_gone(simulation: &Simulation, uid: &str) -> Result<(), String> {
     let (end, phase) = (simulation.end(None), phase(simulation));
     let is_gone = phase.as_ref().is_none_or(|phase| *phase == (uid.to_owned(), TargetPhase::Gone));
     if is_gone && end.remaining.is_empty() && end.violations.is_empty() {
@@ -106,14 +106,14 @@ fn set_up(simulation: &Simulation) {
 }
 
 #[test]
-fn a_deletion_at_the_same_time_as_its_creation_leaves_nothing() {
+fn no_object_remains_after_a_concurrent_creation_and_deletion() {
     let race = |simulation: &Simulation| [create(simulation, 0), delete(simulation, 0)];
-    let check = |simulation: &Simulation| gone(simulation, "uid-1");
+    let check = |simulation: &Simulation| check_gone(simulation, "uid-1");
     in_every_order(&scenario(), operations(), FaultInjector::none, |_| {}, race, check);
 }
 
 #[test]
-fn a_creation_that_dies_and_a_deletion_leave_nothing() {
+fn no_object_remains_after_a_crashed_creation_and_a_deletion() {
     let race = |simulation: &Simulation| {
         // The platform repeats the deletion, and not the creation.
         let (platform, instance) = (simulation.platform.clone(), simulation.instances[0].clone());
@@ -123,31 +123,31 @@ fn a_creation_that_dies_and_a_deletion_leave_nothing() {
     for number in 1..=4 {
         for kind in [FaultKind::DeathBeforeWrite, FaultKind::DeathAfterWrite] {
             let faults = || FaultInjector::none().and_at(kind, [number]);
-            let died = AtomicUsize::new(0);
+            let crashed = AtomicUsize::new(0);
             let check = |simulation: &Simulation| {
-                died.fetch_add(simulation.injected(kind) as usize, Ordering::Relaxed);
-                gone(simulation, "uid-1")
+                crashed.fetch_add(simulation.injected(kind) as usize, Ordering::Relaxed);
+                check_gone(simulation, "uid-1")
             };
             in_every_order(&scenario(), 9, faults, |_| {}, race, check);
-            assert!(died.load(Ordering::Relaxed) > 0, "no task died: {kind} {number}");
+            assert!(crashed.load(Ordering::Relaxed) > 0, "no task crashed: {kind} {number}");
         }
     }
 }
 
 #[test]
-fn an_instance_that_waits_for_a_name_begins_or_is_deleted() {
+fn a_waiting_instance_starts_or_is_deleted() {
     let before = |simulation: &Simulation| {
         set_up(simulation);
         let waiting = create(simulation, 1);
         simulation.runtime.run(waiting);
     };
     let race = |simulation: &Simulation| [delete(simulation, 0), delete(simulation, 1)];
-    let check = |simulation: &Simulation| gone(simulation, "uid-1").or_else(|_| gone(simulation, "uid-2"));
+    let check = |simulation: &Simulation| check_gone(simulation, "uid-1").or_else(|_| check_gone(simulation, "uid-2"));
     in_every_order(&scenario(), operations(), FaultInjector::none, before, race, check);
 }
 
 #[test]
-fn a_second_instance_begins_when_the_first_one_ends() {
+fn a_second_instance_starts_when_the_first_one_ends() {
     let race = |simulation: &Simulation| [delete(simulation, 0), create(simulation, 1)];
     let check = |simulation: &Simulation| {
         let end = simulation.end(None);
@@ -159,7 +159,7 @@ fn a_second_instance_begins_when_the_first_one_ends() {
 }
 
 #[test]
-fn a_retry_at_the_same_time_as_a_deletion_leaves_nothing() {
+fn no_object_remains_after_a_concurrent_retry_and_deletion() {
     let mut scenario = scenario();
     scenario.units[1].fate = AttemptFate::Never;
     let before = |simulation: &Simulation| {
@@ -173,12 +173,12 @@ fn a_retry_at_the_same_time_as_a_deletion_leaves_nothing() {
         });
         [retry, delete(simulation, 0)]
     };
-    let check = |simulation: &Simulation| gone(simulation, "uid-1");
+    let check = |simulation: &Simulation| check_gone(simulation, "uid-1");
     in_every_order(&scenario, operations(), FaultInjector::none, before, race, check);
 }
 
-/// The invocation that creates a target dies before it posts the webhook. Messages and the first scheduled sweep are lost. A
-/// sweep records the start, and one of the next two posts the webhook.
+/// The invocation that creates a target crashes before it posts the webhook. Messages and the first scheduled sweep are lost.
+/// A sweep records the start, and one of the next two sweeps posts the webhook.
 #[test]
 fn one_of_two_sweeps_posts_a_webhook_again() {
     let scenario = Scenario::of(vec![SetupUnit::plain(UnitAction::Once, 5 * SECOND, &[])]);
@@ -209,7 +209,7 @@ fn one_of_two_sweeps_posts_a_webhook_again() {
     in_every_order(&scenario, operations(), faults, before, race, check);
 }
 
-/// Lets time pass until the first run is due.
+/// Advances the time until the first run is due.
 fn advance_to_wakeup(simulation: &Simulation) {
     let run = runs(simulation).remove(0);
     simulation.advance(due(simulation, &run).unwrap().since(simulation.runtime.now()).0 + 1);
@@ -227,31 +227,32 @@ fn count(simulation: &Simulation, is_counted: impl Fn(&QueueMessage) -> bool) ->
     simulation.ledger.state().messages.iter().filter(|(_, message)| is_counted(message)).count()
 }
 
-/// Holds back writes for as long as `is_held` says so, which gets the tasks of all writes so far and the number of the write.
-struct HeldWrites {
+/// Delays writes while `is_delayed` returns true. It gets the tasks of all writes so far and the number of the write.
+struct DelayedWrites {
     runtime: SimRuntime,
     writers: Mutex<Vec<SimTaskId>>,
-    is_held: fn(&[SimTaskId], usize) -> bool,
-    /// True if a write was made because the patience was over.
+    is_delayed: fn(&[SimTaskId], usize) -> bool,
+    /// True if a write passed because of the maximum delay.
     is_expired: AtomicBool,
 }
 
-impl HeldWrites {
-    /// Lets every further write of a simulation pass this gate.
-    fn new(simulation: &Simulation, is_held: fn(&[SimTaskId], usize) -> bool) -> Arc<Self> {
+impl DelayedWrites {
+    /// Installs a gate for all further writes of a simulation.
+    fn new(simulation: &Simulation, is_delayed: fn(&[SimTaskId], usize) -> bool) -> Arc<Self> {
         let runtime = simulation.runtime.clone();
-        let gate = Arc::new(Self { runtime, writers: Mutex::default(), is_held, is_expired: AtomicBool::new(false) });
+        let gate =
+            Arc::new(Self { runtime, writers: Mutex::default(), is_delayed, is_expired: AtomicBool::new(false) });
         simulation.table.set_gate(gate.clone());
         gate
     }
 
-    fn is_held(&self, write: usize) -> bool {
-        (self.is_held)(&self.writers.lock().unwrap(), write)
+    fn is_delayed(&self, write: usize) -> bool {
+        (self.is_delayed)(&self.writers.lock().unwrap(), write)
     }
 }
 
 #[async_trait]
-impl TableGate for HeldWrites {
+impl TableGate for DelayedWrites {
     async fn pass(&self, access: TableAccess, _: &'static str) -> WriteFate {
         if access == TableAccess::Read {
             return WriteFate::Proceed;
@@ -261,8 +262,8 @@ impl TableGate for HeldWrites {
             writers.push(self.runtime.current());
             writers.len() - 1
         };
-        let end = self.runtime.elapsed() + PATIENCE_MS;
-        while self.is_held(write) {
+        let end = self.runtime.elapsed() + MAX_DELAY_MS;
+        while self.is_delayed(write) {
             if self.runtime.elapsed() >= end {
                 self.is_expired.store(true, Ordering::Relaxed);
                 break;
@@ -273,8 +274,8 @@ impl TableGate for HeldWrites {
     }
 }
 
-/// Each sweep sets a wake-up a minute later. The second one does not know the wake-up of the first one: it makes its two
-/// writes, the time of the next request for the queued task and the wake-up of the run, before those of the first one.
+/// Each of two sweeps sets a wake-up after a minute. The second one makes its two writes before those of the first one: the
+/// time of the next request of the queued task, and the wake-up of the run.
 #[test]
 fn a_run_is_due_at_the_wakeup_of_the_first_of_two_sweeps() {
     let scenario = Scenario::of(vec![SetupUnit::plain(UnitAction::Pod, SECOND, &[])]);
@@ -284,11 +285,11 @@ fn a_run_is_due_at_the_wakeup_of_the_first_of_two_sweeps() {
     simulation.create();
     let run = runs(&simulation).remove(0);
     advance_to_wakeup(&simulation);
-    let gate = HeldWrites::new(&simulation, |writers, write| {
+    let gate = DelayedWrites::new(&simulation, |writers, write| {
         let others = writers.iter().filter(|writer| **writer != writers[0]);
         writers[write] == writers[0] && others.count() < 2
     });
-    let begun = simulation.runtime.now();
+    let started = simulation.runtime.now();
     let sweeps = [0, SECOND].map(|wait| {
         let (runtime, functions) = (simulation.runtime.clone(), Arc::clone(&simulation.functions));
         simulation.runtime.spawn(async move {
@@ -301,13 +302,13 @@ fn a_run_is_due_at_the_wakeup_of_the_first_of_two_sweeps() {
             sweep.await;
         }
     });
-    assert!(!gate.is_held(0) && !gate.is_expired.load(Ordering::Relaxed));
-    assert_eq!(due(&simulation, &run), Some(begun.plus(Millis(60 * SECOND))), "{}", simulation.trace());
+    assert!(!gate.is_delayed(0) && !gate.is_expired.load(Ordering::Relaxed));
+    assert_eq!(due(&simulation, &run), Some(started.plus(Millis(60 * SECOND))), "{}", simulation.trace());
 }
 
-/// Two recoveries at a time wait for an unreachable cluster. The third one has no time left for it.
+/// At most two recoveries wait for an unreachable cluster at once. The third one runs out of time.
 #[test]
-fn a_recovery_without_time_is_repeated() {
+fn a_recovery_that_runs_out_of_time_is_repeated() {
     const TARGETS: usize = 3;
     let target = unreachable_target();
     let mut simulation = Simulation::new([&target], SimOptions::default());
@@ -329,13 +330,13 @@ fn a_recovery_without_time_is_repeated() {
     assert!(repeated > 0, "{}", simulation.trace());
 }
 
-/// An invocation that ends a run within its budget of 3 s sends the notification. A later one leaves it to the queue.
+/// An invocation that ends a run within its budget of 3 s sends the notification. A later one sends a message to the queue.
 #[test]
 fn an_invocation_that_ends_a_run_late_queues_the_notification() {
     for (millis, is_queued) in [(SECOND, false), (4 * SECOND, true)] {
         let simulation = simulation(&Scenario::of(vec![SetupUnit::plain(UnitAction::Once, millis, &[])]));
         simulation.create();
-        simulation.advance(PATIENCE_MS);
+        simulation.advance(MAX_DELAY_MS);
         let queued = count(&simulation, |message| matches!(message, QueueMessage::Target(..)));
         assert_eq!(queued > 0, is_queued, "{millis} ms: {}", simulation.trace());
         assert_eq!(simulation.ledger.state().notifications.len(), 1);
@@ -361,24 +362,24 @@ fn messages_after_deletion(extra: usize) -> usize {
 }
 
 #[test]
-fn duplicated_messages_for_a_run_do_not_multiply() {
-    let alone = messages_after_deletion(0);
-    assert!(alone > 0, "the run gets a message");
-    assert_eq!(messages_after_deletion(5), alone);
+fn duplicated_messages_cause_no_further_messages() {
+    let without_duplicates = messages_after_deletion(0);
+    assert!(without_duplicates > 0, "the run gets no message");
+    assert_eq!(messages_after_deletion(5), without_duplicates);
 }
 
-/// The write that seals the third undo. Before it: the target stops, two undos are sealed, and one of them is done.
+/// Number of the write that seals the third undo. The writes before it stop the target, seal two undos, and complete one.
 const SEAL: usize = 4;
 
-/// The second undo of the chain is sealed while an invocation waits for another undo, and may need what the seal holds back.
+/// An invocation waits for an undo while it seals another undo. The delayed seal must not block the first one.
 #[test]
-fn a_dispatch_goes_on_while_the_next_one_is_prepared() {
+fn a_dispatch_continues_while_the_next_one_is_prepared() {
     let units = [(100, &[][..]), (100, &[0]), (2_000, &[])];
     let units = units.map(|(millis, reads)| SetupUnit::plain(UnitAction::Once, millis, reads));
     let simulation = simulation(&Scenario::of(units.into()));
     set_up(&simulation);
-    // The write is held back until the next one has begun.
-    let gate = HeldWrites::new(&simulation, |writers, write| write + 1 == SEAL && writers.len() == SEAL);
+    // The write is delayed until the next one has started.
+    let gate = DelayedWrites::new(&simulation, |writers, write| write + 1 == SEAL && writers.len() == SEAL);
     simulation.delete();
     simulation.run_until_idle();
     assert_eq!(simulation.target().map(|target| target.phase), Some(TargetPhase::Gone));

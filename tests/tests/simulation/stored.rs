@@ -1,4 +1,4 @@
-//! The form of what is stored: each kind of item and of object, as the store writes it.
+//! A snapshot of each kind of item and object that the store writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,10 +19,10 @@ use serde_json::json;
 
 const NAME: &str = "ebb";
 const AT: Timestamp = Timestamp(1_800_000_000_000);
-/// The code that makes the keys of items.
+/// The source code of the keys of items.
 const KEYS: &str = include_str!("../../../shared/store/src/dynamo/key.rs");
 
-/// Returns a target that has each attribute, but for that of a gone one.
+/// Returns a target with every attribute.
 fn target() -> TargetHead {
     let (plan, key, plugins) = (digest(b"plan"), Some("key".to_owned()), vec!["p@1.0.0".to_owned()]);
     let (held_by, reason) = (Some(Hook::PostStop), Some("why".into()));
@@ -61,7 +61,7 @@ fn target() -> TargetHead {
     }
 }
 
-/// Returns a failure that has each attribute.
+/// Returns a failure with every attribute.
 fn failure() -> AttemptResult {
     let secret = json!({"cluster": "far", "namespace": "ns", "name": "n", "key": "k"});
     let outputs = json!({"a": {"json": "x"}, "b": {"base64": "/w=="}, "c": {"secret": secret}});
@@ -95,10 +95,10 @@ async fn store_instances(store: &Store) {
     store.put_expiry(&expiry).await.unwrap();
     let InstanceExpiry { kind, name, uid, generation, plan, .. } = expiry;
     let facts = RunFacts { kind, name, uid, generation, plan, routing_key, started: AT };
-    let begins = NewRun { id: run.clone(), facts, due: AT };
+    let new_run = NewRun { id: run.clone(), facts, due: AT };
     let tombstone = Tombstone { uid: "former".into(), ended: AT, needed: AT };
     let gone = TargetHead { name: "gone".into(), phase: TargetPhase::Gone, due: None, ..target() };
-    for (target, run, tombstone) in [(target(), Some(begins), Some(tombstone)), (gone, None, None)] {
+    for (target, run, tombstone) in [(target(), Some(new_run), Some(tombstone)), (gone, None, None)] {
         assert!(store.move_target(&TargetTransition { target, expected_version: None, run, tombstone }).await.unwrap());
     }
     for shard in [Shard::ROOT, Shard(1)] {
@@ -118,17 +118,17 @@ async fn store_instances(store: &Store) {
         AttemptUpdate::Posted,
         AttemptUpdate::Leased,
     ]
-    .map(|note| note(AT));
-    for note in steps
+    .map(|update| update(AT));
+    for update in steps
         .into_iter()
         .chain([AttemptUpdate::Heartbeat(AT, Some("half".into())), AttemptUpdate::Refused("why".into())])
     {
-        store.update_attempt(run, unit, attempt, &note).await.unwrap();
+        store.update_attempt(run, unit, attempt, &update).await.unwrap();
     }
     store.put_result(run, unit, attempt, &failure()).await.unwrap();
     for number in 0..=DISTINCT_RESULTS {
-        let (verdict, outputs) = (AttemptOutcome::Succeeded, OutputStorage::Bucket("key".into()));
-        let result = AttemptResult { outcome: verdict, outputs, digest: number.to_string(), ..failure() };
+        let (outcome, outputs) = (AttemptOutcome::Succeeded, OutputStorage::Bucket("key".into()));
+        let result = AttemptResult { outcome, outputs, digest: number.to_string(), ..failure() };
         for unit in [unit, Unit(1)] {
             store.put_result(run, unit, attempt, &result).await.unwrap();
         }
@@ -144,8 +144,8 @@ async fn documents(store: &Store) {
     let incompressible: String = (0..200_u32).map(|number| digest(&number.to_be_bytes())).collect();
     for (name, plan) in [("small", "{}"), ("packed", &"x".repeat(2_000)), ("large", &incompressible)] {
         let target = TargetHead { name: name.into(), ..target() };
-        let begins = TargetTransition { target, expected_version: None, run: None, tombstone: None };
-        assert!(store.begin_instance(&begins, name, plan.as_bytes()).await.unwrap());
+        let creation = TargetTransition { target, expected_version: None, run: None, tombstone: None };
+        assert!(store.begin_instance(&creation, name, plan.as_bytes()).await.unwrap());
     }
     for (version, size) in [("1.0.0", 1), ("2.0.0", store::store::DOCUMENT_INLINE + 1)] {
         let (name, version, dialect, digest) = ("p".into(), version.into(), "ebb".into(), digest(b"x"));
@@ -169,7 +169,7 @@ async fn clusters(store: &Store) {
     }
 }
 
-/// Returns the type of an attribute with its value, which is left out where it is random or no text.
+/// Returns the type and value of an attribute. Binary and random values are left out.
 fn shown(name: &str, value: &AttributeValue) -> String {
     match value {
         AttributeValue::B(_) => "B".to_owned(),
@@ -179,8 +179,8 @@ fn shown(name: &str, value: &AttributeValue) -> String {
     }
 }
 
-/// Returns the words that tell keys apart in [`KEYS`]: each constant, and the first word of each format.
-fn words() -> BTreeSet<&'static str> {
+/// Returns the prefixes of keys in [`KEYS`]: each constant, and the first word of each format.
+fn prefixes() -> BTreeSet<&'static str> {
     let code = KEYS.split("#[cfg(test)]").next().unwrap();
     let texts = code.split("&str = \"").skip(1).chain(code.split("format!(\"").skip(1));
     let literals = texts.map(|rest| rest.split('"').next().unwrap().split('{'));
@@ -189,7 +189,7 @@ fn words() -> BTreeSet<&'static str> {
 }
 
 #[tokio::test]
-async fn what_is_stored_has_the_form_of_the_snapshot() {
+async fn stored_items_and_objects_match_the_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let (dynamo, bucket) = (EmbeddedTable::memory().unwrap(), Arc::new(FolderBucket::open(folder.path()).unwrap()));
     store::table::create(&dynamo, NAME).await.unwrap();
@@ -213,18 +213,18 @@ async fn what_is_stored_has_the_form_of_the_snapshot() {
             attributes.entry(name).or_insert_with(|| shown(name, value));
         }
     }
-    let words = words();
-    for word in &words {
-        let has = |key: &String| match (word.starts_with('#'), word.ends_with('#')) {
-            (true, _) => key.contains(word),
-            (false, true) => key.starts_with(word),
-            (false, false) => key == word,
+    let prefixes = prefixes();
+    for prefix in &prefixes {
+        let has = |key: &String| match (prefix.starts_with('#'), prefix.ends_with('#')) {
+            (true, _) => key.contains(prefix),
+            (false, true) => key.starts_with(prefix),
+            (false, false) => key == prefix,
         };
-        assert!(keys.iter().any(|key| has(key)), "no item has the key `{word}`, which is in key.rs");
+        assert!(keys.iter().any(|key| has(key)), "no item has the key `{prefix}` of key.rs");
     }
     let listed = bucket.list("").await.unwrap();
     let folders = listed.iter().filter_map(|key| key.split('/').next());
-    let mut form = format!("keys: {words:?}\nfolders: {:?}\n", folders.collect::<BTreeSet<_>>());
+    let mut form = format!("keys: {prefixes:?}\nfolders: {:?}\n", folders.collect::<BTreeSet<_>>());
     for attributes in kinds.into_values() {
         let shown = attributes.into_iter().map(|(name, value)| format!("  {name}: {value}"));
         writeln!(form, "item\n{}", shown.collect::<Vec<_>>().join("\n")).unwrap();
