@@ -78,38 +78,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_always_fits() {
-        let ended = |result, sensitive| ScriptExit { result, sensitive, exit_code: Some(-1) };
+    fn a_message_is_within_the_limit() {
+        let exit = |result, sensitive| ScriptExit { result, sensitive, exit_code: Some(-1) };
         let outputs = |bytes: usize| {
             let mut result = Callback::new(CallbackStatus::Succeeded);
             result.hold("a", vec![b'"'; bytes]);
             result.log = Some("x".repeat(10_000));
-            ended(result, BTreeMap::new())
+            exit(result, BTreeMap::new())
         };
         let secret = || BTreeMap::from([("s".to_owned(), "c2VjcmV0".to_owned())]);
-        // Every character of the longest message is two in JSON.
+        // Each character of the longest message takes two bytes in JSON.
         let reason = FailureReason { code: ReasonCode::OutputTooLarge, message: message(&"\"".repeat(5000)) };
         let failed = Callback { reason: Some(reason), ..Callback::new(CallbackStatus::Failed) };
-        for (name, ended, report, held, elsewhere, code) in [
+        for (name, exit, report, output_count, has_digest, code) in [
             ("small", outputs(1000), Some(b"body"), 1, false, None),
-            ("small and alone", outputs(1000), None, 1, false, None),
+            ("small without a report", outputs(1000), None, 1, false, None),
             ("large", outputs(3000), Some(b"body"), 0, true, None),
-            ("large and alone", outputs(3000), None, 0, false, Some(ReasonCode::OutputTooLarge)),
-            ("sensitive", ended(outputs(10).result, secret()), Some(b"body"), 0, true, None),
-            ("talkative", ended(failed, BTreeMap::new()), None, 0, false, Some(ReasonCode::OutputTooLarge)),
+            ("large without a report", outputs(3000), None, 0, false, Some(ReasonCode::OutputTooLarge)),
+            ("sensitive", exit(outputs(10).result, secret()), Some(b"body"), 0, true, None),
+            ("long reason", exit(failed, BTreeMap::new()), None, 0, false, Some(ReasonCode::OutputTooLarge)),
         ] {
-            let found = TerminationMessage::new(&ended, report.map(|body| body.as_slice()));
-            let bytes = text(&found.0);
+            let message = TerminationMessage::new(&exit, report.map(|body| body.as_slice()));
+            let bytes = text(&message.0);
             assert!(bytes.len() <= TERMINATION, "{name}");
             assert!(!String::from_utf8_lossy(&bytes).contains("c2VjcmV0"), "{name}");
-            let result = found.result();
-            assert_eq!((result.outputs.len(), found.0.report.is_some()), (held, elsewhere), "{name}");
+            let result = message.result();
+            assert_eq!((result.outputs.len(), message.0.report.is_some()), (output_count, has_digest), "{name}");
             assert_eq!(result.reason.as_ref().map(|reason| reason.code), code, "{name}");
             let file = tempfile::NamedTempFile::new().unwrap();
             let path = file.path().to_str().unwrap();
-            found.write(path).unwrap();
-            let digest = found.0.report.clone();
-            found.mark_reported(path).unwrap();
+            message.write(path).unwrap();
+            let digest = message.0.report.clone();
+            message.mark_reported(path).unwrap();
             let read: TerminationResult = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
             assert_eq!((read.reported, &read.report), (true, &digest), "{name}");
             let expected = "230d8358dc8e8890b4c58deeb62912ee2f20357ae92a5cc861b98e68fe31acb5";

@@ -1,4 +1,4 @@
-//! A folder for one script.
+//! A folder for one script, and helpers that run the entrypoint in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,21 +12,22 @@ use ebb_protocol::relay::{ScriptInput, ScriptOutput};
 use ebb_protocol::value::UnitValue;
 use tempfile::TempDir;
 
-/// Builds the entrypoint as it is shipped, once, and returns its path.
+/// Builds the released form of the entrypoint once. Returns its path.
 pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("it is two levels down");
+        let root =
+            Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate is two levels below the root");
         let cargo = std::env::var_os("CARGO").expect("cargo runs the tests");
-        let built = Command::new(cargo)
+        let output = Command::new(cargo)
             .args(["xtask", "build", "entrypoint"])
             .current_dir(root)
             .stderr(Stdio::inherit())
             .output()
             .expect("cargo starts");
-        let said = String::from_utf8(built.stdout).expect("it is text");
-        assert!(built.status.success(), "{said}");
-        PathBuf::from(said.split_once(": ").expect("the path comes first").0)
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        assert!(output.status.success(), "{text}");
+        PathBuf::from(text.split_once(": ").expect("the path comes first").0)
     })
 }
 
@@ -34,27 +35,28 @@ pub(crate) struct EntrypointFixture {
     pub(crate) folder: TempDir,
 }
 
-/// The end of the entrypoint.
+/// The exit of an entrypoint and its outputs.
 #[derive(Debug)]
 pub(crate) struct EntrypointExit {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
-    pub(crate) said: TerminationResult,
+    /// The termination message.
+    pub(crate) termination: TerminationResult,
 }
 
 impl EntrypointExit {
     pub(crate) fn reason(&self) -> Option<ReasonCode> {
-        self.said.result.reason.as_ref().map(|reason| reason.code)
+        self.termination.result.reason.as_ref().map(|reason| reason.code)
     }
 
     pub(crate) fn message(&self) -> &str {
-        self.said.result.reason.as_ref().map_or("", |reason| &reason.message)
+        self.termination.result.reason.as_ref().map_or("", |reason| &reason.message)
     }
 
-    /// An output in the termination message.
+    /// Returns an output in the termination message.
     pub(crate) fn output(&self, name: &str) -> &str {
-        self.said.result.outputs.get(name).and_then(|value| value.as_str()).unwrap_or_else(|| panic!("{self:?}"))
+        self.termination.result.outputs.get(name).and_then(|value| value.as_str()).unwrap_or_else(|| panic!("{self:?}"))
     }
 }
 
@@ -64,10 +66,10 @@ impl EntrypointFixture {
     }
 
     pub(crate) fn at(&self, name: &str) -> String {
-        self.folder.path().join(name).to_str().expect("it is text").to_owned()
+        self.folder.path().join(name).to_str().expect("a path in UTF-8").to_owned()
     }
 
-    /// A script without inputs, outputs and relay.
+    /// Returns a script without inputs, outputs and relay.
     pub(crate) fn spec(&self, text: &str) -> EntrypointSpec {
         EntrypointSpec {
             v: VERSION,
@@ -84,7 +86,7 @@ impl EntrypointFixture {
         }
     }
 
-    /// A script for `/bin/sh`. Its outputs are files of this folder, which is `$W`.
+    /// Returns a script for `/bin/sh`. Its outputs are files in the folder, whose path is in `$W`.
     pub(crate) fn sh(&self, text: &str, outputs: &[&str]) -> EntrypointSpec {
         let output = |name: &&str| ScriptOutput { name: name.to_string(), path: self.at(name), sensitive: false };
         EntrypointSpec {
@@ -96,7 +98,7 @@ impl EntrypointFixture {
 
     pub(crate) fn write(&self, spec: &EntrypointSpec) -> String {
         let path = self.at("spec.json");
-        fs::write(&path, serde_json::to_vec(spec).expect("it can be written")).expect("a file");
+        fs::write(&path, serde_json::to_vec(spec).expect("JSON")).expect("a file");
         path
     }
 
@@ -107,16 +109,17 @@ impl EntrypointFixture {
     }
 
     pub(crate) fn run(&self, spec: &EntrypointSpec) -> EntrypointExit {
-        self.done(self.command(spec).output().expect("it starts"))
+        self.exit_of(self.command(spec).output().expect("the entrypoint starts"))
     }
 
-    pub(crate) fn done(&self, output: Output) -> EntrypointExit {
+    /// Reads the termination message of an entrypoint that has ended.
+    pub(crate) fn exit_of(&self, output: Output) -> EntrypointExit {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        let said = fs::read(self.at("termination-log")).unwrap_or_else(|error| panic!("{error}: {stderr}"));
-        assert!(said.len() <= 4096, "{} bytes", said.len());
-        let said: TerminationResult = serde_json::from_slice(&said).expect("it can be read");
-        assert_eq!(said.result.log, None);
-        EntrypointExit { code: output.status.code(), stdout: output.stdout, stderr, said }
+        let message = fs::read(self.at("termination-log")).unwrap_or_else(|error| panic!("{error}: {stderr}"));
+        assert!(message.len() <= 4096, "{} bytes", message.len());
+        let termination: TerminationResult = serde_json::from_slice(&message).expect("a termination message");
+        assert_eq!(termination.result.log, None);
+        EntrypointExit { code: output.status.code(), stdout: output.stdout, stderr, termination }
     }
 }
 
@@ -128,14 +131,14 @@ pub(crate) fn input(name: &str, env: Option<&str>, path: Option<&str>, value: Op
     ScriptInput { name: name.to_owned(), env: env.map(str::to_owned), path: path.map(str::to_owned), value }
 }
 
-/// Polls until `look` returns a value.
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+/// Calls `poll` until it returns a value.
+pub(crate) fn until<T>(event: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return found;
         }
-        assert!(Instant::now() < end, "{what}: not in a minute");
+        assert!(Instant::now() < end, "waited for {event} for a minute");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

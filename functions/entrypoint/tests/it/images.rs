@@ -1,4 +1,4 @@
-//! Scripts in private roots, as in containers. The tests need root, and Debian's `busybox-static`: a shell without libraries.
+//! Scripts in private root folders, as in containers. The tests need root and Debian's `busybox-static`, a static shell.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use ebb_protocol::entrypoint::{EntrypointSpec, TerminationResult};
 
 use crate::fixture::*;
 
-/// A root with the folders of every container, and the entrypoint.
+/// Returns a root folder with the folders of a container, and the entrypoint.
 fn image(with_shell: bool) -> EntrypointFixture {
     let fixture = EntrypointFixture::new();
     for folder in ["bin", "dev", "proc", "ebb/bin", "ebb/own", "ebb/in", "tmp"] {
@@ -27,9 +27,9 @@ fn image(with_shell: bool) -> EntrypointFixture {
     fixture
 }
 
-/// Runs a command as user 65534 in a root that cannot be written to, but for the folders of the pod: `/ebb/bin`,
-/// `/ebb/own`, which is mounted `noexec`, and the termination message.
-fn inside(fixture: &EntrypointFixture, spec: Option<&EntrypointSpec>, command: &str) -> Output {
+/// Runs a command as user 65534 in a read-only root folder. The folder `/ebb/bin`, the folder `/ebb/own`, which is mounted
+/// `noexec`, and the termination message are writable, as in a pod.
+fn run_in_root(fixture: &EntrypointFixture, spec: Option<&EntrypointSpec>, command: &str) -> Output {
     if let Some(spec) = spec {
         fs::write(fixture.at("ebb/in/spec.json"), serde_json::to_vec(spec).unwrap()).unwrap();
     }
@@ -65,34 +65,34 @@ fn spec(fixture: &EntrypointFixture, text: &str) -> EntrypointSpec {
     }
 }
 
-fn said(fixture: &EntrypointFixture) -> TerminationResult {
+fn termination_result(fixture: &EntrypointFixture) -> TerminationResult {
     let message = fs::read(fixture.at("dev/termination-log")).unwrap();
     serde_json::from_slice(&message).unwrap_or_else(|error| panic!("{error}: {message:?}"))
 }
 
 #[test]
-fn nothing_is_writable_and_the_user_is_not_root() {
+fn a_script_runs_in_a_read_only_root_as_an_unprivileged_user() {
     let fixture = image(true);
-    let mut asked = spec(&fixture, "id -u; echo out >/ebb/own/a; cat /proc/1/comm; sleep 1000 & [ ! -w /tmp ]");
-    asked.outputs.push(ebb_protocol::relay::ScriptOutput {
+    let mut spec = spec(&fixture, "id -u; echo out >/ebb/own/a; cat /proc/1/comm; sleep 1000 & [ ! -w /tmp ]");
+    spec.outputs.push(ebb_protocol::relay::ScriptOutput {
         name: "a".to_owned(),
         path: "/ebb/own/a".to_owned(),
         sensitive: false,
     });
-    let output = inside(&fixture, Some(&asked), RUN);
+    let output = run_in_root(&fixture, Some(&spec), RUN);
     let printed = String::from_utf8_lossy(&output.stdout);
     assert_eq!(printed, format!("{INSTALLED}65534\nebb-entrypoint\n"), "{output:?}");
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(said(&fixture).result.outputs["a"], "out\n");
+    assert_eq!(termination_result(&fixture).result.outputs["a"], "out\n");
 }
 
 #[test]
-fn an_input_that_cannot_be_placed_names_the_way_out() {
+fn the_error_of_an_unwritable_input_path_suggests_a_fix() {
     let fixture = image(true);
     let value = ebb_protocol::value::UnitValue::Json("x".into());
     let inputs = vec![input("i", None, Some("/inputs/i"), Some(value))];
-    let output = inside(&fixture, Some(&EntrypointSpec { inputs, ..spec(&fixture, "true") }), RUN);
-    let reason = said(&fixture).result.reason.unwrap();
+    let output = run_in_root(&fixture, Some(&EntrypointSpec { inputs, ..spec(&fixture, "true") }), RUN);
+    let reason = termination_result(&fixture).result.reason.unwrap();
     let expected = "input \"i\": /inputs/i: its folder cannot be made: Read-only file system (os error 30): mount an \
                     emptyDir there, or choose another path";
     assert_eq!((reason.code, reason.message.as_str()), (ReasonCode::NotStartable, expected), "{output:?}");
@@ -106,25 +106,25 @@ fn an_image_without_a_shell() {
         ("echo", "this image has no /bin/sh, the script's interpreter, which runs scripts without a first line"),
     ] {
         let fixture = image(false);
-        let output = inside(&fixture, Some(&spec(&fixture, text)), RUN);
+        let output = run_in_root(&fixture, Some(&spec(&fixture, text)), RUN);
         assert_eq!(output.status.code(), Some(127), "{output:?}");
-        let reason = said(&fixture).result.reason.unwrap();
+        let reason = termination_result(&fixture).result.reason.unwrap();
         assert!(reason.code == ReasonCode::NotStartable && reason.message.contains(expected), "{reason:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(expected));
     }
-    // An interpreter that does not start.
+    // The interpreter exists and does not start.
     let fixture = image(false);
     fs::copy("/bin/sh", fixture.at("bin/sh")).unwrap();
-    inside(&fixture, Some(&spec(&fixture, "echo")), RUN);
-    let message = said(&fixture).result.reason.unwrap().message;
+    run_in_root(&fixture, Some(&spec(&fixture, "echo")), RUN);
+    let message = termination_result(&fixture).result.reason.unwrap().message;
     assert_eq!(message, "/bin/sh, the script's interpreter, needs a loader that this image does not have");
 }
 
 #[test]
-fn installing_again_replaces_what_is_there() {
+fn a_second_installation_replaces_the_first() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    // The rest of an interrupted installation, and an older program that is running.
+    // A file of an interrupted installation, and an older program that runs.
     fs::write(at(".ebb-entrypoint.half"), "half").unwrap();
     fs::copy("/bin/sleep", at("ebb-entrypoint")).unwrap();
     let mut old = Command::new(at("ebb-entrypoint")).arg("1000").spawn().unwrap();

@@ -1,13 +1,13 @@
-//! The entrypoint that is shipped, with real scripts, processes, mounts and sockets. Some tests need root: they create PID
-//! namespaces and roots.
+//! Tests of the released entrypoint with scripts, processes, mounts and sockets. Some tests need root, because they create
+//! PID namespaces and mounts.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-mod ends;
 mod fixture;
 mod images;
+mod inputs;
 mod outputs;
-mod relay;
-mod server;
+mod report_sink;
+mod reports;
 mod signals;
-mod values;
+mod start_and_exit;

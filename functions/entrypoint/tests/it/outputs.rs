@@ -7,25 +7,25 @@ use ebb_protocol::relay::ScriptOutput;
 use sha2::{Digest as _, Sha256};
 
 use crate::fixture::*;
-use crate::server::{ReportSink, ServerReply};
+use crate::report_sink::{ReportSink, ServerReply};
 
 #[test]
-fn bytes_are_untouched() {
+fn outputs_have_the_exact_bytes() {
     let fixture = EntrypointFixture::new();
     let text = "printf 'with\\nline ends\\n\\n' >$W/a; : >$W/b; printf ' \\303\\274\\r\\n' >$W/c
         printf '\\377\\000\\n' >$W/d; mkdir -p $W/x/y; echo deep >$W/x/y/e; ln -s x $W/z";
-    let done = fixture.run(&fixture.sh(text, &["a", "b", "c", "d", "x/y/e", "z/y/e"]));
+    let exit = fixture.run(&fixture.sh(text, &["a", "b", "c", "d", "x/y/e", "z/y/e"]));
     for (name, expected) in
         [("a", "with\nline ends\n\n"), ("b", ""), ("c", " ü\r\n"), ("x/y/e", "deep\n"), ("z/y/e", "deep\n")]
     {
-        assert_eq!(done.output(name), expected);
+        assert_eq!(exit.output(name), expected);
     }
-    assert_eq!(done.said.result.binary["d"], "/wAK");
-    assert_eq!(done.said.result.outputs.len(), 5);
+    assert_eq!(exit.termination.result.binary["d"], "/wAK");
+    assert_eq!(exit.termination.result.outputs.len(), 5);
 }
 
 #[test]
-fn what_is_not_as_declared_fails_the_unit() {
+fn invalid_outputs_fail_the_unit() {
     for (text, code, message) in [
         ("true", ReasonCode::OutputMissing, "output \"a\": the script ended with 0 and did not write /"),
         ("mknod $W/a c 1 5", ReasonCode::OutputInvalid, "is a device, not a file"),
@@ -34,21 +34,21 @@ fn what_is_not_as_declared_fails_the_unit() {
         let fixture = EntrypointFixture::new();
         // Output `b` is larger than a termination message.
         let more = "; head -c 5000 /dev/urandom >$W/b";
-        let done = fixture.run(&fixture.sh(&(text.to_owned() + more), &["a", "b"]));
-        // The script has ended with 0, and the exit code of the container shows the failure too.
-        let found = (done.code, done.said.exit_code, done.reason());
-        assert_eq!(found, (Some(125), Some(0), Some(code)), "{text}: {done:?}");
-        assert!(done.message().contains(message) && done.stderr.contains(message), "{text}: {done:?}");
-        assert!(done.said.result.outputs.is_empty() && done.said.result.binary.is_empty());
+        let exit = fixture.run(&fixture.sh(&(text.to_owned() + more), &["a", "b"]));
+        // The script ended with 0. The exit code of the container shows the failure.
+        let found = (exit.code, exit.termination.exit_code, exit.reason());
+        assert_eq!(found, (Some(125), Some(0), Some(code)), "{text}: {exit:?}");
+        assert!(exit.message().contains(message) && exit.stderr.contains(message), "{text}: {exit:?}");
+        assert!(exit.termination.result.outputs.is_empty() && exit.termination.result.binary.is_empty());
     }
 }
 
 #[test]
-fn what_is_too_large_for_the_message_is_with_the_relay_alone() {
+fn large_outputs_are_only_in_the_report() {
     for (text, outputs, expected) in [
         ("head -c 5000 /dev/zero | tr '\\0' x >$W/a", vec!["a"], Ok(5_000)),
         (&*format!("head -c {OUTPUT} /dev/zero | tr '\\0' x >$W/a"), vec!["a"], Ok(OUTPUT)),
-        // Each NUL is six bytes in JSON.
+        // Each NUL takes six bytes in JSON.
         (
             "for f in a b; do head -c 1000000 /dev/zero >$W/$f; done",
             vec!["a", "b"],
@@ -57,30 +57,30 @@ fn what_is_too_large_for_the_message_is_with_the_relay_alone() {
     ] {
         let fixture = EntrypointFixture::new();
         let server = ReportSink::start([ServerReply::Status(200)]);
-        let done = fixture.run(&EntrypointSpec { relay: relay(server.url()), ..fixture.sh(text, &outputs) });
-        let (report, body) = server.ended();
+        let exit = fixture.run(&EntrypointSpec { relay: relay(server.url()), ..fixture.sh(text, &outputs) });
+        let (report, body) = server.wait_for_end();
         let ReportState::Ended(ended) = report.state else { panic!() };
         let reason = ended.result.reason.as_ref().map(|reason| reason.message.clone()).unwrap_or_default();
-        assert!(done.said.reported && done.message() == reason, "{text}: {done:?}");
+        assert!(exit.termination.reported && exit.message() == reason, "{text}: {exit:?}");
         assert_eq!(ended.exit_code, Some(0));
         match expected {
             Ok(size) => {
-                assert_eq!((done.code, ended.result.outputs["a"].as_str().unwrap().len()), (Some(0), size));
+                assert_eq!((exit.code, ended.result.outputs["a"].as_str().unwrap().len()), (Some(0), size));
                 let digest: String = Sha256::digest(&body).iter().map(|byte| format!("{byte:02x}")).collect();
-                assert_eq!(done.said.report, Some(digest));
-                assert_eq!(done.said.result.status, CallbackStatus::Succeeded);
-                assert!(done.said.result.outputs.is_empty());
+                assert_eq!(exit.termination.report, Some(digest));
+                assert_eq!(exit.termination.result.status, CallbackStatus::Succeeded);
+                assert!(exit.termination.result.outputs.is_empty());
             }
             Err(message) => {
                 assert!(reason.contains(message), "{reason}");
-                assert_eq!((done.code, &done.said.report), (Some(125), &None));
+                assert_eq!((exit.code, &exit.termination.report), (Some(125), &None));
             }
         }
     }
 }
 
 #[test]
-fn sensitive_ones_are_with_the_relay_alone() {
+fn sensitive_outputs_are_only_in_the_report() {
     let fixture = EntrypointFixture::new();
     let sensitive = |mut spec: EntrypointSpec| {
         spec.outputs.iter_mut().filter(|output| output.name != "b").for_each(|output| output.sensitive = true);
@@ -89,33 +89,38 @@ fn sensitive_ones_are_with_the_relay_alone() {
     let text = "printf 's3cr3t' >$W/a; printf plain >$W/b; for f in c d e; do head -c 1048576 /dev/zero >$W/$f; done";
     let server = ReportSink::start([ServerReply::Status(200)]);
     let spec = sensitive(fixture.sh(text, &["a", "b", "c", "d", "e"]));
-    let done = fixture.run(&EntrypointSpec { relay: relay(server.url()), ..spec.clone() });
-    let (report, body) = server.ended();
+    let exit = fixture.run(&EntrypointSpec { relay: relay(server.url()), ..spec.clone() });
+    let (report, body) = server.wait_for_end();
     let ReportState::Ended(ended) = report.state else { panic!() };
     assert_eq!(ended.sensitive["a"], "czNjcjN0");
     assert_eq!(ended.sensitive.len(), 4);
     assert_eq!(ended.result.outputs.keys().collect::<Vec<_>>(), ["b"]);
     assert!(body.len() <= REPORT_BODY && 3 * OUTPUT < OUTPUTS);
-    assert!(done.said.report.is_some() && done.said.reported && done.said.result.outputs.is_empty());
-    let message = std::fs::read_to_string(fixture.at("termination-log")).unwrap() + &done.stderr;
+    assert!(
+        exit.termination.report.is_some() && exit.termination.reported && exit.termination.result.outputs.is_empty()
+    );
+    let message = std::fs::read_to_string(fixture.at("termination-log")).unwrap() + &exit.stderr;
     assert!(!message.contains("czNjcjN0") && !message.contains("s3cr3t"));
-    // A failed unit has no sensitive outputs: nothing would remove them.
+    // A failed unit reports no sensitive outputs, because no teardown would delete them.
     let server = ReportSink::start([ServerReply::Status(200)]);
     let missing = sensitive(fixture.sh("rm -f $W/z; echo x >$W/a", &["a", "z"]));
     assert_eq!(
         fixture.run(&EntrypointSpec { relay: relay(server.url()), ..missing }).reason(),
         Some(ReasonCode::OutputMissing)
     );
-    let ReportState::Ended(ended) = server.ended().0.state else { panic!() };
+    let ReportState::Ended(ended) = server.wait_for_end().0.state else { panic!() };
     assert!(ended.sensitive.is_empty());
     // Without a relay the unit fails before the script runs.
-    let done = fixture.run(&spec);
-    assert_eq!((done.code, done.reason(), done.said.exit_code), (Some(126), Some(ReasonCode::NotStartable), None));
-    assert!(done.message().contains("output \"a\" is sensitive and requires a relay"), "{done:?}");
+    let exit = fixture.run(&spec);
+    assert_eq!(
+        (exit.code, exit.reason(), exit.termination.exit_code),
+        (Some(126), Some(ReasonCode::NotStartable), None)
+    );
+    assert!(exit.message().contains("output \"a\" is sensitive and requires a relay"), "{exit:?}");
 }
 
 #[test]
-fn paths_that_are_none() {
+fn invalid_output_paths() {
     for (path, expected) in [
         ("a", "output \"o\": \"a\": the path is not absolute"),
         ("/a/", "output \"o\": \"/a/\": it names a folder"),
@@ -124,7 +129,7 @@ fn paths_that_are_none() {
         let fixture = EntrypointFixture::new();
         let mut spec = fixture.sh("echo ran", &[]);
         spec.outputs.push(ScriptOutput { name: "o".to_owned(), path: path.to_owned(), sensitive: false });
-        let done = fixture.run(&spec);
-        assert_eq!((done.code, done.message(), done.stdout.len()), (Some(126), expected, 0), "{done:?}");
+        let exit = fixture.run(&spec);
+        assert_eq!((exit.code, exit.message(), exit.stdout.len()), (Some(126), expected, 0), "{exit:?}");
     }
 }

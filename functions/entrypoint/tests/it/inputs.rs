@@ -1,4 +1,4 @@
-//! Inputs of scripts.
+//! Inputs of scripts as variables and files.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ fn variables_and_files() {
         input("raw", Some("RAW"), None, Some(UnitValue::Bytes(vec![0xfe, 0xff]))),
         input("number", Some("NUMBER"), None, Some(UnitValue::Json(json!({"a": 1})))),
         input("empty", Some("EMPTY"), Some(&at("empty")), text("")),
-        input("over", Some("HOME"), None, text("ours")),
+        input("over", Some("HOME"), None, text("input")),
         input("none", Some("NONE"), Some(&at("old")), None),
         input("longest", Some("LONG"), None, text(&"x".repeat(VARIABLE - 4))),
     ];
@@ -34,20 +34,20 @@ fn variables_and_files() {
         echo \"$NUMBER,${EMPTY-unset},$HOME,${NONE-unset},${#LONG},$FROM_IMAGE\" >$W/b
         ls $W/old 2>&1 >/dev/null | grep -c 'No such' >$W/c; stat -c %a $W/bytes $W/own/script >$W/d";
     let spec = EntrypointSpec { inputs, ..fixture.sh(script, &["a", "b", "c", "d"]) };
-    let done = fixture.done(fixture.command(&spec).env("FROM_IMAGE", "kept").output().unwrap());
-    assert_eq!(done.code, Some(0), "{done:?}");
-    assert_eq!(done.output("a"), "two\nlines\n\n 00 ff 0a\n fe ff\n");
-    assert_eq!(done.output("b"), format!("{{\"a\":1}},,ours,unset,{},kept\n", VARIABLE - 4));
-    assert_eq!((done.output("c"), done.output("d")), ("1\n", "644\n700\n"));
+    let exit = fixture.exit_of(fixture.command(&spec).env("FROM_IMAGE", "kept").output().unwrap());
+    assert_eq!(exit.code, Some(0), "{exit:?}");
+    assert_eq!(exit.output("a"), "two\nlines\n\n 00 ff 0a\n fe ff\n");
+    assert_eq!(exit.output("b"), format!("{{\"a\":1}},,input,unset,{},kept\n", VARIABLE - 4));
+    assert_eq!((exit.output("c"), exit.output("d")), ("1\n", "644\n700\n"));
 }
 
 #[test]
-fn what_cannot_be_carried_is_said_before_anything_runs() {
+fn invalid_inputs_are_reported_before_the_script_runs() {
     let fixture = EntrypointFixture::new();
     fs::create_dir(fixture.at("folder")).unwrap();
     fs::write(fixture.at("file"), "").unwrap();
     let secret = SecretRef { cluster: None, namespace: None, name: "n".to_owned(), key: "k".to_owned() };
-    for (given, expected) in [
+    for (rejected, expected) in [
         (
             input("i", Some("I"), None, text("a\0b")),
             "input \"i\": \"I\": an environment variable cannot hold NUL bytes",
@@ -64,13 +64,13 @@ fn what_cannot_be_carried_is_said_before_anything_runs() {
             "a reference to a Secret is for the relay to resolve",
         ),
     ] {
-        let done = fixture.run(&EntrypointSpec { inputs: vec![given], ..fixture.sh("echo ran", &[]) });
-        assert_eq!((done.code, done.reason()), (Some(126), Some(ReasonCode::NotStartable)), "{done:?}");
-        assert!(done.message().contains(expected) && done.stdout.is_empty(), "{expected}: {done:?}");
+        let exit = fixture.run(&EntrypointSpec { inputs: vec![rejected], ..fixture.sh("echo ran", &[]) });
+        assert_eq!((exit.code, exit.reason()), (Some(126), Some(ReasonCode::NotStartable)), "{exit:?}");
+        assert!(exit.message().contains(expected) && exit.stdout.is_empty(), "{expected}: {exit:?}");
     }
-    // Each variable is small enough.
+    // Each variable is below the limit, and all together exceed it.
     let inputs = (0..30).map(|n| input("i", Some(&format!("I{n}")), None, text(&"x".repeat(100_000)))).collect();
-    let done = fixture.run(&EntrypointSpec { inputs, ..fixture.sh("echo ran", &[]) });
-    assert_eq!(done.code, Some(126));
-    assert!(done.message().contains("all environment variables together are larger"), "{done:?}");
+    let exit = fixture.run(&EntrypointSpec { inputs, ..fixture.sh("echo ran", &[]) });
+    assert_eq!(exit.code, Some(126));
+    assert!(exit.message().contains("all environment variables together are larger"), "{exit:?}");
 }

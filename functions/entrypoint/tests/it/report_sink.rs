@@ -1,4 +1,4 @@
-//! A relay with given responses.
+//! A server in the role of the relay, with prepared responses.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -37,24 +37,25 @@ pub(crate) struct ReportSink {
 }
 
 impl ReportSink {
-    /// Responds to reports of the end with `answers` in turn, and then with the last one. Heartbeats get 204.
-    pub(crate) fn start(answers: impl IntoIterator<Item = ServerReply>) -> Self {
-        Self::on("127.0.0.1:0".parse().expect("an address"), answers, ServerReply::Status(204))
+    /// Starts a server. It responds to reports of the end with `replies` in turn, then with the last one again. Heartbeats get
+    /// 204.
+    pub(crate) fn start(replies: impl IntoIterator<Item = ServerReply>) -> Self {
+        Self::on("127.0.0.1:0".parse().expect("an address"), replies, ServerReply::Status(204))
     }
 
     pub(crate) fn on(
         address: SocketAddr,
-        answers: impl IntoIterator<Item = ServerReply>,
-        to_heartbeats: ServerReply,
+        replies: impl IntoIterator<Item = ServerReply>,
+        heartbeat_reply: ServerReply,
     ) -> Self {
         let listener = TcpListener::bind(address).expect("a port");
         let reports: Arc<Mutex<Vec<ReceivedReport>>> = Arc::default();
-        let server = Self { address: listener.local_addr().expect("it is bound"), reports: Arc::clone(&reports) };
-        let answers: Arc<Mutex<VecDeque<ServerReply>>> = Arc::new(Mutex::new(answers.into_iter().collect()));
+        let server = Self { address: listener.local_addr().expect("a bound address"), reports: Arc::clone(&reports) };
+        let replies: Arc<Mutex<VecDeque<ServerReply>>> = Arc::new(Mutex::new(replies.into_iter().collect()));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (reports, answers) = (Arc::clone(&reports), Arc::clone(&answers));
-                std::thread::spawn(move || serve(stream, &reports, &answers, to_heartbeats));
+                let (reports, replies) = (Arc::clone(&reports), Arc::clone(&replies));
+                std::thread::spawn(move || serve(stream, &reports, &replies, heartbeat_reply));
             }
         });
         server
@@ -74,8 +75,8 @@ impl ReportSink {
         self.reports().into_iter().filter(is_end).collect()
     }
 
-    /// Waits for the report of the end, and returns it with its bytes.
-    pub(crate) fn ended(&self) -> (ScriptReport, Vec<u8>) {
+    /// Waits for the report of the end. Returns it with its bytes.
+    pub(crate) fn wait_for_end(&self) -> (ScriptReport, Vec<u8>) {
         let end = until("the report of the end", || self.ends().pop());
         (end.report(), end.body)
     }
@@ -84,8 +85,8 @@ impl ReportSink {
 fn serve(
     stream: TcpStream,
     reports: &Mutex<Vec<ReceivedReport>>,
-    answers: &Mutex<VecDeque<ServerReply>>,
-    to_heartbeats: ServerReply,
+    replies: &Mutex<VecDeque<ServerReply>>,
+    heartbeat_reply: ServerReply,
 ) {
     let mut reader = BufReader::new(stream);
     loop {
@@ -103,18 +104,18 @@ fn serve(
         if reader.read_exact(&mut body).is_err() {
             return;
         }
-        let heard = ReceivedReport { head, body };
-        let is_end = matches!(heard.report().state, ReportState::Ended(_));
-        reports.lock().expect("no panic").push(heard);
-        let answer = if is_end {
-            let mut answers = answers.lock().expect("no panic");
-            if answers.len() > 1 { answers.pop_front() } else { answers.front().copied() }
+        let received = ReceivedReport { head, body };
+        let is_end = matches!(received.report().state, ReportState::Ended(_));
+        reports.lock().expect("no panic").push(received);
+        let reply = if is_end {
+            let mut replies = replies.lock().expect("no panic");
+            if replies.len() > 1 { replies.pop_front() } else { replies.front().copied() }
         } else {
-            Some(to_heartbeats)
+            Some(heartbeat_reply)
         };
-        match answer {
+        match reply {
             Some(ServerReply::Status(status)) => {
-                let text = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: 0\r\n\r\n");
+                let text = format!("HTTP/1.1 {status} Status\r\ncontent-length: 0\r\n\r\n");
                 if reader.get_mut().write_all(text.as_bytes()).is_err() {
                     return;
                 }

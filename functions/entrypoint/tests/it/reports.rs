@@ -11,22 +11,22 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::fixture::*;
-use crate::server::{ReportSink, ServerReply};
+use crate::report_sink::{ReportSink, ServerReply};
 
-/// An address without a server.
-fn nowhere() -> std::net::SocketAddr {
+/// Returns an address without a server.
+fn unused_address() -> std::net::SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 #[test]
-fn heartbeats_go_out_while_it_runs_and_none_after_its_end() {
+fn heartbeats_stop_at_the_end_of_the_script() {
     let fixture = EntrypointFixture::new();
     let server = ReportSink::start([ServerReply::Status(200)]);
     let address = RelayAddress { heartbeat_ms: 20, ..relay(server.url()).unwrap() };
     let text = "printf 12345; while [ ! -e $W/go ]; do sleep 0.01; done";
     let mut spec = EntrypointSpec { relay: Some(address), ..fixture.sh(text, &[]) };
     spec.env.push(("TRACEPARENT".to_owned(), "00-1-2-01".to_owned()));
-    // The environment of the image may name a proxy.
+    // The entrypoint ignores a proxy in the environment of the image.
     let mut command = fixture.command(&spec);
     let child = command
         .env("http_proxy", "http://127.0.0.1:1")
@@ -37,8 +37,8 @@ fn heartbeats_go_out_while_it_runs_and_none_after_its_end() {
         (server.reports().iter().filter(|report| report.report().log_bytes == 5).count() > 2).then_some(())
     });
     fs::write(fixture.at("go"), "").unwrap();
-    let done = fixture.done(child.unwrap().wait_with_output().unwrap());
-    assert!(done.said.reported && done.code == Some(0), "{done:?}");
+    let exit = fixture.exit_of(child.unwrap().wait_with_output().unwrap());
+    assert!(exit.termination.reported && exit.code == Some(0), "{exit:?}");
     let reports = server.reports();
     assert!(matches!(reports.last().unwrap().report().state, ReportState::Ended(_)));
     assert_eq!(server.ends().len(), 1);
@@ -55,60 +55,62 @@ fn heartbeats_go_out_while_it_runs_and_none_after_its_end() {
 fn the_end_is_reported_until_it_is_acknowledged() {
     use ServerReply::{Lost, Slow, Status};
     let slow = Slow(Duration::from_millis(300));
-    for (answers, tries, is_reported) in [
+    for (replies, attempts, is_reported) in [
         (vec![Status(200)], 1, true),
         (vec![Lost, Status(500), Status(429), Status(302), slow, Lost, Status(202)], 7, true),
         (vec![Status(503), Status(410)], 2, false),
     ] {
         let fixture = EntrypointFixture::new();
-        let server = ReportSink::start(answers.clone());
-        let done = fixture.run(&EntrypointSpec { relay: relay(server.url()), ..fixture.sh("printf x >$W/a", &["a"]) });
-        assert_eq!((done.code, done.said.reported), (Some(0), is_reported), "{answers:?}: {done:?}");
+        let server = ReportSink::start(replies.clone());
+        let exit = fixture.run(&EntrypointSpec { relay: relay(server.url()), ..fixture.sh("printf x >$W/a", &["a"]) });
+        assert_eq!((exit.code, exit.termination.reported), (Some(0), is_reported), "{replies:?}: {exit:?}");
         // Small outputs are in the termination message.
-        assert_eq!((done.output("a"), &done.said.report), ("x", &None));
+        assert_eq!((exit.output("a"), &exit.termination.report), ("x", &None));
         let ends = server.ends();
-        assert_eq!(ends.len(), tries, "{answers:?}");
-        assert!(ends.iter().all(|report| report.body == ends[0].body), "the same bytes every time");
+        assert_eq!(ends.len(), attempts, "{replies:?}");
+        assert!(ends.iter().all(|report| report.body == ends[0].body), "a repeated report differs");
     }
 }
 
 #[test]
-fn a_relay_that_comes_back_is_told() {
+fn the_report_is_repeated_until_the_relay_runs() {
     let fixture = EntrypointFixture::new();
-    let address = nowhere();
+    let address = unused_address();
     let spec = EntrypointSpec { relay: relay(format!("http://{address}/v1/reports/a")), ..fixture.sh("exit 4", &[]) };
     let child = fixture.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
-    until("it has ended", || fs::exists(fixture.at("termination-log")).unwrap().then_some(()));
+    until("the termination message", || fs::exists(fixture.at("termination-log")).unwrap().then_some(()));
     let server = ReportSink::on(address, [ServerReply::Status(200)], ServerReply::Status(200));
-    let done = fixture.done(child.wait_with_output().unwrap());
-    assert_eq!((done.code, done.said.reported, server.ends().len()), (Some(4), true, 1));
+    let exit = fixture.exit_of(child.wait_with_output().unwrap());
+    assert_eq!((exit.code, exit.termination.reported, server.ends().len()), (Some(4), true, 1));
 }
 
 #[test]
-fn a_relay_that_never_comes_costs_only_patience() {
+fn the_report_is_given_up_after_the_retry_time() {
     let fixture = EntrypointFixture::new();
-    let address = RelayAddress { report_retry_ms: 400, ..relay(format!("http://{}/", nowhere())).unwrap() };
-    let begun = Instant::now();
-    let done = fixture.run(&EntrypointSpec { relay: Some(address), ..fixture.sh("echo x >$W/a; exit 0", &["a"]) });
-    assert_eq!((done.code, done.said.reported, done.output("a")), (Some(0), false, "x\n"));
-    assert!(done.stderr.contains("the relay has not taken the report"), "{done:?}");
-    assert!(begun.elapsed() < Duration::from_secs(20));
+    let address = RelayAddress { report_retry_ms: 400, ..relay(format!("http://{}/", unused_address())).unwrap() };
+    let started = Instant::now();
+    let exit = fixture.run(&EntrypointSpec { relay: Some(address), ..fixture.sh("echo x >$W/a; exit 0", &["a"]) });
+    assert_eq!((exit.code, exit.termination.reported, exit.output("a")), (Some(0), false, "x\n"));
+    assert!(exit.stderr.contains("the relay has not taken the report"), "{exit:?}");
+    assert!(started.elapsed() < Duration::from_secs(20));
 }
 
 #[test]
-fn who_asks_us_to_end_while_we_report_waits_for_the_grace_period() {
+fn a_signal_ends_the_repetition_of_reports_after_the_grace_period() {
     let fixture = EntrypointFixture::new();
-    let address = RelayAddress { report_retry_ms: u64::MAX, ..relay(format!("http://{}/", nowhere())).unwrap() };
+    let address = RelayAddress { report_retry_ms: u64::MAX, ..relay(format!("http://{}/", unused_address())).unwrap() };
     let spec = EntrypointSpec { relay: Some(address), grace_ms: 200, ..fixture.sh("exit 6", &[]) };
     let child = fixture.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
-    until("it has ended", || fs::read(fixture.at("termination-log")).is_ok_and(|it| !it.is_empty()).then_some(()));
+    until("the termination message", || {
+        fs::read(fixture.at("termination-log")).is_ok_and(|it| !it.is_empty()).then_some(())
+    });
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
-    let done = fixture.done(child.wait_with_output().unwrap());
-    assert_eq!((done.code, done.said.reported, done.reason()), (Some(6), false, Some(ReasonCode::Exit)));
+    let exit = fixture.exit_of(child.wait_with_output().unwrap());
+    assert_eq!((exit.code, exit.termination.reported, exit.reason()), (Some(6), false, Some(ReasonCode::Exit)));
 }
 
 #[test]
-fn a_slow_relay_does_not_slow_the_script() {
+fn a_slow_relay_does_not_delay_the_script() {
     let fixture = EntrypointFixture::new();
     let slow = ServerReply::Slow(Duration::from_secs(3));
     let server = ReportSink::on("127.0.0.1:0".parse().unwrap(), [ServerReply::Status(200)], slow);
@@ -118,17 +120,19 @@ fn a_slow_relay_does_not_slow_the_script() {
     let spec = EntrypointSpec { relay: Some(address), ..fixture.sh(text, &[]) };
     let child = fixture.command(&spec).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     until("a heartbeat", || server.reports().pop());
-    let begun = Instant::now();
+    let started = Instant::now();
     fs::write(fixture.at("go"), "").unwrap();
-    until("its end", || fs::read(fixture.at("termination-log")).is_ok_and(|it| !it.is_empty()).then_some(()));
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    until("the end of the script", || {
+        fs::read(fixture.at("termination-log")).is_ok_and(|it| !it.is_empty()).then_some(())
+    });
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
     assert!(server.ends().is_empty());
-    let done = fixture.done(child.wait_with_output().unwrap());
-    assert_eq!((done.code, done.said.reported), (Some(0), true));
+    let exit = fixture.exit_of(child.wait_with_output().unwrap());
+    assert_eq!((exit.code, exit.termination.reported), (Some(0), true));
 }
 
 #[test]
-fn addresses_that_are_none() {
+fn invalid_relay_addresses() {
     for (url, expected) in [
         ("http://relay.ebb:8080/x", "has a name where an IP address belongs"),
         ("https://10.0.0.1/x", "does not begin with http://"),
@@ -136,11 +140,11 @@ fn addresses_that_are_none() {
         ("http://[::1/", "is not a URL"),
     ] {
         let fixture = EntrypointFixture::new();
-        let done = fixture.run(&EntrypointSpec { relay: relay(url.to_owned()), ..fixture.sh("echo ran", &[]) });
-        assert_eq!((done.code, done.reason()), (Some(126), Some(ReasonCode::NotStartable)), "{done:?}");
-        assert!(done.message().contains(expected) && done.stdout.is_empty(), "{done:?}");
+        let exit = fixture.run(&EntrypointSpec { relay: relay(url.to_owned()), ..fixture.sh("echo ran", &[]) });
+        assert_eq!((exit.code, exit.reason()), (Some(126), Some(ReasonCode::NotStartable)), "{exit:?}");
+        assert!(exit.message().contains(expected) && exit.stdout.is_empty(), "{exit:?}");
     }
     let fixture = EntrypointFixture::new();
     let server = ReportSink::on("[::1]:0".parse().unwrap(), [ServerReply::Status(200)], ServerReply::Status(200));
-    assert!(fixture.run(&EntrypointSpec { relay: relay(server.url()), ..fixture.sh("", &[]) }).said.reported);
+    assert!(fixture.run(&EntrypointSpec { relay: relay(server.url()), ..fixture.sh("", &[]) }).termination.reported);
 }

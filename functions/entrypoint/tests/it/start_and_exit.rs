@@ -1,4 +1,4 @@
-//! How scripts start and end.
+//! The start and the exit of scripts.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -7,18 +7,18 @@ use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::entrypoint::{EntrypointSpec, ReportState};
 
 use crate::fixture::*;
-use crate::server::{ReportSink, ServerReply};
+use crate::report_sink::{ReportSink, ServerReply};
 
 #[test]
 fn codes_and_reasons() {
-    let near = "no interpreter: its `#!` is not at the start";
+    let misplaced = "no interpreter: its `#!` is not at the start";
     for (text, code, reason, message) in [
         ("#!/bin/sh\nexit 0", 0, None, ""),
         ("echo no first line", 0, None, ""),
         ("", 0, None, ""),
         ("#!/bin/sh\nexit 3", 3, Some(ReasonCode::Exit), "the script ended with 3"),
         ("#!/bin/sh\nexit 255", 255, Some(ReasonCode::Exit), "the script ended with 255"),
-        // All words after the interpreter are one argument, as in the kernel.
+        // The text after the interpreter is one argument, as in the kernel.
         ("#!/bin/sh -eu\nfalse\nexit 0", 1, Some(ReasonCode::Exit), "the script ended with 1"),
         ("#!/usr/bin/env -S sh -e\nfalse\nexit 0", 1, Some(ReasonCode::Exit), "the script ended with 1"),
         ("#!/bin/sh\nkill -TERM $$", 143, Some(ReasonCode::Exit), "the script was ended by SIGTERM"),
@@ -28,27 +28,27 @@ fn codes_and_reasons() {
         ("#!/usr/bin/env no-such\n", 127, Some(ReasonCode::NotStartable), "has no \"no-such\", the script's"),
         ("#!/etc/passwd\n", 126, Some(ReasonCode::NotStartable), "/etc/passwd, the script's interpreter, may not"),
         ("#!/bin/sh\r\n", 126, Some(ReasonCode::NotStartable), "end with CR LF"),
-        ("\n#!/bin/sh\n", 126, Some(ReasonCode::NotStartable), near),
+        ("\n#!/bin/sh\n", 126, Some(ReasonCode::NotStartable), misplaced),
         ("#!/bin/sh\n\0", 126, Some(ReasonCode::NotStartable), "NUL bytes"),
-        // Nothing to read, a process group of its own, and the environment of the image.
+        // Standard input is empty. The script has its own process group and the environment of the image.
         ("#!/bin/sh\ncat && [ $(cut -d' ' -f5 /proc/$$/stat) = $$ ] && [ -n \"$HOME\" ]", 0, None, ""),
-        // No signal is blocked.
+        // The signal mask is empty.
         ("#!/bin/sh\ngrep -q '^SigBlk:.0000000000000000' /proc/self/status", 0, None, ""),
     ] {
         let fixture = EntrypointFixture::new();
-        let done = fixture.run(&fixture.spec(text));
-        assert_eq!((done.code, done.reason()), (Some(code), reason), "{text:?}: {done:?}");
-        assert!(done.message().contains(message) && done.stderr.contains(message), "{text:?}: {done:?}");
+        let exit = fixture.run(&fixture.spec(text));
+        assert_eq!((exit.code, exit.reason()), (Some(code), reason), "{text:?}: {exit:?}");
+        assert!(exit.message().contains(message) && exit.stderr.contains(message), "{text:?}: {exit:?}");
         let started = reason != Some(ReasonCode::NotStartable);
-        assert_eq!(done.said.exit_code, started.then_some(code), "{text:?}");
-        // The entrypoint does not poll.
-        assert!(done.said.result.duration_ms.is_some_and(|took| took < 20_000), "{text:?}: {done:?}");
-        assert!(!done.said.reported && done.said.report.is_none());
+        assert_eq!(exit.termination.exit_code, started.then_some(code), "{text:?}");
+        // The entrypoint notices the exit without a delay.
+        assert!(exit.termination.result.duration_ms.is_some_and(|duration| duration < 20_000), "{text:?}: {exit:?}");
+        assert!(!exit.termination.reported && exit.termination.report.is_none());
     }
 }
 
 #[test]
-fn command_lines_and_specs_that_are_none() {
+fn invalid_command_lines_and_specs() {
     let fixture = EntrypointFixture::new();
     let file = |name: &str, text: &str| {
         fs::write(fixture.at(name), text).unwrap();
@@ -64,37 +64,37 @@ fn command_lines_and_specs_that_are_none() {
         (vec!["run", "--spec", &broken], "invalid type: integer `3`, expected a string"),
     ] {
         let output = Command::new(program()).args(&arguments).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains(expected), "{arguments:?}: {said}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
     }
 }
 
 #[test]
-fn what_is_printed_passes_through_unchanged_and_its_end_is_kept() {
+fn output_is_unchanged_and_its_tail_is_reported() {
     let fixture = EntrypointFixture::new();
     let server = ReportSink::start([ServerReply::Status(200)]);
     let text = "printf 'a\\000\\377\\n'; printf 'b\\r' >&2; printf '\\303\\274'";
     let spec = EntrypointSpec { relay: relay(server.url()), ..fixture.sh(text, &[]) };
-    let done = fixture.run(&spec);
-    assert_eq!((done.stdout.as_slice(), done.stderr.as_str()), (b"a\0\xff\n\xc3\xbc".as_slice(), "b\r"));
-    let (report, _) = server.ended();
+    let exit = fixture.run(&spec);
+    assert_eq!((exit.stdout.as_slice(), exit.stderr.as_str()), (b"a\0\xff\n\xc3\xbc".as_slice(), "b\r"));
+    let (report, _) = server.wait_for_end();
     assert_eq!(report.log_bytes, 8);
     let ReportState::Ended(ended) = report.state else { panic!() };
-    // The order is only known within each of the two outputs.
+    // The log has the order of each stream. The order between the streams is undefined.
     let log = ended.result.log.unwrap();
     assert!(log.contains('\r') && log.replace("b\r", "") == "a\0\u{fffd}\nü", "{log:?}");
 }
 
 #[test]
-fn a_gigabyte_of_log_needs_no_memory() {
+fn a_gigabyte_of_log_uses_little_memory() {
     let fixture = EntrypointFixture::new();
     let server = ReportSink::start([ServerReply::Status(200)]);
     let text = "yes | head -c 1000000000; printf end; grep VmHWM: /proc/$PPID/status >$W/peak";
     let spec = EntrypointSpec { relay: relay(server.url()), ..fixture.sh(text, &["peak"]) };
     let status = fixture.command(&spec).stdout(Stdio::null()).status().unwrap();
     assert!(status.success());
-    let (report, _) = server.ended();
+    let (report, _) = server.wait_for_end();
     assert_eq!(report.log_bytes, 1_000_000_003);
     let ReportState::Ended(ended) = report.state else { panic!() };
     let log = ended.result.log.unwrap();
@@ -105,7 +105,7 @@ fn a_gigabyte_of_log_needs_no_memory() {
 }
 
 #[test]
-fn a_script_goes_on_without_a_reader() {
+fn a_script_continues_when_its_output_is_closed() {
     let fixture = EntrypointFixture::new();
     let mut child = fixture
         .command(&fixture.sh("while [ ! -e $W/go ]; do sleep 0.01; done; yes | head -c 1000000; echo ok >$W/a", &["a"]))
@@ -114,6 +114,6 @@ fn a_script_goes_on_without_a_reader() {
         .unwrap();
     drop(child.stdout.take());
     fs::write(fixture.at("go"), "").unwrap();
-    let done = fixture.done(child.wait_with_output().unwrap());
-    assert_eq!((done.code, done.output("a")), (Some(0), "ok\n"));
+    let exit = fixture.exit_of(child.wait_with_output().unwrap());
+    assert_eq!((exit.code, exit.output("a")), (Some(0), "ok\n"));
 }
