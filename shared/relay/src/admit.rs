@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_added_where_there_may_be_some() {
+    fn labels_are_added_to_objects_with_metadata() {
         let labels = json!({"a": "b"});
         for (manifest, at, expected) in [
             (json!({}), "", Some(json!({"metadata": {"labels": {"a": "b"}}}))),
@@ -321,8 +321,8 @@ mod tests {
             (json!({}), "/t", None),
         ] {
             let mut labelled = manifest.clone();
-            let done = add_labels(&mut labelled, at, &labels).is_ok();
-            assert_eq!(done.then_some(labelled), expected, "{manifest}");
+            let is_added = add_labels(&mut labelled, at, &labels).is_ok();
+            assert_eq!(is_added.then_some(labelled), expected, "{manifest}");
         }
     }
 }

@@ -246,17 +246,17 @@ mod tests {
             .collect();
         let count = |wanted: &RelayResponse| responses.iter().filter(|response| *response == wanted).count();
         assert_eq!((count(&large()), count(&RelayResponse::TooLarge)), (5, BATCH / 2 - 5));
-        // Small responses still fit.
+        // All small responses fit.
         assert_eq!(count(&RelayResponse::Unavailable("busy".to_owned())), BATCH / 2);
         let responses = BatchResponse { v: VERSION, cluster: "c".repeat(36), responses };
         assert!(serde_json::to_vec(&responses).unwrap().len() <= BATCH_RESPONSE_BODY);
-        // A single response is sent whatever its size.
-        let alone = RelayResponse::State(TaskState::running("x".repeat(BATCH_RESPONSE_BODY)));
-        assert_eq!(BatchContext::new(Duration::ZERO).fit(alone.clone()), alone);
+        // A single response has no limit.
+        let single = RelayResponse::State(TaskState::running("x".repeat(BATCH_RESPONSE_BODY)));
+        assert_eq!(BatchContext::new(Duration::ZERO).fit(single.clone()), single);
     }
 
     #[test]
-    fn a_response_arrives_before_its_sender_gives_up() {
+    fn a_response_arrives_before_the_timeout_of_its_sender() {
         let task = TaskId { unit: "unit".to_owned(), attempt: 1 };
         let (short, long) = (RelayRequest::Get(task.clone()), RelayRequest::Cancel { task, grace_ms: 0 });
         for (request, transit, step, expected) in

@@ -137,10 +137,10 @@ mod tests {
         TaskId { unit: text.to_owned(), attempt: 1 }
     }
 
-    /// The first letter of a name is its instance.
-    fn queue(most: usize, holders: &[&str], queued: &[&str]) -> FairQueue {
+    /// Returns a queue. The first letter of a name is its instance.
+    fn queue(limit: usize, holders: &[&str], queued: &[&str]) -> FairQueue {
         let queued = queued.iter().map(|text| (name(text), text[..1].to_owned()));
-        FairQueue::new(NonZeroUsize::new(most).unwrap(), holders.iter().map(|text| name(text)), queued)
+        FairQueue::new(NonZeroUsize::new(limit).unwrap(), holders.iter().map(|text| name(text)), queued)
     }
 
     fn units(names: Vec<TaskId>) -> Vec<String> {
@@ -177,7 +177,7 @@ mod tests {
             assert!(!queue.acquire(&name("b2"), "b"));
         }
         assert_eq!((queue.position(&name("b2")), queue.count()), (Some(1), (2, 3)));
-        // A cancelled one, and one that runs although it was queued.
+        // A queued task is cancelled, and another one runs without a free slot.
         assert_eq!(units(queue.release(&name("a2"))), [""; 0]);
         queue.force_acquire(&name("b2"));
         assert_eq!((queue.count(), queue.position(&name("b2"))), ((3, 1), None));
@@ -188,9 +188,9 @@ mod tests {
     }
 
     #[test]
-    fn more_than_may_be_run_before_the_limit_was_lowered() {
+    fn running_tasks_above_a_lowered_limit() {
         let queue = queue(1, &["a1", "a2", "a3"], &["b1"]);
-        let left = ["a1", "a2", "a3"].map(|text| units(queue.release(&name(text))));
-        assert_eq!(left, [vec![], vec![], vec!["b1".to_owned()]]);
+        let started = ["a1", "a2", "a3"].map(|text| units(queue.release(&name(text))));
+        assert_eq!(started, [vec![], vec![], vec!["b1".to_owned()]]);
     }
 }

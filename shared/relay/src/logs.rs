@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_of_others_are_not_looked_at() {
+    fn only_pods_of_the_job_are_read() {
         let owner = |uid: &str| serde_json::json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": true}]);
         let none = serde_json::json!([]);
         for (label, owners, expected) in [
@@ -127,23 +127,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_log_that_stalls_is_cut_off() {
-        let begun = std::time::Instant::now();
-        let never = futures::stream::pending();
+    async fn a_log_that_stalls_is_truncated() {
+        let started = std::time::Instant::now();
+        let stalled = futures::stream::pending();
         let piece = futures::stream::iter([Ok::<_, std::io::Error>("begun\n")]);
-        let stalls = futures::StreamExt::chain(piece, never);
+        let stalls = futures::StreamExt::chain(piece, stalled);
         let log = tail(async { Ok::<_, ()>(futures::TryStreamExt::into_async_read(stalls)) }).await;
-        let cut = "begun\n\nebb-entrypoint: the rest of the log did not arrive within 2 s\n";
-        assert_eq!((log.as_str(), script_part(&log)), (cut, "begun\n\n"));
-        // The same for a log that is never opened.
-        let silent = futures::future::pending::<Result<futures::io::Empty, ()>>();
-        assert_eq!(script_part(&tail(silent).await), "\n");
-        let answer = ebb_protocol::relay::SHORT_RESPONSE_TIMEOUT - ebb_protocol::relay::RESPONSE_MARGIN;
-        assert!(begun.elapsed() >= 2 * LOG_TIMEOUT && LOG_TIMEOUT < answer);
+        let truncated = "begun\n\nebb-entrypoint: the rest of the log did not arrive within 2 s\n";
+        assert_eq!((log.as_str(), script_part(&log)), (truncated, "begun\n\n"));
+        // A log that never opens is empty.
+        let unopened = futures::future::pending::<Result<futures::io::Empty, ()>>();
+        assert_eq!(script_part(&tail(unopened).await), "\n");
+        let response_timeout = ebb_protocol::relay::SHORT_RESPONSE_TIMEOUT - ebb_protocol::relay::RESPONSE_MARGIN;
+        assert!(started.elapsed() >= 2 * LOG_TIMEOUT && LOG_TIMEOUT < response_timeout);
     }
 
     #[test]
-    fn lines_of_the_entrypoint_are_left_out() {
+    fn lines_of_the_entrypoint_are_removed() {
         for (log, expected) in [
             ("a\nb\n", "a\nb\n"),
             ("a\nebb-entrypoint: x\nebb-entrypoint: y\n", "a\n"),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn it_fits_into_an_answer() {
+    fn a_log_fits_into_a_response() {
         for (character, kept) in [("x", LOG_TAIL), ("\n", LOG_TAIL), ("\u{1}", LOG_TAIL / 2)] {
             assert_eq!(fit_response(character.repeat(LOG_TAIL)).len(), kept, "{character:?}");
         }

@@ -102,9 +102,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_labels() {
+    fn names_are_valid_labels() {
         let long = "a".repeat(64);
-        for (unit, attempt, instance, good) in [
+        for (unit, attempt, instance, is_valid) in [
             ("run-1", 1, "kind.Name_1", true),
             ("run-1", 0, "l", false),
             ("-run", 1, "l", false),
@@ -121,7 +121,7 @@ mod tests {
             let name = TaskId { unit: unit.to_owned(), attempt };
             assert_eq!(
                 check_task(&name).and_then(|()| check_instance(instance)).is_ok(),
-                good,
+                is_valid,
                 "{unit:?} {attempt} {instance:?}"
             );
         }

@@ -208,9 +208,9 @@ mod tests {
 
     use super::*;
 
-    /// Cases that a test cluster of one node cannot produce, in the form of the API server.
+    /// Observations that a test cluster of one node cannot produce.
     #[test]
-    fn ends_that_are_rare() {
+    fn rare_observations() {
         let disrupted = |reason: &str| json!({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "m"}]});
         for (status, expected) in [
             (json!({}), None),
@@ -224,9 +224,9 @@ mod tests {
             let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
             assert_eq!(early_failure(&pod).map(|it| it.code), expected, "{status}");
         }
-        // The container has ended before, which takes precedence over the pod's status.
+        // The container ended before. Its state takes precedence over the pod's status.
         let container = |name: &str, state: Value| json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
-        // Only the named container counts, whatever runs beside it.
+        // Only the named container counts. A sidecar still runs.
         let ended = json!([
             container("mesh", json!({"running": {}})),
             container("main", json!({"terminated": {"exitCode": 0, "reason": "Completed", "message": "m"}})),
@@ -265,7 +265,7 @@ mod tests {
             let PodObservation::Waiting(blocker) = observe(None, &[pod], "main") else { panic!("{status}") };
             assert_eq!(blocker.map(|it| (it.code, it.kind)), expected, "{status}");
         }
-        // A pod that has ended as a whole, before its containers have a status.
+        // The pod ended before its containers had a status.
         let evicted = json!({"metadata": {}, "status": {"phase": "Failed", "reason": "Evicted", "message": "m"}});
         let evicted: Pod = serde_json::from_value(evicted).unwrap();
         let end = ContainerExit { exit_code: -1, reason: "Evicted".to_owned(), message: "m".to_owned() };

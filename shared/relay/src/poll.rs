@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_go_together_as_far_as_they_fit() {
+    fn replies_share_a_request_within_its_limit() {
         let large = MAX_REPLY_BYTES - 1000;
         for (sizes, expected) in [
             (vec![], 0),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_says_so() {
+    fn a_reply_that_is_too_large_becomes_507() {
         for (bytes, expected) in [(LAMBDA_EVENT - ENVELOPE - 1000, 200), (LAMBDA_EVENT - ENVELOPE, 507)] {
             let QueuedReply { id, outcome: ReplyOutcome::Status { status, .. } } = fit_event(reply(bytes)) else {
                 panic!()

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sensitive_outputs_are_those_that_were_asked_for() {
+    fn only_declared_sensitive_outputs_are_accepted() {
         let large = STANDARD.encode(vec![0; OUTPUT_BYTES]);
         let declared: BTreeSet<_> = ["a", "b", "c", "d", "e"].map(str::to_owned).into();
         for (reported, expected) in [

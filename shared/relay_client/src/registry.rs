@@ -116,16 +116,16 @@ mod tests {
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         let second = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
         let push = |url: &str| RelayTransport::Push(url.to_owned());
-        let one = format!(r#"{{"url": "https://r/", "secret": "{secret}", "uid": "u", "entrypointImage": "i"}}"#);
+        let entry = format!(r#"{{"url": "https://r/", "secret": "{secret}", "uid": "u", "entrypointImage": "i"}}"#);
         let clusters = parse(&format!(
-            r#"{{"default": {one}, "eu": {{"url": "http://10.0.0.1:8080", "secret": "{secret}", "uid": "u", "entrypointImage": "i", "runAsNonRoot": true}}, "inside": {{"secret": "{second}, {secret}", "uid": "v", "entrypointImage": "i"}}}}"#
+            r#"{{"default": {entry}, "eu": {{"url": "http://10.0.0.1:8080", "secret": "{secret}", "uid": "u", "entrypointImage": "i", "runAsNonRoot": true}}, "pull": {{"secret": "{second}, {secret}", "uid": "v", "entrypointImage": "i"}}}}"#
         ))
         .unwrap();
         for (name, expected) in [
             (None, Some((push("https://r"), "u", PodUser::Image, secret))),
             (Some("default"), Some((push("https://r"), "u", PodUser::Image, secret))),
             (Some("eu"), Some((push("http://10.0.0.1:8080"), "u", PodUser::NonRoot, secret))),
-            (Some("inside"), Some((RelayTransport::Pull, "v", PodUser::Image, second))),
+            (Some("pull"), Some((RelayTransport::Pull, "v", PodUser::Image, second))),
             (Some("us"), None),
         ] {
             let found = clusters.named(name);
@@ -134,15 +134,15 @@ mod tests {
             assert_eq!(found, expected, "{name:?}");
         }
         let names: Vec<&str> = clusters.all().map(|cluster| cluster.name.as_str()).collect();
-        assert_eq!(names, ["default", "eu", "inside"]);
+        assert_eq!(names, ["default", "eu", "pull"]);
         assert!(parse("{}").unwrap().named(None).is_none());
         for (text, expected) in [
             ("", "line 1, column 0: "),
             (r#"{"a": {"url": "u"}}"#, "line 1, column 18: "),
-            (&one.replace("{", "{\"a\": {").replace('}', ", \"more\": 1}}"), "column"),
-            (&format!(r#"{{"a": {}}}"#, one.replace(secret, "canary")), "the secret of cluster \"a\": "),
-            (&format!(r#"{{"a": {}}}"#, one.replace("\"uid\": \"u\", ", "")), "cluster \"a\" has no `uid`"),
-            (&format!(r#"{{"a": {}}}"#, one.replace("\"u\"", "\"\"")), "kubectl get namespace kube-system"),
+            (&entry.replace("{", "{\"a\": {").replace('}', ", \"more\": 1}}"), "column"),
+            (&format!(r#"{{"a": {}}}"#, entry.replace(secret, "canary")), "the secret of cluster \"a\": "),
+            (&format!(r#"{{"a": {}}}"#, entry.replace("\"uid\": \"u\", ", "")), "cluster \"a\" has no `uid`"),
+            (&format!(r#"{{"a": {}}}"#, entry.replace("\"u\"", "\"\"")), "kubectl get namespace kube-system"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(expected) && !error.contains("canary"), "{text}: {error}");

@@ -87,17 +87,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures() {
+    fn failures_of_scripts() {
         let exited = |code| Some(WaitStatus::Exited(Pid::from_raw(7), code));
-        let asked = StopCause::Signaled(Signal::SIGTERM);
+        let signaled = StopCause::Signaled(Signal::SIGTERM);
         for (cause, status, expected) in [
             (StopCause::Finished, exited(0), None),
-            (asked, exited(0), None),
+            (signaled, exited(0), None),
             (StopCause::Cancelled, exited(0), None),
             (StopCause::Finished, exited(3), Some((ReasonCode::Exit, "the script ended with 3"))),
             (StopCause::Deadline, exited(0), Some((ReasonCode::Timeout, "the script took longer than 10 ms"))),
             (
-                asked,
+                signaled,
                 None,
                 Some((
                     ReasonCode::Lost,
@@ -107,7 +107,7 @@ mod tests {
         ] {
             let found = ProcessExit { status, cause }.failure(10, "the pod").and_then(|failure| failure.reason);
             let found = found.map(|reason| (reason.code, reason.message));
-            assert_eq!(found, expected.map(|(code, why)| (code, why.to_owned())), "{cause:?} {status:?}");
+            assert_eq!(found, expected.map(|(code, message)| (code, message.to_owned())), "{cause:?} {status:?}");
         }
     }
 }

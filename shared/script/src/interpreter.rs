@@ -70,8 +70,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interpreters_are_looked_for() {
-        let missing = |why: &str| Err(StartError::no_interpreter(why.to_owned()));
+    fn missing_interpreters_are_reported() {
+        let missing = |message: &str| Err(StartError::no_interpreter(message.to_owned()));
         for (text, expected) in [
             ("#!/usr/bin/env sh\n", Ok("/usr/bin/env")),
             ("#!/no/such -x\n", missing("this machine has no /no/such, the script's interpreter")),

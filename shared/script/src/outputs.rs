@@ -63,23 +63,23 @@ mod tests {
 
     use super::*;
 
-    /// Makes a file in a folder, the reason and a part of the message.
+    /// A function that creates files in a folder, the expected reason, and a part of the message.
     type Row = (fn(&Path), ReasonCode, &'static str);
 
     fn sized(path: &Path, bytes: u64) {
         File::create(path).unwrap().set_len(bytes).unwrap();
     }
 
-    // No command makes the files: the tests of supervision in this process reap every child.
+    // The test creates the files without commands, because another test of this process reaps all children.
     #[test]
-    fn outputs_that_are_not_as_declared_fail() {
+    fn invalid_outputs_fail() {
         let (invalid, large) = (ReasonCode::OutputInvalid, ReasonCode::OutputTooLarge);
         let rows: [Row; 6] = [
             (|_| (), ReasonCode::OutputMissing, "output \"a\": the script ended with 0 and did not write /"),
             (|folder| fs::create_dir(folder.join("a")).unwrap(), invalid, "is a folder, not a file"),
             (|folder| symlink("/etc/passwd", folder.join("a")).unwrap(), invalid, "is a symbolic link, not a file"),
             (|folder| mkfifo(&folder.join("a"), Mode::S_IRWXU).unwrap(), invalid, "is a FIFO, not a file"),
-            // Sparse: its size is known without reading it.
+            // The file is sparse. Its size is known without a read.
             (|folder| sized(&folder.join("a"), 10 << 30), large, "/a has 10737418240 bytes; the limit is 1048576"),
             (
                 |folder| ["a", "b", "c", "d", "e"].iter().for_each(|name| sized(&folder.join(name), 1_000_000)),
@@ -87,9 +87,9 @@ mod tests {
                 "the outputs up to \"e\" have 5000000 bytes; the limit of all outputs is 4194304",
             ),
         ];
-        for (make, code, message) in rows {
+        for (create, code, message) in rows {
             let folder = tempfile::tempdir().unwrap();
-            make(folder.path());
+            create(folder.path());
             let outputs = ["a", "b", "c", "d", "e"].map(|name| ScriptOutput {
                 name: name.to_owned(),
                 path: folder.path().join(name).to_str().unwrap().to_owned(),

@@ -129,10 +129,10 @@ mod tests {
 
     use super::*;
 
-    // No other test of this program may wait for its children: this one reaps all of them.
+    // This test reaps all children of the process. No other test of this executable may wait for children.
     #[test]
     #[allow(clippy::zombie_processes, reason = "`kill_all` reaps it")]
-    fn an_ended_script_keeps_its_pid_until_its_group_is_dead() {
+    fn an_ended_script_keeps_its_pid_until_its_process_group_is_killed() {
         crate::adopt_orphans().unwrap();
         let text = "sleep 1000 & exit 3";
         let script = Command::new("sh").args(["-c", text]).process_group(0).spawn().unwrap();

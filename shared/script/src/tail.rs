@@ -61,23 +61,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_end_is_kept(pieces in vec(vec(any::<u8>(), 0..40), 0..20), most in 0_usize..60) {
-            let tail = LogTail::new(most);
+        fn the_tail_has_the_last_bytes(pieces in vec(vec(any::<u8>(), 0..40), 0..20), limit in 0_usize..60) {
+            let tail = LogTail::new(limit);
             let mut all = Vec::new();
             for piece in pieces {
                 tail.push(&piece);
                 all.extend(piece);
                 prop_assert_eq!(tail.total(), all.len() as u64);
-                prop_assert!(tail.lock().kept.iter().eq(&all[all.len().saturating_sub(most)..]));
-                prop_assert!(tail.text().len() <= most);
+                prop_assert!(tail.lock().kept.iter().eq(&all[all.len().saturating_sub(limit)..]));
+                prop_assert!(tail.text().len() <= limit);
             }
         }
 
         #[test]
-        fn text_is_cut_between_characters(text in "\\PC{0,40}", most in 0_usize..60) {
-            let tail = LogTail::new(most);
+        fn text_is_truncated_between_characters(text in "\\PC{0,40}", limit in 0_usize..60) {
+            let tail = LogTail::new(limit);
             tail.push(text.as_bytes());
-            prop_assert_eq!(tail.text(), end_of(text, most));
+            prop_assert_eq!(tail.text(), end_of(text, limit));
         }
     }
 }

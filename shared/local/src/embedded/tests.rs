@@ -20,7 +20,7 @@ async fn create_table(client: &aws_sdk_dynamodb::Client) {
 }
 
 async fn add(client: &aws_sdk_dynamodb::Client, key: &str, number: u32) -> bool {
-    let answer = client
+    let response = client
         .update_item()
         .table_name("test")
         .key("pk", AttributeValue::S(key.to_owned()))
@@ -32,11 +32,11 @@ async fn add(client: &aws_sdk_dynamodb::Client, key: &str, number: u32) -> bool 
         .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
         .send()
         .await;
-    match answer {
-        Ok(answer) => answer.attributes.is_some(),
+    match response {
+        Ok(response) => response.attributes.is_some(),
         Err(error) => {
-            let refused = error.into_service_error();
-            assert!(refused.is_conditional_check_failed_exception(), "{refused:?}");
+            let rejection = error.into_service_error();
+            assert!(rejection.is_conditional_check_failed_exception(), "{rejection:?}");
             false
         }
     }
@@ -51,7 +51,7 @@ async fn numbers(client: &aws_sdk_dynamodb::Client, key: &str) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn a_table_is_there_again_when_its_folder_is_opened_again() {
+async fn a_table_persists_in_its_folder() {
     let folder = tempfile::tempdir().unwrap();
     let client = EmbeddedTable::open(&folder.path().join("a/b")).unwrap();
     create_table(&client).await;
@@ -64,7 +64,7 @@ async fn a_table_is_there_again_when_its_folder_is_opened_again() {
 }
 
 #[tokio::test]
-async fn a_damaged_table_is_named_with_its_recovery() {
+async fn the_error_of_a_damaged_table_has_its_recovery() {
     let folder = tempfile::tempdir().unwrap();
     let client = EmbeddedTable::open(folder.path()).unwrap();
     create_table(&client).await;
@@ -73,7 +73,7 @@ async fn a_damaged_table_is_named_with_its_recovery() {
     }
     drop(client);
     let file = EmbeddedTable::file(folder.path());
-    // Into the file itself, from the log that is beside it.
+    // Moves the data from the write-ahead log into the file.
     let connection = rusqlite::Connection::open(&file).unwrap();
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     drop(connection);
@@ -89,41 +89,42 @@ async fn a_damaged_table_is_named_with_its_recovery() {
     assert!(error.contains("table.sqlite is damaged (file is not a database)"), "{error}");
 }
 
+/// A variable with the folder of the table, in the child process.
 const KILLED: &str = "EBB_TEST_KILLED_FOLDER";
 
-/// Starts this test in a child process, which is killed.
+/// The test starts itself in a child process and kills it after 100 writes.
 #[tokio::test]
-async fn answered_writes_survive_a_kill() {
+async fn acknowledged_writes_survive_a_kill() {
     if let Ok(folder) = std::env::var(KILLED) {
         let client = EmbeddedTable::open(Path::new(&folder)).unwrap();
         create_table(&client).await;
         for number in 0.. {
             assert!(add(&client, "x", number).await);
-            println!("answered {number}");
+            println!("written {number}");
         }
     }
     let folder = tempfile::tempdir().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["embedded::tests::answered_writes_survive_a_kill", "--exact", "--nocapture"])
+        .args(["embedded::tests::acknowledged_writes_survive_a_kill", "--exact", "--nocapture"])
         .env(KILLED, folder.path())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let answered = BufReader::new(child.stdout.take().unwrap())
+    let last = BufReader::new(child.stdout.take().unwrap())
         .lines()
-        .filter_map(|line| line.unwrap().strip_prefix("answered ").map(|number| number.parse::<u32>().unwrap()))
+        .filter_map(|line| line.unwrap().strip_prefix("written ").map(|number| number.parse::<u32>().unwrap()))
         .nth(100);
     child.kill().unwrap();
     child.wait().unwrap();
     let client = EmbeddedTable::open(folder.path()).unwrap();
     let numbers = numbers(&client, "x").await;
-    assert_eq!(answered, Some(100));
+    assert_eq!(last, Some(100));
     assert!(numbers.len() > 100);
     assert!(numbers.iter().copied().eq(0..numbers.len() as u32));
 }
 
 #[tokio::test]
-async fn objects_are_replaced_listed_and_removed() {
+async fn objects_are_replaced_listed_and_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let bucket = FolderBucket::open(&folder.path().join("a/b")).unwrap();
     bucket.put_object("outputs/r/1", vec![1]).await.unwrap();
@@ -131,7 +132,7 @@ async fn objects_are_replaced_listed_and_removed() {
     let bucket = FolderBucket::open(&folder.path().join("a/b")).unwrap();
     let object = bucket.open_object("outputs/r/1").await.unwrap().unwrap();
     assert_eq!(object.bytes, Some(300_000));
-    // What is open is read, whatever comes after.
+    // An open object keeps its content when it is replaced.
     bucket.put_object("outputs/r/1", vec![2]).await.unwrap();
     assert_eq!(object.read().await.unwrap(), vec![b'x'; 300_000]);
     assert_eq!(bucket.get_object("outputs/r/1").await.unwrap(), Some(vec![2]));
@@ -145,29 +146,29 @@ async fn objects_are_replaced_listed_and_removed() {
     assert_eq!(listed, ["outputs/r/1", "outputs/r/2"]);
     bucket.remove_all("outputs/r/").await.unwrap();
     bucket.remove("outputs/r/1").await.unwrap();
-    let mut left = bucket.list("").await.unwrap();
-    left.sort();
-    assert_eq!(left, ["logs/r/1", "outputs/r", "outputs/r2/1"]);
+    let mut remaining = bucket.list("").await.unwrap();
+    remaining.sort();
+    assert_eq!(remaining, ["logs/r/1", "outputs/r", "outputs/r2/1"]);
 }
 
 #[tokio::test]
 async fn any_key_is_a_file_of_the_bucket() {
     let folder = tempfile::tempdir().unwrap();
-    let (kept, secret) = (folder.path().join("bucket"), folder.path().join("secret"));
-    let bucket = FolderBucket::open(&kept).unwrap();
+    let (root, secret) = (folder.path().join("bucket"), folder.path().join("secret"));
+    let bucket = FolderBucket::open(&root).unwrap();
     std::fs::write(&secret, "canary").unwrap();
     let absolute = secret.to_str().unwrap();
     let keys = [".", "..", "../secret", "a/../../secret", "a//b", "a/", "/", ".new-1", "%2E", "ü\0", absolute];
     for (number, key) in (0..).zip(keys) {
         bucket.put_object(key, vec![number]).await.unwrap();
     }
-    assert_eq!(std::fs::read_dir(&kept).unwrap().count(), keys.len());
+    assert_eq!(std::fs::read_dir(&root).unwrap().count(), keys.len());
     for (number, key) in (0..).zip(keys) {
         assert_eq!(bucket.get_object(key).await.unwrap(), Some(vec![number]), "{key}");
         assert_eq!(bucket.list(key).await.unwrap().iter().filter(|listed| *listed == key).count(), 1, "{key}");
         bucket.remove(key).await.unwrap();
     }
-    assert_eq!(std::fs::read_dir(&kept).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0);
     assert_eq!(std::fs::read(&secret).unwrap(), b"canary");
     let error = bucket.put_object(&"x".repeat(256), vec![]).await.unwrap_err().to_string();
     assert!(error.starts_with("PutObject: "), "{error}");
@@ -196,7 +197,7 @@ async fn curl(arguments: &[&str]) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn scripts_speak_to_the_server_with_curl() {
+async fn curl_can_use_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let server = S3Server::start(folder.path(), 0).await.unwrap();
     let bucket = format!("{}/my-bucket", server.endpoint());
@@ -237,7 +238,7 @@ async fn scripts_speak_to_the_server_with_curl() {
 }
 
 #[tokio::test]
-async fn keys_stay_below_their_bucket() {
+async fn keys_cannot_leave_their_bucket() {
     let folder = tempfile::tempdir().unwrap();
     let server = S3Server::start(folder.path(), 0).await.unwrap();
     let endpoint = server.endpoint();
@@ -262,27 +263,27 @@ async fn keys_stay_below_their_bucket() {
     assert_eq!(curl(&[&secret]).await, (200, "canary".to_owned()));
 }
 
-/// Such a request fails, although the emulator has replaced the object.
+/// The request fails, although the emulator has replaced the object.
 #[tokio::test]
 async fn a_body_with_another_digest_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let server = S3Server::start(folder.path(), 0).await.unwrap();
     let bucket = format!("{}/one", server.endpoint());
     assert_eq!(curl(&["-X", "PUT", &bucket]).await.0, 200);
-    // Of "hello", by `openssl dgst -binary` and base64.
+    // Digests of "hello" by `openssl dgst -binary` and base64.
     for digest in
         ["content-md5: XUFAKrxLKna5cZ2REBfFkg==", "x-amz-checksum-sha256: LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ="]
     {
         for (body, expected) in [("hello", 200), ("other", 400)] {
             let url = format!("{bucket}/object");
-            let (status, answer) = curl(&["-X", "PUT", "-H", digest, "--data-binary", body, &url]).await;
-            assert_eq!(status, expected, "{digest}: {answer}");
+            let (status, response) = curl(&["-X", "PUT", "-H", digest, "--data-binary", body, &url]).await;
+            assert_eq!(status, expected, "{digest}: {response}");
         }
     }
 }
 
 #[tokio::test]
-async fn pages_of_a_browser_do_not_reach_the_server() {
+async fn requests_of_web_pages_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let server = S3Server::start(folder.path(), 0).await.unwrap();
     let bucket = format!("{}/one", server.endpoint());

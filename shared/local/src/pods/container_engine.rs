@@ -271,8 +271,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_is_found_in_what_a_command_says() {
-        for (said, found) in [
+    fn the_reason_is_a_line_of_the_output() {
+        for (output, expected) in [
             ("", None),
             ("Cannot connect to the Docker daemon.\n", Some("Cannot connect to the Docker daemon.")),
             ("Trying to pull a/b:1...\nError: initializing source\n", Some("Error: initializing source")),
@@ -281,12 +281,12 @@ mod tests {
                 Some("Error response from daemon: No such image: b"),
             ),
         ] {
-            assert_eq!(reason(said), found);
+            assert_eq!(reason(output), expected);
         }
     }
 
     #[tokio::test]
-    async fn what_each_command_says_is_told_when_none_answers() {
+    async fn the_error_has_the_failure_of_each_engine() {
         let found = ContainerEngine::find(&["no-docker", "false"], None, PathBuf::new()).await;
         let error = found.unwrap_err().to_string();
         assert!(error.contains("no-docker: No such file") && error.contains("false: exit status: 1"), "{error}");

@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_declared_files() {
+    fn declared_files_are_created() {
         let state = tempfile::tempdir().unwrap();
         let root = state.path().join("root");
         let mut layout = RootLayout::create(&root, state.path()).unwrap();

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_the_end() {
+    fn a_long_log_is_truncated_at_its_start() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = LogWriter::create(folder.path()).unwrap();
         let line = |number: usize| format!("line {number:07}\n");
@@ -78,18 +78,18 @@ mod tests {
     }
 
     #[test]
-    fn a_short_log_is_whole() {
+    fn a_short_log_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(tail_text(folder.path(), 10), "");
         let mut log = LogWriter::create(folder.path()).unwrap();
         log.push("naïve".as_bytes()).unwrap();
         assert_eq!(tail_text(folder.path(), 10), "naïve");
-        // The cut falls into the middle of `ï`.
+        // The limit is in the middle of `ï`.
         assert_eq!(tail_text(folder.path(), 3), "ve");
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_replaced_within_the_limit() {
+    fn invalid_utf8_is_replaced_within_the_limit() {
         let folder = tempfile::tempdir().unwrap();
         LogWriter::create(folder.path()).unwrap().push(&[0xff; 100]).unwrap();
         assert_eq!(tail_text(folder.path(), 50), "\u{fffd}".repeat(16));

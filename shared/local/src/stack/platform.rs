@@ -121,14 +121,14 @@ mod tests {
 
     #[test]
     fn an_incomplete_line_is_removed() {
-        for (left, kept) in [("", 0), ("{\"a\":", 0), ("{\"a\": 1}\n", 1), ("{\"a\": 1}\n{\"b\"", 1)] {
+        for (content, kept) in [("", 0), ("{\"a\":", 0), ("{\"a\": 1}\n", 1), ("{\"a\": 1}\n{\"b\"", 1)] {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("notifications.jsonl");
-            std::fs::write(&path, left).unwrap();
+            std::fs::write(&path, content).unwrap();
             outcomes(&folder).record(&json!({"c": 2})).unwrap();
             let text = std::fs::read_to_string(&path).unwrap();
             let lines: Vec<&str> = text.lines().collect();
-            assert_eq!((lines.len(), lines.last()), (kept + 1, Some(&"{\"c\":2}")), "{left:?}");
+            assert_eq!((lines.len(), lines.last()), (kept + 1, Some(&"{\"c\":2}")), "{content:?}");
         }
     }
 }

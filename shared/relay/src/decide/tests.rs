@@ -1,4 +1,4 @@
-//! Decisions by table. The effects of the API server, of the kubelet and of a second relay are in the tests of the program.
+//! Tables of decisions. The tests of the relay program have the effects of the API server, the kubelet and a second relay.
 
 use kube::core::Status;
 use serde_json::json;
@@ -17,7 +17,7 @@ fn pod(phase: &str, deleted: Option<&str>) -> Pod {
     serde_json::from_value(json!({"metadata": {"deletionTimestamp": deleted}, "status": {"phase": phase}})).unwrap()
 }
 
-/// A record with a deadline half a second after [`NOW`].
+/// Returns a record with a deadline half a second after [`NOW`].
 fn record(attempt: u32, phase: &str, keep: bool) -> TaskRecord {
     let phase = match phase {
         "terminating" => json!({"terminating": {"graceMs": 1_000, "sinceMs": 0, "hasResult": false}}),
@@ -52,7 +52,7 @@ fn an_attempt_starts_after_the_lower_ones_and_never_after_a_higher_one() {
 }
 
 #[test]
-fn a_request_renews_a_callback_that_is_still_to_come() {
+fn a_request_renews_a_pending_callback() {
     for (phase, keep, after, is_new) in [
         ("starting", false, "starting", true),
         ("running", false, "running", false),
@@ -72,13 +72,13 @@ fn a_request_renews_a_callback_that_is_still_to_come() {
 }
 
 #[test]
-fn a_termination_ends_with_its_objects_or_when_it_is_stuck() {
+fn a_termination_ends_without_objects_or_when_it_is_stuck() {
     let (in_time, stuck) = (STUCK_MS, STUCK_MS + 1_001);
     for (result_of, has_result, remaining, now, expected) in [
         (None, false, false, in_time, Some(None)),
         (Some(Some(Exit)), true, false, in_time, Some(Some(Some(Exit)))),
         (Some(Some(Exit)), false, false, in_time, Some(None)),
-        // A success of a cancelled task is kept.
+        // The success of a cancelled task is reported.
         (Some(None), false, false, in_time, Some(Some(None))),
         (Some(None), true, true, in_time, None),
         (None, false, true, in_time, None),
@@ -105,9 +105,9 @@ fn a_slot_is_free_when_no_container_can_run() {
         (Ok(vec![pod("Succeeded", None), pod("Failed", None)]), Some(true)),
         (Ok(vec![pod("Succeeded", None), pod("Running", None)]), Some(false)),
         (Ok(vec![pod("Pending", Some("1970-01-01T00:16:00Z"))]), Some(false)),
-        // Its node does not respond.
+        // The node does not respond.
         (Ok(vec![pod("Running", Some("1970-01-01T00:14:00Z"))]), Some(true)),
-        // The namespace is gone, and with it the rights there.
+        // The namespace was deleted with the relay's rights.
         (failure(403), Some(true)),
         (failure(404), Some(true)),
         (failure(500), None),
@@ -118,23 +118,23 @@ fn a_slot_is_free_when_no_container_can_run() {
 }
 
 #[test]
-fn objects_are_waited_for_until_the_deadline() {
+fn a_task_waits_for_objects_until_its_deadline() {
     let mut spec = record(1, "running", false).spec.unwrap();
     assert_eq!(objects(&spec, None, NOW + 500), ObjectsStep::Collect);
     assert_eq!(objects(&spec, Some("m"), NOW), ObjectsStep::Wait(NOW + 500));
-    let late = |spec: &TaskSpec| {
+    let assert_timeout = |spec: &TaskSpec| {
         let ObjectsStep::Fail(result) = objects(spec, Some("Deployment n/a: m"), NOW + 500) else { panic!() };
         let reason = result.reason.unwrap();
         assert_eq!((reason.code, &*reason.message), (Timeout, "it took longer than 1000 ms: Deployment n/a: m"));
     };
-    late(&spec);
+    assert_timeout(&spec);
     spec.objects.remove = vec!["other".to_owned()];
     spec.deadline_ms += 5_000;
     assert_eq!(objects(&spec, Some("m"), NOW), ObjectsStep::Wait(NOW + 1_000));
 }
 
 #[test]
-fn an_object_is_ready_by_its_rules_and_lost_without_it() {
+fn readiness_rules_and_lost_objects() {
     let applied: AppliedObject = serde_json::from_value(json!({
         "objectRef": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "n", "name": "a"}, "uid": "u",
     }))
@@ -167,80 +167,88 @@ fn an_object_is_ready_by_its_rules_and_lost_without_it() {
 }
 
 #[test]
-fn a_container_ends_by_its_report_its_message_or_its_status() {
+fn steps_of_a_container() {
     let spec = record(1, "running", false).spec.unwrap();
     let settings = RelaySettings::new("relay", "units", "");
     let end = |exit_code: i32, reason: &str, message: &str| {
         Terminated(ContainerExit { exit_code, reason: reason.to_owned(), message: message.to_owned() })
     };
-    let said = |result: &Callback, report: Option<&str>| {
+    let with_message = |result: &Callback, report: Option<&str>| {
         let message = json!({"v": 1, "result": result, "exitCode": 0, "report": report}).to_string();
         end(0, "Completed", &message)
     };
     let blocked = |code, kind| Waiting(Some(StartBlocker { code, message: "blocked".to_owned(), kind }));
     let image = |kind| blocked(ImagePull, kind);
-    let nowhere = || blocked(Unschedulable, BlockerKind::Unschedulable(0));
+    let unschedulable = || blocked(Unschedulable, BlockerKind::Unschedulable(0));
     let killed = || end(137, "OOMKilled", "");
     let (running, deleted) = (pod("Running", None), pod("Running", Some("1970-01-01T00:14:00Z")));
-    let (here, lost) = (Some(&running), Some(&deleted));
+    let (present, lost) = (Some(&running), Some(&deleted));
     let success = || Some(result(None));
     let failure = |code| Some(result(Some(code)));
     let (deadline, before) = (NOW + 500, NOW);
     // The pod, its state, the report, an early failure, objects to remove, the time, and the step.
     for (pod, state, reported, early, removing, now, expected) in [
-        (here, Running, None, None, false, before, "wait until 500"),
-        (here, Running, None, None, false, deadline, "terminate Timeout Whole"),
-        (here, Running, failure(Exit), None, false, deadline, "terminate Exit Whole"),
+        (present, Running, None, None, false, before, "wait until 500"),
+        (present, Running, None, None, false, deadline, "terminate Timeout Whole"),
+        (present, Running, failure(Exit), None, false, deadline, "terminate Exit Whole"),
         (lost, Running, None, None, false, before, "terminate Lost Nothing"),
         (lost, Running, None, Some(Evicted), false, before, "terminate Evicted Nothing"),
         // A container that cannot start.
         (None, Waiting(None), None, None, false, before, "wait until 500"),
         (None, Waiting(None), None, None, false, deadline, "terminate Timeout Whole"),
-        (here, image(BlockerKind::Permanent), None, None, false, before, "terminate ImagePull Nothing"),
-        (here, image(BlockerKind::Transient(NOW - 60_000)), None, None, false, before, "terminate ImagePull Nothing"),
-        (here, image(BlockerKind::Transient(NOW - 59_900)), None, None, false, before, "wait until 100"),
-        (here, nowhere(), None, None, false, before, "wait until 500"),
-        (here, nowhere(), None, None, false, deadline, "terminate Unschedulable Whole"),
+        (present, image(BlockerKind::Permanent), None, None, false, before, "terminate ImagePull Nothing"),
+        (
+            present,
+            image(BlockerKind::Transient(NOW - 60_000)),
+            None,
+            None,
+            false,
+            before,
+            "terminate ImagePull Nothing",
+        ),
+        (present, image(BlockerKind::Transient(NOW - 59_900)), None, None, false, before, "wait until 100"),
+        (present, unschedulable(), None, None, false, before, "wait until 500"),
+        (present, unschedulable(), None, None, false, deadline, "terminate Unschedulable Whole"),
         // The report, then the termination message, then the kubelet.
         (None, Gone, success(), None, false, before, "finish Succeeded Nothing"),
-        (here, end(7, "Error", ""), failure(Failed), None, false, before, "finish Failed Nothing"),
-        (here, said(&result(None), None), None, None, false, before, "finish Succeeded Script"),
-        (here, said(&result(None), Some("sha")), None, None, false, before, "finish Lost Script"),
-        (here, said(&result(Some(Exit)), None), None, None, false, before, "finish Exit Script"),
-        (here, end(7, "Error", "text"), None, None, false, before, "finish Exit Whole"),
-        (here, end(0, "Completed", ""), None, None, false, before, "finish Failed Whole"),
+        (present, end(7, "Error", ""), failure(Failed), None, false, before, "finish Failed Nothing"),
+        (present, with_message(&result(None), None), None, None, false, before, "finish Succeeded Script"),
+        (present, with_message(&result(None), Some("sha")), None, None, false, before, "finish Lost Script"),
+        (present, with_message(&result(Some(Exit)), None), None, None, false, before, "finish Exit Script"),
+        (present, end(7, "Error", "text"), None, None, false, before, "finish Exit Whole"),
+        (present, end(0, "Completed", ""), None, None, false, before, "finish Failed Whole"),
         // An early failure explains the end of a killed entrypoint, and does not affect a success.
         (None, Gone, None, None, false, before, "finish Lost Nothing"),
         (None, Gone, None, Some(Evicted), false, before, "finish Evicted Nothing"),
         (None, Gone, failure(Lost), Some(Evicted), false, before, "finish Evicted Nothing"),
         (None, Gone, failure(Exit), Some(Evicted), false, before, "finish Exit Nothing"),
         (None, Gone, success(), Some(Evicted), false, before, "finish Succeeded Nothing"),
-        (here, killed(), failure(Exit), Some(Evicted), false, before, "finish OutOfMemory Nothing"),
-        (here, killed(), success(), None, false, before, "finish Succeeded Nothing"),
+        (present, killed(), failure(Exit), Some(Evicted), false, before, "finish OutOfMemory Nothing"),
+        (present, killed(), success(), None, false, before, "finish Succeeded Nothing"),
         // A success waits for the removal of objects, a failure does not.
         (None, Gone, success(), None, true, before, "wait until 5000"),
         (None, Gone, success(), None, true, deadline, "finish Timeout Nothing"),
         (None, Gone, failure(Exit), None, true, before, "finish Exit Nothing"),
     ] {
-        let about = format!("{state:?} {reported:?} {early:?} {removing} {now}");
+        let case = format!("{state:?} {reported:?} {early:?} {removing} {now}");
         let early_failure = early.map(|code| FailureReason { code, message: "early".to_owned() });
         let removing = removing.then(|| "ConfigMap n/a: finalizer".to_owned());
         let state = ObservedContainer { spec: &spec, observation: state, pod, reported, early_failure, removing };
-        let step = |verb: &str, result: Callback, log| {
+        let text = |verb: &str, result: Callback, log| {
             let code = result.reason.map_or("Succeeded".to_owned(), |reason| format!("{:?}", reason.code));
             format!("{verb} {code} {log:?}")
         };
         let found = match state.decide(&settings, now) {
             ContainerStep::Wait(until) => format!("wait until {}", until - NOW),
-            ContainerStep::Finish(result, log) => step("finish", *result, log),
-            ContainerStep::Terminate(result, log) => step("terminate", *result, log),
+            ContainerStep::Finish(result, log) => text("finish", *result, log),
+            ContainerStep::Terminate(result, log) => text("terminate", *result, log),
         };
-        assert_eq!(found, expected, "{about}");
+        assert_eq!(found, expected, "{case}");
     }
 }
 
 #[test]
-fn what_the_kubelet_says() {
+fn reasons_of_the_kubelet() {
     let shim = "failed to create containerd task: failed to create shim task: ";
     for (code, reason, message, expected) in [
         (128, "StartError", format!("{shim}exec: \"/none\": no such file"), ReasonCode::NotStartable),
@@ -250,7 +258,7 @@ fn what_the_kubelet_says() {
         (-1, "Evicted", String::new(), Evicted),
         (-1, "NodeLost", String::new(), Lost),
     ] {
-        let said = from_kubelet(&ContainerExit { exit_code: code, reason: reason.to_owned(), message });
-        assert_eq!(said.reason.map(|it| it.code), Some(expected), "{reason}");
+        let result = from_kubelet(&ContainerExit { exit_code: code, reason: reason.to_owned(), message });
+        assert_eq!(result.reason.map(|it| it.code), Some(expected), "{reason}");
     }
 }

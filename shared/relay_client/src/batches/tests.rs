@@ -14,12 +14,12 @@ use crate::relay::tests::{FixedClock, NoBatches, SequentialRandom};
 const UID: &str = "uid";
 const MAX_RESPONSE: usize = 1000;
 
-/// Returns a running task whose log is the unit's name, and refuses units with `bad` in their name.
+/// A relay that returns a running task with the unit's name as its log. It refuses units with `bad` in their name.
 #[derive(Default)]
 struct FakeBatchRelay {
     /// The number of requests in each batch.
     batches: Mutex<Vec<usize>>,
-    /// Larger batches get a 413.
+    /// The relay responds with 413 to larger batches.
     max_requests: Option<usize>,
     /// The number of batches without a response.
     timeouts: AtomicUsize,
@@ -99,7 +99,7 @@ impl BatchFixture {
     }
 
     /// Sends all requests at the same time. Returns the replies, and the sorted sizes of the batches.
-    async fn all(&self, requests: impl IntoIterator<Item = RelayRequest>) -> (Vec<RelayReply>, Vec<usize>) {
+    async fn send_all(&self, requests: impl IntoIterator<Item = RelayRequest>) -> (Vec<RelayReply>, Vec<usize>) {
         let requests = requests.into_iter().map(|request| self.request(None, request));
         let replies = futures::future::join_all(requests).await;
         let mut batches = std::mem::take(&mut *self.relay.batches.lock().unwrap());
@@ -130,27 +130,27 @@ fn start(unit: usize, attempt: u32, bytes: usize) -> RelayRequest {
 #[tokio::test]
 async fn simultaneous_requests_share_a_batch() {
     let fixture = BatchFixture::new(FakeBatchRelay::default());
-    let (replies, batches) = fixture.all((0..20).map(|unit| RelayRequest::Dequeue(name(unit)))).await;
+    let (replies, batches) = fixture.send_all((0..20).map(|unit| RelayRequest::Dequeue(name(unit)))).await;
     assert_eq!(replies, (0..20).map(running).collect::<Vec<_>>());
     assert_eq!(batches, [20]);
-    // Consecutive requests have a batch each.
+    // Consecutive requests have separate batches.
     for unit in 0..2 {
-        assert_eq!(fixture.all([RelayRequest::Get(name(unit))]).await, (vec![running(unit)], vec![1]));
+        assert_eq!(fixture.send_all([RelayRequest::Get(name(unit))]).await, (vec![running(unit)], vec![1]));
     }
-    // A batch has a maximum number of requests and of bytes, and requests of one class.
+    // A batch has a maximum number of requests and of bytes. All its requests have the same class.
     let (replies, batches) =
-        fixture.all((0..BATCH + 5).map(|unit| RelayRequest::Release { instance: unit.to_string() })).await;
+        fixture.send_all((0..BATCH + 5).map(|unit| RelayRequest::Release { instance: unit.to_string() })).await;
     assert!(replies.iter().all(Result::is_ok));
     assert_eq!(batches, [5, BATCH]);
-    let (replies, batches) = fixture.all((0..5).map(|unit| start(unit, 1, MAX_BYTES / 3))).await;
+    let (replies, batches) = fixture.send_all((0..5).map(|unit| start(unit, 1, MAX_BYTES / 3))).await;
     assert!(replies.iter().all(Result::is_ok));
     assert_eq!(batches, [1, 2, 2]);
     let cancel = RelayRequest::Cancel { task: name(2), grace_ms: 1 };
-    let (_, batches) = fixture.all([start(0, 1, 1), start(1, 2, 1), cancel, start(3, 1, 1)]).await;
+    let (_, batches) = fixture.send_all([start(0, 1, 1), start(1, 2, 1), cancel, start(3, 1, 1)]).await;
     assert_eq!(batches, [1, 1, 2]);
     let other = fixture.request(Some("eu"), RelayRequest::Dequeue(name(7)));
-    let (one, other) = tokio::join!(fixture.request(None, RelayRequest::Dequeue(name(8))), other);
-    assert_eq!((one, other), (running(8), running(7)));
+    let (first, other) = tokio::join!(fixture.request(None, RelayRequest::Dequeue(name(8))), other);
+    assert_eq!((first, other), (running(8), running(7)));
     assert_eq!(*fixture.relay.batches.lock().unwrap(), [1, 1]);
 }
 
@@ -158,12 +158,12 @@ async fn simultaneous_requests_share_a_batch() {
 async fn each_request_gets_its_own_reply() {
     let fixture = BatchFixture::new(FakeBatchRelay::default());
     let units = ["1", "bad", "2"];
-    let (replies, batches) = fixture.all(units.map(|unit| RelayRequest::Dequeue(name(unit)))).await;
+    let (replies, batches) = fixture.send_all(units.map(|unit| RelayRequest::Dequeue(name(unit)))).await;
     assert_eq!(replies, [running(1), Err(RelayError::Refused("ubad".to_owned())), running(2)]);
     assert_eq!(batches, [3]);
     // A batch without a response is an error of each request.
     fixture.relay.timeouts.store(1, Ordering::Relaxed);
-    let (replies, batches) = fixture.all(units.map(|unit| RelayRequest::Dequeue(name(unit)))).await;
+    let (replies, batches) = fixture.send_all(units.map(|unit| RelayRequest::Dequeue(name(unit)))).await;
     assert!(replies.iter().all(|reply| matches!(reply, Err(RelayError::Unreachable(_)))), "{replies:?}");
     assert_eq!(batches, [3]);
 }
@@ -174,7 +174,7 @@ async fn a_batch_that_is_too_large_is_sent_in_halves() {
     for (max, expected) in [(3, vec![2, 2, 2, 2, 4, 4, 8]), (0, vec![1, 1, 2])] {
         let fixture = BatchFixture::new(FakeBatchRelay { max_requests: Some(max), ..FakeBatchRelay::default() });
         let count = if max == 0 { 2 } else { 8 };
-        let (replies, batches) = fixture.all((0..count).map(|unit| RelayRequest::Dequeue(name(unit)))).await;
+        let (replies, batches) = fixture.send_all((0..count).map(|unit| RelayRequest::Dequeue(name(unit)))).await;
         match max {
             0 => assert!(replies.iter().all(|reply| matches!(reply, Err(RelayError::Refused(_))))),
             _ => assert_eq!(replies, (0..count).map(running).collect::<Vec<_>>()),
@@ -184,7 +184,7 @@ async fn a_batch_that_is_too_large_is_sent_in_halves() {
     // The response is larger than the client reads.
     let fixture = BatchFixture::new(FakeBatchRelay::default());
     let long = |unit: usize| format!("{}{unit}", "x".repeat(MAX_RESPONSE / 2));
-    let (replies, batches) = fixture.all((0..4).map(|unit| RelayRequest::Get(name(long(unit))))).await;
+    let (replies, batches) = fixture.send_all((0..4).map(|unit| RelayRequest::Get(name(long(unit))))).await;
     assert_eq!(replies, (0..4).map(|unit| running(long(unit))).collect::<Vec<_>>());
     assert_eq!(batches, [1, 1, 1, 1, 2, 2, 4]);
 }
@@ -193,18 +193,18 @@ async fn a_batch_that_is_too_large_is_sent_in_halves() {
 #[tokio::test]
 async fn requests_whose_responses_do_not_fit_are_sent_one_by_one() {
     let fixture = BatchFixture::new(FakeBatchRelay { max_responses: Some(2), ..FakeBatchRelay::default() });
-    let (replies, batches) = fixture.all((0..12).map(|unit| RelayRequest::Dequeue(name(unit)))).await;
+    let (replies, batches) = fixture.send_all((0..12).map(|unit| RelayRequest::Dequeue(name(unit)))).await;
     assert_eq!(replies[..8], (0..8).map(running).collect::<Vec<_>>());
     assert!(replies[8..].iter().all(|reply| matches!(reply, Err(RelayError::Busy(_)))), "{replies:?}");
     assert_eq!(batches, [1, 1, 1, 1, 1, 1, 12]);
     // A single response that is too large is not requested again.
     let fixture = BatchFixture::new(FakeBatchRelay { max_responses: Some(0), ..FakeBatchRelay::default() });
-    let (replies, batches) = fixture.all([RelayRequest::Dequeue(name(1))]).await;
+    let (replies, batches) = fixture.send_all([RelayRequest::Dequeue(name(1))]).await;
     assert!(matches!(replies[..], [Err(RelayError::Busy(_))]), "{replies:?}");
     assert_eq!(batches, [1]);
 }
 
-/// The relay has responded to the batch, so a part without a response is no outage of the cluster.
+/// The relay has responded to the batch, so a part without a response is not an outage of the cluster.
 #[tokio::test]
 async fn a_part_of_a_batch_without_a_response_is_busy() {
     for relay in [
@@ -212,7 +212,7 @@ async fn a_part_of_a_batch_without_a_response_is_busy() {
         FakeBatchRelay { max_requests: Some(1), responds_once: true, ..FakeBatchRelay::default() },
     ] {
         let fixture = BatchFixture::new(relay);
-        let (replies, batches) = fixture.all((0..2).map(|unit| RelayRequest::Dequeue(name(unit)))).await;
+        let (replies, batches) = fixture.send_all((0..2).map(|unit| RelayRequest::Dequeue(name(unit)))).await;
         assert!(matches!(replies[1], Err(RelayError::Busy(_))), "{replies:?}");
         assert_eq!(batches.last(), Some(&2));
         assert!(batches.len() > 1, "{batches:?}");
@@ -231,5 +231,5 @@ async fn a_dropped_caller_does_not_stop_the_others() {
     let mut only = Box::pin(fixture.request(None, RelayRequest::Dequeue(name(3))));
     assert!(futures::poll!(only.as_mut()).is_pending());
     drop(only);
-    assert_eq!(fixture.all([RelayRequest::Dequeue(name(4))]).await, (vec![running(4)], vec![1]));
+    assert_eq!(fixture.send_all([RelayRequest::Dequeue(name(4))]).await, (vec![running(4)], vec![1]));
 }

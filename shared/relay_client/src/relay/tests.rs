@@ -189,7 +189,7 @@ async fn errors_are_final_or_retryable() {
         assert!(error.to_string().contains(expected), "{status} {error}");
         assert_eq!(kind_of(&error), if kind == REFUSED { BUSY } else { kind }, "{status} {error}");
     }
-    // One usable response outweighs errors. The refusal of a start is a usable response.
+    // A usable response takes precedence over errors. The refusal of a start is a usable response.
     let observation = || connected.take_observations().pop();
     assert!(matches!(observation(), Some((name, RelayObservation::Responded)) if name == "default"));
     assert_eq!(
@@ -200,10 +200,10 @@ async fn errors_are_final_or_retryable() {
     connected.cancel(None, &task(), Duration::ZERO).await.unwrap_err();
     assert_eq!(observation(), Some(("default".to_owned(), RelayObservation::NoResponse("no".to_owned()))));
     let wrong_secret = relay(&url, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "uid");
-    let gone = relay("http://127.0.0.1:1", SECRET, "uid");
+    let unreachable = relay("http://127.0.0.1:1", SECRET, "uid");
     for (relay, cluster, is_final, expected) in [
         (&wrong_secret, None, false, "401: no v1 signature"),
-        (&gone, None, false, "the relay does not respond"),
+        (&unreachable, None, false, "the relay does not respond"),
         (&connected, Some("eu"), true, "no relay is connected for cluster \"eu\""),
     ] {
         let error = relay.get(cluster, &task()).await.unwrap_err();

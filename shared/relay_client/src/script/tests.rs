@@ -53,11 +53,11 @@ const UNIT: &str = "k5ncuujcjllj2abc-1-pre-start-0";
 #[test]
 fn a_script_is_a_job_and_a_secret() {
     let overlay = "metadata: {annotations: {sidecar.istio.io/inject: \"false\"}}\nspec:\n  serviceAccountName: seeder\n  automountServiceAccountToken: true\n  containers:\n  - {name: main, resources: {requests: {memory: 1Gi}}}\n  - {name: proxy, image: proxy}\n";
-    let made = objects(request(UNIT, Some(overlay), "#!/bin/sh\ntrue\n"), &pods(PodUser::NonRoot)).unwrap();
-    insta::assert_json_snapshot!(made);
-    // With all values filled in, the document is a valid spec of the entrypoint.
-    let mut document = made.body.secrets[0].document.clone();
-    for fill in &made.body.secrets[0].fill {
+    let request = objects(request(UNIT, Some(overlay), "#!/bin/sh\ntrue\n"), &pods(PodUser::NonRoot)).unwrap();
+    insta::assert_json_snapshot!(request);
+    // The document with all values is a valid spec of the entrypoint.
+    let mut document = request.body.secrets[0].document.clone();
+    for fill in &request.body.secrets[0].fill {
         let value = match fill.with {
             FillWith::Secret(_) => json!({"json": "s3cret"}),
             FillWith::Report => {
@@ -76,8 +76,8 @@ fn a_script_is_a_job_and_a_secret() {
 fn names_are_deterministic_and_short_enough() {
     let long = format!("{}-18446744073709551615-post-start-4294967295", "k".repeat(16));
     for (unit, expected) in [(UNIT, Some("ebb-k5ncuujcjllj2abc-1-pre-start-0-2")), (&long, None)] {
-        let made = || objects(request(unit, None, "#!/bin/sh"), &pods(PodUser::Image)).unwrap().body;
-        let (first, second) = (made(), made());
+        let build = || objects(request(unit, None, "#!/bin/sh"), &pods(PodUser::Image)).unwrap().body;
+        let (first, second) = (build(), build());
         let name = first.apply[0]["metadata"]["name"].as_str().unwrap();
         assert_eq!(first, second);
         assert_eq!(name, first.secrets[0].name);
@@ -110,7 +110,7 @@ fn invalid_scripts_are_rejected_with_the_reason() {
 }
 
 #[test]
-fn objects_are_passed_on() {
+fn tasks_of_objects_are_unchanged() {
     let task = ObjectTask { instance: "l".to_owned(), remove: vec!["r-0".to_owned()], ..ObjectTask::default() };
     let request = EnsureTask { body: TaskBody::Objects(task.clone()), ..request(UNIT, None, "") };
     let sent = objects(request.clone(), &pods(PodUser::Image)).unwrap();
