@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures() {
+    fn diagram_formats() {
         for (name, format) in
             [("terminal", DiagramFormat::Text), ("mermaid", DiagramFormat::Mermaid), ("dot", DiagramFormat::Dot)]
         {

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn formats() {
+    fn output_formats() {
         let data = serde_json::json!({"b": 1, "a": ["x"]});
         assert_eq!(encoded(OutputFormat::Json, &data).unwrap(), "{\n  \"b\": 1,\n  \"a\": [\n    \"x\"\n  ]\n}\n");
         assert_eq!(encoded(OutputFormat::Yaml, &data).unwrap(), "b: 1\na:\n- x\n");

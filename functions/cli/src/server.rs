@@ -109,11 +109,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_local_server_is_found_from_below() {
+    fn the_state_of_a_parent_folder_selects_the_server() {
         let root = tempfile::tempdir().unwrap();
         let below = root.path().join("a/b");
         fs::create_dir_all(&below).unwrap();
-        let Err(error) = ServerArgs::default().find_from(&below) else { panic!("there is none") };
+        let Err(error) = ServerArgs::default().find_from(&below) else { panic!("a server was found") };
         assert!(error.text(crate::output::drawing()).contains("start `ebb dev`"));
         let file = root.path().join(STATE).join(FILE);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_given_server_comes_first() {
+    fn the_option_takes_precedence_over_the_state() {
         let args = ServerArgs { server: Some(given("https://ebb.example.org").unwrap()), ..Default::default() };
         assert_eq!(super::given("").unwrap(), None);
         let server = args.find_from(Path::new("/")).unwrap();

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_short() {
+    fn durations_are_printed() {
         let cases = [(0, "0.0s"), (449, "0.4s"), (450, "0.5s"), (59_949, "59.9s"), (59_950, "0m59s")];
         for (millis, text) in cases {
             assert_eq!(length(Duration::from_millis(millis)), text);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_read() {
+    fn durations_are_parsed() {
         assert_eq!(parse("3m"), Ok(Duration::from_secs(180)));
         assert_eq!(parse("1h30m"), Ok(Duration::from_secs(5400)));
         assert!(parse("3").is_err());

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_target_names_its_obstacle() {
+    fn the_summary_of_a_waiting_target() {
         let why: TargetDiagnosis = serde_json::from_value(serde_json::json!({
             "target": "sandbox/pr-1", "phase": "starting", "remaining": [], "nextSteps": [],
             "summary": "db/seed runs since 2026-11-21T09:00:00Z, until 2026-11-21T09:05:00Z",
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_one_line_each() {
+    fn each_value_is_one_line() {
         let cases = [
             (serde_json::json!({"value": "plain"}), "plain"),
             (serde_json::json!({"value": "two\nlines"}), "\"two\\nlines\""),

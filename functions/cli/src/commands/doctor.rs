@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_for_each() {
+    fn one_row_for_each_check() {
         let check = |name: &str, passed, detail: &str| {
             of_server(HealthCheck { name: name.to_owned(), passed, detail: detail.to_owned(), duration_ms: 7 })
         };
@@ -164,16 +164,16 @@ mod tests {
     }
 
     #[test]
-    fn clocks_may_be_a_minute_apart() {
+    fn clocks_may_differ_by_a_minute() {
         let list =
             |now_ms| CheckList { version: String::new(), now_ms, callback_url: String::new(), checks: Vec::new() };
-        for (there, result, says) in [
+        for (server_ms, result, text) in [
             (160_000, CheckResult::Passed, "60 s ahead of"),
             (39_000, CheckResult::Failed, "61 s behind"),
             (161_000, CheckResult::Failed, "61 s ahead of"),
         ] {
-            let check = clock(&list(there), 100_000);
-            assert!(check.result == result && check.detail.contains(says), "{check:?}");
+            let check = clock(&list(server_ms), 100_000);
+            assert!(check.result == result && check.detail.contains(text), "{check:?}");
         }
     }
 }

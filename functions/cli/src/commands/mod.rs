@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_definition_is_valid() {
         EbbCli::command().debug_assert();
     }
 }

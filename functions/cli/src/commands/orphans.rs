@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_row_for_each() {
+    fn one_row_for_each_orphan() {
         let job = Orphan {
             cluster: "eu".to_owned(),
             kind: "Job".to_owned(),

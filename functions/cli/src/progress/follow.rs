@@ -210,34 +210,34 @@ mod tests {
     use super::*;
     use crate::progress::fixtures;
 
-    fn seen(uid: &str, generation: u64, phase: &str) -> TargetDetail {
-        let mut seen = fixtures::target(phase, fixtures::NOW);
-        (seen.info.uid, seen.info.generation) = (uid.to_owned(), generation);
-        seen
+    fn target_of(uid: &str, generation: u64, phase: &str) -> TargetDetail {
+        let mut target = fixtures::target(phase, fixtures::NOW);
+        (target.info.uid, target.info.generation) = (uid.to_owned(), generation);
+        target
     }
 
     #[test]
-    fn the_response_decides() {
+    fn the_end_depends_on_goal_and_target() {
         let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
         let instance = WatchedInstance { target, uid: "a".to_owned(), generation: 2 };
         let cases = [
-            (FollowGoal::Ready, Some(seen("a", 2, "starting")), None),
-            (FollowGoal::Ready, Some(seen("a", 2, "ready")), Some(FollowEnd::Reached)),
-            (FollowGoal::Ready, Some(seen("a", 1, "ready")), None),
-            (FollowGoal::Ready, Some(seen("a", 2, "failed")), Some(FollowEnd::Failed)),
-            (FollowGoal::Ready, Some(seen("b", 2, "ready")), Some(FollowEnd::Deleted)),
+            (FollowGoal::Ready, Some(target_of("a", 2, "starting")), None),
+            (FollowGoal::Ready, Some(target_of("a", 2, "ready")), Some(FollowEnd::Reached)),
+            (FollowGoal::Ready, Some(target_of("a", 1, "ready")), None),
+            (FollowGoal::Ready, Some(target_of("a", 2, "failed")), Some(FollowEnd::Failed)),
+            (FollowGoal::Ready, Some(target_of("b", 2, "ready")), Some(FollowEnd::Deleted)),
             (FollowGoal::Ready, None, Some(FollowEnd::Deleted)),
-            (FollowGoal::Settled, Some(seen("a", 2, "ready")), None),
-            (FollowGoal::Gone, Some(seen("a", 2, "failed")), None),
-            (FollowGoal::Gone, Some(seen("a", 2, "stopping")), None),
-            (FollowGoal::Gone, Some(seen("a", 2, "stuck")), Some(FollowEnd::Failed)),
-            (FollowGoal::Gone, Some(seen("a", 2, "gone")), Some(FollowEnd::Reached)),
-            (FollowGoal::Gone, Some(seen("b", 9, "starting")), Some(FollowEnd::Reached)),
+            (FollowGoal::Settled, Some(target_of("a", 2, "ready")), None),
+            (FollowGoal::Gone, Some(target_of("a", 2, "failed")), None),
+            (FollowGoal::Gone, Some(target_of("a", 2, "stopping")), None),
+            (FollowGoal::Gone, Some(target_of("a", 2, "stuck")), Some(FollowEnd::Failed)),
+            (FollowGoal::Gone, Some(target_of("a", 2, "gone")), Some(FollowEnd::Reached)),
+            (FollowGoal::Gone, Some(target_of("b", 9, "starting")), Some(FollowEnd::Reached)),
             (FollowGoal::Gone, None, Some(FollowEnd::Reached)),
         ];
-        for (goal, seen, expected) in cases {
-            let shown = format!("{goal:?} {seen:?}");
-            assert_eq!(outcome(&instance, goal, seen.as_ref()), expected, "{shown}");
+        for (goal, observed, expected) in cases {
+            let case = format!("{goal:?} {observed:?}");
+            assert_eq!(outcome(&instance, goal, observed.as_ref()), expected, "{case}");
         }
     }
 
@@ -245,7 +245,7 @@ mod tests {
     fn an_instance_that_waits_for_a_name_is_not_lost() {
         let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
         let instance = WatchedInstance { target, uid: "a".to_owned(), generation: 1 };
-        let mut other = seen("b", 1, "stopping");
+        let mut other = target_of("b", 1, "stopping");
         other.waiting_uid = Some("a".to_owned());
         assert_eq!(outcome(&instance, FollowGoal::Ready, Some(&other)), None);
     }

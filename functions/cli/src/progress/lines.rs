@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_runs_are_summed_up() {
+    fn earlier_runs_are_summarized() {
         let view = done();
         let text = changes(None, &view, NOW.parse().unwrap()).join("\n");
         insta::assert_snapshot!(text, @r"
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_carry_the_elapsed_time() {
+    fn lines_have_the_elapsed_time() {
         assert_eq!(stamped("x", std::time::Duration::from_millis(3210)), "[  3.2s] x");
     }
 }

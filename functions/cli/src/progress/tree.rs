@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_is_too_wide_is_cut() {
+    fn a_tree_that_is_too_wide_is_truncated() {
         let text = drawn(&busy(), 40, 30);
         assert!(text.lines().all(|line| measure_text_width(line) <= 40), "{text}");
     }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_only_colour() {
+    fn colours_do_not_change_the_text() {
         let now = NOW.parse().unwrap();
         let size = ScreenSize { width: 200, height: 50 };
         let coloured = tree(&busy(), now, size, StateMarks::Signs).join("\n");

@@ -213,25 +213,25 @@ mod tests {
         ] {
             assert!(manifests.lines().any(|it| it == line), "{line}\n{manifests}");
         }
-        for place in ["-of-", "+of+", "44443", "44444"] {
-            assert!(!manifests.contains(place), "{place} is left");
+        for placeholder in ["-of-", "+of+", "44443", "44444"] {
+            assert!(!manifests.contains(placeholder), "{placeholder} remains");
         }
         assert!(manifests.contains("{name: EBB_RELAY_PULL_URL, value: \"\"}"), "{manifests}");
-        let pulls = connection(&["--pull-url=https://api.example:8443/"]).unwrap();
+        let pull = connection(&["--pull-url=https://api.example:8443/"]).unwrap();
         for part in [
             "{name: EBB_RELAY_PULL_URL, value: \"https://api.example:8443\"}",
             "{name: EBB_RELAY_CLUSTER, value: \"eu\"}",
             "{protocol: TCP, port: 8443}",
             "{protocol: TCP, port: 443}",
         ] {
-            assert!(pulls.manifests.contains(part), "{part}\n{}", pulls.manifests);
+            assert!(pull.manifests.contains(part), "{part}\n{}", pull.manifests);
         }
-        let cluster = ClusterRegistry::parse(&pulls.clusters.to_string()).unwrap();
+        let cluster = ClusterRegistry::parse(&pull.clusters.to_string()).unwrap();
         assert_eq!(cluster.named(Some("eu")).unwrap().transport, RelayTransport::Pull);
-        let again = connection(&["--callback-url=http://10.0.0.1:8080"]).unwrap();
-        assert!(again.manifests.contains("\"10.0.0.1:8080\"") && again.manifests.contains("port: 8080}"));
+        let other = connection(&["--callback-url=http://10.0.0.1:8080"]).unwrap();
+        assert!(other.manifests.contains("\"10.0.0.1:8080\"") && other.manifests.contains("port: 8080}"));
         let settings = |text: &str| text.lines().find(|it| it.contains("ebb.dev/settings: ")).map(str::to_owned);
-        assert!(settings(&manifests).is_some() && settings(&manifests) != settings(&again.manifests));
+        assert!(settings(&manifests).is_some() && settings(&manifests) != settings(&other.manifests));
     }
 
     #[test]
@@ -244,11 +244,11 @@ mod tests {
             ("--callback-url=https://u@h", "invalid --callback-url"),
             ("--uid=", "uid of the namespace kube-system"),
         ] {
-            let refused = connection(&[argument]).map(|it| it.manifests).unwrap_err();
-            assert!(refused.contains(expected), "{argument}: {refused}");
+            let error = connection(&[argument]).map(|it| it.manifests).unwrap_err();
+            assert!(error.contains(expected), "{argument}: {error}");
         }
-        for (text, good) in [("a.b:1/c@sha256:0", true), ("a\"b", false), ("", false), ("a b", false)] {
-            assert_eq!(image(text).is_ok(), good, "{text:?}");
+        for (text, is_valid) in [("a.b:1/c@sha256:0", true), ("a\"b", false), ("", false), ("a b", false)] {
+            assert_eq!(image(text).is_ok(), is_valid, "{text:?}");
         }
     }
 }

@@ -62,7 +62,7 @@ mod tests {
     use crate::progress::fixtures;
 
     #[test]
-    fn one_row_for_each() {
+    fn one_row_for_each_cluster() {
         let eu = ClusterInfo {
             name: "eu".to_owned(),
             transport: TransportKind::Push,
@@ -74,14 +74,14 @@ mod tests {
             outage: None,
         };
         let outage = RelayOutage {
-            cluster: "inside".to_owned(),
+            cluster: "pull".to_owned(),
             since: fixtures::NOW.to_owned(),
-            reason: "the API server is away".to_owned(),
+            reason: "the API server is down".to_owned(),
             units: vec![],
         };
         let degraded = ClusterInfo { name: "degraded".to_owned(), outage: Some(outage.clone()), ..eu.clone() };
-        let inside = ClusterInfo {
-            name: "inside".to_owned(),
+        let pull = ClusterInfo {
+            name: "pull".to_owned(),
             transport: TransportKind::Pull,
             uid: None,
             version: None,
@@ -90,11 +90,11 @@ mod tests {
             error: Some("the relay does not respond: no poll returned a response within 5 s".to_owned()),
             outage: Some(outage),
         };
-        insta::assert_snapshot!(text(&[degraded, eu, inside]), @r"
+        insta::assert_snapshot!(text(&[degraded, eu, pull]), @r"
         NAME      TRANSPORT  UID   VERSION  TASKS  STATUS
-        degraded  push       8c1a  0.1.0    3      degraded since 2026-11-21 09:00:10Z: the API server is away
+        degraded  push       8c1a  0.1.0    3      degraded since 2026-11-21 09:00:10Z: the API server is down
         eu        push       8c1a  0.1.0    3      up 1h02m
-        inside    pull                             down since 2026-11-21 09:00:10Z: the relay does not respond: no poll returned a response within 5 s
+        pull      pull                             down since 2026-11-21 09:00:10Z: the relay does not respond: no poll returned a response within 5 s
         ");
     }
 }

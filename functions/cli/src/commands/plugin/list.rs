@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn highest_version_first() {
+    fn the_highest_version_is_first() {
         let info = |name: &str, version: &str| PluginInfo {
             name: name.to_owned(),
             version: version.to_owned(),

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_row_for_each() {
+    fn one_row_for_each_target() {
         let target = TargetInfo {
             kind: "sandbox".to_owned(),
             name: "pr-1".to_owned(),
