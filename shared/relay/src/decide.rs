@@ -8,13 +8,11 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 use crate::error::{StepError, fail, status};
-use crate::pod::{self, BlockerKind, ContainerExit, PodObservation, StartBlocker};
+use crate::pod::{self, BlockerKind, ContainerExit, PodObservation, STUCK_MS, StartBlocker};
 use crate::ready_rules;
 use crate::record::{AppliedObject, TaskPhase, TaskRecord, TaskSpec};
 use crate::settings::{RelaySettings, millis};
 
-/// Milliseconds after the grace period until a pod counts as stuck, because its node is lost.
-pub(crate) const STUCK_MS: u64 = 120_000;
 /// Milliseconds between two checks for a container without watched changes: events of its Job, objects to remove.
 const UNWATCHED_MS: u64 = 5_000;
 

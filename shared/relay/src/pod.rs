@@ -10,7 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use crate::decide::STUCK_MS;
+/// Milliseconds after the grace period until a pod counts as stuck, because its node is lost.
+pub(crate) const STUCK_MS: u64 = 120_000;
 
 /// The observed state of a container.
 #[derive(Clone, Debug, PartialEq)]
