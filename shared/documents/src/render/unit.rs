@@ -32,11 +32,11 @@ pub fn unit(
     render(plan, compiled, at, facts, known, PendingOutputs::Missing)
 }
 
-/// As [`unit`], for people: an output that is not in `known` is shown as `<users/database.dsn>`, what is computed with it
-/// likewise, and what is sensitive as `<sensitive>`. A `when` that cannot be decided yet counts as true.
+/// Renders like [`unit()`], for people. An output that is not in `known` becomes `<users/database.dsn>`, as do values that
+/// depend on it. A sensitive value becomes `<sensitive>`. A `when` that cannot be decided yet counts as true.
 ///
 /// # Errors
-/// As [`unit`], as far as it does not depend on what is unknown.
+/// Returns the errors of [`unit()`] that do not depend on unknown values.
 pub fn preview(
     plan: &Plan,
     compiled: &CompiledExpressions,
