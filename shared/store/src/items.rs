@@ -6,7 +6,7 @@ use ebb_protocol::id::{RunId, instance_key};
 use ebb_protocol::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
 
-/// A target. Every write increments its version and names the version that it has read.
+/// A target. Every write increments its version, on condition that the version is still the one that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetHead {
     /// For example `sandbox`.
@@ -144,7 +144,7 @@ pub struct NotificationState {
     /// `None` means that the target itself is due.
     #[serde(default, with = "hook_text", skip_serializing_if = "Option::is_none")]
     pub delivered_by: Option<Hook>,
-    /// The last error of the delivery, for people.
+    /// The last error of the delivery, for display.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

@@ -61,7 +61,7 @@ pub enum AttemptUpdate {
     Leased(Timestamp),
     /// The request was not sent. The attempt starts at this time.
     Postponed(Timestamp),
-    /// The attempt is running, with a line for people.
+    /// The attempt is running. The text describes its progress, for display.
     Heartbeat(Timestamp, Option<String>),
     /// A callback was rejected for this reason.
     Refused(String),
@@ -76,7 +76,7 @@ pub enum AttemptUpdate {
 #[async_trait]
 pub trait UpdateAttemptRecord: Send + Sync {
     /// Returns the record before the update, or the unchanged record if it has a result. Of two concurrent starts, one
-    /// sees no start. If its response was lost, neither does.
+    /// sees no start. If its response was lost, both see a start.
     async fn update_attempt(
         &self,
         run: &RunId,
@@ -146,8 +146,8 @@ pub trait MoveTarget: Send + Sync {
     /// Writes a transition together with the plan of its instance (`TransactWriteItems`; a large plan goes to the
     /// bucket first). Returns false as [`Self::move_target`].
     async fn begin_instance(&self, transition: &TargetTransition, instance: &str, plan: &[u8]) -> StoreResult<bool>;
-    /// Records the end of a UID without a target (`PutItem`). The caller then writes the target of the name: a
-    /// concurrent creation reads that target before it looks for a tombstone, so its write fails.
+    /// Records the end of a UID without a target (`PutItem`). The caller then writes the target of the name. A
+    /// concurrent creation reads that target before it reads the tombstone, so its write fails.
     async fn put_tombstone(&self, tombstone: &Tombstone) -> StoreResult<()>;
 }
 
@@ -404,11 +404,11 @@ pub trait OrphanScans: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutageRecord {
     pub since: Timestamp,
-    /// The first error, for people.
+    /// The first error, for display.
     pub reason: String,
 }
 
-/// Parts that leave a heartbeat when they work.
+/// Components that write a heartbeat when they work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HealthMark {
     Table,

@@ -38,7 +38,7 @@ impl TableSpec {
 /// Creates the table with its indexes and TTL, billed on demand. An existing table stays unchanged.
 ///
 /// # Errors
-/// [`StoreError::Retryable`] if the table is not ready after about ten seconds.
+/// Returns [`StoreError::Retryable`] if the table is not ready after about ten seconds.
 pub async fn create(client: &Client, name: &str) -> StoreResult<()> {
     use TableSpec as T;
     let attribute = |name, kind| AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();

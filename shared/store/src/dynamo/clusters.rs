@@ -31,7 +31,7 @@ impl OrphanScans for Store {
             None => expression.require_absent(&name),
         }
         expression.set(&name, number(next.0));
-        // A repeated write whose first response was lost is refused. That scan is skipped.
+        // The write is refused if it is a repetition of a write whose response was lost. That scan is skipped.
         self.dynamo.update_if(ITEM, expression).await
     }
 }

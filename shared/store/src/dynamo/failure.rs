@@ -66,7 +66,7 @@ pub(crate) fn pauses() -> ExponentialBuilder {
     ExponentialBuilder::default().with_min_delay(first).with_max_times(5).with_jitter()
 }
 
-/// Sends a write until it meets no transaction, or until the pauses are used up.
+/// Sends a write again while it conflicts with a transaction, until the pauses are used up.
 pub(crate) async fn past_conflicts<T, E, Sent>(send: impl FnMut() -> Sent) -> Result<T, SdkError<E, HttpResponse>>
 where
     E: ProvideErrorMetadata,

@@ -11,7 +11,7 @@ const RESERVED: &AsciiSet = &CONTROLS.add(b' ').add(b'!').add(b'"').add(b'#').ad
 
 /// The sort key of the first item of a partition.
 pub(crate) const HEAD: &str = "h";
-/// The sort key of the mark of a run that the bucket may contain its outputs.
+/// The sort key of the mark that the bucket may contain outputs of a run.
 pub(crate) const OUTPUTS: &str = "b";
 pub(crate) const DUE_SHARDS: u8 = 16;
 
@@ -19,7 +19,7 @@ pub(crate) const DUE_SHARDS: u8 = 16;
 const PARTITION_BYTES: usize = 2048;
 const SORT_BYTES: usize = 1024;
 
-/// Returns true if DynamoDB accepts the key. It rejects even a read with another key.
+/// Returns true if DynamoDB accepts the key. It rejects even a read with any other key.
 pub(crate) fn can_be(partition: &str, sort: &str) -> bool {
     partition.len() <= PARTITION_BYTES && sort.len() <= SORT_BYTES
 }

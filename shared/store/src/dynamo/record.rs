@@ -31,7 +31,7 @@ use super::{DynamoTable, PARALLEL, WriteOutcome, accepted, key};
 use crate::ops::{AttemptUpdate, PutAttemptResult, PutOutcome, ReadRecords, StoreResult, UpdateAttemptRecord};
 use crate::store::Store;
 
-/// Units between two wanted ones that a query may read rather than being split.
+/// Units between two requested ones that a query reads rather than being split.
 const GAP: u32 = 16;
 
 const OUTCOMES: [(AttemptOutcome, u8); 4] = [
@@ -76,7 +76,7 @@ fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<Option<Attem
         duration_ms: reader.number_if_any("k")?,
         outputs,
         reason: reader.json_if_any("e")?,
-        // Evidence is only for people, so a damaged one does not make the record unreadable.
+        // Evidence is only displayed to people, so damaged evidence does not make the record unreadable.
         evidence: reader.json_if_any("ev").unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read the evidence of a failure");
             Some(Box::new(Evidence::damaged(&error.to_string())))

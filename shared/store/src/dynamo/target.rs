@@ -291,8 +291,8 @@ fn is_by(image: Option<&Item>, mark: &str) -> bool {
     by.and_then(|by| by.as_s().ok()).is_some_and(|by| by == mark)
 }
 
-/// Evaluates a cancelled transaction. `None` means repeat. The first reason belongs to the target, the last one to the
-/// run.
+/// Returns the outcome of a cancelled transaction, or `None` if it must be repeated. The first reason belongs to the
+/// target, the last one to the run.
 fn transaction_outcome(
     transition: &TargetTransition,
     mark: &str,

@@ -66,7 +66,7 @@ pub(super) async fn a_rejected_instance_leaves_no_plan(fixture: StoreFixture) {
     }
 }
 
-/// The object of a plan is removed even if the response to the deletion of the item is lost, or the writer dies before
+/// The object of a plan is removed even if the response to the deletion of the item is lost, or the writer stops before
 /// it removes the object.
 pub(super) async fn the_object_of_a_plan_is_removed_after_a_lost_response(fixture: StoreFixture) {
     let (proxy, store) = fixture.proxy().await;

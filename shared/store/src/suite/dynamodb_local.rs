@@ -27,8 +27,8 @@ impl DynamoDbLocal {
     /// Starts a server on a free port and waits until it responds.
     ///
     /// # Errors
-    /// The server is not installed, Java is missing, or the server does not start. The error contains the output of
-    /// the server, or the command that installs it.
+    /// Returns an error if the server is not installed, Java is missing, or the server does not start. The error
+    /// contains the output of the server, or the command that installs it.
     pub fn start() -> io::Result<Self> {
         let jars = Path::new(JARS);
         if !jars.join("..").join("complete").exists() {

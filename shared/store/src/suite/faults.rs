@@ -163,7 +163,8 @@ pub(super) async fn unprocessed_keys_are_read_again(fixture: StoreFixture) {
         ProxyFault::Respond(StatusCode::OK, response)
     };
     let idle = reply(&[]);
-    // Only an empty response means that the table is busy. Otherwise the caller continues as long as necessary.
+    // Only an empty response means that the table is busy. After any other response the caller continues without a
+    // limit.
     for (response, times) in [(idle.clone(), 3), (reply(&[key("a")]), 20)] {
         proxy.plan("BatchGetItem", vec![response; times]);
         let targets = store.list_targets(TargetList::Active, None, None, 10).await.unwrap();
@@ -188,6 +189,6 @@ pub(super) async fn a_lost_request_is_sent_again(fixture: StoreFixture) {
     proxy.plan("UpdateItem", vec![ProxyFault::LoseRequest; PERSISTENT]);
     retryable(store.patch_run(&run, &accept(success(1))).await);
     assert!(proxy.hits() >= 2);
-    // After a missing response, the repetition has the result of a first request.
+    // If no response arrived, the repetition returns the result of a first request.
     assert!(matches!(store.patch_run(&run, &accept(success(1))).await.unwrap(), PatchResult::Written(_)));
 }
