@@ -38,7 +38,7 @@ pub(crate) fn private_folder(path: &Path) -> Result<(), StateFileError> {
     make().map_err(|error| StateFileError::io(path, error))
 }
 
-/// Writes a file of mode 0600. A reader sees the old file or the new one, after a crash too.
+/// Writes a file of mode 0600. A reader sees the old or the new file, even after a crash.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StateFileError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let write = || -> io::Result<()> {
@@ -51,14 +51,14 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StateFileErro
     write().map_err(|error| StateFileError::io(path, error))
 }
 
-/// Writes a value as JSON, as [`write_whole`].
+/// Writes a value as JSON, in the same way as [`write_whole`].
 pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), StateFileError> {
     let bytes = serde_json::to_vec(value)
         .map_err(|error| StateFileError::Damaged { path: path.to_owned(), reason: error.to_string() })?;
     write_whole(path, &bytes)
 }
 
-/// Reads a file; `None` if there is none.
+/// Reads a file. Returns `None` if the file does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, StateFileError> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -67,7 +67,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, StateFileError> {
     }
 }
 
-/// Reads a value from a JSON file; `None` if there is no file.
+/// Reads a value from a JSON file. Returns `None` if the file does not exist.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StateFileError> {
     let Some(bytes) = read(path)? else { return Ok(None) };
     serde_json::from_slice(&bytes)
@@ -75,7 +75,7 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, S
         .map_err(|error| StateFileError::Damaged { path: path.to_owned(), reason: error.to_string() })
 }
 
-/// Returns the names in a folder that are UTF-8, unsorted. There are none if there is no folder.
+/// Returns the UTF-8 names in a folder, unsorted. The list is empty if the folder does not exist.
 pub(crate) fn names(folder: &Path) -> Result<Vec<String>, StateFileError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -90,8 +90,8 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>, StateFileError> {
     Ok(names)
 }
 
-/// Opens a lock file, which is created if it is missing. A lock is released when the last copy of the file is closed, so a
-/// process that has inherited it holds the lock as long as it lives.
+/// Opens a lock file, and creates it if it is missing. A lock is released when the last copy of the file is closed. A
+/// process that inherits the file therefore holds the lock until it ends.
 pub(crate) fn lock_file(path: &Path) -> Result<File, StateFileError> {
     OpenOptions::new()
         .create(true)

@@ -26,15 +26,15 @@ pub struct KubernetesOptions {
     /// The program `ebb-relay`.
     pub relay: PathBuf,
     pub kubeconfig: PathBuf,
-    /// The context of the kubeconfig; `None`: the current one.
+    /// The context of the kubeconfig. `None` means the current one.
     pub context: Option<String>,
-    /// The address at which its pods reach this machine, and the port that the relay then listens on.
+    /// The address at which its pods reach this machine, and the port on which the relay then listens.
     pub advertise_address: SocketAddr,
     /// The image that contains the entrypoint as `/ebb-entrypoint`.
     pub entrypoint_image: String,
-    /// The namespace of units that name none; created if it is missing.
+    /// The default namespace of units. It is created if it is missing.
     pub unit_namespace: String,
-    /// The YAML file of the policy; `None`: the relay's default.
+    /// The YAML file of the policy. `None` means the default of the relay.
     pub policy: Option<PathBuf>,
 }
 
@@ -42,7 +42,7 @@ type DynError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Starts the relay of a cluster and restarts it until `stopped`. The relay calls back to `functions`.
 ///
-/// Tasks outlive the relay; the next one adopts them.
+/// Tasks continue after the relay ends. The next relay adopts them.
 pub(crate) async fn open(
     cluster: &KubernetesOptions,
     functions: IpAddr,
@@ -99,7 +99,7 @@ async fn keep_running(
     }
 }
 
-/// The longest start of a relay, including its requests to the cluster.
+/// The timeout of the start of a relay, including its requests to the cluster.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 struct RelayProcess {
@@ -169,7 +169,7 @@ impl RelayProcess {
 
     async fn stop(mut self) {
         drop(self.stdin);
-        // The relay is a child, so the wait cannot fail in a way that matters here.
+        // The relay is a child of this process. An error of the wait has no effect here.
         let _ = self.child.wait().await;
     }
 }

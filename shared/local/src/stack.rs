@@ -41,11 +41,12 @@ const TABLE: &str = "ebb";
 const TABLE_FOLDER: &str = "table";
 /// The time between two sweeps. The queue wakes runs and targets that are due sooner.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// The time between two runs of the schedule: mark it, remove expired data, scan for orphans.
+/// The time between two runs of the schedule, which writes its heartbeat, removes expired data and scans for orphans.
 const SCHEDULE_INTERVAL: Duration = Duration::from_secs(60);
 /// The time between two removals of the folders of ended scripts.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(600);
-/// The time for which folders of acknowledged scripts are keys: longer than a request for them is in flight.
+/// The time for which folders of acknowledged scripts are kept. It exceeds the time for which a request for them is in
+/// flight.
 const POD_RETENTION: Duration = Duration::from_secs(3_600);
 /// The time between `SIGTERM` and `SIGKILL` of a script.
 const GRACE: Duration = Duration::from_secs(10);
@@ -54,19 +55,20 @@ const GRACE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Default)]
 pub struct StackSettings {
     pub state: PathBuf,
-    /// The address of the functions, which is also that of callbacks; `None`: the loopback interface.
+    /// The address of the functions and of callbacks. `None` means the loopback interface.
     pub listen: Option<IpAddr>,
-    /// Port of the functions; `None`: the last one if it is free, else any.
+    /// The port of the functions. `None` means the last one if it is free, and any other port if it is not.
     pub port: Option<u16>,
-    /// Port of the S3 endpoint for scripts; `None`: the last one if it is free, else any.
+    /// The port of the S3 endpoint for scripts. `None` means the last one if it is free, and any other port if it is
+    /// not.
     pub s3_port: Option<u16>,
-    /// The URL of notifications; `None`: the stack itself, which stores them.
+    /// The URL of notifications. `None` means the stack itself, which stores them.
     pub platform: Option<String>,
-    /// The DynamoDB of the table; `None`: a file in the state folder.
+    /// The DynamoDB service of the table. `None` means a file in the state folder.
     pub dynamodb: Option<ExternalTable>,
     pub units: UnitBackend,
     pub telemetry: Arc<Telemetry>,
-    /// The time for which data of gone instances is keys; `None`: forever.
+    /// The time for which data of gone instances is kept. `None` means forever.
     pub retention: Option<Duration>,
 }
 
@@ -79,7 +81,7 @@ pub struct ExternalTable {
     pub table: String,
 }
 
-/// The error of a start.
+/// An error of the start.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
     #[error("{0} is in use by another `ebb`: stop it, or choose another folder with --state")]
@@ -95,7 +97,7 @@ pub enum StackError {
         table.display(), state.display()
     )]
     Emptied { table: PathBuf, state: PathBuf },
-    /// An embedded server does not start.
+    /// An embedded server cannot be started.
     #[error("{what} does not start: {reason}")]
     Part { what: &'static str, reason: String },
 }
@@ -106,7 +108,7 @@ impl StackError {
     }
 }
 
-/// A running control plane. Units outlive it; the next start adopts them.
+/// A running control plane. Units continue after it ends. The next start adopts them.
 pub struct Stack {
     connection: StackConnection,
     s3: S3Server,
@@ -117,7 +119,7 @@ pub struct Stack {
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     background: Arc<BackgroundTasks>,
-    /// The stop signal and the task of a cluster's relay. It stops last, because other tasks use it.
+    /// The stop signal and the task of a cluster's relay. The relay stops last, because other tasks use it.
     last: (watch::Sender<bool>, Option<JoinHandle<()>>),
     _lock: keys::FolderLock,
 }
@@ -126,7 +128,7 @@ impl Stack {
     /// Starts all parts and resumes unfinished runs.
     ///
     /// # Errors
-    /// [`StackError`]. No part keeps running.
+    /// Returns [`StackError`] if a part cannot be started. No part keeps running.
     pub async fn start(settings: StackSettings) -> Result<Self, StackError> {
         raise_open_files();
         let state = &settings.state;
@@ -251,7 +253,7 @@ impl Stack {
         self.relay.as_ref()?.last_line(&TaskId { unit: format!("{run}-{unit}"), attempt })
     }
 
-    /// Stops the functions and waits for them. Running scripts continue; the next start adopts them.
+    /// Stops the functions and waits for them. Running scripts continue, and the next start adopts them.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         for task in self.tasks.drain(..) {
@@ -279,7 +281,7 @@ fn check_table(state: &Path) -> Result<(), StackError> {
     if is_empty { Err(StackError::Emptied { table, state: state.to_owned() }) } else { Ok(()) }
 }
 
-/// Opens the table; creates it if it is missing.
+/// Opens the table, and creates it if it is missing.
 async fn table(settings: &StackSettings) -> Result<DynamoTable, Box<dyn std::error::Error + Send + Sync>> {
     let (client, name) = match &settings.dynamodb {
         None => (EmbeddedTable::open(&settings.state.join(TABLE_FOLDER))?, TABLE),
@@ -338,7 +340,7 @@ fn flow_settings(
 ) -> Result<FlowSettings, StackError> {
     let retention = retention.map(|time| Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)));
     let max_in_flight = match units {
-        // Requests on one machine are in flight for less than this.
+        // An upper bound for requests on one machine.
         UnitBackend::Processes | UnitBackend::Containers(_) | UnitBackend::Cluster(_) => Millis(500),
         // A request to a relay is in flight until its response times out.
         UnitBackend::RemoteRelays(_) => Millis(16_000),
@@ -389,7 +391,7 @@ async fn sweep_forever(
     }
 }
 
-/// Removes the folders of scripts that are over, now and then.
+/// Periodically removes the folders of ended scripts.
 async fn prune_pods(relay: LocalRelay, mut stopped: watch::Receiver<bool>) {
     loop {
         match relay.prune(POD_RETENTION).await {
@@ -404,7 +406,7 @@ async fn prune_pods(relay: LocalRelay, mut stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Runs the schedule until the stack stops, apart from sweeps: a cluster can respond slowly.
+/// Runs the schedule until the stack stops. It is separate from sweeps, because a cluster can respond slowly.
 async fn run_schedule(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Receiver<bool>) {
     loop {
         if let Err(error) = ebb_flow::sweep::mark_schedule(&env).await {
@@ -427,7 +429,7 @@ async fn run_schedule(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Rece
     }
 }
 
-/// The most runs and targets of one recovery.
+/// The maximum number of runs and targets of one recovery.
 const MAX_RECOVERED: usize = 100_000;
 
 async fn recover(env: &Arc<Env>, store: &Arc<Store>) -> Result<(), ebb_flow::FlowError> {

@@ -35,7 +35,7 @@ impl S3Access for LocalAccess {
         request.input.delete.objects.iter().try_for_each(|object| check_key(&object.key))
     }
 
-    /// Forms are rejected, because any web page can make a browser send one.
+    /// Rejects forms, because any web page can make a browser send one.
     async fn post_object(&self, _: &mut S3Request<PostObjectInput>) -> S3Result<()> {
         Err(s3_error!(NotImplemented, "uploads by HTML forms are not served on one machine: use PUT"))
     }

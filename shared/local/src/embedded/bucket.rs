@@ -11,7 +11,8 @@ use tokio::io::AsyncReadExt as _;
 use super::EmbeddedError;
 use crate::files::{self, StateFileError};
 
-/// Characters that are encoded in file names. The point is one of them, so no object's file starts with [`UNFINISHED`].
+/// Characters that are encoded in file names. The dot is one of them, so no object has a file that starts with
+/// [`UNFINISHED`].
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 /// The prefix of files that are being written.
 const UNFINISHED: &str = ".new-";
@@ -26,7 +27,7 @@ impl FolderBucket {
     /// Opens the bucket in `folder`. Creates the folder, and removes files that a crash left unfinished.
     ///
     /// # Errors
-    /// The folder cannot be written.
+    /// Returns an error if the folder cannot be written.
     pub fn open(folder: &Path) -> Result<Self, EmbeddedError> {
         files::private_folder(folder)?;
         let bucket = Self { folder: folder.to_owned() };

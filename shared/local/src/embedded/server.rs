@@ -38,7 +38,7 @@ impl S3Server {
     /// has at most about 150 bytes.
     ///
     /// # Errors
-    /// The folder cannot be written, or the port is taken.
+    /// Returns an error if the folder cannot be written, or the port is taken.
     pub async fn start(folder: &Path, port: u16) -> Result<Self, EmbeddedError> {
         let service = service(folder)?;
         let what = || format!("port {port} of 127.0.0.1");

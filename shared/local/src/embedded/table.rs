@@ -22,11 +22,11 @@ const TARGET: &str = "DynamoDB_20120810.";
 pub struct EmbeddedTable;
 
 impl EmbeddedTable {
-    /// Returns a client of the tables in `folder`, which is created if it is missing. Creates no table: see
+    /// Returns a client of the tables in `folder`, which is created if it is missing. This does not create a table: see
     /// `ebb_store::table::create`.
     ///
     /// # Errors
-    /// The folder cannot be written, or its file is damaged or not a database.
+    /// Returns an error if the folder cannot be written, or its file is damaged or is not a database.
     pub fn open(folder: &Path) -> Result<Client, EmbeddedError> {
         files::private_folder(folder)?;
         let file = Self::file(folder);
@@ -36,7 +36,8 @@ impl EmbeddedTable {
             reason: reason.to_string(),
         };
         let database = Database::new(&file.to_string_lossy()).map_err(refused)?;
-        // The emulator's default settings: a write is in the log before the response, but is not forced to the disk.
+        // The emulator's default settings: a write is in the log before the response is sent, but it is not synced to
+        // the disk.
         database.disable_bulk_loading().map_err(refused)?;
         Ok(Self::client(database))
     }
@@ -49,7 +50,7 @@ impl EmbeddedTable {
     /// Returns a client of tables in memory, which are lost with the client.
     ///
     /// # Errors
-    /// The emulator cannot allocate memory.
+    /// Returns an error if the emulator cannot allocate memory.
     pub fn memory() -> Result<Client, EmbeddedError> {
         let database = Database::memory().map_err(|reason| EmbeddedError::Refused {
             what: "table in memory".to_owned(),
@@ -96,7 +97,7 @@ fn config(endpoint: &str) -> aws_sdk_dynamodb::config::Builder {
         .endpoint_url(endpoint)
 }
 
-/// Passes requests to the emulator, not to a network.
+/// Passes requests to the emulator instead of a network.
 #[derive(Clone)]
 struct EmulatorConnector {
     database: Database,
@@ -116,7 +117,7 @@ impl HttpConnector for EmulatorConnector {
             let operation = request.headers().get("x-amz-target").and_then(|target| target.strip_prefix(TARGET));
             let operation = operation.unwrap_or_default().to_owned();
             let body = request.body().bytes().unwrap_or_default().to_vec();
-            // The emulator runs in its caller's thread and waits there for its lock.
+            // The emulator runs on the thread of its caller and blocks there on its lock.
             let response = tokio::task::spawn_blocking(move || respond(&database, &operation, &body)).await;
             let (status, body) = response.map_err(|error| broken(error.into()))?;
             let status = status.try_into().map_err(|_| broken("no HTTP status".into()))?;

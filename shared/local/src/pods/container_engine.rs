@@ -19,10 +19,10 @@ use super::task_folder::TaskFolder;
 pub(super) const FOLDER: &str = "/ebb";
 /// The entrypoint's spec, below [`FOLDER`].
 const SPEC: &str = "spec.json";
-/// The labels of the state and of the task that a container belongs to.
+/// The labels with the state and the task of a container.
 const STATE_LABEL: &str = "dev.ebb.state";
 const TASK_LABEL: &str = "dev.ebb.task";
-/// The timeout of commands that the engine executes at once.
+/// The timeout of commands that the engine executes immediately.
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// Runs scripts as containers.
@@ -30,13 +30,13 @@ const ANSWER: Duration = Duration::from_secs(60);
 pub struct ContainerEngine {
     /// The command, `docker` or `podman`.
     program: String,
-    /// The address of the engine; `None`: the default of the command.
+    /// The address of the engine. `None` means the default of the command.
     url: Option<String>,
     /// The entrypoint, a static program (`cargo xtask build entrypoint`) that is copied into every container.
     pub(super) entrypoint: PathBuf,
 }
 
-/// The message of a failed command.
+/// The error text of a failed command.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct EngineError(String);
@@ -62,11 +62,11 @@ pub(super) enum ContainerState {
 }
 
 impl ContainerEngine {
-    /// Finds the first of `programs` (`docker`, `podman`) whose engine answers. `url` is the address of the engine; `None`: the
-    /// default of the command. `entrypoint` is copied into every container.
+    /// Returns the first of `programs` (`docker`, `podman`) whose engine responds. `url` is the address of the engine.
+    /// `None` means the default of the command. `entrypoint` is copied into every container.
     ///
     /// # Errors
-    /// [`PodsError::Containers`] with the message of each command.
+    /// Returns [`PodsError::Containers`] with the error text of each command.
     pub async fn find(programs: &[&str], url: Option<&str>, entrypoint: PathBuf) -> Result<Self, PodsError> {
         let mut said = Vec::new();
         for program in programs {
@@ -84,7 +84,7 @@ impl ContainerEngine {
         self.ask(&["ps", "--quiet"]).await.map(drop)
     }
 
-    /// Creates the container of a task, with the entrypoint and its spec in it. It does not run yet.
+    /// Creates the container of a task with the entrypoint and its spec, and does not start it.
     pub(super) async fn create(
         &self,
         task: &TaskFolder,
@@ -97,8 +97,8 @@ impl ContainerEngine {
         let task = format!("{TASK_LABEL}={}", key(task));
         let (program_path, spec_path) = (format!("{FOLDER}/{PROGRAM_NAME}"), format!("{FOLDER}/{SPEC}"));
         let made = ["create", "--name", &name, "--label", &state, "--label", &task, "--pull", "never"];
-        // The network of the machine, as for processes: scripts reach its servers, and the entrypoint its supervisor. The
-        // supervisor keeps the log.
+        // Containers use the network of the machine, as processes do. Scripts reach its servers, and the entrypoint
+        // reaches its supervisor. The supervisor stores the log.
         let kept = ["--network", "host", "--log-driver", "none", "--entrypoint", &program_path, "--", image];
         let started = ["run", "--spec", &spec_path];
         self.run(&[&made[..], &kept, &started].concat(), b"").await?;
@@ -106,8 +106,8 @@ impl ContainerEngine {
         self.run(&["cp", "-", &format!("{name}:/")], &archive).await.map(drop)
     }
 
-    /// Returns the name by which the engine knows an image. Docker pulls a name without a registry from docker.io.
-    /// Podman gets the full name, because its own settings may name other registries.
+    /// Returns the name of an image for the engine. Docker pulls a name without a registry from docker.io. Podman gets
+    /// the full name, because its own settings may name other registries.
     fn full<'a>(&self, image: &'a str) -> Cow<'a, str> {
         match image.split_once('/') {
             _ if self.program != "podman" => Cow::Borrowed(image),
@@ -126,8 +126,8 @@ impl ContainerEngine {
         self.run(&["pull", "--", &self.full(image)], b"").await.map(drop)
     }
 
-    /// Starts a container. The command ends with the container. It writes the output of the container to `output`, or the
-    /// reason why it does not start.
+    /// Starts a container. The command ends with the container. It writes the output of the container to `output`, or
+    /// the reason why the container does not start.
     pub(super) fn start(&self, name: &str, output: PipeWriter) -> io::Result<Child> {
         let mut command = self.command(&["start", "--attach", name]);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()
@@ -157,7 +157,7 @@ impl ContainerEngine {
 
     /// Kills and removes a container, if it exists.
     pub(super) async fn remove(&self, name: &str) -> Result<(), EngineError> {
-        // `rm` of Podman would wait for a container that runs.
+        // `rm` of Podman would wait for a running container.
         let _ = self.ask(&["kill", "--signal", "KILL", name]).await;
         match self.ask(&["rm", "--force", "--volumes", name]).await {
             Err(error) if !error.is_missing() => Err(error),
@@ -165,7 +165,7 @@ impl ContainerEngine {
         }
     }
 
-    /// Removes the containers of `state` whose task is over, which a killed supervisor has left.
+    /// Removes the containers of `state` whose task has ended. A killed supervisor leaves such containers.
     pub(super) async fn sweep(&self, state: &Path) -> Result<(), EngineError> {
         let state_digest = digest(state);
         let filter = format!("label={STATE_LABEL}={state_digest}");
@@ -175,7 +175,7 @@ impl ContainerEngine {
             let parts = name.strip_prefix(&prefix).and_then(|key| key.rsplit_once('-'));
             let Some((unit, attempt)) = parts else { continue };
             let task = TaskFolder { folder: state.join("pods").join(unit).join(attempt) };
-            // A task whose lock is not readable is not over.
+            // A task with an unreadable lock counts as running.
             if !task.is_locked().unwrap_or(true) {
                 self.remove(name).await?;
             }
@@ -183,7 +183,7 @@ impl ContainerEngine {
         Ok(())
     }
 
-    /// Runs a command that the engine executes at once.
+    /// Runs a command that the engine executes immediately.
     async fn ask(&self, arguments: &[&str]) -> Result<String, EngineError> {
         let late = |_| EngineError(format!("no answer within {} s", ANSWER.as_secs()));
         tokio::time::timeout(ANSWER, self.run(arguments, b"")).await.map_err(late)?
@@ -198,7 +198,7 @@ impl ContainerEngine {
         let stdin = child.stdin.take();
         let write = async move {
             match stdin {
-                // A command that has failed does not read. Its end has the reason.
+                // A failed command does not read its input. Its exit provides the reason.
                 Some(mut stdin) => stdin.write_all(input).await.ok(),
                 None => None,
             }
@@ -222,7 +222,7 @@ impl ContainerEngine {
     }
 }
 
-/// Returns the line with the reason: both commands print progress before it, and Docker a hint after it.
+/// Returns the line with the reason. Both commands print progress before it, and Docker prints a hint after it.
 fn reason(said: &str) -> Option<&str> {
     let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
     let is_error = |line: &&str| line.to_ascii_lowercase().starts_with("error");
@@ -237,7 +237,7 @@ fn digest(state: &Path) -> String {
     short_digest(&[&state.to_string_lossy()], 16)
 }
 
-/// `UNIT/ATTEMPT`.
+/// Returns `UNIT/ATTEMPT`.
 fn key(task: &TaskFolder) -> String {
     let mut parts: Vec<_> = task.folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
     parts.reverse();
@@ -249,7 +249,8 @@ pub(super) fn name(task: &TaskFolder) -> String {
     format!("ebb-{}-{}", digest(state(task)), key(task).replace('/', "-"))
 }
 
-/// Returns the tar archive of the files in a container. Every user may write to the folder, because images choose theirs.
+/// Returns the tar archive of the files in a container. Every user may write to the folder, because the image selects
+/// the user.
 fn archive(entrypoint: &[u8], spec: &[u8]) -> io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     let folder = FOLDER.trim_start_matches('/');

@@ -1,9 +1,9 @@
 //! A script as a container of this machine.
 //!
 //! 1. Write `started`.
-//! 2. Create the container with the entrypoint in it, and pull its image if it is missing. A start that takes longer than
-//!    the timeout of the unit fails, and a cancellation ends it.
-//! 3. Write the output of the container to the log until it has ended, its time is over or it is cancelled.
+//! 2. Create the container with the entrypoint in it, and pull its image if it is missing. A start that takes longer
+//!    than the timeout of the unit fails. A cancellation ends it.
+//! 3. Write the output of the container to the log until the container has ended, its time is over or it is cancelled.
 //!
 //! The entrypoint reports the end of the script to this process over the loopback interface, which containers share. The
 //! container is removed when the result is on disk.
@@ -36,20 +36,20 @@ use super::script::{self, SupervisorOutcome, TaskFailure};
 use super::task_folder::{SupervisorConfig, TaskFolder};
 use crate::files;
 
-/// The time between `SIGTERM` and `SIGKILL` of a script, unless a cancellation gives it less.
+/// The time between `SIGTERM` and `SIGKILL` of a script, unless a cancellation sets a shorter one.
 const GRACE: Duration = Duration::from_secs(10);
-/// The time after the deadline, which the entrypoint keeps, until the container is removed.
+/// The time between the deadline, which the entrypoint enforces, and the removal of the container.
 const DEADLINE_SLACK: Duration = Duration::from_secs(30);
 /// The interval at which the task's folder is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// The interval of inspections while the command of the container runs, and after it has ended.
 const INSPECT: Duration = Duration::from_secs(10);
 const INSPECT_ENDED: Duration = Duration::from_millis(100);
-/// The longest time that the last of the log may take, and the report of an entrypoint that has exited.
+/// The timeout for the rest of the log, and for the report of an entrypoint that has exited.
 const DRAIN: Duration = Duration::from_secs(2);
-/// The longest time for the removal of a container whose start was given up.
+/// The timeout for the removal of a container whose start was aborted.
 const REMOVAL: Duration = Duration::from_secs(5);
-/// The time after which a task is lost whose engine does not answer.
+/// The time after which a task counts as lost if its engine does not respond.
 const ENGINE_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn lost(what: &str) -> impl Fn(EngineError) -> TaskFailure {
@@ -65,7 +65,8 @@ struct RunningContainer {
     reports: ReportReceiver,
 }
 
-/// Removes the container of a task whose result is on disk. A container that stays is swept when the state is opened again.
+/// Removes the container of a task whose result is on disk. If that fails, the container is removed when the state is
+/// opened again.
 pub(super) fn remove(task: &TaskFolder, containers: &ContainerEngine) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     if let Ok(runtime) = runtime
@@ -121,8 +122,8 @@ impl ContainerTask<'_> {
         }
     }
 
-    /// Removes a container whose start was given up. This does not wait for an engine that does not answer: a container that
-    /// never starts does nothing, and is swept later.
+    /// Removes a container whose start was aborted. An engine that does not respond is not awaited: a container that
+    /// never starts has no effect, and is removed later.
     async fn abort_start(&self, containers: &ContainerEngine) {
         let removed = tokio::time::timeout(REMOVAL, containers.remove(&self.name)).await;
         if let Ok(Err(error)) = removed {
@@ -174,7 +175,7 @@ impl ContainerTask<'_> {
         containers.create(self.task, image, entrypoint, spec).await.map_err(unmade)
     }
 
-    /// Stays with the container until it has ended.
+    /// Watches the container until it has ended.
     async fn supervise(
         &self,
         containers: &ContainerEngine,
@@ -190,7 +191,7 @@ impl ContainerTask<'_> {
         let sight = loop {
             tokio::select! {
                 Some(ended) = reports.recv(), if reported.is_none() => reported = Some(ended),
-                // The container knows its end, not the command.
+                // The end of the command is not proof that the container has ended, so the container is inspected.
                 _ = command.wait(), if is_attached => (is_attached, look_at) = (false, Instant::now()),
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
@@ -222,7 +223,7 @@ impl ContainerTask<'_> {
                 }
             }
         };
-        // The last of the log, and the last report, may still be on their way.
+        // The rest of the log and the last report may still be in transit.
         let _ = tokio::time::timeout(DRAIN, log).await;
         if reported.is_none() && sight != ContainerState::Missing {
             reported = tokio::time::timeout(DRAIN, reports.recv()).await.unwrap_or(None);
@@ -232,7 +233,7 @@ impl ContainerTask<'_> {
         Ok(script::outcome(self.task, &self.request.task, self.config, ended, killed_at.is_some(), begun))
     }
 
-    /// Returns the failure of a container whose entrypoint has reported no end.
+    /// Returns the failure of a container whose entrypoint has not reported the end of the script.
     fn unreported(&self, sight: ContainerState, is_late: bool) -> TaskFailure {
         let (code, message) = match sight {
             ContainerState::Created => {

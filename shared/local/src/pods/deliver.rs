@@ -11,7 +11,7 @@ use super::task_folder::StoredRequest;
 /// The timeout of a callback. The control plane dispatches the units that became ready before it responds.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Sends a result to `url`, or to the address in the request. Returns the reason why it has to be sent again.
+/// Sends a result to `url`, or to the address in the request. Returns the reason if the result must be sent again.
 pub(super) async fn send(
     call: &dyn HttpCall,
     url: Option<String>,
@@ -32,7 +32,7 @@ pub(super) async fn send(
     };
     match call.call(request).await {
         Ok(response) if (200..300).contains(&response.status) => Ok(()),
-        // Too early, too many, too slow: the control plane has not refused this result.
+        // These three statuses are temporary. Any other 4xx is the final rejection of the result.
         Ok(response) if (400..500).contains(&response.status) && !matches!(response.status, 408 | 425 | 429) => {
             tracing::warn!(?task, status = response.status, "callback refused");
             Ok(())

@@ -1,17 +1,17 @@
 //! The isolation of a script that is a process of this machine.
 //!
-//! * The script has a root of its own in a mount namespace of its own. The contents of the machine's root are mounted
-//!   there, so that programs, `/proc`, `/dev` and the network are those of the machine.
+//! * The script has its own root in its own mount namespace. The contents of the machine's root are mounted there, so
+//!   programs, `/proc`, `/dev` and the network are those of the machine.
 //! * `/tmp` and the working folder, which is also `HOME`, are empty and private.
-//! * Every file that is declared as input or output is private. Its folder is created if the machine has none. If the
-//!   machine has one, new files in it stay private, and the files in it are those of the machine.
+//! * Every file that is declared as input or output is private. Its folder is created if the machine does not have it.
+//!   If the machine has it, existing files in the folder are those of the machine, and new ones are private.
 //! * The state of the relay is hidden.
 //!
-//! Root can always isolate a script. Other users need user namespaces, which some distributions switch off
-//! (`kernel.apparmor_restrict_unprivileged_userns`, `user.max_user_namespaces`). Without them, scripts that declare no
-//! files still run, with `TMPDIR` and `HOME` in private folders; other scripts are not startable.
+//! Root can always isolate a script. Other users need user namespaces, which some distributions disable
+//! (`kernel.apparmor_restrict_unprivileged_userns`, `user.max_user_namespaces`). Without user namespaces, scripts
+//! without declared files still run, with `TMPDIR` and `HOME` in private folders. Other scripts cannot be started.
 //!
-//! The isolation keeps units apart from each other. It does not protect the machine from a malicious script.
+//! The isolation separates units from each other. It does not protect the machine from a malicious script.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -41,12 +41,12 @@ pub(super) struct RootLayout {
     files: BTreeSet<PathBuf>,
 }
 
-/// The reason why a script is not isolated.
+/// The reason why a script cannot be isolated.
 #[derive(Debug)]
 pub(super) enum IsolationError {
-    /// This machine isolates no scripts.
+    /// This machine cannot isolate scripts.
     Unavailable(String),
-    /// This layout does not work.
+    /// This layout cannot be mounted.
     Failed(String),
 }
 
@@ -68,7 +68,7 @@ impl RootLayout {
     /// Declares a file by its path in the private root, and creates its folder.
     ///
     /// # Errors
-    /// The reason why the path cannot be used.
+    /// Returns the reason if the path cannot be used.
     pub(super) fn declare(&mut self, path: &str) -> Result<(), String> {
         let path = normal(path)?;
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
@@ -95,7 +95,7 @@ impl RootLayout {
         fs::DirBuilder::new().recursive(true).mode(0o755).create(backing).map_err(|error| error.to_string())
     }
 
-    /// Moves this process into the private root. Only for a process without other threads.
+    /// Moves this process into the private root. The process must not have other threads.
     pub(super) fn enter(&self) -> Result<(), IsolationError> {
         let unavailable = |what: &str| {
             let what = what.to_owned();
@@ -118,13 +118,13 @@ impl RootLayout {
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
             .map_err(unavailable("no private mounts"))?;
         mount(Some(&self.root), &self.root, none, MsFlags::MS_BIND, none).map_err(unavailable("no bind mounts"))?;
-        // Otherwise the mount of its parent folder would have all of these mounts a second time.
+        // Without this, the mount of the parent folder would repeat all of these mounts.
         mount(none, &self.root, none, MsFlags::MS_UNBINDABLE, none).map_err(unavailable("no unbindable mounts"))?;
         self.mount_folder(Path::new("/")).map_err(|error| IsolationError::Failed(format!("private root: {error}")))?;
         self.hide_state().map_err(|error| IsolationError::Failed(format!("hiding the state: {error}")))?;
         let turn = || -> nix::Result<()> {
             nix::unistd::chdir(&self.root)?;
-            // Both in one place: the old root covers the new one until it is unmounted.
+            // Both roots are in one place. The old root covers the new one until it is unmounted.
             pivot_root(".", ".")?;
             umount2(".", MntFlags::MNT_DETACH)?;
             nix::unistd::chdir("/")
@@ -144,7 +144,7 @@ impl RootLayout {
             }
             match self.mount_entry(&path) {
                 Ok(()) => {}
-                // It was removed in the meantime.
+                // The entry was removed in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(within(error, &path)),
             }
@@ -202,9 +202,9 @@ fn normal(path: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Returns `folder`, which may be missing, free of the machine's symbolic links.
+/// Returns `folder`, which may be missing, with the machine's symbolic links resolved.
 fn resolve(folder: &Path) -> Result<PathBuf, String> {
-    // The machine's `/tmp` is not the script's.
+    // The `/tmp` of the machine differs from that of the script.
     if folder.starts_with(TMP) {
         return Ok(folder.to_owned());
     }

@@ -1,7 +1,7 @@
 //! Kills the processes of a script whose supervisor was killed.
 //!
-//! As long as the supervisor lives, they are its descendants. Afterwards they are recognised by a variable of their
-//! environment, or by the private root that they run in.
+//! While the supervisor runs, these processes are its descendants. Afterwards they are recognised by a variable in
+//! their environment, or by their private root.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,15 +14,15 @@ use nix::unistd::{Pid, getpid};
 
 use super::task_folder::TaskFolder;
 
-/// Kills every process of a task, until there is none. Returns the number of processes that do not die.
+/// Kills every process of a task until none is left. Returns the number of processes that do not end.
 ///
-/// A process can drop the variable, with `env -i`; it cannot leave the private root.
+/// A process can drop the variable, with `env -i`. It cannot leave the private root.
 pub(super) fn kill_all(task: &TaskFolder) -> usize {
     let (name, value) = task.mark();
     let variable = format!("{name}={value}");
     let root = identity(&task.root());
     let is_marked = |pid: &Pid| {
-        // A process whose environment is not readable belongs to another user.
+        // A process with an unreadable environment belongs to another user.
         let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environ.split(|byte| *byte == 0).any(|one| one == variable.as_bytes())
             || (root.is_some() && identity(Path::new(&format!("/proc/{pid}/root"))) == root)
@@ -40,7 +40,7 @@ pub(super) fn kill_all(task: &TaskFolder) -> usize {
     }
 }
 
-/// Returns device and inode of a folder; `None`: there is none.
+/// Returns the device and inode of a folder, or `None` if the folder does not exist.
 fn identity(folder: &Path) -> Option<(u64, u64)> {
     fs::metadata(folder).ok().map(|found| (found.dev(), found.ino()))
 }

@@ -1,4 +1,4 @@
-//! The end of a script's log, in bounded space: a file that is replaced by its own end when it is too long.
+//! Stores the end of a script's log in bounded space. A file that is too long is replaced by its own end.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -25,7 +25,7 @@ impl LogWriter {
 
     pub(super) fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.bytes + bytes.len() > MAX_FILE {
-            // Readers see the old file or the new one.
+            // Readers see the old or the new file.
             let (end, partial) = (read_end(&self.path, LOG_TAIL)?, self.path.with_extension("new"));
             self.file = File::create(&partial)?;
             self.file.write_all(&end)?;
@@ -38,8 +38,8 @@ impl LogWriter {
     }
 }
 
-/// Returns at most the last `most` bytes of the log in `folder` as text, from the start of a character. Bytes that are not
-/// UTF-8 are replaced.
+/// Returns at most the last `most` bytes of the log in `folder` as text, from the start of a character. Bytes that are
+/// not UTF-8 are replaced.
 pub(super) fn tail_text(folder: &Path, most: usize) -> String {
     let bytes = read_end(&folder.join("log"), most).unwrap_or_default();
     let inside = |byte: &&u8| bytes.len() == most && **byte & 0b1100_0000 == 0b1000_0000;

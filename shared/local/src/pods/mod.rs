@@ -1,14 +1,14 @@
 //! Pod units as processes or containers of this machine: a relay without a cluster. Linux only.
 //!
-//! All state is in folders. A task has the folder `<state>/pods/UNIT/ATTEMPT/` and a supervisor process, which outlives
-//! the program that started it and holds a lock in that folder as long as it lives. [`LocalRelay::open`] therefore
-//! finds all tasks again after a crash.
+//! All state is in folders. A task has the folder `<state>/pods/UNIT/ATTEMPT/` and a supervisor process. The supervisor
+//! continues when the program that started it ends, and holds a lock in that folder until it ends itself.
+//! [`LocalRelay::open`] therefore finds all tasks again after a crash.
 //!
-//! A script runs as a process, with the programs of this machine and the isolation of [`isolation`], or with
-//! [`ContainerEngine`] as a container of its image. In both cases an entrypoint runs it with [`ebb_script`]. Namespaces and
-//! pod templates have no effect.
+//! A script runs as a process, with the programs of this machine and the isolation of [`isolation`]. With
+//! [`ContainerEngine`] it runs as a container of its image. In both cases an entrypoint runs it with [`ebb_script`].
+//! Namespaces and pod templates have no effect.
 //!
-//! A program that opens a relay calls [`supervise_if_asked`] at the start of `main`, before any thread exists.
+//! A program that opens a relay calls [`supervise_if_asked`] at the start of `main`, before it starts a thread.
 
 mod container_engine;
 mod container_task;
@@ -41,12 +41,12 @@ pub enum PodsError {
     /// Processes of a script do not end.
     #[error("{0} processes of a script survive SIGKILL")]
     Unkillable(usize),
-    /// A secret or key with a name that cannot be a file's.
+    /// The name of a secret or key cannot be the name of a file.
     #[error(
         "{0:?} is not a valid name of a secret or key: use up to 253 letters, digits, `-`, `_` and `.`, not starting with `.`"
     )]
     SecretName(String),
-    /// No container engine answers.
+    /// No container engine responds.
     #[error("containers: {0}")]
     Containers(String),
     /// No supervisor process can be started.

@@ -1,12 +1,12 @@
 //! The entrypoint of a script that is a process of this machine: this program, executed again.
 //!
-//! It isolates itself and then runs the script, as the entrypoint of a container does. It is a process of its own because
-//! isolation needs a process without threads, and because the private root must not hide the task's folder from the
+//! It isolates itself and then runs the script, as the entrypoint of a container does. It is a separate process for two
+//! reasons: isolation needs a process without threads, and the private root must not hide the task's folder from the
 //! supervisor. Its standard input is a socket:
 //!
 //! 1. It reads one line of JSON: a [`RootLayout`], or `null` for no isolation, and an [`EntrypointSpec`].
 //! 2. It reads the grace period of a cancellation: milliseconds as eight bytes, in little-endian order. The end of the
-//!    stream, which comes with the end of the supervisor, is a cancellation with a grace period of 0.
+//!    stream, which occurs when the supervisor ends, is a cancellation with a grace period of 0.
 //! 3. It writes an [`Answer`].
 
 use std::env;
@@ -24,7 +24,7 @@ use super::isolation::{IsolationError, RootLayout};
 /// The argument that makes this program an entrypoint.
 pub(super) const ARGUMENT: &str = "--ebb-entrypoint";
 
-/// The end of the script, or the reason why this machine isolates no scripts.
+/// The end of the script, or the reason why this machine cannot isolate scripts.
 pub(super) type Answer = Result<ScriptExit, String>;
 
 /// Runs as entrypoint and returns the exit code.

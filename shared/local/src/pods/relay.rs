@@ -1,7 +1,8 @@
-//! The relay of one machine: executes requests, and watches tasks until their results are acknowledged.
+//! The relay of one machine. It executes requests, and watches tasks until their results are acknowledged.
 //!
-//! Guarantees: a task id starts a script at most once, with concurrent requests and after crashes. When an attempt starts,
-//! no process of a lower attempt of the same unit runs. Assumption: the folders are on a local file system with locks.
+//! Guarantees: a task id starts a script at most once, even with concurrent requests and after crashes. When an attempt
+//! starts, no process of a lower attempt of the same unit runs. Assumption: the folders are on a local file system that
+//! supports locks.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -23,11 +24,11 @@ use crate::files;
 
 /// The time of lower attempts between `SIGTERM` and `SIGKILL`.
 const LOWER_GRACE: Duration = Duration::from_secs(5);
-/// The longest time after `SIGKILL` that a caller waits for the end.
+/// The longest time after `SIGKILL` for which a caller waits until all processes have ended.
 const TERMINATION_WAIT: Duration = Duration::from_secs(15);
-/// The interval at which a task is polled: the first one, and the longest.
+/// The first and the longest interval at which a task is polled.
 const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
-/// The pause between two attempts of a callback: the first one, and the longest.
+/// The first and the longest pause between two attempts of a callback.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 /// The longest name of a unit: a DNS label.
 const UNIT_MAX: usize = 63;
@@ -35,26 +36,26 @@ const UNIT_MAX: usize = 63;
 /// The options of a relay.
 #[derive(Clone)]
 pub struct LocalRelayOptions {
-    /// Sends callbacks. Its guard must let the control plane's address pass, which is loopback on one machine. `None`: the
-    /// owner polls and acknowledges.
+    /// Sends callbacks. Its guard must allow the address of the control plane, which is loopback on one machine. `None`
+    /// means that the owner polls and acknowledges.
     pub call: Option<Arc<dyn HttpCall>>,
     /// Environment variables for every script, such as `AWS_ENDPOINT_URL_S3`. The variables of a request replace them.
     pub extra_env: Vec<(String, String)>,
-    /// The address of callbacks, in place of the address of the request: the control plane may have started again at another
-    /// address. `None`: the address of the request.
+    /// Replaces the callback address of requests, because the control plane may have restarted at another address.
+    /// `None` means the address in the request.
     pub callback_url: Option<String>,
-    /// Runs scripts as containers of their image; `None`: they are processes of this machine.
+    /// Runs scripts as containers of their image. `None` means that scripts are processes of this machine.
     pub containers: Option<ContainerEngine>,
 }
 
-/// A relay that runs tasks as processes or containers of this machine. Clones are the same relay. After the last clone is
-/// dropped, tasks go on unwatched until the state is opened again.
+/// A relay that runs tasks as processes or containers of this machine. Clones share one relay. After the last clone is
+/// dropped, tasks continue unwatched until the state is opened again.
 #[derive(Clone)]
 pub struct LocalRelay {
     open: Arc<WatchOwner>,
 }
 
-/// Ends the watches with the last clone.
+/// Ends the watches when the last clone is dropped.
 struct WatchOwner(Arc<RelayShared>);
 
 /// The state that the watches share.
@@ -69,7 +70,8 @@ struct TaskWatch {
     /// Wakes the watch.
     wake: Arc<Notify>,
     task: AbortHandle,
-    /// The number of requests for the task after its end. A result that was sent before the latest request does not answer it.
+    /// The number of requests for the task after its end. A result that was sent before the latest request is not the
+    /// response to it.
     ensure_count: u64,
 }
 
@@ -82,13 +84,14 @@ impl Drop for WatchOwner {
 }
 
 impl LocalRelay {
-    /// Opens the relay whose state is in the folder `state`, which is created if it is missing. Watches the tasks that run,
-    /// and sends the callbacks that are not acknowledged, until the response is 2xx or 4xx. Needs a tokio runtime.
+    /// Opens the relay whose state is in the folder `state`, and creates the folder if it is missing. The relay watches
+    /// the running tasks. It sends each callback that is not acknowledged until the response is 2xx or 4xx. Needs a
+    /// tokio runtime.
     ///
-    /// Several relays may have one state open at the same time; then a callback may be sent more than once.
+    /// Several relays may have the same state open at the same time. A callback may then be sent more than once.
     ///
     /// # Errors
-    /// [`PodsError::File`] if the state cannot be read and written.
+    /// Returns [`PodsError::File`] if the state cannot be read or written.
     pub fn open(state: &Path, options: LocalRelayOptions) -> Result<Self, PodsError> {
         let pods = state.join("pods");
         files::private_folder(&pods)?;
@@ -129,11 +132,11 @@ impl LocalRelay {
         Some(line.trim().chars().filter(|c| !c.is_control()).take(200).collect())
     }
 
-    /// Removes the folders of tasks that were acknowledged or tombstoned more than `older_than` ago. Returns their number.
-    /// A removed task can start again: choose a longer time than any request can take to arrive.
+    /// Removes the folders of tasks that were acknowledged or tombstoned more than `older_than` ago. Returns their
+    /// number. A removed task can start again, so `older_than` must exceed the time that a request can take to arrive.
     ///
     /// # Errors
-    /// [`PodsError::File`].
+    /// Returns [`PodsError::File`] if a folder cannot be read or removed.
     pub async fn prune(&self, older_than: Duration) -> Result<usize, PodsError> {
         let inner = self.inner();
         let mut pruned = 0;
@@ -154,7 +157,7 @@ impl LocalRelay {
                 }
             }
             if inner.attempts(&unit)?.is_empty() {
-                // A process that waits for the lock sees that its file is gone, and creates a new one.
+                // A process that waits for the lock detects the removed file and creates a new one.
                 std::fs::remove_dir_all(&folder).map_err(|error| PodsError::io(&folder, error))?;
             }
         }
@@ -253,13 +256,13 @@ impl RelayShared {
     async fn start(&self, task: &TaskFolder) -> Result<(), PodsError> {
         let child = start::start(task, &self.supervisor_config).await?;
         if let Some(mut child) = child {
-            // Otherwise it would stay a zombie. Its result is in its folder.
+            // The child would otherwise stay a zombie. Its result is in its folder.
             tokio::spawn(async move { child.wait().await });
         }
         Ok(())
     }
 
-    /// Ends a task in any state, and leaves a tombstone unless it has a result. The caller holds the unit's lock.
+    /// Ends a task in any state, and writes a tombstone unless it has a result. The caller holds the lock of the unit.
     async fn terminate(&self, name: &TaskId, grace: Duration) -> Result<TaskState, PodsError> {
         let task = self.task_folder(name);
         let until = Instant::now().checked_add(grace + TERMINATION_WAIT);
@@ -290,7 +293,7 @@ impl RelayShared {
     /// caller holds the unit's lock.
     async fn resolve_lost(&self, task: &TaskFolder) -> Result<(), PodsError> {
         let config: Option<SupervisorConfig> = files::read_json(&task.supervisor_config())?;
-        // The engine that has started the container, which may no longer be the engine of this relay.
+        // The engine that started the container may differ from the engine of this relay.
         if let Some(containers) = config.and_then(|config| config.containers) {
             let removed = containers.remove(&container_engine::name(task)).await;
             removed.map_err(|error| PodsError::Containers(error.to_string()))?;
@@ -312,7 +315,7 @@ impl RelayShared {
         Ok(())
     }
 
-    /// Starts a task without a supervisor if it surely has not run, else writes its result.
+    /// Starts a task without a supervisor if it has certainly not run. Otherwise writes its result.
     async fn resume(&self, name: &TaskId) -> Result<(), PodsError> {
         let _lock = start::lock_unit(&self.pods.join(&name.unit)).await?;
         let task = self.task_folder(name);
@@ -342,7 +345,7 @@ impl RelayShared {
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// Watches the task until its result is acknowledged, and wakes a watch that exists.
+    /// Watches the task until its result is acknowledged. Wakes the watch if one exists.
     fn watch(self: &Arc<Self>, name: &TaskId) {
         let mut watches = self.watches();
         if let Some(watch) = watches.get(name) {
@@ -360,7 +363,7 @@ impl RelayShared {
         }
     }
 
-    /// Ends the watch of a task unless there is something to do. Returns true if it has ended.
+    /// Ends the watch of a task if nothing is left to do. Returns true if it has ended.
     fn unwatch_if_done(&self, name: &TaskId) -> bool {
         let mut watches = self.watches();
         let task = self.task_folder(name);
@@ -372,11 +375,11 @@ impl RelayShared {
     }
 
     fn send_again(self: &Arc<Self>, name: &TaskId, task: &TaskFolder) {
-        // Count first: a result that is acknowledged right now was sent before this request.
+        // The count comes first: a result that is acknowledged at this moment was sent before this request.
         if let Some(watch) = self.watches().get_mut(name) {
             watch.ensure_count += 1;
         }
-        // A watch that is about to end looks for this file, under the lock that `watch` takes.
+        // A watch that is about to end checks for this file, under the lock that `watch` takes.
         let _ = std::fs::remove_file(task.acknowledged());
         self.watch(name);
     }
@@ -386,8 +389,8 @@ impl RelayShared {
         self.watches().get(name).map_or(0, |watch| watch.ensure_count)
     }
 
-    /// Records that the result was acknowledged. Returns false if there was a request since `asked` requests, which the result
-    /// does not answer.
+    /// Records that the result was acknowledged. Returns false if a further request arrived after the first `asked`
+    /// ones, because the result is not the response to it.
     fn mark_acknowledged(&self, name: &TaskId, asked: u64) -> Result<bool, PodsError> {
         let watches = self.watches();
         if watches.get(name).is_some_and(|watch| watch.ensure_count != asked) {
@@ -404,8 +407,8 @@ impl RelayShared {
     }
 }
 
-/// Watches one task: starts it or writes its result if it has no supervisor, and sends its result until it is acknowledged.
-/// `wake` makes it poll at once.
+/// Watches one task. Starts it or writes its result if it has no supervisor, and sends its result until it is
+/// acknowledged. `wake` makes it poll at once.
 async fn watch_task(inner: Arc<RelayShared>, name: TaskId, wake: Arc<Notify>) {
     let mut look = POLL_INTERVAL.0;
     let mut pause = BACKOFF.0;
@@ -440,7 +443,7 @@ fn longer(pause: &mut Duration) -> Duration {
 }
 
 enum DeliveryStep {
-    /// There is nothing more to do.
+    /// Nothing is left to do.
     Done,
     Poll,
     /// The result is not acknowledged yet.

@@ -1,4 +1,4 @@
-//! The spec of a script before it starts, and its result after its end: for processes and containers alike.
+//! The spec of a script before it starts, and its result after it has ended. Processes and containers share both.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ pub(super) enum SupervisorOutcome {
     Tombstone,
 }
 
-/// The failure of a task whose script has no end that is known.
+/// The failure of a task whose script has no known end.
 pub(super) struct TaskFailure(pub(super) ReasonCode, pub(super) String);
 
 impl From<PodsError> for TaskFailure {
@@ -38,7 +38,7 @@ impl From<StateFileError> for TaskFailure {
 /// Returns the spec of a script. Its own files are in `folder`. References to secrets are resolved.
 ///
 /// # Errors
-/// The reason why an input has no value.
+/// Returns the reason if an input has no value.
 pub(super) fn spec(
     request: &EnsureTask<ScriptTask>,
     config: &SupervisorConfig,
@@ -87,7 +87,7 @@ pub(super) fn outcome(
     begun: Instant,
 ) -> SupervisorOutcome {
     let is_success = matches!(&ended, Ok(ended) if ended.result.status == CallbackStatus::Succeeded);
-    // The outputs of a script that has succeeded in spite of the cancellation are known, so that they can be removed.
+    // The outputs of a script that succeeded despite the cancellation are known, so that they can be removed.
     if is_cancelled && !is_success {
         return SupervisorOutcome::Tombstone;
     }

@@ -1,6 +1,6 @@
 //! Values that never leave the machine: `<state>/secrets/NAME/KEY`, files of mode 0600 in folders of mode 0700.
 //!
-//! They are the counterpart of Secrets in a cluster. No log line and no error has a value.
+//! They are the counterpart of Secrets in a cluster. Log lines and errors never contain a value.
 
 use std::fs;
 use std::io;
@@ -14,15 +14,15 @@ use crate::files;
 
 /// The longest name or key, in bytes.
 pub const NAME_MAX: usize = 253;
-/// Prefix of the secrets that hold sensitive outputs. The name of the unit follows, which starts with its instance.
+/// Prefix of the secrets with sensitive outputs. The name of the unit follows, which starts with its instance.
 const OF_OUTPUTS: &str = "out-";
 
-/// Stores `value` as key `key` of secret `name`, in place of an earlier value. `state` is the folder that the relay was
-/// opened with.
+/// Stores `value` as key `key` of secret `name`, and replaces an earlier value. `state` is the state folder of the
+/// relay.
 ///
 /// # Errors
-/// [`PodsError::SecretName`] if a name is empty, longer than [`NAME_MAX`] or has other characters than ASCII
-/// letters, digits, `-`, `_` and `.`; [`PodsError::File`] if the file cannot be written.
+/// Returns [`PodsError::SecretName`] if a name is empty, longer than [`NAME_MAX`] or has other characters than ASCII
+/// letters, digits, `-`, `_` and `.`. Returns [`PodsError::File`] if the file cannot be written.
 pub fn put(state: &Path, name: &str, key: &str, value: &[u8]) -> Result<(), PodsError> {
     let path = path(state, name, key)?;
     let folder = path.parent().expect("a secret's path has two names below the state folder");
@@ -33,16 +33,16 @@ pub fn put(state: &Path, name: &str, key: &str, value: &[u8]) -> Result<(), Pods
 /// Returns the value of key `key` of secret `name`.
 ///
 /// # Errors
-/// As [`put`].
+/// Returns the same errors as [`put`].
 pub fn get(state: &Path, name: &str, key: &str) -> Result<Option<Vec<u8>>, PodsError> {
     Ok(files::read(&path(state, name, key)?)?)
 }
 
-/// Removes the sensitive outputs of every run of the instance with the key `life`, as [`ebb_protocol::id::instance_key`] returns it. Secrets of
-/// users stay.
+/// Removes the sensitive outputs of every run of the instance with the key `life`, as returned by
+/// [`ebb_protocol::id::instance_key`]. Secrets of users stay.
 ///
 /// # Errors
-/// [`PodsError::File`] if a folder cannot be read or removed. The call can be repeated.
+/// Returns [`PodsError::File`] if a folder cannot be read or removed. The call can be repeated.
 pub(super) fn release(state: &Path, life: &str) -> Result<(), PodsError> {
     let all = state.join("secrets");
     let prefix = format!("{OF_OUTPUTS}{life}-");
@@ -56,8 +56,8 @@ pub(super) fn release(state: &Path, life: &str) -> Result<(), PodsError> {
     Ok(())
 }
 
-/// Returns the secret and key of a sensitive output. Attempts have different secrets, because teardown may need the outputs
-/// of each.
+/// Returns the secret and key of a sensitive output. Each attempt has its own secret, because teardown may need the
+/// outputs of all attempts.
 pub(super) fn of_output(id: &TaskId, output: &str) -> (String, String) {
     let key = if valid(output) { output.to_owned() } else { short_digest(&[output], 16) };
     (format!("{OF_OUTPUTS}{}-{}", id.unit, id.attempt), key)

@@ -1,4 +1,4 @@
-//! The start of a supervisor.
+//! Starts the supervisor of a task.
 
 use std::fs::{File, TryLockError};
 use std::os::unix::process::CommandExt as _;
@@ -12,14 +12,14 @@ use super::task_folder::{SupervisorConfig, TaskFolder};
 use super::{PodsError, supervisor};
 use crate::files::{self, StateFileError};
 
-/// The longest wait for a lock that is only held for moments.
+/// The timeout for a lock that other processes hold only briefly.
 const MOMENTS: Duration = Duration::from_secs(10);
 
-/// Starts the supervisor of a task whose request is on disk: this program, whose `main` calls
-/// [`super::supervise_if_asked`]. Returns `None` if the task has a supervisor, or has had one that may have started the
-/// script.
+/// Starts the supervisor of a task whose request is on disk. The supervisor is this program, whose `main` calls
+/// [`super::supervise_if_asked`]. Returns `None` if the task has a supervisor, or if an earlier one may have started
+/// the script.
 ///
-/// The supervisor inherits the lock, so that the task is never without an owner.
+/// The supervisor inherits the lock, so the task always has an owner.
 pub(super) async fn start(task: &TaskFolder, config: &SupervisorConfig) -> Result<Option<Child>, PodsError> {
     let Some(lock) = hold(task).await? else { return Ok(None) };
     if task.started().exists() || task.result().exists() || task.tombstone().exists() {
@@ -28,7 +28,7 @@ pub(super) async fn start(task: &TaskFolder, config: &SupervisorConfig) -> Resul
     files::write_json(&task.supervisor_config(), config)?;
     let errors_path = task.folder.join("supervisor.err");
     let errors = File::create(&errors_path).map_err(|error| PodsError::io(&errors_path, error))?;
-    // The link stays right when the file of this program is replaced.
+    // The link stays valid when the file of this program is replaced.
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0("ebb")
@@ -38,14 +38,15 @@ pub(super) async fn start(task: &TaskFolder, config: &SupervisorConfig) -> Resul
         .stdin(Stdio::from(lock))
         .stdout(Stdio::null())
         .stderr(Stdio::from(errors));
-    // A script could read the environment of its supervisor. The command of a container engine needs it.
+    // A script could read the environment of its supervisor. Only the command of a container engine needs it.
     if config.containers.is_none() {
         command.env_clear();
     }
     tokio::process::Command::from(command).spawn().map(Some).map_err(PodsError::Spawn)
 }
 
-/// Takes the task's lock. Returns `None` if a supervisor has it. A process that reads the state holds it for moments.
+/// Takes the lock of the task. Returns `None` if a supervisor holds it. A process that reads the state holds it only
+/// briefly.
 async fn hold(task: &TaskFolder) -> Result<Option<File>, PodsError> {
     let path = task.lock();
     let file = files::lock_file(&path)?;
@@ -65,7 +66,7 @@ async fn hold(task: &TaskFolder) -> Result<Option<File>, PodsError> {
     }
 }
 
-/// Takes the lock of a unit, which is held to start or end an attempt of it. `unit` is the folder of the unit, which is
+/// Takes the lock of a unit, which is held to start or end an attempt of it. `unit` is the folder of the unit. It is
 /// created if it is missing.
 pub(super) async fn lock_unit(unit: &Path) -> Result<File, PodsError> {
     use std::os::unix::fs::MetadataExt as _;

@@ -1,14 +1,15 @@
-//! The process that supervises one script, as a process or as a container, and outlives the program that started it.
+//! The process that supervises one script, as a process or as a container. It continues when the program that started
+//! it ends.
 //!
-//! 1. Take a session of its own and read the request.
+//! 1. Start a session and read the request.
 //! 2. Write `started`.
-//! 3. Start the entrypoint, write its output to the log, and pass signals and a cancellation on to it.
-//! 4. After its end, kill all processes that are left.
+//! 3. Start the entrypoint, write its output to the log, and forward signals and a cancellation to it.
+//! 4. After the entrypoint has ended, kill all processes that are left.
 //! 5. Write the result or a tombstone.
 //!
-//! Guarantees: it holds the lock of the task, which is its standard input, until it ends. When it ends by itself, there is
-//! a result or a tombstone, and no process of the script is left, unless one is stuck in the kernel. Assumption: while the
-//! lock is held, others write only `cancel.json` to the folder.
+//! Guarantees: the supervisor holds the lock of the task, which is its standard input, until it ends. If it is not
+//! killed, it leaves a result or a tombstone, and no process of the script, unless one is stuck in the kernel.
+//! Assumption: while the lock is held, other processes write only `cancel.json` to the folder.
 
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
@@ -35,7 +36,7 @@ use super::script::{self, SupervisorOutcome, TaskFailure};
 use super::task_folder::{StoredRequest, SupervisorConfig, TaskFolder};
 use crate::files::{self, StateFileError};
 
-/// The argument that makes this program a supervisor; the task's folder follows.
+/// The argument that makes this program a supervisor. The folder of the task follows.
 pub(super) const ARGUMENT: &str = "--ebb-script";
 
 /// The time between `SIGTERM` and `SIGKILL` after the deadline.
@@ -45,7 +46,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// The streams of an entrypoint: its socket, and one pipe for both of its outputs.
 const STREAMS: usize = 2;
 
-/// Runs as supervisor or entrypoint and ends the process, if the command line says so; else does nothing.
+/// Runs as supervisor or entrypoint and ends the process, if the command line requests it. Otherwise does nothing.
 ///
 /// Call it first in `main`, before a runtime or any other thread exists: only a process without threads can isolate
 /// itself.
@@ -62,12 +63,12 @@ pub fn supervise_if_asked() {
 }
 
 fn supervise(task: &TaskFolder) -> i32 {
-    // Fails only if this process is the leader of a session already, which is the purpose.
+    // This fails only if this process is already the leader of a session, which is the purpose of the call.
     let _ = setsid();
     let config = files::read_json::<SupervisorConfig>(&task.supervisor_config()).unwrap_or(None);
     let outcome = run(task)
         .unwrap_or_else(|TaskFailure(code, why)| SupervisorOutcome::Result(Box::new(Callback::failed(code, &why))));
-    // The private root may hold secrets.
+    // The private root may contain secrets.
     let _ = std::fs::remove_dir_all(task.root());
     let written = match outcome {
         SupervisorOutcome::Result(result) => files::write_json(&task.result(), &result.fit()),
@@ -152,7 +153,7 @@ struct ProcessTask<'a> {
 }
 
 impl ProcessTask<'_> {
-    /// Runs the entrypoint to its end: in the private root, or without isolation. Returns `None` if it was killed.
+    /// Runs the entrypoint to its end, in the private root or without isolation. Returns `None` if it was killed.
     fn run_entrypoint(&mut self, layout: Option<&RootLayout>) -> Result<Option<Answer>, TaskFailure> {
         let root = layout.map_or_else(|| self.task.root(), |_| PathBuf::from("/"));
         let own = below(&root, Path::new(OWN));
@@ -171,15 +172,15 @@ impl ProcessTask<'_> {
         Ok(serde_json::from_slice(&answer).ok())
     }
 
-    /// Starts the entrypoint with `request` and stays until neither it nor a process of the script is left. Returns its
-    /// answer.
+    /// Starts the entrypoint with `request` and waits until the entrypoint and all processes of the script have ended.
+    /// Returns its response.
     fn attend(&mut self, mut command: Command, request: &[u8]) -> io::Result<Vec<u8>> {
         let (mut socket, theirs) = UnixStream::pair()?;
         let (printed, output) = io::pipe()?;
         let mut log = LogWriter::create(&self.task.folder)?;
         command.stdin(OwnedFd::from(theirs)).stdout(output.try_clone()?).stderr(output);
         let entrypoint = Pid::from_raw(i32::try_from(command.spawn()?.id()).unwrap_or(i32::MAX));
-        // It has copies of its streams, which end with the last copy.
+        // The command has copies of its streams, which are closed with the last copy.
         drop(command);
         let (sender, answer) = channel();
         stream::forward(socket.try_clone()?, &self.watch.sender(), move |bytes| drop(sender.send(bytes.to_vec())));
@@ -187,7 +188,7 @@ impl ProcessTask<'_> {
             // A full disk must not stop the script.
             let _ = log.push(bytes);
         });
-        // Writing fails only if the entrypoint was killed.
+        // The write fails only if the entrypoint was killed.
         let _ = socket.write_all(request);
         let mut is_told = false;
         while processes::reap(entrypoint).is_none() {
@@ -198,7 +199,7 @@ impl ProcessTask<'_> {
                 let _ = socket.write_all(&grace_ms.to_le_bytes());
                 (is_told, self.is_cancelled) = (true, true);
             }
-            // A script may have stopped it. A stopped entrypoint keeps neither deadlines nor cancellations.
+            // A script may have stopped the entrypoint, which then enforces neither deadlines nor cancellations.
             let stopped = waitid(Id::Pid(entrypoint), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG);
             if matches!(stopped, Ok(WaitStatus::Stopped(..))) {
                 let _ = kill(entrypoint, Signal::SIGCONT);

@@ -1,7 +1,7 @@
 //! The folder of one task: its files, and the state that follows from them.
 //!
 //! Invariant: `started` is on disk before the script can run, and `result.json` or `tombstone` before the supervisor
-//! ends. A supervisor lives as long as its lock is held; its pid proves nothing.
+//! ends. A supervisor runs as long as its lock is held. Its pid is not proof that it runs.
 
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io;
@@ -23,12 +23,12 @@ pub(super) struct TaskFolder {
 /// The settings of a supervisor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct SupervisorConfig {
-    /// The folder that the relay was opened with.
+    /// The state folder of the relay.
     pub(super) state: PathBuf,
     /// `PATH` of scripts.
     pub(super) path: String,
     pub(super) extra_env: Vec<(String, String)>,
-    /// Runs scripts as containers; `None`: they are processes of this machine.
+    /// Runs scripts as containers. `None` means that scripts are processes of this machine.
     #[serde(default)]
     pub(super) containers: Option<ContainerEngine>,
 }
@@ -52,13 +52,13 @@ pub(super) struct StoredRequest {
 #[derive(Debug)]
 pub(super) enum FolderState {
     Absent,
-    /// It does not run and never will.
+    /// The task does not run and never will.
     Tombstoned,
     Ended(Box<Callback>),
     Running,
-    /// It was requested and has surely not run.
+    /// The task was requested and has certainly not run.
     Waiting,
-    /// It may have run, and its end is not known.
+    /// The task may have run, and its end is not known.
     Lost,
 }
 
@@ -100,7 +100,7 @@ impl TaskFolder {
         ("EBB_SUPERVISED_IN", self.folder.to_string_lossy().into_owned())
     }
 
-    /// Returns true if a supervisor holds the task, or a program that is about to start one.
+    /// Returns true if a supervisor holds the lock of the task, or a program that is about to start one.
     pub(super) fn is_locked(&self) -> Result<bool, PodsError> {
         let path = self.lock();
         let file = match OpenOptions::new().read(true).open(&path) {
@@ -116,7 +116,7 @@ impl TaskFolder {
     }
 
     pub(super) fn state(&self) -> Result<FolderState, PodsError> {
-        // The lock comes first: once it is free, no file of the task changes by itself.
+        // The lock comes first: once it is free, the files of the task no longer change.
         let held = self.is_locked()?;
         if let Some(result) = files::read_json(&self.result())? {
             return Ok(FolderState::Ended(Box::new(result)));
@@ -133,14 +133,14 @@ impl TaskFolder {
         Ok(if self.request().exists() { FolderState::Waiting } else { FolderState::Absent })
     }
 
-    /// Leaves a tombstone: the task never starts, or was killed.
+    /// Writes a tombstone: the task never starts, or was killed.
     pub(super) fn write_tombstone(&self) -> Result<(), StateFileError> {
         files::private_folder(&self.folder)?;
         files::write_whole(&self.tombstone(), b"")
     }
 
-    /// Removes the files that are not needed once the result was acknowledged. The log and the result stay, and so does the
-    /// request, which a repeated request needs.
+    /// Removes the files that are not needed once the result was acknowledged. The log, the result and the request
+    /// stay. A repeated request needs the stored one.
     pub(super) fn cleanup(&self) {
         // A failure only costs space until `prune` removes the folder.
         let _ = fs::remove_dir_all(self.root());

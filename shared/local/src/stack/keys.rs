@@ -129,10 +129,10 @@ impl std::fmt::Debug for StackConnection {
 }
 
 impl StackConnection {
-    /// Reads the connection of the last stack; `None` if there was none.
+    /// Reads the connection of the last stack. Returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// [`StateFileError`].
+    /// Returns [`StateFileError`] if the file cannot be read.
     pub fn read(state: &Path) -> Result<Option<Self>, StateFileError> {
         files::read_json(&state.join("server.json"))
     }

@@ -40,7 +40,7 @@ impl OutcomeFile {
         Ok(Self { path, file, bytes })
     }
 
-    /// Appends a line in one write, so that a crash rarely leaves a part of it.
+    /// Appends a line in one write, so that a crash rarely leaves an incomplete one.
     fn append(&mut self, line: &str) -> std::io::Result<()> {
         if self.bytes >= MAX_FILE {
             std::fs::rename(&self.path, self.path.with_extension("1.jsonl"))?;

@@ -1,4 +1,5 @@
-//! The message queue with delays of one machine. Its messages are lost at the end; the table has the due times.
+//! The message queue with delays of one machine. Messages are lost when the process ends; the table stores the due
+//! times.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-/// The most messages that are handled at once.
+/// The maximum number of messages that are handled at the same time.
 const MAX_CONCURRENT: usize = 32;
 
 /// The sending end of the queue.

@@ -17,12 +17,11 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tower::ServiceExt as _;
 
-/// The longest time of a request's head, and of a connection between two requests. Ebb's own clients close idle
-/// connections earlier.
+/// The timeout of the head of a request, and of an idle connection. Ebb's own clients close idle connections earlier.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time for which a closed connection is still read.
 const LINGER: Duration = Duration::from_secs(2);
-/// The most bytes that are read from a closed connection: a few of the largest bodies.
+/// The maximum number of bytes that are read from a closed connection. It exceeds several of the largest bodies.
 const LINGER_BYTES: u64 = 16 << 20;
 /// The pause after a connection could not be accepted, for example because of too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
