@@ -32,7 +32,7 @@ const IDLE: Duration = Duration::from_secs(15);
 /// `AWS_ENDPOINT_URL` and `AWS_ENDPOINT_URL_SERVICE` set other endpoints. Sends no request.
 ///
 /// # Errors
-/// [`FunctionError::Missing`] without a region.
+/// Returns [`FunctionError::Missing`] if no region is set.
 pub(crate) async fn config() -> Result<SdkConfig, FunctionError> {
     let config = loader().load().await;
     match config.region() {
@@ -46,7 +46,7 @@ pub(crate) fn with_long_timeouts(config: &SdkConfig) -> SdkConfig {
     config
         .to_builder()
         .timeout_config(timeouts(LONG_ATTEMPT))
-        // The timeouts end with the head of a response. This bounds a body that stalls.
+        // The timeouts end with the head of a response. This limits the time for a body that stalls.
         .stalled_stream_protection(StalledStreamProtectionConfig::enabled().grace_period(LONG_ATTEMPT).build())
         .build()
 }
@@ -56,7 +56,7 @@ fn loader() -> ConfigLoader {
         .region(EnvironmentVariableRegionProvider::new())
         .credentials_provider(EnvironmentVariableCredentialsProvider::new())
         .timeout_config(timeouts(ATTEMPT))
-        // One client for all services: each client reads the certificates of authorities.
+        // All services share one client, because each client reads the certificates of the authorities.
         .http_client(
             Builder::new().pool_idle_timeout(IDLE).tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https(),
         )
@@ -134,8 +134,8 @@ mod tests {
         assert!(accepted.load(Ordering::Relaxed) >= 8);
     }
 
-    /// A response within the timeout of an attempt is not a failure. Several operations may take longer than the
-    /// timeout of one, like the reads of a poll.
+    /// A response within the timeout of an attempt is not a failure. Several operations, such as the reads of a poll,
+    /// may take longer than the timeout of one.
     #[tokio::test]
     async fn a_slow_service_is_awaited() {
         let listener = listener().await;

@@ -10,7 +10,7 @@ use metrique_writer::value::{MetricFlags, Observation, Value, ValueWriter};
 use metrique_writer::{Entry, EntryWriter, Unit};
 use metrique_writer_format_emf::Emf;
 
-/// The most values of a metric in one line (*Embedded metric format specification*).
+/// The maximum number of values of a metric in one line (*Embedded metric format specification*).
 const MAX_VALUES: usize = 100;
 
 /// Writes metrics as lines of JSON.
@@ -29,7 +29,7 @@ impl EmfSink {
 impl MetricSink for EmfSink {
     fn take(&self, metrics: &InvocationMetrics) {
         let lines = lines(&self.namespace, metrics);
-        // Each write is a whole line, so a panic in an earlier one does no harm.
+        // Each write is a whole line, so a panic during an earlier write is harmless.
         let mut to = self.to.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = to.write_all(&lines).and_then(|()| to.flush()) {
             tracing::warn!(%error, "cannot write metrics");
@@ -56,7 +56,7 @@ fn lines(namespace: &str, metrics: &InvocationMetrics) -> Vec<u8> {
     lines
 }
 
-/// One line: the part `part` of all times, and in the first line the counts.
+/// One line: the part `part` of all times. The first line also contains the counts.
 struct EmfLine<'a> {
     metrics: &'a InvocationMetrics,
     part: usize,

@@ -1,4 +1,4 @@
-//! The adapter of Lambda functions: settings from the environment and a secret, clients of AWS, HTTP events.
+//! The adapter of Lambda functions: settings from the environment and a secret, AWS clients, and HTTP events.
 //!
 //! Settings are read at the first event. The secret is read again every five minutes.
 
@@ -68,7 +68,7 @@ pub enum FunctionError {
 struct FunctionConfig {
     config: SdkConfig,
     variables: FunctionVariables,
-    /// The host of the first request, if the first event was one.
+    /// The host of the first request, if the first event was a request.
     host: Option<String>,
 }
 
@@ -100,17 +100,17 @@ struct FunctionContext {
 /// Returns the routes of a function, whose context is created at the first request.
 ///
 /// A configuration error is logged and returned as status 503. The next request reads the configuration again. Tasks
-/// that outlive their response are added to `background`.
+/// that continue after their response are added to `background`.
 ///
 /// Environment variables:
 ///
 /// - `EBB_TABLE`, `EBB_BUCKET`, `EBB_QUEUE_URL`, `EBB_SOURCE`: resources of the stack.
-/// - `EBB_INSTALLATION`: the id of the stack for relay_policy. It never changes.
+/// - `EBB_INSTALLATION`: the id of the stack for relays. It never changes.
 /// - `EBB_CALLBACK_URL`: the URL of callbacks. Default: the host of the first request, because a function's
 ///   configuration cannot contain its own URL.
 /// - `EBB_PLATFORM_URL`: the URL of notifications; may be empty.
 /// - `EBB_CLUSTERS`: connected clusters, see [`ClusterRegistry::parse`]. Empty if all units are webhooks.
-/// - `EBB_RELAY_NETWORKS`: networks of relay_policy that are not public, see [`Policy::and_networks`].
+/// - `EBB_RELAY_NETWORKS`: networks of relays that are not public, see [`Policy::and_networks`].
 /// - `EBB_WEBHOOK_SECRETS`, `EBB_PLATFORM_SECRETS`, `EBB_UNIT_SECRETS`, `EBB_TOKEN_KEYS`: keys.
 /// - `EBB_API_TOKENS`: a list of `ROLE:TOKEN`, separated by commas.
 /// - `EBB_SECRET_ARN`: a secret of AWS Secrets Manager, a JSON object of [`SECRET_VARIABLES`].
@@ -193,11 +193,11 @@ fn settings(variables: &FunctionVariables, host: Option<&str>) -> Result<Deploym
         webhook_keys: variables.parsed("EBB_WEBHOOK_SECRETS", WebhookKeys::parse)?,
         unit_keys: variables.parsed("EBB_UNIT_SECRETS", WebhookKeys::parse)?,
         token_keys: variables.parsed("EBB_TOKEN_KEYS", TokenKeys::parse)?,
-        // A killed function may have sent a request at its end, the relay then has its response timeout, and clocks
-        // differ.
+        // The sum of three times: a killed function may have sent a request just before its end, the relay then has its
+        // response timeout, and clocks differ.
         max_in_flight: Millis(1_000 * (TIMEOUT + RESPONSE_TIMEOUT + SKEW).as_secs()),
         grace: Duration::from_secs(30),
-        // With the dispatch budget, less than the 25 s within which `complete` must respond.
+        // Together with the dispatch budget, this is less than the 25 s within which `complete` must respond.
         response_timeout: Duration::from_secs(15),
         first_sweep_delay: Millis(60_000),
         max_sweep_interval: Millis(3_600_000),
@@ -207,7 +207,7 @@ fn settings(variables: &FunctionVariables, host: Option<&str>) -> Result<Deploym
     })
 }
 
-/// Returns the URL of callbacks: `EBB_CALLBACK_URL`, else that of this function.
+/// Returns the URL of callbacks: `EBB_CALLBACK_URL`, or by default the URL of this function.
 fn callback_url(variables: &FunctionVariables, host: Option<&str>) -> Result<String, FunctionError> {
     let own = |missing| host.map(|host| format!("https://{host}/v1/callbacks")).ok_or(missing);
     variables.required("EBB_CALLBACK_URL").or_else(own)
@@ -215,7 +215,7 @@ fn callback_url(variables: &FunctionVariables, host: Option<&str>) -> Result<Str
 
 const DAY: u64 = 86_400_000;
 
-/// Returns a number of days as a duration; `None` for 0 or no value, which keeps data forever.
+/// Returns a number of days as a duration. 0 or no value returns `None`, which keeps data forever.
 fn retention(variables: &FunctionVariables) -> Result<Option<Millis>, FunctionError> {
     let name = "EBB_RETENTION_DAYS";
     let text = variables.optional(name);
@@ -291,7 +291,7 @@ mod tests {
         assert!(matches!(missing, FunctionError::Missing("EBB_CALLBACK_URL")), "{missing}");
     }
 
-    /// Tests run without the variables: the function returns an error without their names.
+    /// Tests run without the variables. The response to the caller does not contain their names.
     #[tokio::test]
     async fn a_function_without_its_variables_responds() {
         let router = router(ebb_api::api, &Arc::default());

@@ -9,9 +9,9 @@ use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
 use ebb_flow::ports::{MessageQueue, QueueMessage};
 use futures::StreamExt as _;
 
-/// The longest delay of SQS.
+/// The maximum delay of SQS.
 const MAX_DELAY: Duration = Duration::from_secs(900);
-/// The most messages of one request to SQS.
+/// The maximum number of messages of one request to SQS.
 const BATCH: usize = 10;
 const MAX_CONCURRENT: usize = 8;
 
@@ -46,7 +46,7 @@ impl SqsQueue {
 
     async fn try_to_send(&self, message: &QueueMessage, delay: Duration) -> Result<(), String> {
         let body = serde_json::to_string(message).map_err(|error| error.to_string())?;
-        // Rounded up: an early wake-up would find nothing due.
+        // The delay is rounded up, because an early wake-up would find no due item.
         let seconds = delay.min(MAX_DELAY).as_millis().div_ceil(1000);
         let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
         let sent = self.client.send_message().queue_url(&self.url).message_body(body).delay_seconds(seconds);

@@ -1,9 +1,9 @@
 //! A value that is created from a source and recreated when the source changes.
 //!
-//! Clients, certificates and the secret take most of the time of a start. They are created at the first event, not
-//! before: an error at an event is retried at the next one, but an error before it ends the function.
+//! Clients, certificates and the secret take most of the time of a start. They are created at the first event. An error
+//! there is retried at the next event, but an error before the first event ends the function.
 //!
-//! An instance under load runs for hours, while operators rotate keys and connect clusters.
+//! A function instance under load runs for hours, while operators rotate keys and connect clusters.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 /// The time between two checks of the source.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(300);
 
-/// The value of the last source that was valid.
+/// The value of the last valid source.
 pub(crate) struct ReloadingValue<S, T>(Mutex<Option<LoadedValue<S, T>>>);
 
 struct LoadedValue<S, T> {
@@ -35,7 +35,7 @@ impl<S: PartialEq, T: Clone> ReloadingValue<S, T> {
     /// follows after another five minutes.
     ///
     /// # Errors
-    /// There is no previous value.
+    /// Returns an error if there is no previous value.
     pub(crate) async fn get<F, E: Display>(
         &self,
         now: Instant,
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(get(0).await.unwrap(), "of 1");
         assert_eq!(reads.get(), 2);
         assert_eq!(get(1).await.unwrap(), "of 2");
-        // An invalid source changes nothing, and is not read at each event.
+        // An invalid source changes nothing, and is not read again at each event.
         for (times, broken) in [(2, Ok(0)), (3, Err("gone"))] {
             source.set(broken);
             let before = reads.get();

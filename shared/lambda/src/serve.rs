@@ -14,11 +14,11 @@ use crate::router;
 
 /// Serves the events of a function with its routes.
 ///
-/// Lambda receives a response before the background tasks of its event end. It freezes the function when the function
-/// requests the next event, which is after they ended.
+/// Lambda receives a response before the background tasks of its event end. Lambda freezes the function when it
+/// requests the next event, which happens after these tasks have ended.
 ///
 /// # Errors
-/// Lambda's runtime interface fails.
+/// Returns an error if Lambda's runtime interface fails.
 pub async fn serve(routes: fn(ServerState) -> Router) -> Result<(), Error> {
     let background = Arc::new(BackgroundTasks::default());
     let router = router(routes, &background);

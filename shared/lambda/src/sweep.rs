@@ -24,7 +24,8 @@ impl SweepHandler {
     /// Handles an event of the schedule or a batch of the queue. Returns the failed messages, which SQS delivers again.
     ///
     /// # Errors
-    /// The configuration is invalid, or the index cannot be read. The next event of the schedule repeats the sweep.
+    /// Returns an error if the configuration is invalid, or the index cannot be read. The next event of the schedule
+    /// repeats the sweep.
     pub async fn invoke(
         &self,
         event: Value,
@@ -53,7 +54,7 @@ impl FunctionContext {
         if let Err(error) = ebb_flow::sweep::mark_schedule(env).await {
             tracing::warn!(%error, "cannot record the run of the schedule");
         }
-        // Concurrent, because a sweep that waits for clusters must not delay the scan for orphans.
+        // Both run concurrently, because a sweep that waits for clusters must not delay the scan for orphans.
         let end = tokio::time::sleep(TIME_LIMIT);
         let swept = Box::pin(ebb_flow::sweep::sweep_until(env, store, end));
         let orphans = timeout(TIME_LIMIT, Box::pin(ebb_flow::sweep::orphans::scan(env, store)));
@@ -70,7 +71,7 @@ impl FunctionContext {
             Ok(Err(error)) => tracing::warn!(%error, "cannot remove expired instances; the next run repeats it"),
             Err(_) => tracing::warn!("the removal of expired instances timed out; the next run continues"),
         }
-        // Also after a failed sweep: users see the clusters that units wait for.
+        // This also follows a failed sweep, so that users see the clusters that units wait for.
         if let Err(error) = ebb_flow::sweep::outages::record_outages(env, store).await {
             tracing::warn!(%error, "cannot record outages of clusters");
         }
@@ -92,7 +93,7 @@ impl FunctionContext {
         }
     }
 
-    /// Handles all messages concurrently: one that waits for a server does not delay the others.
+    /// Handles all messages concurrently, so that a message that waits for a server does not delay the others.
     async fn handle_batch(&self, records: &[Value]) -> Value {
         let handled = records.iter().map(|record| async move {
             let body = record.get("body").and_then(Value::as_str).unwrap_or_default();

@@ -32,7 +32,7 @@ impl FunctionVariables {
     /// Reads the secret that `EBB_SECRET_ARN` names, if it names one.
     ///
     /// # Errors
-    /// The secret cannot be read, or is not a JSON object of [`SECRET_VARIABLES`].
+    /// Returns an error if the secret cannot be read, or is not a JSON object of [`SECRET_VARIABLES`].
     pub(crate) async fn read(config: &SdkConfig) -> Result<Self, FunctionError> {
         let Ok(name) = Self::default().required(SECRET_NAME) else { return Ok(Self::default()) };
         let request = aws_sdk_secretsmanager::Client::new(&crate::aws::with_long_timeouts(config))
@@ -46,7 +46,7 @@ impl FunctionVariables {
         secret.map(|secret| Self { secret }).map_err(invalid)
     }
 
-    /// Returns a variable of the environment, else of the secret, else an empty text.
+    /// Returns a variable of the environment, otherwise that of the secret, otherwise an empty text.
     pub(crate) fn optional(&self, name: &'static str) -> String {
         let variable = std::env::var(name).ok().filter(|value| !value.is_empty());
         variable.or_else(|| self.secret.get(name).cloned()).unwrap_or_default()
@@ -55,7 +55,7 @@ impl FunctionVariables {
     /// Returns a variable.
     ///
     /// # Errors
-    /// [`FunctionError::Missing`] if it is empty.
+    /// Returns [`FunctionError::Missing`] if it is empty.
     pub(crate) fn required(&self, name: &'static str) -> Result<String, FunctionError> {
         Some(self.optional(name)).filter(|value| !value.is_empty()).ok_or(FunctionError::Missing(name))
     }
@@ -63,7 +63,7 @@ impl FunctionVariables {
     /// Returns a parsed variable.
     ///
     /// # Errors
-    /// [`FunctionError::Missing`] if it is empty, [`FunctionError::Invalid`] if it cannot be parsed.
+    /// Returns [`FunctionError::Missing`] if it is empty, and [`FunctionError::Invalid`] if it cannot be parsed.
     pub(crate) fn parsed<T, E: std::fmt::Display>(
         &self,
         name: &'static str,
