@@ -13,7 +13,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
 use percent_encoding::percent_decode_str;
 
-/// The timeout of an export. A response to a caller waits for it.
+/// The timeout of an export. It delays the response to the caller.
 const EXPORT_TIMEOUT: Duration = Duration::from_millis(800);
 
 /// The time after which an idle connection is not used again.
@@ -36,10 +36,10 @@ pub struct OtlpExporter(opentelemetry_otlp::SpanExporter);
 
 impl OtlpExporter {
     /// Opens the exporter for `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_EXPORTER_OTLP_HEADERS`, as OpenTelemetry defines
-    /// them. Returns `None` without an endpoint. Sends no request.
+    /// them. Returns `None` if there is no endpoint. Sends no request.
     ///
     /// # Errors
-    /// [`OtlpError`]. A collector that does not respond is not an error.
+    /// Returns [`OtlpError`] if the settings are invalid. A collector that does not respond is not an error.
     pub fn open(endpoint: &str, headers: &str) -> Result<Option<Self>, OtlpError> {
         if endpoint.is_empty() {
             return Ok(None);
