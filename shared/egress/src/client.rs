@@ -25,7 +25,7 @@ use crate::guard::{GuardedResolver, Policy, PolicyViolation, SystemResolver};
 use crate::{CallError, HttpCall, HttpRequest, HttpResponse};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Short, because the connections of a frozen function are dead.
+/// This time is short, because the connections of a frozen function are dead.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 const IDLE_PER_HOST: usize = 16;
 /// The time after which no further attempt starts. With the longest wait of [`RETRIES`], all attempts end within a
@@ -34,7 +34,8 @@ const RETRY_WITHIN: Duration = Duration::from_millis(500);
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRIES: usize = 3;
 
-/// Headers of the connection or the client. Documents must not set them, because they could split requests.
+/// Headers of the connection or the client. Documents must not set them, because they could be used for request
+/// smuggling.
 const OWN_HEADERS: [&str; 10] = [
     "connection",
     "content-length",
@@ -59,7 +60,7 @@ pub struct HttpClient {
     largest: usize,
 }
 
-/// The client cannot be created, mostly because the machine has no CA certificates.
+/// The client cannot be created, usually because the machine has no CA certificates.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot create an HTTP client; check that CA certificates (ca-certificates) are installed")]
 pub struct HttpClientError(#[source] reqwest::Error);
@@ -70,7 +71,7 @@ impl HttpClient {
         Self::with_resolver(policy, Arc::new(SystemResolver))
     }
 
-    /// Returns a client with another resolver. The policy also applies to its addresses.
+    /// Returns a client with another resolver. The policy also applies to the addresses that it returns.
     pub fn with_resolver(policy: Policy, resolver: Arc<dyn Resolve>) -> Result<Self, HttpClientError> {
         let policy = Arc::new(policy);
         let http = reqwest::Client::builder()
@@ -138,7 +139,7 @@ impl HttpCall for HttpClient {
         let request = checked(&self.policy, request).map_err(CallError::Refused)?;
         let ended = tokio::time::timeout(timeout, self.attempts(&request)).await;
         let ended = ended.unwrap_or(Err(CallError::Timeout(timeout)));
-        // Only the host, because paths and queries may contain secrets.
+        // Only the host is logged, because paths and queries may contain secrets.
         let (method, host) = (request.method(), request.url().host_str());
         let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         match &ended {
@@ -149,7 +150,7 @@ impl HttpCall for HttpClient {
     }
 }
 
-/// Checks all parts of a request.
+/// Checks all parts of a request and returns it.
 fn checked(policy: &Policy, request: HttpRequest) -> Result<reqwest::Request, String> {
     let url = policy.check_url(&request.url).map_err(|refusal| limits::message(&refusal.to_string()))?;
     let method = match request.method.as_str() {

@@ -16,7 +16,7 @@ pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 3600);
 #[derive(Clone, Copy, Debug)]
 pub struct WebhookMessage<'a> {
     pub url: &'a str,
-    /// The id, the same in every repetition.
+    /// The id. It is the same in every repetition.
     pub id: &'a MessageId,
     pub content_type: &'a str,
     pub body: &'a [u8],
@@ -25,11 +25,11 @@ pub struct WebhookMessage<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliveryOutcome {
     Accepted,
-    /// The server wants no further messages (410). Final.
+    /// The server rejects all further messages (410). This is final.
     Gone,
     /// The address or the request is not allowed. A repetition is pointless until the URL or the policy changes.
     Refused(String),
-    /// Not accepted, or no response: repeat the message with the same id.
+    /// The message was not accepted, or no response arrived. The message is repeated with the same id.
     Retry {
         /// The wait that the server requests, at most [`MAX_RETRY_AFTER`].
         after: Option<Duration>,

@@ -1,8 +1,8 @@
-//! The policy for outbound requests. A URL in a document could point into our own network: the metadata service of the
-//! cloud, a database without a password, another service on loopback.
+//! The policy for outbound requests. Without it, a URL in a document could refer to our own network: the metadata
+//! service of the cloud, a database without a password, or another service on loopback.
 //!
-//! The policy checks addresses, not names. Literal addresses are checked before the request, others after the lookup.
-//! The connection uses the checked addresses, so a name that changes after the check has no effect.
+//! The policy checks addresses, not names. Literal addresses are checked before the request, and others after the
+//! lookup. The connection uses the checked addresses, so a later change of the DNS records has no effect.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -52,8 +52,8 @@ const fn v6(groups: [u16; 4], prefix: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0), prefix)
 }
 
-/// IPv4 ranges that are not public, by IANA's registry of special-purpose addresses. The first matching row names the
-/// range.
+/// IPv4 ranges that are not public, according to IANA's registry of special-purpose addresses. The first matching row
+/// names the range.
 const CLOSED_V4: [(Ipv4Net, &str); 17] = [
     (v4(0, 0, 0, 0, 8), "unspecified"),
     (v4(10, 0, 0, 0, 8), "private network"),
@@ -71,7 +71,7 @@ const CLOSED_V4: [(Ipv4Net, &str); 17] = [
     (v4(224, 0, 0, 0, 4), "multicast"),
     (v4(255, 255, 255, 255, 32), "broadcast"),
     (v4(240, 0, 0, 0, 4), "reserved"),
-    // Public by registry, but on Azure it serves the settings of the virtual machine.
+    // This address is public in the registry, but on Azure it serves the settings of the virtual machine.
     (v4(168, 63, 129, 16, 32), "a cloud's metadata service"),
 ];
 
@@ -107,7 +107,7 @@ impl Policy {
     /// Allows further networks: a comma-separated list such as `10.0.0.0/8, fd00::/8`.
     ///
     /// # Errors
-    /// Returns the first entry that is not a network.
+    /// Returns the first entry that is not a network, if there is one.
     pub fn and_networks(mut self, list: &str) -> Result<Self, String> {
         for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
             let network = entry.parse().map_err(|_| format!("{entry:?} is not a network such as 10.0.0.0/8"))?;
@@ -162,8 +162,8 @@ impl Policy {
     }
 }
 
-/// Returns the IPv4 address at which packets to `outer` arrive: for mapped addresses and NAT64. Tunnels (6to4, Teredo)
-/// and the deprecated compatible form are closed, whatever they embed.
+/// Returns the IPv4 address at which packets to `outer` arrive, for mapped addresses and NAT64. Tunnels (6to4, Teredo)
+/// and the deprecated compatible form are closed, whatever address they embed.
 fn embedded(outer: Ipv6Addr) -> Option<Ipv4Addr> {
     let [.., a, b, c, d] = outer.octets();
     let inner = Ipv4Addr::new(a, b, c, d);
@@ -185,7 +185,7 @@ fn closed_v6(address: Ipv6Addr) -> Option<&'static str> {
     row.or_else(|| if GLOBAL_UNICAST.contains(&address) { None } else { Some("not global unicast") })
 }
 
-/// Passes on only addresses that the policy allows.
+/// Returns only addresses that the policy allows.
 pub(crate) struct GuardedResolver {
     policy: Arc<Policy>,
     inner: Arc<dyn Resolve>,

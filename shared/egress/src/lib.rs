@@ -19,7 +19,7 @@ pub struct HttpRequest {
     pub url: String,
     /// Names in lower case, with values.
     pub headers: Vec<(String, String)>,
-    /// The body, or empty for none.
+    /// The body. It may be empty.
     pub body: Vec<u8>,
     /// The time from the first lookup to the last byte of the response.
     pub timeout: Duration,
@@ -37,28 +37,28 @@ pub struct HttpResponse {
 /// A request without a usable response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The URL, its address or the request is not allowed. Final.
+    /// The URL, its address or the request is not allowed. This is final.
     #[error("{0}")]
     Refused(String),
-    /// No connection, or it broke. The server may have seen the request.
+    /// The connection failed or was broken. The server may have received the request.
     #[error("{0}")]
     Connect(String),
-    /// No complete response in time. The server may have seen the request.
+    /// No complete response arrived in time. The server may have received the request.
     #[error("no response within {}", seconds(*.0))]
     Timeout(Duration),
-    /// The response is larger than the limit. Final.
+    /// The response is larger than the limit. This is final.
     #[error("the response is larger than {0} bytes")]
     TooLarge(usize),
 }
 
-/// Formats a time for people: `3 s`, `0.25 s`.
+/// Formats a duration for display: `3 s`, `0.25 s`.
 fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs_f64())
 }
 
 #[async_trait]
 pub trait HttpCall: Send + Sync {
-    /// Sends one request without redirects. Only a request with a safe method is repeated if the server may have seen
-    /// it.
+    /// Sends one request without redirects. If the server may have received the request, it is repeated only if its
+    /// method is safe.
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError>;
 }

@@ -165,7 +165,7 @@ async fn reading_stops_at_the_limit_of_an_endless_body() {
     assert!(sent < 16 * limits::RESPONSE_BODY, "{sent}");
 }
 
-/// One server sends nothing, the other one its body a byte at a time.
+/// One server sends nothing. The other one sends its body a byte at a time.
 #[tokio::test]
 async fn the_timeout_covers_head_and_body() {
     for (head, method) in [("", "GET"), ("HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n", "POST")] {
@@ -214,7 +214,7 @@ async fn the_connection_uses_the_checked_address() {
     let resolver = StaticResolver::to(&["10.255.255.1", "127.0.0.1"]);
     let client = HttpClient::with_resolver(Policy::with_loopback(), Arc::clone(&resolver) as Arc<dyn Resolve>).unwrap();
     assert_eq!(client.call(request("GET", url)).await.unwrap().body, b"here");
-    // One lookup: the checked addresses are those of the connection.
+    // There is only one lookup: the checked addresses are those of the connection.
     assert_eq!(resolver.1.load(Ordering::SeqCst), 1);
 }
 

@@ -74,7 +74,7 @@ const TABLE: &[(&str, &str)] = &[
     ("168.63.129.16", "a cloud's metadata service"),
     ("[fe80::1]", "link-local"),
     ("[febf::1]", "link-local"),
-    // Tunnels and translations that may lead inside.
+    // Tunnels and translations that may lead to internal addresses.
     ("[2002:7f00:1::]", "6to4 tunnel"),
     ("[2002:a9fe:a9fe::1]", "6to4 tunnel"),
     ("[2002:808:808::1]", "6to4 tunnel"),
