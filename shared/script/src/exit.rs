@@ -1,4 +1,4 @@
-//! The end of a script, and the failure that follows from it.
+//! The end of a script, and the failure that results from it.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ use crate::outputs;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopCause {
     Finished,
-    /// The script took longer than its deadline allows.
+    /// The script ran longer than its deadline.
     Deadline,
-    /// The supervisor has received a signal that asks it to end.
+    /// The supervisor has received a termination signal.
     Signaled(Signal),
     Cancelled,
 }
@@ -24,14 +24,14 @@ pub(crate) enum StopCause {
 /// The end of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessExit {
-    /// The status of its process; `None`: not even `SIGKILL` has ended it.
+    /// The status of its process. `None` means that even `SIGKILL` has not ended it.
     pub(crate) status: Option<WaitStatus>,
     pub(crate) cause: StopCause,
 }
 
 impl ProcessExit {
-    /// Returns the end of the script with its outputs if it has succeeded; without log and time. `supervisor` is as in
-    /// [`Surroundings`](crate::Surroundings).
+    /// Returns the end of the script, with its outputs if it has succeeded, and without log and time. `supervisor` is
+    /// as in [`Surroundings`](crate::Surroundings).
     pub(crate) fn script_exit(&self, spec: &EntrypointSpec, supervisor: &str) -> ScriptExit {
         let (result, sensitive) = match self.failure(spec.timeout_ms, supervisor) {
             None => outputs::collect(&spec.outputs),
@@ -40,24 +40,24 @@ impl ProcessExit {
         ScriptExit { result, sensitive, exit_code: Some(self.code()) }
     }
 
-    /// Returns the exit code of the script, or 128 and the number of the signal that has ended it.
+    /// Returns the exit code of the script, or 128 plus the number of the signal that ended it.
     fn code(&self) -> i32 {
         match self.status {
             None => 128 + Signal::SIGKILL as i32,
             Some(WaitStatus::Exited(_, code)) => code,
             Some(WaitStatus::Signaled(_, signal, _)) => 128 + signal as i32,
-            // Only tracers ask for the others.
+            // The other states occur only for tracers.
             Some(_) => FAILED,
         }
     }
 
-    /// Returns the failure of the unit; `None`: the script has ended with 0. A script that ends with 0 after a request
-    /// to stop has succeeded: its outputs are known.
+    /// Returns the failure of the unit, or `None` if the script has ended with 0. A script that ends with 0 after a
+    /// request to stop has succeeded, because its outputs are known.
     fn failure(&self, timeout_ms: u64, supervisor: &str) -> Option<Callback> {
         let (code, message) = match (self.cause, self.status) {
             (StopCause::Deadline, _) => (ReasonCode::Timeout, format!("the script took longer than {timeout_ms} ms")),
             (_, Some(WaitStatus::Exited(_, 0))) => return None,
-            // The sender of a cancellation asks for no result. Otherwise the machine is about to stop.
+            // After a cancellation, the result is not requested. Otherwise the machine is about to stop.
             (StopCause::Signaled(signal), status) => {
                 let how = describe(status);
                 (ReasonCode::Lost, format!("{supervisor} was asked to end by {signal}, and {how}"))

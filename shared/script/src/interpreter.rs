@@ -1,4 +1,4 @@
-//! The program that runs a script: the one that its first line names, else `/bin/sh`.
+//! The program that runs a script. It is the interpreter that the first line names, or `/bin/sh` by default.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,14 +11,14 @@ use nix::errno::Errno;
 
 use crate::StartError;
 
-/// The interpreter of scripts whose first line names none.
+/// The interpreter of scripts whose first line does not name one.
 const DEFAULT: Interpreter<'static> = Interpreter { path: "/bin/sh", argument: None };
 
-/// Finds the interpreter of a script. `path` is the script's `PATH`; `place` is as in
+/// Returns the interpreter of a script. `path` is the script's `PATH`. `place` is as in
 /// [`Surroundings`](crate::Surroundings).
 ///
 /// # Errors
-/// [`StartError`] with the missing program: `exec` would only say that something is missing.
+/// Returns [`StartError`] with the missing program. The error of `exec` would not name it.
 pub(crate) fn find<'a>(text: &'a str, path: &OsStr, place: &str) -> Result<Interpreter<'a>, StartError> {
     let named = Interpreter::of(text).map_err(StartError::not_startable)?;
     let chosen = named.unwrap_or(DEFAULT);
@@ -44,7 +44,7 @@ pub(crate) fn find<'a>(text: &'a str, path: &OsStr, place: &str) -> Result<Inter
     Ok(chosen)
 }
 
-/// Explains why the kernel did not start `interpreter`. `place` is as for [`find`].
+/// Returns the reason why the kernel did not start `interpreter`. `place` is as for [`find`].
 pub(crate) fn explain(error: &io::Error, interpreter: &str, place: &str) -> String {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::E2BIG) => {

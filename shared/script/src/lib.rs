@@ -1,12 +1,12 @@
-//! Supervision of a script: its files, its interpreter, its processes, its end, its output and its output files.
+//! Supervises a script: its files, interpreter and processes, its end, its log and its output files.
 //!
-//! Two programs are the entrypoint of a script: `ebb-entrypoint` in pods and containers, and `ebb` for a process of one
-//! machine. Both call [`run`], so that a script behaves alike everywhere. Linux only; blocking.
+//! Two programs are entrypoints of scripts: `ebb-entrypoint` in pods and containers, and `ebb` for a process of one
+//! machine. Both call [`run`], so that a script behaves in the same way everywhere. Linux only. All calls block.
 //!
 //! 1. The program starts a [`ScriptWatch`] and adopts orphans with [`adopt_orphans`].
-//! 2. [`run`] puts the inputs where the script expects them, and starts it in a process group of its own.
+//! 2. [`run`] writes the inputs to their paths, and starts the script in its own process group.
 //! 3. It waits for the end of the script, its deadline, a signal or a cancellation.
-//! 4. It ends all processes that the script has left, and reads its outputs.
+//! 4. It kills all processes that the script has left, and reads its outputs.
 
 mod exit;
 mod interpreter;
@@ -25,25 +25,25 @@ pub use prepare::{StartError, check_path};
 pub use tail::LogTail;
 pub use watch::{ScriptWatch, WatchEvent};
 
-/// The longest time that can be added to any clock: as good as none.
+/// The longest time that can be added to any clock. In practice it never passes.
 const FAR_AWAY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// The differences between the programs that run scripts.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings<'a> {
-    /// The place that has the interpreters, for messages, such as `this image`.
+    /// The place with the interpreters, for error messages, such as `this image`.
     pub place: &'a str,
-    /// The recipient of a signal that asks the script to end, for messages, such as `the pod`.
+    /// The recipient of a termination signal, for error messages, such as `the pod`.
     pub supervisor: &'a str,
-    /// Keeps the end of the log, which this process forwards to its own outputs. `None`: the script writes to the outputs
-    /// of this process itself.
+    /// Keeps the end of the log, which this process forwards to its own outputs. `None` means that the script writes
+    /// directly to the outputs of this process.
     pub tail: Option<&'a LogTail>,
 }
 
 /// Runs a script to its end. Its deadline counts from `begun`. The result has no log.
 ///
 /// # Errors
-/// [`StartError`] if the script was not started.
+/// Returns [`StartError`] if the script was not started.
 pub fn run(
     spec: &EntrypointSpec,
     surroundings: Surroundings<'_>,
@@ -59,7 +59,7 @@ pub fn run(
 /// Makes this process the parent of all processes that its script leaves behind.
 ///
 /// # Errors
-/// The kernel's. In a container the first process adopts them in any case.
+/// Returns the error of the kernel. In a container, the first process adopts them anyway.
 pub fn adopt_orphans() -> nix::Result<()> {
     nix::sys::prctl::set_child_subreaper(true)
 }

@@ -1,4 +1,4 @@
-//! Reading the output files of a script that has ended with 0.
+//! Reads the output files of a script that has ended with 0.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -14,12 +14,13 @@ use ebb_protocol::script::OutputError;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
-/// The flags that an output is opened with: without following a link, and without waiting, because a FIFO has no writer
-/// any more.
+/// The flags for opening an output. Links are not followed. The call does not block, because a FIFO no longer has a
+/// writer.
 const OPEN_FLAGS: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOFOLLOW).union(OFlag::O_NOCTTY);
 
-/// Reads the declared outputs in their order. Returns success with the outputs and, apart from them, the sensitive ones
-/// in base64. Returns a failure if an output is missing, no file, too large, or too large together with those before it.
+/// Reads the declared outputs in their order. Returns success with the outputs and, separately, the sensitive ones in
+/// base64. Returns a failure if an output is missing, is not a file, or is too large, alone or together with those
+/// before it.
 pub(crate) fn collect(outputs: &[ScriptOutput]) -> (Callback, BTreeMap<String, String>) {
     let mut result = Callback::new(CallbackStatus::Succeeded);
     let mut sensitive = BTreeMap::new();
@@ -42,7 +43,7 @@ fn read(output: &ScriptOutput, total: &mut usize) -> Result<Vec<u8>, OutputError
 }
 
 fn unopened(error: io::Error) -> OutputError {
-    // Only a path with a NUL byte has no number, and that was refused before the script started.
+    // Only a path with a NUL byte gives an error without a number. Such a path was rejected before the script started.
     match error.raw_os_error().map_or(Errno::EINVAL, Errno::from_raw) {
         Errno::ENOENT | Errno::ENOTDIR => OutputError::Missing,
         Errno::ELOOP => OutputError::Invalid("is a symbolic link, not a file".to_owned()),

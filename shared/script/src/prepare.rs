@@ -1,4 +1,4 @@
-//! The start of a script: its files, its environment, its interpreter.
+//! Prepares and starts a script: its files, its environment, its interpreter.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -29,12 +29,12 @@ pub struct StartError {
 }
 
 impl StartError {
-    /// The script cannot be started as it is written, or not in these surroundings.
+    /// The script is invalid, or cannot be started in these surroundings.
     pub fn not_startable(message: String) -> Self {
         Self { message, code: NOT_STARTABLE }
     }
 
-    /// There is no such interpreter.
+    /// The interpreter does not exist.
     pub(crate) fn no_interpreter(message: String) -> Self {
         Self { message, code: NO_INTERPRETER }
     }
@@ -46,11 +46,11 @@ impl StartError {
     }
 }
 
-/// Puts the script's files where it looks for them and starts it: in a process group of its own, with nothing to read
-/// from its standard input. Through its interpreter, as the kernel would, so that its folder may be mounted `noexec`.
+/// Writes the script's files and starts the script in its own process group, with an empty standard input. The script
+/// is started through its interpreter, as the kernel would, so that its folder may be mounted `noexec`.
 pub(crate) fn start(spec: &EntrypointSpec, surroundings: Surroundings<'_>) -> Result<Child, StartError> {
     let (not_startable, place) = (StartError::not_startable, surroundings.place);
-    // The first line before everything else: it needs nothing of the surroundings.
+    // The first line is checked first, because the check does not depend on the surroundings.
     Interpreter::of(&spec.text).map_err(not_startable)?;
     for output in &spec.outputs {
         let ScriptOutput { name, path, .. } = output;
@@ -102,7 +102,7 @@ pub(crate) fn start(spec: &EntrypointSpec, surroundings: Surroundings<'_>) -> Re
 /// Checks the path of an input or output.
 ///
 /// # Errors
-/// The reason why it cannot be the path of a file.
+/// Returns the reason if it cannot be the path of a file.
 pub fn check_path(path: &str) -> Result<(), &'static str> {
     match path {
         _ if path.contains('\0') => Err("a path cannot have NUL bytes"),
@@ -116,7 +116,7 @@ fn write_input(path: &str, value: Option<&[u8]>) -> Result<(), String> {
     check_path(path).map_err(|why| format!("{path:?}: {why}"))?;
     let file = Path::new(path);
     let Some(value) = value else {
-        // A file that is there already is not the input.
+        // An existing file is not the input.
         return match fs::remove_file(file) {
             Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 Err(format!("{path}: the input has no value, and what is there stays: {}", unwritable(&error)))
@@ -133,13 +133,13 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
     file.write_all(bytes)?;
     match file.set_permissions(Permissions::from_mode(mode)) {
-        // Another user owns the file, and lets us write to it: it stays as readable as its owner has made it.
+        // Another user owns the file and allows this process to write to it. Its mode stays as it is.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         done => done,
     }
 }
 
-/// Explains why a place cannot be written to, and what to do.
+/// Returns the reason why a place cannot be written to, and a fix.
 fn unwritable(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => {

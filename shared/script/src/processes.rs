@@ -1,7 +1,8 @@
-//! Signals to a script and to all processes that it has started.
+//! Sends signals to a script and to all processes that it has started.
 //!
-//! They are descendants of this process, which is the first process of its container or adopts orphans. Without `/proc`,
-//! signals reach only the process group of the script, and the first process of a container can kill all others.
+//! They are descendants of this process, which is the first process of its container or adopts orphans. Without
+//! `/proc`, signals reach only the process group of the script. The first process of a container can still kill all
+//! others.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -13,15 +14,15 @@ use nix::unistd::{Pid, getpgid, getpid};
 
 /// The longest time that a process may take to end after `SIGKILL`. It takes longer only in uninterruptible sleep.
 pub const KILL_TIMEOUT: Duration = Duration::from_secs(10);
-/// The exit code of shells for a process that a signal has ended, less the number of the signal.
+/// Shells exit with this code plus the number of the signal that ended a process.
 const SIGNALED: i32 = 128;
 /// The pause between two rounds of `SIGKILL`.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Sends `signal` to the process group of the script, and to descendants that have left it. Each gets it once. The script
-/// must not be reaped yet: until then no other process or group can have its number.
+/// Sends `signal` once to each process in the process group of the script, and to each descendant that has left it. The
+/// script must not be reaped yet: until then, its number is not given to another process or group.
 pub(crate) fn signal(script: Pid, signal: Signal) {
-    // A process that has just ended needs no signal.
+    // The call fails if the process has just ended.
     let _ = killpg(script, signal);
     for pid in descendants() {
         if getpgid(Some(pid)) != Ok(script) {
@@ -30,11 +31,11 @@ pub(crate) fn signal(script: Pid, signal: Signal) {
     }
 }
 
-/// Kills and reaps every process that is left, and the script itself, which must not be reaped yet. Returns true if none
-/// is left. A process may be stuck in the kernel.
+/// Kills and reaps every process that is left, and the script itself, which must not be reaped yet. Returns true if
+/// none is left. Returns false if a process is stuck in the kernel.
 pub(crate) fn kill_all(script: Pid) -> bool {
     let until = Instant::now() + KILL_TIMEOUT;
-    // Once is enough, because `SIGKILL` reaches a group as a whole. Later the group may be another one of the same number.
+    // Once is enough, because `SIGKILL` reaches a group as a whole. Later, another group may have the same number.
     let _ = killpg(script, Signal::SIGKILL);
     loop {
         for pid in descendants() {
@@ -58,8 +59,8 @@ pub(crate) fn kill_all(script: Pid) -> bool {
     }
 }
 
-/// Reaps children that have ended, but not the script: as long as it is a zombie, its pid and its process group are not
-/// given to other processes. Returns how the script has ended.
+/// Reaps children that have ended, except for the script. As long as the script is a zombie, its pid and its process
+/// group are not reused. Returns how the script has ended.
 pub fn reap(script: Pid) -> Option<WaitStatus> {
     let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     loop {
@@ -70,7 +71,7 @@ pub fn reap(script: Pid) -> Option<WaitStatus> {
                 let _ = waitpid(status.pid()?, Some(WaitPidFlag::WNOHANG));
             }
             Err(Errno::EINTR) => {}
-            // `nix` has no name for the real-time signal that has ended a child.
+            // `nix` cannot represent the real-time signal that ended a child.
             Err(Errno::EINVAL) if waitid(Id::Pid(script), look) == Err(Errno::EINVAL) => {
                 return Some(WaitStatus::Exited(script, SIGNALED + ending_signal(script).unwrap_or_default()));
             }
@@ -80,25 +81,26 @@ pub fn reap(script: Pid) -> Option<WaitStatus> {
     }
 }
 
-/// Reaps the children that have ended, but not the script. Returns true if there was one.
+/// Reaps the children that have ended, except for the script. Returns true if there was one.
 fn reap_others(script: Pid) -> bool {
     let others = descendants().into_iter().filter(|&pid| pid != script);
     let ended = others.map(|pid| waitpid(pid, Some(WaitPidFlag::WNOHANG)));
-    // All of them, each once. `EINVAL`: it is reaped, and `nix` has no name for its signal.
+    // The list is collected so that each child is reaped. `EINVAL` means that it is reaped and `nix` cannot represent
+    // its signal.
     let ended: Vec<_> =
         ended.filter(|ended| !matches!(ended, Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD))).collect();
     !ended.is_empty()
 }
 
-/// Returns the number of the signal that has ended a child that is not reaped yet; `None` without `/proc`.
+/// Returns the number of the signal that ended a child that is not reaped yet, or `None` without `/proc`.
 fn ending_signal(pid: Pid) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The last field is the status as `waitpid` gives it: the signal is in its lowest seven bits.
+    // The last field is the status in the format of `waitpid`: the signal is in its lowest seven bits.
     let status: i32 = stat.split_ascii_whitespace().next_back()?.parse().ok()?;
     Some(status & 0x7f)
 }
 
-/// Returns the pids of all processes of this machine or container; none without `/proc`.
+/// Returns the pids of all processes of this machine or container. The list is empty without `/proc`.
 pub fn pids() -> impl Iterator<Item = Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok().map(Pid::from_raw))
@@ -118,7 +120,7 @@ fn descendants() -> Vec<Pid> {
 
 fn parent(pid: Pid) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything: `PID (NAME) STATE PARENT …`.
+    // The name in parentheses may contain any characters: `PID (NAME) STATE PARENT …`.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok().map(Pid::from_raw)
 }
 

@@ -1,4 +1,4 @@
-//! Forwarding of what a script prints.
+//! Forwards the output of a script.
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};
@@ -10,11 +10,11 @@ use std::thread;
 use crate::tail::LogTail;
 use crate::watch::WatchEvent;
 
-/// Bytes that are read at a time.
+/// The maximum number of bytes of one read.
 const CHUNK: usize = 64 << 10;
 
-/// Starts a thread that hands everything of `from` to `take`, until all writers are gone. Then it sends
-/// [`WatchEvent::Drained`].
+/// Starts a thread that passes all bytes from `from` to `take`, until all writers have closed the stream. The thread
+/// then sends [`WatchEvent::Drained`].
 pub fn forward(
     mut from: impl Read + Send + 'static,
     events: &Sender<WatchEvent>,
@@ -31,13 +31,13 @@ pub fn forward(
                 Err(_) => break,
             }
         }
-        // The supervisor no longer listens only when it is about to exit.
+        // The supervisor has dropped the receiver only if it is about to exit.
         let _ = events.send(WatchEvent::Drained);
     });
 }
 
 /// Forwards both output streams of a script to those of this process, unchanged, and keeps their end in `tail`. Returns
-/// the number of streams. The script waits while the outputs of this process are not read.
+/// the number of streams. The script blocks while the outputs of this process are not read.
 pub(crate) fn forward_outputs(script: &mut Child, tail: &LogTail, events: &Sender<WatchEvent>) -> usize {
     let start = |from: Box<dyn Read + Send>, to: io::Result<OwnedFd>| {
         let (tail, mut to) = (tail.clone(), to.ok().map(File::from));

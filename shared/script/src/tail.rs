@@ -1,11 +1,11 @@
-//! The end of a log, in a bounded piece of memory.
+//! The end of a log, in bounded memory.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ebb_protocol::script::end_of;
 
-/// The last bytes of a log. Clones share them: the threads that forward output write, and heartbeats read.
+/// The last bytes of a log. Clones share them: the threads that forward output write to them, and heartbeats read them.
 #[derive(Clone, Debug)]
 pub struct LogTail(Arc<Mutex<TailBytes>>);
 
@@ -23,7 +23,7 @@ impl LogTail {
     }
 
     fn lock(&self) -> MutexGuard<'_, TailBytes> {
-        // A thread that panicked has left bytes, not a broken state.
+        // The bytes are consistent even if a thread panicked while it held the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

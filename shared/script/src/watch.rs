@@ -15,9 +15,9 @@ use signal_hook::iterator::Signals;
 use crate::exit::{ProcessExit, StopCause};
 use crate::{FAR_AWAY, processes};
 
-/// The longest time that the last of the output may take after all processes of the script are dead.
+/// The timeout for the rest of the output after all processes of the script have ended.
 const DRAIN: Duration = Duration::from_secs(60);
-/// The same when a process could not be killed, which may hold the stream open.
+/// The timeout if a process could not be killed, because it may keep the stream open.
 const DRAIN_OF_STUCK: Duration = Duration::from_secs(1);
 
 /// An event that a supervisor waits for.
@@ -25,17 +25,17 @@ const DRAIN_OF_STUCK: Duration = Duration::from_secs(1);
 pub enum WatchEvent {
     /// A child of this process has changed its state.
     Child,
-    /// This process has received a signal that asks it to end.
+    /// This process has received a termination signal.
     Signaled(Signal),
-    /// The script is cancelled. The duration is its time between `SIGTERM` and `SIGKILL`.
+    /// The script is cancelled. The duration is the time between `SIGTERM` and `SIGKILL`.
     Cancelled(Duration),
     /// An output stream of the script has ended.
     Drained,
-    /// A report was acknowledged (true), or was given up.
+    /// A report was acknowledged (true), or its last attempt has failed (false).
     Reported(bool),
 }
 
-/// The events of a supervisor, in their order. The waiting thread wakes at once and never polls.
+/// The events of a supervisor, in their order. Each event wakes the waiting thread, which does not poll.
 #[derive(Debug)]
 pub struct ScriptWatch {
     events: Receiver<WatchEvent>,
@@ -43,7 +43,7 @@ pub struct ScriptWatch {
     grace: Duration,
     /// The first request to stop the script, and its time.
     stop: Option<(Instant, StopRequest)>,
-    /// The number of output streams that have ended, often before the script itself.
+    /// The number of output streams that have ended. A stream often ends before the script.
     drained: usize,
 }
 
@@ -56,18 +56,18 @@ struct StopRequest {
 }
 
 impl ScriptWatch {
-    /// Starts to receive signals: those to this process no longer end it. A script has `grace` between the signal that
-    /// asks it to end and `SIGKILL`, unless a cancellation gives it another time. Each of these signals reaches the script
-    /// at most once.
+    /// Starts to receive signals, which then no longer end this process. A script has `grace` between the termination
+    /// signal and `SIGKILL`, unless a cancellation sets another time. Each of these signals reaches the script at most
+    /// once.
     ///
     /// # Errors
-    /// No signal handlers can be installed.
+    /// Returns an error if no signal handlers can be installed.
     pub fn start(grace: Duration) -> io::Result<Self> {
         let (sender, events) = channel();
         let mut signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT])?;
         let to = sender.clone();
         thread::spawn(move || {
-            // A repeated request to end has no effect, and a flood of them would fill the channel.
+            // A repeated termination signal has no effect, and many of them would fill the channel.
             let mut passed_on = HashSet::new();
             for signal in signals.forever() {
                 let event = match Signal::try_from(signal) {
@@ -88,7 +88,7 @@ impl ScriptWatch {
         self.sender.clone()
     }
 
-    /// Returns the next event; `None`: it is later than `until`, even if events are waiting. This watch holds a sender, so
+    /// Returns the next event. Returns `None` after `until`, even if events are pending. This watch holds a sender, so
     /// the channel stays open.
     pub fn next(&mut self, until: Instant) -> Option<WatchEvent> {
         let left = until.checked_duration_since(Instant::now())?;
@@ -113,9 +113,9 @@ impl ScriptWatch {
         Some(event)
     }
 
-    /// Stays with the script until it has ended, no process of it is left, and its `streams` output streams have ended. It
-    /// is asked to end at `deadline`, when this process receives a signal, or when it is cancelled; it is killed after the
-    /// grace period. A process that is stuck in the kernel is left behind.
+    /// Waits until the script and all its processes have ended, and its `streams` output streams too. Sends a
+    /// termination signal at `deadline`, when this process receives one, or when the script is cancelled. Kills the
+    /// script after the grace period. A process that is stuck in the kernel is left behind.
     pub(crate) fn supervise(&mut self, script: &Child, deadline: Instant, streams: usize) -> ProcessExit {
         let script = Pid::from_raw(i32::try_from(script.id()).unwrap_or(i32::MAX));
         let end = self.wait(script, deadline);
@@ -137,14 +137,14 @@ impl ScriptWatch {
         let mut until = deadline;
         let mut killed = false;
         loop {
-            // The request may be older than the script.
+            // The request may have arrived before the script started.
             if let (StopCause::Finished, Some((_, request))) = (cause, self.stop) {
                 processes::signal(script, request.signal);
                 cause = request.cause;
                 until = later(request.grace);
             }
             let event = self.next(until);
-            // At a deadline too: the script may have ended before it.
+            // This is also checked at a deadline, because the script may have ended before it.
             if matches!(event, None | Some(WatchEvent::Child))
                 && let Some(status) = processes::reap(script)
             {
@@ -170,8 +170,8 @@ impl ScriptWatch {
         }
     }
 
-    /// Waits until a report was acknowledged or given up, at most for `most`. After a request to stop, waits no longer than
-    /// its grace period. Returns true if the report was acknowledged.
+    /// Waits for `most` at most until a report was acknowledged or its last attempt has failed. After a request to
+    /// stop, waits at most for the grace period. Returns true if the report was acknowledged.
     pub fn wait_for_report(&mut self, most: Duration) -> bool {
         let begin = Instant::now();
         let end = later(most);
