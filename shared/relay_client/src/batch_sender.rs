@@ -175,23 +175,23 @@ fn batch_outcome(cluster: &ClusterConfig, outcome: ReplyOutcome) -> BatchOutcome
         ReplyOutcome::Status { status: status @ (400 | 413 | 422), message } => {
             BatchOutcome::Parts(RelayError::Refused(format!("it responded {status}: {message}")))
         }
-        // The responses are larger than a relay can send at once.
+        // The responses together exceed the maximum size of a response of the relay.
         ReplyOutcome::Status { status: 507, message } => {
             BatchOutcome::Parts(RelayError::Busy(format!("it responded 507: {message}")))
         }
-        // The relay has no memory for the batch now.
+        // The relay currently has no memory for the batch.
         ReplyOutcome::Status { status: 429, message } => {
             BatchOutcome::All(RelayError::Busy(format!("it responded 429: {message}")))
         }
-        // A wrong secret or URL has such a status, too. The requests are repeated until an operator corrects it.
+        // A wrong secret or URL also gives such a status. The requests are repeated until an operator corrects it.
         ReplyOutcome::Status { status, message } => {
             BatchOutcome::All(RelayError::Unreachable(format!("it responded {status}: {message}")))
         }
     }
 }
 
-/// Converts the reply to a part of a batch. The relay has responded to the batch itself, so an unreachable relay means that
-/// too little time remained for the part. It is no outage of the cluster.
+/// Converts the reply to a part of a batch. The relay has responded to the batch itself, so `Unreachable` means that
+/// too little time remained for the part. It is not an outage of the cluster.
 fn reply_to_part(reply: RelayReply) -> RelayReply {
     reply.map_err(|error| match error {
         RelayError::Unreachable(why) => RelayError::Busy(why),

@@ -37,7 +37,7 @@ enum BatchClass {
 }
 
 impl BatchClass {
-    /// Returns the class of a request. `None`: the request has a batch of its own.
+    /// Returns the class of a request, or `None` if the request needs its own batch.
     fn of(request: &RelayRequest) -> Option<Self> {
         match request {
             RelayRequest::Ensure(ensure) if ensure.task.attempt == 1 => Some(Self::Start),
@@ -129,7 +129,7 @@ impl OpenBatches {
     }
 }
 
-/// Closes a batch after a round of the executor in which no request has joined it.
+/// Waits for a round of the executor in which no request joins the batch, and returns the requests.
 async fn close_batch(requests: &Mutex<BatchRequests>) -> Vec<RelayRequest> {
     let mut count = 0;
     loop {
@@ -150,7 +150,7 @@ fn lost_reply() -> RelayReply {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The data is consistent after every statement, so a panic of another holder is harmless.
+    // The data is consistent after every statement, so a panic of another thread is harmless.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -37,7 +37,8 @@ pub enum PollRejection {
     /// The signature is not that of a connected cluster.
     Unauthenticated(String),
     Malformed(String),
-    /// The relay runs in another cluster than the pinned one, or the cluster has the push transport. A code and a text.
+    /// The relay runs in another cluster than the pinned one, or the cluster has the push transport. The fields are a
+    /// code and a text.
     Conflict(&'static str, String),
     /// The batch queue does not respond.
     Store(StoreError),
@@ -54,11 +55,12 @@ impl PollEndpoint {
         Self { clusters, queue, clock }
     }
 
-    /// Stores the replies in a body that [`Self::authenticate`] has checked. Then waits for batches, for the time that the
-    /// relay asks for.
+    /// Stores the replies in a body that [`Self::authenticate`] has checked. Then waits for batches, for the time that
+    /// the relay requests.
     ///
     /// # Errors
-    /// [`PollRejection`]. Some replies may have been stored.
+    /// Returns [`PollRejection`] if the body is invalid or the batch queue does not respond. Some replies may have been
+    /// stored.
     pub async fn poll(&self, cluster: &ClusterConfig, body: &[u8]) -> Result<PollResponse, PollRejection> {
         let name = cluster.name.as_str();
         let poll: PollRequest =
@@ -98,7 +100,8 @@ impl PollEndpoint {
     /// Verifies the signature of a poll and returns its cluster.
     ///
     /// # Errors
-    /// [`PollRejection::Unauthenticated`], or [`PollRejection::Conflict`] for a cluster with the push transport.
+    /// Returns [`PollRejection::Unauthenticated`], or [`PollRejection::Conflict`] for a cluster with the push
+    /// transport.
     pub fn authenticate(&self, name: &str, headers: &HeaderMap, body: &[u8]) -> Result<&ClusterConfig, PollRejection> {
         let cluster = self.clusters.all().find(|cluster| cluster.name == name);
         let Some(cluster) = cluster else {

@@ -1,10 +1,10 @@
-//! The pull transport: the batch queue holds a batch until the relay polls for it, and then its response.
+//! The pull transport. The batch queue stores a batch until the relay polls for it, and then stores its response.
 //!
 //! 1. Encrypt the batch and store it in the queue.
 //! 2. Read the queue until it has a response, or until the timeout.
-//! 3. Delete the batch. The relay cannot get it later, as a request over HTTP cannot arrive later.
+//! 3. Delete the batch, so that the relay cannot receive it later.
 //!
-//! Without a response the outcome is unknown, as after a lost HTTP response: the relay may have got the batch.
+//! Without a response the outcome is unknown, as after a lost HTTP response: the relay may have received the batch.
 
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,8 @@ impl BatchSender {
     }
 }
 
-/// Returns the milliseconds for which a relay can get a batch: until the timeout, or until its first start expires.
+/// Returns the number of milliseconds for which a relay can fetch a batch: until the timeout, or until its first start
+/// expires.
 fn lifetime_ms(batch: &Batch, timeout: Duration) -> u64 {
     let valid_for = batch.requests.iter().filter_map(|request| match request {
         RelayRequest::Ensure(ensure) => Some(ensure.valid_for_ms),

@@ -41,7 +41,7 @@ pub enum RelayTransport {
 /// The reason why a list of clusters is invalid. Its text contains no secret.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterConfigError {
-    /// Not the expected JSON; line and column.
+    /// The text is not the expected JSON. The fields are line and column.
     #[error("line {0}, column {1}: expected a JSON object NAME: {{url, secret, uid, entrypointImage, runAsNonRoot}}")]
     Form(usize, usize),
     #[error("the secret of cluster {0:?}: {1}")]

@@ -60,7 +60,7 @@ impl ClusterRelay {
         }
     }
 
-    /// Records whether the relay responded. One usable response outweighs errors: these concern single tasks.
+    /// Records whether the relay responded. One usable response outweighs errors, because errors concern single tasks.
     fn observe(&self, cluster: &ClusterConfig, error: Option<&RelayError>) {
         let mut observations = self.observations.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = observations.entry(cluster.name.clone());
@@ -72,8 +72,8 @@ impl ClusterRelay {
         }
     }
 
-    /// Reads the state of a task that may exist. The refusal of a relay is retryable, because the task may still run. Only
-    /// a cluster that is not connected is a final error.
+    /// Reads the state of a task that may exist. The refusal of a relay is retryable, because the task may still run.
+    /// The only final error is that the cluster is not connected.
     async fn task_state(&self, cluster: Option<&str>, request: RelayRequest) -> Result<TaskState, RelayError> {
         let connected = self.named(cluster)?;
         let state = self.state(cluster, request).await.map_err(|error| match error {
@@ -168,7 +168,7 @@ impl RelayClient for ClusterRelay {
         let cluster = self.named(Some(cluster))?;
         match self.request(cluster, RelayRequest::List { after }).await?.0 {
             RelayResponse::Listing(listing) => {
-                // A complete listing ends an outage while no unit sends requests to the cluster.
+                // A complete listing ends an outage even if no unit sends requests to the cluster.
                 if listing.errors.is_empty() {
                     self.observe(cluster, None);
                 }

@@ -26,7 +26,7 @@ pub enum ScriptError {
          large inputs"
     )]
     TooLarge(usize),
-    /// Cannot happen: the spec of the entrypoint cannot be encoded.
+    /// The spec of the entrypoint cannot be encoded. This cannot happen.
     #[error("{0}")]
     Encode(#[from] serde_json::Error),
 }

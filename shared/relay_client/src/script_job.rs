@@ -55,7 +55,7 @@ pub(super) fn name(task: &TaskId) -> String {
 /// Returns the Job of a script. It has the name of the Secret that it mounts.
 ///
 /// # Errors
-/// The author's pod template is not YAML, does not fit, or changes a reserved field.
+/// Returns an error if the author's pod template is not YAML, cannot be merged, or changes a reserved field.
 pub(super) fn job(
     script: &ScriptTask,
     timeout_ms: u64,
@@ -130,7 +130,7 @@ fn template(script: &ScriptTask, secret: &str, pods: &PodSettings) -> Value {
             }],
             "volumes": [
                 {"name": "ebb-entrypoint", "emptyDir": {}},
-                // Readable by every user, because the user of the image is unknown.
+                // The file is readable by every user, because the user of the image is unknown.
                 {"name": "ebb-in", "secret": {"secretName": secret, "defaultMode": 0o444}},
             ],
         },
