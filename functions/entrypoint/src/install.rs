@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use ebb_protocol::entrypoint::PROGRAM_NAME;
 
-/// Copies this program into `folder`, readable and executable for every user, and returns the path of the copy. A file of
-/// the same name is replaced in one step, so that the copy is always whole.
+/// Copies this program into `folder`, readable and executable for every user, and returns the path of the copy. An
+/// existing file of the same name is replaced atomically, so that the copy is always complete.
 pub(crate) fn install(folder: &Path) -> Result<PathBuf, String> {
     let target = folder.join(PROGRAM_NAME);
-    // An interrupted copy has the same name: a restart of the init container replaces it.
+    // An interrupted copy has the same name, and a restart of the init container replaces it.
     let half = folder.join(format!(".{PROGRAM_NAME}.half"));
     let place = || -> io::Result<()> {
-        // The link is right even if the file of this program was replaced or has no name.
+        // The link is valid even if the file of this program was replaced or removed.
         let mut from = File::open("/proc/self/exe")?;
         let mut to = File::create(&half)?;
         io::copy(&mut from, &mut to)?;

@@ -1,8 +1,9 @@
 //! `ebb-entrypoint`: runs a script inside a container of any image and reports how it has ended.
 //!
-//! `ebb-entrypoint install FOLDER` is the init container: it copies the program into a folder of the other container.
-//! `ebb-entrypoint run --spec FILE` is the entry point of that container. It needs nothing of the image but the script's
-//! interpreter: it is static, speaks plain HTTP to an address, and looks up no names. [`ebb_script`] runs the script.
+//! `ebb-entrypoint install FOLDER` is the init container. It copies the program into a folder of the other container.
+//! `ebb-entrypoint run --spec FILE` is the entry point of that container. The image must contain only the interpreter
+//! of the script: the program is static, sends plain HTTP to an IP address, and resolves no names. [`ebb_script`] runs
+//! the script.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! Reports to the relay: heartbeats while the script runs, then its end until that is acknowledged.
+//! Reports to the relay: heartbeats while the script runs, then its end until the relay acknowledges it.
 //!
-//! One thread sends both, so that no heartbeat follows the end. The script never waits for it.
+//! One thread sends both, so that no heartbeat follows the end. The script never waits for this thread.
 
 use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -39,7 +39,7 @@ pub(crate) struct RelayReporter {
 }
 
 impl RelayReporter {
-    /// Starts the heartbeats. The error says what is wrong with the address.
+    /// Starts the heartbeats. Returns an error if the address is invalid.
     pub(crate) fn start(
         address: &RelayAddress,
         trace: Option<String>,
@@ -51,7 +51,7 @@ impl RelayReporter {
         let retry_for = millis(address.report_retry_ms);
         let relay = ReportClient {
             agent: Agent::new_with_config(
-                // A proxy in the environment of the image is not for reports.
+                // A proxy in the environment of the image must not receive reports.
                 Agent::config_builder().proxy(None).max_redirects(0).http_status_as_error(false).build(),
             ),
             address: address.clone(),
@@ -62,9 +62,9 @@ impl RelayReporter {
         Ok(Self { end, retry_for })
     }
 
-    /// Starts to report the end; [`WatchEvent::Reported`] has the outcome. Returns the longest time that this takes.
+    /// Starts to report the end. [`WatchEvent::Reported`] has the outcome. Returns the maximum duration of the report.
     pub(crate) fn send_end(&self, body: Vec<u8>) -> Duration {
-        // The thread receives until it has the end.
+        // The thread keeps the receiver until it has received the end.
         let _ = self.end.send(body);
         self.retry_for + HEARTBEAT + MIN_TIMEOUT
     }
@@ -93,7 +93,7 @@ impl ReportClient {
                 self.post(&body, HEARTBEAT);
             }
         };
-        // The receiver is gone only when this process is about to exit.
+        // The receiver is dropped only when this process is about to exit.
         let _ = events.send(WatchEvent::Reported(self.deliver(&end, retry_for)));
     }
 
@@ -136,7 +136,8 @@ impl ReportClient {
     }
 }
 
-/// Checks the address of a relay. It must have an IP address: to look up a name needs files that an image may lack.
+/// Checks the address of a relay. It must be an IP address, because resolving a name needs files that an image may
+/// lack.
 fn check(url: &str) -> Result<(), String> {
     let wrong = |why: &str| Err(format!("the relay's address {url:?} {why}"));
     let Ok(parsed) = url.parse::<Uri>() else { return wrong("is not a URL") };

@@ -42,7 +42,7 @@ pub(crate) fn run(path: &Path) -> i32 {
             return FAILED;
         }
     };
-    // Fails only where processes cannot be adopted; then the first process of the container does that.
+    // This fails only where processes cannot be adopted. The first process of the container then adopts them.
     let _ = ebb_script::adopt_orphans();
     let tail = LogTail::new(spec.log_tail);
     let (reporter, ended) = match start_reports(&spec, &tail, watch.sender()) {
@@ -77,7 +77,7 @@ fn start_reports(
     RelayReporter::start(relay, trace, tail, events).map(Some).map_err(StartError::not_startable)
 }
 
-/// Adds log and time, and cuts the result to the size that the control plane accepts.
+/// Adds log and time, and truncates the result to the size that the control plane accepts.
 fn add_log_and_time(mut ended: ScriptExit, tail: &LogTail, begun: Instant) -> ScriptExit {
     ended.result.duration_ms = Some(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
     ended.result.log = Some(tail.text());
@@ -96,8 +96,8 @@ fn exit_code(ended: &ScriptExit, is_failed: bool) -> i32 {
     }
 }
 
-/// Writes the termination message and reports to the relay. Returns true if the unit has failed: large outputs without a
-/// relay fail it too.
+/// Writes the termination message and reports to the relay. Returns true if the unit has failed. Large outputs without
+/// a relay are also a failure.
 fn report_end(
     spec: &EntrypointSpec,
     ended: &ScriptExit,
@@ -107,7 +107,7 @@ fn report_end(
 ) -> bool {
     let report =
         ScriptReport { v: VERSION, log_bytes: tail.total(), state: ReportState::Ended(Box::new(ended.clone())) };
-    // Maps with names as keys can always be written.
+    // Maps with names as keys can always be encoded.
     let report = reporter.map(|reporter| (reporter, serde_json::to_vec(&report).unwrap_or_default()));
     let message = TerminationMessage::new(ended, report.as_ref().map(|(_, body)| body.as_slice()));
     if let Some(reason) = &message.result().reason {
@@ -129,7 +129,7 @@ fn report_end(
 
 fn read(path: &Path) -> Result<EntrypointSpec, String> {
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
-    // The version first: a later one may look different.
+    // The version is parsed first, because a later version may have another format.
     let version: SpecVersion = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
     if version.v != VERSION {
         return Err(format!("it has version {}, and this entrypoint reads {VERSION}", version.v));

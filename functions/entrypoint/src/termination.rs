@@ -1,4 +1,4 @@
-//! The termination message: the end of a script without the relay.
+//! The termination message, which describes the end of a script if the relay cannot be reached.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -14,8 +14,8 @@ use sha2::{Digest as _, Sha256};
 pub(crate) struct TerminationMessage(TerminationResult);
 
 impl TerminationMessage {
-    /// Describes the end. Outputs that do not fit are only in `report`, the body that the relay gets. Without a report, the
-    /// unit fails because of them.
+    /// Describes the end. Outputs that do not fit are only in `report`, the body for the relay. Without a report, such
+    /// outputs are a failure of the unit.
     pub(crate) fn new(ended: &ScriptExit, report: Option<&[u8]>) -> Self {
         let whole = TerminationResult {
             v: VERSION,
@@ -53,8 +53,8 @@ impl TerminationMessage {
         file.write_all(&text(&self.0))
     }
 
-    /// Records in the file that the report was acknowledged. One write replaces the message, so that a kill leaves one of
-    /// the two messages.
+    /// Records in the file that the report was acknowledged. One write replaces the message, so that a kill leaves one
+    /// of the two messages.
     pub(crate) fn mark_reported(mut self, path: &str) -> io::Result<()> {
         let before = text(&self.0).len();
         self.0.reported = true;
@@ -66,7 +66,7 @@ impl TerminationMessage {
 }
 
 fn text(message: &TerminationResult) -> Vec<u8> {
-    // Maps with names as keys can always be written.
+    // Maps with names as keys can always be encoded.
     serde_json::to_vec(message).unwrap_or_default()
 }
 
