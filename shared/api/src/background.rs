@@ -26,8 +26,8 @@ impl RemainingWork {
     }
 }
 
-/// Runs the follow-up of an accepted request, as [`background::run_follow_up`] does. Returns the rest as an extension of
-/// the response.
+/// Runs the follow-up of an accepted request in the same way as [`background::run_follow_up`]. Returns the rest as an
+/// extension of the response.
 pub(crate) async fn run_follow_up(
     env: &Arc<Env>,
     follow_up: FollowUp,
@@ -72,7 +72,7 @@ pub fn instrument_router(
             let handler = async move {
                 let mut response = next.run(request).await;
                 let rest = RemainingWork::take(&mut response);
-                // Fails if the client has disconnected.
+                // This fails if the client has disconnected.
                 sender.send(response).ok();
                 if let Some(rest) = rest {
                     rest.await;

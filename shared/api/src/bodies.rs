@@ -15,7 +15,7 @@ use super::HttpProblem;
 const LARGE_BODIES: usize = 16 << 20;
 /// Maximum bytes of a small body. Most webhooks and polls are smaller.
 const SMALL_BODY: usize = 16 << 10;
-/// Maximum number of small bodies, 16 MiB together. They have a semaphore of their own, so that a few large bodies that
+/// Maximum number of small bodies, 16 MiB together. They have a separate semaphore, so that a few large bodies that
 /// arrive slowly do not block them.
 const SMALL_BODIES: usize = 1 << 10;
 /// Maximum wait of a body for a permit. Senders of webhooks wait 15 s or longer (Standard Webhooks).
@@ -60,7 +60,8 @@ impl BodyBudget {
     /// Reads a body of at most `limit` bytes, with a permit for the declared length, or else for `limit`.
     ///
     /// # Errors
-    /// 413 too large, 503 no permit within 5 s, 408 not received within 20 s, 400 connection closed early.
+    /// Returns 413 if the body is too large, 503 if it gets no permit within 5 s, 408 if it is not received within 20
+    /// s, and 400 if the connection is closed early.
     pub(crate) async fn read(
         &self,
         headers: &HeaderMap,
@@ -91,7 +92,7 @@ impl BodyBudget {
 /// Rejects a body by its `Content-Length`.
 ///
 /// # Errors
-/// 413 for more than `limit` bytes.
+/// Returns 413 for more than `limit` bytes.
 pub(crate) fn check_length(headers: &HeaderMap, limit: usize) -> Result<(), HttpProblem> {
     if declared(headers).is_some_and(|length| length > limit) { Err(too_large(limit)) } else { Ok(()) }
 }

@@ -15,7 +15,7 @@ const RETRY_AFTER_SECONDS: &str = "1";
 pub struct HttpProblem(pub ProblemDetails);
 
 impl HttpProblem {
-    /// Creates a problem. `code` is stable and for programs; `detail` has the error and its fix.
+    /// Creates a problem. `code` is stable and for programs. `detail` describes the error and its fix.
     pub fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
         let (code, detail) = (code.to_owned(), detail.into());
         Self(ProblemDetails { status: status.as_u16(), code, detail, errors: Vec::new(), changes: Vec::new() })
@@ -87,7 +87,7 @@ impl From<RawPathParamsRejection> for HttpProblem {
 
 impl From<FlowError> for HttpProblem {
     fn from(error: FlowError) -> Self {
-        // Internal errors go to the log only. The caller learns whether a repetition can succeed.
+        // Internal errors are only logged. The response shows the caller whether a repetition can succeed.
         if let FlowError::Damaged { .. } = error {
             tracing::error!(%error, "stored data is damaged");
             return Self::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", error.to_string());

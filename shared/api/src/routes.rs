@@ -1,4 +1,4 @@
-//! The handlers. They translate between HTTP and the functions behind it.
+//! The handlers. They translate between HTTP and the functions that they call.
 
 pub(super) mod auth;
 pub(super) mod callbacks;

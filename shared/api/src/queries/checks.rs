@@ -1,7 +1,7 @@
 //! Checks table, indexes, bucket, queue, schedule and relays by using them as the functions do.
 //!
-//! `sweep` is another function. It writes a mark at each message of the check and at each event of the schedule; the check
-//! reads these marks.
+//! `sweep` is another function. It writes a mark at each message of the check and at each event of the schedule. The
+//! check reads these marks.
 
 use std::time::Duration;
 

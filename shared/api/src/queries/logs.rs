@@ -46,8 +46,8 @@ pub async fn log(
     Ok(None)
 }
 
-/// Returns the reason why a running unit waits, as last seen by its relay. `None`: it does not wait, it is a webhook, or
-/// the relay does not respond.
+/// Returns the reason why a running unit waits, as last reported by its relay. Returns `None` if the unit does not
+/// wait, if it is a webhook, or if the relay does not respond.
 pub(crate) async fn pending(env: &Env, run: &Run, unit: Option<&UnitDetail>) -> Option<String> {
     let unit = unit.filter(|unit| unit.state == UnitState::Running)?;
     let position = run.hook_plan().units.iter().position(|plan| plan.key == unit.key)?;

@@ -16,8 +16,8 @@ use ebb_flow::instance::changes::PinnedVersions;
 use ebb_flow::instance::lifecycle::compile_document;
 use ebb_flow::offload::offload;
 
-/// Compiles a document with the published plugins and returns a preview of the plan. Rejected with the errors of the
-/// document.
+/// Compiles a document with the published plugins and returns a preview of the plan. An invalid document is rejected
+/// with its errors.
 pub async fn preview(store: &dyn ApiStore, document: &str) -> Result<PlanPreview, RequestError<Diagnostics>> {
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
@@ -36,7 +36,7 @@ pub async fn preview(store: &dyn ApiStore, document: &str) -> Result<PlanPreview
 /// inputs.
 ///
 /// # Errors
-/// [`FlowError::Broken`] if the plan does not come from the compiler.
+/// Returns [`FlowError::Broken`] if the plan does not come from the compiler.
 pub fn show(name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
     let digest = plan.digest();
     let loaded = CompiledPlan::of(plan, &digest)?;

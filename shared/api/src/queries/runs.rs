@@ -15,7 +15,7 @@ use ebb_flow::error::FlowError;
 use ebb_flow::run::head::{self, Run};
 use ebb_flow::run::records::{self, started_at};
 
-/// Returns a run with its units. `None`: it has not begun.
+/// Returns a run with its units, or `None` if it has not begun.
 pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> {
     let Some(run) = Run::load(env, id).await? else { return Ok(None) };
     let view = run.read_view(env).await?;
@@ -45,7 +45,7 @@ pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> 
 }
 
 /// Keeps the units after the unit `after` that fit into `bytes` of a Lambda event, at least one. Returns the remaining
-/// bytes. `None`: the run has no unit `after`.
+/// bytes, or `None` if the run has no unit `after`.
 pub fn page(run: &mut RunDetail, after: Option<&str>, bytes: usize) -> Option<usize> {
     if let Some(after) = after {
         let position = run.units.iter().position(|unit| unit.key == after)?;

@@ -18,7 +18,8 @@ use ebb_flow::sweep::outages;
 
 const PAGE: usize = 100;
 
-/// Returns a page of targets. `token` is the `nextToken` of the previous page. Rejected with the malformed field.
+/// Returns a page of targets. `token` is the `nextToken` of the previous page. An invalid request is rejected with the
+/// malformed field.
 pub async fn list(
     store: &dyn ApiStore,
     list: TargetList,
@@ -27,7 +28,7 @@ pub async fn list(
 ) -> Result<TargetPage, RequestError<FieldError>> {
     let after = token.map(cursor).transpose().map_err(RequestError::Rejected)?;
     kind.map(lifecycle::kind).transpose().map_err(RequestError::Rejected)?;
-    // Pages are ordered by kind, then by name. With a kind, all targets may be before or after the token.
+    // Pages are ordered by kind, then by name. All targets of the requested kind may be before or after the token.
     let after = match (kind, after) {
         (Some(kind), Some((of, _))) if of > kind => {
             return Ok(TargetPage { targets: Vec::new(), damaged: Vec::new(), next_token: None });
@@ -57,7 +58,7 @@ fn cursor(text: &str) -> Result<(&str, &str), FieldError> {
     }
 }
 
-/// Returns the facts of a target that lists contain.
+/// Returns the facts of a target for lists.
 pub fn about(target: &TargetHead) -> TargetInfo {
     let stops = matches!(target.phase, TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone);
     TargetInfo {
@@ -153,7 +154,7 @@ pub async fn get(
     }))
 }
 
-/// Returns what is known of a target without its plan.
+/// Returns the known facts of a target without its plan.
 fn without_plan(target: &TargetHead) -> TargetDetail {
     TargetDetail {
         info: about(target),

@@ -17,7 +17,7 @@ pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {
     })
 }
 
-/// Returns the reason why a target, or the next instance of its name, waits. `None`: it does not wait.
+/// Returns the reason why a target, or the next instance of its name, waits. Returns `None` if it does not wait.
 pub fn reason(target: &TargetHead) -> Option<String> {
     let delivery = delivery(target).map(|delivery| {
         let NotificationDelivery { notification, attempts, reason, .. } = delivery;

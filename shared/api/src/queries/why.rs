@@ -37,7 +37,7 @@ const FORCE_COMPLETES: usize = 3;
 /// Maximum characters of an input.
 const INPUT_LENGTH: usize = 200;
 
-/// Returns the diagnosis of a target. `None`: the target does not exist.
+/// Returns the diagnosis of a target, or `None` if the target does not exist.
 pub async fn why(
     env: &Env,
     store: &dyn RelayOutages,
@@ -117,7 +117,7 @@ fn damaged(target: &TargetHead, what: &str, fix: &str) -> TargetDiagnosis {
     }
 }
 
-/// Returns the addition to the summary for an undelivered notification, or for an instance that waits for the name.
+/// Returns the sentence of the summary about an undelivered notification, or about an instance that waits for the name.
 fn undelivered(target: &TargetHead) -> Option<String> {
     let delivery = waits::delivery(target);
     if delivery.is_none() && target.waiting.is_none() {
@@ -134,7 +134,7 @@ fn concerns(target: &TargetHead, hook: Hook) -> bool {
         (TargetPhase::Failed, last) => last == Some(hook),
         (TargetPhase::Starting, _) => hook == Hook::PreStart,
         (TargetPhase::Ready, _) => hook == Hook::PostStart,
-        // The setup is being cancelled. The teardown begins after it.
+        // The setup is being cancelled. The teardown begins after the cancellation.
         (TargetPhase::Stopping, Some(last @ (Hook::PreStart | Hook::PostStart))) => last == hook,
         (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _) => {
             matches!(hook, Hook::PreStop | Hook::PostStop)

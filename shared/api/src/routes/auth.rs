@@ -50,7 +50,7 @@ impl ApiTokens {
     /// Checks the bearer token of a request.
     ///
     /// # Errors
-    /// 401 without a valid token, 403 for a role without the permission.
+    /// Returns 401 without a valid token, and 403 for a role without the permission.
     pub(crate) fn check(&self, headers: &HeaderMap, permission: ApiPermission) -> Result<(), HttpProblem> {
         let Some(token) = bearer(headers) else {
             let detail = "the request has no token: send `Authorization: Bearer TOKEN`";
