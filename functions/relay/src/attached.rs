@@ -88,7 +88,7 @@ pub(crate) async fn prepare(client: &Client, settings: &RelaySettings) -> anyhow
     spec["variables"] = variables.into_iter().chain(rules).collect();
     let condition = format!("request.userInfo.username == {}", json!(user));
     spec["matchConditions"] = json!([{"name": "relay", "expression": condition}]);
-    // Not the name of the chart, whose relay may be in this cluster.
+    // The name differs from that of the chart, whose relay may be in this cluster.
     let name = format!("ebb-dev-{}", short_digest(&[&user, &settings.default_namespace], 12));
     let namespaces: Vec<_> = policy.namespaces.keys().collect();
     let selector = json!([{"key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces}]);

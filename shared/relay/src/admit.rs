@@ -23,7 +23,7 @@ use crate::record::ObjectRef;
 /// The error of a request.
 #[derive(Debug)]
 pub(crate) enum RequestError {
-    /// Final: the request will not be executed as it is written.
+    /// The request is rejected. It will never be executed in this form.
     Refused(String),
     Failed(ReconcileError),
 }
@@ -69,8 +69,9 @@ impl Reconciler {
             }
             let api: Api<DynamicObject> = kind.api(&self.client, manifest["metadata"]["namespace"].as_str());
             let (code, why) = dry_run(&self.client, api.resource_url(), manifest).await?;
-            // Other refusals are left to the real request: a quota, or an object that an earlier manifest creates. So are
-            // warnings of another level, which the namespace may not enforce.
+            // Other rejections are ignored here, because the real request may succeed: a quota, or an object that an
+            // earlier manifest creates. Warnings of another level are ignored too, because the namespace may not
+            // enforce it.
             let level = format!("{POD_SECURITY} \"{}:", allowed.pod_security_level.name());
             let violates = why.contains("violates PodSecurity") || why.contains(&level);
             if violates || (matches!(code, 400 | 422) && !why.starts_with("admission webhook")) {
@@ -108,7 +109,8 @@ impl Reconciler {
         Ok(allowed)
     }
 
-    /// Fills in the namespace of a manifest, checks it and returns its kind. `is_awaited` marks the Job whose container is awaited.
+    /// Fills in the namespace of a manifest, checks it and returns its kind. `is_awaited` marks the Job whose container
+    /// is awaited.
     async fn complete_manifest(
         &self,
         manifest: &mut Value,
@@ -169,7 +171,7 @@ const POLICY_INTERVAL: Duration = Duration::from_millis(250);
 /// The policy requires Pod Security in the other namespaces.
 ///
 /// # Errors
-/// Returns what is missing. Nothing else keeps pods from the node and from credentials.
+/// Returns the missing part. Nothing else protects the node and credentials from pods.
 pub async fn check_admission(client: &Client, namespace: &str) -> Result<(), String> {
     let pod =
         json!({"hostNetwork": true, "restartPolicy": "Never", "containers": [{"name": "check", "image": "check"}]});
@@ -200,10 +202,10 @@ pub async fn check_admission(client: &Client, namespace: &str) -> Result<(), Str
     }
 }
 
-/// Pod Security refuses pods with this text, and warns of pod templates.
+/// Pod Security rejects pods, and warns about pod templates, with this text.
 const POD_SECURITY: &str = "PodSecurity";
 
-/// Requests a new object without storing it. Returns the status, and the reasons why it would be refused.
+/// Requests a new object without storing it. Returns the status and the reasons for a rejection.
 async fn dry_run(client: &Client, url: &str, manifest: &Value) -> Result<(u16, String), kube::Error> {
     let url = format!("{url}?dryRun=All&fieldManager={MANAGER}&fieldValidation=Strict");
     let request = http::Request::post(url).header(CONTENT_TYPE, "application/json");

@@ -25,7 +25,7 @@ use crate::settings::{millis, now_ms};
 const AT_ONCE: usize = 16;
 /// The time for which a request is repeated after conflicting writes.
 const CONFLICT_RETRY: Duration = Duration::from_secs(10);
-/// Bytes of a [`BatchResponse`] beside its large responses.
+/// Bytes of a [`BatchResponse`] in addition to its large responses.
 const ENVELOPE: usize = 16 << 10;
 
 /// The batch is for the cluster with another UID. Nothing was executed.
@@ -41,7 +41,7 @@ pub(crate) struct BatchContext {
     pub(crate) at: Instant,
     /// The arrival, in milliseconds since 1970.
     pub(crate) ms: u64,
-    /// The time for which the batch was under way.
+    /// The time for which the batch was in transit.
     transit: Duration,
     /// Limits the requests that are processed at the same time. Waiting for a termination needs no permit.
     pub(crate) slots: Semaphore,
@@ -56,8 +56,8 @@ impl BatchContext {
         Self { at: Instant::now(), ms: now_ms(), transit, slots, response_bytes }
     }
 
-    /// Returns the time until which a request must be answered, at most `longest` after the arrival. Without a
-    /// response before its timeout, the sender counts the relay as unreachable.
+    /// Returns the deadline of a request, at most `longest` after the arrival. If the sender receives no response
+    /// before its timeout, it counts the relay as unreachable.
     fn deadline(&self, request: &RelayRequest, longest: Duration) -> Instant {
         let time = request.timeout().saturating_sub(RESPONSE_MARGIN).saturating_sub(self.transit);
         self.at + time.min(longest)
@@ -92,8 +92,8 @@ fn task_of(request: &RelayRequest) -> Option<&TaskId> {
 }
 
 impl Relay {
-    /// Executes a batch that was under way for `transit`. Requests of one unit are executed in their order, those of
-    /// different units at the same time.
+    /// Executes a batch that was in transit for `transit`. Requests of one unit are executed in their order, and those
+    /// of different units at the same time.
     ///
     /// # Errors
     /// Returns [`OtherCluster`] if the batch is for another cluster.
@@ -129,7 +129,7 @@ impl Relay {
         for (number, request) in batch.requests.into_iter().enumerate() {
             let group = match (task_of(&request), &request) {
                 (Some(name), _) => name.unit.clone(),
-                // The space keeps the key apart from unit names.
+                // The space separates the key from all unit names.
                 (None, RelayRequest::Release { instance }) => format!("release {instance}"),
                 (None, _) => format!("without unit {number}"),
             };
@@ -164,7 +164,8 @@ impl Reconciler {
     async fn respond_in_time(self: &Arc<Self>, request: RelayRequest, received: &BatchContext) -> RelayResponse {
         if let Some(Err(why)) = task_of(&request).map(names::check_task) {
             return match request {
-                // Never refused, because the control plane would conclude that nothing runs. No task can have this name.
+                // These requests are never refused, because the control plane would conclude that the task does not
+                // run. A task cannot have this name.
                 RelayRequest::Cancel { .. } | RelayRequest::Dequeue(_) => RelayResponse::State(TaskState::Tombstoned),
                 _ => RelayResponse::Refused(why),
             };
@@ -188,7 +189,7 @@ impl Reconciler {
             if let RelayRequest::Ensure(_) | RelayRequest::Cancel { .. } | RelayRequest::Dequeue(_) = request
                 && let Some(name) = task_of(&request)
             {
-                // The loop completes a partly executed request.
+                // The reconcile loop completes a partly executed request.
                 self.reconcile(name);
             }
             return RelayResponse::Unavailable("the API server did not respond in time; repeat the request".to_owned());

@@ -31,7 +31,7 @@ impl AsRef<[u8]> for BufferedBody<'_> {
 }
 
 impl BodyPool {
-    /// Creates a pool for bodies of at most `max_bytes`, with memory for `at_once` of the largest.
+    /// Creates a pool for bodies of at most `max_bytes`, with memory for `at_once` bodies of this size.
     pub(crate) fn new(max_bytes: usize, at_once: usize, wait_timeout: Duration, read_timeout: Duration) -> Self {
         Self { max_bytes, free: Semaphore::new(max_bytes.div_ceil(1 << 10) * at_once), wait_timeout, read_timeout }
     }
@@ -39,7 +39,8 @@ impl BodyPool {
     /// Reads a body. Reserves memory for its declared length, or for the largest body.
     ///
     /// # Errors
-    /// The status to respond with: 413 too large, 503 no memory in time, 408 too slow.
+    /// Returns the status of the response: 413 if the body is too large, 503 if no memory is free in time, and 408 if
+    /// the body arrives too slowly.
     pub(crate) async fn read(&self, headers: &HeaderMap, body: Body) -> Result<BufferedBody<'_>, StatusCode> {
         let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let length: usize = declared.unwrap_or(self.max_bytes);

@@ -1,7 +1,7 @@
 //! The Kubernetes client of the relay.
 //!
-//! An API server that has just started accepts requests before it knows all roles and kinds. A refusal is therefore
-//! believed only if the server reports that it is ready and refuses again.
+//! An API server that has just started accepts requests before it has loaded all roles and kinds. A refusal is
+//! therefore accepted only if the server reports that it is ready and refuses again.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use tokio::sync::Semaphore;
 
 use crate::error::status;
 
-/// Requests that wait for a response at the same time. Each uses a connection of its own: without a limit, a restarted
-/// relay opens one per task. A watch counts until its stream begins.
+/// Requests that wait for a response at the same time. Each uses its own connection. Without a limit, a restarted relay
+/// opens one per task. A watch counts until its stream begins.
 const REQUESTS: usize = 64;
 
 /// Creates a client that queues requests above the limit.
@@ -25,7 +25,7 @@ pub fn client(config: Config) -> Result<Client, Error> {
     let limited = tower::service_fn(move |request| {
         let (client, permits) = (client.clone(), permits.clone());
         async move {
-            // Fails only if the semaphore is closed, which never happens.
+            // This fails only if the semaphore is closed, which never happens.
             let _permit = permits.acquire().await;
             client.send(request).await
         }

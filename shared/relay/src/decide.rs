@@ -1,4 +1,4 @@
-//! Decides about tasks by their records and by what was observed. All functions are pure.
+//! Decides the next step of tasks from their records and observations. All functions are pure.
 
 use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
 use ebb_protocol::entrypoint::TerminationResult;
@@ -21,12 +21,12 @@ const REMOVAL_MS: u64 = 1_000;
 
 const TOO_LITTLE_MEMORY: &str = "the container exceeded its memory limit";
 
-/// The other attempts of a unit from the view of one attempt.
+/// The other attempts of a unit, in relation to one attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum OtherAttempts {
     /// A higher attempt exists. This one must not start.
     Higher,
-    /// Lower attempts that run or may start. Without any, this attempt may start.
+    /// Lower attempts that run or may start. If the list is empty, this attempt may start.
     OpenLower(Vec<TaskId>),
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn terminated(
         (Some(_), _) if !is_stuck => Termination::Pending,
         (_, Some(result)) => Termination::Ended(Box::new(result)),
         (None, None) => Termination::Cancelled,
-        // The control plane learns of a lost node or of an object that cannot be deleted.
+        // The control plane must be informed about a lost node or an object that cannot be deleted.
         (Some(why), None) => {
             let why = format!("the task did not terminate in time: {why}");
             Termination::Ended(Box::new(Callback::failed(ReasonCode::Lost, &why)))
@@ -72,7 +72,7 @@ pub(crate) fn terminated(
 /// Returns true if no container of a task with a result runs.
 pub(crate) fn is_slot_free(pods: Result<Vec<Pod>, kube::Error>, now_ms: u64) -> Result<bool, kube::Error> {
     match pods {
-        // The namespace and the rights in it are gone. The relay can start nothing there.
+        // The namespace and its rights were deleted. The relay can start nothing there.
         Err(error) if matches!(status(&error), Some(403 | 404)) => Ok(true),
         pods => Ok(pods?.iter().all(|pod| pod::is_over(pod) || pod::is_stuck(pod, now_ms))),
     }
@@ -105,7 +105,7 @@ pub(crate) fn objects(spec: &TaskSpec, pending: Option<&str>, now_ms: u64) -> Ob
     }
 }
 
-/// Judges an applied object. Returns the reason why it is not ready, and fails if it never will be.
+/// Judges an applied object. Returns the reason why it is not ready. Fails if it can never become ready.
 pub(crate) fn judge(
     applied: &AppliedObject,
     object: Option<&Value>,
@@ -130,7 +130,7 @@ pub(crate) fn judge(
     }
 }
 
-/// A task that waits for the end of a container, as it was observed.
+/// The observation of a task that waits for the end of a container.
 ///
 /// Sources of its result in order of precedence: the report of the entrypoint, its termination message, the status from
 /// the kubelet.
@@ -140,7 +140,7 @@ pub(crate) struct ObservedContainer<'a> {
     pub(crate) pod: Option<&'a Pod>,
     /// The result in the report of the entrypoint.
     pub(crate) reported: Option<Callback>,
-    /// The reason why the pod was deleted, from before its deletion.
+    /// The reason why the pod was deleted. It was recorded before the deletion.
     pub(crate) early_failure: Option<FailureReason>,
     /// The reason why objects to remove still exist.
     pub(crate) removing: Option<String>,
@@ -150,16 +150,16 @@ pub(crate) struct ObservedContainer<'a> {
 pub(crate) enum ContainerStep {
     /// There is no result. The next check is at this time, in milliseconds since 1970.
     Wait(u64),
-    /// The result. Nothing runs that could change it.
+    /// The result is final, because no part of the task runs.
     Finish(Box<Callback>, LogPart),
-    /// The result, but a container may still start.
+    /// The result is known, but a container may still start.
     Terminate(Box<Callback>, LogPart),
 }
 
 /// The part of a container's log that a result needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogPart {
-    /// None: the result has its log, or there is no container.
+    /// No part: the result has its log, or there is no container.
     Nothing,
     /// The log without the lines of the entrypoint.
     Script,
@@ -248,7 +248,7 @@ fn from_kubelet(end: &ContainerExit) -> Callback {
     let ContainerExit { exit_code, reason, message } = end;
     let (code, what) = match reason.as_str() {
         "OOMKilled" => (ReasonCode::OutOfMemory, TOO_LITTLE_MEMORY.to_owned()),
-        // The kubelet was stopped during the start and does not know the outcome.
+        // The kubelet was stopped during the start, so the outcome is not known.
         "ContainerCannotRun" | "StartError" if pod::interrupted(message) => {
             (ReasonCode::Lost, format!("the start of the container was interrupted on its node: {message}"))
         }

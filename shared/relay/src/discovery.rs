@@ -36,7 +36,7 @@ impl ResourceKind {
 pub(crate) struct DiscoveryCache(Mutex<HashMap<(String, String), ResourceKind>>);
 
 impl DiscoveryCache {
-    /// Finds a kind. Returns `None` if the cluster does not have it now.
+    /// Finds a kind. Returns `None` if the cluster does not have it at present.
     pub(crate) async fn find(
         &self,
         client: &Client,
@@ -62,7 +62,7 @@ impl DiscoveryCache {
     }
 
     /// Returns the API for a recorded object, in its version or in another served version of its group. Returns `None`
-    /// if the kind no longer exists, and with it its objects.
+    /// if the kind no longer exists. Its objects are then deleted too.
     pub(crate) async fn api_for(
         &self,
         client: &Client,

@@ -68,7 +68,8 @@ pub(crate) fn api_refusal(error: &kube::Error) -> Option<ReasonCode> {
         403 => Some(ReasonCode::Denied),
         // An admission webhook may respond with any status.
         _ if status.message.starts_with("admission webhook") => Some(ReasonCode::Denied),
-        // A changed version: read the object again. A field that another manager has applied is a refusal.
+        // A changed version means that the object must be read again. A field that another manager has applied is a
+        // refusal.
         409 if !status.message.starts_with("Apply failed with") => None,
         408 | 425 | 429 => None,
         // The object is not valid in this cluster.
@@ -87,7 +88,7 @@ pub(crate) fn is_final(error: &kube::Error, until_ms: u64) -> bool {
     status(error).is_some() && now_ms() >= until_ms.saturating_add(grace_ms)
 }
 
-/// Returns the message of an error for people.
+/// Returns the message of an error for display.
 pub(crate) fn error_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),

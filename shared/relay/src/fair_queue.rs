@@ -1,7 +1,7 @@
-//! Slots for tasks with containers. At most `max_slots` tasks run containers; the others are queued, and instances
-//! take turns.
+//! Slots for tasks with containers. At most `max_slots` tasks run containers. The others are queued, and instances take
+//! turns.
 //!
-//! The state is not stored: the records contain who has a slot, and who is queued since when.
+//! The state is not stored. The records contain the holders of slots and the start of each wait.
 
 use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroUsize;
@@ -77,7 +77,8 @@ impl FairQueue {
         let of = |names: &VecDeque<TaskId>| names.iter().position(|it| it == name);
         let (own, position) =
             state.instances.iter().enumerate().find_map(|(instance, (_, names))| Some((instance, of(names)?)))?;
-        // Each earlier round serves one task per instance. In its own round, the instances in front of it come first.
+        // Each earlier round serves one task per instance. In the round of the task, the instances ahead of its own
+        // come first.
         let of_instance = |(instance, (_, names)): (usize, &(String, VecDeque<TaskId>))| {
             names.len().min(position + usize::from(instance < own))
         };

@@ -74,7 +74,7 @@ async fn batch(State(server): State<Arc<BatchServer>>, headers: HeaderMap, body:
     }
     let body = match server.bodies.read(&headers, body).await {
         Ok(body) => body,
-        // 503 would look like a gateway whose relay is down. This relay is only busy.
+        // 503 would look like a gateway that cannot reach its relay. This relay is only busy.
         Err(StatusCode::SERVICE_UNAVAILABLE) => {
             let why = "the relay receives too many batches; repeat the request later";
             return (StatusCode::TOO_MANY_REQUESTS, why).into_response();
@@ -93,7 +93,7 @@ async fn batch(State(server): State<Arc<BatchServer>>, headers: HeaderMap, body:
     }
 }
 
-/// Executes a batch of either transport. `transit` is the time for which it was under way.
+/// Executes a batch of either transport. `transit` is the time for which it was in transit.
 pub(crate) async fn execute_batch(relay: &Relay, body: impl AsRef<[u8]>, transit: Duration) -> ReplyOutcome {
     let not = |status: StatusCode, message: String| ReplyOutcome::Status { status: status.as_u16(), message };
     let batch: Batch = match serde_json::from_slice(body.as_ref()) {

@@ -1,7 +1,7 @@
 //! The relay of a cluster. It applies objects, waits for them, collects their outputs, and reports the result.
 //!
-//! It executes the requests of [`ebb_protocol::relay`]. It does not know actions, retries, hooks or plugins. A task
-//! passes these steps:
+//! It executes the requests of [`ebb_protocol::relay`]. Actions, retries, hooks and plugins exist only in the control
+//! plane. A task passes these steps:
 //!
 //! 1. [`Relay::batch`] validates the request (`admit`) and creates a record (`record`), a Secret in the relay's
 //!    namespace.
@@ -10,8 +10,8 @@
 //! 4. `container` waits for a container, `ready` for objects.
 //! 5. `terminate` stops running containers, `reconcile` sends the result, `removal` deletes objects.
 //!
-//! A step observes the API server, decides (`decide`) and executes the decision. The decision depends only on the record
-//! and on what was observed. `watches` only wake the loop. A restarted relay therefore continues from its records.
+//! A step observes the API server, decides (`decide`) and executes the decision. The decision depends only on the
+//! record and on observations. `watches` only wake the loop. A restarted relay therefore continues from its records.
 //!
 //! Invariants:
 //!

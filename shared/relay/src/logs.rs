@@ -42,7 +42,7 @@ impl Reconciler {
         tail(api.log_stream(&pod.name_any(), &what)).await
     }
 
-    /// Returns the end of a task's log, cut to the size of a response.
+    /// Returns the end of a task's log, truncated to the size of a response.
     pub(crate) async fn task_log(&self, spec: &TaskSpec) -> Result<String, kube::Error> {
         let Some(container) = spec.container() else { return Ok(String::new()) };
         match self.pods(spec).await?.last() {
@@ -75,7 +75,7 @@ async fn tail<S: AsyncRead, E>(open: impl Future<Output = Result<S, E>>) -> Stri
     end_of(String::from_utf8_lossy(&tail).into_owned(), LOG_TAIL)
 }
 
-/// Cuts a log to the size of a response. A control character takes six bytes in JSON.
+/// Truncates a log to the size of a response. A control character takes six bytes in JSON.
 fn fit_response(mut log: String) -> String {
     let size = |log: &str| serde_json::to_string(log).map_or(0, |json| json.len());
     while size(&log) > RESPONSE_BODY - 1024 {

@@ -9,7 +9,7 @@ pub(crate) const ATTEMPT: &str = "ebb.dev/attempt";
 pub(crate) const INSTANCE: &str = "ebb.dev/instance";
 /// The purpose of a Secret: record, continuation or output.
 pub(crate) const PART: &str = "ebb.dev/part";
-/// The phase of a record, for people.
+/// The phase of a record, for display.
 pub(crate) const PHASE: &str = "ebb.dev/phase";
 /// Keeps a record until its result is acknowledged and its objects are deleted. Only the record names these objects.
 pub(crate) const FINALIZER: &str = "ebb.dev/result";
@@ -50,7 +50,7 @@ pub(crate) fn task_of_labels(labels: &BTreeMap<String, String>) -> Option<TaskId
     Some(TaskId { unit: labels.get(UNIT)?.clone(), attempt: labels.get(ATTEMPT)?.parse().ok()? })
 }
 
-/// Returns the name of the Secret with the record. Unit names have no full stop, so two names never collide.
+/// Returns the name of the Secret with the record. Unit names contain no dot, so two names never collide.
 pub(crate) fn record_name(name: &TaskId) -> String {
     format!("ebb-task.{}.{}", name.unit, name.attempt)
 }

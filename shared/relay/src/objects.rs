@@ -50,7 +50,8 @@ impl Reconciler {
     /// Creates an object and returns its UID. Fails with 409 if the object exists.
     pub(crate) async fn create(&self, object_ref: &ObjectRef, manifest: &Value) -> Result<String, kube::Error> {
         let api = self.served_api(object_ref).await?;
-        // A hand-written request: the client's `create` drops unknown fields, but they must be refused as by `apply`.
+        // This is a hand-written request. The client's `create` drops unknown fields, but they must be refused, as by
+        // `apply`.
         let url = format!("{}?fieldManager={MANAGER}&fieldValidation=Strict", api.resource_url());
         let request = http::Request::post(url).header(http::header::CONTENT_TYPE, "application/json");
         let request = request.body(manifest.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
@@ -131,7 +132,7 @@ where
     }
 }
 
-/// Returns true if a 404 is about the object. A 404 for a kind or version names no object.
+/// Returns true if a 404 is about the object. A 404 about a kind or version does not contain the name of an object.
 fn names_object(error: &kube::Error, object_ref: &ObjectRef) -> bool {
     let kube::Error::Api(status) = error else { return false };
     status.details.as_ref().is_some_and(|details| details.name == object_ref.name)
@@ -153,7 +154,7 @@ pub(crate) fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-/// The owner of an object from the view of a task.
+/// The owner of an object, in relation to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectOwnership {
     Own,

@@ -192,7 +192,7 @@ pub(crate) fn is_over(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Returns true if a pod should have disappeared long ago, because its node does not respond.
+/// Returns true if a pod still exists long after the end of its grace period, because its node does not respond.
 pub(crate) fn is_stuck(pod: &Pod, now_ms: u64) -> bool {
     let should_be_gone = pod.metadata.deletion_timestamp.as_ref();
     should_be_gone.is_some_and(|time| millis(Some(time)).saturating_add(STUCK_MS) <= now_ms)
@@ -225,7 +225,7 @@ mod tests {
             let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
             assert_eq!(early_failure(&pod).map(|it| it.code), expected, "{status}");
         }
-        // The container ended before. Its state takes precedence over the pod's status.
+        // The container has already ended. Its state takes precedence over the status of the pod.
         let container = |name: &str, state: Value| json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
         // Only the named container counts. A sidecar still runs.
         let ended = json!([

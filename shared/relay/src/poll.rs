@@ -1,7 +1,7 @@
 //! The pull transport. The relay polls the control plane for batches and returns the replies.
 //!
-//! One poll at a time waits for batches. Replies are sent at once by requests of their own. The batches in progress
-//! are only in memory: the control plane delivers them again to a restarted relay until they expire.
+//! One poll at a time waits for batches. Replies are sent immediately in separate requests. The list of batches in
+//! progress is only in memory. The control plane delivers batches again to a restarted relay until they expire.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -117,7 +117,7 @@ impl PollClient {
                     }
                 }
             };
-            // Fails only if nothing polls any more.
+            // This fails only if the relay no longer polls.
             let _ = client.replies.send(fit_event(QueuedReply { id: sealed.id, outcome }));
         });
     }

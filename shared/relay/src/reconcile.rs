@@ -34,7 +34,7 @@ pub(crate) enum ReconcileAction {
 impl ReconcileAction {
     /// Requeues at a time in milliseconds since 1970, but at most after [`RESYNC`].
     pub(crate) fn requeue_at(time_ms: u64) -> Self {
-        // One more millisecond, because the deadline itself is not yet over.
+        // One more millisecond is added, because the deadline itself is still in time.
         Self::Requeue(Duration::from_millis(time_ms.saturating_sub(now_ms()).saturating_add(1)).min(RESYNC))
     }
 }
@@ -73,7 +73,7 @@ impl Reconciler {
         }
     }
 
-    /// Returns `None` if the task has a result to send.
+    /// Takes a step. Returns `None` if the task has a result to send.
     async fn step_unless_ended(self: &Arc<Self>, name: &TaskId) -> Result<Option<ReconcileAction>> {
         let _lock = self.registry.lock(&name.unit).await;
         let Some(mut held) = self.store.head(name).await? else {
@@ -108,7 +108,8 @@ impl Reconciler {
 
     /// Sends the result once and records the acknowledgement.
     async fn deliver_result(&self, name: &TaskId) -> Result<ReconcileAction> {
-        // Results are large, and all of them wait while the control plane does not respond.
+        // The number of sends is limited, because results are large and all of them wait while the control plane does
+        // not respond.
         let Ok(permit) = self.callbacks.acquire().await else { return Ok(ReconcileAction::Retry) };
         let held = within(self.settings.step_timeout, self.store.get(name)).await?;
         let Some(held) = held.filter(|held| held.record.phase == TaskPhase::Ended) else {
@@ -124,7 +125,7 @@ impl Reconciler {
         Ok(ReconcileAction::RequeueNow)
     }
 
-    /// Sends the result once. Returns the reason if the control plane neither has it nor rejected it for good.
+    /// Sends the result once. Returns the reason if the control plane has neither accepted nor finally rejected it.
     async fn send_callback(&self, held: VersionedRecord) -> Result<Option<String>> {
         held.result()?;
         let Some(CallbackEndpoint { url, token, .. }) = held.record.spec.map(|spec| spec.callback) else {

@@ -102,7 +102,7 @@ pub(crate) enum TaskPhase {
         since_ms: u64,
         /// True if the record holds the result. Otherwise the task becomes a tombstone.
         has_result: bool,
-        /// An object whose request may still be under way.
+        /// An object whose request may still be in transit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unconfirmed: Option<UnconfirmedObject>,
     },
@@ -134,7 +134,7 @@ impl TaskPhase {
         matches!(self, Self::Starting | Self::Running | Self::Terminating { .. })
     }
 
-    /// Returns true if the control plane needs no result of it.
+    /// Returns true if the control plane needs no result of the task.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self, Self::Acknowledged | Self::Tombstone { .. })
     }

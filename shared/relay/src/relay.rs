@@ -36,9 +36,9 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Opens the relay whose records are in `settings.own_namespace`. It continues the recorded tasks and sends
-    /// results that are not acknowledged. A second relay on the same namespace does no harm, but calls back twice and
-    /// has slots of its own.
+    /// Opens the relay whose records are in `settings.own_namespace`. It continues the recorded tasks and sends results
+    /// that are not acknowledged. A second relay in the same namespace is harmless, but it sends callbacks a second
+    /// time and has separate slots.
     ///
     /// # Errors
     /// Returns an error if the cluster cannot be reached or a right is missing.

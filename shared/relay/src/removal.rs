@@ -1,4 +1,4 @@
-//! Deletes objects of tasks that are over, sensitive outputs, and old tombstones.
+//! Deletes objects of ended tasks, sensitive outputs, and old tombstones.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -20,7 +20,7 @@ use crate::store::VersionedRecord;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const TOMBSTONE_INTERVAL: Duration = Duration::from_secs(300);
-/// The shortest retention of a tombstone. It exceeds the longest time that a request can be under way.
+/// The shortest retention of a tombstone. It exceeds the longest time for which a request can be in transit.
 const MIN_TOMBSTONE_RETENTION: Duration = Duration::from_secs(3600);
 
 impl Reconciler {

@@ -39,7 +39,7 @@ impl<E: Into<ReconcileError>> From<E> for ReportError {
     }
 }
 
-/// The time to store a report. The entrypoint repeats it later.
+/// The timeout for storing a report. The entrypoint repeats it later.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Relay {

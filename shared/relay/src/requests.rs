@@ -18,7 +18,7 @@ use crate::settings::{millis, now_ms};
 use crate::store::VersionedRecord;
 use crate::terminate::GRACE_MS;
 
-/// The time for which a request waits for a termination, beside the grace period.
+/// The time for which a request waits for a termination, in addition to the grace period.
 const TERMINATION_WAIT: Duration = Duration::from_secs(5);
 /// The time for which a start waits for lower attempts. It is shorter than the timeout of the request.
 const LOWER_WAIT: Duration = Duration::from_secs(12);
@@ -110,7 +110,7 @@ impl Reconciler {
         Ok(self.state(&created?, None)?)
     }
 
-    /// Responds by the record of a task that exists. A start that lacks its documents gets them.
+    /// Returns the response for an existing task from its record. A start that lacks its documents gets them.
     async fn ensure_existing(
         self: &Arc<Self>,
         mut held: VersionedRecord,

@@ -13,7 +13,7 @@ const AT_ONCE: NonZeroUsize = NonZeroUsize::new(100).expect("it is not 0");
 pub struct RelaySettings {
     /// The namespace of its records. It must contain nothing else.
     pub own_namespace: String,
-    /// The namespace of tasks that name none.
+    /// The default namespace of tasks.
     pub default_namespace: String,
     pub policy: ClusterPolicy,
     /// The URL at which pods reach it: `http://ADDRESS:PORT`. Entrypoints do not resolve names, so it needs an IP
@@ -30,8 +30,8 @@ pub struct RelaySettings {
     pub pod_start_timeout: Duration,
     /// The time in which a pod must be scheduled. `None` means the deadline of the task.
     pub scheduling_timeout: Option<Duration>,
-    /// The time in which the API server may still execute a request of a relay that was killed. Until then, a task
-    /// that such a relay started is not over. The API server's default is one minute.
+    /// The time in which the API server may still execute a request of a relay that was killed. Until then, a task that
+    /// such a relay started has not ended. The default of the API server is one minute.
     pub api_server_request_timeout: Duration,
     /// The timeout of one step of a task, after which it is repeated.
     pub step_timeout: Duration,

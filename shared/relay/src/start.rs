@@ -1,7 +1,8 @@
 //! Applies the objects of a task that has a slot, if it needs one.
 //!
-//! The UID of each object is in the record before the next object is applied. An existing object with the labels of
-//! the task was applied by a relay that was killed before it recorded the UID. It is recorded and not applied again.
+//! The UID of each object is in the record before the next object is applied. If an existing object has the labels of
+//! the task, a relay applied it and was killed before it recorded the UID. The object is then recorded and not applied
+//! again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,8 +60,8 @@ impl Reconciler {
         let name = held.record.name.clone();
         // A queued task is checked when it gets its slot.
         if held.record.applied().is_empty() && self.queue.position(&name).is_none() {
-            // Of two concurrent attempts, at least one sees the other, because each has a record already. The locks of
-            // a relay order only its own tasks.
+            // Of two concurrent attempts, at least one reads the record of the other, because each has a record
+            // already. The locks of a relay order only its own tasks.
             let OtherAttempts::OpenLower(lower) = decide::other_attempts(&name, self.store.list(&name.unit).await?)
             else {
                 held.make_tombstone();
@@ -82,7 +83,7 @@ impl Reconciler {
         {
             if !self.queue.acquire(&name, &spec.objects.instance) {
                 self.save_queued_documents(held, documents).await?;
-                // Only a slot, a request or a cancel concerns this task, and each of them wakes it.
+                // The task is woken by a slot, a request or a cancel. No other event affects it.
                 return Ok(ReconcileAction::AwaitChange);
             }
             spec.start_clock(now_ms());
@@ -99,7 +100,7 @@ impl Reconciler {
         Ok(ReconcileAction::RequeueNow)
     }
 
-    /// Stores the documents of a task that waits, once, because they are not sent again.
+    /// Stores the documents of a waiting task once, because they are not sent again.
     async fn save_queued_documents(&self, held: &mut VersionedRecord, documents: &[SecretDocument]) -> Result<()> {
         if held.record.document_parts == 0 && !documents.is_empty() {
             self.store.save_documents(held, documents).await?;
@@ -128,7 +129,7 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Applies the missing objects. Returns the next action if one of them has to wait.
+    /// Applies the missing objects. Returns the next action if an object cannot be applied yet.
     async fn apply_all(
         &self,
         held: &mut VersionedRecord,
@@ -154,7 +155,7 @@ impl Reconciler {
                 }
                 lower => {
                     let Some(manifest) = self.manifest(&spec, held, number, documents).await? else {
-                        // The documents are in no record. The request must come again.
+                        // The documents are in no record. The control plane must repeat the request.
                         return Ok(Some(ReconcileAction::requeue_at(spec.not_after_ms)));
                     };
                     held.confirmed = false;

@@ -23,7 +23,7 @@ const OF_DOCUMENTS: &str = "documents";
 const PART_BYTES: usize = 700 << 10;
 /// Bytes of a record without its result.
 const MAX_RECORD: usize = 300 << 10;
-/// Bytes by which a record may grow, beside its applied objects.
+/// Bytes by which a record may grow, in addition to its applied objects.
 const RECORD_RESERVE: usize = 16 << 10;
 const UID: &str = "00000000-0000-0000-0000-000000000000";
 const PAGE: u32 = 50;
@@ -34,7 +34,7 @@ pub(crate) struct VersionedRecord {
     pub(crate) record: TaskRecord,
     /// A [`Callback`] as JSON.
     pub(crate) result: Option<Vec<u8>>,
-    /// True if this relay knows the outcome of every request for the task's objects and has recorded it.
+    /// True if this relay has recorded the outcome of every request for the task's objects.
     pub(crate) confirmed: bool,
     uid: String,
     resource_version: String,
@@ -52,7 +52,7 @@ impl VersionedRecord {
         serde_json::from_slice(bytes).map_err(|error| damaged(&self.record.name, &error))
     }
 
-    /// Sets the result, cut to the limits of the control plane.
+    /// Sets the result, truncated to the limits of the control plane.
     pub(crate) fn set_result(&mut self, result: Callback) {
         // Serialization cannot fail: all maps have text keys.
         self.result = Some(serde_json::to_vec(&result.fit()).unwrap_or_default());
@@ -150,7 +150,8 @@ impl RecordStore {
     /// Creates a record.
     ///
     /// # Errors
-    /// [`ReconcileError::Conflict`] if it exists. [`ReconcileError::TooLarge`] if its later content would not fit.
+    /// Returns [`ReconcileError::Conflict`] if it exists, and [`ReconcileError::TooLarge`] if its later content would
+    /// not fit.
     pub(crate) async fn create(&self, record: TaskRecord) -> Result<VersionedRecord> {
         has_room(&record)?;
         let (uid, resource_version) = (String::new(), String::new());
@@ -165,7 +166,8 @@ impl RecordStore {
         Ok(VersionedRecord { confirmed: true, ..decode(&made)? })
     }
 
-    /// Records in the memory of this relay if this version of a starting task is confirmed.
+    /// Remembers, in the memory of this relay, that this version of a starting task is confirmed. Does nothing if it is
+    /// not.
     pub(crate) fn mark_confirmed(&self, held: &VersionedRecord) {
         if held.confirmed && held.record.phase == TaskPhase::Starting {
             self.versions().insert(held.record.name.clone(), held.resource_version.clone());
@@ -183,7 +185,8 @@ impl RecordStore {
     /// Saves a record if its version is unchanged. Parts of a large result are written to further Secrets first.
     ///
     /// # Errors
-    /// [`ReconcileError::Conflict`], [`ReconcileError::TooLarge`].
+    /// Returns [`ReconcileError::Conflict`] if another write has changed the record, and [`ReconcileError::TooLarge`]
+    /// if it does not fit.
     pub(crate) async fn save(&self, held: &mut VersionedRecord) -> Result<()> {
         let name = held.record.name.clone();
         let result = held.result.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Keeps the reconcile loops, their wake-ups, and state that does not survive the relay.
+//! Keeps the reconcile loops, their wake-ups, and state that is lost when the relay ends.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ struct TaskLoop {
 }
 
 impl TaskRegistry {
-    /// Wakes the loop of a task. Returns a notification if there is no loop, and the caller must start one.
+    /// Wakes the loop of a task. If there is no loop, returns a notification, and the caller must start a loop.
     pub(crate) fn wake_or_register(&self, name: &TaskId) -> Option<Arc<Notify>> {
         let mut state = self.state();
         if let Some(running) = state.loops.get(name) {

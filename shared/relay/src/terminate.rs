@@ -19,11 +19,11 @@ use crate::store::VersionedRecord;
 
 /// The default grace period in milliseconds.
 pub(crate) const GRACE_MS: u64 = 5_000;
-/// The pause between two checks. Watches do not see every deletion.
+/// The pause between two checks. Watches do not report every deletion.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Reconciler {
-    /// Ends a task with this result. Whatever may still run or appear is terminated first.
+    /// Ends a task with this result. All objects that may still run or appear are terminated first.
     pub(crate) async fn terminate_with_result(
         &self,
         held: &mut VersionedRecord,
@@ -37,7 +37,7 @@ impl Reconciler {
         self.finish(held, result).await
     }
 
-    /// Ends a task with this result. Nothing of it may run.
+    /// Ends a task with this result. No part of the task may run.
     pub(crate) async fn finish(&self, held: &mut VersionedRecord, mut result: Callback) -> Result<ReconcileAction> {
         let since_ms = held.record.spec.as_ref().map(|spec| spec.received_ms);
         result.duration_ms = result.duration_ms.or(since_ms.map(|since| now_ms().saturating_sub(since)));
@@ -107,13 +107,13 @@ impl Reconciler {
         }
     }
 
-    /// Finds out if an unconfirmed object exists. Returns the reason if that is not known yet.
+    /// Checks whether an unconfirmed object exists. Returns the reason if that is not known yet.
     async fn resolve_unconfirmed(&self, held: &mut VersionedRecord, since_ms: u64) -> Result<Option<String>> {
         let TaskPhase::Terminating { unconfirmed, .. } = &mut held.record.phase else {
             return Ok(None);
         };
         let Some(UnconfirmedObject { object_ref, document }) = unconfirmed.clone() else { return Ok(None) };
-        // Checked before the read: a request that has not taken effect by now never will.
+        // This is checked before the read: a request that has not taken effect by now never will.
         let is_expired = now_ms().saturating_sub(since_ms) > millis(self.settings.api_server_request_timeout);
         let existing = match self.read(&object_ref).await {
             Ok(existing) => existing,
