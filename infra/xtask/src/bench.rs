@@ -10,7 +10,7 @@ use crate::cluster::{self, ClusterGuard, images};
 use crate::entrypoint;
 use crate::run::{cargo, command, folder, run};
 
-/// The image that holds only the entrypoint.
+/// The image that contains only the entrypoint.
 const ENTRYPOINT: &str = "ebb.test/runner:1";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

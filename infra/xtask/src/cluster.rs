@@ -146,7 +146,7 @@ fn status() -> anyhow::Result<()> {
     if stopped.is_empty() { Ok(()) } else { bail!("servers that do not run: {}", stopped.join(", ")) }
 }
 
-/// Prints to standard output; a closed one is ignored.
+/// Prints to standard output. A closed one is ignored.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::run::{cargo, command, folder, host, output, run};
 
-/// The largest size, in bytes. Every pod copies the program at its start, within a second on a slow disk.
+/// The maximum size, in bytes. Every pod copies the program at its start, within a second on a slow disk.
 const MAX_SIZE: u64 = 3_000_000;
 
 /// Builds the entrypoint and prints its path and size. Fails if it is not static or too large.
@@ -23,8 +23,8 @@ pub(crate) fn all() -> anyhow::Result<()> {
 /// Builds the entrypoint and returns its path.
 pub(crate) fn built() -> anyhow::Result<PathBuf> {
     let target = host()?;
-    // The target is the host's, so none has to be installed. With a named target, build scripts are compiled without
-    // the flag.
+    // The target is that of the host, so no other target has to be installed. With a named target, build scripts are
+    // compiled without the flag.
     let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
     let options = ["build", "--quiet", "--package", "ebb-entrypoint", "--profile", "entrypoint", "--target", &target];
     run(cargo().args(options).env(flags, "-C target-feature=+crt-static").env_remove("RUSTFLAGS"))?;

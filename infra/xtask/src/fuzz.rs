@@ -9,8 +9,8 @@ use anyhow::{Context as _, ensure};
 
 use crate::run::{cargo, command, host, root, run};
 
-/// Flags with which a stable compiler counts executed code for libFuzzer. Sanitizers need a nightly compiler; nearly
-/// all code here is safe and panics on errors.
+/// Flags with which a stable compiler counts executed code for libFuzzer. Sanitizers need a nightly compiler. They are
+/// not used, because nearly all code here is safe and panics on errors.
 const FLAGS: [&str; 6] = [
     "--cfg=fuzzing",
     "-Cpasses=sancov-module",
@@ -25,8 +25,8 @@ const LIMITS: [&str; 4] = ["-timeout=3", "-rss_limit_mb=1024", "-malloc_limit_mb
 
 /// Runs each of `targets`, or all if there is none, for `seconds`.
 ///
-/// Inputs that break a promise are written to `tests/fuzz/crashes/TARGET/`, and every later test runs them. Inputs that
-/// reach new code are kept in `target/fuzz/corpus/`.
+/// Inputs that violate a property are written to `tests/fuzz/crashes/TARGET/`, and every later test runs them. Inputs
+/// that reach new code are kept in `target/fuzz/corpus/`.
 pub(crate) fn all(seconds: u32, targets: &[OsString]) -> anyhow::Result<()> {
     let folder = root().join("tests/fuzz");
     let known = names(&folder.join("seeds"))?;
@@ -74,7 +74,7 @@ fn one(folder: &Path, program: &Path, target: &str, seconds: u32) -> anyhow::Res
     run(&mut fuzz)
 }
 
-/// Builds the program of the targets in a folder of its own, because its flags differ.
+/// Builds the program of the targets in a separate folder, because its flags differ.
 fn build() -> anyhow::Result<PathBuf> {
     let host = host()?;
     let mut build = cargo();

@@ -9,7 +9,7 @@ use crate::cluster::images::archive;
 use crate::entrypoint;
 use crate::run::{cargo, command, folder, root, run};
 
-/// The certificates that programs verify servers with.
+/// The certificates with which programs verify servers.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 #[derive(clap::Args)]

@@ -38,7 +38,7 @@ impl PythonTools {
         let (file, environment) = self.places();
         installed(&file, &environment, || {
             packages(&["python3-venv"])?;
-            // With an older one, pip fails only after minutes.
+            // With an older version, pip fails only after minutes.
             let needs = "the tools need Python 3.11 or newer, with venv, as the first python3 in PATH";
             output(command("python3").args(["-c", VERSION])).context(needs)?;
             run(command("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 
-/// The most attempts of a command that needs the network.
+/// The maximum number of attempts of a command that needs the network.
 const ATTEMPTS: u32 = 5;
 
 /// Returns the root of the repository.
@@ -45,7 +45,7 @@ pub(crate) fn host() -> anyhow::Result<String> {
     host.map(str::to_owned).context("`rustc -vV` prints no host")
 }
 
-/// Runs a command to its end; its output is not captured. Fails if the exit code is not 0.
+/// Runs a command to its end. Its output is not captured. Fails if the exit code is not 0.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let line = line(command);
     let status = command.status().with_context(|| format!("cannot start `{line}`"))?;
@@ -82,7 +82,7 @@ pub(crate) fn works(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// Returns a command as a line of a shell.
+/// Returns a command as a shell command line.
 pub(crate) fn line(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let program = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();

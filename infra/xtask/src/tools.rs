@@ -13,7 +13,7 @@ const CARGO_MUTANTS: &str = "27.1.0";
 
 /// Installs cargo-deny if it is missing. The build takes minutes, once per machine.
 pub(crate) fn cargo_deny() -> anyhow::Result<()> {
-    // The default features serve the database of advisories, which is not used.
+    // The default features support the database of advisories, which is not used.
     install("cargo-deny", &["--version"], CARGO_DENY, &["--no-default-features"])
 }
 
@@ -29,7 +29,7 @@ fn install(program: &str, probe: &[&str], version: &str, options: &[&str]) -> an
     }
     eprintln!("{program} is missing; building it takes some minutes");
     let mut command = cargo();
-    // Outside of the repository, its target folder and settings do not apply.
+    // The command runs outside of the repository, so its target folder and settings do not apply.
     command
         .args(["install", program, "--locked", "--version", version])
         .args(options)
@@ -55,7 +55,7 @@ pub(crate) fn installed(
     }
     eprintln!("installing {} into {}", versions.display(), folder.display());
     let fill = || {
-        // It may hold another version, or a part of one.
+        // The folder may contain another version, or an incomplete one.
         if folder.exists() {
             fs::remove_dir_all(folder)?;
         }

@@ -52,9 +52,9 @@ struct PartRun<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VerifyDepth {
-    /// At most ten minutes on two cores, with its tools built.
+    /// Takes at most ten minutes on two cores if its tools are built.
     Short,
-    /// As long as is useful.
+    /// Takes as long as is useful.
     Full,
 }
 
@@ -151,7 +151,7 @@ fn changed(commit: &str) -> anyhow::Result<Vec<String>> {
 
 /// Runs `cargo test` with environment variables, prints its output, and adds the number of its tests to `tests`.
 ///
-/// All tests run, even if some fail. No test at all is an error.
+/// All tests run, even if some fail. It is an error if no test runs.
 fn cargo_test(arguments: &[&str], variables: &[(&str, String)], tests: &mut u64) -> anyhow::Result<()> {
     let mut command = cargo();
     command.args(["test", "--no-fail-fast"]).args(arguments).stdout(Stdio::piped());

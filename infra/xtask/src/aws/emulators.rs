@@ -1,6 +1,6 @@
 //! Tests of the built functions with emulators: MiniStack for AWS, and Lambda's runtime interface emulator.
 //!
-//! The program `aws-e2e` runs them, in namespaces. When it ends, all its processes end.
+//! The program `aws-e2e` runs them in namespaces. When it ends, all its processes end.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,7 +16,7 @@ use crate::python::PythonTools;
 use crate::run::{cargo, command, folder, root, run, works};
 use crate::tools;
 
-/// The address of the emulators, on a network of their own. The functions call public addresses only, and this is one.
+/// The address of the emulators, on their own network. The functions call only public addresses, and this is one.
 const ADDRESS: &str = "11.0.0.1";
 /// Options of `unshare` for a network and a process namespace.
 const NAMESPACES: [&str; 5] = ["--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"];
@@ -73,7 +73,7 @@ fn staged() -> anyhow::Result<PathBuf> {
     let text = fs::read_to_string(&built).with_context(|| built.display().to_string())?;
     let mut template: Value = serde_saphyr::from_str(&text).context("SAM's template")?;
     let resources = template["Resources"].as_object_mut().context("SAM's template has resources")?;
-    // Alarms over several metrics.
+    // These are alarms over several metrics.
     let is_unsupported =
         |resource: &Value| resource["Type"] == "AWS::CloudWatch::Alarm" && resource["Properties"]["Metrics"].is_array();
     let unsupported: Vec<String> =

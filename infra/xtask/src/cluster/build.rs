@@ -16,7 +16,7 @@ use crate::run::{command, output, retry, run};
 pub(crate) enum BinarySet {
     /// kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy, kubectl.
     Kubernetes,
-    /// etcd; its program is called `server`.
+    /// etcd. Its program is called `server`.
     Etcd,
     /// The container that holds the namespaces of a pod.
     Pause,
@@ -72,7 +72,7 @@ impl BinarySet {
         Ok(format!("{name}-{}", digest(&parts)))
     }
 
-    /// Returns the flags of the linker. Servers and clients of Kubernetes compare the versions that these set.
+    /// Returns the flags of the linker. They set versions, which servers and clients of Kubernetes compare.
     fn linker_flags(self, sources: &Path) -> anyhow::Result<String> {
         let mut flags = "-s -w".to_owned();
         if self == Self::Kubernetes {
@@ -100,7 +100,7 @@ fn go(folder: &Path) -> Command {
 
 /// Returns the version of Go, which is part of the digest of programs.
 pub(crate) fn go_version() -> anyhow::Result<String> {
-    // The module there requires the newest version, so a Go that downloads toolchains selects that one.
+    // The module there requires the newest version, so a Go that downloads toolchains selects this version.
     let version = output(command("go").current_dir(folder::sources().join("kubernetes")).args(["env", "GOVERSION"]));
     let version = version.context("Kubernetes is built with Go: install Go 1.26 (https://go.dev/dl)")?;
     Ok(version.trim().to_owned())

@@ -23,14 +23,15 @@ pub(crate) fn sources() -> PathBuf {
     root().join("infra/cluster")
 }
 
-/// Returns the folder of programs and images. It outlives `cargo clean` and clones.
+/// Returns the folder of programs and images. It is kept after `cargo clean` and shared by clones.
 pub(crate) fn cache() -> anyhow::Result<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     Ok(home.context("no cache folder: neither XDG_CACHE_HOME nor HOME is an absolute path")?.join("ebb/cluster"))
 }
 
-/// Checks that servers of the cluster can see the repository and the cache: some folders are private to them.
+/// Checks that the servers of the cluster can read the repository and the cache, because some folders are private to
+/// the servers.
 pub(crate) fn visible() -> anyhow::Result<()> {
     for path in [root(), cache()?] {
         if let Some(own) = ["/run", "/var/lib", "/var/log"].iter().find(|own| path.starts_with(own)) {
@@ -64,7 +65,7 @@ pub(crate) fn cached(name: &str, make: impl FnOnce(&Path) -> anyhow::Result<()>)
     Ok(cached)
 }
 
-/// Locks `path` until the file is dropped. Prints `why` if it has to wait.
+/// Locks `path` until the file is dropped. Prints `why` if the lock is held by another process.
 pub(crate) fn lock(path: &Path, why: &str) -> anyhow::Result<File> {
     let context = || format!("cannot lock {}", path.display());
     let file = File::options().create(true).append(true).open(path).with_context(context)?;

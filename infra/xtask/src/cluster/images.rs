@@ -33,7 +33,7 @@ pub(crate) fn debian() -> anyhow::Result<PathBuf> {
             bootstrap
         });
         let archived = began.and_then(|()| {
-            // Archives of installed packages, and files that nothing reads in an image without network.
+            // Archives of installed packages, and files that are not used in an image without network.
             for unused in ["var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale"] {
                 folder::remove(&root.join(unused))?;
             }

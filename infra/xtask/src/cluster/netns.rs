@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::folder::{self, until};
 use crate::run::{command, output, run};
 
-/// The most clusters per machine.
+/// The maximum number of clusters per machine.
 const NUMBERS: u8 = 16;
 
 /// The block 10.(232 + number).0.0/16 of a cluster.
@@ -194,7 +194,7 @@ fn record() -> Option<NetnsRecord> {
     (record.state == folder::state()).then_some(record)
 }
 
-/// Returns the id of the process namespace of a process; `None` if the process does not exist.
+/// Returns the id of the process namespace of a process, or `None` if the process does not exist.
 fn namespace(process: u32) -> Option<String> {
     fs::read_link(format!("/proc/{process}/ns/pid")).ok()?.into_os_string().into_string().ok()
 }

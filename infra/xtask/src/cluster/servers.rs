@@ -69,11 +69,11 @@ impl ClusterServer {
     }
 
     fn arguments(self, netns: &ClusterNetns) -> Vec<String> {
-        // Replaced after the arguments are split: the path of a clone can contain spaces.
+        // It is replaced after the arguments are split, because the path of a clone can contain spaces.
         let etc = "{etc}";
         let (node, services) = (netns.network.node(), netns.network.services());
         let text = match self {
-            // In memory, like all files of the namespaces: a killed etcd finds its data again.
+            // The data is in memory, like all files of the namespaces. It is still there after etcd was killed.
             Self::Etcd => format!(
                 "--data-dir=/var/lib/etcd --unsafe-no-fsync --listen-client-urls={ETCD} --advertise-client-urls={ETCD}
                  --listen-peer-urls=http://127.0.0.1:2380"

@@ -17,7 +17,7 @@ use super::{ClusterExtra, keys};
 use crate::run::{command, output, run, works};
 use crate::tools;
 
-/// The longest start of a server on a busy machine, in seconds.
+/// The timeout for the start of a server on a busy machine, in seconds.
 const START_TIMEOUT: u64 = 120;
 
 /// Builds missing programs, starts servers that do not run, waits until the node accepts pods, and prints their paths.
@@ -38,7 +38,7 @@ pub(crate) fn all(with: &[ClusterExtra]) -> anyhow::Result<()> {
     let netns = match ClusterNetns::find() {
         Some(netns) => netns,
         None => {
-            // Leftovers of a machine that was turned off, or of a killed start.
+            // These are leftovers of a machine that was turned off, or of a killed start.
             netns::close()?;
             ClusterNetns::open()?
         }

@@ -5,7 +5,7 @@ use crate::cluster;
 use crate::run::{cargo, command, folder, root, run};
 use crate::{aws, chart, dynamodb_local, entrypoint, fuzz, images, mutants, python, tools};
 
-/// The paths that affect the course of a run.
+/// The paths that affect the execution of a run.
 const PROTOCOL: [&str; 7] = [
     "shared/engine",
     "shared/flow",

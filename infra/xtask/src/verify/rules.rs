@@ -1,4 +1,4 @@
-//! `verify rules`: the model, built from a copy of the repository in which it can leave rules of the state protocol out.
+//! `verify rules`: builds the model from a copy of the repository that can leave out rules of the state protocol.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -47,7 +47,7 @@ pub(super) fn build() -> anyhow::Result<PathBuf> {
 
 /// Writes all files of the repository to a folder, with the edits of all rules.
 ///
-/// A file keeps its time of change, so that a second build is short.
+/// A file keeps its modification time, so that a second build is short.
 fn copy(to: &Path) -> anyhow::Result<()> {
     let edited = edited()?;
     let rules_changed = fs::metadata(root().join(RULES))?.modified()?;
@@ -56,7 +56,7 @@ fn copy(to: &Path) -> anyhow::Result<()> {
     }
     for path in repository_files()? {
         let from = root().join(&path);
-        // A file that was deleted is listed until it is committed.
+        // A deleted file is listed until the deletion is committed.
         let Ok(changed) = fs::metadata(&from).and_then(|file| file.modified()) else { continue };
         match edited.get(&path) {
             None => write(&to.join(&path), &fs::read(&from)?, changed)?,
@@ -97,7 +97,7 @@ fn edited() -> anyhow::Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
-/// Returns the paths of all files that are committed or could be.
+/// Returns the paths of all files in git, and of new files that git does not ignore.
 fn repository_files() -> anyhow::Result<Vec<String>> {
     let listed = output(command("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]))?;
     Ok(listed.split_terminator('\0').map(str::to_owned).collect())
