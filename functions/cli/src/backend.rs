@@ -89,7 +89,8 @@ impl BackendArgs {
     /// Returns the settings of a server.
     ///
     /// # Errors
-    /// The address cannot receive callbacks, or a program is missing: the relay, the entrypoint or a container engine.
+    /// Returns an error if the address cannot receive callbacks, or a program is missing: the relay, the entrypoint or
+    /// a container engine.
     pub(crate) async fn settings(self) -> Result<StackSettings, CliError> {
         let Self { cluster, pods } = self;
         let containers = pods.containers().await?;
@@ -113,7 +114,7 @@ impl BackendArgs {
 }
 
 impl ClusterArgs {
-    /// Returns the cluster of `--kubeconfig`, `None` without that option.
+    /// Returns the cluster of `--kubeconfig`, or `None` without that option.
     fn kubernetes(self) -> Result<Option<KubernetesOptions>, CliError> {
         let (Some(kubeconfig), Some(address), Some(entrypoint_image)) =
             (self.kubeconfig, self.advertise_address, self.entrypoint_image)
@@ -174,7 +175,7 @@ fn relay(given: Option<PathBuf>) -> Result<PathBuf, CliError> {
     found.ok_or_else(|| CliError::broken(missing).with_hint(build).with_hint("or give its path with --relay"))
 }
 
-/// The collector of spans, as for all programs that use OpenTelemetry.
+/// The variable with the collector of spans, as in all programs that use OpenTelemetry.
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 /// Returns telemetry that sends spans to the collector of the environment, if there is one.
@@ -190,7 +191,7 @@ fn telemetry() -> Result<Telemetry, CliError> {
     })
 }
 
-/// Returns telemetry without spans. Warns if the environment names a collector, which would wait for them.
+/// Returns telemetry without spans. Warns if the environment names a collector, because it will not receive any.
 #[cfg(not(feature = "otlp"))]
 fn telemetry() -> Result<Telemetry, CliError> {
     if std::env::var_os(ENDPOINT).is_some_and(|endpoint| !endpoint.is_empty()) {

@@ -37,7 +37,7 @@ pub(crate) struct ApiClient {
     server: ServerAccess,
 }
 
-/// Returns the innermost cause: the others only name layers of the client.
+/// Returns the innermost cause. The other causes only name layers of the client.
 fn root_cause(error: &reqwest::Error) -> &(dyn std::error::Error + 'static) {
     let mut cause: &(dyn std::error::Error + 'static) = error;
     while let Some(source) = cause.source() {
@@ -99,7 +99,7 @@ impl ApiClient {
         Ok(body.plugins)
     }
 
-    /// Returns the versions of a plugin, highest first; `None` if it was never published.
+    /// Returns the versions of a plugin, highest first, or `None` if it was never published.
     pub(crate) async fn versions(&self, name: &str) -> Result<Option<Vec<PluginInfo>>, CliError> {
         let body: Option<PluginsBody> = found(self.read(self.get(&["plugins", name])).await)?;
         Ok(body.map(|body| body.plugins))
@@ -110,12 +110,13 @@ impl ApiClient {
         found(self.read(self.get(&["plugins", name, "versions", version])).await)
     }
 
-    /// Returns the signing secrets of a plugin's webhooks; `None` if it was never published.
+    /// Returns the signing secrets of a plugin's webhooks, or `None` if it was never published.
     pub(crate) async fn signing_secrets(&self, name: &str) -> Result<Option<SigningSecrets>, CliError> {
         found(self.read(self.get(&["plugins", name, "signing-secret"])).await)
     }
 
-    /// Publishes the plugin in `document`. The status is 200 if the same document was published before, else 201.
+    /// Publishes the plugin in `document`. The status is 200 if the same document was published before, and 201
+    /// otherwise.
     pub(crate) async fn publish(&self, document: &str) -> Result<(StatusCode, PluginInfo), CliError> {
         let body = PublishPlugin { document: document.to_owned() };
         let response = self.send(self.request(Method::POST, &["plugins"]).json(&body)).await?;
@@ -129,7 +130,7 @@ impl ApiClient {
 
     /// Returns the targets of a kind, or of all kinds: those that are gone, or all others.
     ///
-    /// The set holds one reason for each target that cannot be read.
+    /// The set contains one reason for each target that cannot be read.
     pub(crate) async fn targets(
         &self,
         kind: Option<&str>,
@@ -150,7 +151,7 @@ impl ApiClient {
         }
     }
 
-    /// Returns a target with all units of its runs; `None` if the server does not have it.
+    /// Returns a target with all units of its runs, or `None` if the server does not have it.
     pub(crate) async fn target(&self, target: &TargetRef) -> Result<Option<TargetDetail>, CliError> {
         let detail = self.read(self.get(&["targets", &target.kind, &target.name])).await;
         let Some(mut detail): Option<TargetDetail> = found(detail)? else { return Ok(None) };
@@ -165,7 +166,7 @@ impl ApiClient {
         Ok(Some(detail))
     }
 
-    /// Returns a target that has to exist.
+    /// Returns a target. A missing target is an error.
     pub(crate) async fn existing(&self, target: &TargetRef) -> Result<TargetDetail, CliError> {
         self.target(target).await?.ok_or_else(|| unknown(target))
     }
@@ -211,7 +212,8 @@ impl ApiClient {
         self.read(self.get(&["checks"])).await
     }
 
-    /// Posts a signed event of an unknown type. Returns the server's rejection; `None` if the server accepts the event.
+    /// Posts a signed event of an unknown type. Returns the server's rejection, or `None` if the server accepts the
+    /// event.
     pub(crate) async fn probe_signature(&self) -> Result<Option<ProblemDetails>, CliError> {
         let body = br#"{"specversion":"1.0","id":"check","source":"ebb-cli","type":"dev.ebb.check"}"#;
         refusal(self.send(self.event("msg_check", timestamp(), cloudevents::CONTENT_TYPE, body.into())?).await)
@@ -222,7 +224,7 @@ impl ApiClient {
         self.server.webhook_secret.is_some()
     }
 
-    /// Posts a callback without a token to `url`. Returns the server's rejection; `None` if the server accepts the
+    /// Posts a callback without a token to `url`. Returns the server's rejection, or `None` if the server accepts the
     /// callback.
     pub(crate) async fn probe_callback(&self, url: Url) -> Result<Option<ProblemDetails>, CliError> {
         refusal(self.send(self.http.post(url)).await)
@@ -345,7 +347,7 @@ impl ApiClient {
         self.parse(response).await
     }
 
-    /// Reads the response to a request for a target that has to exist.
+    /// Reads the response to a request for a target. A missing target is an error.
     async fn of_target<T: DeserializeOwned>(&self, target: &TargetRef, request: RequestBuilder) -> Result<T, CliError> {
         found(self.read(request).await)?.ok_or_else(|| unknown(target))
     }
@@ -372,7 +374,7 @@ impl ApiClient {
     }
 }
 
-/// The error if the server has no such target.
+/// Returns the error for a target that the server does not have.
 fn unknown(target: &TargetRef) -> CliError {
     let list = match target.kind.as_str() {
         "sandbox" => "ebb sandbox list".to_owned(),
@@ -381,7 +383,7 @@ fn unknown(target: &TargetRef) -> CliError {
     CliError::failed(format!("{target} does not exist")).with_hint(list)
 }
 
-/// The error if a response does not have the format of the API.
+/// Returns the error for a response that does not have the format of the API.
 fn unexpected(status: StatusCode, text: &str) -> CliError {
     CliError::broken(format!("unexpected response of the server: status {}, {text}", status.as_u16()))
         .with_hint("check that the address belongs to an Ebb server of the same version")
@@ -396,7 +398,7 @@ fn found<T>(response: Result<T, CliError>) -> Result<Option<T>, CliError> {
     }
 }
 
-/// Returns the problem document of a rejected request, `None` for an accepted one.
+/// Returns the problem document of a rejected request, or `None` for an accepted one.
 fn refusal(response: Result<Response, CliError>) -> Result<Option<ProblemDetails>, CliError> {
     let Err(error) = response else { return Ok(None) };
     error.problem().cloned().map(Some).ok_or(error)

@@ -37,7 +37,7 @@ pub(crate) struct DocumentSource {
     /// The path as it was given, or `<stdin>`.
     pub(crate) name: String,
     pub(crate) text: String,
-    /// The folder of the file; the working directory for standard input.
+    /// The folder of the file, or the working directory for standard input.
     pub(crate) folder: FolderFiles,
 }
 
@@ -80,7 +80,7 @@ impl DocumentSource {
     }
 }
 
-/// Reads at most `MAX_DOCUMENT` bytes; a device can be endless.
+/// Reads at most `MAX_DOCUMENT` bytes, because a device can be endless.
 fn bounded(name: &str, file: impl std::io::Read) -> Result<std::io::Result<Vec<u8>>, CliError> {
     let mut bytes = Vec::new();
     let read = file.take(MAX_DOCUMENT as u64 + 1).read_to_end(&mut bytes);
@@ -99,7 +99,7 @@ pub(crate) fn warn<'a>(warnings: impl IntoIterator<Item = &'a Diagnostic>) {
     }
 }
 
-/// Reads a file that holds only plugins.
+/// Reads a file that contains only plugins.
 pub(crate) fn plugins(path: &Path, vars: &DocumentVars) -> Result<Vec<PluginDoc>, CliError> {
     let source = DocumentSource::read(path)?;
     let mut plugins = Vec::new();
@@ -135,7 +135,7 @@ pub(crate) enum TargetDocument {
 }
 
 impl TargetDocument {
-    /// Reads a file that holds one sandbox or one route group.
+    /// Reads a file that contains one sandbox or one route group.
     pub(crate) fn read(path: &Path, vars: &DocumentVars) -> Result<Self, CliError> {
         let source = DocumentSource::read(path)?;
         let mut documents = source.documents(vars)?;
@@ -170,7 +170,7 @@ impl TargetDocument {
     }
 }
 
-/// Reads a file that holds one sandbox.
+/// Reads a file that contains one sandbox.
 pub(crate) fn sandbox(path: &Path, vars: &DocumentVars) -> Result<SandboxDoc, CliError> {
     match TargetDocument::read(path, vars)? {
         TargetDocument::Sandbox(sandbox) => Ok(*sandbox),

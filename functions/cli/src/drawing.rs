@@ -1,4 +1,4 @@
-//! Pictures of plans: for the terminal, for Mermaid, for Graphviz.
+//! Draws plans for the terminal, Mermaid and Graphviz.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -7,9 +7,10 @@ use ascii_dag::RenderOptions;
 use clap::ValueEnum;
 use ebb_protocol::api::{HookPreview, PlanPreview};
 
-/// The most units that are drawn in a terminal. A picture of more is wider than terminals; they are listed.
+/// The maximum number of units in a picture for the terminal. A picture of more units would be too wide, so they are
+/// listed.
 const MAX_UNITS: usize = 60;
-/// The widest picture in a terminal, in columns. Wider ones are replaced by a list.
+/// The maximum width of a picture for the terminal, in columns. A wider picture is replaced by a list.
 const MAX_WIDTH: usize = 160;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -138,7 +138,7 @@ impl CliError {
         }
     }
 
-    /// Returns the text for standard error; it ends with a line break.
+    /// Returns the text for standard error. It ends with a line break.
     pub(crate) fn text(&self, drawing: DiagnosticStyle) -> String {
         match self {
             Self::Report(report) => {
@@ -166,7 +166,7 @@ impl CliError {
         }
     }
 
-    /// Returns the data of `-o json|yaml`; `None` for an error of the output itself.
+    /// Returns the data of `-o json|yaml`, or `None` for an error of the output itself.
     pub(crate) fn data(&self) -> Option<serde_json::Value> {
         let report = match self {
             Self::Report(report) => serde_json::to_value(report),

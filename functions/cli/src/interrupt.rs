@@ -1,4 +1,4 @@
-//! Counts of the signals that end the program.
+//! Counts the signals that end the program.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -12,7 +12,7 @@ pub(crate) struct InterruptCount {
 }
 
 impl InterruptCount {
-    /// Handles SIGINT, SIGTERM and SIGHUP from now on. They no longer end the program by themselves.
+    /// Starts to handle SIGINT, SIGTERM and SIGHUP. They then no longer end the program by themselves.
     pub(crate) fn listen() -> Result<Self, CliError> {
         let broken = |error| CliError::broken("cannot handle signals").with_causes(&error);
         let mut interrupt = signal(SignalKind::interrupt()).map_err(broken)?;
@@ -41,7 +41,7 @@ impl InterruptCount {
     /// Waits until there are more than `seen` signals.
     pub(crate) async fn more_than(&self, seen: u32) {
         let mut count = self.count.clone();
-        // The sender lives as long as the runtime. An error means that the program ends.
+        // The sender exists as long as the runtime. An error means that the program ends.
         let _ = count.wait_for(|count| *count > seen).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Lifecycle webhooks of commands, and waiting for their effects.
+//! Sends lifecycle webhooks of commands and waits for their effects.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(crate) fn is_alive(seen: &TargetDetail) -> bool {
     !matches!(seen.info.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone)
 }
 
-/// Waits until an instance reaches its goal; prints a diagnosis if it does not.
+/// Waits until an instance reaches its goal. Prints a diagnosis if it does not.
 pub(crate) async fn wait(
     client: &ApiClient,
     instance: &WatchedInstance,

@@ -19,7 +19,7 @@ pub(crate) struct LocalPlan {
     pub(crate) warnings: Vec<Diagnostic>,
 }
 
-/// Returns the version of a plugin; a bare name has the version `0.0.0`.
+/// Returns the version of a plugin. A name without a version has the version `0.0.0`.
 pub(crate) fn version(plugin: &PluginDoc) -> Version {
     plugin.version.clone().unwrap_or(Version::new(0, 0, 0))
 }

@@ -126,12 +126,12 @@ pub(crate) fn table<R: IntoIterator<Item = String>>(header: &[&str], rows: impl 
     lines.join("\n") + "\n"
 }
 
-/// Returns the name of a published plugin without the version `0.0.0`, which stands for none.
+/// Returns the name of a published plugin without the version `0.0.0`, which means that there is no version.
 pub(crate) fn plugin_name(full: &str) -> &str {
     full.strip_suffix("@0.0.0").unwrap_or(full)
 }
 
-/// Replaces the control characters of a foreign line, which could control the terminal.
+/// Replaces the control characters of a line from another source, because they could control the terminal.
 pub(crate) fn printable(line: &str) -> String {
     line.trim_end().chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
 }

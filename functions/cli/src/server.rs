@@ -30,7 +30,7 @@ pub(crate) struct ServerArgs {
     webhook_secret: Option<String>,
 }
 
-/// A URL; `None` for an empty argument, which counts as absent.
+/// A URL, or `None` for an empty argument, which has the same effect as no argument.
 type OptionalUrl = Option<Url>;
 
 fn given(text: &str) -> Result<OptionalUrl, url::ParseError> {

@@ -22,14 +22,14 @@ pub(crate) fn length(duration: Duration) -> String {
     }
 }
 
-/// Returns the time from `earlier`, in the format of the API, to `now`. Zero if `earlier` is in the future: clocks
-/// differ.
+/// Returns the time from `earlier`, in the format of the API, to `now`. Returns zero if `earlier` is in the future,
+/// because clocks differ.
 pub(crate) fn since(earlier: &str, now: Timestamp) -> Option<Duration> {
     let earlier: Timestamp = earlier.parse().ok()?;
     Some(Duration::try_from(now.duration_since(earlier)).unwrap_or_default())
 }
 
-/// Returns the time from `now` to `later`; zero if it has passed.
+/// Returns the time from `now` to `later`, or zero if it has passed.
 pub(crate) fn until(later: &str, now: Timestamp) -> Option<Duration> {
     let later: Timestamp = later.parse().ok()?;
     Some(Duration::try_from(later.duration_since(now)).unwrap_or_default())

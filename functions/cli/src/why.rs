@@ -1,4 +1,4 @@
-//! The diagnosis of a target as text.
+//! Formats the diagnosis of a target as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

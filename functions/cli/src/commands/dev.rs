@@ -82,7 +82,7 @@ fn log_to_stderr() {
         .with_writer(std::io::stderr)
         .with_ansi(console::colors_enabled_stderr())
         .with_target(false)
-        // The subscriber would report a closed standard error there and panic.
+        // Without this, the subscriber would report a closed standard error to standard error and panic.
         .log_internal_errors(false)
         .init();
 }

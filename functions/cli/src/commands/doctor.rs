@@ -8,7 +8,8 @@ use crate::exit::{CliError, Exit};
 use crate::output::{self, OutputArgs};
 use crate::timing;
 
-/// Largest accepted difference between the clocks, in seconds. The server rejects webhooks that are 5 minutes off.
+/// The maximum accepted difference between the clocks, in seconds. The server rejects webhooks whose time differs by 5
+/// minutes.
 const MAX_CLOCK_SKEW: i64 = 60;
 
 #[derive(Debug, clap::Args)]
@@ -88,7 +89,7 @@ fn clock(list: &CheckList, here: i64) -> DoctorCheck {
     DoctorCheck::new("clock", CheckResult::Failed, format!("{difference}: {fix}"))
 }
 
-/// Sends a signed event of an unknown type: the server verifies its signature, then rejects the type.
+/// Sends a signed event of an unknown type. The server verifies its signature and then rejects the type.
 async fn signature(client: &ApiClient) -> DoctorCheck {
     if !client.has_webhook_secret() {
         return DoctorCheck::new("signature", CheckResult::Skipped, "EBB_WEBHOOK_SECRET is not set");

@@ -102,7 +102,7 @@ impl LogsArgs {
     }
 }
 
-/// The error if no unit matches the options.
+/// Returns the error if no unit matches the options.
 fn no_match(target: &TargetRef, seen: &TargetDetail) -> CliError {
     let keys = seen.runs.iter().flat_map(|run| run.units.iter().map(|unit| unit.key.as_str()));
     let keys: Vec<&str> = keys.collect();
@@ -114,7 +114,7 @@ fn no_match(target: &TargetRef, seen: &TargetDetail) -> CliError {
     }
 }
 
-/// The error if none of the units has a log of this attempt.
+/// Returns the error if none of the units has a log of this attempt.
 fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> CliError {
     let Some(pod) = units.iter().find(|unit| unit.kind == "pod") else {
         let kinds = units.iter().map(|unit| match unit.kind.as_str() {
@@ -134,7 +134,7 @@ fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> CliError {
     }
 }
 
-/// Returns one log unchanged; puts a heading before each of several logs.
+/// Returns one log unchanged. Writes a heading before each of several logs.
 fn text(logs: &[AttemptLog]) -> String {
     if let [log] = logs {
         return clean(&log.log);
@@ -147,7 +147,7 @@ fn text(logs: &[AttemptLog]) -> String {
     text
 }
 
-/// The line before a log, if there are several.
+/// Returns the line before each of several logs.
 fn heading(hook: &str, unit: &str, attempt: u32) -> String {
     format!("==> {hook} {unit} attempt {attempt} <==\n")
 }

@@ -1,4 +1,4 @@
-//! `ebb orphans`: lists and deletes objects that outlive their targets.
+//! `ebb orphans`: lists and deletes objects that remain after the end of their targets.
 
 use std::io::{IsTerminal as _, stdin};
 use std::time::Duration;
@@ -54,7 +54,8 @@ impl OrphansArgs {
 /// Prints `question` and returns when the user types `yes`.
 ///
 /// # Errors
-/// Standard input is not a terminal, or the user types something else; the error text is then `otherwise`.
+/// Returns an error if standard input is not a terminal, or if the user types another text. The error text of the
+/// latter is `otherwise`.
 fn confirm(question: &str, otherwise: &str) -> Result<(), CliError> {
     if !stdin().is_terminal() {
         return Err(CliError::broken("cannot ask for confirmation: standard input is not a terminal")

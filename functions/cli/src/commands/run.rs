@@ -90,7 +90,7 @@ impl RunArgs {
         if let TargetDocument::Sandbox(sandbox) = &document
             && offline::complete(sandbox, &plugins)
         {
-            // The files locate errors better than the server, which reads expanded documents.
+            // Errors from the files have exact positions. The server reads expanded documents.
             documents::warn(&offline::plan(sandbox, &plugins)?.warnings);
         }
         let interrupts = InterruptCount::listen()?;
@@ -254,7 +254,7 @@ fn outputs(seen: &TargetDetail) -> String {
 }
 
 fn result(reached: &TargetDetail, last: &TargetDetail) -> RunReport {
-    // A server can forget a target and its runs. The runs of the earlier response are kept.
+    // A server can lose a target and its runs. The runs of the earlier response are kept.
     let mut runs: Vec<&RunDetail> = last.runs.iter().collect();
     for run in &reached.runs {
         if !runs.iter().any(|other| other.id == run.id) {
@@ -274,7 +274,7 @@ fn result(reached: &TargetDetail, last: &TargetDetail) -> RunReport {
     }
 }
 
-/// The message after an immediate exit: units whose resources may remain, and how to continue.
+/// Returns the message after an immediate exit, with units whose resources may remain and with the next command.
 fn remaining_text(last: Option<&TargetDetail>, instance: &WatchedInstance) -> String {
     let started: Vec<&str> = last.map(|seen| started_units(&seen.runs)).unwrap_or_default();
     let units = if started.is_empty() { "none".to_owned() } else { started.join(", ") };

@@ -202,7 +202,7 @@ fn script(mut plan: Plan, name: &str, mut given: BTreeMap<String, String>) -> Re
         return Err(CliError::broken(format!("the unit has no input `{name}`"))
             .with_hint(format!("inputs: {}", names.join(", "))));
     }
-    // The user runs the unit, so its condition does not apply.
+    // The user requests the unit explicitly, so its condition does not apply.
     unit.when = None;
     unit.undoes.clear();
     let unit = unit.clone();
@@ -235,7 +235,7 @@ fn rendered(plan: &Plan, at: UnitRef, unit: &UnitPlan) -> Result<Vec<RenderedInp
     }
 }
 
-/// The instance key of the target. Names and labels are derived from it.
+/// Returns the instance key of the target. Names and labels are derived from it.
 fn key() -> String {
     id::instance_key("sandbox", "alone", "alone")
 }

@@ -16,15 +16,15 @@ use crate::target::TargetRef;
 use crate::timing;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// The pause after a slow request, as a multiple of its duration. It bounds the load on the server to a sixth.
+/// The pause after a slow request, as a multiple of its duration. It limits the load on the server to a sixth.
 const PAUSE_FACTOR: u32 = 5;
-/// Consecutive requests without a response before the command fails. A server that restarts needs some.
+/// Consecutive requests without a response before the command fails. A restart of the server takes several requests.
 const MAX_UNANSWERED: u32 = 25;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FollowGoal {
     Ready,
-    /// Ready, and the run after ready has ended.
+    /// The target is ready, and the run after ready has ended.
     Settled,
     Gone,
 }
@@ -42,7 +42,7 @@ pub(crate) struct WatchedInstance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FollowEnd {
     Reached,
-    /// The goal cannot be reached without a user.
+    /// The goal cannot be reached without an action of a user.
     Failed,
     /// Another client deleted the target.
     Deleted,
@@ -57,11 +57,11 @@ pub(crate) struct FollowLimits<'a> {
     pub(crate) interrupts: (&'a InterruptCount, u32),
 }
 
-/// Polls a target until the goal, its failure or a limit, and shows its progress on `screen`. Returns the last response
-/// about the instance, too.
+/// Polls a target until the goal, its failure or a limit, and shows its progress on `screen`. Also returns the last
+/// response about the instance.
 ///
 /// # Errors
-/// The server does not respond to 25 requests in a row, or rejects one.
+/// Returns an error if the server does not respond to 25 requests in a row, or rejects one.
 pub(crate) async fn follow(
     client: &ApiClient,
     machine: Option<&LocalServer>,
@@ -131,7 +131,7 @@ pub(crate) async fn follow(
     Ok((ended?, last))
 }
 
-/// The time at which each attempt was first seen running. It replaces a start that the server does not have.
+/// The time at which each attempt was first seen running. It is used if the server has no start time.
 #[derive(Default)]
 struct AttemptStarts(HashMap<(String, String, u32), Timestamp>);
 
@@ -174,7 +174,7 @@ fn waiting_line(instance: &WatchedInstance, seen: &TargetDetail) -> String {
     )
 }
 
-/// Returns the end of the watch, `None` while it continues.
+/// Returns the end of the watch, or `None` while it continues.
 fn outcome(instance: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDetail>) -> Option<FollowEnd> {
     let lost = || Some(if goal == FollowGoal::Gone { FollowEnd::Reached } else { FollowEnd::Deleted });
     let Some(seen) = seen else { return lost() };

@@ -43,7 +43,7 @@ impl ProgressScreen {
         match &self.mode {
             ScreenMode::Terminal { term, bar } => {
                 let (height, width) = term.size();
-                // The last column and line stay free: a full line would wrap, a full screen would scroll.
+                // The last column and line stay free, because a full line would wrap and a full screen would scroll.
                 let size = ScreenSize {
                     width: usize::from(width).saturating_sub(1).max(20),
                     height: usize::from(height).saturating_sub(2).max(5),
@@ -80,7 +80,7 @@ impl ProgressScreen {
     }
 }
 
-/// Returns a bar without a bar: its message has several lines.
+/// Returns a bar that shows only its message, which has several lines.
 fn text_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{msg}").expect("a template of one known key");
     ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style)

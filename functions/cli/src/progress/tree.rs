@@ -24,7 +24,7 @@ pub(crate) struct ScreenSize {
     pub(crate) height: usize,
 }
 
-/// Returns the lines of a view. If there are more units than lines, those of least interest are counted.
+/// Returns the lines of a view. If there are more units than lines, the least important units are only counted.
 pub(crate) fn tree(view: &TargetDetail, now: Timestamp, size: ScreenSize, marks: StateMarks) -> Vec<String> {
     let info = &view.info;
     let since = timing::since(&info.since, now).map(|time| format!(" for {}", timing::length(time)));
@@ -70,7 +70,7 @@ fn units(run: &RunDetail, now: Timestamp, free: usize, marks: StateMarks) -> Vec
     lines
 }
 
-/// Returns the rank of a state, of which low ones are shown first, with its sign and colour.
+/// Returns the rank of a state with its sign and colour. Low ranks are shown first.
 fn look(state: UnitState) -> (u8, &'static str, Color) {
     const GREY: Color = Color::Color256(245);
     match state {

@@ -17,7 +17,7 @@ use crate::target::TargetRef;
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The pause after a slow request, as a multiple of its duration.
 const PAUSE_FACTOR: u32 = 3;
-/// Consecutive requests without a response before the command fails. A server that restarts needs some.
+/// Consecutive requests without a response before the command fails. A restart of the server takes several requests.
 const MAX_UNANSWERED: u32 = 25;
 
 #[derive(Default)]
@@ -206,7 +206,7 @@ impl LogPosition {
             // The server returned an older tail.
             None if self.0.ends_with(lines) => return LogDelta::default(),
             None => {
-                // The first line of a tail can be cut.
+                // The first line of a tail may be incomplete.
                 let lines = lines.split_once('\n').map_or(lines, |(_, rest)| rest);
                 match overlap(&self.0, lines) {
                     0 => (lines, true),

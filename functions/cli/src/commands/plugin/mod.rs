@@ -60,12 +60,12 @@ struct VersionedName {
 }
 
 impl VersionedName {
-    /// Returns the version as the API expects it.
+    /// Returns the version in the form for the API.
     fn version(&self) -> String {
         self.version.as_ref().map_or("latest".to_owned(), ToString::to_string)
     }
 
-    /// The error if no such version is published.
+    /// Returns the error if no such version is published.
     fn unknown(&self) -> CliError {
         match &self.version {
             Some(version) => CliError::failed(format!("{}@{version} is not published", self.name))
@@ -104,7 +104,7 @@ fn never_published(name: &str) -> CliError {
     CliError::failed(format!("plugin {name} has no published version")).with_hint("ebb plugin list")
 }
 
-/// The error if the version is published with another content.
+/// Returns the error if the version is published with another content.
 pub(crate) fn immutable(plugin: &PluginDoc) -> CliError {
     let name = &plugin.name.value;
     let full = offline::full_name(plugin);

@@ -83,7 +83,8 @@ impl SandboxApplyArgs {
     }
 }
 
-/// Returns the uid to update: that of the instance that waits for the name, else of the one that is not being deleted.
+/// Returns the uid to update. It is that of the instance that waits for the name, or otherwise that of an instance that
+/// is not being deleted.
 fn current_uid(seen: &TargetDetail) -> Option<&str> {
     let active = || is_alive(seen).then_some(seen.info.uid.as_str());
     seen.waiting_uid.as_deref().or_else(active)

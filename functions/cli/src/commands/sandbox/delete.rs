@@ -60,7 +60,7 @@ impl SandboxDeleteArgs {
         }
         let info = &seen.info;
         if let Some(uid) = &seen.waiting_uid {
-            // Otherwise the waiting instance would start when its predecessor is gone.
+            // Without this, the waiting instance would start when its predecessor is gone.
             let waiting = WatchedInstance { target: target.clone(), uid: uid.clone(), generation: 1 };
             request(&client, LifecycleType::Deleted, &waiting, None).await?;
         }

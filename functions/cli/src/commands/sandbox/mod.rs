@@ -1,4 +1,4 @@
-//! The subcommands of `ebb sandbox`. They post the lifecycle webhooks that a platform posts.
+//! The subcommands of `ebb sandbox`. They post the same lifecycle webhooks as a platform.
 
 mod apply;
 mod delete;
@@ -59,7 +59,7 @@ struct WaitArgs {
 }
 
 impl WaitArgs {
-    /// Returns the longest time to wait; `None` returns as soon as the server has accepted the webhook.
+    /// Returns the maximum wait. With `None` the command ends as soon as the server has accepted the webhook.
     fn limit(&self, timeout: Duration) -> Option<Duration> {
         self.wait.then_some(timeout)
     }

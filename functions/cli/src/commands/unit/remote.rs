@@ -19,33 +19,33 @@ use crate::local_server::LocalServer;
 use crate::output;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// The longest time without a response of the relay.
+/// The timeout for a response of the relay.
 const RELAY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time between `SIGTERM` and `SIGKILL` of an interrupted script.
 const GRACE: Duration = Duration::from_secs(2);
-/// The folder of this command's server in the state folder. `ebb dev` may use the state folder itself.
+/// The folder of this command's server in the state folder. The state folder itself is that of `ebb dev`.
 const FOLDER: &str = "alone";
 /// The time for which the folders of ended scripts are kept on this machine.
 const RETENTION: Duration = Duration::from_secs(3_600);
 
 pub(super) struct SingleScript {
-    /// The id of the task; unique per run of the command.
+    /// The id of the task. It is unique per run of the command.
     pub(super) task: TaskId,
     pub(super) script: ScriptTask,
     pub(super) timeout: Duration,
-    /// `None` selects the cluster of documents that name none.
+    /// `None` selects the default cluster.
     pub(super) cluster: Option<String>,
 }
 
-/// The result of the script; `None` if the user interrupted it.
+/// The result of the script, or `None` if the user interrupted it.
 pub(super) type SingleResult = Option<Callback>;
 
 impl SingleScript {
-    /// Runs the script with `settings`, prints its log to standard error, and deletes the task afterwards. `state` has the
-    /// secrets of this machine.
+    /// Runs the script with `settings`, prints its log to standard error, and deletes the task afterwards. `state`
+    /// contains the secrets of this machine.
     ///
     /// # Errors
-    /// The relay rejects the task, or does not respond for a minute.
+    /// Returns an error if the relay rejects the task, or does not respond for a minute.
     pub(super) async fn run(
         self,
         state: &Path,
@@ -64,7 +64,7 @@ impl SingleScript {
         let relay = LocalRelay::open(state, options)
             .map_err(|error| CliError::broken("cannot run the unit").with_causes(&error))?;
         let ended = self.run_on(&relay, String::new(), interrupts).await;
-        // Folders that remain cost only space.
+        // A failure has no effect other than used disk space.
         let _ = relay.prune(RETENTION).await;
         ended
     }
@@ -115,7 +115,7 @@ impl SingleScript {
 
     async fn run_to_end(&self, relay: &dyn RelayClient, callback_url: String) -> Result<Callback, CliError> {
         let cluster = self.cluster.as_deref();
-        // This command polls for the result. The callback exists for relays that require one; its token is not valid.
+        // This command polls for the result. The callback exists for relays that require one. Its token is invalid.
         let callback = CallbackEndpoint { url: callback_url, token: "alone".to_owned(), installation: String::new() };
         let request = || EnsureTask {
             v: VERSION,
