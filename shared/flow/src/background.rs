@@ -1,8 +1,9 @@
 //! Runs the follow-up of a request, partly after its response.
 //!
-//! A request is accepted when its state is durable. The response waits up to 0.5 s for the follow-up; the rest runs
+//! A request is accepted when its state is durable. The response waits up to 0.5 s for the follow-up. The rest runs
 //! after the response. A closed connection or a slow receiver does not end the follow-up. A machine joins these tasks
-//! when it stops. Lambda freezes a function between events, so it joins them before it asks for the next event.
+//! when it stops. Lambda freezes a function between events, so the function joins them before it requests the next
+//! event.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,8 +17,8 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::run::follow_up::FollowUp;
 
-/// Maximum delay of a response by its follow-up. Most receivers respond sooner, and then no write is needed to make the
-/// run due.
+/// Maximum delay of a response by its follow-up. Most receivers respond sooner. No write is then needed to make the run
+/// due.
 const MAX_RESPONSE_DELAY: Duration = Duration::from_millis(500);
 
 /// The tasks of accepted requests.
@@ -48,18 +49,18 @@ impl BackgroundTasks {
     }
 }
 
-/// Runs the follow-up of an accepted request for up to 0.5 s. Returns the rest, after it has made the run due. If the
-/// run cannot be made due, waits for the whole follow-up.
+/// Runs the follow-up of an accepted request for up to 0.5 s. If it takes longer, makes the run due and returns the rest
+/// of the follow-up. If the run cannot be made due, waits for the whole follow-up.
 ///
 /// # Errors
-/// The follow-up failed before this function returned.
+/// Returns the error of the follow-up if it fails before this function returns.
 pub async fn run_follow_up(env: &Arc<Env>, follow_up: FollowUp) -> Result<Option<BoxFuture<'static, ()>>, FlowError> {
     let run = follow_up.run().cloned();
     let (own, follow_up_env) = (Arc::clone(env), Arc::clone(env));
     let wake_up = async move {
         let Some(run) = run else { return Ok(()) };
-        // A sender with a response does not repeat its request. If this process dies, the schedule finds the run. The
-        // write is rejected if the run is due sooner.
+        // A sender with a response does not repeat its request. If this process ends early, the schedule finds the run.
+        // The write is rejected if the run is due sooner.
         let due = own.now().plus(own.settings.response_window());
         own.store.patch_run(&run, &accept(RunEvent::WakeupAdvanced { due })).await?;
         Ok(())

@@ -1,7 +1,7 @@
-//! Circuit breakers of clusters without responses.
+//! Circuit breakers for clusters that do not respond.
 //!
-//! Their state is in the memory of one function instance. They decide when a request is sent, never how a unit ends. A
-//! new instance sends requests to every cluster.
+//! Their state is in the memory of one function instance. They decide when a request is sent. They never decide how a
+//! unit ends. A new instance sends requests to every cluster.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,12 +9,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ebb_engine::{Millis, Timestamp};
 use tokio::sync::Notify;
 
-/// The next request follows after 1/4 of the outage so far. An outage therefore delays units by a quarter of its
-/// duration at most.
+/// The next request follows after 1/4 of the outage so far. An outage therefore delays units by at most a quarter of
+/// its duration.
 pub(crate) const OUTAGE_PART: u64 = 4;
 pub(crate) const SHORTEST_WAIT_MS: u64 = 5_000;
 pub(crate) const LONGEST_WAIT_MS: u64 = 5 * 60 * 1000;
-/// Failures in a row that open a circuit. A single request may have been lost.
+/// Consecutive failures that open a circuit. A single request may have been lost.
 pub(crate) const OPEN_AFTER_FAILURES: u32 = 2;
 /// Duration of a request without a response that opens the circuit at once.
 pub(crate) const HUNG_MS: u64 = 5_000;
@@ -33,7 +33,7 @@ pub(crate) struct CircuitBreakers {
 
 #[derive(Default)]
 pub(crate) struct ClusterCircuit {
-    /// Requests without a response, in a row. Concurrent ones count as one.
+    /// Consecutive requests without a response. Concurrent ones count as one.
     pub(crate) failures: u32,
     /// The start of the first failed request.
     outage_since: Option<Timestamp>,
@@ -68,8 +68,8 @@ impl ClusterCircuit {
         self.last_response = Some(now);
     }
 
-    /// Records a response *busy*. It closes the circuit. A slow one makes sweeps wait as for a cluster without
-    /// responses.
+    /// Records a response *busy*. It closes the circuit. After a slow one, sweeps wait as for a cluster that does not
+    /// respond.
     pub(crate) fn record_busy(&mut self, begun: Timestamp, now: Timestamp) {
         let is_slow = now.since(begun).0 >= HUNG_MS;
         let responded_since = self.has_responded_since(begun);

@@ -1,4 +1,4 @@
-//! The context of a function: store, ports, settings, and caches that outlive an invocation.
+//! The context of a function: store, ports, settings, and caches that are kept between invocations.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -23,7 +23,7 @@ use crate::error::FlowError;
 use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient};
 use crate::sweep::failures::FailedSweeps;
 
-/// The store operations that advance a run. `complete` needs no others.
+/// The store operations that advance a run. `complete` needs no other operations.
 pub trait DriveStore:
     ReadRun
     + PatchRun
@@ -72,7 +72,7 @@ pub struct DeploymentSettings {
     pub installation: String,
     /// The `source` of notifications.
     pub source: String,
-    /// The URL for notifications. `None`: no notifications are sent.
+    /// The URL for notifications. `None` means that no notifications are sent.
     pub platform_url: Option<String>,
     pub platform_keys: WebhookKeys,
     pub webhook_keys: WebhookKeys,
@@ -90,9 +90,9 @@ pub struct DeploymentSettings {
     pub first_sweep_delay: Millis,
     /// Maximum time between two sweeps of an open run. `H` of the protocol.
     pub max_sweep_interval: Millis,
-    /// The time for which the data of a gone instance is kept. `None`: forever.
+    /// The time for which the data of a gone instance is kept. `None` means forever.
     pub retention: Option<Millis>,
-    /// Maximum dispatches per invocation. The rest goes through the queue.
+    /// Maximum dispatches per invocation. Further ones go through the queue.
     pub max_dispatches: usize,
     /// The time within which an invocation starts dispatches.
     pub dispatch_budget: Duration,
@@ -117,7 +117,7 @@ pub struct Env {
     pub platform: Arc<dyn HttpCall>,
     pub queue: Arc<dyn MessageQueue>,
     pub settings: DeploymentSettings,
-    /// Plans and facts of recent runs. They never change, so a warm function does not read them again.
+    /// Plans and facts of recent runs. They never change, so a function instance reads them once.
     pub cache: InstanceCache,
 }
 
@@ -133,7 +133,7 @@ impl CompiledPlan {
     /// Parses a stored plan.
     ///
     /// # Errors
-    /// [`FlowError::Broken`] if the bytes are not a plan.
+    /// Returns [`FlowError::Broken`] if the bytes are not a plan.
     pub fn read(digest: &str, json: &[u8]) -> Result<Self, FlowError> {
         let broken = |reason: String| FlowError::Broken(format!("plan {digest}: {reason}"));
         let text = std::str::from_utf8(json).map_err(|error| broken(error.to_string()))?;
@@ -144,7 +144,7 @@ impl CompiledPlan {
     /// Compiles the expressions and graphs of a plan.
     ///
     /// # Errors
-    /// [`FlowError::Broken`] if the plan does not come from the compiler.
+    /// Returns [`FlowError::Broken`] if the plan does not come from the compiler.
     pub fn of(plan: Plan, digest: &str) -> Result<Self, FlowError> {
         let broken = |reason: String| FlowError::Broken(format!("plan {digest}: {reason}"));
         let compiled = CompiledExpressions::new(&plan).map_err(|error| broken(error.to_string()))?;
@@ -226,7 +226,7 @@ impl Env {
     /// without hooks of a target that never had a plan.
     ///
     /// # Errors
-    /// [`FlowError::Damaged`] if the plan is missing or unreadable.
+    /// Returns [`FlowError::Damaged`] if the plan is missing or unreadable.
     pub async fn plan(&self, instance: &str, digest: &str) -> Result<Arc<CompiledPlan>, FlowError> {
         if let Some(loaded) = lock(&self.cache.plans).get(digest) {
             return Ok(loaded);
@@ -238,7 +238,7 @@ impl Env {
         let loaded = loading.get_or_try_init(|| async {
             let damaged = |what| FlowError::Damaged { what, fix: RESTORE };
             let json = self.store.get_plan(instance).await.map_err(|error| match error {
-                // The item exists, but not the object that it names.
+                // The item exists, but the object with its text does not.
                 StoreError::Broken { .. } => damaged(format!("the stored plan cannot be read: {error}")),
                 error => error.into(),
             })?;
@@ -252,8 +252,8 @@ impl Env {
         Ok(Arc::clone(loaded.await?))
     }
 
-    /// Returns the facts of a run, from memory or the table. `None`: the run does not exist. Facts of a run older than
-    /// the retention always come from the table, because another function instance may have removed it.
+    /// Returns the facts of a run, from memory or the table, or `None` if the run does not exist. Facts of a run older
+    /// than the retention always come from the table, because another function instance may have removed it.
     pub async fn facts(&self, run: &RunId) -> Result<Option<RunFacts>, FlowError> {
         if let Some(facts) = lock(&self.cache.facts).get(run.as_str())
             && !self.may_be_removed(&facts)

@@ -3,12 +3,12 @@
 use ebb_documents::diagnostic::Diagnostics;
 use ebb_store::StoreError;
 
-/// The reason why a function failed. Faults of the caller are results, not errors.
+/// The reason why a function failed. Errors of the caller are results, not errors.
 #[derive(Debug, thiserror::Error)]
 pub enum FlowError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Other writers changed the same item each time. A repetition may succeed.
+    /// Other writers changed the same item at every attempt. A repetition may succeed.
     #[error("{0} is being changed by others; try again")]
     Contended(String),
     /// Stored data has an unexpected form.

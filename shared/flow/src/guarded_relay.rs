@@ -17,7 +17,7 @@ pub(crate) fn cluster_name(env: &Env, cluster: Option<&str>) -> String {
     env.relay.resolve_cluster(cluster).unwrap_or_else(|| cluster.unwrap_or_default().to_owned())
 }
 
-/// The relays of all clusters. Requests to a cluster with an open circuit fail at once.
+/// The relays of all clusters. Requests to a cluster with an open circuit fail immediately.
 pub(crate) struct GuardedRelay<'a>(pub(crate) &'a Env);
 
 impl GuardedRelay<'_> {
@@ -67,7 +67,7 @@ impl RelayClient for GuardedRelay<'_> {
     }
 }
 
-/// A request in progress. Dropping it records its end.
+/// A request in progress. Drop records its end.
 struct PendingCall<'a> {
     env: &'a Env,
     cluster: String,
@@ -105,7 +105,7 @@ impl Drop for PendingCall<'_> {
     }
 }
 
-/// Returns the time from which requests to `cluster` are sent again. `None`: they are sent now.
+/// Returns the time from which requests to `cluster` are sent again, or `None` if they are sent now.
 pub(crate) fn circuit_open_until(env: &Env, cluster: &str) -> Option<Timestamp> {
     let now = env.now();
     let circuits = env.cache.breakers.lock();
@@ -158,7 +158,7 @@ pub(crate) fn try_acquire(env: &Env, clusters: BTreeSet<String>) -> Result<Clust
     Ok(ClusterPermit { env, clusters })
 }
 
-/// Waits for a permit, as [`try_acquire`] returns it.
+/// Waits for a permit in the form of [`try_acquire`].
 pub(crate) async fn acquire(env: &Env, mut clusters: BTreeSet<String>) -> ClusterPermit<'_> {
     loop {
         let mut changed = pin!(env.cache.breakers.changed.notified());

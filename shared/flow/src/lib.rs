@@ -5,10 +5,11 @@
 //! - [`instance`] applies lifecycle webhooks, moves the target at the end of a run, and notifies the platform.
 //! - [`sweep`] repairs due runs and targets, removes expired data and orphans, and records outages.
 //! - [`operator`] applies decisions of operators.
-//! - [`ports`] are the interfaces that programs implement; [`env`](mod@env) holds the implementations of one program.
+//! - [`ports`] are the interfaces that programs implement. [`env`](mod@env) contains the implementations of one
+//!   program.
 //!
 //! Invariants:
-//! - State between invocations is immutable, except circuit breakers and failed sweeps. Those decide only when a
+//! - State between invocations is immutable, except for circuit breakers and failed sweeps. These decide only when a
 //!   request is sent or repeated.
 //! - The only tasks are those of [`background`], which every invocation joins.
 //! - The only timer is [`sweep`].

@@ -5,10 +5,10 @@ use tokio::task;
 
 use crate::error::FlowError;
 
-/// Runs `compute` on a blocking thread. Without a runtime, runs it at once.
+/// Runs `compute` on a blocking thread. Without a runtime, runs it on this thread.
 ///
 /// # Errors
-/// [`FlowError::Broken`] if `compute` panics.
+/// Returns [`FlowError::Broken`] if `compute` panics.
 pub async fn offload<T: Send + 'static>(compute: impl FnOnce() -> T + Send + 'static) -> Result<T, FlowError> {
     if Handle::try_current().is_err() {
         return Ok(compute());

@@ -1,4 +1,4 @@
-//! Decisions of operators about failed units.
+//! Applies decisions of operators about failed units.
 
 pub mod overrides;
 pub mod retry;

@@ -1,4 +1,4 @@
-//! Interfaces to the outside, apart from the store.
+//! Interfaces to other systems, apart from the store.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ pub trait RandomSource: Send + Sync {
     fn next(&self) -> u64;
 }
 
-/// The reason why a relay did not carry out a request.
+/// The reason why a relay did not execute a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RelayError {
-    /// No response of the relay arrived: the connection failed, timed out, or led to another server. The relay may have
+    /// The relay did not respond: the connection failed, timed out, or led to another server. The relay may have
     /// received the request.
     #[error("the relay does not respond: {0}")]
     Unreachable(String),
-    /// The relay responded that it cannot carry out the request now. It may have carried out a part of it.
+    /// The relay responded that it cannot execute the request now. It may have executed a part of it.
     #[error("the relay is busy: {0}")]
     Busy(String),
     /// The relay rejects the task. No part of it runs, and a repetition does not help.
@@ -35,25 +35,25 @@ pub enum RelayError {
     Refused(String),
 }
 
-/// The health of a relay, by its last responses to requests for tasks.
+/// The health of a relay, derived from its last responses to requests for tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelayObservation {
     Responded,
-    /// No usable response, with the first error.
+    /// The relay sent no usable response. The value is the first error.
     NoResponse(String),
 }
 
 #[async_trait]
 pub trait RelayClient: Send + Sync {
-    /// Starts a task or finds it, after it has cancelled all earlier attempts. Returns the state after the call. A task
-    /// that has already ended calls back again.
+    /// Starts a task or finds it, after it has cancelled all earlier attempts. Returns the state after the call. The
+    /// relay sends the callback of a task that has already ended again.
     async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError>;
-    /// Cancels a task, leaves a tombstone, and waits until nothing of the task runs. Returns [`TaskState::Ended`] with
-    /// the result if the task had ended by itself, otherwise [`TaskState::Tombstoned`]. A task that takes longer to
-    /// terminate is `Running`; repeat the call.
+    /// Cancels a task, leaves a tombstone, and waits until no part of the task runs. Returns [`TaskState::Ended`] with
+    /// the result if the task had ended by itself, otherwise [`TaskState::Tombstoned`]. For a task that takes longer to
+    /// terminate, it returns `Running`, and the caller repeats the call.
     async fn cancel(&self, cluster: Option<&str>, task: &TaskId, grace: Duration) -> Result<TaskState, RelayError>;
-    /// Removes a queued task without waiting: [`TaskState::Tombstoned`]. A running or ended task is unchanged. A relay
-    /// without a queue returns the state only.
+    /// Removes a queued task without waiting, and returns [`TaskState::Tombstoned`]. A running or ended task is
+    /// unchanged. A relay without a queue only returns the state.
     async fn dequeue(&self, cluster: Option<&str>, task: &TaskId) -> Result<TaskState, RelayError> {
         self.get(cluster, task).await
     }
@@ -62,13 +62,13 @@ pub trait RelayClient: Send + Sync {
     /// Acknowledges the result of an ended task that was read with [`get`](Self::get). A response to a callback
     /// acknowledges the result, too.
     async fn acknowledge(&self, cluster: Option<&str>, task: &TaskId) -> Result<(), RelayError>;
-    /// Releases the sensitive outputs of an ended instance. Idempotent.
+    /// Releases the sensitive outputs of an ended instance. The call is idempotent.
     async fn release(&self, cluster: Option<&str>, instance: &str) -> Result<(), RelayError>;
     /// Returns the connected clusters. A program that runs scripts without clusters has none.
     fn clusters(&self) -> Vec<ConnectedCluster> {
         Vec::new()
     }
-    /// Returns the registered name of a cluster that a document names. `None`: it is not connected.
+    /// Returns the registered name of a cluster that a document names, or `None` if it is not connected.
     fn resolve_cluster(&self, _cluster: Option<&str>) -> Option<String> {
         None
     }
@@ -84,8 +84,8 @@ pub trait RelayClient: Send + Sync {
     async fn list(&self, cluster: &str, _after: Option<String>) -> Result<ClusterListing, RelayError> {
         no_cluster(cluster)
     }
-    /// Ends an orphaned task and deletes its objects. Fails with [`RelayError::Busy`] until all are gone; repeat the
-    /// call. Idempotent.
+    /// Ends an orphaned task and deletes its objects. Fails with [`RelayError::Busy`] until all are gone, and the
+    /// caller repeats the call. The call is idempotent.
     async fn delete(&self, cluster: &str, _task: &TaskId) -> Result<(), RelayError> {
         no_cluster(cluster)
     }
@@ -105,7 +105,7 @@ pub struct ConnectedCluster {
     pub uid: Option<String>,
 }
 
-/// A message to another invocation. It is a hint: a lost message costs time, because the table has the state.
+/// A message to another invocation. It is only a hint. A lost message causes a delay, because the table has the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum QueueMessage {
@@ -117,7 +117,7 @@ pub enum QueueMessage {
         /// The next sweep of the run, if a sweep forwarded the attempts.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next_sweep: Option<u64>,
-        /// The time at which they were forwarded. `None`: written by an earlier version.
+        /// The time at which they were forwarded. `None` means that an earlier version wrote the message.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         forwarded_at: Option<u64>,
     },
@@ -125,7 +125,7 @@ pub enum QueueMessage {
     Run(RunId),
     /// Checks the deadline of one attempt.
     Unit { run: RunId, unit: u32, attempt: u32 },
-    /// Sweeps a run even if it is not due, because its dispatcher may have died.
+    /// Sweeps a run even if it is not due, because its dispatcher may have ended early.
     Recover(RunId),
     /// Sweeps a target, by kind and name.
     Target(String, String),
@@ -165,7 +165,7 @@ pub trait MessageQueue: Send + Sync {
     /// Delivers `message` after `delay`, which is at most 15 minutes. It is usually delivered once, but may be
     /// delivered again or be lost.
     async fn send(&self, message: QueueMessage, delay: Duration);
-    /// Delivers `messages` as soon as possible, as [`Self::send`] does.
+    /// Delivers `messages` as soon as possible, in the same way as [`Self::send`].
     async fn send_all(&self, messages: Vec<QueueMessage>) {
         for message in messages {
             self.send(message, Duration::ZERO).await;

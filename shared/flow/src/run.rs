@@ -1,7 +1,7 @@
 //! Advances a run: executes the units of one hook of an instance.
 //!
-//! [`dispatch_all`] dispatches ready attempts, [`callback`] and [`apply_result`] record results and return the next
-//! attempts. [`cancel`] ends a run before it is complete, [`reopen`] continues a run that has ended.
+//! [`dispatch_all`] dispatches ready attempts. [`callback`] and [`apply_result`] record results and return the next
+//! attempts. [`cancel`] ends a run before it is complete. [`reopen`] continues a run that has ended.
 
 mod acceptances;
 pub mod apply_result;

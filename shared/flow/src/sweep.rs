@@ -1,8 +1,8 @@
-//! Repairs what is due. Only this module acts because of time: retries, deadlines, lost dispatches and callbacks, times
-//! to live, and undelivered notifications.
+//! Repairs due runs and targets. Only this module acts because of time: retries, deadlines, lost dispatches and
+//! callbacks, times to live, and undelivered notifications.
 //!
 //! The index is a hint. Each item is read with strong consistency, handled, and only then made due again. Concurrent
-//! sweeps are therefore harmless, and an item whose sweep dies stays due.
+//! sweeps are therefore harmless, and an item whose sweep is interrupted stays due.
 
 mod attempts;
 pub(crate) mod failures;
@@ -53,14 +53,14 @@ pub struct SweepSummary {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepCondition {
     Due,
-    /// Always: its dispatcher may have died, and this process has no request in progress.
+    /// Always, because its dispatcher may have ended early, and this process has no request in progress.
     Always,
 }
 
 /// Sweeps all due runs and targets.
 ///
 /// # Errors
-/// The index cannot be read. Later errors are counted, and their items are due again.
+/// Returns an error if the index cannot be read. Later errors are counted, and their items are due again.
 pub async fn sweep(env: &Env, store: &dyn SweepStore) -> Result<SweepSummary, FlowError> {
     sweep_until(env, store, std::future::pending()).await
 }
@@ -68,7 +68,7 @@ pub async fn sweep(env: &Env, store: &dyn SweepStore) -> Result<SweepSummary, Fl
 /// Sweeps all due runs and targets until `end`. Unfinished ones are dropped and due again.
 ///
 /// # Errors
-/// The index cannot be read. Later errors are counted, and their items are due again.
+/// Returns an error if the index cannot be read. Later errors are counted, and their items are due again.
 pub async fn sweep_until(
     env: &Env,
     store: &dyn SweepStore,
@@ -81,7 +81,7 @@ pub async fn sweep_until(
         due.reverse();
     }
     let mut swept = SweepSummary { lag_ms: late_ms, ..SweepSummary::default() };
-    // Reported first, so that a hanging sweep does not hide the delay.
+    // The delay is reported first, so that a hanging sweep does not hide it.
     telemetry::sweep_ended(0, late_ms);
     let permits = SweepPermits::new(now);
     let begun: Mutex<BTreeSet<DueItem>> = Mutex::default();
@@ -143,7 +143,8 @@ async fn postpone(env: &Env, due: &DueItem) {
     }
 }
 
-/// Postpones the run or target of a message whose handling was dropped. Otherwise only the message would know of it.
+/// Postpones the run or target of a message whose handling was dropped. Otherwise only the lost message would refer to
+/// it.
 pub async fn postpone_message(env: &Env, message: &QueueMessage) {
     match message {
         QueueMessage::Run(run)

@@ -39,14 +39,14 @@ struct InvocationTelemetry {
     function: FunctionKind,
     /// The request id, or an empty text.
     request_id: String,
-    /// `None`: metrics are disabled.
+    /// `None` means that metrics are disabled.
     sink: Option<Arc<dyn MetricSink>>,
     /// The time at which the request was received.
     started: Timestamp,
     counters: Mutex<MetricCounters>,
     subject: Mutex<InvocationSubject>,
     begun: Mutex<HashMap<(RunId, Unit, Attempt), Timestamp>>,
-    /// `None`: tracing is disabled.
+    /// `None` means that tracing is disabled.
     trace: Option<Mutex<InvocationTrace>>,
 }
 
@@ -86,7 +86,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn count(count: impl FnOnce(&mut MetricCounters)) {
-    // Fails outside of an invocation, where nothing is counted.
+    // This fails outside of an invocation, where nothing is counted.
     let _ = INVOCATION.try_with(|invocation| count(&mut invocation.counters()));
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn callback_received(run: &Run, attempt: AttemptRef, sent: Timestamp)
 
 /// Records that this invocation advances a run.
 pub(crate) fn run_driven(run: &RunId) {
-    // Only the first run counts. Following runs begin with its end.
+    // Only the first run counts. Later runs begin with its end.
     let _ = INVOCATION.try_with(|invocation| {
         lock(&invocation.subject).run.get_or_insert_with(|| run.to_string());
     });
@@ -134,7 +134,7 @@ pub(crate) fn attempt_started(run: &RunId, attempt: AttemptRef, at: Timestamp) {
     });
 }
 
-/// Returns the W3C `traceparent` for an attempt. `None`: tracing is disabled.
+/// Returns the W3C `traceparent` for an attempt, or `None` if tracing is disabled.
 pub(crate) fn traceparent(run: &RunId, attempt: AttemptRef) -> Option<String> {
     trace(|_| ids::traceparent(run, attempt))
 }
@@ -158,7 +158,7 @@ pub(crate) fn dispatch_ended(
     trace(|trace| trace.dispatch_ended(run, attempt, begun, now, failure));
 }
 
-/// Records the end of an attempt. Called by its writer.
+/// Records the end of an attempt. The writer of that end calls this.
 pub(crate) fn attempt_ended(run: &Run, attempt: AttemptRef, end: AttemptDisposition, now: Timestamp) {
     let key = (run.id.clone(), attempt.unit, attempt.number);
     let begun = INVOCATION.try_with(|invocation| lock(&invocation.begun).get(&key).copied()).ok().flatten();
@@ -175,7 +175,7 @@ pub(crate) fn result_in_excess() {
     count(|counters| counters.excess_results += 1);
 }
 
-/// Records the end of a run. Called by the invocation that moved its target.
+/// Records the end of a run. The invocation that moved its target calls this.
 pub(crate) fn run_ended(run: &Run, outcome: Option<RunOutcome>, now: Timestamp) {
     count(|counters| counters.run_time(now.since(run.facts.started).0));
     trace(|trace| trace.run_ended(run, outcome, now));

@@ -16,7 +16,7 @@ const MAX_VALUE: usize = 200;
 /// Maximum listed changes. A document may differ in thousands of places.
 const MAX_CHANGES: usize = 50;
 
-/// The plugin versions of resources that do not name one.
+/// The plugin versions of resources that do not name a version.
 #[derive(Clone, Copy, Debug)]
 pub enum PinnedVersions<'a> {
     Latest,

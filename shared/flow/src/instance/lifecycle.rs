@@ -35,13 +35,13 @@ use crate::sweep::retention;
 
 #[derive(Debug)]
 pub enum LifecycleRejection {
-    /// The instance has ended, or another one waits for the name: 409. A code and a text.
+    /// 409: the instance has ended, or another one waits for the name. The fields are a code and a text.
     Conflict(&'static str, String),
-    /// The update differs from the active target: 409.
+    /// 409: the update differs from the active target.
     Changed(Vec<DocumentChange>),
-    /// The document has errors: 422.
+    /// 422: the document has errors.
     Document(Diagnostics),
-    /// A field is missing: 422. A text.
+    /// 422: a field is missing. The value is the error text.
     Missing(String),
 }
 
@@ -104,12 +104,12 @@ async fn create(
     let instance = id::instance_key(&event.kind, &event.name, &event.uid);
     let mut compiled: Option<CompiledDocument> = None;
     for _ in 0..crate::ATTEMPTS {
-        // The target is read before the tombstone: the writer of a tombstone changes the target after it, so one of the
-        // two sees the other.
+        // The target is read before the tombstone. The writer of a tombstone changes the target after it, so one of the
+        // two detects the other.
         let seen = env.store.read_target(&event.kind, &event.name).await?;
         let known = seen.as_ref().map(transition::engine_target);
         let decide = |hooks| decide_create(known.as_ref(), &event.uid, event.generation, hooks);
-        // A webhook without effect is answered before the document is compiled.
+        // A webhook without effect gets its response before the document is compiled.
         match (decide(HookSet::default()), &seen) {
             (CreateDecision::Changed, Some(target)) => {
                 return only(update(env, plugins, event, target).await?);
@@ -177,8 +177,8 @@ async fn create(
     Err(FlowError::Contended(format!("{}/{}", event.kind, event.name)).into())
 }
 
-/// Answers an update of an instance that has begun or waits for its name. An active target cannot be changed, so a
-/// different document is rejected. An unchanged document retries the failed units of a failed target.
+/// Returns the response to an update of an instance that has begun or waits for its name. An active target cannot be
+/// changed, so a different document is rejected. An unchanged document retries the failed units of a failed target.
 async fn update(
     env: &Env,
     plugins: &dyn ReadPlugins,
@@ -293,7 +293,7 @@ async fn compile(
 }
 
 /// Compiles a target's document with the published plugins. `versions` are used for resources that do not name a
-/// version. Returns the plan and the warnings. Rejected with the errors of the document.
+/// version. Returns the plan and the warnings. An invalid document is rejected with its errors.
 pub async fn compile_document(
     plugins: &dyn ReadPlugins,
     name: &str,
@@ -516,8 +516,8 @@ async fn begin_delete(
         match (decision, seen, loaded) {
             (DeleteDecision::PutTombstone, seen, _) => {
                 env.store.put_tombstone(&retention::tombstone(env, uid, env.now())).await?;
-                // A concurrent creation may not have seen the tombstone. The new version of the target makes its
-                // transaction fail.
+                // A concurrent creation may have read the table before the tombstone. The new version of the target
+                // makes its transaction fail.
                 if bump_version(env, kind, name, uid, seen).await? {
                     return Ok(FollowUp::default());
                 }

@@ -29,7 +29,7 @@ use crate::run::records;
 const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(60_000) };
 /// The number of deliveries in about the first hour.
 const FREQUENT_ATTEMPTS: u32 = 60;
-/// The later waits, up to ten minutes, without end.
+/// The later waits, up to ten minutes. The number of attempts is unlimited.
 const SLOW_BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
 
 /// Maximum records with outputs in memory, each with at most [`limits::OUTPUTS_INLINE`] bytes.
@@ -122,7 +122,7 @@ async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> R
         if let Some(wait) = wait {
             after.notification =
                 Some(NotificationState { notification: state.notification, attempts, delivered_by: None, reason });
-            // The message comes first. Otherwise a sweep of the due target would deliver at the same time.
+            // The message comes first. Otherwise a sweep of the due target could deliver at the same time.
             let at = env.now().plus(wait).plus(WAKEUP_MARGIN);
             after.due = Some(after.due.map_or(at, |due| due.min(at)));
         }
@@ -240,7 +240,7 @@ pub async fn target_outputs(env: &Env, target: &TargetHead, loaded: &CompiledPla
     Ok(result)
 }
 
-/// Returns the outputs that the target's resources refer to, by unit. `None`: they are larger than
+/// Returns the outputs that the target's resources refer to, by unit. Returns `None` if they are larger than
 /// [`limits::SHOWN_OUTPUTS`].
 async fn shown_outputs(
     env: &Env,

@@ -1,7 +1,7 @@
 //! Releases the sensitive outputs of ended instances in their clusters.
 //!
-//! The write that makes the target gone records the release. It is carried out after the notification, or when the
-//! target is due next; no other step waits for it. A relay that does not respond is retried without end.
+//! The write that makes the target gone records the release. The release follows the notification, or the next due time
+//! of the target. No other step waits for it. If a relay does not respond, the release is retried without a limit.
 
 use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, TargetPhase};
@@ -70,7 +70,7 @@ pub async fn release_secrets(relay: &dyn RelayClient, target: &TargetHead) -> Ve
                 tracing::info!(instance = one.instance, reason, "cannot release sensitive outputs; trying again later");
                 remaining.push(one.clone());
             }
-            // For example, the cluster is no longer connected.
+            // This happens, for example, if the cluster is no longer connected.
             Err(RelayError::Refused(reason)) => {
                 tracing::warn!(instance = one.instance, reason, "sensitive outputs remain in their cluster");
             }
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// Responds to `release` by the name of the cluster.
+    /// Returns a response to `release` that depends on the name of the cluster.
     #[derive(Default)]
     struct FakeRelay(Mutex<Vec<String>>);
 

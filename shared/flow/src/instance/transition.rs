@@ -73,8 +73,8 @@ pub async fn end_run(
     continue_after(env, run, moved, sender).await
 }
 
-/// Returns true if `run` stays open until the platform accepts its notification. Delivers the notification if the mover
-/// of the target may have died.
+/// Returns true if `run` stays open until the platform accepts its notification. Delivers the notification if the
+/// invocation that moved the target may have ended before the delivery.
 async fn holds_notification(env: &Env, run: &Run, moved: Option<&TargetTransition>) -> Result<bool, FlowError> {
     let facts = &run.facts;
     let holds = |target: &TargetHead| {
@@ -84,7 +84,7 @@ async fn holds_notification(env: &Env, run: &Run, moved: Option<&TargetTransitio
     if let Some(moved) = moved {
         return Ok(holds(&moved.target));
     }
-    // The invocation that moved the target may have died before the delivery, and its message may be lost.
+    // The invocation that moved the target may have ended before the delivery, and its message may be lost.
     let target = env.store.read_target(&facts.kind, &facts.name).await?;
     let Some(target) = target.filter(holds) else { return Ok(false) };
     if let Err(error) = Box::pin(notify::notify(env, &target)).await {
@@ -101,7 +101,7 @@ async fn schedule_notification(env: &Env, run: &RunId, root: &HeadState) -> Resu
         Some(seen) if seen <= env.now() => RunEvent::Postponed { seen, next: soon },
         Some(_) | None => return Ok(()),
     };
-    // Rejected if the due time has changed. The sweep at that time delivers the notification.
+    // The write is rejected if the due time has changed. The sweep at that time delivers the notification.
     env.store.patch_run(run, &accept(event)).await?;
     Ok(())
 }
@@ -125,7 +125,7 @@ pub async fn end_cancelled_run(env: &Env, run: &Run) -> Result<Option<Continuati
     continue_after(env, run, moved, NotificationSender::Queue).await
 }
 
-/// Moves the run's target by the change that `decide` returns. `None`: no change.
+/// Moves the run's target by the change that `decide` returns. `None` means no change.
 async fn move_target(
     env: &Env,
     run: &Run,
@@ -232,7 +232,7 @@ pub async fn after_transition(
     sender: NotificationSender,
 ) -> Result<Option<Continuation>, FlowError> {
     if target.notification.is_some() {
-        // If this is lost, the run or the target is due.
+        // If the notification is lost, the run or the target is due.
         send_notification(env, &target, sender).await;
     }
     if let Some(NewRun { id, facts, .. }) = run {

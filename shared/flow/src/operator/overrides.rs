@@ -29,9 +29,9 @@ pub enum OverrideOutcome {
     Overridden(OverrideResponse),
     /// The target does not exist.
     NotFound,
-    /// The target is not stuck, or the unit has not failed. A text.
+    /// The target is not stuck, or the unit has not failed. The value is the error text.
     NotStuck(String),
-    /// A field of the request is missing or too long. A text.
+    /// A field of the request is missing or too long. The value is the error text.
     Incomplete(String),
 }
 
@@ -100,7 +100,7 @@ fn reason(why: &str, by: Option<&str>) -> Option<FailureReason> {
 enum OverrideScope {
     Nothing,
     Failed,
-    /// Not done.
+    /// The unit is not done.
     Open,
 }
 
@@ -122,7 +122,7 @@ async fn override_matching(
     let id = target.run(hook);
     let Some(run) = Run::load(env, &id).await? else { return Ok(not_stuck()) };
     let view = run.read_view(env).await?;
-    // A force delete that died half-way leaves a stopping target with a closed run, in which units may be open.
+    // An interrupted force delete leaves a stopping target with a closed run, in which units may be open.
     let closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
     if target.phase != TargetPhase::Stuck && !closed {
         return Ok(not_stuck());
@@ -141,7 +141,7 @@ async fn override_matching(
             units.insert(unit, plan.key.clone());
         }
     }
-    // A force delete that died later leaves no open unit. Repeating it ends the run again.
+    // A force delete that was interrupted later leaves no open unit. Its repetition ends the run again.
     if units.is_empty() && (target.phase == TargetPhase::Stuck || view.any_failed()) {
         return Ok(OverrideOutcome::NotStuck(nothing_to_override(&run, &view, named)));
     }
@@ -149,7 +149,7 @@ async fn override_matching(
     if !reopen::override_units(env, &run, &view, &list, reason).await? {
         return Ok(not_stuck());
     }
-    // No other invocation knows that the units which waited for these are not in progress, so they are dispatched here.
+    // Other invocations assume that the units which waited for these are in progress, so they are dispatched here.
     let view = run.read_view(env).await?;
     let unsent = lease::unsent(env, &run, in_flight(run.graph(), &view)).await?;
     let ready: Vec<_> = unsent.iter().filter(|one| !one.is_postponed).map(|one| one.unit_attempt).collect();

@@ -14,7 +14,7 @@ pub enum RetryOutcome {
     Retried(RetryResponse),
     /// The target does not exist.
     NotFound,
-    /// No unit has to be retried. A text.
+    /// No unit has to be retried. The value is the error text.
     NothingFailed(String),
 }
 
@@ -31,7 +31,7 @@ pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<RetryOutcome, Fl
     let failed: Vec<Unit> = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed).collect();
     let closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
     let has_failed = matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck);
-    // A retry that died half-way leaves a moving target with a closed run, or with open units in it.
+    // An interrupted retry leaves a moving target with a closed run, or with open units in it.
     let moving = !has_failed && !failed.is_empty();
     let is_incomplete = closed && (moving || !in_flight(run.graph(), &view).is_empty());
     if !is_incomplete && (failed.is_empty() || !has_failed) {

@@ -39,7 +39,7 @@ impl AcceptanceBatch {
     /// Records the acceptances: a single one in its attempt record, several with one write per head item of the units.
     ///
     /// # Errors
-    /// The acceptances may be lost. The run must become due.
+    /// Returns an error if the acceptances may be lost. The run must then become due.
     pub(crate) async fn flush(&mut self, env: &Env, run: &Run) -> Result<(), FlowError> {
         self.since = None;
         let attempts = std::mem::take(&mut self.attempts);

@@ -41,7 +41,7 @@ use crate::telemetry::{self, AttemptDisposition};
 /// it is not zero, a success starts the next attempt of the same undo.
 ///
 /// # Errors
-/// The result is not acknowledged. The call can be repeated with the same result.
+/// Returns an error if the result is not acknowledged. The call can be repeated with the same result.
 pub async fn apply_result(
     env: &Env,
     run: &Run,
@@ -55,7 +55,7 @@ pub async fn apply_result(
             let has_log = success.log.as_ref().is_some_and(|log| !log.is_empty());
             let needs_record = !success.outputs.is_empty() || has_log || remaining > 0;
             if needs_record {
-                // `next` records that results remain, so that it outlives this invocation.
+                // `next` records that results remain, so that the information is kept after this invocation.
                 let next = (remaining > 0).then(|| env.now());
                 if let Some(progress) = record_success(env, run, attempt, end, next, cache).await? {
                     return Ok(progress);
@@ -87,7 +87,7 @@ pub async fn apply_result(
     }
 }
 
-/// Records a success. Returns the progress if another result came first and decides.
+/// Records a success. Returns the progress if another result arrived first and decides.
 async fn record_success(
     env: &Env,
     run: &Run,
@@ -98,7 +98,7 @@ async fn record_success(
 ) -> Result<Option<RunProgress>, FlowError> {
     let (result, put) = records::put(env, run, attempt.unit, attempt.number, end, next).await?;
     match put {
-        // The recorded result decides: its writer may have known of more results than this caller.
+        // The recorded result decides, because its writer may have read more results than this caller.
         PutOutcome::Duplicate(first) if first.has_more() && next.is_none() => {
             Box::pin(resume(env, run, attempt, &first, cache)).await.map(Some)
         }
@@ -110,7 +110,7 @@ async fn record_success(
             }
             Box::pin(resume(env, run, attempt, &first, cache)).await.map(Some)
         }
-        // The attempt was given up before its success arrived. The failure decides, and the success is late.
+        // The attempt had already failed when its success arrived. The failure decides, and the success is late.
         PutOutcome::Conflict(first) => {
             let covered = record_late_success(env, run, attempt, &result.digest).await?;
             if first.outcome == AttemptOutcome::Failed {
@@ -164,7 +164,7 @@ async fn mark_done(env: &Env, run: &Run, attempt: AttemptRef, end: &AttemptEnd) 
                 },
                 PatchRefusal::StillOpen => Err(FlowError::Contended(format!("run {}", run.id))),
                 PatchRefusal::AlreadyFailed | PatchRefusal::Superseded => {
-                    // Recorded before the acknowledgement, even without outputs.
+                    // The success is recorded before the acknowledgement, even without outputs.
                     let (result, put) = records::put(env, run, unit, number, end, None).await?;
                     if let PutOutcome::Excess(_) = put {
                         return Ok(report_excess(run, attempt));
@@ -219,7 +219,7 @@ async fn record_late_success(
     let sealed = view.is_sealed(attempt.unit);
     // Without a mark, every repetition would reopen the undo. Without a limit, the item would outgrow the table.
     if view.late_marks(attempt.unit) >= MAX_LATE_MARKS {
-        // An undo that has not read the records yet will find this one.
+        // An undo that has not read the records yet will read this one.
         return Ok(if sealed { UndoCoverage::No } else { UndoCoverage::Yes });
     }
     if sealed {
@@ -276,7 +276,7 @@ async fn start_next_undo(
             }
             Ok(RunProgress { ready: vec![(unit, to)], ..RunProgress::default() })
         }
-        // Written before: the response was lost, or the writer died before it dispatched the attempt.
+        // The patch was already written: its response was lost, or the writer ended before it dispatched the attempt.
         PatchResult::ConditionFailed(Some(head))
             if refusal(unit, to, epoch, Some(&head.head)) == PatchRefusal::StillOpen =>
         {

@@ -56,7 +56,7 @@ pub(super) fn split_key(key: &str) -> (&str, &str) {
     key.split_once('/').unwrap_or(("", key))
 }
 
-/// Returns the resource and the name of the unit that an undo undoes. Of several units, returns the first.
+/// Returns the resource and the name of the unit that an undo reverses. Of several units, returns the first.
 pub(super) fn undone_parts<'a>(run: &'a Run, unit: &UnitPlan) -> Option<(&'a str, &'a str)> {
     let undone = unit.undoes.first().and_then(|&at| run.loaded.plan.unit(at))?;
     Some(split_key(&undone.key))

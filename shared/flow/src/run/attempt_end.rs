@@ -11,10 +11,10 @@ use ebb_protocol::value::{Outputs, UnitValue};
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttemptEnd {
     Succeeded(AttemptSuccess),
-    /// The unit had nothing to do. A reason.
+    /// The unit had nothing to do. The value is the reason.
     Skipped(String),
     Failed(AttemptFailure),
-    /// The attempt was stopped, or must not start. A reason.
+    /// The attempt was stopped, or must not start. The value is the reason.
     Cancelled(String),
 }
 
@@ -102,7 +102,8 @@ impl AttemptFailure {
 /// cluster of sensitive outputs to that of the unit, whatever the relay reports.
 ///
 /// # Errors
-/// The failure that replaces the success: a declared output is missing, too large, or sensitive and sent as a value.
+/// Returns the failure that replaces the success if a declared output is missing, too large, or sensitive and sent as a
+/// value.
 pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Outputs) -> Result<Outputs, AttemptFailure> {
     outputs.retain(|name, _| {
         let declared = unit.outputs.contains_key(name);

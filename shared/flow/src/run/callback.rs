@@ -31,17 +31,17 @@ use crate::telemetry;
 pub enum CallbackOutcome {
     /// The callback advanced the run, or is a repetition.
     Accepted,
-    /// The attempt was given up before. A success is recorded.
+    /// The attempt had already ended with another result. A success is recorded.
     Late(TokenKind),
     /// The attempt has reported more distinct results than are stored. The callback is counted.
     Excess(TokenKind),
     /// The token is not from this control plane, or its unit is not in the run.
     Forbidden,
-    /// The token has expired, and the callback has nothing that must be recorded.
+    /// The token has expired, and the callback contains no result that must be recorded.
     Expired(TokenKind),
     /// The run does not exist.
     Gone,
-    /// The body is not a callback. A text.
+    /// The body is not a callback. The value is the error text.
     Malformed(String),
 }
 
@@ -177,7 +177,7 @@ async fn apply_callback(
     let end = match (parse_end(callback, source), source) {
         (Ok(end), _) => with_checked_outputs(run, unit, end),
         (Err(reason), TokenKind::Webhook) => return only(CallbackOutcome::Malformed(reason)),
-        // A relay can only repeat this result of a script, so it is a failure of the unit.
+        // A relay can only repeat this result of a script, so the result counts as a failure of the unit.
         (Err(reason), TokenKind::Relay) => unreadable(&reason),
     };
     if expiry == TokenExpiry::Expired && !matches!(end, AttemptEnd::Succeeded(_)) {

@@ -10,7 +10,7 @@ use ebb_protocol::value::{Outputs, UnitValue};
 use crate::run::attempt_end::{self, AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::head::Run;
 
-/// Returns the end of an attempt from the last callback of its relay. `None`: the callback reports no end.
+/// Returns the end of an attempt from the last callback of its relay, or `None` if the callback reports no end.
 pub fn relay_result(callback: Callback) -> Option<AttemptEnd> {
     match callback.status {
         CallbackStatus::Succeeded | CallbackStatus::Failed => {

@@ -60,7 +60,7 @@ pub async fn finish_cancel(env: &Env, run: &Run, view: &RunView) -> Result<Optio
     let Some(stopped) = fence_items(env, run, view).await? else {
         return reschedule(env, run, env.now()).await;
     };
-    // Read again: the items may have changed before they were stopped.
+    // The items are read again, because they may have changed before they were stopped.
     let view = run.read_view(env).await?;
     let open = in_flight(run.graph(), &view);
     let units: Vec<Unit> = open.iter().map(|(unit, _)| *unit).collect();
@@ -125,8 +125,8 @@ async fn reschedule(env: &Env, run: &Run, stopped: Timestamp) -> Result<Option<C
     Ok(None)
 }
 
-/// Sets the root's epoch in every item (rule 8). Returns the time at which all had it, or `None` if some have it only
-/// now.
+/// Sets the root's epoch in every item (rule 8). Returns the time at which all items had it, or `None` in the first
+/// epoch, in which the run is not cancelled.
 async fn fence_items(env: &Env, run: &Run, view: &RunView) -> Result<Option<Timestamp>, FlowError> {
     let epoch = head::epoch(view);
     let Some(before) = epoch.0.checked_sub(1) else { return Ok(None) };
@@ -137,7 +137,7 @@ async fn fence_items(env: &Env, run: &Run, view: &RunView) -> Result<Option<Time
     for number in 1..Shard::count(run.graph().len()) {
         let shard = Shard(number);
         let event = RunEvent::Cancelled { shard, epoch: ebb_engine::Epoch(before), now: env.now() };
-        // Rejected if the item is already in the epoch.
+        // The write is rejected if the item is already in the epoch.
         env.store.patch_run(&run.id, &accept(event)).await?;
     }
     let now = env.now();
@@ -187,7 +187,7 @@ fn is_spent(env: &Env, begun: Timestamp) -> bool {
 
 /// The state of an attempt after its removal from the queue.
 enum AttemptStanding {
-    /// The result is recorded. Nothing of the attempt runs or will run.
+    /// The result is recorded. No part of the attempt runs or will run.
     Ended,
     /// The attempt runs, or may have started.
     Running,
@@ -275,7 +275,7 @@ async fn record_end(env: &Env, run: &Run, unit: Unit, attempt: Attempt, end: Att
 /// Stores the log of a script before it is stopped, because the relay deletes it then.
 async fn save_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> Result<(), FlowError> {
     let task = attempt::task_id(run, unit, attempt);
-    // This request does not use the circuit breaker: a slow log is no outage, and must not delay the stop.
+    // This request does not use the circuit breaker: a slow log is not an outage, and must not delay the stop.
     if let Ok(TaskState::Running { log, .. }) = env.relay.get(run.cluster(unit), &task).await
         && !log.is_empty()
     {
@@ -293,7 +293,7 @@ pub async fn stop_dispatch(env: &Env, id: &RunId) -> Result<(), FlowError> {
     Ok(())
 }
 
-/// Cancels a run and reads it. `None`: the run does not exist.
+/// Cancels a run and reads it. Returns `None` if the run does not exist.
 async fn cancel_and_read(env: &Env, id: &RunId) -> Result<Option<(Run, RunView)>, FlowError> {
     begin_cancel(env, id).await?;
     let Some(run) = Run::load(env, id).await? else { return Ok(None) };

@@ -27,8 +27,8 @@ pub async fn first(env: &Env, run: &Run) -> Result<Option<FirstCause>, FlowError
     Ok(failed(env, run, &run.read_view(env).await?).await?.into_iter().next())
 }
 
-/// Returns the present failures of `run`, the first one first: failed units, or without any, the previous failures of
-/// units that are retried.
+/// Returns the present failures of `run`, the earliest first: failed units or, if there are none, the previous failures
+/// of units that are retried.
 pub async fn current(env: &Env, run: &Run) -> Result<Vec<FirstCause>, FlowError> {
     let view = run.read_view(env).await?;
     let failed = failed(env, run, &view).await?;

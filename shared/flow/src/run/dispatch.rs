@@ -17,8 +17,8 @@ use crate::run::undo::{self, UndoDecision};
 use crate::run::wakeup::{AttemptWakeup, postpone, record_start};
 use crate::run::webhook::{WebhookDispatch, post_webhook};
 
-/// Renders and dispatches an attempt. Idempotent: receivers know attempts by name, so a repetition returns the state.
-/// The failure of a receiver is an outcome, not an error.
+/// Renders and dispatches an attempt. The call is idempotent: receivers recognise an attempt by its name, so a
+/// repetition returns its state. The failure of a receiver is an outcome, not an error.
 pub async fn send(
     env: &Env,
     run: &Run,
@@ -52,7 +52,7 @@ pub async fn send(
     }
     let at = UnitRef { hook: run.hook().into(), unit: attempt.unit.0 };
     let rendered = render::unit(&run.loaded.plan, &run.loaded.compiled, at, &run.target_facts(), &known);
-    // Frees memory: many requests may be in progress, each for a long time.
+    // This frees memory: many requests may be in progress, each for a long time.
     drop(known);
     let outcome = match rendered {
         Err(error) => DispatchOutcome::failed(ReasonCode::Render, &error.to_string()),

@@ -26,7 +26,7 @@ use crate::run::wakeup::{self, AttemptWakeup};
 use crate::run::{apply_result, dispatch, lease, undo};
 use crate::telemetry;
 
-/// Maximum concurrent dispatches. A dispatch mostly waits.
+/// Maximum concurrent dispatches. A dispatch spends most of its time waiting.
 const MAX_CONCURRENT: usize = 64;
 const UNITS_PER_MESSAGE: usize = 50;
 /// The wait before the next sweep after a failed dispatch.
@@ -42,26 +42,26 @@ pub(crate) struct SweepContext {
     pub(crate) is_slice: bool,
 }
 
-/// Drives a run and the runs that follow it, until nothing remains to be done now. The queue delivers the notification
-/// of the last run.
+/// Drives a run and the runs that follow it, until no step is possible now. The queue delivers the notification of the
+/// last run.
 ///
 /// # Errors
-/// The first error, after every dispatch has ended and the run is due again.
+/// Returns the first error, after every dispatch has ended and the run is due again.
 pub async fn drive(env: &Env, continuation: Continuation) -> Result<(), FlowError> {
     drive_until_spent(env, continuation, None, NotificationSender::Queue).await.map(drop)
 }
 
-/// Drives as [`drive`] does, and delivers the notification of the last run within the budget. May wait for the
+/// Does the same as [`drive`], and delivers the notification of the last run within the budget. May wait for the
 /// platform.
 pub(crate) async fn drive_to_outcome(env: &Env, continuation: Continuation) -> Result<(), FlowError> {
     drive_until_spent(env, continuation, None, NotificationSender::Invocation).await.map(drop)
 }
 
-/// Drives as [`drive`] does for a sweep, which makes the run due again itself. Returns the time at which a unit needs
+/// Does the same as [`drive`] for a sweep, which makes the run due again itself. Returns the time at which a unit needs
 /// the next sweep.
 ///
 /// # Errors
-/// As [`drive`], but the run is not made due.
+/// Returns the first error, after every dispatch has ended. The run is not made due.
 pub(crate) async fn drive_for_sweep(
     env: &Env,
     continuation: Continuation,
@@ -301,8 +301,8 @@ fn log_outcome(outcome: &DispatchOutcome) {
     }
 }
 
-/// Forwards attempts to other invocations through the queue. Makes the run due first, so that a lost message costs time
-/// only. A sweep does that itself.
+/// Forwards attempts to other invocations through the queue. Makes the run due first, so that a lost message only
+/// causes a delay. A sweep makes the run due itself.
 async fn enqueue_rest(
     env: &Env,
     continuation: &Continuation,
@@ -311,7 +311,7 @@ async fn enqueue_rest(
 ) -> Result<Option<AttemptWakeup>, FlowError> {
     let next_sweep = sweep.map(|sweep| sweep.next_sweep);
     if next_sweep.is_none_or(|next_sweep| next_sweep <= env.now()) {
-        // Rejected if the run is due sooner. A lost message costs time only, so one attempt is enough.
+        // The write is rejected if the run is due sooner. A lost message only causes a delay, so one attempt is enough.
         let due = env.now().plus(env.settings.first_sweep_delay);
         env.store
             .patch_run(&continuation.run.id, &ebb_engine::accept(ebb_engine::RunEvent::WakeupAdvanced { due }))

@@ -7,7 +7,7 @@ use crate::run::wakeup::AttemptWakeup;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct DispatchOutcome {
-    /// The end of the attempt. `None`: the result comes later.
+    /// The end of the attempt. `None` means that the result comes later.
     pub end: Option<AttemptEnd>,
     /// For an undo: the number of results that remain to be undone after this one.
     pub remaining: u32,

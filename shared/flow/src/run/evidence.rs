@@ -13,7 +13,7 @@ use regex::Regex;
 
 /// The replacement of a masked value.
 const MASK: &str = "***";
-/// Minimum length of a credential in a header. Masking shorter values would hide half of a response.
+/// Minimum length of a credential in a header. Masking shorter values would remove large parts of a response.
 const MIN_SECRET: usize = 8;
 /// Maximum bytes of a content type or URL.
 const MAX_LINE: usize = 512;
@@ -34,7 +34,7 @@ static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
         r#"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^/?#\s"'<>]+@"#,
         // `password=…`, as in query strings, forms and connection strings.
         r#"(?i)([a-z0-9_.-]*(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|credential|signature|private[_-]?key)[a-z0-9_.-]*\s*[=:]\s*)[^&\s"'<>,;}]+"#,
-        // The same as a member of JSON.
+        // The same as a JSON member.
         r#"(?i)("[^"]*(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|credential|authorization|private[_-]?key|dsn)[^"]*"\s*:\s*)(?:"(?:[^"\\]|\\.)*"?|[0-9][^,}\s]*)"#,
         r"()-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
     ]
@@ -71,7 +71,8 @@ impl SentRequest<'_> {
         }
     }
 
-    /// Describes a response that is not JSON, with its beginning, for the message of a failure. `None` for JSON.
+    /// Returns a description of a response that is not JSON, with its beginning, for the message of a failure. Returns
+    /// `None` for JSON.
     pub(crate) fn foreign_format(&self, unit: &UnitPlan, response: &HttpResponse) -> Option<String> {
         if serde_json::from_slice::<serde::de::IgnoredAny>(&response.body).is_ok() {
             return None;
@@ -138,7 +139,7 @@ fn content_type(response: &HttpResponse) -> Option<&str> {
 /// Returns a URL without user, password, fragment and the values of its query.
 fn bare_url(text: &str) -> String {
     let Ok(mut url) = url::Url::parse(text) else { return MASK.to_owned() };
-    // Fails for a URL without an authority, which has no user.
+    // This fails for a URL without an authority, which has no user.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_fragment(None);

@@ -8,7 +8,7 @@ use crate::run::cancel;
 use crate::run::dispatch_all::drive_to_outcome;
 use crate::run::progress::Continuation;
 
-/// The follow-up of an accepted request. If this process dies, `sweep` does it later.
+/// The follow-up of an accepted request. If this process ends early, `sweep` does it later.
 #[derive(Default)]
 pub struct FollowUp {
     pub(crate) continuation: Option<Continuation>,

@@ -21,7 +21,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Loads a run. `None`: it does not exist or was removed.
+    /// Loads a run. Returns `None` if it does not exist or was removed.
     pub async fn load(env: &Env, id: &RunId) -> Result<Option<Self>, FlowError> {
         let Some(facts) = env.facts(id).await? else { return Ok(None) };
         Self::of(env, id, facts).await.map(Some)
@@ -106,8 +106,8 @@ impl Run {
     }
 }
 
-/// Reads the root of a run and writes the patch that `decide` returns for it. Repeats both while other writers change the
-/// root. Returns false, without a write, if there is no root or no patch.
+/// Reads the root of a run and writes the patch that `decide` returns for it. Repeats both while other writers change
+/// the root. Returns false, without a write, if there is no root or no patch.
 pub(crate) async fn patch_root(
     env: &Env,
     id: &RunId,
@@ -138,7 +138,7 @@ pub fn attempt(view: &RunView, unit: Unit) -> Attempt {
 pub struct EarlierRun {
     pub id: RunId,
     pub graph: Graph,
-    /// The complete state. `None`: the run has not begun.
+    /// The complete state. `None` means that the run has not begun.
     pub view: Option<RunView>,
 }
 

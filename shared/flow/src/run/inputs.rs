@@ -74,7 +74,7 @@ impl InvocationCache {
     }
 }
 
-/// Returns the known inputs of `unit`. [`crate::run::undo`] reads the outputs that it undoes.
+/// Returns the known inputs of `unit`. [`crate::run::undo`] reads the outputs of undone units.
 pub async fn read_inputs(
     env: &Env,
     run: &Run,
@@ -84,12 +84,12 @@ pub async fn read_inputs(
     read(env, run, sources(unit).collect(), cache).await
 }
 
-/// Returns the units that `unit` reads, without those that it undoes.
+/// Returns the units whose outputs `unit` reads, except for those that it undoes.
 fn sources(unit: &UnitPlan) -> impl Iterator<Item = UnitRef> {
     unit.reads.iter().map(|read| read.at).filter(|at| !unit.undoes.contains(at))
 }
 
-/// Reads the inputs of all `units` at once, because concurrent units often read the same outputs.
+/// Reads the inputs of all `units` together, because concurrent units often read the same outputs.
 pub async fn prefetch(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache) -> Result<(), FlowError> {
     let plans = units.iter().filter_map(|&unit| run.unit(unit));
     let wanted = plans.flat_map(sources).collect();

@@ -1,8 +1,8 @@
 //! Limits the dispatch of a webhook attempt to one invocation at a time (rule 5).
 //!
-//! In a run of one head item, only the writer that marks a unit done sees which units became ready. There can be
+//! In a run of one head item, only the writer that marks a unit done determines which units became ready. There can be
 //! several dispatchers if the units of a join are in several items, if a result is repeated, or if the queue delivers a
-//! message twice. A relay knows tasks by name, so a repetition is harmless. A webhook would be posted twice.
+//! message twice. A relay identifies tasks by name, so a repetition is harmless. A webhook would be posted twice.
 //!
 //! The only dispatcher of a webhook writes nothing before it posts. All others record a start or a lease in the attempt
 //! record.
@@ -23,23 +23,23 @@ use crate::run::{records, wakeup};
 const MAX_WRITES: usize = 32;
 
 /// Returns the attempts that the caller dispatches: tasks of relays, and webhooks without a recorded start. Attempts
-/// with a result or an acceptance are left out. If the caller dies before it dispatches, `sweep` finds the attempt. One
-/// write per webhook.
+/// with a result or an acceptance are left out. If the caller ends before it dispatches, `sweep` finds the attempt.
+/// Costs one write per webhook.
 pub async fn claim(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> Result<Vec<(Unit, Attempt)>, FlowError> {
     let own = record_starts(env, run, unsent(env, run, units).await?).await?;
     Ok(own.into_iter().map(|one| one.unit_attempt).collect())
 }
 
-/// Returns the attempts that a repeated result dispatches: tasks of relays. The first taker of the result may be
-/// posting the webhooks now, without a recorded start. `sweep` posts them when the response of that request is due. One
-/// write per webhook, and one for the run.
+/// Returns the attempts that a repeated result dispatches, which are tasks of relays. The first receiver of the result
+/// may be posting the webhooks now, without a recorded start. `sweep` posts them when the response of that request is
+/// due. Costs one write per webhook, and one for the run.
 pub async fn claim_for_repeat(
     env: &Env,
     run: &Run,
     units: Vec<(Unit, Attempt)>,
 ) -> Result<Vec<(Unit, Attempt)>, FlowError> {
     let open = unsent(env, run, units).await?;
-    // The first taker may have died, also after it recorded the start.
+    // The first receiver may have ended early, even after it recorded the start.
     let has_open_webhook = open.iter().any(|one| one.is_webhook && !one.is_postponed);
     let own = record_starts(env, run, open).await?;
     if has_open_webhook {
@@ -49,7 +49,7 @@ pub async fn claim_for_repeat(
 }
 
 /// Takes the lease of a webhook attempt that may have been posted before. Of several callers that read the same record,
-/// one gets it. The lease lasts until the response of a request that is sent now is due. One write.
+/// one gets it. The lease lasts until the response of a request that is sent now is due. Costs one write.
 pub async fn lease(env: &Env, run: &Run, attempt: AttemptRef, seen: &AttemptRecord) -> Result<bool, FlowError> {
     let until = env.now().plus(env.settings.response_window());
     let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &AttemptUpdate::Leased(until)).await?;
@@ -59,8 +59,8 @@ pub async fn lease(env: &Env, run: &Run, attempt: AttemptRef, seen: &AttemptReco
 }
 
 /// Returns true if this delivery of a message posts the webhooks among `units`, which were forwarded at `forwarded_at`.
-/// The lease of the first webhook stands for all. A sweep takes its leases before it forwards attempts, so the lease of
-/// a delivery is later. One write, if there is a webhook.
+/// The lease of the first webhook applies to all of them. A sweep takes its leases before it forwards attempts, so the
+/// lease of a delivery is later. Costs one write if there is a webhook.
 pub(crate) async fn lease_delivery(
     env: &Env,
     run: &Run,

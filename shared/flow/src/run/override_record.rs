@@ -3,8 +3,8 @@
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 
-/// Returns the reason with which a unit was overridden, by its records in the order of attempts. `None` if its last result
-/// is not an override, or if the attempt that was in progress has succeeded since.
+/// Returns the reason with which a unit was overridden, by its records in the order of attempts. Returns `None` if its
+/// last result is not an override, or if the attempt that was in progress has succeeded since.
 pub(crate) fn override_reason(records: &[AttemptRecord]) -> Option<&FailureReason> {
     let mut ended = records.iter().rev().filter(|record| record.result.is_some());
     let last = ended.next()?;

@@ -54,8 +54,8 @@ struct PossibleResource {
     existing: RemainingEffect,
 }
 
-/// Returns the units whose resources may exist after these `runs`: started units of the setup, except those whose undo
-/// is done and not overridden. Does not read outputs, so it does not use the bucket.
+/// Returns the units whose resources may exist after these `runs`. These are the started units of the setup, except
+/// those whose undo is done and not overridden. Does not read outputs, so it does not use the bucket.
 pub async fn possible_resources_of(
     env: &Env,
     loaded: &CompiledPlan,
@@ -65,7 +65,7 @@ pub async fn possible_resources_of(
     Ok(resources.into_iter().map(|resource| resource.existing).collect())
 }
 
-/// Returns the units of a target whose resources may exist, as [`possible_resources_of`] does.
+/// Returns the units of a target whose resources may exist, by the rules of [`possible_resources_of`].
 pub async fn possible_resources(
     env: &Env,
     target: &TargetHead,

@@ -47,7 +47,7 @@ pub async fn with_accepted(
     for (unit, attempt, at) in env.store.read_accepted(&run.id, &webhooks).await? {
         let record = records.entry((unit, attempt)).or_default();
         record.accepted = Some(record.accepted.map_or(at.0, |known| known.min(at.0)));
-        // As in an attempt record: an acceptance cancels an earlier postponement.
+        // The rule for attempt records applies: an acceptance cancels an earlier postponement.
         record.next_dispatch = record.next_dispatch.filter(|&due| due > at.0);
     }
     Ok(records)
@@ -55,11 +55,11 @@ pub async fn with_accepted(
 
 /// Writes the record of `ended`, unless the attempt has another result. `next` is the start of the next attempt, for a
 /// failure that is retried. Large outputs are in the bucket before the record. The tail of the log is written at the
-/// same time as the record: a reader that does not find it asks the relay, which keeps a result until it is
+/// same time as the record. A reader that does not find it requests it from the relay, which keeps a result until it is
 /// acknowledged.
 ///
 /// # Errors
-/// The record may exist. The call can be repeated with the same result.
+/// Returns an error if a write fails. The record may exist. The call can be repeated with the same result.
 pub async fn put(
     env: &Env,
     run: &Run,
@@ -82,7 +82,7 @@ pub async fn put(
     Ok((result, put))
 }
 
-/// Builds the record of `ended`, and writes large outputs to the bucket. Returns the tail of its log, too.
+/// Returns the record of `ended` and the tail of its log. Writes large outputs to the bucket.
 pub async fn build_result<'a>(
     env: &Env,
     run: &Run,
@@ -162,7 +162,7 @@ pub fn tail(text: &str, bytes: usize) -> &str {
 /// Reads stored outputs.
 ///
 /// # Errors
-/// [`FlowError::Broken`] if the object is missing or invalid.
+/// Returns [`FlowError::Broken`] if the object is missing or invalid.
 pub async fn read_outputs(env: &Env, stored: &OutputStorage) -> Result<Outputs, FlowError> {
     read_some_outputs(env, stored, |outputs| outputs).await
 }
@@ -170,7 +170,7 @@ pub async fn read_outputs(env: &Env, stored: &OutputStorage) -> Result<Outputs, 
 /// Reads the outputs of many results, 32 at the same time. Returns `keep` of each, in no order.
 ///
 /// # Errors
-/// [`FlowError::Broken`] if an object is missing or invalid.
+/// Returns [`FlowError::Broken`] if an object is missing or invalid.
 pub async fn read_all_outputs<K: Send + Sync, T: Send>(
     env: &Env,
     results: impl IntoIterator<Item = (K, OutputStorage)>,

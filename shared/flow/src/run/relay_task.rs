@@ -51,7 +51,7 @@ pub(super) fn ensure(
     }
 }
 
-/// Returns the task of a unit. `None`: no relay executes the unit.
+/// Returns the task of a unit, or `None` if no relay executes the unit.
 pub(super) fn task_body(
     run: &Run,
     attempt: AttemptRef,
@@ -99,7 +99,7 @@ fn environment(run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Vec<(String, 
     let facts = &run.facts;
     let routing_key = facts.routing_key.clone().unwrap_or_else(|| run.instance_key());
     let instance = run.instance_key();
-    // A script may die before it reports the name of its resource. Its undo gets the same key (rule 17).
+    // A script may end before it reports the name of its resource. Its undo gets the same key (rule 17).
     let undone = undone_parts(run, unit);
     let (key_resource, key_unit) = undone.unwrap_or((resource, name));
     let mut pairs = vec![

@@ -1,6 +1,6 @@
 //! Reopens units: undos after a late success, and failed units that an operator retries.
 //!
-//! 1. Move the target back to the phase of the run. An instance that has moved on is left alone.
+//! 1. Move the target back to the phase of the run. A later phase of the target stays unchanged.
 //! 2. Start the next attempt of each unit.
 //! 3. Make the run due.
 //!
@@ -106,8 +106,8 @@ pub async fn override_units(
         let failed = view.status(unit) == UnitProgress::Failed;
         let attempt = if failed { next_attempt(run, unit, seen) } else { seen };
         if failed {
-            // The override is recorded after this write. If this function dies in between, a retry executes the
-            // attempt.
+            // The override is recorded after this write. If this function is interrupted in between, a retry executes
+            // the attempt.
             let event = RunEvent::Reopened { unit, attempt: seen, epoch, to: attempt };
             env.store.patch_run(&run.id, &accept(event)).await?;
         }
@@ -154,7 +154,7 @@ pub async fn restore_target(env: &Env, run: &Run) -> Result<RunEligibility, Flow
     restore_phase(env, run, WithOverride::No).await
 }
 
-/// True if an override opens the run.
+/// The decision whether an override opens the run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WithOverride {
     Yes,

@@ -15,7 +15,7 @@ use crate::telemetry;
 /// receivers discard a second message with the same id.
 ///
 /// # Errors
-/// [`FlowError::Broken`] if the name of the run cannot be part of an id.
+/// Returns [`FlowError::Broken`] if the name of the run cannot be part of an id.
 pub(crate) fn signed_headers(
     env: &Env,
     run: &Run,

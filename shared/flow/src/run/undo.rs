@@ -1,7 +1,7 @@
 //! Decides what an undo removes.
 //!
 //! 1. Read the state of the earlier run.
-//! 2. Seal the undone units in it (rule 1). A success that arrives later sees the seal and reopens the undo.
+//! 2. Seal the undone units in it (rule 1). A success that arrives later finds the seal and reopens the undo.
 //! 3. Read the records of all attempts of the undone units (rule 4).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,12 +23,12 @@ use crate::run::records;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum UndoDecision {
-    /// The undone units never started or were skipped. A reason.
+    /// The undone units never started or were skipped. The value is the reason.
     Nothing(String),
     /// A request without a response may still arrive until this time.
     Later(Timestamp),
     Remove {
-        /// The outputs of the undone units. `None`: the unit has not succeeded.
+        /// The outputs of the undone units. `None` means that the unit has not succeeded.
         made: BTreeMap<UnitRef, Option<OutputStorage>>,
         /// The number of distinct results that remain after this one.
         remaining: u32,
@@ -84,7 +84,7 @@ async fn read_attempts(
 }
 
 /// Returns the decision for `attempt` of the undo `unit`, whose undone units are sealed. A repetition of the attempt
-/// gets the same decision, also when its result is recorded.
+/// gets the same decision, even if its result is recorded.
 pub async fn decide(
     env: &Env,
     run: &Run,
@@ -162,7 +162,7 @@ pub async fn decide(
 /// Reads the outputs in `made` that the undo `unit` uses.
 ///
 /// # Errors
-/// [`FlowError::Broken`] if an object is missing or invalid.
+/// Returns [`FlowError::Broken`] if an object is missing or invalid.
 pub async fn undo_inputs(
     env: &Env,
     unit: &UnitPlan,
@@ -185,7 +185,7 @@ pub async fn undo_inputs(
 }
 
 /// Returns true if an attempt certainly had no effect: it was skipped, or could not be dispatched. An attempt with a
-/// recorded start may have been dispatched by a process that died.
+/// recorded start may have been dispatched by an interrupted process.
 pub(crate) fn had_no_effect(record: &AttemptRecord) -> bool {
     let unsent = |result: &AttemptResult| {
         let code = result.reason.as_ref().map(|reason| reason.code);

@@ -74,8 +74,8 @@ pub(crate) async fn send_wakeup(env: &Env, run: &RunId, due: Timestamp) {
     }
 }
 
-/// Records that a receiver will call back. A unit whose deadline is before the first sweep of its run gets a message of
-/// its own. The sweep finds all others without a message.
+/// Records that a receiver will call back. If the deadline of the unit is before the first sweep of its run, a separate
+/// message is sent. The sweep finds all other deadlines.
 pub async fn record_acceptance(env: &Env, run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Result<(), FlowError> {
     let note = AttemptUpdate::Accepted(env.now());
     env.store.update_attempt(&run.id, attempt.unit, attempt.number, &note).await?;

@@ -22,7 +22,7 @@ use crate::run::webhook_response::{ResponseVerdict, call_failure, judge_response
 use crate::run::{describe, evidence};
 use crate::telemetry;
 
-/// A plugin may set it. Other headers of Ebb stay as they are.
+/// A plugin may set this header. The other headers of Ebb cannot be replaced.
 const CONTENT_TYPE: &str = "content-type";
 
 pub(super) struct WebhookDispatch {
@@ -94,7 +94,7 @@ pub(super) async fn post_webhook(
                 return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
             }
             ResponseVerdict::NotFound if may_act_until > now => {
-                // A receiver without a response may create the resource until then. The next request finds it.
+                // A receiver that has not responded may create the resource until then. The next request finds it.
                 postpone(env, run, attempt, may_act_until).await?;
                 return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(may_act_until))));
             }

@@ -29,7 +29,7 @@ pub(super) fn judge_response(
     response: &HttpResponse,
     now: Timestamp,
 ) -> ResponseVerdict {
-    // A fraction of a second is rounded up, because the server asks for a minimum wait.
+    // A fraction of a second is rounded up, because the server requests a minimum wait.
     let wait = retry_after(&response.headers, now).map(|wait| wait.as_millis().div_ceil(1000));
     let wait = wait.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
     let undone = sent.method == "DELETE" && !unit.undoes.is_empty() && matches!(response.status, 404 | 410);
@@ -52,7 +52,7 @@ pub(super) fn judge_response(
 /// Returns the declared outputs of a webhook unit from a successful response.
 ///
 /// # Errors
-/// The failure of the unit: the response lacks a declared output.
+/// Returns the failure of the unit if the response lacks a declared output.
 pub(crate) fn outputs(
     run: &Run,
     unit: &UnitPlan,

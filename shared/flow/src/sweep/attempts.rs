@@ -27,7 +27,7 @@ use crate::telemetry;
 const MAX_ENDS: usize = 16;
 /// Starts and leases that are recorded at the same time.
 const MAX_WRITES: usize = 32;
-/// Delay after the deadline of a task. The relay enforces the deadline; `sweep` acts if the relay does not.
+/// Delay after the deadline of a task. The relay enforces the deadline. `sweep` acts if the relay does not.
 const RELAY_GRACE_MS: u64 = 15_000;
 /// The wait before the next request to end an expired task: a quarter of the time since its deadline, between these
 /// bounds.
@@ -152,7 +152,7 @@ impl RunSweep {
         None
     }
 
-    /// Plans the repetition of a started attempt. Relays know tasks by name; a webhook needs a lease.
+    /// Plans the repetition of a started attempt. Relays identify tasks by name, but a webhook needs a lease.
     fn add_repeat(&mut self, last_request: u64, attempt: AttemptRef, seen: AttemptRecord, is_relayed: bool) {
         let leased = seen.leased_until.map(Timestamp).filter(|&until| until > self.now);
         match leased.filter(|_| self.when == SweepCondition::Due) {

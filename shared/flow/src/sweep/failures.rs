@@ -1,4 +1,4 @@
-//! Remembers failed sweeps of runs and targets. Their waits grow, so that they do not delay others.
+//! Keeps failed sweeps of runs and targets in memory. Their waits grow, so that they do not delay others.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,10 @@ const FIRST_WAIT_MS: u64 = 5_000;
 /// The first wait after an error that a repetition cannot fix, such as a plan of a later format.
 const FIRST_PERMANENT_WAIT_MS: u64 = 60_000;
 const MAX_WAIT_MS: u64 = 15 * 60 * 1000;
-/// Maximum runs and targets in memory. A forgotten one begins with the first wait.
+/// Maximum runs and targets in memory. One that was dropped begins with the first wait.
 const MAX_ENTRIES: usize = 10_000;
 
-/// The number of failures in a row of each run and target, in this function instance.
+/// The number of consecutive failures of each run and target, in this function instance.
 #[derive(Default)]
 pub(crate) struct FailedSweeps(Mutex<BTreeMap<DueItem, u32>>);
 
@@ -24,7 +24,7 @@ impl FailedSweeps {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the failures of `due` after a success.
+    /// Removes the failures of `due` after a success.
     pub(super) fn clear(&self, due: &DueItem) {
         self.lock().remove(due);
     }

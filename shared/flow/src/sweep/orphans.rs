@@ -1,11 +1,11 @@
 //! Finds and deletes orphans: objects in clusters whose instance has ended or is unknown.
 //!
-//! A scan lists the cluster before it reads the table. The table has a target and its run before a cluster gets their
-//! tasks, so the table knows the owner of each listed object. Tasks of other control planes are ignored.
+//! A scan lists the cluster before it reads the table. A target and its run are in the table before a cluster gets
+//! their tasks, so the owner of each listed object is found. Tasks of other control planes are ignored.
 //!
 //! The relay deletes an object only if it recorded the object's UID, on condition of that UID, and if the labels name
-//! the same task. [`scan`] deletes objects of ended instances only. A lost or restored table does not know active
-//! targets, so an operator decides about unknown ones.
+//! the same task. [`scan`] deletes only objects of ended instances. A lost or restored table may lack active targets,
+//! so an operator decides about unknown ones.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -39,9 +39,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 enum OwnerState {
     /// The instance is active, or its teardown runs.
     Active,
-    /// The instance of this target has ended; with the time, if it is known.
+    /// The instance of this target has ended. The time is present if it is known.
     Ended(String, Option<Timestamp>),
-    /// The table has no such run.
+    /// The run is not in the table.
     Unknown,
 }
 
@@ -221,7 +221,7 @@ fn run_of(unit: &str) -> Option<RunId> {
     run.parse().ok()
 }
 
-/// Reads the owner with strong consistency: the run, which names its target, then the target.
+/// Reads the owner with strong consistency: first the run, which names its target, and then the target.
 async fn read_owner(env: &Env, run: &RunId) -> Result<OwnerState, FlowError> {
     let Some(facts) = env.store.read_root(run).await?.and_then(|root| root.facts) else {
         return Ok(OwnerState::Unknown);

@@ -35,7 +35,7 @@ pub(super) struct SweepPermit<'a> {
     cluster_permit: Option<ClusterPermit<'a>>,
 }
 
-/// The admission of a sweep to its clusters.
+/// The result of a wait for the clusters of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClusterAdmission {
     /// The sweep did not wait.

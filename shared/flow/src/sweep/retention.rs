@@ -110,7 +110,7 @@ pub async fn remove_expired(env: &Env, store: &dyn RemoveExpired, now: Timestamp
 /// Processes an instance whose retention has ended. Returns true if it was removed.
 ///
 /// # Errors
-/// The next attempt cannot be scheduled. The instance is due in the next round.
+/// Returns an error if the next attempt cannot be scheduled. The instance is then due in the next round.
 async fn process_expiry(
     env: &Env,
     store: &dyn RemoveExpired,
@@ -216,11 +216,11 @@ async fn remove_if_ended(
 }
 
 enum InstanceRemains {
-    /// Only stored data, with the plan if a run exists.
+    /// Only stored data exists. The plan is present if a run exists.
     Nothing(Option<Arc<CompiledPlan>>),
-    /// A run that is not closed.
+    /// A run is not closed.
     Open,
-    /// A resource that no undo has removed.
+    /// A resource may exist that no undo has removed.
     Possible,
 }
 
@@ -276,7 +276,7 @@ async fn remove(
     {
         return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
     }
-    // Setup runs come first: while one exists, the teardown that proves its undos exists, too.
+    // Setup runs come first. While one exists, the teardown with the results of its undos must exist, too.
     for hook in Hook::ALL {
         if plan.is_some_and(|plan| plan.hook_plan(hook).is_none()) {
             continue;

@@ -150,7 +150,7 @@ async fn sweep_once<'a>(
     for (unit, attempt) in open {
         let attempt = AttemptRef { unit, number: attempt, epoch };
         if let Some(result) = sweep.classify(env, &run, attempt, &records) {
-            // The result was recorded, and its writer died before it updated the head item.
+            // The result was recorded, and its writer ended before it updated the head item.
             progress.merge(apply_result::resume(env, &run, attempt, &result, &cache).await?);
         }
     }
@@ -177,7 +177,7 @@ fn clusters(env: &Env, run: &Run, units: &[(Unit, Attempt)]) -> BTreeSet<String>
     named.into_iter().map(|cluster| guarded_relay::cluster_name(env, cluster)).collect()
 }
 
-/// Returns the time of the next request to one of `clusters`. `None`: one of them is available now.
+/// Returns the time of the next request to one of `clusters`, or `None` if one of them is available now.
 fn earliest_retry(env: &Env, clusters: &BTreeSet<String>) -> Option<Timestamp> {
     let times: Option<Vec<_>> =
         clusters.iter().map(|cluster| guarded_relay::circuit_open_until(env, cluster)).collect();
@@ -196,8 +196,8 @@ async fn defer(
     let soonest = env.now().plus(BUSY_WAIT);
     let next = not_before.map_or(soonest, |at| at.max(soonest));
     if condition == SweepCondition::Always {
-        // A sweep of a due run would treat the attempts of the dead dispatcher as in progress, so the condition is
-        // repeated.
+        // A sweep of a due run would treat the attempts of the interrupted dispatcher as in progress, so the condition
+        // is repeated.
         let wait = Duration::from_millis(next.since(env.now()).0).min(MAX_MESSAGE_DELAY);
         env.queue.send(QueueMessage::Recover(id.clone()), wait).await;
     }
@@ -272,7 +272,7 @@ async fn reschedule(env: &Env, id: &RunId, seen: &HeadState, next: Timestamp) ->
         PatchResult::ConditionFailed(Some(image)) if image.head.due == Some(due) => {
             return Ok(SweepOutcome::WokenEarlier);
         }
-        // Another sweep postponed the run without knowledge of the attempts that this one started.
+        // Another sweep postponed the run without reading the attempts that this one started.
         PatchResult::ConditionFailed(Some(image)) if image.head.due > Some(next) => advance(env, id, next).await?,
         PatchResult::ConditionFailed(_) => {}
     }

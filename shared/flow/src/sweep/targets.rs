@@ -101,7 +101,7 @@ async fn sweep_once<'a>(env: &'a Env, kind: &str, name: &str, permit: &mut Sweep
     Ok(())
 }
 
-/// Returns true if a cancelled run is due by itself, so that its target need not advance it.
+/// Returns true if a cancelled run is due by itself, so that its target does not have to advance it.
 async fn is_cancelling(env: &Env, run: &RunId) -> Result<bool, FlowError> {
     let root = env.store.read_root(run).await?;
     Ok(root.is_some_and(|root| root.head.phase == RunPhase::Cancelling && root.head.due.is_some()))

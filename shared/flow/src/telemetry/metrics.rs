@@ -74,8 +74,8 @@ impl MetricCounters {
         subject: &InvocationSubject,
         at: SystemTime,
     ) -> Option<InvocationMetrics> {
-        // The request id leads to other log lines of the invocation. A successful invocation with a run has no other
-        // lines by default, so the id would only cost bytes.
+        // With the request id, other log lines of the invocation can be found. A successful invocation with a run has
+        // no other lines by default, so the id would have no use.
         let has_request = !request.is_empty() && (subject.run.is_none() || self.failed + self.retried > 0);
         let counts = [
             self.dispatched,

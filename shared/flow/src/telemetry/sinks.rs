@@ -40,7 +40,7 @@ pub struct InvocationMetrics {
 }
 
 pub trait MetricSink: Send + Sync {
-    /// Exports the metrics of one invocation. There is at least one.
+    /// Exports the metrics of one invocation, at least one.
     fn take(&self, metrics: &InvocationMetrics);
 }
 
@@ -54,7 +54,7 @@ pub struct Span {
     pub ended: SystemTime,
     pub attributes: Vec<(&'static str, SpanAttribute)>,
     pub links: Vec<SpanId>,
-    /// The class of its failure. `None`: it succeeded.
+    /// The class of its failure. `None` means that it succeeded.
     pub failure: Option<&'static str>,
 }
 
@@ -83,6 +83,6 @@ pub enum SpanAttribute {
 
 #[async_trait]
 pub trait SpanSink: Send + Sync {
-    /// Exports the spans of one invocation, at least one. The invocation waits for it.
+    /// Exports the spans of one invocation, at least one. The invocation waits for the export.
     async fn take(&self, spans: Vec<Span>);
 }

@@ -119,7 +119,7 @@ impl InvocationTrace {
         self.ended.push(span);
     }
 
-    /// Returns all spans, including that of the invocation. None if the request is not authentic.
+    /// Returns all spans, including that of the invocation. Returns no spans if the request is not authentic.
     pub(super) fn finish(self, function: FunctionKind, request: &str, times: (Timestamp, Timestamp)) -> Vec<Span> {
         let mut all = self.ended;
         if !self.is_authentic {
@@ -160,7 +160,7 @@ fn of_attempt(run: &Run, attempt: AttemptRef) -> Vec<(&'static str, SpanAttribut
     all
 }
 
-/// A failure has a class without a message, because a message may repeat a received value.
+/// Returns a span. A failure has a class without a message, because a message may repeat a received value.
 fn span(id: SpanId, parent: Option<SpanId>, name: String, (begun, now): (Timestamp, Timestamp)) -> Span {
     Span {
         id,
