@@ -2,7 +2,7 @@
 //!
 //! 1. [`instrument_router`] runs each request as an invocation (`background`).
 //! 2. A handler (`routes`) checks token or signature, reads the body and calls `ebb_flow`, `ebb_relay_client` or a query.
-//! 3. [`queries`] read state for people and programs. They do not change it.
+//! 3. [`queries`] read state for people and programs. Only `plugins` also changes it.
 //! 4. Errors become [`HttpProblem`]. [`openapi()`] returns the document of all operations.
 
 mod background;
