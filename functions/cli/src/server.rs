@@ -69,8 +69,10 @@ struct ServerFile {
 impl ServerArgs {
     /// Returns the server that the options, the environment or a state folder select.
     pub(crate) fn find(&self) -> Result<ServerAccess, CliError> {
-        let here = std::env::current_dir()
-            .map_err(|error| CliError::broken("cannot find the working directory").with_causes(&error))?;
+        let here = std::env::current_dir().map_err(|error| {
+            let error = CliError::broken("cannot find the working directory").with_causes(&error);
+            error.with_hint("another command may have deleted it; change to an existing folder")
+        })?;
         self.find_from(&here)
     }
 

@@ -13,7 +13,10 @@ use crate::progress::labels;
 /// Returns the diagnosis, as text that ends with a line break.
 pub(crate) fn text(why: &TargetDiagnosis) -> String {
     let stands = if why.phase == TargetState::Failed { "has" } else { "is" };
-    let mut text = format!("{} {stands} {}: {}\n", why.target, labels::name(&why.phase), why.summary.trim());
+    let (phase, summary) = (labels::name(&why.phase), why.summary.trim());
+    // Some summaries begin with the phase.
+    let summary = if summary.starts_with(&phase) { summary.to_owned() } else { format!("{phase}: {summary}") };
+    let mut text = format!("{} {stands} {summary}\n", why.target);
     if let Some(cause) = &why.cause {
         write_cause(&mut text, cause);
     }

@@ -4,7 +4,7 @@ mod follow;
 
 pub(crate) use follow::LogPosition;
 
-use ebb_protocol::api::{RunDetail, TargetDetail, UnitDetail};
+use ebb_protocol::api::{RunDetail, TargetDetail, UnitDetail, UnitState};
 use serde::Serialize;
 
 use crate::client::ApiClient;
@@ -64,9 +64,10 @@ impl LogsArgs {
             if let Some((attempt, log)) = client.log(&run.id, &unit.key, self.attempt).await? {
                 let attempt = attempt.unwrap_or(unit.attempt);
                 if self.attempt.is_none() && attempt < unit.attempt {
+                    let (last, key) = (unit.attempt, &unit.key);
+                    let state = if unit.state == UnitState::Skipped { "was skipped" } else { "has no log yet" };
                     output::status_line(&format!(
-                        "attempt {} of {} has no log yet; this is the log of attempt {attempt}",
-                        unit.attempt, unit.key
+                        "attempt {last} of {key} {state}; this is the log of attempt {attempt}"
                     ));
                 }
                 logs.push(AttemptLog {

@@ -16,7 +16,7 @@ use crate::client::ApiClient;
 use crate::documents::{self, SetArgs, TargetDocument};
 use crate::exit::{CliError, Exit};
 use crate::interrupt::InterruptCount;
-use crate::lifecycle::{explain, fresh_uid, is_alive, named, request};
+use crate::lifecycle::{fresh_uid, is_alive, named, request};
 use crate::local_server::LocalServer;
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowEnd, FollowGoal, FollowLimits, WatchedInstance, follow};
@@ -167,7 +167,11 @@ impl LocalSandbox<'_> {
 
     /// Prints the diagnosis and `line`. Returns the exit code of a failure.
     async fn explained(&self, line: &str) -> Exit {
-        explain(&self.client, &self.instance.target).await;
+        if let Ok(mut why) = self.client.why(&self.instance.target).await {
+            // They are commands for a server. This one ends with the command.
+            why.next_steps.clear();
+            output::status_line(&why::text(&why));
+        }
         if !line.is_empty() {
             output::status_line(line);
         }

@@ -312,7 +312,7 @@ impl<'n> NodeReader<'_, 'n, '_> {
             let Some(&field) = exact.or_else(other) else {
                 if !open {
                     let place = match self.path {
-                        NodePath::Root => "here".to_owned(),
+                        NodePath::Root => "at the top level".to_owned(),
                         path => format!("in `{path}`"),
                     };
                     let message = format!("unknown key `{}` {place}", key.name);

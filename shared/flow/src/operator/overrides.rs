@@ -164,7 +164,7 @@ async fn override_matching(
 fn not_stuck(target: &TargetHead) -> String {
     let why = match target.phase {
         TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed => {
-            "its teardown has not begun: delete it without --force first"
+            "its teardown has not begun; only a teardown can be overridden"
         }
         TargetPhase::Stopping | TargetPhase::Stuck => {
             "units of its teardown may be running: wait until they have succeeded or failed"
