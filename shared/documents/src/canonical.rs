@@ -1,35 +1,36 @@
-//! The plan as bytes, and digests.
+//! The canonical encoding of a plan, and digests.
 
 use sha2::{Digest, Sha256};
 
 use crate::plan::{PLAN_VERSION, Plan};
 
-/// Why bytes are no plan.
+/// The error of a text that is not a plan.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// Not JSON of the plan's shape.
+    /// The text is not JSON, or its JSON is not a plan.
     #[error("this is no plan: {0}")]
     Json(#[from] serde_json::Error),
-    /// Made by a newer or older program.
+    /// A newer or older program wrote the plan.
     #[error("the plan has format version {found}; this program reads version {PLAN_VERSION}")]
     Version {
-        /// The plan's `v`.
+        /// The `v` of the plan.
         found: u32,
     },
 }
 
 impl Plan {
-    /// Canonical JSON: the keys of every mapping in order, no blanks. Equal plans give equal bytes.
+    /// Returns canonical JSON: the keys of every mapping are sorted, and there are no blanks. Equal plans have equal
+    /// bytes.
     pub fn to_json(&self) -> String {
         let mut value = serde_json::to_value(self).expect("a plan has only string keys and finite numbers");
         value.sort_all_objects();
         value.to_string()
     }
 
-    /// Reads what [`Self::to_json`] wrote.
+    /// Parses the JSON of [`Self::to_json`].
     ///
     /// # Errors
-    /// [`PlanError`] if it is no plan, or one of another format version.
+    /// Returns [`PlanError`] if the text is not a plan, or if the plan has another format version.
     pub fn from_json(json: &str) -> Result<Self, PlanError> {
         #[derive(serde::Deserialize)]
         struct PlanVersion {
@@ -42,13 +43,13 @@ impl Plan {
         Ok(serde_json::from_str(json)?)
     }
 
-    /// `sha256:` and the hash of [`Self::to_json`] in lower-case hexadecimal.
+    /// Returns `sha256:` and the hash of [`Self::to_json`] in lower-case hexadecimal.
     pub fn digest(&self) -> String {
         digest(&self.to_json())
     }
 }
 
-/// `sha256:` and the hash of a text in lower-case hexadecimal.
+/// Returns `sha256:` and the hash of a text in lower-case hexadecimal.
 pub(crate) fn digest(text: &str) -> String {
     let hash = Sha256::digest(text.as_bytes());
     let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();

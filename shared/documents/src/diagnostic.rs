@@ -1,7 +1,7 @@
-//! Errors and warnings of documents: a stable code, a place, and a fix.
+//! Errors and warnings of documents, each with a stable code, a position and a fix.
 //!
 //! Every check of this crate creates [`Diagnostic`]s and collects them in [`Diagnostics`], so that one pass over a
-//! document reports as many mistakes as possible. This module formats them; callers decide where to print them.
+//! document reports as many errors as possible. This module formats them, and callers print them.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,28 +12,28 @@ use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
 use crate::expr::nearest;
 use crate::source::{LineColumn, SourceText};
 
-/// Lines with more characters are drawn only in part.
+/// The maximum length of a drawn line. Longer lines are cropped.
 const MAX_DRAWN: usize = 240;
 
-/// The most characters of a message or a help.
+/// The maximum number of characters of a message or a help.
 const MAX_MESSAGE: usize = 600;
 
-/// The largest number of errors of a document that are reported, and of warnings.
+/// The maximum number of reported errors of a document, and of reported warnings.
 pub const MAX_REPORTED: usize = 100;
 
-/// The most diagnostics of a document that suggest a name. A search takes up to some milliseconds.
+/// The maximum number of diagnostics of a document that suggest a name. A search can take several milliseconds.
 const MAX_SUGGESTIONS: usize = 20;
 
 /// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     Error,
-    /// The document is accepted, but perhaps it does not do what its author expects.
+    /// The document is accepted, but may not have the effect that its author expects.
     Warning,
 }
 
 impl Severity {
-    /// `error` or `warning`.
+    /// Returns `error` or `warning`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -42,7 +42,7 @@ impl Severity {
     }
 }
 
-/// The characters with which a diagnostic is drawn.
+/// The style in which a diagnostic is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiagnosticStyle {
     /// Unicode lines, no colour.
@@ -52,27 +52,27 @@ pub enum DiagnosticStyle {
     Ascii,
 }
 
-/// One error or warning of a document.
+/// An error or warning of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The kind of the mistake in kebab-case. It is never renamed once released.
+    /// The code of the error in kebab-case. A released code is never renamed.
     pub code: &'static str,
     pub severity: Severity,
-    /// The mistake as a sentence without a full stop.
+    /// A description of the error as a sentence without a full stop.
     pub message: String,
     pub help: Option<String>,
-    /// The document that places refer to.
+    /// The document to which positions refer.
     pub source: Arc<SourceText>,
-    /// The place. `None` stands for the document as a whole.
+    /// The position. `None` means the whole document.
     pub at: Option<LineColumn>,
-    /// Characters to underline from `at` on; never past the end of the line.
+    /// The number of characters to underline from `at`, at most to the end of the line.
     pub length: usize,
-    /// Other places of the same document that matter, each with what is there.
+    /// Related positions in the same document, each with a label.
     pub related: Vec<(LineColumn, String)>,
 }
 
 impl Diagnostic {
-    /// An error at a place. The length is that of the word which stands there.
+    /// Creates an error at a position. Its length is that of the word at the position.
     pub fn error(
         code: &'static str,
         source: &Arc<SourceText>,
@@ -93,7 +93,7 @@ impl Diagnostic {
         }
     }
 
-    /// A warning at a place.
+    /// Creates a warning at a position.
     pub fn warning(
         code: &'static str,
         source: &Arc<SourceText>,
@@ -103,14 +103,15 @@ impl Diagnostic {
         Self { severity: Severity::Warning, ..Self::error(code, source, at, message) }
     }
 
-    /// Says what would be right.
+    /// Sets the help, which describes a fix.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(capped(help.into()));
         self
     }
 
-    /// Says `did you mean …?` if there is a near name among `candidates`, else lists the candidates, at most twelve.
+    /// Sets the help to `did you mean …?` if one of `candidates` is similar to `name`. Otherwise lists at most twelve
+    /// candidates.
     #[must_use]
     pub fn suggest<'a>(self, name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Self {
         let candidates: Vec<&str> = candidates.into_iter().collect();
@@ -125,21 +126,21 @@ impl Diagnostic {
         self.help(format!("there is `{}`{more}", shown.join("`, `")))
     }
 
-    /// Underlines this many characters.
+    /// Sets the number of underlined characters.
     #[must_use]
     pub fn length(mut self, length: usize) -> Self {
         self.length = length;
         self
     }
 
-    /// Names another place that matters.
+    /// Adds a related position with its label.
     #[must_use]
     pub fn related(mut self, at: LineColumn, what: impl Into<String>) -> Self {
         self.related.push((at, what.into()));
         self
     }
 
-    /// `file:line:column: error[code]: message`, one line, without the help.
+    /// Returns one line without the help: `file:line:column: error[code]: message`.
     pub fn plain(&self) -> String {
         let place = match self.at.map(|at| self.source.author(at)) {
             Some(at) => format!("{}:{}:{}", self.source.name, at.line, at.column),
@@ -148,8 +149,8 @@ impl Diagnostic {
         format!("{place}: {}[{}]: {}", self.severity.as_str(), self.code, self.message.replace('\n', " "))
     }
 
-    /// Several lines with file, place, the lines around it, a label and the help. A place far to the right in a very
-    /// long line is named without its line.
+    /// Returns several lines: file and position, the surrounding lines, a label and the help. For a position far to the
+    /// right in a very long line, the surrounding lines are omitted.
     pub fn drawn(&self, drawing: DiagnosticStyle) -> String {
         let around = |at: LineColumn| at.line.saturating_sub(1)..=at.line.saturating_add(1);
         let places = self.at.into_iter().chain(self.related.iter().map(|(at, _)| *at));
@@ -222,17 +223,18 @@ impl miette::Diagnostic for Diagnostic {
     }
 }
 
-/// Everything that is wrong with a document, in the order of its places; as an error, at least one of it is one.
+/// The errors and warnings of a document. As the error of a function, it contains at least one error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics(Vec<Diagnostic>);
 
 impl Diagnostics {
-    /// Nothing wrong yet.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds one. After [`MAX_REPORTED`] of a severity one more says so, and the others are left out.
+    /// Adds a diagnostic. After [`MAX_REPORTED`] of one severity, a final one states that there are more, and further
+    /// ones are omitted.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         match self.0.iter().filter(|it| it.severity == diagnostic.severity).count() {
             0..MAX_REPORTED => self.0.push(diagnostic),
@@ -245,12 +247,12 @@ impl Diagnostics {
         }
     }
 
-    /// Returns whether further errors are left out.
+    /// Returns true if further errors are omitted.
     pub fn is_full(&self) -> bool {
         self.0.len() > MAX_REPORTED && self.0.iter().filter(|it| it.severity == Severity::Error).count() > MAX_REPORTED
     }
 
-    /// Names what was meant, unless there are many diagnostics already.
+    /// Adds a suggestion to `diagnostic`, unless there are already many diagnostics.
     pub(crate) fn suggest<'a>(
         &self,
         diagnostic: Diagnostic,
@@ -260,33 +262,33 @@ impl Diagnostics {
         if self.0.len() < MAX_SUGGESTIONS { diagnostic.suggest(name, candidates) } else { diagnostic }
     }
 
-    /// Returns true if one of them is an error.
+    /// Returns true if the list contains an error.
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|d| d.severity == Severity::Error)
     }
 
-    /// Puts them in the order of files and places.
+    /// Sorts the diagnostics by file and position.
     #[must_use]
     pub fn sorted(mut self) -> Self {
         self.0.sort_by(|a, b| (&a.source.name, a.at).cmp(&(&b.source.name, b.at)));
         self
     }
 
-    /// The value with the warnings, or all as an error if one of them is one.
+    /// Returns the value with the warnings.
     ///
     /// # Errors
-    /// Itself, sorted, if it has an error.
+    /// Returns all diagnostics, sorted, if one of them is an error.
     pub fn or<T>(self, value: T) -> Result<(T, Self), Self> {
         let sorted = self.sorted();
         if sorted.has_errors() { Err(sorted) } else { Ok((value, sorted)) }
     }
 
-    /// One line for each.
+    /// Returns one line per diagnostic.
     pub fn plain(&self) -> String {
         self.0.iter().map(|d| d.plain() + "\n").collect()
     }
 
-    /// Each drawn, one after the other.
+    /// Returns all diagnostics as drawings.
     pub fn drawn(&self, drawing: DiagnosticStyle) -> String {
         self.0.iter().map(|d| d.drawn(drawing)).collect::<Vec<_>>().join("\n")
     }
@@ -347,7 +349,7 @@ impl<'a> IntoIterator for &'a Diagnostics {
     }
 }
 
-/// A text of at most [`MAX_MESSAGE`] characters: what a document says is quoted, however long it is.
+/// Shortens a text to [`MAX_MESSAGE`] characters. Messages quote documents, whose texts can be of any length.
 fn capped(text: String) -> String {
     match text.char_indices().nth(MAX_MESSAGE) {
         Some((end, _)) => text[..end].to_owned() + "…",

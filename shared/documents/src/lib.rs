@@ -1,7 +1,7 @@
-//! Documents: loading with positions, checking, compiling to a frozen plan, rendering.
+//! Loads documents with positions, checks them, compiles them to a frozen plan, and renders its units.
 //!
-//! Pure: text in, values out. It reads files only through the [`load::FileSource`] that it is given, and knows neither
-//! table nor network.
+//! The functions are pure. Embedded files are read only through the [`load::FileSource`] of the caller. The crate does
+//! not use the table or the network.
 mod canonical;
 pub mod compile;
 pub mod diagnostic;

@@ -1,7 +1,7 @@
-//! The frozen plan: everything that a target's four hooks need, compiled once and stored under its digest.
+//! The frozen plan of all four hooks of a target, compiled once.
 //!
-//! Teardown needs nothing that is not in here: plugins are resolved to exact versions, files embedded, names
-//! checked, edges derived. Values that differ between two targets of one document (name, uid) are not in the plan.
+//! The plan contains everything that the teardown needs: exact plugin versions, embedded files, checked names and
+//! derived edges. Values that differ between two targets of one document (name, UID) are not in the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,65 +11,65 @@ use serde::{Deserialize, Serialize};
 /// The version of the plan's format that this program writes and reads.
 pub const PLAN_VERSION: u32 = 1;
 
-/// A compiled document: what is stored, and what its digest is taken of.
+/// A compiled document. It is stored, and its digest is computed, in this form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Plan {
-    /// Version of this format; 1.
+    /// The format version: 1.
     pub v: u32,
     /// The other parts of the target's document.
     pub target: TargetSpec,
-    /// The resources by name: which plugin, what it gives to the outside.
+    /// The resources by name.
     pub resources: BTreeMap<String, Resource>,
-    /// The target's own environment: names to templates over `resources.R.outputs.O`.
+    /// The environment of the target: templates over `resources.R.outputs.O` by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, Template>,
-    /// The hooks that have units, in the order of a life. A hook without units is not listed.
+    /// The hooks that have units, in the order of the lifecycle. A hook without units is omitted.
     pub hooks: Vec<HookPlan>,
 }
 
-/// The parts of the target's document beside its resources.
+/// The parts of the target's document other than its resources.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TargetSpec {
-    /// The cluster where pods and objects go; the control plane's default if absent.
+    /// The cluster for pods and objects. Absent for the default of the control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// The namespace of the target, for `target.namespace`.
+    /// The namespace of the target, the value of `target.namespace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Milliseconds after creation at which the target is deleted.
+    /// The time to live in milliseconds, from the creation of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
 }
 
-/// One plugin bound to the target.
+/// A plugin that is bound to the target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Resource {
-    /// `name@version`, always with the exact version.
+    /// `name@version` with the exact version.
     pub plugin: String,
-    /// Digest of the plugin's document after embedding, `sha256:…`.
+    /// The digest of the plugin's document after embedding: `sha256:…`.
     pub digest: String,
-    /// Each declared parameter's value: literal, template over other resources, or secret. A param that is not
-    /// given and has no default is absent.
+    /// The values of the declared params: literals, templates over other resources, or Secrets. A param without a value
+    /// and without a default is absent.
     pub params: BTreeMap<String, Template>,
-    /// Public outputs: `<step>.<output>` for Signadot's plugins, the `outputs` map for ours. The template is over
-    /// `units` of this resource.
+    /// The public outputs: `<step>.<output>` for Signadot's plugins, the `outputs` map for Ebb's. Their templates read
+    /// the `units` of this resource.
     pub outputs: BTreeMap<String, PublicOutput>,
 }
 
-/// One public output of a resource.
+/// A public output of a resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PublicOutput {
     pub value: Template,
-    /// True if the value stays in the cluster; it is handed on as a reference.
+    /// True if the value stays in the cluster and is passed on as a reference.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
-    /// The setup units that it reads.
+    /// The outputs of setup units that the template reads.
     pub reads: Vec<OutputRead>,
 }
 
@@ -77,13 +77,13 @@ pub struct PublicOutput {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HookName {
-    /// Before the target is ready; it waits.
+    /// Before the target is ready. The target waits for the hook.
     PreStart,
-    /// After it is ready; nothing waits.
+    /// After the target is ready.
     PostStart,
-    /// Before it stops, while it is still alive; the stop waits.
+    /// Before the target stops. The stop waits for the hook.
     PreStop,
-    /// After it stopped; the removal waits.
+    /// After the target has stopped. The removal waits for the hook.
     PostStop,
 }
 
@@ -92,27 +92,27 @@ pub enum HookName {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HookPlan {
     pub hook: HookName,
-    /// In the order of the documents; [`Unit`] is the position here.
+    /// The units in the order of the documents. [`Unit`] is the position in this list.
     pub units: Vec<UnitPlan>,
 }
 
-/// One unit, ready to be rendered and sent.
+/// A compiled unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitPlan {
-    /// `resource/unit`; unique in the plan over all hooks.
+    /// `resource/unit`, unique over all hooks of the plan.
     pub key: String,
     pub action: Action,
-    /// The cluster that it names; the target's if absent, see [`Plan::cluster`].
+    /// The cluster that the document sets for the unit. Absent for the target's cluster, see [`Plan::cluster`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// The units of the same hook that it waits for, for any reason (references, `after`, reverse order of undo).
+    /// The units of the same hook that must end first: because of references, `after`, or the order of teardown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<u32>,
-    /// Outputs that it reads, in this hook or an earlier one; complete, through params and resources.
+    /// All outputs of this hook or earlier hooks that the unit reads, including those behind params and resources.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<OutputRead>,
-    /// CEL; false skips the unit.
+    /// A CEL condition. The unit is skipped if it is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
     /// The inputs of a pod, in the order of the document.
@@ -120,14 +120,14 @@ pub struct UnitPlan {
     pub inputs: Vec<InputPlan>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, OutputPlan>,
-    /// Units of earlier hooks that it undoes. If there are none, it always runs.
+    /// The units of earlier hooks that this unit undoes. A unit that undoes none always runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undoes: Vec<UnitRef>,
-    /// Milliseconds that one try may take.
+    /// The timeout of one attempt, in milliseconds.
     pub timeout_ms: u64,
-    /// When and how often it is tried again.
+    /// The retry policy.
     pub retry: RetryPolicy,
-    /// Its place in its document.
+    /// The position of the unit in its document.
     pub source: SourceLocation,
 }
 
@@ -146,7 +146,7 @@ pub struct OutputRead {
     #[serde(flatten)]
     pub at: UnitRef,
     pub output: String,
-    /// Read with `.?` or `has()`: a skipped producer does not skip the reader.
+    /// True if the output is read with `.?` or `has()`. A skipped producer then does not skip the reader.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
 }
@@ -158,17 +158,17 @@ pub enum Action {
     Pod(PodAction),
     Webhook(WebhookAction),
     Object(ObjectAction),
-    /// Removes the objects of the unit that this one undoes. The compiler adds it; no document has it.
+    /// Removes the objects of the unit that this one undoes. Only the compiler adds it.
     Removal,
 }
 
 impl Action {
-    /// Returns whether it is a request that is not sent again while its outcome is unknown.
+    /// Returns true for a webhook request that must not be repeated while its outcome is unknown.
     pub fn is_non_idempotent(&self) -> bool {
         matches!(self, Self::Webhook(webhook) if webhook.non_idempotent)
     }
 
-    /// `pod`, `webhook`, `object` or `removal`.
+    /// Returns `pod`, `webhook`, `object` or `removal`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Pod(_) => "pod",
@@ -178,7 +178,7 @@ impl Action {
         }
     }
 
-    /// Returns true if a relay sees to it, which keeps its deadline and can end it at any time.
+    /// Returns true if a relay executes the action. The relay enforces its timeout and can cancel it at any time.
     pub fn is_relayed(&self) -> bool {
         match self {
             Self::Pod(_) | Self::Object(_) | Self::Removal => true,
@@ -194,10 +194,10 @@ pub struct PodAction {
     pub image: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// A `PodTemplateSpec` as YAML text, merged onto the default one.
+    /// A `PodTemplateSpec` as YAML text, which is merged onto the default one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<String>,
-    /// The script, untouched, first line `#!`.
+    /// The unmodified script. Its first line begins with `#!`.
     pub script: String,
 }
 
@@ -205,22 +205,23 @@ pub struct PodAction {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WebhookAction {
-    /// `POST` unless the document says otherwise.
+    /// The HTTP method. The default is `POST`.
     pub method: String,
-    /// The host is literal; path and query pieces are templates.
+    /// The URL. Its host is literal, and parts of path and query can be templates.
     pub url: Template,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, Template>,
-    /// The body as a tree whose strings are templates; absent: the inputs as an object.
+    /// The body as a tree whose strings are templates. If absent, the inputs are sent as an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<serde_json::Value>,
-    /// The longest time for which its receiver processes a request without an answer; absent: the unit's timeout.
+    /// The longest time for which the receiver processes a request without a response. The default is the unit's
+    /// timeout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_processing_time_ms: Option<u64>,
-    /// True if it is not sent again while its outcome is unknown.
+    /// True if the request must not be repeated while its outcome is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub non_idempotent: bool,
-    /// The URL that tells what a request with an unknown outcome has made.
+    /// The URL that returns the result of a request with an unknown outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub describe: Option<Template>,
 }
@@ -229,12 +230,12 @@ pub struct WebhookAction {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectAction {
-    /// The manifest as a tree whose strings are templates, or a list of manifests, which are applied in its order.
+    /// The manifest as a tree whose strings are templates, or a list of manifests. They are applied in this order.
     pub manifest: serde_json::Value,
-    /// CEL over `object`, the first one: when it is ready.
+    /// A CEL condition over `object`, the first object. True if the object is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<String>,
-    /// CEL over `object`, the first one: when it has failed.
+    /// A CEL condition over `object`, the first object. True if the object has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail: Option<String>,
 }
@@ -245,16 +246,16 @@ pub struct ObjectAction {
 pub struct InputPlan {
     pub name: String,
     pub value: Template,
-    /// The environment variable that carries it.
+    /// The environment variable of the input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<String>,
-    /// The absolute path of the file that carries it.
+    /// The absolute path of the input file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// An input whose value is missing is unset (Signadot); otherwise the unit fails.
+    /// True if the input is unset when its value is missing (Signadot). Otherwise the unit fails.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
-    /// True if its value is sensitive: it is passed on as a reference.
+    /// True if the value is sensitive. It is passed on as a reference.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
 }
@@ -264,10 +265,10 @@ pub struct InputPlan {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OutputPlan {
     pub from: OutputFrom,
-    /// True if its value stays where it was made.
+    /// True if the value stays in the cluster in which it was created.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
-    /// Its description in the document.
+    /// The description from the document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
@@ -276,53 +277,53 @@ pub struct OutputPlan {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum OutputFrom {
-    /// A file of the pod, bytes untouched.
+    /// A file of the pod with unmodified bytes.
     File(String),
-    /// CEL over `response` (webhook) or `object` and `objects`.
+    /// A CEL expression over `response` (webhook), or over `object` and `objects`.
     Expression(String),
     /// A key of a Secret in the namespace of the first object.
     #[serde(rename_all = "camelCase")]
     Secret {
-        /// CEL over `object` and `objects` that gives the Secret's name.
+        /// A CEL expression over `object` and `objects` for the name of the Secret.
         name: String,
         key: String,
     },
 }
 
-/// When and how often a unit is tried again.
+/// The retry policy of a unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RetryPolicy {
-    /// Tries in all, at least 1.
+    /// The maximum number of attempts, at least 1.
     pub attempts: u32,
-    /// Milliseconds; the bound of the first wait.
+    /// The maximum of the first wait, in milliseconds.
     pub backoff_ms: u64,
-    /// Milliseconds; no wait is longer.
+    /// The maximum of every wait, in milliseconds.
     pub max_backoff_ms: u64,
-    /// The failures that are tried again: [`RETRY_CLASSES`](crate::compile::defaults::RETRY_CLASSES), an exact status such as
-    /// `503`. Empty: all that can pass by themselves.
+    /// The failures that are retried: [`RETRY_CLASSES`](crate::compile::defaults::RETRY_CLASSES), or an exact status
+    /// such as `503`. If empty, all failures that can be transient are retried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<String>,
 }
 
 impl RetryPolicy {
-    /// The engine's arithmetic for it.
+    /// Returns the backoff for the engine.
     pub fn backoff(&self) -> Backoff {
         Backoff { base: ebb_engine::Millis(self.backoff_ms), max: ebb_engine::Millis(self.max_backoff_ms) }
     }
 }
 
-/// A place in a document.
+/// A position in a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SourceLocation {
-    /// The file's name as it was given, or the plugin's `name@version`.
+    /// The name of the file as the user wrote it, or the plugin's `name@version`.
     pub file: String,
     pub line: u32,
     pub column: u32,
 }
 
-/// A value, or the way in which it is made.
+/// A value, or a template that is rendered to one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Template {
@@ -331,9 +332,9 @@ pub enum Template {
         name: String,
         key: String,
     },
-    /// Text with `${…}` in it. One expression that is the whole text keeps its type.
+    /// A text with `${…}`. A text that is exactly one expression keeps the type of its value.
     Text(String),
-    /// A list or mapping whose strings are such texts.
+    /// A list or mapping whose strings are templates.
     Tree(serde_json::Value),
 }
 
@@ -341,7 +342,7 @@ impl HookName {
     /// All hooks in the order of the lifecycle.
     pub const ALL: [Self; 4] = [Self::PreStart, Self::PostStart, Self::PreStop, Self::PostStop];
 
-    /// Its name in documents.
+    /// Returns the name of the hook in documents.
     pub fn name(self) -> &'static str {
         match self {
             Self::PreStart => "preStart",
@@ -353,24 +354,24 @@ impl HookName {
 }
 
 impl UnitPlan {
-    /// The resource that it belongs to.
+    /// Returns the name of the unit's resource.
     pub fn resource(&self) -> &str {
         self.key.split_once('/').map_or(&self.key, |(resource, _)| resource)
     }
 }
 
 impl HookPlan {
-    /// The graph of this hook. The compiler has checked it, so this fails only for a plan that was tampered with.
+    /// Returns the graph of this hook.
     ///
     /// # Errors
-    /// The engine's, for a plan that this crate did not make.
+    /// Returns an error if the dependencies are not a valid graph. The compiler creates only valid graphs.
     pub fn graph(&self) -> Result<Graph, ebb_engine::GraphError> {
         Graph::new(self.units.iter().map(|unit| unit.dependencies.iter().map(|&n| Unit(n)).collect()).collect())
     }
 }
 
 impl Plan {
-    /// The plan of a target for which nothing was ever asked: no resources, no hooks.
+    /// Returns a plan without resources and hooks.
     pub fn empty() -> Self {
         Self {
             v: PLAN_VERSION,
@@ -381,13 +382,13 @@ impl Plan {
         }
     }
 
-    /// The cluster where a unit's pods and objects go: the one that it names, or the target's. `None`: the control
-    /// plane's default.
+    /// Returns the cluster for the pods and objects of a unit: its own, or the target's. `None` means the default of
+    /// the control plane.
     pub fn cluster<'a>(&'a self, unit: &'a UnitPlan) -> Option<&'a str> {
         unit.cluster.as_deref().or(self.target.cluster.as_deref())
     }
 
-    /// The clusters that hold values which units of it have made.
+    /// Returns the clusters in which units store sensitive outputs.
     pub fn secret_clusters(&self) -> BTreeSet<Option<&str>> {
         let units = self.hooks.iter().flat_map(|hook| &hook.units);
         let keepers =
@@ -395,8 +396,8 @@ impl Plan {
         keepers.map(|unit| self.cluster(unit)).collect()
     }
 
-    /// The setup outputs that the target shows: those that the public outputs of its resources read. The target's
-    /// `env` reads public outputs only.
+    /// Returns the setup outputs that are visible outside of the plan: those that public outputs of resources read. The
+    /// `env` of the target reads only public outputs.
     pub fn visible_outputs(&self) -> BTreeMap<UnitRef, BTreeSet<&str>> {
         let mut shown: BTreeMap<UnitRef, BTreeSet<&str>> = BTreeMap::new();
         let outputs = self.resources.values().flat_map(|resource| resource.outputs.values());
@@ -406,23 +407,23 @@ impl Plan {
         shown
     }
 
-    /// The units of a hook, if it has any.
+    /// Returns the plan of a hook, or `None` if the hook has no units.
     pub fn hook_plan(&self, hook: HookName) -> Option<&HookPlan> {
         self.hooks.iter().find(|planned| planned.hook == hook)
     }
 
-    /// One unit, if it is there.
+    /// Returns a unit, or `None` if the plan does not contain it.
     pub fn unit(&self, at: UnitRef) -> Option<&UnitPlan> {
         self.hook_plan(at.hook)?.units.get(at.unit as usize)
     }
 }
 
-/// The name of a cluster. The default is `default`.
+/// Returns the name of a cluster. The default is `default`.
 pub fn cluster_name(cluster: Option<&str>) -> &str {
     cluster.unwrap_or("default")
 }
 
-// Both list the hooks in the order of the lifecycle.
+// Both lists are in the order of the lifecycle.
 impl From<HookName> for ebb_engine::Hook {
     fn from(hook: HookName) -> Self {
         Self::ALL[hook as usize]

@@ -1,6 +1,6 @@
 //! JSON Schemas of the documents, for editors.
 //!
-//! They describe documents as they are written, with `@{…}` in them. Loading and compiling check more than they can say.
+//! A schema describes a document before `@{…}` is expanded. Loading and compiling check more than a schema can express.
 
 use schemars::schema_for;
 use serde_json::Value;
@@ -8,22 +8,22 @@ use serde_json::Value;
 use crate::load::signadot::{ResourcePlugin, SignadotSandbox};
 use crate::model::{PluginDoc, SandboxDoc};
 
-/// Our `kind: Plugin`.
+/// Returns the schema of Ebb's `kind: Plugin`.
 pub fn plugin() -> Value {
     schema_for!(PluginDoc).to_value()
 }
 
-/// Our `kind: Sandbox`.
+/// Returns the schema of Ebb's `kind: Sandbox`.
 pub fn sandbox() -> Value {
     schema_for!(SandboxDoc).to_value()
 }
 
-/// Signadot's ResourcePlugin.
+/// Returns the schema of Signadot's ResourcePlugin.
 pub fn signadot_plugin() -> Value {
     schema_for!(ResourcePlugin).to_value()
 }
 
-/// Signadot's Sandbox, as far as its resources are concerned.
+/// Returns the schema of Signadot's Sandbox. It covers only the parts that concern resources.
 pub fn signadot_sandbox() -> Value {
     schema_for!(SignadotSandbox).to_value()
 }

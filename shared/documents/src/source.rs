@@ -1,16 +1,16 @@
-//! The text of a document: its lines, and where a place is in it.
+//! The text of a document, with its lines and positions.
 
 use std::sync::Arc;
 
 use miette::{MietteError, SourceCode, SourceSpan, SpanContents};
 use serde::Deserialize;
 
-/// The beginning of a first line that maps the lines of a document to those of its author's file.
+/// The start of the header line, which maps the lines of a stored document to those of its author's file.
 pub(crate) const HEADER: &str = "# ebb:lines ";
-/// The most runs of lines that are kept. The last one covers the rest of the document.
+/// The maximum number of runs in the header line. The last one covers the rest of the document.
 pub(crate) const MAX_RUNS: usize = 10_000;
 
-/// A place in a document; both from 1, counted in characters.
+/// A position in a document. Line and column count from 1, columns in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 pub struct LineColumn {
     pub line: u32,
@@ -20,20 +20,20 @@ pub struct LineColumn {
 /// A document's text and its name in messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceText {
-    /// The path as it was given, `<stdin>`, or `name@version` for a stored plugin.
+    /// The path as the user wrote it, `<stdin>`, or `name@version` for a stored plugin.
     pub name: String,
-    /// The text before `@{…}` is expanded: places refer to it.
+    /// The text before `@{…}` is expanded. Positions refer to it.
     pub text: String,
-    /// The byte at which each line begins.
+    /// The byte offset of the start of each line.
     pub(crate) starts: Vec<usize>,
-    /// The lines in the file of its author, if it was written again.
+    /// The line runs of the header line. Empty for a text without one.
     runs: Vec<LineRun>,
 }
 
 impl SourceText {
-    /// A text and what to call it.
+    /// Creates a source from its name and text.
     ///
-    /// A line ends as it does for YAML: by a line feed, a carriage return, or both.
+    /// As in YAML, a line ends with a line feed, a carriage return, or both.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
         // A carriage return alone becomes a line feed, so that every reader counts the same lines.
         let text: String = text.into();
@@ -43,31 +43,31 @@ impl SourceText {
         Arc::new(Self { name: name.into(), text, starts, runs })
     }
 
-    /// Returns the place in the file of the document's author. It is the same unless the document was written again
-    /// before it was stored.
+    /// Returns the position in the file of the document's author. It differs from `at` only if the document was
+    /// serialized again before it was stored.
     pub fn author(&self, at: LineColumn) -> LineColumn {
         let after = self.runs.partition_point(|run| run.own <= at.line);
         after.checked_sub(1).and_then(|last| self.runs.get(last)).map_or(at, |run| run.place(at))
     }
 
-    /// All lines without their ends.
+    /// Returns all lines without their line ends.
     pub(crate) fn lines(&self) -> impl Iterator<Item = &str> {
         (0..self.starts.len()).filter_map(|number| self.nth(number))
     }
 
-    /// The line with this number, from 0, without its end.
+    /// Returns the line with this number, from 0, without its line end.
     fn nth(&self, number: usize) -> Option<&str> {
         let start = *self.starts.get(number)?;
         let end = self.starts.get(number + 1).copied().unwrap_or(self.text.len());
         Some(self.text[start..end].trim_end_matches(['\n', '\r']))
     }
 
-    /// The line, from 1, without its line end.
+    /// Returns the line with this number, from 1, without its line end.
     pub fn line(&self, line: u32) -> Option<&str> {
         self.nth((line as usize).checked_sub(1)?)
     }
 
-    /// The place of a byte of the text; past the end, the end.
+    /// Returns the position of a byte of the text. For a byte past the end, returns the position of the end.
     pub fn place(&self, byte: usize) -> LineColumn {
         let byte = self.text.floor_char_boundary(byte);
         let line = self.starts.partition_point(|&start| start <= byte);
@@ -76,7 +76,7 @@ impl SourceText {
         LineColumn { line: u32::try_from(line).unwrap_or(u32::MAX), column: u32::try_from(column).unwrap_or(u32::MAX) }
     }
 
-    /// First byte and number of bytes of so many characters from a place on, within its line.
+    /// Returns the first byte and the number of bytes of `characters` characters from a position on, within its line.
     pub fn bytes(&self, at: LineColumn, characters: usize) -> (usize, usize) {
         let number = (at.line as usize).saturating_sub(1);
         let (Some(start), Some(line)) = (self.starts.get(number), self.nth(number)) else {
@@ -89,7 +89,8 @@ impl SourceText {
         (start + from, length)
     }
 
-    /// The text of a number or boolean at a place, as it is written; if it is not written there, as JSON.
+    /// Returns the text of a number or boolean at a position. If the position contains another text, returns the value
+    /// as JSON.
     pub(crate) fn scalar(&self, at: LineColumn, value: &serde_json::Value) -> String {
         let (start, length) = self.bytes(at, self.word_length(at));
         let written = self.text.get(start..start + length).unwrap_or_default();
@@ -97,7 +98,8 @@ impl SourceText {
         if plain { written.to_owned() } else { value.to_string() }
     }
 
-    /// Characters of the word at a place: a quoted text with its quotes, or up to a blank or a YAML delimiter.
+    /// Returns the number of characters of the word at a position: a quoted text with its quotes, or the text up to a
+    /// blank or a YAML delimiter.
     pub fn word_length(&self, at: LineColumn) -> usize {
         let (start, length) = self.bytes(at, usize::MAX);
         let rest = &self.text[start..start + length];
@@ -113,17 +115,17 @@ impl SourceText {
     }
 }
 
-/// The beginning of lines that stand together in the author's file too.
+/// A run of lines that are consecutive in the author's file too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LineRun {
-    /// The first line.
+    /// The first line of the run.
     pub(crate) own: u32,
     pub(crate) author: u32,
     pub(crate) shift: i64,
 }
 
 impl LineRun {
-    /// Returns the place in the author's file of a place at or after its first line.
+    /// Returns the position in the author's file of a position in this run.
     pub(crate) fn place(self, at: LineColumn) -> LineColumn {
         let line = self.author.saturating_add(at.line.saturating_sub(self.own));
         let column = u32::try_from((i64::from(at.column) + self.shift).max(1)).unwrap_or(u32::MAX);
@@ -131,7 +133,7 @@ impl LineRun {
     }
 }
 
-/// The runs that the first line of a text names, if it does.
+/// Returns the runs of the header line. Returns none for a text without a header line.
 fn runs(text: &str) -> Vec<LineRun> {
     let Some(header) = text.lines().next().and_then(|line| line.strip_prefix(HEADER)) else {
         return Vec::new();
@@ -145,7 +147,7 @@ fn runs(text: &str) -> Vec<LineRun> {
     header.split(',').take(MAX_RUNS).map_while(run).collect()
 }
 
-/// The text without that line.
+/// Returns the text without its header line.
 pub(crate) fn body(text: &str) -> &str {
     match text.strip_prefix(HEADER) {
         Some(rest) => rest.split_once('\n').map_or("", |(_, body)| body),

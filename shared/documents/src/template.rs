@@ -1,4 +1,4 @@
-//! Text with `${…}` in it, taken apart.
+//! Splits texts with `${…}` into literals and expressions.
 //!
 //! `$${` is a literal `${`. A `}` in a string, a comment or a map does not end an expression. [`crate::expr`] parses the
 //! expressions.
@@ -9,12 +9,12 @@ use crate::model::{At, LineColumn, SourceText};
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplatePiece {
-    /// Text as it will be, escapes resolved.
+    /// Literal text with resolved escapes.
     Literal(String),
     Expression {
         /// The text between `${` and `}`.
         text: String,
-        /// The byte of the template where `text` begins.
+        /// The byte offset of `text` in the template.
         offset: usize,
     },
 }
@@ -23,14 +23,14 @@ pub enum TemplatePiece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`${{` is never closed")]
 pub struct UnclosedExpression {
-    /// The byte of the template where the `${` stands.
+    /// The byte offset of the `${` in the template.
     pub offset: usize,
 }
 
-/// Takes a template apart. Neighbouring literals are one piece; an empty text has no piece.
+/// Splits a template into pieces. Adjacent literals are one piece. An empty text has no pieces.
 ///
 /// # Errors
-/// [`UnclosedExpression`] if an expression does not end.
+/// Returns [`UnclosedExpression`] if a `${` has no matching `}`.
 pub fn split(text: &str) -> Result<Vec<TemplatePiece>, UnclosedExpression> {
     let mut pieces = Vec::new();
     let mut literal = String::new();
@@ -62,12 +62,12 @@ pub fn split(text: &str) -> Result<Vec<TemplatePiece>, UnclosedExpression> {
     Ok(pieces)
 }
 
-/// The template that stands for this text.
+/// Returns the template whose value is this text.
 pub fn escape(text: &str) -> String {
     text.replace("${", "$${")
 }
 
-/// Bytes up to the `}` that ends an expression, or `None` if there is none.
+/// Returns the number of bytes before the `}` that ends an expression, or `None` if there is none.
 fn expression_length(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut depth = 0_usize;
@@ -78,7 +78,7 @@ fn expression_length(text: &str) -> Option<usize> {
             b'}' if depth == 0 => return Some(at),
             b'}' => depth -= 1,
             b'/' if bytes.get(at + 1) == Some(&b'/') => {
-                // A comment ends with its line; without a line end it would swallow the rest of the template.
+                // A comment ends with its line. Without a line end, only the `//` is skipped.
                 at += text[at..].find('\n').unwrap_or(1);
             }
             b'"' | b'\'' => {
@@ -92,11 +92,11 @@ fn expression_length(text: &str) -> Option<usize> {
     None
 }
 
-/// The place in the document of a byte of a string that begins at `value.at`.
+/// Returns the position in the document of a byte of a string that begins at `value.at`.
 ///
-/// The string as it was read differs from the text of the document (quotes, escapes, indentation, what `@{…}` stood
-/// for), so the line of the string is looked up in the document; if it cannot be found, the place is where the string
-/// begins.
+/// The parsed string differs from the text of the document in quotes, escapes, indentation and expanded `@{…}`. The
+/// function therefore searches the document for the line of the string. If the line is not found, it returns the
+/// position at which the string begins.
 pub fn place(source: &SourceText, value: &At<&str>, offset: usize) -> LineColumn {
     let text = value.value;
     let offset = text.floor_char_boundary(offset);
@@ -104,7 +104,7 @@ pub fn place(source: &SourceText, value: &At<&str>, offset: usize) -> LineColumn
     let line_start = text[..offset].rfind('\n').map_or(0, |n| n + 1);
     let line_end = text[offset..].find('\n').map_or(text.len(), |n| offset + n);
     let line = &text[line_start..line_end];
-    // Escapes of a quoted string change a line but seldom the words right of the offset.
+    // Escapes of a quoted string change its line, but rarely the text after the offset.
     let tries = [(line_start, line), (offset, text[offset..line_end].trim_end())];
     for (from, needle) in tries {
         if needle.trim().is_empty() {
@@ -113,7 +113,7 @@ pub fn place(source: &SourceText, value: &At<&str>, offset: usize) -> LineColumn
         let earlier = text[..from].matches(needle).count();
         let window = &source.text[start..];
         if let Some((found, _)) = window.match_indices(needle).nth(earlier) {
-            // Farther away than the string could reach, it is another one's text.
+            // A match beyond the last line of the string belongs to another string.
             if window[..found].matches('\n').count() <= text.matches('\n').count() + 2 {
                 return source.place(start + found + (offset - from));
             }
