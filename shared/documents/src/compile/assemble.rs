@@ -1,4 +1,4 @@
-//! The plan from bound resources: units in their places, what each reads, what each waits for.
+//! Assembles the plan from bound resources: the order of units, their reads and their dependencies.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,7 +19,7 @@ use crate::plan::{
     Action, HookName, HookPlan, OutputRead, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan, UnitRef,
 };
 
-/// Gives every unit its place: hooks in the order of a life, in each the resources in the order of the sandbox.
+/// Assigns a [`UnitRef`] to every unit. Within a hook, units are in the order of the resources of the sandbox.
 pub(super) fn place(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, instances: &mut [BoundResource<'_>]) {
     let mut counts: BTreeMap<HookName, u32> = BTreeMap::new();
     for instance in &mut *instances {
@@ -43,7 +43,7 @@ pub(super) fn place(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, inst
     }
 }
 
-/// The plan, without teardown order.
+/// Returns the plan without the order of teardown.
 pub(super) fn plan(
     report: &mut DiagnosticCollector,
     sandbox: &SandboxDoc,
@@ -159,7 +159,7 @@ fn too_early(
     report.error("hook-order", at, message).help(help)
 }
 
-/// Refuses cycles over several resources; those within one have been found in its plugin.
+/// Rejects cycles across resources. The checks of the plugins have already rejected cycles within one resource.
 pub(super) fn check_cycles(
     report: &mut DiagnosticCollector,
     plan: &Plan,
@@ -179,12 +179,12 @@ pub(super) fn check_cycles(
                 reason(plan, instances, wires, UnitRef { hook: hook.hook, unit: u32::try_from(from).ok()? }, to)
             })
             .collect();
-        // Only wires between resources, which stand in the sandbox, can close it.
+        // Only wires between resources can close such a cycle, and their positions are in the sandbox.
         report.push(order::cycle_error(&report.source, &names, &steps));
     }
 }
 
-/// Why one unit waits for another one, if that is written in the sandbox.
+/// Returns the wire of the sandbox because of which `from` waits for `to`, if there is one.
 fn reason(
     plan: &Plan,
     instances: &[BoundResource<'_>],
@@ -209,7 +209,7 @@ fn reason(
     Some(CycleStep { at: given.at, text })
 }
 
-/// Adds teardown order to the plan.
+/// Adds the order of teardown to the plan.
 pub(super) fn order_teardown(plan: &mut Plan) {
     let removals = plan.hook_plan(HookName::PostStop).into_iter().flat_map(|hook| &hook.units);
     if plan.resources.len() < 2 && !removals.into_iter().any(|unit| unit.action == Action::Removal) {

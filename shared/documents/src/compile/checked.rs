@@ -38,7 +38,7 @@ pub(super) struct CheckedOutput<'a> {
     pub(super) uses: Vec<ExpressionRead<'a>>,
 }
 
-/// A unit with everything that it uses. `plan` has the unit's name as its key, and no edges yet.
+/// A unit with everything that it reads. The key in `plan` is the name of the unit, and `plan` has no edges yet.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledUnit<'a> {
     pub(super) doc: &'a UnitDoc,
@@ -46,7 +46,7 @@ pub(super) struct CompiledUnit<'a> {
     pub(super) plan: UnitPlan,
     pub(super) cluster: Option<UnitCluster>,
     pub(super) uses: Vec<(TextRole, ExpressionRead<'a>)>,
-    /// For each input, the one value that it is, if it is one.
+    /// The value of each input that consists of exactly one value.
     pub(super) wholes: Vec<Option<ReferenceSource>>,
     /// Units of the same plugin, by position.
     pub(super) after: Vec<usize>,
@@ -54,11 +54,11 @@ pub(super) struct CompiledUnit<'a> {
     pub(super) undoes: Vec<usize>,
 }
 
-/// The cluster that a unit names.
+/// The cluster that the document sets for a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum UnitCluster {
     Named(String),
-    /// The one that this param gives.
+    /// The cluster that is the value of this param.
     Param(String),
 }
 
@@ -70,7 +70,7 @@ pub(super) struct BoundResource<'a> {
     pub(super) bound: BoundPlugin<'a>,
     pub(super) checked: Arc<CheckedPlugin<'a>>,
     pub(super) params: BTreeMap<&'a str, ParamBinding<'a>>,
-    /// The place of each unit of the plugin in the plan.
+    /// The plan reference of each unit of the plugin.
     pub(super) unit_refs: Vec<UnitRef>,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct ParamBinding<'a> {
 }
 
 impl BoundResource<'_> {
-    /// The place of a unit.
+    /// Returns the plan reference of a unit.
     pub(super) fn at(&self, unit: &str) -> Option<UnitRef> {
         self.unit_refs.get(*self.checked.by_name.get(unit)?).copied()
     }

@@ -1,4 +1,4 @@
-//! The cluster of each unit. Nothing sensitive is used outside of the cluster that holds it.
+//! The cluster of each unit. A sensitive value is used only in the cluster that stores it.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{ActionDoc, LineColumn, ParamKind, PluginDoc, UnitDoc};
 use crate::plan::{Plan, Template, UnitRef, cluster_name};
 
-/// The cluster that a unit names; reports what cannot be one.
+/// Returns the cluster that the document sets for a unit. Reports an invalid one.
 pub(super) fn named<'a>(
     report: &mut DiagnosticCollector,
     plugin: &PluginDoc,
@@ -54,7 +54,10 @@ pub(super) fn named<'a>(
     }
 }
 
-/// The cluster that a unit of a resource names; `None`: the target's. An error is the place of a param that is wired.
+/// Returns the cluster of a unit of a resource. `None` means the target's cluster.
+///
+/// # Errors
+/// Returns name and position of the param that names the cluster if the param is wired.
 fn of_unit(instance: &BoundResource<'_>, unit: &CompiledUnit<'_>) -> Result<Option<String>, (String, LineColumn)> {
     let name = match &unit.cluster {
         None => return Ok(None),
@@ -68,12 +71,12 @@ fn of_unit(instance: &BoundResource<'_>, unit: &CompiledUnit<'_>) -> Result<Opti
     }
 }
 
-/// The cluster that a unit of a resource names, if it is known; `None`: the target's.
+/// Returns the cluster of a unit of a resource. `None` means the target's cluster, or that the cluster is not known.
 pub(super) fn known(instance: &BoundResource<'_>, unit: &CompiledUnit<'_>) -> Option<String> {
     of_unit(instance, unit).unwrap_or_default()
 }
 
-/// As [`known`]; reports a param that is wired.
+/// Returns the same as [`known`], and reports a wired param.
 pub(super) fn of(
     report: &mut DiagnosticCollector,
     instance: &BoundResource<'_>,
@@ -88,7 +91,7 @@ pub(super) fn of(
     })
 }
 
-/// Refuses units that would use a sensitive value in another cluster than the one that holds it.
+/// Rejects units that would use a sensitive value in another cluster than the one that stores it.
 pub(super) fn check(
     report: &mut DiagnosticCollector,
     plan: &Plan,
@@ -116,7 +119,7 @@ pub(super) fn check(
     }
 }
 
-/// The clusters that hold what a unit reads, as far as it is sensitive.
+/// Returns the clusters that store the sensitive values of a source.
 fn holders<'p>(
     plan: &'p Plan,
     instance: &BoundResource<'_>,
@@ -137,7 +140,7 @@ fn holders<'p>(
                 return Vec::new();
             };
             if let Template::Secret { .. } = given.value {
-                // A document's own Secret lies where its target is.
+                // A Secret that a document names is in the target's cluster.
                 return vec![cluster_name(plan.target.cluster.as_deref())];
             }
             let reads = wires.param(number, name).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Texts of a document: their expressions, and what these use.
+//! Collects errors, and parses the texts of a document with the values that they read.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,20 +13,20 @@ use crate::model::{At, LineColumn, SourceText, TemplateTree};
 use crate::plan::Template;
 use crate::template::{self, TemplatePiece, UnclosedExpression};
 
-/// The code of the error that ends a compilation which takes too many steps.
+/// The code of the error for a compilation that takes too many steps.
 pub(super) const COMPILE_LIMIT: &str = "compile-limit";
 
-/// The steps that a compilation has taken, over all of its documents.
+/// The number of steps of a compilation over all of its documents.
 pub(super) type StepCount = Rc<Cell<u64>>;
 
-/// Collects what is wrong with one document.
+/// Collects the errors of one document.
 pub(super) struct DiagnosticCollector {
     pub(super) source: Arc<SourceText>,
     pub(super) found: Diagnostics,
     pub(super) steps: StepCount,
 }
 
-/// Something that a text of a document reads.
+/// A value that a text of a document reads.
 #[derive(Clone, Debug)]
 pub(super) struct ExpressionRead<'a> {
     pub(super) source: ReferenceSource,
@@ -35,7 +35,7 @@ pub(super) struct ExpressionRead<'a> {
     pub(super) spot: TextSpan<'a>,
 }
 
-/// A place within a text. The line and column are looked up only for a message: that takes a walk over the document.
+/// A part of a text. Its line and column are computed only for messages, because that scans the document.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TextSpan<'a> {
     text: &'a str,
@@ -59,7 +59,7 @@ impl DiagnosticCollector {
         self.steps.get() > MAX_STEPS
     }
 
-    /// Returns true if further errors would not be reported: there are enough, or no steps are left.
+    /// Returns true if further errors are not reported: the limit of errors is reached, or no steps are left.
     pub(super) fn is_full(&self) -> bool {
         self.found.is_full() || self.is_exhausted()
     }
@@ -70,7 +70,7 @@ impl DiagnosticCollector {
         !self.is_exhausted()
     }
 
-    /// Counts steps as [`Self::count`] does. Too many are an error at this place.
+    /// Counts steps like [`Self::count`]. Reports an error at this position if there are too many.
     pub(super) fn spend(&mut self, steps: u64, at: LineColumn) -> bool {
         let before = self.is_exhausted();
         let allowed = self.count(steps);
@@ -80,14 +80,14 @@ impl DiagnosticCollector {
         allowed
     }
 
-    /// Reports that the work up to this place is more than a document may take.
+    /// Reports that the compilation up to this position takes too many steps.
     pub(super) fn exhausted(&mut self, at: LineColumn) {
         let message = format!("up to here, compiling takes more than the limit of {MAX_STEPS} steps");
         let help = "use fewer or simpler patterns, expressions and references, or split the document";
         self.push(self.error(COMPILE_LIMIT, at, message).help(help));
     }
 
-    /// Returns the errors so far, if there are any. Work that was not done for want of steps is one of them.
+    /// Returns the errors so far, or `None` without errors. Exhausted steps are an error too.
     pub(super) fn errors(&mut self, at: LineColumn) -> Option<Diagnostics> {
         if self.is_exhausted() && !self.found.iter().any(|found| found.code == COMPILE_LIMIT) {
             self.exhausted(at);
@@ -95,14 +95,14 @@ impl DiagnosticCollector {
         self.found.has_errors().then(|| std::mem::take(&mut self.found).sorted())
     }
 
-    /// Adds an error at a place; gives it for what is to be added.
+    /// Creates an error at a position. The caller completes it and calls [`Self::push`].
     pub(super) fn error(&self, code: &'static str, at: LineColumn, message: impl Into<String>) -> Diagnostic {
         Diagnostic::error(code, &self.source, at, message)
     }
 
-    /// An error at a place within a text.
+    /// Creates an error at a part of a text.
     pub(super) fn error_in(&self, code: &'static str, spot: &TextSpan<'_>, message: impl Into<String>) -> Diagnostic {
-        // Looking for the place takes a walk over the document.
+        // Finding the position scans the document.
         let at = if self.found.is_full() { spot.at } else { spot.pos(&self.source) };
         let diagnostic = Diagnostic::error(code, &self.source, at, message);
         if spot.length > 0 { diagnostic.length(spot.length) } else { diagnostic }
@@ -112,7 +112,7 @@ impl DiagnosticCollector {
         self.found.push(diagnostic);
     }
 
-    /// The template that a text is, and what it uses.
+    /// Parses a text as a template. Adds the values that it reads to `uses`.
     pub(super) fn text<'a>(
         &mut self,
         text: &'a str,
@@ -142,7 +142,7 @@ impl DiagnosticCollector {
         if expressions { Template::Text(text.to_owned()) } else { Template::Literal(literal.into()) }
     }
 
-    /// The CEL expression that a text is: the one in its `${…}`, or all of it.
+    /// Parses a text as one CEL expression: the one in its `${…}`, or the whole text.
     pub(super) fn expression<'a>(
         &mut self,
         what: &str,
@@ -166,7 +166,7 @@ impl DiagnosticCollector {
         Some(expression)
     }
 
-    /// The template that a tree is, and what it uses.
+    /// Parses a tree as a template. Adds the values that it reads to `uses`.
     pub(super) fn tree<'a>(
         &mut self,
         tree: &'a TemplateTree,
@@ -196,7 +196,7 @@ impl DiagnosticCollector {
         made
     }
 
-    /// The tree as JSON in which each string is a template.
+    /// Returns the tree as JSON in which each string is a template.
     pub(super) fn strings<'a>(
         &mut self,
         tree: &'a At<TemplateTree>,
@@ -253,7 +253,7 @@ impl DiagnosticCollector {
     }
 }
 
-/// The template of a list or mapping with these parts. If nothing is computed, it is a value.
+/// Returns the template of a list or mapping with these parts. The template is a literal if all parts are literals.
 fn joined(parts: Vec<Template>, join: impl FnOnce(&mut dyn Iterator<Item = Value>) -> Value) -> Template {
     let computed = parts.iter().any(|part| !matches!(part, Template::Literal(_)));
     let value = join(&mut parts.into_iter().map(|part| match part {
@@ -263,7 +263,7 @@ fn joined(parts: Vec<Template>, join: impl FnOnce(&mut dyn Iterator<Item = Value
     if computed { Template::Tree(value) } else { Template::Literal(value) }
 }
 
-/// A template as JSON in which each string is a template.
+/// Returns a template as JSON in which each string is a template.
 pub(super) fn strings(template: Template) -> Value {
     match template {
         Template::Text(text) => text.into(),

@@ -2,36 +2,36 @@
 
 use crate::plan::HookName;
 
-/// Milliseconds that one try of a webhook or an object may take.
+/// The default timeout of one attempt of a webhook or object, in milliseconds.
 pub const TIMEOUT_MS: u64 = 5 * 60 * 1000;
-/// Milliseconds that one try of a pod may take; images have to be pulled.
+/// The default timeout of one attempt of a pod, in milliseconds. It includes pulling images.
 pub const POD_TIMEOUT_MS: u64 = 10 * 60 * 1000;
-/// The longest `timeout`, `backoff` and `maxBackoff`: 24 hours.
+/// The maximum of `timeout`, `backoff` and `maxBackoff`: 24 hours.
 pub const MAX_TIMEOUT_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Tries in all before a target is ready, after it, and before it stops.
+/// The default number of attempts in preStart, postStart and preStop.
 pub const ATTEMPTS: u32 = 3;
-/// Tries in all of what takes things away: it gives up later.
+/// The default number of attempts in postStop, the hook that deletes resources.
 pub const TEARDOWN_ATTEMPTS: u32 = 10;
-/// The most tries that a document can ask for.
+/// The maximum number of attempts in a document.
 pub const MAX_ATTEMPTS: u32 = 100;
-/// Milliseconds; the bound of the first wait.
+/// The default maximum of the first wait, in milliseconds.
 pub const BACKOFF_MS: u64 = 2_000;
-/// Milliseconds; the bound of every wait.
+/// The default maximum of every wait, in milliseconds.
 pub const MAX_BACKOFF_MS: u64 = 30_000;
-/// Milliseconds; the bound of every wait of what takes things away.
+/// The default maximum of every wait in postStop, in milliseconds.
 pub const TEARDOWN_MAX_BACKOFF_MS: u64 = 5 * 60 * 1000;
 
-/// The most inputs, and the most outputs, of one unit.
+/// The maximum number of inputs of a unit, and of outputs.
 pub const MAX_INPUTS: usize = 100;
-/// The most resources of one sandbox.
+/// The maximum number of resources of a sandbox.
 pub const MAX_RESOURCES: usize = 500;
 
-/// The most steps that the compilation of a plugin or target takes. A step takes about 50 ns of one core in a release
-/// build, so this is half a second to a second.
+/// The maximum number of steps to compile a plugin or target. A step takes about 50 ns of one core in a release build,
+/// so the limit is half a second to a second.
 pub const MAX_STEPS: u64 = 10_000_000;
 
-/// The failure classes that `retry.on` can name, beside an exact status from 400 to 599.
+/// The failure classes of `retry.on`. It can also contain an exact status from 400 to 599.
 pub const RETRY_CLASSES: [&str; 14] = [
     "timeout",
     "5xx",
@@ -49,12 +49,12 @@ pub const RETRY_CLASSES: [&str; 14] = [
     "outOfMemory",
 ];
 
-/// Tries in all.
+/// Returns the default number of attempts in a hook.
 pub(super) fn attempts(hook: HookName) -> u32 {
     if hook == HookName::PostStop { TEARDOWN_ATTEMPTS } else { ATTEMPTS }
 }
 
-/// The bound of every wait.
+/// Returns the default maximum of every wait in a hook.
 pub(super) fn max_backoff(hook: HookName) -> u64 {
     if hook == HookName::PostStop { TEARDOWN_MAX_BACKOFF_MS } else { MAX_BACKOFF_MS }
 }

@@ -1,32 +1,32 @@
-//! The edges of a plan for those who draw it.
+//! The edges of a plan, for previews and graphs.
 
 use std::collections::HashMap;
 
 use crate::plan::{Action, HookName, HookPlan, Plan};
 
-/// One unit waits for another one of the same hook.
+/// A dependency between two units of the same hook.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DependencyEdge {
     pub hook: HookName,
-    /// The key of the unit that comes first.
+    /// The key of the unit that runs first.
     pub from: String,
     /// The key of the unit that waits.
     pub to: String,
     pub reason: EdgeReason,
 }
 
-/// Why one unit waits for another.
+/// The reason why one unit waits for another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EdgeReason {
     Reads(String),
-    /// Its `after` says so.
+    /// The `after` of the waiting unit names the other one.
     After,
-    /// A resource that others were wired to is removed last.
+    /// The teardown of a resource comes after that of the resources that are wired to its outputs.
     TeardownOrder,
 }
 
-/// Every edge of every hook, in the order of the hooks and of the waiting units. A unit that reads two outputs of
-/// another gives two edges.
+/// Returns the edges of all hooks, in the order of the hooks and of the waiting units. A unit that reads two outputs of
+/// another unit has two edges to it.
 pub fn edges(plan: &Plan) -> Vec<DependencyEdge> {
     plan.hooks.iter().flat_map(hook_edges).collect()
 }
@@ -46,7 +46,7 @@ fn hook_edges(hook: &HookPlan) -> Vec<DependencyEdge> {
                 Some(outputs) => {
                     edges.extend(outputs.iter().map(|output| edge(EdgeReason::Reads((*output).to_owned()))))
                 }
-                // `after` names units of the same plugin; teardown order is made across resources and for removals.
+                // `after` names units of the same plugin. The order of teardown concerns other resources and removals.
                 None if first.resource() == unit.resource()
                     && ![first, unit].iter().any(|unit| unit.action == Action::Removal) =>
                 {

@@ -1,4 +1,4 @@
-//! Environment variables and paths: what they may be called.
+//! Checks of the environment variables and paths of inputs.
 
 use std::collections::HashMap;
 
@@ -6,17 +6,17 @@ use super::collector::DiagnosticCollector;
 use crate::load::names::{NameSyntax, is_name, name_help};
 use crate::model::{At, InputDoc, LineColumn};
 
-/// Beginnings of variables that are ours to set.
+/// Prefixes of variables that Ebb sets.
 const RESERVED_ENV: [&str; 2] = ["EBB_", "SIGNADOT_"];
-/// Directories that scripts do not own.
+/// Directories in which inputs and outputs are not allowed.
 const RESERVED_PATHS: [&str; 4] = ["/proc", "/sys", "/dev", "/ebb"];
 
-/// The variable of an input that names neither variable nor path.
+/// Returns the variable of an input that sets neither variable nor path.
 pub(super) fn default_env(input: &str) -> String {
     input.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
 
-/// The variable and the path of an input.
+/// Returns the variable and the path of an input.
 pub(super) fn of_input(input: &InputDoc) -> (Option<String>, Option<String>) {
     let env = input.env.as_ref().map(|env| env.value.clone());
     let path = input.path.as_ref().map(|path| path.value.clone());
@@ -26,7 +26,7 @@ pub(super) fn of_input(input: &InputDoc) -> (Option<String>, Option<String>) {
     }
 }
 
-/// Refuses names and paths of a pod's inputs that cannot be, or that are there twice.
+/// Rejects invalid or duplicate variables and paths of a pod's inputs.
 pub(super) fn check_inputs(report: &mut DiagnosticCollector, inputs: &[InputDoc]) {
     let mut names: HashMap<String, &InputDoc> = HashMap::new();
     let mut paths: HashMap<String, &InputDoc> = HashMap::new();
@@ -79,7 +79,7 @@ fn check_env(report: &mut DiagnosticCollector, name: &str, at: LineColumn) {
     }
 }
 
-/// Refuses a path that is relative, leaves its directory, or is not the script's to use.
+/// Rejects a path that is relative, contains `..`, is a directory, or is reserved.
 pub(super) fn check_path(report: &mut DiagnosticCollector, path: &At<String>) {
     let text = &path.value;
     let (message, help) = if !text.starts_with('/') {

@@ -1,8 +1,8 @@
-//! Signadot's own plugin `k8s-apply`, which applies the manifests in its param `data`.
+//! Signadot's plugin `k8s-apply`, which applies the manifests in its param `data`.
 //!
-//! Its image looks for objects that only Signadot makes. Here the plugin is a unit of objects, which is removed as any
-//! other is. It need not be published; Signadot's document of it, if it is published, means the same. A plugin of this
-//! name with another image is its author's.
+//! The plugin's image needs objects that only Signadot creates. Ebb therefore replaces the plugin by an object unit,
+//! with the usual removal of the objects. The plugin need not be published. If Signadot's document of it is published,
+//! it has the same effect. A plugin of this name with another image is an ordinary plugin.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,12 @@ use crate::template::{self, TemplatePiece};
 
 const NAME: &str = "k8s-apply";
 const IMAGE: &str = "signadot/k8s-apply";
-/// The only step of Signadot's document.
+/// The name of the unit: the only step of Signadot's document.
 const UNIT: &str = "provision";
-/// The manifests as text; required.
+/// The required param with the manifests as text.
 const DATA: &str = "data";
-/// Ours: the `ready` of the unit, for what is not judged by the contract of its kind. Signadot ignores params that it
-/// does not know.
+/// A param that only Ebb has: the `ready` of the unit, which replaces the readiness contract of the kind. Signadot
+/// ignores unknown params.
 const READY: &str = "ready";
 
 /// Returns true if a resource needs no published plugin.
@@ -34,16 +34,16 @@ pub fn is_built_in(resource: &ResourceDoc) -> bool {
     resource.plugin.value == NAME && resource.version.as_ref().is_none_or(|version| *version == bare())
 }
 
-/// The version of a plugin without one.
+/// Returns the version of a plugin that is published without a version.
 fn bare() -> Version {
     Version::new(0, 0, 0)
 }
 
-/// The plugins of such resources, by the resource's name.
+/// The plugins of the resources with `k8s-apply`, by the name of the resource.
 pub(super) struct BuiltIn(BTreeMap<String, (PluginDoc, Version, String)>);
 
 impl BuiltIn {
-    /// Makes a plugin of each such resource; what is wrong with its params goes into the report.
+    /// Creates a plugin for each resource with `k8s-apply`. Reports errors of its params.
     pub(super) fn of(
         report: &mut DiagnosticCollector,
         sandbox: &SandboxDoc,
@@ -69,7 +69,7 @@ impl BuiltIn {
         Self(made)
     }
 
-    /// The plugins with these in their places.
+    /// Returns `plugins` with the built-in plugins added or replaced.
     pub(super) fn among<'a>(
         &'a self,
         plugins: &BTreeMap<String, BoundPlugin<'a>>,
@@ -92,7 +92,7 @@ fn is_signadots(plugin: &PluginDoc) -> bool {
         && plugin.runners.iter().all(|runner| image(&runner.image.value))
 }
 
-/// The plugin of one resource; without units if its params are wrong.
+/// Returns the plugin of a resource. It has no units if the params are invalid.
 fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &ResourceDoc) -> PluginDoc {
     let given = |name: &str| resource.params.iter().find(|given| given.name.value == name);
     let ready = given(READY).and_then(|given| ready(report, sandbox.dialect, &given.inner));
@@ -126,7 +126,7 @@ fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &Res
     }
 }
 
-/// The text of a param, which is taken as it is.
+/// Returns the text of a param. Rejects a param with expressions.
 fn text(report: &mut DiagnosticCollector, name: &At<String>, value: &At<ParamValue>) -> Option<String> {
     let refused = |message: &str, help: &str| {
         let message = format!("`{}` {message}", name.value);
@@ -152,7 +152,7 @@ fn text(report: &mut DiagnosticCollector, name: &At<String>, value: &At<ParamVal
 fn ready(report: &mut DiagnosticCollector, dialect: Dialect, value: &At<ParamValue>) -> Option<At<String>> {
     match &value.value {
         ParamValue::Tree(TemplateTree::Text(text)) => {
-            // Texts of Signadot documents are not templates, so an expression in one was escaped.
+            // Texts of Signadot documents are not templates, so loading escaped the expression.
             let text = if dialect == Dialect::Signadot { text.replace("$${", "${") } else { text.clone() };
             Some(At { value: text, at: value.at })
         }
@@ -164,7 +164,7 @@ fn ready(report: &mut DiagnosticCollector, dialect: Dialect, value: &At<ParamVal
     }
 }
 
-/// The manifests in a text. `None`: it has been reported what is wrong with them.
+/// Returns the manifests in a text. Returns `None` after it has reported their errors.
 fn manifests(report: &mut DiagnosticCollector, data: &At<String>) -> Option<Vec<At<TemplateTree>>> {
     let source = SourceText::new(DATA, data.value.as_str());
     let lines = EmbeddedLines::of(&report.source, &source, data.at);
@@ -194,7 +194,7 @@ fn manifests(report: &mut DiagnosticCollector, data: &At<String>) -> Option<Vec<
     Some(nodes.iter().map(|node| tree(&lines, node)).collect())
 }
 
-/// The tree with its places in the document. Its texts are not templates.
+/// Returns the tree with its positions in the document. Its texts are not templates.
 fn tree(lines: &EmbeddedLines, node: &YamlNode) -> At<TemplateTree> {
     let value = match &node.value {
         YamlValue::String(text) => TemplateTree::Text(template::escape(text)),

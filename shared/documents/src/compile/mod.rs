@@ -1,7 +1,7 @@
-//! From documents to the frozen plan.
+//! Compiles documents to the frozen plan.
 //!
-//! [`check_plugin`] finds everything that one plugin can tell alone, [`plan`] what the sandbox adds: which plugins,
-//! which params, which wires. Both report all semantic errors together, each with its place.
+//! [`check_plugin`] checks a plugin on its own. [`plan()`] also checks the sandbox: its plugins, params and wires. Both
+//! report all semantic errors together, each with its position.
 
 mod assemble;
 mod checked;
@@ -47,16 +47,18 @@ pub use version::resolve_version;
 pub struct BoundPlugin<'a> {
     pub plugin: &'a PluginDoc,
     pub version: &'a semver::Version,
-    /// `sha256:…` of the document after embedding.
+    /// The digest of the document after embedding: `sha256:…`.
     pub digest: &'a str,
 }
 
-/// Compiles a sandbox with the plugin of each of its resources (by the resource's name; one that [`is_built_in`] may be
-/// left out) to the plan that is frozen. Gives the plan and the warnings.
+/// Compiles a sandbox to the frozen plan. Returns the plan and the warnings.
+///
+/// `plugins` has the plugin of each resource by the name of the resource. Resources that are [`is_built_in`] may be
+/// missing there.
 ///
 /// # Errors
-/// Every semantic error of the sandbox and its plugins, in the order of files and places. One of them may be that it
-/// takes more than [`MAX_STEPS`](defaults::MAX_STEPS).
+/// Returns all semantic errors of the sandbox and its plugins, sorted by file and position. One of them may be that
+/// compiling takes more than [`MAX_STEPS`](defaults::MAX_STEPS).
 pub fn plan(
     sandbox: &SandboxDoc,
     plugins: &BTreeMap<String, BoundPlugin<'_>>,
@@ -86,10 +88,10 @@ pub fn plan(
     Ok((plan, warnings))
 }
 
-/// Checks everything that one plugin can tell alone. Gives the warnings.
+/// Checks a plugin on its own. Returns the warnings.
 ///
 /// # Errors
-/// Every semantic error, in the order of places.
+/// Returns all semantic errors, sorted by position.
 pub fn check_plugin(plugin: &PluginDoc) -> Result<Vec<Diagnostic>, Diagnostics> {
     plugin::check(plugin, &StepCount::default()).map(|checked| checked.warnings)
 }

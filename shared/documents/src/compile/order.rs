@@ -1,11 +1,11 @@
-//! The order of nodes that wait for each other, and the error for a cycle.
+//! The topological order of a graph, and the error for a cycle.
 
 use std::sync::Arc;
 
 use crate::diagnostic::Diagnostic;
 use crate::model::{LineColumn, SourceText};
 
-/// One edge of a cycle, for its reader.
+/// An edge of a cycle, for its error.
 pub(super) struct CycleStep {
     pub(super) at: LineColumn,
     pub(super) text: String,
@@ -30,7 +30,7 @@ pub(super) fn order(dependencies: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize
             }
         }
     }
-    // The rest waits, directly or not, for a cycle, so following the dependencies comes to one.
+    // Every remaining node depends on a cycle, directly or not, so following open dependencies leads into one.
     let Some(mut at) = missing.iter().position(|&missing| missing > 0) else { return Ok(order) };
     let mut step_of = vec![None; dependencies.len()];
     let mut path = Vec::new();
@@ -44,7 +44,7 @@ pub(super) fn order(dependencies: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize
     }
 }
 
-/// The error for a cycle of these names, in the document of its steps.
+/// Returns the error for a cycle of these names, in the document of its steps.
 pub(super) fn cycle_error(source: &Arc<SourceText>, names: &[&str], steps: &[CycleStep]) -> Diagnostic {
     let mut shown: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     if shown.len() > 21 {

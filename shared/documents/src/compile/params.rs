@@ -1,4 +1,4 @@
-//! Parameters: what a plugin declares, and whether a value fits.
+//! Checks of declared params, and of their values.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::diagnostic::Diagnostic;
 use crate::expr::{self, PATTERN_HELP, PatternError, TextPattern};
 use crate::model::{At, LineColumn, ParamDoc, ParamKind};
 
-/// The name of a type in documents.
+/// Returns the name of a type in documents.
 pub fn kind_name(kind: ParamKind) -> &'static str {
     match kind {
         ParamKind::String => "string",
@@ -20,7 +20,7 @@ pub fn kind_name(kind: ParamKind) -> &'static str {
     }
 }
 
-/// Checks a declaration against itself: bounds, pattern, default.
+/// Checks that a declaration is consistent: bounds, pattern, default.
 pub(super) fn check_declaration<'a>(
     report: &mut DiagnosticCollector,
     name: &At<String>,
@@ -99,7 +99,7 @@ pub(super) fn check_declaration<'a>(
     checked
 }
 
-/// Names the allowed value that was meant.
+/// Adds the most similar allowed value to an error.
 pub(super) fn nearest(report: &DiagnosticCollector, param: &ParamDoc, text: &str, wrong: Diagnostic) -> Diagnostic {
     match expr::nearest(text, param.allowed().filter_map(Value::as_str)).filter(|_| !report.is_full()) {
         Some(near) => wrong.help(format!("did you mean `{near}`?")),
@@ -107,7 +107,7 @@ pub(super) fn nearest(report: &DiagnosticCollector, param: &ParamDoc, text: &str
     }
 }
 
-/// Says how a text is written that looks like a number or a boolean.
+/// Adds a help that quotes the value if a text is expected and the value is a number or boolean.
 fn quoted(
     report: &DiagnosticCollector,
     kind: ParamKind,
@@ -123,7 +123,10 @@ fn quoted(
     }
 }
 
-/// Why a value does not fit a param, as the rest of a sentence that begins with what it is.
+/// Checks a value of a param.
+///
+/// # Errors
+/// Returns the rest of a sentence whose subject is the value.
 pub(super) fn fits(report: &DiagnosticCollector, param: &CheckedParam<'_>, value: &Value) -> Result<(), String> {
     let CheckedParam { doc: param, pattern } = param;
     fits_kind(param.kind, value)?;
@@ -178,7 +181,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// The regular expression that the whole text has to match.
+/// Compiles a pattern that must match the whole text.
 fn matcher(report: &DiagnosticCollector, pattern: &str) -> Result<TextPattern, PatternError> {
     TextPattern::compile(&format!("^(?:{pattern})$"), |steps| report.count(steps))
 }

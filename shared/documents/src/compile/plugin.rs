@@ -1,4 +1,4 @@
-//! Everything that one plugin can tell alone.
+//! Checks of a plugin on its own.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -17,9 +17,9 @@ use crate::model::{ActionDoc, At, Dialect, Named, OutputDoc, PluginDoc, PodDoc};
 use crate::plan::HookName;
 use crate::template;
 
-/// Steps that a unit takes beside its expressions.
+/// The number of steps of a unit, in addition to those of its expressions.
 const UNIT_STEPS: u64 = 40;
-/// The largest number of warnings of one kind that are reported. A document with more of them has a reason.
+/// The maximum number of reported warnings of one kind. A document with more probably has them for a reason.
 const MAX_WARNINGS: usize = 100;
 
 /// Checks a plugin.
@@ -72,7 +72,7 @@ pub(super) fn check<'a>(plugin: &'a PluginDoc, steps: &StepCount) -> Result<Chec
 }
 
 impl<'a> CheckedPlugin<'a> {
-    /// The unit that makes an output of this plugin.
+    /// Returns the unit that produces an output of this plugin.
     fn producer(&self, source: &ReferenceSource) -> Option<usize> {
         match source {
             ReferenceSource::Output { unit, .. } => self.by_name.get(unit.as_str()).copied(),
@@ -80,7 +80,7 @@ impl<'a> CheckedPlugin<'a> {
         }
     }
 
-    /// The sensitivity of what is read.
+    /// Returns the sensitivity of a value.
     fn sensitivity(&self, source: &ReferenceSource) -> Sensitivity {
         Sensitivity::of(match source {
             ReferenceSource::Param(name) => self.params.get(name.as_str()).is_some_and(|param| param.doc.sensitive),
@@ -92,12 +92,12 @@ impl<'a> CheckedPlugin<'a> {
         })
     }
 
-    /// An error for the name of a unit that is not there.
+    /// Adds a suggestion to the error for an unknown unit.
     fn unknown_unit(&self, report: &DiagnosticCollector, wrong: Diagnostic, name: &str) -> Diagnostic {
         report.found.suggest(wrong, name, self.units.iter().map(|unit| unit.doc.name.value.as_str()))
     }
 
-    /// Checks that what a place reads is there and may be read in this hook.
+    /// Checks that a value exists and that the reader's hook may read it.
     fn check_use(
         &self,
         report: &mut DiagnosticCollector,
@@ -219,8 +219,9 @@ impl<'a> CheckedPlugin<'a> {
         found
     }
 
-    /// Returns what a unit without `undoes` undoes: in postStop, the setup units that it reads. A Signadot `delete` step
-    /// that reads none undoes all of `create`, so that it is left out only when nothing began.
+    /// Returns the units that a unit without `undoes` undoes: in postStop, the setup units that it reads. A Signadot
+    /// `delete` step that reads none undoes all of `create`, so that it is omitted only if no `create` step has
+    /// started.
     fn inferred(&self, unit: &CompiledUnit<'_>) -> Vec<usize> {
         if unit.hook != HookName::PostStop {
             return Vec::new();
@@ -277,7 +278,7 @@ impl<'a> CheckedPlugin<'a> {
         }
     }
 
-    /// Cycles among the plugin's own units.
+    /// Rejects cycles among the units of the plugin.
     fn check_cycles(&self, report: &mut DiagnosticCollector) {
         let targets = self.units.iter().enumerate().map(|(at, unit)| {
             let reads = unit.uses.iter().filter_map(|(_, found)| self.producer(&found.source));
@@ -353,7 +354,7 @@ impl<'a> CheckedPlugin<'a> {
             }
             // Objects are removed without an undo.
             let makes = matches!(doc.action, ActionDoc::Pod(_)) && !doc.outputs.is_empty();
-            // Signadot's documents cannot say what a step undoes: any step after the stop may be the undo.
+            // Signadot's documents do not declare undos. Any step after the stop may be the undo.
             let known = ours || !has_teardown;
             if makes && known && doc.cleanup.is_none() && unit.hook <= HookName::PostStart && !undone.contains(&at) {
                 let help = format!("add a unit to postStop with `undoes: {name}`, or `cleanup: none` to `{name}`");
@@ -364,7 +365,7 @@ impl<'a> CheckedPlugin<'a> {
     }
 }
 
-/// The byte of a script where an expression of ours begins that its author takes for a template.
+/// Returns the byte offset of the first expression in a script. Scripts are not templates, so this is a likely mistake.
 fn templated(script: &str) -> Option<usize> {
     let roots = ["units", "params", "target", "resource"];
     let begins =

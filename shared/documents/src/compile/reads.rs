@@ -1,4 +1,4 @@
-//! Values that flow between resources: params that are wired to public outputs, and the outputs of units behind them.
+//! The values that resources read from each other: params are wired to public outputs, which read the outputs of units.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,10 +10,10 @@ use crate::expr::ReferenceSource;
 use crate::model::LineColumn;
 use crate::plan::UnitRef;
 
-/// Steps that noting a read takes.
+/// The number of steps to record a read.
 pub(super) const READ_STEPS: u64 = 6;
 
-/// Outputs that something reads, each with whether it may be missing.
+/// Outputs that are read. The value is true if the output may be missing.
 pub(super) type OutputReads = BTreeMap<(UnitRef, String), bool>;
 
 /// The reads of every param and public output of every resource.
@@ -30,17 +30,17 @@ enum ResourceValue<'a> {
     Output(usize, &'a str),
 }
 
-/// Adds a read; one that is needed outweighs one that may be missing.
+/// Adds a read. An output that is read several times may be missing only if every read permits it.
 pub(super) fn add(reads: &mut OutputReads, at: UnitRef, output: &str, optional: bool) {
     let known = reads.entry((at, output.to_owned())).or_insert(optional);
     *known &= optional;
 }
 
 impl<'a> ResourceReads<'a> {
-    /// Follows all wires.
+    /// Resolves all wires.
     ///
     /// # Errors
-    /// Values that depend on each other in a cycle; more reads than there are steps for.
+    /// Returns an error if values depend on each other in a cycle, or if the reads take too many steps.
     pub(super) fn new(
         report: &mut DiagnosticCollector,
         whole: LineColumn,
@@ -100,18 +100,18 @@ impl<'a> ResourceReads<'a> {
         Ok(wires)
     }
 
-    /// Returns what a param of a resource reads. `None` if it is not given.
+    /// Returns the outputs that a param of a resource reads, or `None` for a param without a value.
     pub(super) fn param(&self, resource: usize, name: &'a str) -> Option<&OutputReads> {
         self.reads.get(*self.nodes.get(&ResourceValue::Param(resource, name))?)
     }
 
-    /// Returns what a public output of a resource reads.
+    /// Returns the outputs that a public output of a resource reads.
     pub(super) fn output(&self, resource: usize, name: &'a str) -> Option<&OutputReads> {
         self.reads.get(*self.nodes.get(&ResourceValue::Output(resource, name))?)
     }
 }
 
-/// Returns the place of a param. An output has no place in the sandbox.
+/// Returns the position of a param. An output has no position in the sandbox.
 fn place(instances: &[BoundResource<'_>], node: ResourceValue<'_>) -> Option<LineColumn> {
     match node {
         ResourceValue::Param(resource, name) => instances[resource].params.get(name).map(|given| given.at),
@@ -128,7 +128,7 @@ fn cycle_of_values(instances: &[BoundResource<'_>], list: &[ResourceValue<'_>], 
         })
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    // Every such cycle goes through a param, whose place is in the sandbox.
+    // Every such cycle contains a param, whose position is in the sandbox.
     let mut steps = Vec::new();
     let mut source = None;
     for &n in cycle.iter().take(cycle.len().saturating_sub(1)) {

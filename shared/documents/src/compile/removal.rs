@@ -1,10 +1,10 @@
-//! The units that take objects away: one in postStop for each object that is applied before the target is ready or
-//! after it. No document names them. They undo their unit as any undo does, and come last.
+//! Units that delete objects. The compiler adds one to postStop for each object unit of preStart and postStart. They
+//! undo their unit like any other undo, and are last in the list.
 
 use super::defaults::{BACKOFF_MS, TIMEOUT_MS, attempts, max_backoff};
 use crate::plan::{Action, HookName, HookPlan, Plan, RetryPolicy, UnitPlan, UnitRef};
 
-/// The suffix to the name of the unit whose objects are removed. Names of authors have no full stop.
+/// The suffix to the name of the unit whose objects are deleted. Names in documents contain no full stop.
 const SUFFIX: &str = ".removal";
 
 /// Returns true if a unit's objects stay until a removal.
@@ -12,7 +12,7 @@ pub(super) fn is_kept(hook: HookName, action: &Action) -> bool {
     hook <= HookName::PostStart && matches!(action, Action::Object(_))
 }
 
-/// Adds the removals to the plan, without order.
+/// Adds the removals to the plan, without their order.
 pub(super) fn add(plan: &mut Plan) {
     let kept = plan.hooks.iter().flat_map(|hook| {
         hook.units.iter().zip(0..).filter_map(|(unit, number)| {
@@ -26,7 +26,7 @@ pub(super) fn add(plan: &mut Plan) {
     }
     match plan.hooks.iter_mut().find(|hook| hook.hook == HookName::PostStop) {
         Some(hook) => hook.units.extend(removals),
-        // The last hook of an instance, so the last in the list.
+        // It is the last hook of the lifecycle, so it is the last in the list.
         None => plan.hooks.push(HookPlan { hook: HookName::PostStop, units: removals }),
     }
 }

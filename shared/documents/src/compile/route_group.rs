@@ -3,11 +3,11 @@
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{RouteGroupDoc, TtlStart};
 
-/// Checks that a route group can be a target.
+/// Checks that Ebb supports a route group.
 ///
 /// # Errors
-/// A `ttl` that counts from the end of the last matching sandbox: no platform reports which sandboxes match, so the route
-/// group would end while some do.
+/// Returns an error for a `ttl` that counts from the end of the last matching sandbox. No platform reports which
+/// sandboxes match, so the route group would end while some still match.
 pub fn check_route_group(group: &RouteGroupDoc) -> Result<(), Diagnostics> {
     let Some(from) = group.ttl_from.as_ref().filter(|from| from.value == TtlStart::NoMatchedSandboxes) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A sandbox's resources: each bound to its plugin, with the params that it gives.
+//! Binds the resources of a sandbox to their plugins and params.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{At, Dialect, LineColumn, Named, ParamKind, ParamValue, PluginDoc, ResourceDoc, SandboxDoc};
 use crate::plan::Template;
 
-/// Binds every resource of a sandbox. Without errors, there is one instance for each, in the order of the document.
+/// Binds the resources of a sandbox, in the order of the document. Without errors, the result has an entry for
+/// every resource.
 pub(super) fn instances<'a>(
     report: &mut DiagnosticCollector,
     sandbox: &'a SandboxDoc,
@@ -29,7 +30,7 @@ pub(super) fn instances<'a>(
         report.push(report.error("limit", sandbox.name.at, message));
         return Vec::new();
     }
-    // Most resources of a large sandbox have the same few plugins.
+    // Each plugin is checked once. Most resources of a large sandbox share a few plugins.
     let mut checked: HashMap<*const PluginDoc, Option<Arc<CheckedPlugin<'a>>>> = HashMap::new();
     let mut seen: HashMap<&str, LineColumn> = HashMap::new();
     let mut instances = Vec::with_capacity(sandbox.resources.len());
@@ -76,7 +77,7 @@ pub(super) fn instances<'a>(
     instances
 }
 
-/// The value of each param of a resource.
+/// Returns the value of each param of a resource.
 fn given<'a>(
     report: &mut DiagnosticCollector,
     dialect: Dialect,
@@ -86,7 +87,7 @@ fn given<'a>(
     let mut given = BTreeMap::new();
     for Named { name, inner: value } in &resource.params {
         let Some((&declared, param)) = checked.params.get_key_value(name.value.as_str()) else {
-            // Signadot ignores params that no input names.
+            // Signadot ignores params without an input of that name.
             if checked.plugin.dialect == Dialect::Ebb {
                 let message = format!("plugin `{}` has no param `{}`", checked.plugin.name.value, name.value);
                 let diagnostic = report.error("unknown-param", name.at, message);
@@ -191,8 +192,8 @@ fn is_one_expression(text: &str) -> bool {
     crate::template::split(text).is_ok_and(|pieces| pieces.len() == 1)
 }
 
-/// The value as the param's type reads it. An unquoted `5` or `yes` for a text is that text; Signadot's params are
-/// all texts, so one for a number is that number.
+/// Converts a value to the type of its param. For a text param, an unquoted `5` or `yes` becomes text. All params in
+/// Signadot's documents are texts, so they are parsed for number and boolean params.
 fn converted(report: &DiagnosticCollector, dialect: Dialect, kind: ParamKind, value: Value, at: LineColumn) -> Value {
     match (&value, kind) {
         (Value::Number(_) | Value::Bool(_), ParamKind::String) => Value::String(report.source.scalar(at, &value)),
@@ -208,7 +209,7 @@ fn converted(report: &DiagnosticCollector, dialect: Dialect, kind: ParamKind, va
     }
 }
 
-/// Checks that everything that the sandbox reads of its resources is there, and where sensitive values go.
+/// Checks that all outputs that the sandbox reads exist, and that no use exposes a sensitive value.
 pub(super) fn check_uses(
     report: &mut DiagnosticCollector,
     sandbox: &SandboxDoc,
@@ -259,7 +260,7 @@ pub(super) fn check_uses(
     }
 }
 
-/// The sensitivity of what is read; reports what is not there.
+/// Returns the sensitivity of a value that the sandbox reads. Reports a missing resource or output.
 fn check_use(
     report: &mut DiagnosticCollector,
     sandbox: &SandboxDoc,
@@ -276,7 +277,7 @@ fn check_use(
 
 const UNKNOWN_RESOURCE: &str = "unknown-resource";
 
-/// The sensitivity of a public output. `error` makes the error if there is no such resource or output.
+/// Returns the sensitivity of a public output. `error` creates the error for a missing resource or output.
 fn public_output(
     report: &mut DiagnosticCollector,
     sandbox: &SandboxDoc,
@@ -303,7 +304,7 @@ fn public_output(
     None
 }
 
-/// The environment of the sandbox, and what it uses.
+/// Returns the environment of the sandbox, and the values that it reads.
 pub(super) fn env<'a>(
     report: &mut DiagnosticCollector,
     sandbox: &'a SandboxDoc,

@@ -7,17 +7,17 @@ use crate::expr::ReferenceUsage;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TextRole {
     PodInput,
-    /// A request's URL, header, body or input.
+    /// The URL, a header, the body or an input of a request.
     Webhook,
     Manifest,
-    /// `when`.
+    /// The condition `when`.
     When,
     Cluster,
     /// A public output of a plugin, or the environment of a sandbox.
     Public,
 }
 
-/// Refuses a use of a sensitive value that could show it, and `secretRef` of what is not sensitive.
+/// Rejects a use that could expose a sensitive value, and `secretRef` of a value that is not sensitive.
 pub(super) fn check(
     report: &mut DiagnosticCollector,
     role: TextRole,

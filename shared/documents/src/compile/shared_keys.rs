@@ -1,8 +1,8 @@
-//! Things that two resources of one target would make under the same name.
+//! Detects objects and requests that two resources of one target would create under the same name.
 //!
-//! `target.key` is the same for all resources of a target. A name that is made of it, of literals and of params with the
-//! same values is therefore the same in two resources; one with `resource.key` or `resource.name` is not. Names that
-//! depend on an output or on a computed param are not checked.
+//! `target.key` is the same for all resources of a target. A name that consists of `target.key`, literals and params
+//! with equal values is therefore equal in two resources. A name with `resource.key` or `resource.name` differs. Names
+//! that depend on an output or on a computed param are not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,14 +20,15 @@ const HELP: &str = "`${resource.key}` and `${resource.name}` differ between the 
 /// Variables of a script that differ between the resources of a target.
 const OWN_VARIABLES: [&str; 4] = ["EBB_KEY", "EBB_IDEMPOTENCY_KEY", "EBB_RESOURCE", "SIGNADOT_RESOURCE_NAME"];
 
-/// The things that a unit makes, as far as they are known before the target exists.
+/// The identity of something that a unit creates, as far as it is known before the target exists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct UnitIdentity {
     noun: String,
     parts: Vec<String>,
 }
 
-/// Refuses a sandbox in which two resources make the same thing.
+/// Rejects a sandbox in which two resources would create the same object or send the same request. Warns of equal
+/// scripts.
 pub(super) fn check(
     report: &mut DiagnosticCollector,
     sandbox: &SandboxDoc,
@@ -74,7 +75,7 @@ fn identities(
     twice: bool,
 ) -> Vec<UnitIdentity> {
     let inputs = unit.plan.inputs.iter().map(|input| strings(input.value.clone()));
-    // What is sent or run names the target, and all of it is known.
+    // An identity exists only if all values are known and at least one of them names the target.
     let same = |noun: &str, values: Vec<Value>| {
         let mut all = StaticText::default();
         values.iter().try_for_each(|value| all.tree(report, instance, value))?;
@@ -96,7 +97,7 @@ fn identities(
     found.into_iter().collect()
 }
 
-/// The objects of a unit whose names are known.
+/// Returns the identities of the objects of a unit whose names are known.
 fn objects(
     report: &DiagnosticCollector,
     instance: &BoundResource<'_>,
@@ -131,7 +132,7 @@ fn manifests(object: &ObjectAction) -> &[Value] {
     }
 }
 
-/// A text without what is computed from outputs: references to the target stay as they are written.
+/// A text with resolved params. References to the target are kept as written.
 #[derive(Clone, Debug, Default)]
 struct StaticText {
     text: String,
@@ -139,7 +140,8 @@ struct StaticText {
 }
 
 impl StaticText {
-    /// The text as it is in a resource. Without a resource, params count as known.
+    /// Resolves a text for a resource. Without a resource, params count as known. Returns `None` for a text that
+    /// depends on an output or on a computed param.
     fn of(report: &DiagnosticCollector, instance: Option<&BoundResource<'_>>, text: &str) -> Option<Self> {
         let mut fixed = Self::default();
         for piece in template::split(text).ok()? {
@@ -176,7 +178,7 @@ impl StaticText {
                 _ => return None,
             }
         }
-        // One param alone reads better as its value.
+        // An expression that is exactly one param is shown as its value.
         match (parsed.whole(), params.first()) {
             (Some(_), Some((_, value))) => self.text.push_str(value.trim_matches('"')),
             (_, None) => self.text.push_str(&format!("${{{text}}}")),
@@ -206,12 +208,12 @@ impl StaticText {
 
     fn push(&mut self, text: &str) {
         self.text.push_str(text);
-        // Two texts are never read as one.
+        // The separator keeps `ab`, `c` different from `a`, `bc`.
         self.text.push('\0');
     }
 }
 
-/// Warns of the names in a plugin that two of its resources in one sandbox would share.
+/// Returns warnings for names that two resources of the plugin in one sandbox would share.
 pub(super) fn warn(report: &DiagnosticCollector, checked: &CheckedPlugin<'_>) -> Vec<Diagnostic> {
     let shared = |unit: &CompiledUnit<'_>| match &unit.plan.action {
         Action::Object(object) => manifests(object).iter().find_map(|manifest| {

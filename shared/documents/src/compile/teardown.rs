@@ -1,10 +1,12 @@
-//! The order of teardown across resources: a resource that others were wired to is removed last.
+//! The order of teardown across resources. A resource is removed after the resources that are wired to its outputs.
 //!
-//! Let `y` in postStop undo (or read) a unit that was made with outputs of a unit that `x` of another resource undoes.
-//! Then `x` waits for `y`. Explicit edges win: an edge that would close a cycle is left out.
+//! Let `a` and `b` be setup units of different resources, and let `b` depend on `a`, directly or not. In postStop, `x`
+//! undoes `a`, and `y` undoes or reads `b`. Then `x` waits for `y`. Explicit edges have priority: an edge that would
+//! close a cycle is omitted.
 //!
-//! Within a resource, its author decides the order. The author cannot name the removals of objects. A removal comes after
-//! all units that undo or read the object, or what was made with it, and before those that undo its own inputs.
+//! Within a resource, `after` decides the order. It cannot name the removals of objects. A removal runs after all units
+//! that undo or read the object, or that undo or read units that depend on it. It runs before the units that undo the
+//! inputs of the object unit.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -14,25 +16,25 @@ use crate::plan::{HookName, UnitRef};
 /// A unit of postStop.
 pub(super) struct TeardownUnit<'a> {
     pub(super) resource: &'a str,
-    /// Setup units that it undoes.
+    /// The setup units that it undoes.
     pub(super) undoes: &'a [UnitRef],
-    /// Setup units that it undoes or reads.
+    /// The setup units that it undoes or reads.
     pub(super) touches: Vec<UnitRef>,
     /// The units of postStop that it waits for.
     pub(super) dependencies: &'a [u32],
     pub(super) order: OrderSource,
 }
 
-/// The source of the order of a unit among those of its resource.
+/// The source of the order of a unit within its resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OrderSource {
-    /// Its author: `after`.
+    /// The author of the plugin, by `after`.
     Author,
     Compiler,
 }
 
-/// Pairs `(x, y)`: x has to wait for y as well. `users` has, for each setup unit, the setup units that wait for it or
-/// read it.
+/// Returns the additional edges as pairs `(x, y)`: `x` waits for `y`. `users` has, for each setup unit, the setup units
+/// that wait for it or read it.
 pub(super) fn edges(units: &[TeardownUnit<'_>], users: &HashMap<UnitRef, Vec<UnitRef>>) -> Vec<(usize, usize)> {
     let mut touched_by: HashMap<UnitRef, Vec<usize>> = HashMap::new();
     for (y, unit) in units.iter().enumerate() {
@@ -67,14 +69,14 @@ pub(super) fn edges(units: &[TeardownUnit<'_>], users: &HashMap<UnitRef, Vec<Uni
     without_cycles(units, wanted)
 }
 
-/// Returns true if it is ours to say that `x` waits for `y`.
+/// Returns true if the compiler decides the order of `x` and `y`.
 fn is_ours(x: &TeardownUnit<'_>, y: &TeardownUnit<'_>) -> bool {
-    // A unit that still reads an object does not wait until it is gone.
+    // A unit that still reads an object must not wait until the object is gone.
     let needs = || y.undoes.iter().any(|at| x.touches.contains(at));
     x.resource != y.resource || x.order == OrderSource::Compiler || (y.order == OrderSource::Compiler && !needs())
 }
 
-/// The edges that close no cycle with the explicit ones, nor with each other.
+/// Returns the edges that close no cycle with the explicit edges or with each other.
 fn without_cycles(units: &[TeardownUnit<'_>], wanted: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
     let mut graph: Vec<Vec<usize>> =
         units.iter().map(|unit| unit.dependencies.iter().map(|&n| n as usize).collect()).collect();

@@ -1,4 +1,4 @@
-//! One unit of a plugin, as far as the plugin alone can tell.
+//! Compiles one unit of a plugin.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ use crate::plan::{
     UnitPlan, WebhookAction,
 };
 
-/// Compiles one unit and reports what is wrong with it.
+/// Compiles a unit and reports its errors.
 pub(super) fn compile<'a>(
     report: &mut DiagnosticCollector,
     plugin: &'a PluginDoc,
@@ -133,7 +133,7 @@ pub(super) fn compile<'a>(
                 let what = format!("the Secret's name of output `{}`", output.name.value);
                 let expression = match name.value.contains("${") {
                     true => report.expression(&what, name, Scope::Objects, &mut Vec::new())?,
-                    // A name that is written literally, as the text that it is in CEL.
+                    // A literal name becomes a CEL string.
                     false => serde_json::Value::from(name.value.as_str()).to_string(),
                 };
                 OutputFrom::Secret { name: expression, key: secret.key.value.clone() }
@@ -194,8 +194,8 @@ fn limits(report: &mut DiagnosticCollector, doc: &UnitDoc) {
     }
 }
 
-/// Checks `maxProcessingTime` of a webhook. A 404 of the `describe` URL is final only after that time, and the unit ends at
-/// its timeout.
+/// Checks `maxProcessingTime` of a webhook. A response 404 of the `describe` URL is final only after that time, and the
+/// unit ends at its timeout.
 fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, webhook: &WebhookDoc) {
     let name = &doc.name.value;
     let time = webhook.max_processing_time.map(|time| time.0);
@@ -293,7 +293,7 @@ fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: HookName) -> Ret
     RetryPolicy { attempts: tries, backoff_ms, max_backoff_ms, on }
 }
 
-/// A manifest names its kind literally, and its namespace is not for inputs to choose.
+/// Checks a manifest: `apiVersion` and `kind` are literal, and the namespace does not depend on inputs.
 fn check_manifest(report: &mut DiagnosticCollector, manifest: &At<TemplateTree>) {
     let TemplateTree::Map(_) = &manifest.value else {
         let message = "a manifest is a mapping with `apiVersion`, `kind` and `metadata`";
@@ -323,7 +323,7 @@ fn check_manifest(report: &mut DiagnosticCollector, manifest: &At<TemplateTree>)
     }
     if let Some(namespace) = metadata.and_then(|metadata| metadata.get("namespace")) {
         let mut used = Vec::new();
-        // Errors of the text itself are reported with the rest of the manifest.
+        // A separate collector discards the errors, because they are reported with the rest of the manifest.
         DiagnosticCollector::new(&report.source, &report.steps).strings(namespace, Scope::Plugin, &mut used);
         if used.iter().any(|found| !matches!(found.source, expr::ReferenceSource::Target(_))) {
             let help = "write it literally, or `${target.namespace}`";

@@ -2,8 +2,8 @@
 
 use semver::Version;
 
-/// The version that a request means among the published ones: exactly the one that is asked for, or the highest. A
-/// pre-release is taken without being asked for only if there is nothing else. `None`: there is no such version.
+/// Returns the requested version if it is published. Without a request, returns the highest version, and a pre-release
+/// only if there are no other versions. Returns `None` if there is no such version.
 pub fn resolve_version<'a>(requested: Option<&Version>, published: &'a [Version]) -> Option<&'a Version> {
     match requested {
         Some(version) => published.iter().find(|candidate| *candidate == version),

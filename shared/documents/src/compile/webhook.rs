@@ -10,14 +10,14 @@ use crate::template::{self, TemplatePiece};
 
 const RESERVED_HEADERS: [&str; 5] = ["host", "content-length", "transfer-encoding", "connection", "upgrade"];
 
-/// The URL: absolute, http or https, with a literal host and no password.
+/// Parses the URL. It must be absolute, with `http` or `https`, a literal host, and no user or password.
 pub(super) fn url<'a>(
     report: &mut DiagnosticCollector,
     url: &'a At<String>,
     uses: &mut Vec<ExpressionRead<'a>>,
 ) -> Template {
     let made = report.text(&url.value, url.at, Scope::Plugin, uses);
-    // Errors in the pieces have been reported.
+    // `report.text` has reported errors of the pieces.
     let pieces = template::split(&url.value).unwrap_or_default();
     let Some(first) = pieces.first() else { return made };
     let head = match first {
@@ -57,7 +57,7 @@ pub(super) fn url<'a>(
     made
 }
 
-/// The headers.
+/// Parses the headers.
 pub(super) fn headers<'a>(
     report: &mut DiagnosticCollector,
     headers: &'a Entries<At<String>>,
