@@ -1,8 +1,8 @@
-//! `@{…}` in the strings of a document, replaced before anything else looks at it.
+//! Expands `@{…}` in the strings of a document, before any other check.
 //!
-//! `@{var}` gives a variable, `@{embed: path}` a file, each also as `[raw]` (default), `[yaml]` or `[binary]`
-//! (base64). Inserted text is not expanded again. Keys are never touched. `@{literal: text}` gives its text, so
-//! that a document with a literal `@{x}` in it can be written down: `@{literal: @}{x}`.
+//! `@{var}` is replaced by the value of a variable, `@{embed: path}` by the content of a file. The encoding is `[raw]`
+//! (the default), `[yaml]` or `[binary]` (base64). Inserted text is not expanded again, and keys are not expanded.
+//! `@{literal: text}` is replaced by its text, so `@{literal: @}{x}` is a literal `@{x}`.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::load::yaml::{self, MAX_DEPTH, MAX_DOCUMENT, YamlNode, YamlValue, plac
 use crate::load::{DocumentVars, FileError, FileSource, is_variable};
 use crate::source::{LineColumn, SourceText};
 
-/// Replaces the directives of one document.
+/// Expands the directives of one document.
 pub(crate) struct DirectiveExpansion<'a> {
     source: &'a Arc<SourceText>,
     files: &'a dyn FileSource,
@@ -24,7 +24,7 @@ pub(crate) struct DirectiveExpansion<'a> {
     grafted: Option<LineColumn>,
 }
 
-/// The encoding of a value that is put in.
+/// The encoding of an inserted value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EmbedEncoding {
     Raw,
@@ -51,8 +51,8 @@ impl<'a> DirectiveExpansion<'a> {
         Self { source, files, vars, found, bytes, failed: Vec::new(), grafted: None }
     }
 
-    /// Replaces in all strings of a tree. Gives the bytes of the source in which something was refused: what else is
-    /// found there follows from it.
+    /// Expands the directives in all strings of a tree. Returns the start and length of source ranges with errors.
+    /// Further errors in these ranges are only consequences.
     pub(crate) fn expand(mut self, node: &mut YamlNode) -> Vec<(usize, usize)> {
         self.expand_node(node);
         if let Some(at) = self.grafted.filter(|_| node.depth() > MAX_DEPTH) {
@@ -139,7 +139,7 @@ impl<'a> DirectiveExpansion<'a> {
         }
     }
 
-    /// The bytes that a placeholder stands for; `None` if it was refused.
+    /// Returns the value of a placeholder. Returns `None` after it has reported an error.
     fn value(&mut self, spot: &Spot<'_>) -> Option<(Vec<u8>, EmbedEncoding)> {
         let (directive, encoding) = match parse(spot.text) {
             Ok(parsed) => parsed,
@@ -186,12 +186,12 @@ impl<'a> DirectiveExpansion<'a> {
         Some((bytes, encoding))
     }
 
-    /// Puts the tree of a YAML text in the place of a string; several documents as a list.
+    /// Replaces a string by the tree of a YAML text. Several documents become a list.
     fn graft(&mut self, node: &mut YamlNode, bytes: &[u8], spot: &Spot<'_>) {
         let at = spot.place(self.source);
         match yaml::parse(&SourceText::new(spot.text, String::from_utf8_lossy(bytes))) {
             Ok(mut documents) => {
-                // Several are a list; what stands between two `---` and is nothing is none of them.
+                // An empty document between two `---` is not an item of the list.
                 if documents.len() > 1 {
                     documents.retain(|document| document.value != YamlValue::Null);
                 }
@@ -221,23 +221,23 @@ impl<'a> DirectiveExpansion<'a> {
     }
 }
 
-/// A placeholder.
+/// A placeholder: one `@{…}` in a string.
 struct Spot<'t> {
     text: &'t str,
-    /// The place of its string.
+    /// The position of its string.
     at: LineColumn,
-    /// Its byte in the source, if it stands there.
+    /// Its byte offset in the source, if the source contains it.
     byte: Option<usize>,
 }
 
 impl Spot<'_> {
-    /// The place. Counting the characters before a byte takes time, so it is done only for messages.
+    /// Returns the position. Counting characters takes time, so this is called only for messages.
     fn place(&self, source: &SourceText) -> LineColumn {
         self.byte.map_or(self.at, |byte| source.place(byte))
     }
 }
 
-/// The byte at which a placeholder stands in what is `left` of the bytes of a string: start and length.
+/// Returns the byte offset of a placeholder. `left` is the start and length of the rest of its string in the source.
 fn next_byte(source: &SourceText, left: &mut Option<(usize, usize)>, spot: &str) -> Option<usize> {
     let (start, length) = (*left)?;
     let offset = source.text.get(start..start + length)?.find(spot)?;
@@ -246,10 +246,10 @@ fn next_byte(source: &SourceText, left: &mut Option<(usize, usize)>, spot: &str)
     Some(start + offset)
 }
 
-/// Why a placeholder makes no sense: code, message and help.
+/// The error of an invalid placeholder: code, message and help.
 type DirectiveError = (&'static str, String, &'static str);
 
-/// Takes a placeholder apart.
+/// Parses a placeholder.
 fn parse(spot: &str) -> Result<(Directive<'_>, EmbedEncoding), DirectiveError> {
     let inside = spot.strip_prefix("@{").and_then(|rest| rest.strip_suffix('}')).unwrap_or(spot);
     let Some((operation, rest)) = inside.split_once(':') else {

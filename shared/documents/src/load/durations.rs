@@ -1,6 +1,6 @@
 //! Durations of documents: a whole number and a unit.
 
-/// The longest duration: ten years in milliseconds.
+/// The maximum duration: ten years in milliseconds.
 const MAX_DURATION: u64 = 10 * 366 * DAY;
 
 const DAY: u64 = 24 * 60 * 60 * 1000;
@@ -11,7 +11,7 @@ pub(crate) const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000
 /// The units of a duration in Signadot's documents in milliseconds.
 pub(crate) const SIGNADOT_UNITS: [(&str, u64); 4] = [("m", 60_000), ("h", 3_600_000), ("d", DAY), ("w", 7 * DAY)];
 
-/// A whole number above 0 and one of the units.
+/// Parses a whole number above 0 with one of the units. Returns milliseconds.
 pub(crate) fn duration(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit())?;
     let number: u64 = text[..end].parse().ok().filter(|n| *n > 0)?;

@@ -1,4 +1,4 @@
-//! Our documents: `apiVersion: ebb.dev/v1` and a `kind`.
+//! Reads Ebb's documents: `apiVersion: ebb.dev/v1` and a `kind`.
 
 use serde::Deserialize;
 
@@ -11,7 +11,7 @@ use crate::model::{ActionDoc, At, PluginDoc, SandboxDoc};
 /// The only version of the format.
 const API_VERSION: &str = "ebb.dev/v1";
 
-/// The keys that say what a document is.
+/// The keys that identify the type of a document.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct DocumentHeader {
@@ -19,7 +19,7 @@ struct DocumentHeader {
     kind: At<String>,
 }
 
-/// Reads a document. `None`: it has been reported why it is none.
+/// Reads a document. Returns `None` after it has reported an error.
 pub(crate) fn document(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<Document> {
     let DocumentHeader { api_version, kind } = reader.read(node)?;
     let wrong = match &api_version {

@@ -3,44 +3,44 @@
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
-/// The most bytes that one embedded file may have: 4 MiB, the limit of a whole document.
+/// The maximum size of an embedded file in bytes: 4 MiB, like the limit of a whole document.
 pub const MAX_FILE: u64 = 4 << 20;
 
-/// Why an embedded file cannot be read.
+/// The error of an embedded file that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It would be outside the document's directory.
+    /// The file is outside of the document's directory.
     #[error("`{0}` leaves the directory of the document")]
     Outside(String),
     #[error("there is no file `{0}`")]
     Missing(String),
-    /// It is not a regular file.
+    /// The path is not a regular file.
     #[error("`{0}` is not a file")]
     NotAFile(String),
-    /// It has more than [`MAX_FILE`] bytes.
+    /// The file has more than [`MAX_FILE`] bytes.
     #[error("`{0}` has more than {MAX_FILE} bytes")]
     TooLarge(String),
-    /// The documents come without files.
+    /// Files cannot be embedded here, see [`NoFiles`].
     #[error("`{0}` cannot be embedded here: the document has to come with everything expanded")]
     NoFiles(String),
     #[error("`{path}` cannot be read: {reason}")]
     Unreadable {
-        /// The path as it was written.
+        /// The path from the document.
         path: String,
         reason: String,
     },
 }
 
-/// Reads embedded files; paths are as the document has them, relative to it.
+/// Reads embedded files. Paths are relative to the document.
 pub trait FileSource {
-    /// The bytes of a file.
+    /// Returns the bytes of a file.
     ///
     /// # Errors
-    /// When there is none, it may not be read, or is too large.
+    /// Returns an error if the file does not exist, cannot or must not be read, or is too large.
     fn read(&self, path: &str) -> Result<Vec<u8>, FileError>;
 }
 
-/// No files: for documents that come over the wire, with everything expanded.
+/// A source without files, for documents that a client sends with all `@{…}` expanded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoFiles;
 
@@ -50,14 +50,14 @@ impl FileSource for NoFiles {
     }
 }
 
-/// The files at and below a directory, which no path and no link leaves.
+/// The files in a directory and below. Paths and links that lead out of it are rejected.
 #[derive(Clone, Debug)]
 pub struct FolderFiles {
     root: PathBuf,
 }
 
 impl FolderFiles {
-    /// The directory that a document is in; for one from standard input, the working directory.
+    /// Creates a source for the directory of a document. For standard input, this is the working directory.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -89,7 +89,8 @@ impl FileSource for FolderFiles {
     }
 }
 
-/// The path below the document's directory; an absolute one is joined below it too. `None`: it would leave it.
+/// Returns the path relative to the document's directory. An absolute path is treated as relative too. Returns `None`
+/// for a path that leads out of the directory.
 pub(crate) fn inside(path: &str) -> Option<PathBuf> {
     let mut below = PathBuf::new();
     for component in Path::new(path).components() {

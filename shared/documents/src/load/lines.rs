@@ -1,8 +1,8 @@
-//! The lines of stored and embedded text in the file of its author.
+//! Maps the lines of stored and embedded texts to those of the author's file.
 //!
-//! A document with `@{…}` in it, or one of several in a file, is written again before it is stored, so its lines are
-//! others. A comment in the first line maps them: for each run of lines its first line, that of the author, and the number
-//! of columns by which the author's lines begin farther right. Digests do not count that comment.
+//! A document with `@{…}`, or one of several in a file, is serialized again before it is stored, so its lines change. A
+//! header line, which is a comment, maps them. For each run of lines, it contains the first line, the author's line,
+//! and the number of columns by which the author's lines begin farther right. Digests ignore the header line.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::load::yaml::{self, YamlNode, YamlValue};
 use crate::source::{HEADER, LineColumn, LineRun, MAX_RUNS, SourceText};
 
-/// A document as it was written again, with that line in front.
+/// Returns the text of a serialized document with its header line.
 pub(crate) fn mapped(source: &Arc<SourceText>, node: &YamlNode, text: String) -> String {
     let below = SourceText::new("stored", format!("#\n{text}"));
     let Some(again) = yaml::parse(&below).ok().and_then(|mut documents| documents.pop()) else { return text };
@@ -26,11 +26,11 @@ pub(crate) fn mapped(source: &Arc<SourceText>, node: &YamlNode, text: String) ->
     }
     let runs: Vec<String> = runs.iter().map(|run| format!("{}:{}:{}", run.own, run.author, run.shift)).collect();
     let header = format!("{HEADER}{}\n", runs.join(","));
-    // A document that can be stored without its lines is stored without them.
+    // A document that is too large with its header line is stored without it.
     if header.len() + text.len() > yaml::MAX_DOCUMENT { text } else { header + &text }
 }
 
-/// Notes the author's place of the first thing in each line.
+/// Adds the author's position of the first key or value in each line.
 fn pair(source: &SourceText, author: &YamlNode, own: &YamlNode, places: &mut BTreeMap<u32, (u32, LineColumn)>) {
     match (&author.value, &own.value) {
         (YamlValue::Map(first), YamlValue::Map(second)) => {
@@ -50,16 +50,16 @@ fn pair(source: &SourceText, author: &YamlNode, own: &YamlNode, places: &mut BTr
     }
 }
 
-/// The lines of an embedded text in the document: line, and number of characters before it.
+/// The lines of an embedded text in the document, each with its line number and the number of characters before it.
 pub(crate) struct EmbeddedLines {
     lines: Vec<Option<(u32, u32)>>,
-    /// The place of lines that do not stand there as they are: the beginning of the text.
+    /// The start of the text, as the position of lines that the document does not contain unchanged.
     at: LineColumn,
 }
 
 impl EmbeddedLines {
     pub(crate) fn of(document: &SourceText, text: &SourceText, at: LineColumn) -> Self {
-        // A block begins at its first line that is not empty.
+        // A block starts at its first line that is not empty.
         let empty = text.lines().take_while(|line| line.trim().is_empty()).count();
         let lines = text.lines().zip(0..).map(|(line, number)| {
             let there = (at.line + number).checked_sub(u32::try_from(empty).ok()?)?;
@@ -69,7 +69,7 @@ impl EmbeddedLines {
             let before = if written.ends_with(line) {
                 written.chars().count() - line.chars().count()
             } else if first(written) == first(line) {
-                // The value of a `@{…}` is longer or shorter.
+                // The line contained a `@{…}`, whose value has another length.
                 blanks(written).saturating_sub(blanks(line))
             } else {
                 return None;
@@ -79,7 +79,7 @@ impl EmbeddedLines {
         Self { lines: lines.collect(), at }
     }
 
-    /// The place in the document of a place in the text.
+    /// Returns the position in the document of a position in the text.
     pub(crate) fn place(&self, at: LineColumn) -> LineColumn {
         match self.lines.get((at.line as usize).saturating_sub(1)) {
             Some(&Some((line, before))) => LineColumn { line, column: before.saturating_add(at.column) },

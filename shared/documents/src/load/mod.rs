@@ -1,7 +1,7 @@
-//! From text to documents: `@{…}` expanded, keys, types, names and limits checked, every part with its place.
+//! Loads documents from text. Loading expands `@{…}`, checks keys, types, names and limits, and records positions.
 //!
-//! A document is checked in two steps. Loading reports every error of form. If there is none, compiling reports every error
-//! of meaning: ranges, contradictions, references, cycles, sensitivity.
+//! A document is checked in two steps. Loading reports all syntactic errors. Without any, compiling reports all
+//! semantic errors: ranges, contradictions, references, cycles, sensitivity.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) mod signadot;
 mod vars;
 pub(crate) mod yaml;
 
-/// A document of any kind; its shape or its `kind` tells which.
+/// A document of any kind. The kind follows from the keys of the document or from its `kind`.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "there is one for a document")]
 pub enum Document {
@@ -40,17 +40,17 @@ pub enum Document {
     RouteGroup(RouteGroupDoc),
 }
 
-/// The documents of one text, and what looks wrong but is none.
+/// The documents of a text, with warnings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadedDocuments {
-    /// In the order of the text.
+    /// The documents in the order of the text.
     pub documents: Vec<Document>,
-    /// Warnings only.
+    /// The warnings. There are no errors.
     pub warnings: Diagnostics,
 }
 
 impl Document {
-    /// The kind in words, the name, the source, and the document as YAML with all `@{…}` expanded.
+    /// Returns the kind in words, the name, the source, and the document as YAML with all `@{…}` expanded.
     fn parts(&self) -> (&'static str, &At<String>, &Arc<SourceText>, &str) {
         match self {
             Self::Plugin(plugin) => ("a plugin", &plugin.name, &plugin.source, &plugin.expanded),
@@ -59,16 +59,16 @@ impl Document {
         }
     }
 
-    /// The document as YAML with all `@{…}` expanded.
+    /// Returns the document as YAML with all `@{…}` expanded.
     pub fn expanded(&self) -> &str {
         self.parts().3
     }
 }
 
-/// All documents of a text, of any kind; `---` separates them, empty ones are left out.
+/// Returns all documents of a text. `---` separates documents. Empty ones are omitted.
 ///
 /// # Errors
-/// Everything that is wrong with any of them; a text without documents.
+/// Returns all errors of the documents, or an error if the text has none.
 pub fn documents(
     source_name: &str,
     text: &str,
@@ -83,7 +83,7 @@ pub fn documents(
     }
     let mut found = Diagnostics::new();
     let mut documents = Vec::new();
-    // With nothing to expand, what is stored is what was written: comments stay, and places do not move.
+    // A single document without `@{…}` is stored unchanged, with its comments and positions.
     let as_written = (nodes.len() == 1 && !source.text.contains("@{")).then(|| source.text.clone());
     for mut node in nodes {
         let refused = DirectiveExpansion::new(&source, files, vars, &mut found).expand(&mut node);
@@ -98,7 +98,7 @@ pub fn documents(
     Ok(LoadedDocuments { documents, warnings })
 }
 
-/// Reads one document whose strings are expanded. Its text is `as_written`, or is written again.
+/// Reads a document whose strings are expanded. The stored text is `as_written`, or the document is serialized.
 fn read(source: &Arc<SourceText>, node: &YamlNode, as_written: Option<&str>) -> (Option<Document>, Diagnostics) {
     let kind = signadot::shape(node);
     let ours = kind.is_none() && (node.get("apiVersion").is_some() || node.get("kind").is_some());
@@ -112,7 +112,7 @@ fn read(source: &Arc<SourceText>, node: &YamlNode, as_written: Option<&str>) -> 
     (document, reader.into_found())
 }
 
-/// The document as YAML that reads as the same again.
+/// Returns the document as YAML with the same content.
 fn written(reader: &DocumentReader<'_>, node: &YamlNode) -> String {
     match yaml::write(node) {
         Ok(text) => lines::mapped(reader.source, node, text),
@@ -124,7 +124,7 @@ fn written(reader: &DocumentReader<'_>, node: &YamlNode) -> String {
     }
 }
 
-/// Reports what makes a document one that is read. Returns no document.
+/// Reports the keys that a document of unknown kind needs. Returns no document.
 fn unknown(reader: &DocumentReader<'_>, node: &YamlNode) -> Option<Document> {
     let (at, message) = match (&node.value, node.get("spec")) {
         (YamlValue::Map(_), Some(spec)) if node.get("name").is_some() => {
@@ -144,10 +144,10 @@ fn unknown(reader: &DocumentReader<'_>, node: &YamlNode) -> Option<Document> {
     None
 }
 
-/// The only document of a text, of any kind.
+/// Returns the only document of a text, of any kind.
 ///
 /// # Errors
-/// Everything that is wrong with it; none or several documents.
+/// Returns all errors of the document, or an error if the text has no document or several documents.
 pub fn document(
     source_name: &str,
     text: &str,
@@ -168,10 +168,10 @@ pub fn document(
     }
 }
 
-/// The plugins of a text; `---` separates them.
+/// Returns the plugins of a text. `---` separates plugins.
 ///
 /// # Errors
-/// Everything that is wrong with any of them; a document that is no plugin.
+/// Returns all errors of the documents, or an error for each document that is not a plugin.
 pub fn plugins(
     source_name: &str,
     text: &str,
@@ -189,10 +189,10 @@ pub fn plugins(
     found.or(plugins).map(|(plugins, _)| plugins)
 }
 
-/// The sandbox of a text.
+/// Returns the only sandbox of a text.
 ///
 /// # Errors
-/// Everything that is wrong with it; a document that is no sandbox; several documents.
+/// Returns all errors of the document, or an error if the text does not consist of exactly one sandbox.
 pub fn sandbox(
     source_name: &str,
     text: &str,
@@ -210,8 +210,8 @@ fn unwanted(document: &Document, code: &'static str, wanted: &str) -> Diagnostic
     Diagnostic::error(code, source, name.at, format!("this is {noun}, {wanted} is wanted"))
 }
 
-/// The digest of a plugin: `sha256:` and 64 hexadecimal digits over [`PluginDoc::expanded`], without the line that says
-/// where its lines come from.
+/// Returns the digest of a plugin: `sha256:` and 64 hexadecimal digits over [`PluginDoc::expanded`], without the header
+/// line that maps its lines to those of its author's file.
 pub fn digest(plugin: &PluginDoc) -> String {
     crate::canonical::digest(crate::source::body(&plugin.expanded))
 }

@@ -1,34 +1,34 @@
-//! Names, versions and durations: their patterns and limits.
+//! Names and versions, with their syntax and limits.
 
 use semver::Version;
 
 use crate::load::reader::DocumentReader;
 use crate::model::{At, Entries, Named};
 
-/// The most bytes of a plugin's bare name.
+/// The maximum number of bytes of a plugin's name without a version.
 pub const MAX_PLUGIN_NAME: usize = 253;
-/// The most characters of a name in a Signadot document.
+/// The maximum number of characters of a name in a Signadot document.
 pub(crate) const MAX_SIGNADOT_NAME: usize = 30;
-/// The most characters of a name in our documents.
+/// The maximum number of characters of a name in Ebb's documents.
 pub(crate) const MAX_NAME: usize = 63;
-/// The most bytes of a script: 256 KiB.
+/// The maximum number of bytes of a script: 256 KiB.
 pub const MAX_SCRIPT: usize = 256 << 10;
 
-/// A plugin as it is referred to: `name`, `name@version` or `name@latest`.
+/// A reference to a plugin: `name`, `name@version` or `name@latest`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginReference {
     pub name: String,
-    /// `None`: the highest.
+    /// The version. `None` means the highest one.
     pub version: Option<Version>,
 }
 
-/// Why a text is no reference to a plugin.
+/// The error of a text that is not a reference to a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
-    /// The name is not one.
+    /// The name is invalid.
     #[error("`{0}` is no plugin name: letters, digits and `-`, a letter first, no `-` last, at most {MAX_PLUGIN_NAME}")]
     Name(String),
-    /// The version is not one.
+    /// The version is invalid.
     #[error("`{0}` is no version: write `1.2.3`")]
     Version(String),
 }
@@ -61,7 +61,7 @@ impl std::fmt::Display for PluginReference {
     }
 }
 
-/// A version, with `v` in front and missing minor and patch numbers allowed: `v1.0` is `1.0.0`.
+/// Parses a version. A prefix `v` and missing minor and patch numbers are allowed: `v1.0` is `1.0.0`.
 pub fn version(text: &str) -> Option<Version> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let end = text.find(['-', '+']).unwrap_or(text.len());
@@ -74,7 +74,7 @@ pub fn version(text: &str) -> Option<Version> {
     Version::parse(&format!("{numbers}{missing}{rest}")).ok()
 }
 
-/// The characters that a name may have.
+/// The allowed characters of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameSyntax {
     /// Letters, digits, `-`.
@@ -85,7 +85,8 @@ pub(crate) enum NameSyntax {
     Environment,
 }
 
-/// Returns true if a name has its shape: a letter first, no `-` or `_` last.
+/// Returns true if a name has this syntax: it starts with a letter and does not end with `-` or `_`. A variable may
+/// start and end with `_`.
 pub(crate) fn is_name(name: &str, shape: NameSyntax) -> bool {
     let inner = |c: char| match shape {
         NameSyntax::Signadot => c.is_ascii_alphanumeric() || c == '-',
@@ -98,7 +99,7 @@ pub(crate) fn is_name(name: &str, shape: NameSyntax) -> bool {
         && (shape == NameSyntax::Environment || name.ends_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
-/// A name without what its shape does not allow, as a suggestion.
+/// Returns a similar valid name as a suggestion, if there is one.
 fn tidied(name: &str, shape: NameSyntax, most: usize) -> Option<String> {
     let dash = if shape == NameSyntax::Environment { '_' } else { '-' };
     let text: String = name
@@ -114,7 +115,7 @@ fn tidied(name: &str, shape: NameSyntax, most: usize) -> Option<String> {
     (is_name(&text, shape) && text != name).then_some(text)
 }
 
-/// The rule for a name, with a similar name that follows it.
+/// Returns the rule for a name, with a similar valid name if there is one.
 pub(crate) fn name_help(name: &str, shape: NameSyntax, most: usize) -> String {
     let rule = match shape {
         NameSyntax::Signadot => "letters, digits and `-`, a letter first, no `-` last",
@@ -125,7 +126,7 @@ pub(crate) fn name_help(name: &str, shape: NameSyntax, most: usize) -> String {
 }
 
 impl DocumentReader<'_> {
-    /// Notes a name that is too long or has the wrong characters.
+    /// Reports a name that is too long or has invalid characters.
     pub(crate) fn check_name(&self, name: &At<String>, what: &str, shape: NameSyntax, most: usize) {
         let length = name.value.chars().count();
         if length > most {
@@ -137,7 +138,7 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// A script: an interpreter in the first line, not too large.
+    /// Reports a script without an interpreter in its first line, or one that is too large.
     pub(crate) fn check_script(&self, script: &At<String>) {
         if script.value.len() > MAX_SCRIPT {
             let message = format!("the script has {} bytes, more than {MAX_SCRIPT}", script.value.len());
@@ -163,7 +164,7 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// Takes the version out of the name of a plugin.
+    /// Removes the version from the name of a plugin and returns it.
     pub(crate) fn split_version(&self, name: &mut At<String>) -> Option<Version> {
         if let Some((bare, "latest")) = name.value.split_once('@') {
             let wrong = self.wrong("bad-version", name.at, "`@latest` is not a version, it only refers to one");
@@ -173,14 +174,14 @@ impl DocumentReader<'_> {
         self.split_reference(name)
     }
 
-    /// Takes the version out of a reference to a plugin: `name[@version|@latest]`.
+    /// Removes the version from a reference to a plugin and returns it: `name[@version|@latest]`.
     pub(crate) fn split_reference(&self, name: &mut At<String>) -> Option<Version> {
         let PluginReference { name: bare, version } = self.reference(name)?;
         name.value = bare;
         version
     }
 
-    /// `name[@version|@latest]` of a plugin that is referred to.
+    /// Parses a reference to a plugin: `name[@version|@latest]`. Reports an invalid one.
     pub(crate) fn reference(&self, text: &At<String>) -> Option<PluginReference> {
         match text.value.parse::<PluginReference>() {
             Ok(reference) => Some(reference),

@@ -1,4 +1,4 @@
-//! Pod templates: kept as text, read only to refuse what cannot work.
+//! Checks of pod templates. A template is stored as text and parsed only for the checks.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -10,7 +10,7 @@ use crate::load::reader::{DocumentReader, NodePath};
 use crate::load::yaml::{self, YamlNode};
 use crate::model::{At, Dialect, LineColumn, RunnerDoc, SourceText};
 
-/// Names that begin so are ours.
+/// The prefix of names that Ebb reserves.
 const OURS: &str = "ebb-";
 
 #[derive(Deserialize)]
@@ -48,7 +48,7 @@ struct PodTemplateItem {
 }
 
 impl DocumentReader<'_> {
-    /// Reports what a runner's pod template may not have. `outer` is the node of its text.
+    /// Reports the errors of a runner's pod template. `outer` is the node of its text.
     pub(crate) fn check_pod_template(&self, outer: &YamlNode, path: &str, runner: &RunnerDoc) {
         let Some(At { value: text, .. }) = &runner.pod_template else { return };
         let source = SourceText::new(path, text.as_str());
@@ -57,7 +57,8 @@ impl DocumentReader<'_> {
         let lines = EmbeddedLines::of(self.source, &source, outer.at);
         for found in inner.into_found() {
             let at = found.at.unwrap_or(LineColumn { line: 1, column: 1 });
-            // At the place in the document if the template stands there, else at what embeds it.
+            // The position is in the document if the document contains the template, otherwise at the directive that
+            // embeds it.
             let moved = match outer.bytes {
                 Some(_) => self.wrong(found.code, lines.place(at), found.message),
                 None => {
@@ -69,7 +70,7 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// Reports what is wrong with the pod template that is the text of this reader.
+    /// Reports the errors of the pod template in this reader.
     fn pod_template(&self, path: &str, runner: &RunnerDoc) {
         let wrong = |code, at, message: String, help: &str| self.note(self.wrong(code, at, message).help(help));
         let nodes = match yaml::parse(self.source) {

@@ -1,7 +1,7 @@
-//! Reads structs from a tree with `serde`. It supplies places, reports all that is wrong, and goes on.
+//! Deserializes structs from a tree with `serde`. Supplies positions, and reports all errors instead of only the first.
 //!
-//! A wrong value is reported and replaced by an empty one, so that the rest of its document is still read. Only a struct
-//! without a required key cannot be made: its entry is left out. A document with an error is refused in any case.
+//! An invalid value is reported and replaced by an empty one, so that the rest of the document is still read. A struct
+//! without a required key cannot be created, so its entry is omitted. A document with an error is always rejected.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -21,8 +21,8 @@ use crate::load::durations;
 use crate::load::yaml::{YamlKey, YamlNode, YamlValue};
 use crate::model::{Dialect, LineColumn, SourceText};
 
-/// Structs that ignore keys they do not know: the top level of Signadot's documents, the header of ours, and the parts of
-/// a pod template.
+/// Structs that ignore unknown keys: the top level of Signadot's documents, the header of Ebb's documents, and the
+/// parts of a pod template.
 const OPEN: [&str; 7] = [
     "DocumentHeader",
     "ResourcePlugin",
@@ -33,7 +33,7 @@ const OPEN: [&str; 7] = [
     "PodTemplateItem",
 ];
 
-/// Structs that have exactly one of several keys: code, keys, help if there is none, help if there are several.
+/// Structs that have exactly one of several keys: struct, error code, keys, help for no key, help for several keys.
 const ALTERNATIVES: [(&str, &str, [&str; 3], &str, &str); 3] = [
     ("UnitSpec", "unit-kind", ["pod", "webhook", "object"], "add one of them", "make two units of it"),
     (
@@ -46,12 +46,12 @@ const ALTERNATIVES: [(&str, &str, [&str; 3], &str, &str); 3] = [
     ("RouteGroupMatch", "match", ["label", "all", "any"], "add one of them", "leave exactly one"),
 ];
 
-/// Reads one document and reports what is wrong with it.
+/// Reads a document and reports its errors.
 pub(crate) struct DocumentReader<'a> {
     pub(crate) source: &'a Arc<SourceText>,
     pub(crate) dialect: Dialect,
     found: RefCell<Diagnostics>,
-    /// Places of values that were replaced by empty ones.
+    /// Positions of values that were replaced by empty ones.
     replaced: RefCell<BTreeSet<LineColumn>>,
 }
 
@@ -60,12 +60,12 @@ impl<'a> DocumentReader<'a> {
         Self { source, dialect, found: RefCell::default(), replaced: RefCell::default() }
     }
 
-    /// Returns the document that a node is. `None`: it has been reported why it is none.
+    /// Deserializes a document. Returns `None` after it has reported an error.
     pub(crate) fn read<'n, T: Deserialize<'n>>(&self, node: &'n YamlNode) -> Option<T> {
         self.read_below(node, &NodePath::Root)
     }
 
-    /// Reads as [`Self::read`] does what stands below the top.
+    /// Deserializes a node below the top level, like [`Self::read`].
     pub(crate) fn read_below<'n, T: Deserialize<'n>>(&self, node: &'n YamlNode, path: &NodePath<'_>) -> Option<T> {
         let reader = NodeReader { reader: self, node, key: None, field: "", path, form: Form::Value };
         reader.report(T::deserialize(reader)).ok()
@@ -75,12 +75,12 @@ impl<'a> DocumentReader<'a> {
         self.found.into_inner()
     }
 
-    /// An error at a place, to be completed and given to [`Self::note`].
+    /// Creates an error at a position. The caller completes it and calls [`Self::note`].
     pub(crate) fn wrong(&self, code: &'static str, at: LineColumn, message: impl Into<String>) -> Diagnostic {
         Diagnostic::error(code, self.source, at, message)
     }
 
-    /// An error that underlines a whole scalar, as far as its line goes.
+    /// Creates an error that underlines a whole scalar, at most to the end of its first line.
     fn wrong_at(&self, code: &'static str, node: &YamlNode, message: impl Into<String>) -> Diagnostic {
         let wrong = self.wrong(code, node.at, message);
         let text = node.bytes.and_then(|(start, length)| self.source.text.get(start..start + length));
@@ -93,20 +93,20 @@ impl<'a> DocumentReader<'a> {
         }
     }
 
-    /// Reports something, unless it follows from a value that was replaced.
+    /// Reports a diagnostic, unless it is at a value that was replaced.
     pub(crate) fn note(&self, diagnostic: Diagnostic) {
         if diagnostic.at.is_none_or(|at| !self.replaced.borrow().contains(&at)) {
             self.found.borrow_mut().push(diagnostic);
         }
     }
 
-    /// Reports a wrong name with the nearest right one.
+    /// Reports an invalid name with the most similar valid one.
     fn note_near<'n>(&self, diagnostic: Diagnostic, name: &str, candidates: impl IntoIterator<Item = &'n str>) {
         let diagnostic = self.found.borrow().suggest(diagnostic, name, candidates);
         self.note(diagnostic);
     }
 
-    /// The text of a scalar as it stands in the document.
+    /// Returns the text of a scalar from the document.
     fn written(&self, node: &YamlNode) -> String {
         match node.bytes.and_then(|(start, length)| self.source.text.get(start..start + length)) {
             Some(raw) if !raw.trim().is_empty() => raw.trim().to_owned(),
@@ -115,7 +115,7 @@ impl<'a> DocumentReader<'a> {
     }
 }
 
-/// The keys and positions above a node, for messages.
+/// The path of a node in messages: the keys and list positions above it.
 #[derive(Clone, Copy)]
 pub(crate) enum NodePath<'p> {
     Root,
@@ -134,7 +134,7 @@ impl fmt::Display for NodePath<'_> {
     }
 }
 
-/// Why a value cannot be made.
+/// The error of a value that cannot be deserialized.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     #[error("it is reported")]
@@ -163,13 +163,13 @@ impl de::Error for ReadError {
 
 type Found<T> = Result<T, ReadError>;
 
-/// The form of a value.
+/// The expected form of a value.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     Value,
-    /// The value of a required key: as a text, it is not empty.
+    /// The value of a required key. A text must not be empty.
     Required,
-    /// One text stands for a list of it.
+    /// A list of texts. A single text is a list of one.
     Names,
 }
 
@@ -178,19 +178,19 @@ enum Form {
 struct NodeReader<'r, 'n, 'p> {
     reader: &'r DocumentReader<'r>,
     node: &'n YamlNode,
-    /// The key under which it stands.
+    /// The key of the node.
     key: Option<&'n YamlKey>,
-    /// The field that this key is.
+    /// The field of the key.
     field: &'n str,
     path: &'p NodePath<'p>,
     form: Form,
 }
 
-/// Deserializes nothing: the values that replace wrong ones.
+/// An empty mapping, which replaces an invalid value.
 type Nothing<'n> = std::iter::Empty<(&'n str, &'n str)>;
 
 impl<'n> NodeReader<'_, 'n, '_> {
-    /// The node in words.
+    /// Returns the path of the node for messages.
     fn place(&self) -> String {
         match self.path {
             NodePath::Root => "the document".to_owned(),
@@ -198,7 +198,7 @@ impl<'n> NodeReader<'_, 'n, '_> {
         }
     }
 
-    /// Reports that the node is wrong; an empty value replaces it.
+    /// Reports that the node is invalid, and marks it as replaced by an empty value.
     fn replace(&self, wrong: Diagnostic) {
         self.reader.note(wrong);
         self.reader.replaced.borrow_mut().insert(self.node.at);
@@ -221,7 +221,7 @@ impl<'n> NodeReader<'_, 'n, '_> {
         });
     }
 
-    /// Reports why a visitor did not take the node.
+    /// Reports the reason why a visitor rejected the node.
     fn report<T>(&self, made: Found<T>) -> Found<T> {
         let at = self.node.at;
         match made {
@@ -238,7 +238,7 @@ impl<'n> NodeReader<'_, 'n, '_> {
         Err(ReadError::Reported)
     }
 
-    /// The value of a visitor that expects a mapping and gets an empty one.
+    /// Returns the value of a visitor for an empty mapping.
     fn empty_map<V: Visitor<'n>>(&self, visitor: V) -> Found<V::Value> {
         let nothing: Nothing<'n> = std::iter::empty();
         visitor.visit_map(MapDeserializer::<_, ReadError>::new(nothing)).map_err(|_| ReadError::Reported)
@@ -265,7 +265,7 @@ impl<'n> NodeReader<'_, 'n, '_> {
         }
     }
 
-    /// A duration in milliseconds.
+    /// Returns a duration in milliseconds.
     fn duration(&self, units: &[(&str, u64)], example: &str) -> u64 {
         let (reader, node) = (self.reader, self.node);
         let wrong = match &node.value {
@@ -293,8 +293,8 @@ impl<'n> NodeReader<'_, 'n, '_> {
         0
     }
 
-    /// The fields of a struct with their nodes. An empty value is absent for Signadot and Kubernetes. Signadot also takes a
-    /// key in another case as the key.
+    /// Returns the fields of a struct with their nodes. Signadot and Kubernetes treat an empty value as absent.
+    /// Signadot also ignores the case of keys.
     fn fields(
         &self,
         name: &str,
@@ -335,7 +335,7 @@ impl<'n> NodeReader<'_, 'n, '_> {
         known
     }
 
-    /// Returns whether a struct has one of its alternatives.
+    /// Returns true if a struct has exactly one of its alternatives. Reports an error otherwise.
     fn has_one(&self, name: &str, fields: &[Field<'n>]) -> bool {
         let Some((_, code, keys, add, leave)) = ALTERNATIVES.iter().find(|(of, ..)| *of == name) else { return true };
         let mut given = fields.iter().filter(|(field, ..)| keys.contains(field));
@@ -357,7 +357,7 @@ impl<'n> NodeReader<'_, 'n, '_> {
     }
 }
 
-/// A field of a struct, the key that was written for it, and its value.
+/// A field of a struct, its key in the document, and its value.
 type Field<'n> = (&'n str, Option<&'n YamlKey>, &'n YamlNode);
 
 fn looks_like(text: &str, wanted: &str) -> bool {
@@ -517,7 +517,8 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
         visitor.visit_map(MapReader { map: self, entries, next: None, form: Form::Required })
     }
 
-    /// A variant is the key under which its value stands, or a text; that of a tree is the type of its value.
+    /// Deserializes an enum. The variant is the key of the value, or a text. For a `TemplateTree`, it is the type of
+    /// the value.
     fn deserialize_enum<V: Visitor<'n>>(
         self,
         name: &'static str,
@@ -593,7 +594,7 @@ impl<'n> VariantAccess<'n> for NodeReader<'_, 'n, '_> {
     }
 }
 
-/// The items of a list.
+/// Deserializes the items of a list.
 struct ListReader<'r, 'n, 'p> {
     list: NodeReader<'r, 'n, 'p>,
     items: std::iter::Enumerate<std::slice::Iter<'n, YamlNode>>,
@@ -611,7 +612,7 @@ impl<'n> SeqAccess<'n> for ListReader<'_, 'n, '_> {
     }
 }
 
-/// The entries of a mapping.
+/// Deserializes the entries of a mapping.
 struct MapReader<'r, 'n, 'p, E> {
     map: NodeReader<'r, 'n, 'p>,
     entries: E,
@@ -636,7 +637,7 @@ impl<'n, E: Iterator<Item = Field<'n>>> MapAccess<'n> for MapReader<'_, 'n, '_, 
     }
 }
 
-/// Two values one after the other.
+/// Deserializes two values as a list.
 struct Pair<A, B>(Option<A>, Option<B>);
 
 impl<'n, A: Deserializer<'n, Error = ReadError>, B: Deserializer<'n, Error = ReadError>> SeqAccess<'n> for Pair<A, B> {

@@ -1,7 +1,7 @@
-//! Signadot's documents: `name` and `spec` at the top, no `kind`. They are read as they are and converted into ours.
+//! Reads Signadot's documents, which have `name` and `spec` at the top and no `kind`, and converts them to Ebb's.
 //!
-//! Unknown keys at the top are ignored, as its own reader does; below `spec` they are errors. Parts that only Signadot
-//! uses (forks, local workloads, routing) are carried along; the outputs of resources in them are checked.
+//! Unknown keys at the top are ignored, as in Signadot. Below `spec` they are errors. Parts that only Signadot uses
+//! (forks, local workloads, routing) are kept unchanged, and the outputs of resources in them are checked.
 
 use std::collections::BTreeMap;
 
@@ -255,7 +255,7 @@ struct RouteGroupEndpoint {
     cluster: Option<Value>,
 }
 
-/// Returns the kind of a document by the keys of its `spec`. `None`: it is none of Signadot's.
+/// Returns the kind of a document by the keys of its `spec`, or `None` if it is not one of Signadot's.
 pub(crate) fn shape(document: &YamlNode) -> Option<SignadotKind> {
     if let Some(YamlValue::String(version)) = document.get("apiVersion").map(|node| &node.value) {
         return version.starts_with("signadot.com/").then_some(SignadotKind::Alpha);
@@ -285,7 +285,7 @@ pub(crate) fn shape(document: &YamlNode) -> Option<SignadotKind> {
     kinds.into_iter().find(|(keys, _)| keys.iter().any(|key| spec.get(key).is_some())).map(|(_, kind)| kind)
 }
 
-/// Reads a document. `None`: it has been reported why it is none.
+/// Reads a document. Returns `None` after it has reported an error.
 pub(crate) fn document(
     reader: &DocumentReader<'_>,
     kind: SignadotKind,
@@ -300,7 +300,7 @@ pub(crate) fn document(
     }
 }
 
-/// The document without the keys that the platform adds to it.
+/// Returns the document without the keys that the platform adds.
 pub(crate) fn kept(document: &YamlNode) -> YamlNode {
     let mut kept = document.clone();
     if let YamlValue::Map(entries) = &mut kept.value {
@@ -309,7 +309,7 @@ pub(crate) fn kept(document: &YamlNode) -> YamlNode {
     kept
 }
 
-/// Reports what an old document has to become. Returns no document.
+/// Reports the conversion that a document of the old format needs. Returns no document.
 fn alpha(reader: &DocumentReader<'_>, document: &YamlNode) -> Option<Document> {
     let at = document.get("apiVersion").map_or(document.at, |node| node.at);
     let wrong = reader.wrong("old-format", at, "this is Signadot's format from before its API, which is not read");
@@ -414,7 +414,7 @@ fn input(reader: &DocumentReader<'_>, input: SignadotInput, params: &mut Entries
             return None;
         }
     };
-    // Go's reader leaves an empty text and an absent one alike.
+    // Signadot's decoder, as usual in Go, does not distinguish an empty text from an absent one.
     let given = |text: Option<At<String>>| text.filter(|text| !text.value.is_empty());
     let value = At { value: TemplateTree::Text(text), at };
     let spec = InputSpec { value, env: given(input.r#as.env), path: given(input.r#as.path), optional };
@@ -474,7 +474,7 @@ fn route_group(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -
     Some(RouteGroupDoc { source: reader.source.clone(), name, expanded, cluster, ttl, ttl_from })
 }
 
-/// The duration of a `ttl`. Warns of a start that is not kept.
+/// Returns the duration of a `ttl`. Warns of a start that Ebb does not support.
 fn lifetime<S: PartialEq>(
     reader: &DocumentReader<'_>,
     duration: &SignadotDuration,

@@ -1,14 +1,14 @@
-//! Values for `@{var}`, as given with `--set`.
+//! Values for `@{var}` from `--set`.
 
 use std::collections::BTreeMap;
 
-/// Why a `--set` was refused.
+/// The error of an invalid `--set`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VarError {
-    /// No `=` in it.
+    /// The text contains no `=`.
     #[error("`{0}` is no `name=value`")]
     NoValue(String),
-    /// The name cannot stand in `@{…}`.
+    /// The name is invalid in `@{…}`.
     #[error(
         "`{0}` is no name for a variable: it starts with a letter and goes on with letters, digits, `_`, `.` or `-`"
     )]
@@ -17,20 +17,20 @@ pub enum VarError {
     Conflict { name: String, first: String, second: String },
 }
 
-/// Values for `@{var}`. One that no document uses is no error.
+/// Values for `@{var}`. Unused values are allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DocumentVars(BTreeMap<String, String>);
 
 impl DocumentVars {
-    /// None at all.
+    /// Returns no values.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// From `name=value` texts; the value begins after the first `=`. The same one twice is fine.
+    /// Parses `name=value` texts. The value begins after the first `=`. Equal duplicates are allowed.
     ///
     /// # Errors
-    /// A text without `=`, a bad name, or two values for one name.
+    /// Returns an error for a text without `=`, for an invalid name, or if a name has two values.
     pub fn parse<S: AsRef<str>>(sets: impl IntoIterator<Item = S>) -> Result<Self, VarError> {
         let mut vars = BTreeMap::new();
         for set in sets {
@@ -49,18 +49,18 @@ impl DocumentVars {
         Ok(Self(vars))
     }
 
-    /// The value of a variable.
+    /// Returns the value of a variable.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// All names.
+    /// Returns all names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 }
 
-/// `^[a-zA-Z][a-zA-Z0-9_.-]*$`.
+/// Returns true if a name matches `^[a-zA-Z][a-zA-Z0-9_.-]*$`.
 pub(crate) fn is_variable(name: &str) -> bool {
     let mut characters = name.chars();
     characters.next().is_some_and(|c| c.is_ascii_alphabetic())

@@ -1,6 +1,6 @@
-//! YAML as a tree whose every part has its place, from text and back.
+//! Parses YAML to a tree with positions, and serializes it.
 //!
-//! Types are YAML 1.1's (`yes`, `on` are booleans), as Signadot's are; keys are always strings.
+//! Types follow YAML 1.1 (`yes` and `on` are booleans), as in Signadot. Keys are always strings.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,17 +12,18 @@ use serde_saphyr::{Location, Spanned};
 use crate::diagnostic::Diagnostic;
 use crate::source::{LineColumn, SourceText};
 
-/// The most bytes of a document, before and after embedding: 4 MiB.
+/// The maximum size of a document in bytes, before and after embedding: 4 MiB.
 pub const MAX_DOCUMENT: usize = 4 << 20;
-/// The deepest nesting of a document.
+/// The maximum nesting of a document.
 pub const MAX_DEPTH: usize = 32;
 
-/// A value and where it stands.
+/// A value with its position.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct YamlNode {
     pub(crate) value: YamlValue,
     pub(crate) at: LineColumn,
-    /// The bytes of the source that it was read from. `None`: it does not stand there as it is (embedded, aliased).
+    /// The start and length of its bytes in the source. `None` if the source does not contain it unchanged (embedded,
+    /// aliased).
     pub(crate) bytes: Option<(usize, usize)>,
 }
 
@@ -45,7 +46,7 @@ pub(crate) struct YamlKey {
 }
 
 impl YamlValue {
-    /// Its type in words.
+    /// Returns the type in words.
     pub(crate) fn noun(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
@@ -59,7 +60,7 @@ impl YamlValue {
 }
 
 impl YamlNode {
-    /// The value of a key, if it is a mapping that has it.
+    /// Returns the value of a key of a mapping.
     pub(crate) fn get(&self, name: &str) -> Option<&YamlNode> {
         match &self.value {
             YamlValue::Map(entries) => entries.iter().find(|(key, _)| key.name == name).map(|(_, node)| node),
@@ -67,14 +68,14 @@ impl YamlNode {
         }
     }
 
-    /// The value of a key, in another case if it is not there in this one.
+    /// Returns the value of a key. If it is missing, the case of keys is ignored.
     pub(crate) fn find(&self, name: &str) -> Option<&YamlNode> {
         let YamlValue::Map(entries) = &self.value else { return None };
         let near = || entries.iter().find(|(key, _)| key.name.eq_ignore_ascii_case(name)).map(|(_, node)| node);
         self.get(name).or_else(near)
     }
 
-    /// Levels of lists and mappings.
+    /// Returns the number of levels of lists and mappings.
     pub(crate) fn depth(&self) -> usize {
         match &self.value {
             YamlValue::List(items) => 1 + items.iter().map(Self::depth).max().unwrap_or(0),
@@ -83,7 +84,7 @@ impl YamlNode {
         }
     }
 
-    /// Moves it and all below to one place: what was embedded stands where its directive stands.
+    /// Sets the position of the node and of everything below. Embedded values have the position of their directive.
     pub(crate) fn moved_to(&mut self, at: LineColumn) {
         self.at = at;
         self.bytes = None;
@@ -99,7 +100,7 @@ impl YamlNode {
         }
     }
 
-    /// The same value without places.
+    /// Returns the value without positions.
     pub(crate) fn to_json(&self) -> serde_json::Value {
         match &self.value {
             YamlValue::Null => serde_json::Value::Null,
@@ -114,10 +115,10 @@ impl YamlNode {
     }
 }
 
-/// The documents of a text, without empty ones.
+/// Returns the documents of a text without empty ones.
 ///
 /// # Errors
-/// The first error of syntax: YAML's, a duplicate key, a limit.
+/// Returns the first error: invalid YAML, a duplicate key, or an exceeded limit.
 pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Vec<YamlNode>, Diagnostic> {
     if source.text.len() > MAX_DOCUMENT {
         return Err(Diagnostic::error(
@@ -133,10 +134,10 @@ pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Vec<YamlNode>, Diagnosti
         .map_err(|error| refusal(source, &error))
 }
 
-/// The tree as YAML. Reading it gives the same values, and its `@{…}` stay as they are.
+/// Returns the tree as YAML. Loading it again yields the same values, and a `@{…}` in them is not expanded.
 ///
 /// # Errors
-/// The writer's, in words.
+/// Returns the message of the YAML library.
 pub(crate) fn write(node: &YamlNode) -> Result<String, String> {
     serde_saphyr::to_string(&EscapedNode(node)).map_err(|error| error.to_string())
 }
@@ -161,7 +162,7 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
-/// Returns an error of serde-saphyr in our words.
+/// Converts an error of serde-saphyr to a diagnostic.
 fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic {
     use serde_saphyr::Error as E;
     let error = error.without_snippet();
@@ -209,13 +210,13 @@ fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic 
     }
 }
 
-/// Returns whether a `${` stands unquoted in a mapping or list of one line, where its brace ends the mapping.
+/// Returns true if a one-line mapping or list contains an unquoted `${`, whose `}` would end the mapping.
 fn unquoted(line: &str) -> bool {
     let before = |at: usize| line[..at].trim_end().ends_with([':', ',', '[']);
     line.contains(['{', '[']) && line.match_indices("${").any(|(at, _)| before(at))
 }
 
-/// Returns the limit that was met in words.
+/// Returns a description of the exceeded limit.
 fn too_complex(message: String) -> String {
     if message.starts_with("recursion") || message.contains("nesting") || message.contains("depth") {
         "this is nested too deeply".to_owned()
@@ -226,7 +227,7 @@ fn too_complex(message: String) -> String {
     }
 }
 
-/// The message without the place, which stands elsewhere.
+/// Returns the message without its position, which the diagnostic has separately.
 fn said(error: &serde_saphyr::Error) -> String {
     let text = error.to_string();
     let text = text.lines().next().unwrap_or_default();
@@ -239,7 +240,7 @@ fn said(error: &serde_saphyr::Error) -> String {
     }
 }
 
-/// The line above `at` in which the same key stands at the same column.
+/// Returns the position of the same key at the same column in the nearest line above `at`.
 fn first_of(source: &SourceText, key: &str, at: LineColumn) -> Option<LineColumn> {
     (1..at.line).rev().find_map(|line| {
         let text = source.line(line)?;
@@ -257,7 +258,7 @@ fn pos(location: Location) -> Option<LineColumn> {
     Some(LineColumn { line, column: u32::try_from(location.column()).unwrap_or(u32::MAX).max(1) })
 }
 
-/// A node as serde-saphyr gives it.
+/// A node of serde-saphyr.
 enum RawNode {
     Leaf(YamlValue),
     List(Vec<Spanned<RawNode>>),
@@ -288,7 +289,7 @@ fn node(source: &SourceText, spanned: Spanned<RawNode>) -> YamlNode {
     YamlNode { value, at, bytes }
 }
 
-/// `y` and `n` are texts: the readers that people know disagree on them, and a boolean is never meant by them alone.
+/// Converts the booleans `y` and `n` to texts. YAML readers disagree on them, and authors rarely mean a boolean.
 fn leaf(source: &SourceText, value: YamlValue, written: Option<(usize, usize)>) -> YamlValue {
     let raw = written.and_then(|(start, length)| source.text.get(start..start + length)).map(str::trim);
     match (value, raw) {
@@ -355,7 +356,7 @@ impl<'de> Deserialize<'de> for RawNode {
     }
 }
 
-/// A node as it is written: what looks like a directive is escaped.
+/// A node for serialization, with escaped directives.
 struct EscapedNode<'n>(&'n YamlNode);
 
 impl Serialize for EscapedNode<'_> {
@@ -386,7 +387,7 @@ impl Serialize for EscapedNode<'_> {
     }
 }
 
-/// First and past-the-last byte of each `@{…}` with something in it.
+/// Returns the start and end of each `@{…}` that is not empty, in bytes.
 pub(crate) fn placeholders(text: &str) -> Vec<(usize, usize)> {
     let mut spots = Vec::new();
     let mut from = 0;
@@ -404,7 +405,7 @@ pub(crate) fn placeholders(text: &str) -> Vec<(usize, usize)> {
     spots
 }
 
-/// The text as it has to be written so that reading it gives this text again.
+/// Returns the text with escaped directives, or `None` if it contains none.
 fn escaped(text: &str) -> Option<String> {
     (!placeholders(text).is_empty()).then(|| text.replace("@{", "@{literal: @}{"))
 }
