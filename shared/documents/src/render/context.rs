@@ -1,4 +1,4 @@
-//! The values of names when a unit is rendered.
+//! Resolves references, templates and expressions when a unit is rendered.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ use crate::expr::convert::{self, CelOutput};
 use crate::expr::{self, Expression, ReferenceSource, ReferenceUsage, ValueReference};
 use crate::plan::{Plan, Template, cluster_name};
 
-/// The treatment of an output that has not been made yet.
+/// The treatment of an output that does not exist yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PendingOutputs {
     Missing,
@@ -25,7 +25,7 @@ pub(super) struct RenderContext<'a> {
     pub(super) facts: &'a TargetFacts,
     pub(super) outputs: &'a KnownOutputs,
     pub(super) unknowns: PendingOutputs,
-    /// Whose `params` and `units` are meant.
+    /// The resource to which `params` and `units` belong.
     pub(super) resource: &'a str,
     pub(super) reader: ValueReader<'a>,
 }
@@ -33,18 +33,18 @@ pub(super) struct RenderContext<'a> {
 /// The recipient of values.
 #[derive(Clone, Copy)]
 pub(super) enum ValueReader<'a> {
-    /// A unit in this cluster; `None`: the control plane's default.
+    /// A unit in this cluster. `None` means the default of the control plane.
     Cluster(Option<&'a str>),
     /// A reader of the outputs of a target. A sensitive value is replaced by its location.
     Outside,
 }
 
-/// A value that was looked up or made.
+/// The result of a lookup or of rendering.
 #[derive(Clone, Debug)]
 pub(super) enum LookupResult {
     Value(RenderValue),
     Nothing,
-    /// It has not been made yet, or it is not for showing.
+    /// The value does not exist yet, or must not be shown.
     Placeholder(String),
 }
 
@@ -55,7 +55,7 @@ impl From<Json> for LookupResult {
 }
 
 impl<'a> RenderContext<'a> {
-    /// The public values of a resource, or of the target if there is no resource.
+    /// Creates a context for the public values of a resource. For those of the target, `resource` is empty.
     pub(super) fn outside(
         plan: &'a Plan,
         compiled: &'a CompiledExpressions,
@@ -74,7 +74,7 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns the value of a reference. `None` if a part of it is missing.
+    /// Returns the value of a reference, or [`LookupResult::Nothing`] if a part of it is missing.
     pub(super) fn lookup(self, source: &ReferenceSource, place: &str) -> Result<LookupResult, RenderError> {
         let found = |value: Option<Json>| Ok(value.map_or(LookupResult::Nothing, LookupResult::from));
         let made = match source {
@@ -123,7 +123,7 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// The value of a template.
+    /// Returns the value of a template.
     pub(super) fn template(self, template: &Template, place: &str) -> Result<LookupResult, RenderError> {
         match template {
             Template::Literal(value) => Ok(value.clone().into()),
@@ -144,7 +144,7 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// The value of a text with `${…}`.
+    /// Returns the value of a text with `${…}`.
     pub(super) fn text(self, text: &str, place: &str) -> Result<LookupResult, RenderError> {
         let Some(parts) = self.compiled.parts(text) else { return Ok(Json::from(text).into()) };
         if let [TextPart::Expression(expression)] = parts {
@@ -161,7 +161,7 @@ impl<'a> RenderContext<'a> {
         Ok(Json::from(joined).into())
     }
 
-    /// An expression as a piece of a text; an optional without a value is empty.
+    /// Returns the value of an expression as a part of a text. An optional without a value is an empty text.
     pub(super) fn piece(self, expression: &Expression, place: &str) -> Result<String, RenderError> {
         Ok(match self.expression(expression, place)? {
             LookupResult::Value(value) => text_of(value, place, expression)?,
@@ -170,7 +170,8 @@ impl<'a> RenderContext<'a> {
         })
     }
 
-    /// The value of an expression. A missing value that is needed is an error; an optional one gives nothing.
+    /// Returns the value of an expression. A missing required value is an error. Returns [`LookupResult::Nothing`] for
+    /// a missing optional one.
     pub(super) fn expression(self, expression: &Expression, place: &str) -> Result<LookupResult, RenderError> {
         if let Some(whole) = expression.whole() {
             return match self.lookup(&whole.source, place)? {
@@ -221,7 +222,7 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// A sensitive value is of no use in another cluster than the one that holds it.
+    /// Rejects a sensitive value in another cluster than the one that stores it.
     fn guarded(self, value: RenderValue, reference: &ValueReference, place: &str) -> Result<RenderValue, RenderError> {
         match (&value, self.reader) {
             (RenderValue::Secret(secret), ValueReader::Cluster(cluster))
@@ -238,7 +239,8 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// A tree whose strings are templates. Entries without a value are left out; `None` if nothing is left of it.
+    /// Renders a tree whose strings are templates. Entries without a value are omitted. Returns `None` for a text
+    /// without a value.
     pub(super) fn tree(self, tree: &Json, place: &str, lenience: MissingPolicy) -> Result<Option<Json>, RenderError> {
         Ok(Some(match tree {
             Json::String(text) => match lenience.apply(self.text(text, place))? {
@@ -267,16 +269,16 @@ impl<'a> RenderContext<'a> {
     }
 }
 
-/// The treatment of a value that is needed and missing.
+/// The treatment of a missing required value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MissingPolicy {
     Strict,
-    /// The undo of a failed unit takes the values that exist.
+    /// The value is omitted, because a failed unit has not produced all values that its undo reads.
     LeaveOut,
 }
 
 impl MissingPolicy {
-    /// Replaces the error for a missing value by nothing, if that is allowed.
+    /// Replaces the error for a missing value by [`LookupResult::Nothing`] if the policy permits it.
     pub(super) fn apply(self, made: Result<LookupResult, RenderError>) -> Result<LookupResult, RenderError> {
         match made {
             Err(RenderError::Missing { .. }) if self == Self::LeaveOut => Ok(LookupResult::Nothing),
@@ -285,7 +287,7 @@ impl MissingPolicy {
     }
 }
 
-/// What bytes are called that a text is wanted for.
+/// The description of bytes in errors where a text is expected.
 pub(super) const NOT_TEXT: &str = "bytes that are not UTF-8";
 
 pub(super) fn mistyped(place: &str, wanted: &'static str, got: &'static str) -> RenderError {
@@ -307,7 +309,7 @@ pub(super) fn capped(place: &str, bytes: usize) -> Result<(), RenderError> {
     }
 }
 
-/// A value as text: JSON for what is not text.
+/// Returns a value as text. Values of other types become JSON.
 fn text_of(value: RenderValue, place: &str, expression: &Expression) -> Result<String, RenderError> {
     match value {
         RenderValue::Json(Json::String(text)) => Ok(text),
@@ -320,7 +322,7 @@ fn text_of(value: RenderValue, place: &str, expression: &Expression) -> Result<S
     }
 }
 
-/// Values by path, to become CEL's variables.
+/// Values by path, which become the variables of an expression.
 #[derive(Default)]
 struct VariableTree {
     leaf: Option<expr::Value>,
@@ -333,7 +335,7 @@ impl VariableTree {
         self.at(&path).leaf = Some(value);
     }
 
-    /// Makes what is above a missing value, so that `.?` and `has()` find nothing in it.
+    /// Creates the mapping that would contain a missing value, so that `.?` and `has()` do not fail.
     fn empty(&mut self, source: &ReferenceSource) {
         let path = path(source);
         if let Some((_, above)) = path.split_last() {

@@ -1,4 +1,4 @@
-//! The expressions of a plan, parsed once, and their evaluation.
+//! Parses the expressions of a plan once, and evaluates them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ use crate::expr::{self, EvaluationError, Expression, Scope};
 use crate::plan::{Action, OutputFrom, Plan, Template, UnitRef};
 use crate::template::{self, TemplatePiece};
 
-/// The expressions of one plan, parsed. Build it once for a plan and share it.
+/// The parsed expressions of a plan. Created once per plan and shared.
 pub struct CompiledExpressions {
     texts: HashMap<String, Vec<TextPart>>,
     expressions: HashMap<String, Expression>,
@@ -31,10 +31,10 @@ impl std::fmt::Debug for CompiledExpressions {
 }
 
 impl CompiledExpressions {
-    /// Parses every expression of the plan.
+    /// Parses all expressions of the plan.
     ///
     /// # Errors
-    /// [`RenderError::Plan`] for a plan that this crate did not make.
+    /// Returns [`RenderError::Plan`] for a plan that this crate did not create.
     pub fn new(plan: &Plan) -> Result<Self, RenderError> {
         let mut compiled = Self { texts: HashMap::new(), expressions: HashMap::new(), units: HashMap::new() };
         for (name, resource) in &plan.resources {
@@ -125,7 +125,7 @@ impl CompiledExpressions {
         Ok(())
     }
 
-    /// The parts of a text; `None`: it is literal.
+    /// Returns the parts of a text, or `None` for a literal.
     pub(super) fn parts(&self, text: &str) -> Option<&[TextPart]> {
         self.texts.get(text).map(Vec::as_slice)
     }
@@ -134,7 +134,7 @@ impl CompiledExpressions {
         self.expressions.get(text).ok_or_else(|| wrong(place, "it belongs to another plan".to_owned()))
     }
 
-    /// The place of a unit.
+    /// Returns the plan reference of a unit.
     pub(super) fn unit(&self, key: &str) -> Option<UnitRef> {
         self.units.get(key).copied()
     }

@@ -11,24 +11,24 @@ pub struct TargetFacts {
     pub kind: String,
     pub name: String,
     pub uid: String,
-    /// Its namespace, if it has one.
+    /// The namespace, if the target has one.
     pub namespace: Option<String>,
-    /// Short, stable over attempts, safe as a DNS label and in SQL identifiers.
+    /// The key of the target: short, the same for every attempt, and valid in DNS labels and SQL identifiers.
     pub key: String,
     /// Rises with each change of the document.
     pub generation: u64,
-    /// Its cluster; `None`: the control plane's default.
+    /// The cluster. `None` means the default of the control plane.
     pub cluster: Option<String>,
     pub labels: BTreeMap<String, String>,
 }
 
-/// Characters of a resource's name in its key.
+/// The maximum number of characters of a resource's name in its key.
 const KEY_NAME: usize = 20;
-/// Characters of a digest in a resource's key.
+/// The number of characters of the digest in a resource's key.
 const KEY_DIGEST: usize = 16;
 
 impl TargetFacts {
-    /// The value of `resource.FIELD` for one resource of the target.
+    /// Returns the value of `resource.FIELD` for a resource of the target.
     pub(crate) fn own(&self, resource: &str, field: &str) -> Option<serde_json::Value> {
         match field {
             "name" => Some(resource.into()),
@@ -37,9 +37,10 @@ impl TargetFacts {
         }
     }
 
-    /// The key of a resource: `[a-z][a-z0-9]*`, at most 36 characters, the same for every unit and attempt. It begins with
-    /// what fits of the resource's name and ends with a digest of the target's key and the whole name, so that it differs
-    /// between the resources of a target and between targets.
+    /// Returns the key of a resource: `[a-z][a-z0-9]*`, at most 36 characters, the same for every unit and attempt.
+    ///
+    /// The key starts with the beginning of the resource's name. It ends with a digest of the target's key and the
+    /// whole name, so it differs between the resources of a target and between targets.
     fn resource_key(&self, resource: &str) -> String {
         let named = resource.bytes().map(|byte| byte.to_ascii_lowercase());
         let named = named.filter(u8::is_ascii_alphanumeric).skip_while(u8::is_ascii_digit);
@@ -55,7 +56,7 @@ impl TargetFacts {
         key.extend(hex.chars().take(KEY_DIGEST));
         key
     }
-    /// The value of `target.FIELD`; `None` for a field that is not set.
+    /// Returns the value of `target.FIELD`, or `None` for a field that is not set.
     pub(crate) fn field(&self, field: &str) -> Option<serde_json::Value> {
         match field {
             "kind" => Some(self.kind.as_str().into()),

@@ -1,10 +1,10 @@
-//! A unit of the plan with what is known: what is sent to run it.
+//! Renders units of a plan with the known values.
 //!
-//! Flow: [`CompiledExpressions::new`] once per plan (parses each expression once; share it in an `Arc`), then [`unit()`] for each
-//! dispatch. Nothing here reads a clock or the network, and the same arguments give the same answer.
+//! The caller creates [`CompiledExpressions`] once per plan, which parses each expression once, and can share it in an
+//! `Arc`. It calls [`unit()`] for each dispatch. The functions are pure: they use no clock and no network.
 //!
-//! A sensitive value never gets into an expression: it is passed on whole as a [`SecretKeyRef`], or named by
-//! `secretRef(…)`. Errors name inputs, units and outputs; they never contain a value.
+//! A sensitive value is never part of an expression. It is passed on whole as a [`SecretKeyRef`], or named by
+//! `secretRef(…)`. Errors contain the names of inputs, units and outputs, and never a value.
 
 mod context;
 mod evaluate;
@@ -23,68 +23,68 @@ pub use facts::TargetFacts;
 pub use outputs::{WebhookResponse, env, outputs_from_response, resource_outputs};
 pub use unit::{preview, unit};
 
-/// A value that a unit made or is given.
+/// A value of an input, output or param.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RenderValue {
-    /// Text (a pod's output that is UTF-8) or any JSON (a webhook's).
+    /// Any JSON. Text outputs of pods are strings.
     Json(serde_json::Value),
-    /// A pod's output that is not UTF-8.
+    /// An output of a pod that is not UTF-8.
     Bytes(Vec<u8>),
     Secret(SecretKeyRef),
 }
 
-/// A key of a Kubernetes Secret: the sensitive value itself stays in its cluster.
+/// A key of a Kubernetes Secret, as the reference to a sensitive value that stays in its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecretKeyRef {
-    /// The cluster that holds it; `None`: the control plane's default.
+    /// The cluster of the Secret. `None` means the default of the control plane.
     pub cluster: Option<String>,
-    /// Its namespace; `None`: that of the target.
+    /// The namespace of the Secret. `None` means the namespace of the target.
     pub namespace: Option<String>,
     pub name: String,
     pub key: String,
 }
 
-/// The state of a unit when another one reads its outputs.
+/// The state of a unit whose outputs are read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProducerState {
-    /// It succeeded with these outputs, or left them behind before it failed.
+    /// The unit succeeded with these outputs, or reported them before it failed.
     Outputs(BTreeMap<String, RenderValue>),
     Skipped,
-    /// It never started, or failed without outputs.
+    /// The unit never started, or failed without outputs.
     Absent,
 }
 
-/// The states of the units that are read. A unit that is not listed is [`ProducerState::Absent`].
+/// The states of units by their plan reference. A missing unit counts as [`ProducerState::Absent`].
 pub type KnownOutputs = BTreeMap<UnitRef, ProducerState>;
 
 /// A rendered unit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RenderedUnit {
     Skipped(SkipReason),
-    /// Run the script of [`Action::Pod`](crate::plan::Action::Pod) with these.
+    /// The script of [`Action::Pod`](crate::plan::Action::Pod) runs with these inputs.
     Pod {
         /// The inputs in the order of the document.
         inputs: Vec<RenderedInput>,
     },
     Webhook(RenderedRequest),
     Object {
-        /// The manifests, complete, in the order in which they are applied.
+        /// The complete manifests, in the order in which they are applied.
         manifests: Vec<serde_json::Value>,
     },
     /// Removes the objects of the unit that this one undoes.
     Removal,
 }
 
-/// Why a unit is skipped.
+/// The reason why a unit is skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SkipReason {
-    /// Its `when` is false.
+    /// The condition `when` is false.
     WhenFalse,
-    /// It reads an output of a skipped unit.
+    /// The unit reads an output of a skipped unit.
     ReadsSkipped {
         /// The key of the skipped unit.
         unit: String,
-        /// The output that it would have made.
+        /// The missing output.
         output: String,
     },
 }
@@ -93,87 +93,88 @@ pub enum SkipReason {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RenderedInput {
     pub name: String,
-    /// The environment variable that carries it.
+    /// The environment variable of the input.
     pub env: Option<String>,
-    /// The absolute path of the file that carries it.
+    /// The absolute path of the input file.
     pub path: Option<String>,
-    /// Its value. Absent: the variable is unset and there is no file.
+    /// The value. Without one, the variable is unset and the file is not created.
     pub value: InputValue,
 }
 
 /// The value of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputValue {
-    /// Text; what is not text in the document is JSON here.
+    /// Text. Values of other types are JSON text.
     Text(String),
-    /// Bytes that are not UTF-8: for a file only.
+    /// Bytes that are not UTF-8. Only for files.
     Bytes(Vec<u8>),
     Secret(SecretKeyRef),
-    /// None.
+    /// No value.
     Absent,
 }
 
-/// A webhook's request.
+/// The request of a webhook unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RenderedRequest {
     pub method: String,
-    /// Absolute; everything that was rendered into it is percent-encoded.
+    /// The absolute URL. Rendered values in it are percent-encoded.
     pub url: String,
     pub headers: BTreeMap<String, String>,
-    /// JSON; `None`: no body.
+    /// The JSON body, if there is one.
     pub body: Option<serde_json::Value>,
-    /// The URL that tells what it has made, if there is one.
+    /// The URL that returns the result of a request with an unknown outcome, if there is one.
     pub describe: Option<String>,
 }
 
-/// Why a unit cannot be rendered. The text names inputs, units and outputs and never a value.
+/// The error of a unit that cannot be rendered. The text contains the names of inputs, units and outputs, and never a
+/// value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
-    /// There is no such unit in the plan.
+    /// The plan does not contain the unit.
     #[error("the plan has no unit {0:?}")]
     NoUnit(UnitRef),
-    /// A value that is needed is not there.
+    /// A required value is missing.
     #[error("{place} needs {what}, which has no value")]
     Missing {
         /// The part of the unit, such as "input `dsn`".
         place: String,
-        /// The reference, as it is written.
+        /// The reference as written.
         what: String,
     },
     /// An expression fails on these values.
     #[error("{place}: {reason}")]
     Evaluation {
         place: String,
-        /// The mistake, without values.
+        /// A description of the failure without values.
         reason: String,
     },
-    /// A value has the wrong type for where it goes.
+    /// A value has another type than its place requires.
     #[error("{place} has to be {wanted}, not {got}")]
     Type {
         place: String,
         wanted: &'static str,
-        /// The type of what was made.
+        /// The type of the value.
         got: &'static str,
     },
     #[error("{place} has {bytes} bytes; the limit is {MAX_VALUE_BYTES}")]
     TooLarge { place: String, bytes: usize },
-    /// Evaluation could take too long on these values.
+    /// The evaluation could take too long on these values.
     #[error("{place}: the expression could touch {cost} values; the limit is {MAX_COST}")]
     TooCostly { place: String, cost: u64 },
     /// A sensitive value would leave its cluster.
     #[error("{place}: {what} is sensitive and lies in cluster {holder}, so it cannot be used in cluster {user}")]
     OtherCluster { place: String, what: String, holder: String, user: String },
-    /// A sensitive value would get where it must not be.
+    /// A sensitive value would be exposed.
     #[error("{place}: {what} is sensitive and cannot be used here")]
     Sensitive { place: String, what: String },
     /// A declared output is not in the response.
     #[error("output `{output}` is not in the response: {reason}")]
     NoOutput {
         output: String,
-        /// Why, without values.
+        /// The reason without values.
         reason: String,
     },
-    /// The plan was not made by this crate or was tampered with.
+    /// This crate did not create the plan, or the plan was changed.
     #[error("the plan holds an expression that does not compile: {place}: {reason}")]
     Plan { place: String, reason: String },
 }

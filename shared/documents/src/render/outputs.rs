@@ -1,4 +1,4 @@
-//! Outputs: of a unit's answer, of a resource, of the sandbox.
+//! The outputs of a webhook's response and of a resource, and the environment of the target.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use super::{CompiledExpressions, KnownOutputs, RenderError, RenderValue, TargetF
 use crate::expr::convert::{CelOutput, from_json};
 use crate::plan::{OutputFrom, Plan, Template, UnitPlan};
 
-/// A webhook's answer.
+/// The response to a webhook.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WebhookResponse {
     pub status: u16,
     pub headers: BTreeMap<String, String>,
-    /// JSON if it is JSON, else text.
+    /// The body as JSON. A body that is not JSON is a string.
     pub body: Json,
 }
 
-/// The declared outputs of a webhook, from its answer. A declared one that is not there is an error.
+/// Returns the declared outputs of a webhook from its response.
 ///
 /// # Errors
-/// [`RenderError::NoOutput`] for the first output, in the order of names, that is not in the answer.
+/// Returns [`RenderError::NoOutput`] for the first missing output, in the order of names.
 pub fn outputs_from_response(
     compiled: &CompiledExpressions,
     unit: &UnitPlan,
@@ -55,11 +55,11 @@ pub fn outputs_from_response(
     Ok(outputs)
 }
 
-/// The public outputs of each resource. One without a value (its unit was skipped, or has not run) is left out; a
-/// sensitive one is a reference.
+/// Returns the public outputs of each resource. An output without a value is omitted: its unit was skipped or has not
+/// run. A sensitive output is a reference.
 ///
 /// # Errors
-/// [`RenderError`] if an expression fails on the values that are there.
+/// Returns [`RenderError`] if an expression fails on the existing values.
 pub fn resource_outputs(
     plan: &Plan,
     compiled: &CompiledExpressions,
@@ -81,10 +81,10 @@ pub fn resource_outputs(
     Ok(resources)
 }
 
-/// The target's environment. A variable without a value is left out; a sensitive one is a reference.
+/// Returns the environment of the target. A variable without a value is omitted. A sensitive variable is a reference.
 ///
 /// # Errors
-/// [`RenderError`] if an expression fails on the values that are there.
+/// Returns [`RenderError`] if an expression fails on the existing values.
 pub fn env(
     plan: &Plan,
     compiled: &CompiledExpressions,

@@ -1,4 +1,4 @@
-//! One unit with what is known.
+//! Renders one unit with the known values.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use super::{
 use crate::expr::convert::json_type;
 use crate::plan::{Action, InputPlan, Plan, Template, UnitPlan, UnitRef, WebhookAction};
 
-/// A rendered unit: skipped, or run with these values.
+/// Renders a unit: either it is skipped, or it runs with the returned values.
 ///
-/// A unit that undoes another one takes what there is: a missing input is absent, a missing field of a body is left
-/// out, and a `when` that cannot be decided lets it run, because something may exist. Only a URL or a manifest with a
-/// missing value is an error there too: it would mean something else.
+/// A unit that undoes another one is rendered with the values that exist. Missing inputs and fields of a body are
+/// omitted. A `when` that reads a missing value counts as true, because a resource may exist. A missing value in a URL
+/// or manifest is still an error, because the URL or manifest would have another meaning.
 ///
 /// # Errors
-/// [`RenderError`]: a value that is needed is missing, has the wrong type, is too large, or is sensitive.
+/// Returns [`RenderError`] if a required value is missing, has the wrong type, is too large, or is sensitive.
 pub fn unit(
     plan: &Plan,
     compiled: &CompiledExpressions,
@@ -32,8 +32,10 @@ pub fn unit(
     render(plan, compiled, at, facts, known, PendingOutputs::Missing)
 }
 
-/// Renders like [`unit()`], for people. An output that is not in `known` becomes `<users/database.dsn>`, as do values that
-/// depend on it. A sensitive value becomes `<sensitive>`. A `when` that cannot be decided yet counts as true.
+/// Renders a unit for people, otherwise like [`unit()`].
+///
+/// An output that is not in `known` becomes a placeholder such as `<users/database.dsn>`, and so do values that depend
+/// on it. A sensitive value becomes `<sensitive>`. A `when` that depends on unknown values counts as true.
 ///
 /// # Errors
 /// Returns the errors of [`unit()`] that do not depend on unknown values.
@@ -108,7 +110,7 @@ fn wanted(fixture: RenderContext<'_>, unit: &UnitPlan, lenience: MissingPolicy) 
     }
 }
 
-/// The value of an input, or nothing where that is allowed.
+/// Returns the value of an input, or [`LookupResult::Nothing`] for a missing value that is not required.
 fn input_value(
     fixture: RenderContext<'_>,
     input: &InputPlan,

@@ -1,4 +1,4 @@
-//! URLs of webhooks: what is rendered into them cannot change where they go.
+//! Renders URLs of webhooks. Rendered values cannot change the destination of a URL.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -7,10 +7,10 @@ use super::context::{PendingOutputs, RenderContext, capped, mistyped};
 use super::evaluate::TextPart;
 use crate::plan::Template;
 
-/// Everything but what RFC 3986 calls unreserved.
+/// All characters except the unreserved ones of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The URL with its expressions percent-encoded.
+/// Returns the URL with percent-encoded values.
 pub(super) fn render(fixture: RenderContext<'_>, template: &Template) -> Result<String, RenderError> {
     let place = "url";
     let text = match template {
@@ -26,7 +26,7 @@ pub(super) fn render(fixture: RenderContext<'_>, template: &Template) -> Result<
             TextPart::Expression(expression) => {
                 let piece = fixture.piece(expression, place)?;
                 if piece.is_empty() && !url.contains(['?', '#']) {
-                    // `DELETE /tenants/` is another request than `DELETE /tenants/ID`.
+                    // `DELETE /tenants/` is a different request from `DELETE /tenants/ID`.
                     return Err(mistyped(place, "text that is not empty", "empty text"));
                 }
                 match fixture.unknowns {
