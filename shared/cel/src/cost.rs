@@ -1,4 +1,4 @@
-//! An upper bound of the cost of an evaluation, from the tree and the sizes of its variables.
+//! Computes an upper bound of the cost of an evaluation from the tree and the sizes of its variables.
 //!
 //! Loops multiply, and so does `replace`. A chain of `map`s that doubles its elements grows exponentially. A selection
 //! by constant names has its real size; any other selection has the size of its operand.
@@ -11,12 +11,12 @@ use cel::objects::Key;
 use crate::walk::MATCHES;
 use crate::{Expression, TextPattern};
 
-/// Pattern steps that take as long as touching one value.
+/// The number of pattern steps that take as long as touching one value.
 const STEPS_PER_VALUE: u64 = 4;
-/// Bytes of a text that count as one value.
+/// The number of bytes of a text that count as one value.
 const BYTES_PER_VALUE: u64 = 64;
 
-/// Values that are created, and values that are touched.
+/// The number of values that an expression creates (`size`), and that it touches (`cost`).
 #[derive(Clone, Copy, Default)]
 struct CostBound {
     size: u64,
@@ -29,7 +29,7 @@ pub(crate) fn bound(expression: &Expression, variables: &BTreeMap<&str, cel::Val
     bound.of(&expression.tree).cost
 }
 
-/// Returns the number of values in a value. Long texts count more than once.
+/// Returns the number of values in a value. A long text counts as several.
 fn size(value: &cel::Value) -> u64 {
     match value {
         cel::Value::List(items) => total(items.iter().map(size).chain([1])),

@@ -1,4 +1,4 @@
-//! Names with dashes, as in `units.create-db.outputs.queue-url`, which CEL would parse as subtractions.
+//! Supports names with dashes, as in `units.create-db.outputs.queue-url`, which CEL would parse as subtractions.
 //!
 //! Names after `units.`, `resources.`, `params.` and `outputs.` come from a document and may have dashes. Each is
 //! replaced by another name of the same length before CEL parses the text, so that offsets stay the same, and restored
@@ -12,7 +12,7 @@ use crate::names::RootVariable;
 use crate::tokens::{self, NamePosition};
 use crate::walk::each_mut;
 
-/// Replacements of a dash. The first one that produces an unused name is taken.
+/// Replacements of a dash. The first one that produces an unused name is used.
 const FILLERS: &str = "_0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// A text with replaced names, and the original names.

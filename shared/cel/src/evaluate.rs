@@ -9,7 +9,7 @@ use cel::{Context, Env};
 use crate::convert::{self, CelOutput};
 use crate::{Expression, MAX_COST, cost, walk};
 
-/// An expression without a value.
+/// The error of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     /// The expression fails on these values. The text contains no value.

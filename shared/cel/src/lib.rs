@@ -47,7 +47,7 @@ pub const MAX_DEPTH: usize = 24;
 pub const MAX_NESTED_LOOPS: usize = 2;
 /// The maximum number of reported issues per expression.
 pub const MAX_ISSUES: usize = 20;
-/// Bytes of an expression that one step parses. A step takes about 50 ns of one core in a release build.
+/// The number of bytes that one step parses. A step takes about 50 ns of one core in a release build.
 const BYTES_PER_STEP: u64 = 2;
 /// The maximum number of steps to compile the patterns of an expression.
 const MAX_PATTERN_STEPS: u64 = 1_000_000;
@@ -64,7 +64,7 @@ pub struct Expression {
     pub references: Vec<ValueReference>,
     /// Patterns of `matches` by their text.
     pub(crate) patterns: Arc<BTreeMap<String, TextPattern>>,
-    /// Steps that parsing took.
+    /// The number of steps of parsing.
     pub steps: u64,
 }
 
@@ -72,7 +72,7 @@ pub struct Expression {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueReference {
     pub source: ReferenceSource,
-    /// True for `.?`, `[?…]` or a value guarded by `has()` in the same expression: it may be missing.
+    /// True if the value may be missing, because of `.?`, `[?…]` or a `has()` in the same expression.
     pub optional: bool,
     pub usage: ReferenceUsage,
     /// The byte offset in the expression.
@@ -96,7 +96,7 @@ pub enum ReferenceSource {
     },
     /// `target.FIELD`.
     Target(String),
-    /// `resource.FIELD`: the resource of the expression.
+    /// `resource.FIELD` of the resource to which the expression belongs.
     OwnResource(String),
     Response,
     Object,
@@ -123,12 +123,12 @@ pub struct ExpressionIssue {
     pub help: Option<String>,
     /// The byte offset in the expression.
     pub offset: usize,
-    /// The number of characters; 0 is the word at the offset.
+    /// The number of characters. 0 means the word at the offset.
     pub length: usize,
 }
 
 impl ExpressionIssue {
-    /// An issue of the whole expression.
+    /// Creates an issue of the whole expression.
     fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), help: None, offset: 0, length: 0 }
     }
@@ -175,7 +175,7 @@ impl std::fmt::Display for ReferenceSource {
 /// Parses an expression with the names of `scope`.
 ///
 /// # Errors
-/// All issues, at most [`MAX_ISSUES`]. After a syntax error, only that one.
+/// Returns all issues, at most [`MAX_ISSUES`]. After a syntax error, returns only the syntax error.
 pub fn parse(text: &str, scope: Scope) -> Result<Expression, Vec<ExpressionIssue>> {
     if text.len() > MAX_LENGTH {
         let message = format!("the expression has {} bytes; the limit is {MAX_LENGTH}", text.len());

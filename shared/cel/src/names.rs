@@ -10,7 +10,7 @@ pub enum RootVariable {
     /// The resource whose plugin is compiled.
     Resource,
     Response,
-    /// The present state of a Kubernetes object.
+    /// The current state of a Kubernetes object.
     Object,
     Objects,
 }
@@ -45,7 +45,7 @@ pub enum Scope {
     Sandbox,
     /// An output of a webhook.
     Response,
-    /// `ready` or `fail` of an object.
+    /// The rule `ready` or `fail` of an object.
     Object,
     Objects,
     /// A plan, whose expressions were checked before.
@@ -71,7 +71,7 @@ pub const RESOURCE_FIELDS: [&str; 2] = ["name", "key"];
 
 pub(crate) const RESPONSE_FIELDS: [&str; 3] = ["status", "headers", "body"];
 
-/// Functions of expressions, beside `has`, `all`, `exists`, `exists_one`, `map` and `filter`. CEL's `format` is
+/// Functions of expressions, in addition to `has`, `all`, `exists`, `exists_one`, `map` and `filter`. CEL's `format` is
 /// omitted, because its precision can produce a text of any length.
 pub const FUNCTIONS: [&str; 46] = [
     "base64.decode",

@@ -35,7 +35,7 @@ pub enum ObjectExpressionError {
 }
 
 impl ObjectExpression {
-    /// Parses an expression over `object` and `objects`. Fails with the first issue.
+    /// Parses an expression over `object` and `objects`. Returns the first issue as an error.
     pub fn new(text: &str) -> Result<Self, ObjectExpressionError> {
         match parse(text, Scope::Objects) {
             Ok(expression) => Ok(Self { expression }),
@@ -67,8 +67,8 @@ impl ObjectExpression {
     /// Evaluates a rule. A rule that reads missing fields is false.
     ///
     /// # Errors
-    /// [`ObjectExpressionError::Type`] if the result is not a boolean, [`ObjectExpressionError::TooCostly`],
-    /// [`ObjectExpressionError::TooLarge`].
+    /// Returns [`ObjectExpressionError::Type`] if the result is not a boolean, and [`ObjectExpressionError::TooCostly`]
+    /// or [`ObjectExpressionError::TooLarge`] if it exceeds a limit.
     pub fn holds(&self, variables: &[(&str, &Json)]) -> Result<bool, ObjectExpressionError> {
         match self.evaluate(variables) {
             Ok(Json::Bool(holds)) => Ok(holds),

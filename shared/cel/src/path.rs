@@ -30,7 +30,7 @@ pub(crate) enum StepAccess {
 }
 
 impl<'a> SelectionPath<'a> {
-    /// Returns the path of an expression that is one.
+    /// Returns the path of an expression that consists of a name and selections.
     pub(crate) fn of(expr: &'a IdedExpr) -> Option<Self> {
         let mut steps = Vec::new();
         let mut at = expr;

@@ -16,21 +16,22 @@ pub const PATTERN_HELP: &str = "use small numbers in `{…}`, and `[A-Za-z0-9_]`
 /// The maximum nesting of groups and classes.
 const MAX_PATTERN_DEPTH: u32 = 64;
 
-/// Bytes of a compiled pattern that one step produces.
+/// The number of bytes of a compiled pattern that one step produces.
 const BYTES_PER_STEP: u64 = 3;
-/// Steps of a class, whose ranges are copied and perhaps negated.
+/// The number of steps of a class, whose ranges are copied and possibly negated.
 const CLASS_STEPS: u64 = 100;
-/// Steps of a class in a pattern that may ignore case. The other cases of every code point of the class are looked up.
+/// The number of steps of a class in a pattern that may ignore case. The compiler looks up the other cases of every
+/// code point of the class.
 const FOLD_STEPS: u64 = 100_000;
 
-/// A compiled regular expression. Matching takes time in proportion to the text, whatever the pattern is.
+/// A compiled regular expression. For every pattern, the time to match is proportional to the length of the text.
 #[derive(Clone)]
 pub struct TextPattern {
     text: Arc<str>,
     machine: Arc<PikeVM>,
 }
 
-/// A text that is not a usable pattern.
+/// The error of an invalid or rejected pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     #[error("{0}")]
@@ -41,13 +42,13 @@ pub enum PatternError {
     /// The compiled pattern is larger than [`MAX_PATTERN`].
     #[error("it takes more than {MAX_PATTERN} bytes when it is compiled")]
     TooLarge,
-    /// The steps were not allowed.
+    /// The caller did not allow the number of steps.
     #[error("it takes too many steps to compile")]
     TooSlow,
 }
 
 impl TextPattern {
-    /// Compiles a pattern. `allow` decides if a number of steps may be spent. A step takes about 50 ns.
+    /// Compiles a pattern. `allow` returns true if a number of steps is allowed. A step takes about 50 ns.
     pub fn compile(text: &str, mut allow: impl FnMut(u64) -> bool) -> Result<Self, PatternError> {
         if text.len() > MAX_PATTERN_LENGTH {
             return Err(PatternError::TooLong(text.len()));
@@ -101,7 +102,7 @@ fn class_steps(text: &str) -> u64 {
     CLASS_STEPS * count(&["[", r"\"]) + FOLD_STEPS * folded
 }
 
-/// Returns the last line of a parser error. The other lines draw the pattern.
+/// Returns the last line of a parser error. The other lines contain a drawing of the pattern.
 fn syntax_error(error: &dyn std::error::Error) -> PatternError {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

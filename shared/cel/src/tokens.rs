@@ -1,4 +1,4 @@
-//! Positions of names in the text of an expression.
+//! Finds the positions of names in the text of an expression.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NameToken<'a> {
@@ -57,8 +57,8 @@ fn word(bytes: &[u8]) -> usize {
     bytes.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count()
 }
 
-/// Returns the byte after the string literal that begins with a quote at `start`. A short string ends with its line at
-/// the latest; CEL rejects one that is not closed.
+/// Returns the byte offset after the string literal that begins with a quote at `start`. An unclosed short string ends
+/// with its line. CEL rejects it later.
 pub fn string_end(text: &str, start: usize) -> usize {
     let bytes = text.as_bytes();
     let Some(&quote) = bytes.get(start) else { return start };

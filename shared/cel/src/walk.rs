@@ -1,4 +1,4 @@
-//! The analysis of an expression's tree.
+//! Analyses the tree of an expression.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::{
     PatternError, ReferenceSource, ReferenceUsage, TextPattern, ValueReference, nearest,
 };
 
-/// The name of `matches` with a compiled pattern. No text can call it.
+/// The name of `matches` with a compiled pattern. No expression can contain this name.
 pub(super) const MATCHES: &str = "@matches";
 
 const SMALLER: &str = "compute the value in a unit and pass it as an output";
@@ -118,7 +118,7 @@ fn children(expr: &IdedExpr) -> Vec<&IdedExpr> {
     }
 }
 
-/// Returns true if `name` is a field or a text in the tree.
+/// Returns true if the tree contains `name` as a field or a text.
 pub(super) fn writes(tree: &IdedExpr, name: &str) -> bool {
     let mut open = vec![tree];
     while let Some(expr) = open.pop() {
@@ -428,7 +428,7 @@ impl ExpressionWalker<'_> {
         self.mistake(Some(root), ExpressionIssue { help, ..ExpressionIssue::new(code, message) });
     }
 
-    /// Adds an issue at the first place of a name.
+    /// Adds an issue at the first occurrence of a name.
     fn mistake_at(&mut self, name: &str, issue: ExpressionIssue) {
         let offset = self.names.iter().find(|found| found.text == name).map_or(0, |found| found.offset);
         self.mistake(None, ExpressionIssue { offset, ..issue });
