@@ -1,4 +1,4 @@
-//! Maps events of a run to conditional writes, and explains their refusals.
+//! Maps events of a run to conditional writes, and explains why a write was refused.
 
 use crate::graph::Unit;
 use crate::patch::{Patch, PatchChange, PatchCondition};
@@ -14,7 +14,7 @@ pub enum RunEvent {
         /// The epoch of the attempt.
         epoch: Epoch,
     },
-    /// An attempt ended and another one is to start: after a failure, or for further results of an undo.
+    /// An attempt ended, and another one follows: after a failure, or for further results of an undo.
     Retried {
         unit: Unit,
         attempt: Attempt,
@@ -53,11 +53,11 @@ pub enum RunEvent {
         /// The next attempt. Higher than `attempt`.
         to: Attempt,
     },
-    /// The run must be swept at `due` or earlier, which is before its present wake-up.
+    /// The run must be swept at `due` or earlier, which is before its current wake-up.
     WakeupAdvanced { due: Timestamp },
-    /// The run is due before the wanted wake-up. A sweep that does not see this write must not reschedule.
+    /// The run is due before the requested wake-up. A sweep that has not read this write must not reschedule.
     VersionBumped,
-    /// The run has something to do from `due` on, even if it is closed.
+    /// The run has further work from `due` on, even if it is closed.
     RunReopened { due: Timestamp, version: u64, epoch: Epoch },
     /// A closed run must not be reopened by a writer that read it in this epoch.
     EpochFenced { epoch: Epoch },
@@ -68,7 +68,7 @@ pub enum RunEvent {
         version: u64,
         next: Timestamp,
     },
-    /// A sweep failed. The next one is at `next`, whatever else was written (FailedSweepIsDue).
+    /// A sweep failed. The next one is at `next`, regardless of other writes (FailedSweepIsDue).
     Postponed {
         /// The wake-up of this sweep.
         seen: Timestamp,
@@ -167,7 +167,7 @@ fn open(slot: u32, attempt: Attempt, epoch: Epoch) -> Vec<PatchCondition> {
 /// The reason why a result was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchRefusal {
-    /// The same attempt is done. Its writer may have died before it dispatched the successors.
+    /// The same attempt is done. Its writer may have crashed before it dispatched the successors.
     AlreadyDone,
     /// The same attempt has failed.
     AlreadyFailed,

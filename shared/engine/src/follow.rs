@@ -3,12 +3,12 @@
 use crate::graph::{Graph, Unit};
 use crate::state::{Attempt, RunView, UnitProgress};
 
-/// The reason to look for next steps.
+/// The write after which the next steps are derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowCause {
     /// The caller's own write made this unit done or failed.
     Fresh(Unit),
-    /// The unit was done or failed before. Its writer may have died before it acted.
+    /// The unit was done or failed before. Its writer may have crashed before it took the next steps.
     Repeated(Unit),
 }
 
@@ -21,9 +21,9 @@ pub enum RunOutcome {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextSteps {
-    /// Units to dispatch with their attempts.
+    /// The units to dispatch, with their attempts.
     pub dispatch: Vec<(Unit, Attempt)>,
-    /// Set if no unit can run.
+    /// The outcome of the run, if no unit can run.
     pub run_outcome: Option<RunOutcome>,
 }
 
@@ -36,8 +36,8 @@ pub enum FollowResult {
 
 /// Returns the next steps after `cause`. `view` must contain the item that `cause` wrote.
 ///
-/// Of several writers that complete a join in different items, at least one sees all of them, because its strong reads
-/// come after its write. Several may see them. The caller must handle a dispatch by each of them.
+/// If several writers complete a join in different items, at least one reads all of their writes, because its strong
+/// reads come after its own write. Several may do so. The caller must handle a dispatch by each of them.
 pub fn follow(graph: &Graph, view: &RunView, cause: FollowCause) -> FollowResult {
     let (FollowCause::Fresh(unit) | FollowCause::Repeated(unit)) = cause;
     let mut dispatch = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// The largest number of units of one hook.
+/// The maximum number of units of one hook.
 pub const MAX_UNITS: usize = 10_000;
 
 /// A unit by its position in the plan of its hook, from 0.
@@ -39,7 +39,7 @@ impl Graph {
     /// Creates a graph in which unit `i` depends on `dependencies[i]`. Repeated dependencies count once.
     ///
     /// # Errors
-    /// [`GraphError`] for a cycle (self-reference included), an unknown unit, or too many units.
+    /// Returns [`GraphError`] for a cycle (including a self-reference), an unknown unit, or too many units.
     pub fn new(dependencies: Vec<Vec<Unit>>) -> Result<Self, GraphError> {
         let size = dependencies.len();
         if size > MAX_UNITS {

@@ -1,8 +1,8 @@
 //! The pure core: conditional writes and next steps as functions of state.
 //!
-//! The engine knows the graph of a hook, the stored state of a run, and the lifecycle of a target. [`accept()`]
-//! returns the write for an event, [`follow()`] the next steps after a write. Tables, HTTP and documents are unknown
-//! to it. Time and randomness are arguments.
+//! The engine operates on the graph of a hook, the stored state of a run, and the lifecycle of a target. [`accept()`]
+//! returns the write for an event, [`follow()`] the next steps after a write. The engine does not depend on tables,
+//! HTTP or documents. Time and randomness are arguments.
 //!
 //! Architecture invariant: no async, no clock, no randomness, no serde, no dependency except `thiserror`.
 

@@ -1,8 +1,8 @@
 //! A conditional write to one head item.
 //!
-//! The store turns a patch into one `UpdateItem`, and the model applies it to a table in memory. All values are
-//! absolute, except additions to sets and the version. A write that is sent twice because its response was lost
-//! therefore finds its condition false, or changes nothing that matters.
+//! The store converts a patch to one `UpdateItem`, and the model applies it to a table in memory. All values are
+//! absolute, except additions to sets and the version. If a write is repeated because its response was lost, its
+//! condition is therefore false, or it changes only the version.
 
 use crate::state::{Attempt, Epoch, HeadState, LateMark, RunPhase, Shard};
 use crate::time::Timestamp;

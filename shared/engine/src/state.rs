@@ -97,7 +97,7 @@ pub struct HeadState {
     pub due: Option<Timestamp>,
     /// The time from which every item has the epoch of the cancel. Only in the root.
     pub stopped: Option<Timestamp>,
-    /// Rises whenever `due` is set to an earlier time.
+    /// Increases whenever `due` is set to an earlier time.
     pub version: u64,
 }
 

@@ -5,13 +5,13 @@ use crate::follow::RunOutcome;
 /// A point in the lifecycle of a target at which units run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hook {
-    /// Before the target is ready. The target waits for it.
+    /// Before the target is ready. The target waits for the hook.
     PreStart,
     /// After the target is ready.
     PostStart,
-    /// Before the target stops. The stop waits for it.
+    /// Before the target stops. The stop waits for the hook.
     PreStop,
-    /// After the target has stopped. The removal waits for it.
+    /// After the target has stopped. The removal waits for the hook.
     PostStop,
 }
 
@@ -39,12 +39,12 @@ pub enum TargetPhase {
 pub struct Target {
     /// The identity of the instance.
     pub uid: String,
-    /// Rises with each change of the document.
+    /// Increases with each change of the document.
     pub generation: u64,
     pub phase: TargetPhase,
     /// The hook of the last run.
     pub hook: Option<Hook>,
-    /// The UID that waits for the name.
+    /// The UID of the instance that waits for the name.
     pub waiting: Option<String>,
 }
 
@@ -104,7 +104,7 @@ pub enum CreateDecision {
     /// A repetition: the same response, and no change.
     Repeated,
     Stale,
-    /// Another instance has the name. The creation waits until it is gone.
+    /// Another instance has the name. The creation waits until that instance is gone.
     Wait,
     /// Another instance already waits for the name.
     QueueFull,
