@@ -12,7 +12,7 @@ pub(crate) struct TerminalCondition {
 }
 
 /// Judges an object by its conditions: failed by a terminal condition or `Stalled`, pending while `Reconciling`, ready
-/// when all of `wanted` are true. Only conditions of the present generation count.
+/// when all of `wanted` are true. Only conditions of the current generation count.
 pub(crate) fn judge(object: ObjectView<'_>, wanted: &[&str], terminal: &[TerminalCondition]) -> ObjectReadiness {
     ended(object, terminal)
         .or_else(|| abnormal(object))
@@ -39,7 +39,7 @@ pub(crate) fn abnormal(object: ObjectView<'_>) -> Option<ObjectReadiness> {
         .map(|reconciling| ObjectReadiness::pending(format!("the condition {}", reconciling.describe())))
 }
 
-/// Returns pending for the first wanted condition that is not true for this generation. *Invariant: a missing
+/// Returns pending for the first expected condition that is not true for this generation. *Invariant: a missing
 /// condition is pending.*
 pub(crate) fn first_missing<'a>(
     object: ObjectView<'_>,

@@ -36,7 +36,8 @@ enum ContractRule {
     Observed,
     /// Ready when all of these conditions are true, failed by a terminal condition.
     Conditions(&'static [&'static str], &'static [TerminalCondition]),
-    /// Judged by `status.phase`: its values of a ready object, the first of which is awaited, and of a failed one.
+    /// Judged by `status.phase`: the values of a ready object, and those of a failed one. The reason of a pending
+    /// object contains the first value of a ready one.
     Phase(&'static [&'static str], &'static [&'static str]),
     Own(fn(ObjectView<'_>) -> ObjectReadiness),
 }
@@ -157,7 +158,7 @@ const ROWS: &[ContractRow] = &[
     applied("*.upbound.io", &["ClusterProviderConfig", "ProviderConfig"]),
     row("kro-graph", "kro.run", &["ResourceGraphDefinition"], Own(kro::graph)),
     row("kro-instance", "kro.run", &["*"], Own(kro::instance)),
-    // Flux made these two static in notification API v1beta3. A status is left from an older version.
+    // Flux made these two static in notification API v1beta3. A status remains from an older version.
     row("flux", "*.toolkit.fluxcd.io", &["Alert", "Provider"], Own(delivery::flux_static)),
     row("flux", "*.toolkit.fluxcd.io", &["HelmRepository"], Own(delivery::flux_repository)),
     row("flux", "*.toolkit.fluxcd.io", &["*"], Own(delivery::flux)),

@@ -1,4 +1,4 @@
-//! Generations: is the status about the present spec?
+//! Checks that the status of an object describes its current spec.
 //!
 //! The API server increments `metadata.generation` with every change of the spec. A controller writes the observed one
 //! to `status.observedGeneration` (Kubernetes API conventions, *Typical status properties*). Only equality counts, as
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
 
-/// Returns pending if the whole status is about another generation.
+/// Returns pending if the whole status describes another generation.
 pub(crate) fn stale(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     let now = object.generation()?;
     let seen = observed(object)?;
@@ -37,7 +37,7 @@ pub(crate) fn unobserved(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     stale(object)
 }
 
-/// Argo Rollouts writes the number as text, and a hash in versions before 1.0.
+/// Returns the observed generation. Argo Rollouts writes the number as text, and a hash in versions before 1.0.
 fn observed(object: ObjectView<'_>) -> Option<i64> {
     match object.at("status.observedGeneration")? {
         Value::Number(number) => number.as_i64(),

@@ -1,4 +1,4 @@
-//! The order of the checks.
+//! Judges objects by all checks in their order.
 
 use serde_json::Value;
 
@@ -16,8 +16,8 @@ pub enum RuleState {
     DoesNotHold,
 }
 
-/// The rules of a document. `ready` replaces the contract of the kind with its failures; its author adds `fail` or
-/// relies on the deadline. `fail` alone adds to the failures of the contract.
+/// The rules of a document. `ready` replaces the contract of the kind, including its failures, so the author adds
+/// `fail` or relies on the deadline. `fail` without `ready` adds to the failures of the contract.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DocumentRules {
     pub ready: RuleState,

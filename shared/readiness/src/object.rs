@@ -1,4 +1,4 @@
-//! Reads objects without a guaranteed shape. Missing and malformed fields are absent.
+//! Reads objects whose fields have no guaranteed types. A malformed field counts as missing.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub(crate) struct StatusCondition<'a> {
     pub(crate) message: &'a str,
     /// Only in Azure Service Operator and in Cluster API before v1beta2.
     pub(crate) severity: &'a str,
-    /// The generation that it is about, if present.
+    /// The generation that the condition describes, if present.
     pub(crate) observed: Option<i64>,
 }
 
@@ -97,7 +97,7 @@ impl StatusCondition<'_> {
         self.status.eq_ignore_ascii_case(status)
     }
 
-    /// Returns true if the condition is of another generation. A condition without a generation is believed.
+    /// Returns true if the condition describes another generation. A condition without a generation counts as current.
     pub(crate) fn is_stale(&self, object: ObjectView<'_>) -> bool {
         matches!((self.observed, object.generation()), (Some(seen), Some(now)) if seen != now)
     }

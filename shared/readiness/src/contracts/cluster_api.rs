@@ -2,8 +2,9 @@
 //!
 //! Source: *Provider contracts* of the Cluster API book. The status shows the contract: `status.initialization` is
 //! v1beta2; `status.ready` and `status.initialized` are v1beta1, which ends in April 2027. All of these are
-//! **latches**: they tell that an object came up, not that it is up. `failureReason` and `failureMessage` are terminal
-//! in v1beta1. v1beta2 has no terminal failures and keeps them below `status.deprecated.v1beta1`.
+//! **latches**: they stay true once the object was initialized, even if it is not ready now. `failureReason` and
+//! `failureMessage` are terminal in v1beta1. v1beta2 has no terminal failures and keeps them below
+//! `status.deprecated.v1beta1`.
 
 use crate::conditions;
 use crate::object::ObjectView;
@@ -21,7 +22,8 @@ pub(super) fn control_plane(object: ObjectView<'_>) -> ObjectReadiness {
     latched(object, "controlPlaneInitialized", "status.initialized", None)
 }
 
-/// Ready when `status.initialization.NEW`, or in v1beta1 the field `old`, is true, and the field `also` exists.
+/// Judges by a latch. The object is ready when `status.initialization.NEW`, or in v1beta1 the field `old`, is true, and
+/// the field `also` exists.
 fn latched(object: ObjectView<'_>, new: &str, old: &str, also: Option<&str>) -> ObjectReadiness {
     if let Some(verdict) = ended(object).or_else(|| paused(object)) {
         return verdict;
@@ -47,7 +49,7 @@ fn not_yet(object: ObjectView<'_>, field: &str) -> ObjectReadiness {
     }
 }
 
-/// An IPAM claim is ready when it has an address.
+/// Judges an IPAM claim. It is ready when it has an address.
 pub(super) fn address(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = paused(object) {
         return verdict;
@@ -58,8 +60,8 @@ pub(super) fn address(object: ObjectView<'_>) -> ObjectReadiness {
     ObjectReadiness::Ready
 }
 
-/// Objects of Cluster API itself are judged by their present state: `Available` of v1beta2 (in `status.v1beta2` while
-/// the API is v1beta1), otherwise `Ready` and the phase.
+/// Judges an object of Cluster API itself by its current state: `Available` of v1beta2 (in `status.v1beta2` while the
+/// API is v1beta1), otherwise `Ready` and the phase.
 pub(super) fn core(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = ended(object).or_else(|| paused(object)) {
         return verdict;
@@ -86,7 +88,7 @@ pub(super) fn core(object: ObjectView<'_>) -> ObjectReadiness {
     conditions::judge(object, &["Ready"], &[])
 }
 
-/// The terminal failure of v1beta1.
+/// Returns the terminal failure of v1beta1.
 fn ended(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     let [reason, message] = ["status.failureReason", "status.failureMessage"].map(|field| object.text(field));
     if reason.is_empty() && message.is_empty() {
@@ -95,7 +97,8 @@ fn ended(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     Some(ObjectReadiness::failed(if reason.is_empty() { "Failed" } else { reason }, message))
 }
 
-/// A paused object is not reconciled, so its status is stale. Any value of the annotation counts.
+/// Returns pending for a paused object. It is not reconciled, so its status is stale. Any value of the annotation
+/// counts.
 fn paused(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     let held = object.annotation("cluster.x-k8s.io/paused").is_some()
         || object.says("spec.paused")

@@ -18,7 +18,8 @@ pub(super) fn claim(object: ObjectView<'_>) -> ObjectReadiness {
     }
 }
 
-/// Only a load balancer needs an address (core/v1 LoadBalancerStatus). kstatus calls it current without one.
+/// Judges a service. Only a load balancer needs an address (core/v1 LoadBalancerStatus). For kstatus, it is current
+/// without one.
 pub(super) fn service(object: ObjectView<'_>) -> ObjectReadiness {
     if object.text("spec.type") == "LoadBalancer" { addressed(object) } else { ObjectReadiness::Ready }
 }

@@ -2,7 +2,7 @@ use crate::conditions;
 use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
 
-/// A definition with claim names must also be offered.
+/// Judges a definition. With claim names, it must also be offered.
 pub(super) fn definition(object: ObjectView<'_>) -> ObjectReadiness {
     let wanted: &[&str] = match object.at("spec.claimNames") {
         Some(_) => &["Established", "Offered"],

@@ -11,7 +11,7 @@ pub(super) fn graph(object: ObjectView<'_>) -> ObjectReadiness {
     stated(object, "Active")
 }
 
-/// `ERROR` is retried, `FAILED` (before 0.5) is terminal.
+/// Judges an instance. `ERROR` is retried, `FAILED` (before 0.5) is terminal.
 pub(super) fn instance(object: ObjectView<'_>) -> ObjectReadiness {
     if object.text("status.state") == "FAILED" {
         let message = object.conditions().find(|condition| condition.is("False")).map(|it| it.message);

@@ -4,8 +4,8 @@ use crate::conditions;
 use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
 
-/// Restarts after which a crash-looping container has failed: 2.5 minutes with kubelet's back-off (10 s, doubled).
-/// kstatus fails at the first restart, which a pod that waits for its database does not survive.
+/// The number of restarts after which a crash-looping container has failed: 2.5 minutes with kubelet's back-off (10 s,
+/// doubled). kstatus fails at the first restart, which is too early for a pod that waits for its database.
 const CRASHES: i64 = 5;
 
 /// core/v1 PodPhase, PodCondition, ContainerStatus; *Pod Lifecycle* of the Kubernetes documentation.
@@ -34,7 +34,8 @@ pub(super) fn pod(object: ObjectView<'_>) -> ObjectReadiness {
     }
 }
 
-/// The reason of the pod (`Evicted`, `DeadlineExceeded`), otherwise of the first container that failed.
+/// Returns the failure of a pod, with the reason of the pod (`Evicted`, `DeadlineExceeded`), otherwise of the first
+/// container that failed.
 fn failed(object: ObjectView<'_>) -> ObjectReadiness {
     let reason = object.text("status.reason");
     let ended = states(object).find_map(|container| {
@@ -50,7 +51,7 @@ fn failed(object: ObjectView<'_>) -> ObjectReadiness {
     }
 }
 
-/// Terminal states of a container: an invalid image name, or repeated crashes.
+/// Returns the failure of a container in a terminal state: an invalid image name, or repeated crashes.
 fn hopeless(container: ObjectView<'_>) -> Option<ObjectReadiness> {
     let waiting = container.at("state.waiting").map(ObjectView)?;
     let crashes = container.count("restartCount");
@@ -80,7 +81,7 @@ fn waiting(container: ObjectView<'_>) -> Option<String> {
     Some(format!("container `{}` waits: {reason}{crashes} {message}", container.text("name")))
 }
 
-/// A node may still become available. kstatus fails after 15 seconds.
+/// Describes an unschedulable pod. It is pending, because a node may become available. kstatus fails after 15 seconds.
 fn unscheduled(object: ObjectView<'_>) -> Option<String> {
     let scheduled = object.condition("PodScheduled").filter(|condition| condition.is("False"))?;
     Some(format!("the condition {}", scheduled.describe()))

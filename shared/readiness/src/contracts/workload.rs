@@ -32,8 +32,8 @@ pub(super) fn deployment(object: ObjectView<'_>) -> ObjectReadiness {
     pending(object, missing)
 }
 
-/// With `OnDelete`, pods of an older revision are not replaced; with a partition, those below it stay. Neither is
-/// awaited.
+/// Judges a StatefulSet. With `OnDelete`, pods of an older revision are not replaced. With a partition, pods below it
+/// are not replaced. In both cases, the rollout is not awaited.
 pub(super) fn stateful_set(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = unobserved(object) {
         return verdict;
@@ -47,7 +47,8 @@ pub(super) fn stateful_set(object: ObjectView<'_>) -> ObjectReadiness {
     missing.map_or(ObjectReadiness::Ready, ObjectReadiness::pending)
 }
 
-/// `availableReplicas` exists since Kubernetes 1.22. It differs from readiness only with `minReadySeconds`.
+/// Describes missing available replicas. `availableReplicas` exists since Kubernetes 1.22. It differs from readiness
+/// only with `minReadySeconds`.
 fn available(object: ObjectView<'_>, wanted: i64) -> Option<String> {
     if object.count("spec.minReadySeconds") <= 0 {
         return None;
@@ -65,7 +66,7 @@ fn rolled(object: ObjectView<'_>, wanted: i64) -> Option<String> {
     (current != update).then(|| format!("revision `{update}` is rolling out: {updated} of {wanted} replicas"))
 }
 
-/// The counts are always written, so a missing one was not counted yet.
+/// Judges a DaemonSet. Its counts are always written, so a missing count is not known yet.
 pub(super) fn daemon_set(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = unobserved(object) {
         return verdict;
