@@ -1,10 +1,10 @@
-//! Pod templates and manifests of authors, as far as Ebb reserves parts of them.
+//! Merges pod templates of authors, and checks their manifests. Ebb reserves parts of both.
 //!
 //! - [`parse`] and [`merge`] apply an author's overlay to the pod template of a script.
-//! - [`manifest_violations`] checks a manifest for kinds, namespaces and names that are not the author's.
+//! - [`manifest_violations`] checks a manifest for kinds, namespaces and names that an author must not use.
 //!
 //! All are pure functions. The crate is separate because both sides use it: the control plane merges templates, and
-//! the relay, which trusts no sender, checks manifests. The API server checks pods.
+//! the relay checks manifests, because it does not trust their sender. The API server checks pods.
 mod manifest;
 mod merge;
 mod overlay;

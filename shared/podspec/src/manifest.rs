@@ -1,6 +1,6 @@
 //! Checks of manifests that the API server cannot make: kinds, namespaces, and what is reserved for a task.
 //!
-//! The admission policy of the relay's chart and Pod Security have the rules for pods.
+//! The admission policy of the relay's chart and Pod Security enforce the rules for pods.
 
 use serde_json::Value;
 

@@ -25,8 +25,8 @@ const KEYS: [(&str, &str); 10] = [
 /// Merges a patch onto a base by the rules of Kubernetes' strategic merge patch. `null` deletes a field.
 ///
 /// Differences from the API server: `$patch: merge` is allowed and is the default. Directives and nulls in a new list
-/// item are followed or omitted, never kept as fields. There is no other directive than `$patch`. What is neither a
-/// field nor a directive stays in the result, and the API server refuses it.
+/// item are applied or omitted, never kept as fields. There is no other directive than `$patch`. An unknown field stays
+/// in the result, and the API server rejects it.
 pub fn strategic(base: &Value, patch: &Value) -> Value {
     match (base, patch) {
         (Value::Object(base), Value::Object(patch)) => Value::Object(merge_maps(base.clone(), patch)),
@@ -106,7 +106,7 @@ fn same_key(left: &Value, right: &Value, key: &str) -> bool {
 enum InsertContext {
     /// A field of an existing mapping. With `$patch: replace` it is omitted, as by the API server.
     Field,
-    /// A part of something new or replaced. `$patch: replace` has no effect.
+    /// A part of a new or replaced value. `$patch: replace` has no effect.
     Whole,
 }
 

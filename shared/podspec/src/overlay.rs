@@ -9,8 +9,8 @@ use crate::violation::{PodspecViolation, ViolationList};
 /// The maximum size of an overlay in bytes: a quarter of the limit of a cluster object.
 const MAX_OVERLAY: usize = 256 << 10;
 
-/// Parses an overlay as YAML with the booleans of YAML 1.1, like Kubernetes. An empty text is an empty overlay. Fails
-/// if the text is not YAML or not a mapping.
+/// Parses an overlay as YAML with the booleans of YAML 1.1, like Kubernetes. An empty text is an empty overlay. Returns
+/// an error if the text is not YAML or not a mapping.
 pub fn parse(text: &str) -> Result<Value, PodspecViolation> {
     let refusal = |why: String, help: &str| PodspecViolation { path: String::new(), why, help: help.to_owned() };
     if text.len() > MAX_OVERLAY {
@@ -49,11 +49,12 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
-/// Merges an overlay onto our base template, as [`strategic`](crate::strategic). The API server refuses unknown fields.
+/// Merges an overlay onto Ebb's base template, like [`strategic`](crate::strategic). The API server rejects unknown
+/// fields.
 ///
 /// # Errors
-/// Changes of reserved parts: names with [`RESERVED_PREFIX`](crate::RESERVED_PREFIX), and image and command of the
-/// container `main`.
+/// Returns a violation for each change of a reserved part: names with [`RESERVED_PREFIX`](crate::RESERVED_PREFIX), and
+/// image and command of the container `main`.
 pub fn merge(base: &Value, overlay: &Value) -> Result<Value, Vec<PodspecViolation>> {
     let merged = strategic(base, overlay);
     let mut report = ViolationList::default();

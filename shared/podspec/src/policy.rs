@@ -2,7 +2,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// The policy of a cluster's operator. It allows only what it names. [`Default`] allows no namespace and no kind.
+/// The policy of a cluster's operator. Everything that it does not list is denied. [`Default`] allows no namespace and
+/// no kind.
 ///
 /// The relay enforces `namespaces` and the kinds. The admission policy of its chart enforces the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +20,7 @@ pub struct ClusterPolicy {
     pub cluster_kinds: BTreeSet<String>,
     pub runtime_classes: BTreeSet<String>,
     pub priority_classes: BTreeSet<String>,
-    /// Reserved Secrets that the present task may read: those with its own outputs.
+    /// Reserved Secrets that the current task may read: those with its own outputs.
     pub secrets: BTreeSet<String>,
 }
 
