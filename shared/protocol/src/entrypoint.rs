@@ -2,8 +2,8 @@
 //!
 //! The pod mounts a Secret with an [`EntrypointSpec`]. The entrypoint reports the end of the script twice:
 //!
-//! 1. as [`TerminationResult`] in the termination message, which survives the relay. It has 4,096 bytes, and everyone
-//!    who may read pods can read it.
+//! 1. as [`TerminationResult`] in the termination message, which outlives the relay. It has at most 4,096 bytes, and
+//!    all readers of pods can read it.
 //! 2. as [`ScriptReport`] to the relay, with large outputs, sensitive outputs and the log.
 //!
 //! Only the relay creates Secrets and callbacks.
@@ -22,12 +22,12 @@ pub const VERSION: u32 = 1;
 pub const PROGRAM_NAME: &str = "ebb-entrypoint";
 /// The Kubernetes limit of a termination message in bytes.
 pub const TERMINATION: usize = 4096;
-/// Bytes of a report: a callback, and sensitive outputs in base64.
+/// The maximum size of a report in bytes: a callback, and sensitive outputs in base64.
 pub const REPORT_BODY: usize = CALLBACK_BODY + OUTPUTS / 3 * 4 + (1 << 20);
 
 /// Exit codes of the entrypoint itself.
 pub mod exit {
-    /// The script ended with 0, and the unit failed: a missing output, a timeout.
+    /// The unit failed, and the script ended with 0 (for example, an output is missing) or has no exit code.
     pub const FAILED: i32 = 125;
     /// The interpreter or the script cannot be executed.
     pub const NOT_STARTABLE: i32 = 126;

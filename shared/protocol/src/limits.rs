@@ -25,8 +25,8 @@ pub const SHOWN_OUTPUTS: usize = 4 << 20;
 pub const OUTPUTS_INLINE: usize = 3 << 10;
 /// The stored end of a log.
 pub const LOG_TAIL: usize = 256 << 10;
-/// Distinct successes of one attempt that are stored and undone. Retries of a receiver that always creates something
-/// new stay below it. Further ones are only counted, so that a sender cannot grow a run without limit.
+/// Distinct successes of one attempt that are stored and undone. Retries of a receiver that creates a new resource each
+/// time stay below the limit. Further successes are only counted, so that a sender cannot grow a run without limit.
 pub const DISTINCT_RESULTS: usize = 16;
 /// The stored beginning of the response to a failed webhook request.
 pub const EVIDENCE: usize = 2 << 10;

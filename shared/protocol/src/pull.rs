@@ -12,11 +12,12 @@ use crate::relay::BatchResponse;
 pub const VERSION: u32 = 1;
 /// The longest wait of a poll in milliseconds.
 pub const LONGEST_WAIT_MS: u64 = 20_000;
-/// Batches that a relay processes at the same time.
+/// The maximum number of batches that a relay processes at the same time.
 pub const MAX_CONCURRENT_BATCHES: usize = 64;
-/// Bytes of a queued batch.
+/// The maximum size of a queued batch in bytes.
 pub const MAX_BATCH_BYTES: usize = 4 << 20;
-/// Bytes of a poll with its replies. In a Lambda event it has at most [`LAMBDA_EVENT`](crate::limits::LAMBDA_EVENT).
+/// The maximum size of a poll with its replies in bytes. In a Lambda event, it is at most
+/// [`LAMBDA_EVENT`](crate::limits::LAMBDA_EVENT).
 pub const POLL_BODY: usize = 11 << 19;
 
 /// Requests batches and delivers replies.
@@ -73,7 +74,7 @@ pub struct SealedBatch {
     pub id: String,
     /// Milliseconds in the queue. The durations of the batch are shortened by this and by the transit time.
     pub age_ms: u64,
-    /// Milliseconds until the sender gives up. A relay must not execute the batch later.
+    /// Milliseconds until the sender stops waiting. A relay must not execute the batch later.
     pub expires_in_ms: u64,
     /// A [`crate::relay::Batch`] as JSON, encrypted with its [associated data](Self::associated_data), in standard
     /// base64.

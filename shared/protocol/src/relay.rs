@@ -1,7 +1,8 @@
 //! Requests of the control plane to a relay. They contain durations, never points in time, because clocks differ.
 //!
-//! A relay applies objects, waits by rules, collects outputs and calls back. It does not know actions, retries, hooks
-//! or plugins. The relay of a cluster executes an [`ObjectTask`], a relay without a cluster a [`ScriptTask`].
+//! A relay applies objects, evaluates their rules, collects outputs and calls back. Actions, retries, hooks and plugins
+//! are not part of its protocol. The relay of a cluster executes an [`ObjectTask`], a relay without a cluster a
+//! [`ScriptTask`].
 //!
 //! The control plane sends a [`Batch`] by `POST /v1/batch`, signed as Standard Webhooks are. The response is a
 //! [`BatchResponse`].
@@ -19,7 +20,7 @@ pub use crate::id::TaskId;
 
 /// The version of every message in this module.
 pub const VERSION: u32 = 1;
-/// Requests of one batch.
+/// The maximum number of requests in a batch.
 pub const BATCH: usize = 100;
 
 /// The timeout of batches with starts, cancels, deletions and lists.
@@ -189,14 +190,15 @@ pub struct ObjectTask {
     /// Manifests, applied in this order by server-side apply and labelled with the task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub apply: Vec<serde_json::Value>,
-    /// Secrets with values that only the cluster knows. They are created before the first object and deleted with it.
+    /// Secrets with values that exist only in the cluster. They are created before the first object and deleted with
+    /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretDocument>,
     /// Units whose objects are deleted, those of all attempts, by the recorded UIDs. The task waits until they are
     /// gone, including finalizers. As [`TaskId::unit`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
-    /// The end of the task, in addition to all removals.
+    /// The condition that ends the task. All removals must be complete too.
     pub until: TaskCompletion,
     /// Outputs to collect after a success.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -262,7 +264,7 @@ pub enum ObjectOutputFrom {
     },
 }
 
-/// A Secret with a JSON document, some of whose values only the cluster knows.
+/// A Secret with a JSON document, some of whose values exist only in the cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SecretDocument {
@@ -371,7 +373,7 @@ pub enum TaskState {
         ahead: usize,
     },
     Ended(Box<Callback>),
-    /// The task does not run and must never start, because it was cancelled, perhaps before its request.
+    /// The task does not run and must never start, because it was cancelled, possibly before its request arrived.
     Tombstoned,
 }
 

@@ -1,4 +1,4 @@
-//! Rules and texts that all executors of scripts share, on a machine or in a pod.
+//! Rules and texts that all executors of scripts share, both on a machine and in a pod.
 
 use std::collections::BTreeSet;
 use std::fs::{File, Metadata};
@@ -12,7 +12,8 @@ use crate::callback::{Callback, CallbackStatus, ReasonCode};
 use crate::limits::{CALLBACK_BODY, LAMBDA_EVENT, LOG_TAIL, OUTPUT, OUTPUTS, lambda_event_size};
 use crate::relay::ScriptOutput;
 
-/// Bytes of an environment variable with its name: Linux's `MAX_ARG_STRLEN` without `=` and the final NUL.
+/// The maximum size of an environment variable with its name in bytes: Linux's `MAX_ARG_STRLEN` without `=` and the
+/// final NUL.
 pub const VARIABLE: usize = (128 << 10) - 2;
 
 /// The end of errors about a script without an interpreter.
@@ -101,7 +102,7 @@ pub fn end_of(mut text: String, most: usize) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutputError {
     Missing,
-    /// The path is not a readable file. The text tells why.
+    /// The path is not a readable file. The text states the reason.
     Invalid(String),
     /// The file has this many bytes, more than [`OUTPUT`].
     TooLarge(u64),
@@ -218,7 +219,7 @@ impl Callback {
     /// Checks that each output has one valid value.
     fn readable(&self) -> Result<(), String> {
         for (name, text) in &self.binary {
-            // The text is not repeated, because it may be anything.
+            // The error does not contain the text, because a script can report any text.
             if STANDARD.decode(text).is_err() {
                 return Err(format!("output {name:?} is not base64"));
             }

@@ -211,7 +211,7 @@ impl fmt::Display for MessageId {
 /// A webhook with a valid, recent signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedWebhook {
-    /// The same in every repetition.
+    /// The id of the message, the same in every repetition.
     pub id: MessageId,
     /// The time of sending by the sender's clock, in whole seconds.
     pub timestamp: Timestamp,
@@ -250,7 +250,7 @@ pub enum SignatureError {
     },
     #[error("webhook-signature has no v1 signature: expected v1,BASE64 made with HMAC-SHA256")]
     NoVersion,
-    /// No signature was made with one of the keys over this content.
+    /// No signature is valid for this content and one of the keys.
     #[error(
         "no v1 signature in webhook-signature matches: sign the exact bytes of the body, as webhook-id.webhook-timestamp.body, \
          with the secret of this endpoint"
