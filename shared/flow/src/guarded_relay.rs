@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ebb_engine::{Millis, Timestamp};
-use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
+use ebb_protocol::relay::{EnsureTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
 
 use crate::breaker::{HUNG_MS, MAX_TRIALS, MAX_WAITING_SWEEPS, OPEN_AFTER_FAILURES, SHORTEST_WAIT_MS};
 use crate::env::Env;
@@ -21,7 +21,7 @@ pub(crate) fn cluster_name(env: &Env, cluster: Option<&str>) -> String {
 pub(crate) struct GuardedRelay<'a>(pub(crate) &'a Env);
 
 impl GuardedRelay<'_> {
-    async fn call<T>(
+    async fn guard<T>(
         &self,
         cluster: Option<&str>,
         request: impl Future<Output = Result<T, RelayError>> + Send,
@@ -43,27 +43,31 @@ impl GuardedRelay<'_> {
 #[async_trait]
 impl RelayClient for GuardedRelay<'_> {
     async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
-        self.call(cluster, self.0.relay.ensure(cluster, request)).await
+        self.guard(cluster, self.0.relay.ensure(cluster, request)).await
     }
 
     async fn cancel(&self, cluster: Option<&str>, task: &TaskId, grace: Duration) -> Result<TaskState, RelayError> {
-        self.call(cluster, self.0.relay.cancel(cluster, task, grace)).await
+        self.guard(cluster, self.0.relay.cancel(cluster, task, grace)).await
     }
 
     async fn dequeue(&self, cluster: Option<&str>, task: &TaskId) -> Result<TaskState, RelayError> {
-        self.call(cluster, self.0.relay.dequeue(cluster, task)).await
+        self.guard(cluster, self.0.relay.dequeue(cluster, task)).await
     }
 
     async fn get(&self, cluster: Option<&str>, task: &TaskId) -> Result<TaskState, RelayError> {
-        self.call(cluster, self.0.relay.get(cluster, task)).await
+        self.guard(cluster, self.0.relay.get(cluster, task)).await
     }
 
     async fn acknowledge(&self, cluster: Option<&str>, task: &TaskId) -> Result<(), RelayError> {
-        self.call(cluster, self.0.relay.acknowledge(cluster, task)).await
+        self.guard(cluster, self.0.relay.acknowledge(cluster, task)).await
     }
 
     async fn release(&self, cluster: Option<&str>, instance: &str) -> Result<(), RelayError> {
-        self.call(cluster, self.0.relay.release(cluster, instance)).await
+        self.guard(cluster, self.0.relay.release(cluster, instance)).await
+    }
+
+    async fn call(&self, cluster: Option<&str>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
+        self.guard(cluster, self.0.relay.call(cluster, request)).await
     }
 }
 

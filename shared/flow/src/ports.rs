@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 use ebb_protocol::listing::{ClusterListing, RelayInfo};
-use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
+use ebb_protocol::relay::{EnsureTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
 use serde::{Deserialize, Serialize};
 
 pub trait Clock: Send + Sync {
@@ -64,6 +64,11 @@ pub trait RelayClient: Send + Sync {
     async fn acknowledge(&self, cluster: Option<&str>, task: &TaskId) -> Result<(), RelayError>;
     /// Releases the sensitive outputs of an ended instance. The call is idempotent.
     async fn release(&self, cluster: Option<&str>, instance: &str) -> Result<(), RelayError>;
+    /// Sends a request to a service of the cluster, once. [`RelayError::Refused`]: the service did not receive it. Another
+    /// error leaves that open.
+    async fn call(&self, cluster: Option<&str>, _request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
+        no_cluster(cluster.unwrap_or("default"))
+    }
     /// Returns the connected clusters. A program that runs scripts without clusters has none.
     fn clusters(&self) -> Vec<ConnectedCluster> {
         Vec::new()

@@ -15,7 +15,7 @@ mod violation;
 pub use manifest::manifest_violations;
 pub use merge::strategic;
 pub use overlay::{merge, parse};
-pub use policy::{ClusterPolicy, PodSecurityLevel};
+pub use policy::{AllowedService, ClusterPolicy, PodSecurityLevel};
 pub use reserved::RESERVED_PREFIX;
 pub use violation::PodspecViolation;
 

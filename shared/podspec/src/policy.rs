@@ -20,8 +20,22 @@ pub struct ClusterPolicy {
     pub cluster_kinds: BTreeSet<String>,
     pub runtime_classes: BTreeSet<String>,
     pub priority_classes: BTreeSet<String>,
+    /// Services that the control plane may call, by a name of the operator's choice.
+    pub services: BTreeMap<String, AllowedService>,
     /// Reserved Secrets that the current task may read: those with its own outputs.
     pub secrets: BTreeSet<String>,
+}
+
+/// A Service that the control plane may call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AllowedService {
+    pub namespace: String,
+    pub name: String,
+    pub port: u16,
+    /// The path that all requests begin with, without a slash at its end. Empty: all paths.
+    #[serde(default)]
+    pub path: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

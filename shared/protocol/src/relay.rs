@@ -48,9 +48,15 @@ impl Batch {
     pub fn after(mut self, time: Duration) -> Self {
         let Millis(millis) = time.into();
         for request in &mut self.requests {
-            if let RelayRequest::Ensure(request) = request {
-                request.valid_for_ms = request.valid_for_ms.saturating_sub(millis);
-                request.timeout_ms = request.timeout_ms.saturating_sub(millis);
+            match request {
+                RelayRequest::Ensure(request) => {
+                    request.valid_for_ms = request.valid_for_ms.saturating_sub(millis);
+                    request.timeout_ms = request.timeout_ms.saturating_sub(millis);
+                }
+                RelayRequest::Call(request) => {
+                    request.valid_for_ms = request.valid_for_ms.saturating_sub(millis);
+                }
+                _ => {}
             }
         }
         self
@@ -85,6 +91,9 @@ pub enum RelayRequest {
         instance: String,
     },
     About,
+    /// Sends a request to a Service that the policy of the cluster lists. Returns the response of the Service. The relay
+    /// sends the request once and keeps no record of it. An unavailable response leaves open if the Service received it.
+    Call(Box<ServiceRequest>),
     /// Lists a page of tasks and of labelled objects without a task. Returns a listing.
     List {
         /// [`ClusterListing::next_token`] of the page before.
@@ -101,9 +110,12 @@ impl RelayRequest {
     pub fn timeout(&self) -> Duration {
         match self {
             Self::Get(_) | Self::Acknowledge(_) | Self::Release { .. } | Self::About => SHORT_RESPONSE_TIMEOUT,
-            Self::Ensure(_) | Self::Cancel { .. } | Self::Dequeue(_) | Self::List { .. } | Self::Delete(_) => {
-                RESPONSE_TIMEOUT
-            }
+            Self::Ensure(_)
+            | Self::Cancel { .. }
+            | Self::Dequeue(_)
+            | Self::Call(_)
+            | Self::List { .. }
+            | Self::Delete(_) => RESPONSE_TIMEOUT,
         }
     }
 }
@@ -125,12 +137,46 @@ pub enum RelayResponse {
     Done,
     About(RelayInfo),
     Listing(ClusterListing),
+    Service(ServiceResponse),
     /// Final: the policy or the cluster rejects the request as written. For people.
     Refused(String),
     /// Repeat the request later. For people.
     Unavailable(String),
     /// The responses of the batch are too large. Repeat this request in a batch of its own.
     TooLarge,
+}
+
+/// A request to a Service. The policy of the cluster has its namespace, name, port and path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ServiceRequest {
+    /// The key of the Service in the policy.
+    pub service: String,
+    /// `GET` or `POST`.
+    pub method: String,
+    /// The path below that of the policy, with an optional query. It begins with `/`.
+    pub path: String,
+    /// Headers of the request: `accept`, `content-type`, `idempotency-key`, `traceparent`, and names that begin with
+    /// `ebb-` or `webhook-`, in lower case.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<(String, String)>,
+    /// At most 1 MiB.
+    #[serde(default)]
+    pub body: String,
+    /// Milliseconds after which the relay must not send the request.
+    pub valid_for_ms: u64,
+}
+
+/// The response of a Service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceResponse {
+    pub status: u16,
+    /// The header `content-type`, if the Service sent one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// At most 1 MiB. Bytes that are not UTF-8 are replaced.
+    pub body: String,
 }
 
 /// Starts a task or finds it. A second request for the same id changes nothing.

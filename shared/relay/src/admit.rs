@@ -34,7 +34,7 @@ impl<E: Into<ReconcileError>> From<E> for RequestError {
     }
 }
 
-fn refuse<T>(why: impl Into<String>) -> Result<T, RequestError> {
+pub(crate) fn refuse<T>(why: impl Into<String>) -> Result<T, RequestError> {
     Err(RequestError::Refused(why.into()))
 }
 

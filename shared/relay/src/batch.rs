@@ -87,7 +87,7 @@ fn task_of(request: &RelayRequest) -> Option<&TaskId> {
         | RelayRequest::Acknowledge(name)
         | RelayRequest::Delete(name)
         | RelayRequest::Cancel { task: name, .. } => Some(name),
-        RelayRequest::Release { .. } | RelayRequest::About | RelayRequest::List { .. } => None,
+        RelayRequest::Release { .. } | RelayRequest::About | RelayRequest::Call(_) | RelayRequest::List { .. } => None,
     }
 }
 
@@ -192,7 +192,11 @@ impl Reconciler {
                 // The reconcile loop completes a partly executed request.
                 self.reconcile(name);
             }
-            return RelayResponse::Unavailable("the API server did not respond in time; repeat the request".to_owned());
+            let why = match request {
+                RelayRequest::Call(request) => format!("the service `{}` did not respond in time", request.service),
+                _ => "the API server did not respond in time; repeat the request".to_owned(),
+            };
+            return RelayResponse::Unavailable(why);
         };
         response
     }
@@ -226,6 +230,7 @@ impl Reconciler {
                 up_ms: millis(self.opened.elapsed()),
                 tasks: u64::try_from(self.registry.count()).unwrap_or(u64::MAX),
             }),
+            RelayRequest::Call(request) => RelayResponse::Service(self.call_service(request, received).await?),
             RelayRequest::List { after } => RelayResponse::Listing(self.list(after.as_deref()).await?),
             RelayRequest::Delete(name) => {
                 self.remove_task(name).await?.map_or(RelayResponse::Done, RelayResponse::Unavailable)

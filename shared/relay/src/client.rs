@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use http::Request;
+use kube::client::Body;
 use kube::{Client, Config, Error};
 use tokio::sync::Semaphore;
 
@@ -15,15 +16,25 @@ use crate::error::status;
 /// opens one per task. A watch counts until its stream begins.
 const REQUESTS: usize = 64;
 
+/// An extension of a request that must not be repeated. The client repeats other requests after the status 429, 503 or
+/// 504.
+#[derive(Clone, Copy)]
+pub(crate) struct SendOnce;
+
 /// Creates a client that queues requests above the limit.
 ///
 /// # Errors
 /// Returns an error if a file that the configuration names cannot be read.
 pub fn client(config: Config) -> Result<Client, Error> {
-    let client = Client::try_from(config)?;
+    let mut without_retry = config.clone();
+    without_retry.default_retry = false;
+    let (once, client) = (Client::try_from(without_retry)?, Client::try_from(config)?);
     let (namespace, permits) = (client.default_namespace().to_owned(), Arc::new(Semaphore::new(REQUESTS)));
     let limited = tower::service_fn(move |request| {
-        let (client, permits) = (client.clone(), permits.clone());
+        let request: http::Request<Body> = request;
+        let is_sent_once = request.extensions().get::<SendOnce>().is_some();
+        let client = if is_sent_once { once.clone() } else { client.clone() };
+        let permits = permits.clone();
         async move {
             // This fails only if the semaphore is closed, which never happens.
             let _permit = permits.acquire().await;

@@ -164,6 +164,7 @@ fn verb(request: &RelayRequest) -> &'static str {
         RelayRequest::Acknowledge(_) => "acknowledge",
         RelayRequest::Release { .. } => "release",
         RelayRequest::About => "about",
+        RelayRequest::Call(_) => "call",
         RelayRequest::List { .. } => "list",
         RelayRequest::Delete(_) => "delete",
     }
@@ -176,7 +177,7 @@ fn response_label(response: &RelayResponse) -> &'static str {
         RelayResponse::State(TaskState::Queued { .. }) => "queued",
         RelayResponse::State(TaskState::Ended(_)) => "ended",
         RelayResponse::State(TaskState::Tombstoned) => "tombstoned",
-        RelayResponse::Done | RelayResponse::About(_) | RelayResponse::Listing(_) => "done",
+        RelayResponse::Done | RelayResponse::About(_) | RelayResponse::Listing(_) | RelayResponse::Service(_) => "done",
         RelayResponse::Refused(_) => "refused",
         RelayResponse::Unavailable(_) => "unavailable",
         RelayResponse::TooLarge => "too_large",

@@ -44,6 +44,7 @@ mod relay;
 mod removal;
 mod reports;
 mod requests;
+mod services;
 mod settings;
 mod start;
 mod store;

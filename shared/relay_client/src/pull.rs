@@ -85,11 +85,12 @@ impl BatchSender {
     }
 }
 
-/// Returns the number of milliseconds for which a relay can fetch a batch: until the timeout, or until its first start
+/// Returns the number of milliseconds for which a relay can fetch a batch: until the timeout, or until its first request
 /// expires.
 fn lifetime_ms(batch: &Batch, timeout: Duration) -> u64 {
     let valid_for = batch.requests.iter().filter_map(|request| match request {
         RelayRequest::Ensure(ensure) => Some(ensure.valid_for_ms),
+        RelayRequest::Call(call) => Some(call.valid_for_ms),
         _ => None,
     });
     let timeout = Millis::from(timeout).0;

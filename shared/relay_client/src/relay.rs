@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use ebb_egress::HttpCall;
 use ebb_engine::Millis;
 use ebb_protocol::listing::{ClusterListing, RelayInfo};
-use ebb_protocol::relay::{EnsureTask, RelayRequest, RelayResponse, TaskId, TaskState};
+use ebb_protocol::relay::{
+    EnsureTask, RelayRequest, RelayResponse, ServiceRequest, ServiceResponse, TaskId, TaskState,
+};
 use ebb_store::BatchQueue;
 
 use super::batch_sender::{BatchSender, RelayReply};
@@ -98,6 +100,7 @@ fn unexpected(response: &RelayResponse) -> RelayError {
         RelayResponse::Done => "`done`",
         RelayResponse::About(_) => "information about itself",
         RelayResponse::Listing(_) => "a listing",
+        RelayResponse::Service(_) => "the response of a service",
         RelayResponse::Refused(_) | RelayResponse::Unavailable(_) | RelayResponse::TooLarge => "an error",
     };
     RelayError::Unreachable(format!("it responded with {kind}, which does not match the request"))
@@ -137,6 +140,13 @@ impl RelayClient for ClusterRelay {
 
     async fn release(&self, cluster: Option<&str>, instance: &str) -> Result<(), RelayError> {
         self.expect_done(cluster, RelayRequest::Release { instance: instance.to_owned() }).await
+    }
+
+    async fn call(&self, cluster: Option<&str>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
+        match self.request(self.named(cluster)?, RelayRequest::Call(Box::new(request))).await?.0 {
+            RelayResponse::Service(response) => Ok(response),
+            other => Err(unexpected(&other)),
+        }
     }
 
     fn clusters(&self) -> Vec<ConnectedCluster> {

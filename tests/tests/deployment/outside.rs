@@ -99,6 +99,7 @@ fn reply(sealed: &SealedBatch, ended_task: &TaskId, seen: &SeenTraces, http: &re
         RelayRequest::Dequeue(_) => RelayResponse::State(TaskState::running("")),
         RelayRequest::Cancel { .. } => RelayResponse::State(TaskState::Tombstoned),
         RelayRequest::Acknowledge(_) | RelayRequest::Release { .. } | RelayRequest::Delete(_) => RelayResponse::Done,
+        RelayRequest::Call(_) => RelayResponse::Refused("this relay calls no services".to_owned()),
         RelayRequest::About => RelayResponse::About(RelayInfo { version: "1".to_owned(), up_ms: 1, tasks: 0 }),
         RelayRequest::List { .. } => RelayResponse::Listing(listing(ended_task)),
     });

@@ -61,7 +61,8 @@ async fn rendered_manifests_are_valid() {
     };
     let everything = json!({
         "signing": {"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
-        "policy": {"podSecurityLevel": "baseline", "namespaces": {units: ["builder"]}, "kinds": ["*.apps"], "clusterKinds": ["Namespace"]},
+        "policy": {"podSecurityLevel": "baseline", "namespaces": {units: ["builder"]}, "kinds": ["*.apps"], "clusterKinds": ["Namespace"],
+            "services": {"files": {"namespace": units, "name": "plugin", "port": 8080, "path": "/rpc"}}},
         "createNamespaces": [units, relay],
         "ingress": {"enabled": true, "className": "nginx", "host": "r.example", "tlsSecret": "t", "annotations": {"a": "b"}},
         "service": {"type": "LoadBalancer", "annotations": {"a": "b"}},
@@ -81,6 +82,7 @@ async fn rendered_manifests_are_valid() {
         (&all, &["EBB_RELAY_PULL_URL, value: \"http://c.example:8081\"", "{protocol: TCP, port: 8081}"]),
         (&all, &["MAX_CONCURRENT_TASKS, value: \"7\"", "API_SERVER_REQUEST_TIMEOUT_SECONDS, value: \"1000000\""]),
         (&all, &["{protocol: TCP, port: 8443}", "SCHEDULING_TIMEOUT_SECONDS, value: \"1000000\"", "enforce: baseline"]),
+        (&all, &["resourceNames:\n    - plugin\n", "resourceNames:\n    - plugin:8080\n"]),
         (&manifests, &["secret: \"whsec_", "enforce: restricted"]),
     ] {
         for line in lines {
@@ -105,6 +107,8 @@ async fn rendered_manifests_are_valid() {
         (json!({"signing": {}}), "/signing"),
         (json!({"signing": {"existingSecret": "s", "secret": "whsec_aaaa"}}), "/signing"),
         (json!({"policy": {"kinds": ["*"]}}), "/policy/kinds/0"),
+        (json!({"policy": {"services": {"a": {"namespace": "b", "name": "c"}}}}), "/policy/services/a"),
+        (json!({"policy": {"services": {"a": {"namespace": "b", "name": "c", "port": 1, "path": "/.."}}}}), "/a/path"),
         (json!({"policy": {"Kinds": []}}), "'Kinds' not allowed"),
         (json!({"ingress": {"enabled": true}}), "ingress.host"),
         (json!({"pull": {"url": "c.example", "cluster": "eu"}}), "/pull/url"),

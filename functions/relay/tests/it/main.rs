@@ -28,6 +28,7 @@ mod release;
 mod request_bodies;
 mod requests;
 mod rights;
+mod services;
 mod two_relays;
 mod unresponsive_servers;
 #[path = "../../../../tests/src/wait.rs"]

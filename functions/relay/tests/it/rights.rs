@@ -21,6 +21,7 @@ use crate::fixture::{create, until};
 pub(crate) struct ChartRights {
     pub(crate) own: Vec<PolicyRule>,
     pub(crate) units: Vec<PolicyRule>,
+    pub(crate) services: Vec<PolicyRule>,
     pub(crate) cluster: Vec<PolicyRule>,
 }
 
@@ -37,7 +38,7 @@ pub(crate) fn rule_for(group: &str, resource: &str) -> Value {
 
 /// Grants the account `ebb-relay` of `UNITS-relay` the rights of the chart in both namespaces.
 pub(crate) async fn grant(client: &Client, units: &str) {
-    let ChartRights { own, units: in_units, cluster } = rights();
+    let ChartRights { own, units: in_units, cluster, .. } = rights();
     let kinds = json!([rule_for("", "configmaps"), rule_for("apps", "deployments")]);
     for (namespace, name, rules) in
         [(&*format!("{units}-relay"), "own", json!(own)), (units, "units", json!(in_units)), (units, "further", kinds)]

@@ -143,6 +143,17 @@ async fn every_request_is_signed_and_gets_its_response() {
     respond(json!({"listing": {"nextToken": "2"}}));
     let listing = ClusterListing { next_token: Some("2".to_owned()), ..ClusterListing::default() };
     assert_eq!(relay.list("default", Some("1".to_owned())).await, Ok(listing));
+    let call = ServiceRequest {
+        service: "files".to_owned(),
+        method: "POST".to_owned(),
+        path: "/".to_owned(),
+        headers: Vec::new(),
+        body: "{}".to_owned(),
+        valid_for_ms: 9_000,
+    };
+    respond(json!({"service": {"status": 200, "body": "[]"}}));
+    let response = ServiceResponse { status: 200, content_type: None, body: "[]".to_owned() };
+    assert_eq!(relay.call(None, call.clone()).await, Ok(response));
     let batches = std::mem::take(&mut *server.batches.lock().unwrap());
     assert!(batches.iter().all(|batch| batch.v == 1 && batch.cluster == "uid"));
     let requests: Vec<RelayRequest> = batches.into_iter().flat_map(|batch| batch.requests).collect();
@@ -155,6 +166,7 @@ async fn every_request_is_signed_and_gets_its_response() {
         RelayRequest::Delete(task()),
         RelayRequest::About,
         RelayRequest::List { after: Some("1".to_owned()) },
+        RelayRequest::Call(Box::new(call)),
     ];
     assert_eq!(requests[1..], rest);
 }
