@@ -8,7 +8,7 @@ use crate::plan::{PLAN_VERSION, Plan};
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The text is not JSON, or its JSON is not a plan.
-    #[error("this is no plan: {0}")]
+    #[error("the plan is not valid: {0}")]
     Json(#[from] serde_json::Error),
     /// A newer or older program wrote the plan.
     #[error("the plan has format version {found}; this program reads version {PLAN_VERSION}")]

@@ -34,7 +34,7 @@ pub(super) fn named<'a>(
             if let Some(declared) = declared
                 && declared.kind != ParamKind::String
             {
-                let message = format!("param `{name}` is no text, so it cannot name a cluster");
+                let message = format!("param `{name}` is not a string, so it cannot name a cluster");
                 report.push(
                     report
                         .error("cluster", text.at, message)
@@ -47,7 +47,7 @@ pub(super) fn named<'a>(
         _ => {
             let message = format!("the cluster of `{}` is a name, or one param", doc.name.value);
             let help =
-                "`cluster: NAME` or `cluster: ${params.NAME}`: teardown has to know it, whatever became of the setup";
+                "`cluster: NAME` or `cluster: ${params.NAME}`: the teardown must know it, even if the setup has failed";
             report.push(report.error("cluster", text.at, message).help(help));
             None
         }
@@ -85,7 +85,7 @@ pub(super) fn of(
     of_unit(instance, unit).unwrap_or_else(|(name, at)| {
         let unit = format!("{}/{}", instance.name, unit.doc.name.value);
         let message = format!("param `{name}` names the cluster of `{unit}`, so it cannot be wired");
-        let help = "write the cluster's name: teardown has to know it, whatever became of the setup";
+        let help = "write the cluster's name: the teardown must know it, even if the setup has failed";
         report.push(report.error("cluster", at, message).help(help));
         None
     })

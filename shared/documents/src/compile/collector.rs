@@ -156,7 +156,7 @@ impl DiagnosticCollector {
             [TemplatePiece::Expression { text, offset }] => (text.clone(), *offset),
             [] | [TemplatePiece::Literal(_)] => (content.to_owned(), 0),
             _ => {
-                let message = format!("{what} has to be one expression");
+                let message = format!("{what} must be one expression");
                 let help = "put all of it into one `${…}`";
                 self.push(self.error("syntax", text.at, message).help(help));
                 return None;

@@ -142,7 +142,7 @@ fn text(report: &mut DiagnosticCollector, name: &At<String>, value: &At<ParamVal
                 "write `$${` for a literal `${`; a plugin of yours with `object:` can have `${…}` in its manifest",
             ),
         },
-        ParamValue::Tree(_) => refused("has to be a text", "begin it with `data: |`"),
+        ParamValue::Tree(_) => refused("must be a text", "begin it with `data: |`"),
         ParamValue::Secret { .. } => refused("cannot come from a Secret", "write the manifests into the document"),
     };
     report.push(wrong);
@@ -157,7 +157,7 @@ fn ready(report: &mut DiagnosticCollector, dialect: Dialect, value: &At<ParamVal
             Some(At { value: text, at: value.at })
         }
         _ => {
-            let message = format!("`{READY}` has to be a text with an expression over `object`");
+            let message = format!("`{READY}` must be a text with an expression over `object`");
             report.push(report.error("param-value", value.at, message).help("such as `ready: ${true}`"));
             None
         }

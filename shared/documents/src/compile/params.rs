@@ -132,22 +132,22 @@ pub(super) fn fits(report: &DiagnosticCollector, param: &CheckedParam<'_>, value
     fits_kind(param.kind, value)?;
     if param.one_of.is_some() && !param.allowed().any(|allowed| allowed == value) {
         let allowed: Vec<String> = param.allowed().take(12).map(|v| format!("`{}`", shown(v))).collect();
-        return Err(format!("has to be one of {}", allowed.join(", ")));
+        return Err(format!("must be one of {}", allowed.join(", ")));
     }
     if let Some(number) = value.as_f64() {
         let bound = |bound: &Option<At<f64>>| bound.as_ref().map(|bound| bound.value);
-        within(number, bound(&param.minimum), bound(&param.maximum), "has to be", "")?;
+        within(number, bound(&param.minimum), bound(&param.maximum), "must be", "")?;
     }
     let Value::String(text) = value else { return Ok(()) };
     let length = text.chars().count();
     let bound = |bound: &Option<At<u32>>| bound.as_ref().map(|bound| f64::from(bound.value));
     let rest = format!(" characters, not {length}");
-    within(length as f64, bound(&param.min_length), bound(&param.max_length), "has to have", &rest)?;
+    within(length as f64, bound(&param.min_length), bound(&param.max_length), "must have", &rest)?;
     let (Some(compiled), Some(At { value: pattern, .. })) = (pattern, &param.pattern) else { return Ok(()) };
     if !report.count(compiled.match_steps(text.len())) {
         return Err(format!("takes too many steps to match with `{pattern}`"));
     }
-    if compiled.is_match(text) { Ok(()) } else { Err(format!("has to match `{pattern}`")) }
+    if compiled.is_match(text) { Ok(()) } else { Err(format!("must match `{pattern}`")) }
 }
 
 fn within(number: f64, low: Option<f64>, high: Option<f64>, verb: &str, rest: &str) -> Result<(), String> {
@@ -171,7 +171,7 @@ fn fits_kind(kind: ParamKind, value: &Value) -> Result<(), String> {
         Value::Object(_) => (kind == ParamKind::Object, "a mapping"),
         Value::Null => (false, "nothing"),
     };
-    if right { Ok(()) } else { Err(format!("has to be of type {}, not {got}", kind_name(kind))) }
+    if right { Ok(()) } else { Err(format!("must be of type {}, not {got}", kind_name(kind))) }
 }
 
 fn shown(value: &Value) -> String {
@@ -206,6 +206,6 @@ mod tests {
         assert!(fit(ParamKind::Integer, json!(5)) && !fit(ParamKind::Integer, json!(5.5)));
         assert!(fit(ParamKind::Number, json!(5)) && fit(ParamKind::Number, json!(5.5)));
         assert!(!fit(ParamKind::Integer, json!("5")) && !fit(ParamKind::Boolean, json!("true")));
-        assert_eq!(fits_kind(ParamKind::String, &json!(5)).unwrap_err(), "has to be of type string, not a number");
+        assert_eq!(fits_kind(ParamKind::String, &json!(5)).unwrap_err(), "must be of type string, not a number");
     }
 }

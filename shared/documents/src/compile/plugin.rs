@@ -46,7 +46,7 @@ pub(super) fn check<'a>(plugin: &'a PluginDoc, steps: &StepCount) -> Result<Chec
                 break;
             }
             if let Some(&first) = by_name.get(doc.name.value.as_str()) {
-                let message = format!("unit `{}` is there twice", doc.name.value);
+                let message = format!("unit `{}` is declared twice", doc.name.value);
                 let help = "a unit's name is unique over all hooks of its plugin";
                 let first = units[first].doc.name.at;
                 report.push(report.error("duplicate", doc.name.at, message).related(first, "the first one").help(help));

@@ -37,7 +37,7 @@ pub(super) fn instances<'a>(
     for resource in &sandbox.resources {
         let name = resource.name.value.as_str();
         if let Some(first) = seen.insert(name, resource.name.at) {
-            let message = format!("resource `{name}` is there twice");
+            let message = format!("resource `{name}` is declared twice");
             report.push(report.error("duplicate", resource.name.at, message).related(first, "the first one"));
             continue;
         }
@@ -179,8 +179,7 @@ fn param_value<'a>(
                 && param.kind != ParamKind::String
                 && !is_one_expression(&text) =>
         {
-            let message =
-                format!("`{named}` has to be of type {}, not text put together", params::kind_name(param.kind));
+            let message = format!("`{named}` must be of type {}, not text put together", params::kind_name(param.kind));
             report.push(report.error("param-value", value.at, message).help("one `${…}` alone keeps its type"));
             None
         }

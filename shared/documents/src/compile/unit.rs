@@ -185,8 +185,7 @@ fn limits(report: &mut DiagnosticCollector, doc: &UnitDoc) {
     if let Some(timeout) = doc.timeout.map(|timeout| timeout.0)
         && !(1..=MAX_TIMEOUT_MS).contains(&timeout)
     {
-        let message =
-            format!("`{}` has a timeout of {timeout} ms; it has to be above 0 and at most 24h", doc.name.value);
+        let message = format!("`{}` has a timeout of {timeout} ms; it must be above 0 and at most 24h", doc.name.value);
         report.push(report.error("limit", at, message));
     }
     if let ActionDoc::Webhook(webhook) = &doc.action {
@@ -202,7 +201,7 @@ fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, webhook:
     if let Some(time) = time
         && time > MAX_TIMEOUT_MS
     {
-        let message = format!("`{name}` has a `maxProcessingTime` of {time} ms; it has to be at most 24h");
+        let message = format!("`{name}` has a `maxProcessingTime` of {time} ms; it must be at most 24h");
         report.push(report.error("limit", doc.name.at, message));
     }
     let timeout = doc.timeout.map_or(TIMEOUT_MS, |timeout| timeout.0);
@@ -223,7 +222,7 @@ fn unique<'a>(report: &mut DiagnosticCollector, what: &str, names: impl Iterator
     let mut seen: HashMap<&str, LineColumn> = HashMap::new();
     for name in names {
         if let Some(first) = seen.insert(&name.value, name.at) {
-            let message = format!("{what} `{}` is there twice", name.value);
+            let message = format!("{what} `{}` is declared twice", name.value);
             report.push(report.error("duplicate", name.at, message).related(first, "the first one"));
         }
     }
@@ -303,7 +302,7 @@ fn check_manifest(report: &mut DiagnosticCollector, manifest: &At<TemplateTree>)
     for key in ["apiVersion", "kind"] {
         match manifest.value.get(key).map(|value| (value.at, &value.value)) {
             Some((at, TemplateTree::Text(text))) if text.contains("${") => {
-                let wrong = report.error("manifest", at, format!("`{key}` has to be literal"));
+                let wrong = report.error("manifest", at, format!("`{key}` must be literal"));
                 report.push(wrong.help("what is made must not depend on inputs"));
             }
             Some((_, TemplateTree::Text(text))) if !text.is_empty() => {}

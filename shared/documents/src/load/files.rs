@@ -21,7 +21,7 @@ pub enum FileError {
     #[error("`{0}` has more than {MAX_FILE} bytes")]
     TooLarge(String),
     /// Files cannot be embedded here, see [`NoFiles`].
-    #[error("`{0}` cannot be embedded here: the document has to come with everything expanded")]
+    #[error("`{0}` cannot be embedded here: the document must come with everything expanded")]
     NoFiles(String),
     #[error("`{path}` cannot be read: {reason}")]
     Unreadable {

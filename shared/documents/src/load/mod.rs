@@ -78,7 +78,7 @@ pub fn documents(
     let source = SourceText::new(source_name, text.strip_prefix('\u{feff}').unwrap_or(text));
     let nodes = yaml::parse(&source)?;
     if nodes.is_empty() {
-        let empty = Diagnostic::error("empty", &source, None, "there is no document in it");
+        let empty = Diagnostic::error("empty", &source, None, "the text has no document");
         return Err(empty.help("begin with `apiVersion: ebb.dev/v1`, or with `name:` and `spec:`").into());
     }
     let mut found = Diagnostics::new();
@@ -132,7 +132,7 @@ fn unknown(reader: &DocumentReader<'_>, node: &YamlNode) -> Option<Document> {
         }
         (YamlValue::Map(_), _) => (node.at, "missing name or spec fields"),
         (value, _) => {
-            let message = format!("the document is {}, a mapping is wanted", value.noun());
+            let message = format!("the document is {}; expected a mapping", value.noun());
             reader.note(reader.wrong("wrong-type", node.at, message));
             return None;
         }
@@ -158,7 +158,7 @@ pub fn document(
     match (documents.pop(), documents.len()) {
         (Some(document), 0) => Ok(document),
         (last, more) => {
-            let message = format!("one document is wanted, here are {}", more + 1);
+            let message = format!("expected one document, found {}", more + 1);
             let wrong = match last.as_ref().map(Document::parts) {
                 Some((_, name, source, _)) => Diagnostic::error("several-documents", source, name.at, message),
                 None => Diagnostic::error("several-documents", &SourceText::new(source_name, text), None, message),
@@ -207,7 +207,7 @@ pub fn sandbox(
 
 fn unwanted(document: &Document, code: &'static str, wanted: &str) -> Diagnostic {
     let (noun, name, source, _) = document.parts();
-    Diagnostic::error(code, source, name.at, format!("this is {noun}, {wanted} is wanted"))
+    Diagnostic::error(code, source, name.at, format!("this is {noun}; expected {wanted}"))
 }
 
 /// Returns the digest of a plugin: `sha256:` and 64 hexadecimal digits over [`PluginDoc::expanded`], without the header

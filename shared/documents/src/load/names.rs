@@ -26,10 +26,12 @@ pub struct PluginReference {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
     /// The name is invalid.
-    #[error("`{0}` is no plugin name: letters, digits and `-`, a letter first, no `-` last, at most {MAX_PLUGIN_NAME}")]
+    #[error(
+        "`{0}` is not a valid plugin name: use letters, digits and `-`, a letter first, no `-` last, at most {MAX_PLUGIN_NAME}"
+    )]
     Name(String),
     /// The version is invalid.
-    #[error("`{0}` is no version: write `1.2.3`")]
+    #[error("`{0}` is not a valid version: write `1.2.3`")]
     Version(String),
 }
 
@@ -187,7 +189,7 @@ impl DocumentReader<'_> {
             Ok(reference) => Some(reference),
             Err(ReferenceError::Version(version)) => {
                 let bare = text.value.split('@').next().unwrap_or_default();
-                let wrong = self.wrong("bad-version", text.at, format!("`{version}` is no version"));
+                let wrong = self.wrong("bad-version", text.at, format!("`{version}` is not a valid version"));
                 self.note(wrong.help(format!("three numbers: `{bare}@1.2.3`")));
                 None
             }

@@ -85,7 +85,7 @@ impl DocumentReader<'_> {
             [] => return,
             [node] => node,
             [.., last] => {
-                let message = format!("one pod template is wanted, here are {}", nodes.len());
+                let message = format!("expected one pod template, found {}", nodes.len());
                 return wrong("pod-template", last.at, message, "leave one");
             }
         };

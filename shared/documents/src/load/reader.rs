@@ -141,7 +141,7 @@ pub(crate) enum ReadError {
     Reported,
     #[error("the key `{0}` is missing")]
     Missing(&'static str),
-    #[error("{0} is wanted")]
+    #[error("expected {0}")]
     Type(String),
     #[error("{0}")]
     Other(String),
@@ -205,7 +205,7 @@ impl<'n> NodeReader<'_, 'n, '_> {
     }
 
     fn wrong_type(&self, wanted: &str) {
-        let message = format!("{} is {}, {wanted} is wanted", self.place(), self.node.value.noun());
+        let message = format!("{} is {}; expected {wanted}", self.place(), self.node.value.noun());
         let wrong = self.reader.wrong_at("wrong-type", self.node, message);
         let help = match &self.node.value {
             YamlValue::Bool(_) | YamlValue::Number(_) if wanted == "a string" => {
@@ -501,7 +501,7 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
             }
             (_, YamlValue::Map(entries)) => self.fields(name, entries, fields),
             ("InputSpec", YamlValue::List(_)) => {
-                self.wrong_type("a value, or a mapping with `value`");
+                self.wrong_type("a value or a mapping with `value`");
                 return Err(ReadError::Reported);
             }
             ("InputSpec", _) => vec![("value", None, self.node)],

@@ -9,9 +9,7 @@ pub enum VarError {
     #[error("`{0}` is no `name=value`")]
     NoValue(String),
     /// The name is invalid in `@{…}`.
-    #[error(
-        "`{0}` is no name for a variable: it starts with a letter and goes on with letters, digits, `_`, `.` or `-`"
-    )]
+    #[error("`{0}` is not a valid variable name: expected a letter, then letters, digits, `_`, `.` or `-`")]
     Name(String),
     #[error("conflicting variable defs: `{name}` is set to `{first}` and to `{second}`")]
     Conflict { name: String, first: String, second: String },

@@ -328,7 +328,7 @@ impl<'de> Deserialize<'de> for RawNode {
             fn visit_f64<E: de::Error>(self, value: f64) -> Result<RawNode, E> {
                 serde_json::Number::from_f64(value)
                     .map(|number| RawNode::Leaf(YamlValue::Number(number)))
-                    .ok_or_else(|| E::custom("a number has to be finite"))
+                    .ok_or_else(|| E::custom("a number must be finite"))
             }
 
             fn visit_str<E: de::Error>(self, value: &str) -> Result<RawNode, E> {

@@ -149,7 +149,7 @@ pub enum RenderError {
         reason: String,
     },
     /// A value has another type than its place requires.
-    #[error("{place} has to be {wanted}, not {got}")]
+    #[error("{place} must be {wanted}, not {got}")]
     Type {
         place: String,
         wanted: &'static str,

@@ -119,16 +119,16 @@ fn documents_of_other_kinds_are_rejected() {
     let sandbox = "name: s\nspec: {cluster: c}\n";
     assert_eq!(
         message(load::plugins("s.yaml", sandbox, &files, &vars).map(drop)),
-        "s.yaml:1:7: error[not-a-plugin]: this is a sandbox, a plugin is wanted\n"
+        "s.yaml:1:7: error[not-a-plugin]: this is a sandbox; expected a plugin\n"
     );
     assert_eq!(
         message(load::sandbox("p.yaml", "name: p\nspec: {runner: {image: a}}\n", &files, &vars).map(drop)),
-        "p.yaml:1:7: error[not-a-sandbox]: this is a plugin, a sandbox is wanted\n"
+        "p.yaml:1:7: error[not-a-sandbox]: this is a plugin; expected a sandbox\n"
     );
     let two = format!("{sandbox}---\n{sandbox}");
     assert_eq!(
         message(load::sandbox("s.yaml", &two, &files, &vars).map(drop)),
-        "s.yaml:4:7: error[several-documents]: one document is wanted, here are 2\n"
+        "s.yaml:4:7: error[several-documents]: expected one document, found 2\n"
     );
     let embeds = "name: p\nspec:\n  runner: {image: \"@{embed: x}\"}\n";
     assert!(
