@@ -32,6 +32,9 @@ const SLICE: u64 = 50;
 const JOIN_WRITES: u64 = 2;
 /// Writes of an invocation of a chain that cannot dispatch more, like [`JOIN_WRITES`].
 const CHAIN_WRITES: u64 = 2;
+/// Writes of invocations that reach their time limit before they have dispatched [`SLICE`] units, and pass on the rest.
+/// Their number depends on the speed of the machine.
+const SLOW_WRITES: u64 = 10;
 /// Units per head item. The invocation that completes the last unit of an item reads the other items.
 const ITEM: u64 = 256;
 /// Maximum size of the head of a run. Its update costs one write unit.
@@ -75,7 +78,8 @@ impl CountRow {
         let late = if shape.joins() && invocations > 1 { 1 + twice } else { 0 };
         let most_reads = RUN_READS * (1 + twice) + SLICE_READS * (invocations - 1 + late) + IDLE_READS;
         let per_pass = if shape == RunShape::Chain { CHAIN_WRITES } else { 1 };
-        let passes = per_pass * invocations + JOIN_WRITES * late;
+        let slow = if invocations > 1 { SLOW_WRITES } else { 0 };
+        let passes = per_pass * invocations + JOIN_WRITES * late + slow;
         // A join reads its dependencies, and the notification reads the outputs.
         let queries = if shape.joins() { 2 * pages } else { pages };
         let figures = &self.cost.figures;
