@@ -13,7 +13,7 @@ use super::shared_keys;
 use super::unit;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
-use crate::model::{ActionDoc, At, Dialect, Named, OutputDoc, PluginDoc, PodDoc};
+use crate::model::{ActionDoc, At, Dialect, Named, OutputDoc, PluginDoc, PodDoc, WebhookMethod};
 use crate::plan::HookName;
 use crate::template;
 
@@ -353,7 +353,12 @@ impl<'a> CheckedPlugin<'a> {
                 more = warn("undo-cluster", at, message, "if that is not meant, give it the same `cluster`");
             }
             // Objects are removed without an undo.
-            let makes = matches!(doc.action, ActionDoc::Pod(_)) && !doc.outputs.is_empty();
+            let acts = match &doc.action {
+                ActionDoc::Pod(_) => true,
+                ActionDoc::Webhook(webhook) => webhook.method != WebhookMethod::Get,
+                ActionDoc::Object(_) => false,
+            };
+            let makes = acts && !doc.outputs.is_empty();
             // Signadot's documents do not declare undos. Any step after the stop may be the undo.
             let known = ours || !has_teardown;
             if makes && known && doc.cleanup.is_none() && unit.hook <= HookName::PostStart && !undone.contains(&at) {
