@@ -123,6 +123,10 @@ pub struct UnitPlan {
     /// The units of earlier hooks that this unit undoes. A unit that undoes none always runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undoes: Vec<UnitRef>,
+    /// The dependencies on units of the same resource that only the order of teardown requires. Without this list, they
+    /// could not be told from those of `after`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ordered_after: Vec<u32>,
     /// The timeout of one attempt, in milliseconds.
     pub timeout_ms: u64,
     /// The retry policy.
@@ -166,6 +170,11 @@ impl Action {
     /// Returns true for a webhook request that must not be repeated while its outcome is unknown.
     pub fn is_non_idempotent(&self) -> bool {
         matches!(self, Self::Webhook(webhook) if webhook.non_idempotent)
+    }
+
+    /// Returns true for a unit that only the compiler adds. It undoes exactly one setup unit.
+    pub fn is_added(&self) -> bool {
+        matches!(self, Self::Removal)
     }
 
     /// Returns `pod`, `webhook`, `object` or `removal`.

@@ -13,10 +13,10 @@ use super::removal;
 use super::teardown::{self, OrderSource, TeardownUnit};
 use crate::diagnostic::Diagnostic;
 use crate::expr::ReferenceSource;
-use crate::model::SandboxDoc;
+use crate::model::{Dialect, SandboxDoc};
 use crate::plan::PLAN_VERSION;
 use crate::plan::{
-    Action, HookName, HookPlan, OutputRead, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan, UnitRef,
+    HookName, HookPlan, OutputRead, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan, UnitRef,
 };
 
 /// Assigns a [`UnitRef`] to every unit. Within a hook, units are in the order of the resources of the sandbox.
@@ -210,11 +210,9 @@ fn reason(
 }
 
 /// Adds the order of teardown to the plan.
-pub(super) fn order_teardown(plan: &mut Plan) {
-    let removals = plan.hook_plan(HookName::PostStop).into_iter().flat_map(|hook| &hook.units);
-    if plan.resources.len() < 2 && !removals.into_iter().any(|unit| unit.action == Action::Removal) {
-        return;
-    }
+pub(super) fn order_teardown(report: &DiagnosticCollector, plan: &mut Plan, instances: &[BoundResource<'_>]) {
+    let dialects: HashMap<&str, Dialect> =
+        instances.iter().map(|instance| (instance.name, instance.checked.plugin.dialect)).collect();
     let mut users: HashMap<UnitRef, Vec<UnitRef>> = HashMap::new();
     for hook in plan.hooks.iter().filter(|hook| hook.hook <= HookName::PostStart) {
         for (number, unit) in hook.units.iter().enumerate() {
@@ -239,13 +237,24 @@ pub(super) fn order_teardown(plan: &mut Plan) {
                 touched.into_iter().collect()
             },
             dependencies: &unit.dependencies,
-            order: if unit.action == Action::Removal { OrderSource::Compiler } else { OrderSource::Author },
+            order: match dialects.get(unit.resource()) {
+                _ if unit.action.is_added() => OrderSource::Compiler,
+                Some(Dialect::Ebb) => OrderSource::Setup,
+                _ => OrderSource::Author,
+            },
         })
         .collect();
-    let edges = teardown::edges(&undoing, &users);
-    for (waits, first) in edges {
+    let edges: Vec<(usize, usize, bool)> = teardown::edges(report, &undoing, &users)
+        .into_iter()
+        .map(|(x, y)| {
+            let by_author = [x, y].iter().all(|&unit| undoing[unit].order == OrderSource::Setup);
+            (x, y, by_author && undoing[x].resource == undoing[y].resource)
+        })
+        .collect();
+    for (waits, first, within) in edges {
         if let (Some(unit), Ok(first)) = (hook.units.get_mut(waits), u32::try_from(first)) {
             unit.dependencies.push(first);
+            unit.ordered_after.extend(within.then_some(first));
         }
     }
     for unit in &mut hook.units {

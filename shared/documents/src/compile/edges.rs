@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::plan::{Action, HookName, HookPlan, Plan};
+use crate::plan::{HookName, HookPlan, Plan};
 
 /// A dependency between two units of the same hook.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,7 +21,7 @@ pub enum EdgeReason {
     Reads(String),
     /// The `after` of the waiting unit names the other one.
     After,
-    /// The teardown of a resource comes after that of the resources that are wired to its outputs.
+    /// The unit that waits undoes something on which the other one depends.
     TeardownOrder,
 }
 
@@ -46,9 +46,10 @@ fn hook_edges(hook: &HookPlan) -> Vec<DependencyEdge> {
                 Some(outputs) => {
                     edges.extend(outputs.iter().map(|output| edge(EdgeReason::Reads((*output).to_owned()))))
                 }
-                // `after` names units of the same plugin. The order of teardown concerns other resources and removals.
+                // `after` names units of the same plugin, and none that the compiler added.
                 None if first.resource() == unit.resource()
-                    && ![first, unit].iter().any(|unit| unit.action == Action::Removal) =>
+                    && !unit.ordered_after.contains(&dependency)
+                    && ![first, unit].iter().any(|unit| unit.action.is_added()) =>
                 {
                     edges.push(edge(EdgeReason::After));
                 }

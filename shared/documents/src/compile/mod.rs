@@ -84,7 +84,10 @@ pub fn plan(
         return Err(errors);
     }
     removal::add(&mut plan);
-    assemble::order_teardown(&mut plan);
+    assemble::order_teardown(&report, &mut plan, &instances);
+    if let Some(errors) = report.errors(sandbox.name.at) {
+        return Err(errors);
+    }
     Ok((plan, warnings))
 }
 

@@ -43,6 +43,7 @@ fn removal(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
         inputs: Vec::new(),
         outputs: Default::default(),
         undoes: vec![at],
+        ordered_after: Vec::new(),
         // Objects that take long to create take long to delete.
         timeout_ms: unit.timeout_ms.max(TIMEOUT_MS),
         retry: RetryPolicy {

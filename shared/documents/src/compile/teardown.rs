@@ -1,16 +1,22 @@
-//! The order of teardown across resources. A resource is removed after the resources that are wired to its outputs.
+//! The order of teardown. A resource is removed after everything that depends on it.
 //!
-//! Let `a` and `b` be setup units of different resources, and let `b` depend on `a`, directly or not. In postStop, `x`
-//! undoes `a`, and `y` undoes or reads `b`. Then `x` waits for `y`. Explicit edges have priority: an edge that would
-//! close a cycle is omitted.
+//! Let `a` and `b` be setup units, and let `b` depend on `a`, directly or not. In postStop, `x` undoes `a`, and `y`
+//! undoes or reads `b`. Then `x` waits for `y`. Explicit edges have priority: an edge that would close a cycle is
+//! omitted. `x` does not wait for `y` either if `x` itself reads or undoes what `y` undoes.
 //!
-//! Within a resource, `after` decides the order. It cannot name the removals of objects. A removal runs after all units
-//! that undo or read the object, or that undo or read units that depend on it. It runs before the units that undo the
-//! inputs of the object unit.
+//! The rule applies to units of different resources, and to units of one resource with a plugin of Ebb's dialect. There,
+//! `after` adds edges, and an `after` against the rule wins. Within a resource with Signadot's plugin, the author alone
+//! decides: its delete steps start at once, except those that read another delete step. Signadot promises that, and its
+//! plugins rely on it.
+//!
+//! `after` cannot name the removals of objects. A removal runs after all units that undo or read the object, or that undo
+//! or read units that depend on it. It runs before the units that undo the inputs of the object unit.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
+use super::collector::DiagnosticCollector;
 use super::order;
+use super::reads::READ_STEPS;
 use crate::plan::{HookName, UnitRef};
 
 /// A unit of postStop.
@@ -18,7 +24,7 @@ pub(super) struct TeardownUnit<'a> {
     pub(super) resource: &'a str,
     /// The setup units that it undoes.
     pub(super) undoes: &'a [UnitRef],
-    /// The setup units that it undoes or reads.
+    /// The setup units that it undoes or reads, sorted.
     pub(super) touches: Vec<UnitRef>,
     /// The units of postStop that it waits for.
     pub(super) dependencies: &'a [u32],
@@ -28,14 +34,33 @@ pub(super) struct TeardownUnit<'a> {
 /// The source of the order of a unit within its resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OrderSource {
-    /// The author of the plugin, by `after`.
+    /// The author of Signadot's plugin.
     Author,
+    /// The reverse of the setup, and `after` of the author.
+    Setup,
+    /// The compiler, which added the unit.
     Compiler,
 }
 
+impl TeardownUnit<'_> {
+    /// Returns true if the unit undoes a setup unit, and the rule makes it wait for everything that depends on that one.
+    fn waits_for_users_of(&self, at: UnitRef) -> bool {
+        let free_to_wait = match self.order {
+            OrderSource::Compiler => true,
+            OrderSource::Setup => self.touches.len() == 1,
+            OrderSource::Author => false,
+        };
+        free_to_wait && self.undoes.contains(&at)
+    }
+}
+
 /// Returns the additional edges as pairs `(x, y)`: `x` waits for `y`. `users` has, for each setup unit, the setup units
-/// that wait for it or read it.
-pub(super) fn edges(units: &[TeardownUnit<'_>], users: &HashMap<UnitRef, Vec<UnitRef>>) -> Vec<(usize, usize)> {
+/// that wait for it or read it. Returns none if there are too many steps.
+pub(super) fn edges(
+    report: &DiagnosticCollector,
+    units: &[TeardownUnit<'_>],
+    users: &HashMap<UnitRef, Vec<UnitRef>>,
+) -> Vec<(usize, usize)> {
     let mut touched_by: HashMap<UnitRef, Vec<usize>> = HashMap::new();
     for (y, unit) in units.iter().enumerate() {
         unit.touches
@@ -43,67 +68,101 @@ pub(super) fn edges(units: &[TeardownUnit<'_>], users: &HashMap<UnitRef, Vec<Uni
             .filter(|at| at.hook <= HookName::PostStart)
             .for_each(|&at| touched_by.entry(at).or_default().push(y));
     }
-    let mut wanted: BTreeSet<(usize, usize)> = BTreeSet::new();
-    for (x, unit) in units.iter().enumerate() {
-        let others = |at: UnitRef| {
-            let touching = touched_by.get(&at).map_or(&[][..], Vec::as_slice).iter().copied();
-            touching.filter(move |&y| y != x && is_ours(unit, &units[y]))
-        };
-        let mut seen: HashSet<UnitRef> = unit.undoes.iter().copied().collect();
-        let mut open: VecDeque<UnitRef> = unit.undoes.iter().copied().collect();
-        while let Some(at) = open.pop_front() {
-            for &user in users.get(&at).map_or(&[][..], Vec::as_slice) {
-                if !seen.insert(user) {
-                    continue;
+    let teardown = Teardown { units, users, touched_by };
+    // Without cycles, direct edges are enough.
+    let direct = teardown.wanted(report, true);
+    if order::order(&teardown.graph(&direct)).is_ok() {
+        return direct;
+    }
+    let all = teardown.wanted(report, false);
+    teardown.without_cycles(report, all)
+}
+
+struct Teardown<'a> {
+    units: &'a [TeardownUnit<'a>],
+    users: &'a HashMap<UnitRef, Vec<UnitRef>>,
+    /// The units of postStop that undo or read a setup unit.
+    touched_by: HashMap<UnitRef, Vec<usize>>,
+}
+
+impl Teardown<'_> {
+    /// Returns the edges of the rule, sorted, without those that are explicit. With `direct`, an edge is missing if it
+    /// follows from others: `x` waits for a unit between them, which waits for `y`.
+    fn wanted(&self, report: &DiagnosticCollector, direct: bool) -> Vec<(usize, usize)> {
+        let mut wanted: BTreeSet<(usize, usize)> = BTreeSet::new();
+        for (x, unit) in self.units.iter().enumerate() {
+            let touching = |at: UnitRef| self.touched_by.get(&at).map_or(&[][..], Vec::as_slice);
+            let others =
+                |at: UnitRef| touching(at).iter().copied().filter(|&y| y != x && is_ours(unit, &self.units[y]));
+            let mut seen: HashSet<UnitRef> = unit.undoes.iter().copied().collect();
+            let mut open: VecDeque<UnitRef> = unit.undoes.iter().copied().collect();
+            while let Some(at) = open.pop_front() {
+                for &user in self.users.get(&at).map_or(&[][..], Vec::as_slice) {
+                    if !seen.insert(user) {
+                        continue;
+                    }
+                    let before = wanted.len();
+                    wanted.extend(others(user).map(|y| (x, y)));
+                    let edges = (wanted.len() - before) as u64;
+                    if !report.count(1 + touching(user).len() as u64 + READ_STEPS * edges) {
+                        return Vec::new();
+                    }
+                    if !(direct && others(user).any(|y| self.units[y].waits_for_users_of(user))) {
+                        open.push_back(user);
+                    }
                 }
-                wanted.extend(others(user).map(|y| (x, y)));
-                open.push_back(user);
+            }
+            if unit.order == OrderSource::Compiler {
+                wanted.extend(unit.undoes.iter().flat_map(|&at| others(at)).map(|y| (x, y)));
             }
         }
-        if unit.order == OrderSource::Compiler {
-            wanted.extend(unit.undoes.iter().flat_map(|&at| others(at)).map(|y| (x, y)));
-        }
+        wanted.into_iter().filter(|&(x, y)| !self.units[x].dependencies.contains(&(y as u32))).collect()
     }
-    let wanted: Vec<(usize, usize)> =
-        wanted.into_iter().filter(|&(x, y)| !units[x].dependencies.contains(&(y as u32))).collect();
-    without_cycles(units, wanted)
+
+    /// Returns the explicit edges and these.
+    fn graph(&self, wanted: &[(usize, usize)]) -> Vec<Vec<usize>> {
+        let explicit = self.units.iter().map(|unit| unit.dependencies.iter().map(|&n| n as usize).collect());
+        let mut graph: Vec<Vec<usize>> = explicit.collect();
+        wanted.iter().for_each(|&(x, y)| graph[x].push(y));
+        graph
+    }
+
+    /// Returns the edges that close no cycle with the explicit edges or with each other.
+    fn without_cycles(&self, report: &DiagnosticCollector, wanted: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
+        let mut graph = self.graph(&[]);
+        let mut kept = Vec::new();
+        for (x, y) in wanted {
+            let Some(reached) = reaches(report, &graph, y, x) else { return Vec::new() };
+            if !reached {
+                graph[x].push(y);
+                kept.push((x, y));
+            }
+        }
+        kept
+    }
 }
 
 /// Returns true if the compiler decides the order of `x` and `y`.
 fn is_ours(x: &TeardownUnit<'_>, y: &TeardownUnit<'_>) -> bool {
-    // A unit that still reads an object must not wait until the object is gone.
-    let needs = || y.undoes.iter().any(|at| x.touches.contains(at));
-    x.resource != y.resource || x.order == OrderSource::Compiler || (y.order == OrderSource::Compiler && !needs())
+    // A unit that still reads something must not wait until it is gone.
+    let needs = || y.undoes.iter().any(|at| x.touches.binary_search(at).is_ok());
+    x.resource != y.resource
+        || x.order == OrderSource::Compiler
+        || ((x.order == OrderSource::Setup || y.order == OrderSource::Compiler) && !needs())
 }
 
-/// Returns the edges that close no cycle with the explicit edges or with each other.
-fn without_cycles(units: &[TeardownUnit<'_>], wanted: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
-    let mut graph: Vec<Vec<usize>> =
-        units.iter().map(|unit| unit.dependencies.iter().map(|&n| n as usize).collect()).collect();
-    let explicit = graph.clone();
-    wanted.iter().for_each(|&(x, y)| graph[x].push(y));
-    if order::order(&graph).is_ok() {
-        return wanted;
-    }
-    let mut graph = explicit;
-    let mut kept = Vec::new();
-    for (x, y) in wanted {
-        if !reaches(&graph, y, x) {
-            graph[x].push(y);
-            kept.push((x, y));
-        }
-    }
-    kept
-}
-
-fn reaches(graph: &[Vec<usize>], from: usize, to: usize) -> bool {
+/// Returns true if a path leads from a unit to another one, or `None` if there are too many steps.
+fn reaches(report: &DiagnosticCollector, graph: &[Vec<usize>], from: usize, to: usize) -> Option<bool> {
     let mut seen = HashSet::from([from]);
     let mut open = vec![from];
     while let Some(at) = open.pop() {
         if at == to {
-            return true;
+            return Some(true);
+        }
+        if !report.count(1 + graph[at].len() as u64) {
+            return None;
         }
         open.extend(graph[at].iter().copied().filter(|&next| seen.insert(next)));
     }
-    false
+    Some(false)
 }

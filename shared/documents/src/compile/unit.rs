@@ -167,6 +167,7 @@ pub(super) fn compile<'a>(
         inputs,
         outputs,
         undoes: Vec::new(),
+        ordered_after: Vec::new(),
         timeout_ms: doc.timeout.map_or(default, |timeout| timeout.0),
         retry: retry(report, doc, hook),
         source,

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, compiled};
+use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, alone, compiled};
 use crate::compile::edges;
-use crate::plan::{Plan, UnitRef};
+use crate::plan::{HookName, Plan, UnitRef};
 
 fn named(plan: &Plan, at: UnitRef) -> String {
     plan.unit(at).map(|unit| unit.key.clone()).unwrap_or_default()
@@ -105,6 +105,25 @@ fn objects_are_removed_last() {
     insta::assert_snapshot!("removals_across_resources", outline(&plan));
     assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
     assert!(plan.hooks.iter().all(|hook| hook.graph().is_ok()));
+}
+
+/// Within a plugin of Ebb, undos run in the reverse order of the setup. An `after` against it wins, and a unit does not
+/// wait for the undo of what it reads.
+#[test]
+fn undos_follow_the_reverse_of_the_setup() {
+    let setup = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  net: {webhook: &w {url: 'https://e.example.org/'}, outputs: &o {x: {value: '${response.body}'}}}\n  db: {webhook: *w, inputs: {x: '${units.net.outputs.x}'}, outputs: *o}\n  rows: {webhook: *w, inputs: {x: '${units.db.outputs.x}'}, outputs: *o}\noutputs: {x: '${units.rows.outputs.x}'}\npostStop:\n  drop-rows: {undoes: rows, webhook: *w}\n";
+    let shown = |undos: &str| {
+        let plan = alone(&format!("{setup}{undos}"));
+        let edges = edges(&plan).into_iter().filter(|edge| edge.hook == HookName::PostStop);
+        let edges = edges.map(|edge| format!("{} -> {} {:?}\n", edge.from, edge.to, edge.reason));
+        format!("{undos}{}\n", edges.collect::<String>())
+    };
+    let cases = [
+        "  drop-net: {undoes: net, webhook: *w}\n  drop-db: {undoes: db, webhook: *w}\n",
+        "  drop-net: {undoes: net, webhook: *w}\n  drop-db: {undoes: db, webhook: *w, after: drop-net}\n",
+        "  drop-net: {undoes: net, webhook: *w, inputs: {x: '${units.db.outputs.x}'}}\n  drop-db: {undoes: db, webhook: *w}\n",
+    ];
+    insta::assert_snapshot!(cases.map(shown).concat());
 }
 
 const APPLIED: &str = "name: my-sandbox\nspec:\n  cluster: demo\n  resources:\n  - name: objects\n    plugin: k8s-apply\n    params:\n      data: |\n        apiVersion: v1\n        kind: ConfigMap\n        metadata:\n          name: settings\n          namespace: shop\n          annotations: {enabled: \"yes\", note: \"a ${x}\"}\n        data:\n          app.properties: |\n            a=1\n            b=${HOME}\n        ---\n        # The last one.\n        apiVersion: v1\n        kind: Secret\n        metadata: {name: token, namespace: shop}\n        data: {token: dGVzdA==}\n        immutable: yes\n        ---\n";
