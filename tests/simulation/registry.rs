@@ -80,7 +80,7 @@ pub(super) fn units(plan: &Plan, name: &str, uid: &str, seed: u64, behavior: &Un
             let key = key_of(at);
             let action = match &unit.action {
                 Action::Webhook(webhook) => UnitAction::of_url(&format!("{:?}", webhook.url)),
-                Action::Pod(_) | Action::Object(_) | Action::Removal => UnitAction::Pod,
+                Action::Pod(_) | Action::Object(_) | Action::Removal | Action::Infrakit(_) | Action::Destroy => UnitAction::Pod,
             };
             let (millis, fails, effect) = match behavior {
                 UnitBehavior::Random => {

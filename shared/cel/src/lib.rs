@@ -101,6 +101,7 @@ pub enum ReferenceSource {
     Response,
     Object,
     Objects,
+    Instance,
 }
 
 /// The use of a value in an expression.
@@ -168,6 +169,7 @@ impl std::fmt::Display for ReferenceSource {
             Self::Response => f.write_str("response"),
             Self::Object => f.write_str("object"),
             Self::Objects => f.write_str("objects"),
+            Self::Instance => f.write_str("instance"),
         }
     }
 }

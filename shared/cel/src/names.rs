@@ -13,10 +13,12 @@ pub enum RootVariable {
     /// The current state of a Kubernetes object.
     Object,
     Objects,
+    /// The resource of an InfraKit plugin.
+    Instance,
 }
 
 impl RootVariable {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Params,
         Self::Units,
         Self::Resources,
@@ -25,11 +27,13 @@ impl RootVariable {
         Self::Response,
         Self::Object,
         Self::Objects,
+        Self::Instance,
     ];
 
     /// Returns the name. The names are in the order of the variants.
     pub fn as_str(self) -> &'static str {
-        ["params", "units", "resources", "target", "resource", "response", "object", "objects"][self as usize]
+        ["params", "units", "resources", "target", "resource", "response", "object", "objects", "instance"]
+            [self as usize]
     }
 
     pub fn named(name: &str) -> Option<Self> {
@@ -48,6 +52,8 @@ pub enum Scope {
     /// The rule `ready` or `fail` of an object.
     Object,
     Objects,
+    /// An output of an InfraKit unit.
+    Instance,
     /// A plan, whose expressions were checked before.
     Plan,
 }
@@ -60,6 +66,7 @@ impl Scope {
             Self::Response => &[RootVariable::Response],
             Self::Object => &[RootVariable::Object],
             Self::Objects => &[RootVariable::Object, RootVariable::Objects],
+            Self::Instance => &[RootVariable::Instance],
             Self::Plan => &RootVariable::ALL,
         }
     }
@@ -70,6 +77,10 @@ pub const TARGET_FIELDS: [&str; 8] = ["name", "namespace", "kind", "uid", "key",
 pub const RESOURCE_FIELDS: [&str; 2] = ["name", "key"];
 
 pub(crate) const RESPONSE_FIELDS: [&str; 3] = ["status", "headers", "body"];
+
+/// The fields of an instance, of the response of `Resource.Commit`, and of that of `Controller.Commit`.
+pub(crate) const INSTANCE_FIELDS: [&str; 8] =
+    ["ID", "LogicalID", "Tags", "Properties", "Details", "Name", "Object", "Plan"];
 
 /// Functions of expressions, in addition to `has`, `all`, `exists`, `exists_one`, `map` and `filter`. CEL's `format` is
 /// omitted, because its precision can produce a text of any length.

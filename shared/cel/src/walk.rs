@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
-use crate::names::{FUNCTIONS, RESOURCE_FIELDS, RESPONSE_FIELDS, RootVariable, Scope, TARGET_FIELDS, TYPES};
+use crate::names::{
+    FUNCTIONS, INSTANCE_FIELDS, RESOURCE_FIELDS, RESPONSE_FIELDS, RootVariable, Scope, TARGET_FIELDS, TYPES,
+};
 use crate::path::{PathKey, SelectionPath, StepAccess, step};
 use crate::pattern::PATTERN_HELP;
 use crate::tokens::{self, NamePosition, NameToken};
@@ -275,7 +277,7 @@ impl ExpressionWalker<'_> {
         let steps = match root {
             RootVariable::Params | RootVariable::Target | RootVariable::Resource => 1,
             RootVariable::Units | RootVariable::Resources => 3,
-            RootVariable::Response | RootVariable::Object | RootVariable::Objects => 0,
+            RootVariable::Response | RootVariable::Object | RootVariable::Objects | RootVariable::Instance => 0,
         };
         let Some(source) = self.source(root, path) else { return };
         let last = path.steps.len().checked_sub(1).and_then(|last| path.steps.get(last));
@@ -297,12 +299,16 @@ impl ExpressionWalker<'_> {
         match root {
             RootVariable::Object => Some(ReferenceSource::Object),
             RootVariable::Objects => Some(ReferenceSource::Objects),
-            RootVariable::Response => {
+            RootVariable::Response | RootVariable::Instance => {
+                let (fields, source) = match root {
+                    RootVariable::Response => (&RESPONSE_FIELDS[..], ReferenceSource::Response),
+                    _ => (&INSTANCE_FIELDS[..], ReferenceSource::Instance),
+                };
                 let field = path.name(0)?;
-                if !RESPONSE_FIELDS.contains(&field) {
-                    self.unknown_field(at, name, field, &RESPONSE_FIELDS);
+                if !fields.contains(&field) {
+                    self.unknown_field(at, name, field, fields);
                 }
-                Some(ReferenceSource::Response)
+                Some(source)
             }
             RootVariable::Target | RootVariable::Resource => {
                 let fields = if root == RootVariable::Target { &TARGET_FIELDS[..] } else { &RESOURCE_FIELDS };

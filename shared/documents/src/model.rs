@@ -26,8 +26,8 @@ pub use sandbox::{
 };
 pub use template_tree::TemplateTree;
 pub use unit::{
-    ActionDoc, Cleanup, DescribeDoc, DurationMs, FailureClass, InputDoc, InputSpec, NameList, ObjectDoc, OutputDoc,
-    OutputFromDoc, OutputSpec, PodDoc, RetryDoc, SecretOutput, UnitDoc, UnitSpec, WebhookDoc, WebhookMethod,
+    ActionDoc, Cleanup, DescribeDoc, DurationMs, FailureClass, InfrakitDoc, InputDoc, InputSpec, NameList, ObjectDoc,
+    OutputDoc, OutputFromDoc, OutputSpec, PodDoc, RetryDoc, SecretOutput, UnitDoc, UnitSpec, WebhookDoc, WebhookMethod,
 };
 
 /// Gives a type the JSON Schema of another one, in whose form its values are written.

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_engine::{Backoff, Graph, Unit};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The version of the plan's format that this program writes and reads.
@@ -164,26 +165,36 @@ pub enum Action {
     Object(ObjectAction),
     /// Removes the objects of the unit that this one undoes. Only the compiler adds it.
     Removal,
+    /// A resource of an InfraKit plugin.
+    Infrakit(InfrakitAction),
+    /// Destroys the resource of the InfraKit unit that this one undoes. Only the compiler adds it.
+    Destroy,
 }
 
 impl Action {
-    /// Returns true for a webhook request that must not be repeated while its outcome is unknown.
+    /// Returns true for a request that must not be repeated while its outcome is unknown.
     pub fn is_non_idempotent(&self) -> bool {
-        matches!(self, Self::Webhook(webhook) if webhook.non_idempotent)
+        match self {
+            Self::Webhook(webhook) => webhook.non_idempotent,
+            Self::Infrakit(_) => true,
+            Self::Pod(_) | Self::Object(_) | Self::Removal | Self::Destroy => false,
+        }
     }
 
     /// Returns true for a unit that only the compiler adds. It undoes exactly one setup unit.
     pub fn is_added(&self) -> bool {
-        matches!(self, Self::Removal)
+        matches!(self, Self::Removal | Self::Destroy)
     }
 
-    /// Returns `pod`, `webhook`, `object` or `removal`.
+    /// Returns `pod`, `webhook`, `object`, `removal`, `infrakit` or `destroy`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Pod(_) => "pod",
             Self::Webhook(_) => "webhook",
             Self::Object(_) => "object",
             Self::Removal => "removal",
+            Self::Infrakit(_) => "infrakit",
+            Self::Destroy => "destroy",
         }
     }
 
@@ -191,7 +202,7 @@ impl Action {
     pub fn is_relayed(&self) -> bool {
         match self {
             Self::Pod(_) | Self::Object(_) | Self::Removal => true,
-            Self::Webhook(_) => false,
+            Self::Webhook(_) | Self::Infrakit(_) | Self::Destroy => false,
         }
     }
 }
@@ -249,6 +260,53 @@ pub struct ObjectAction {
     pub fail: Option<String>,
 }
 
+/// A resource of an InfraKit plugin.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InfrakitAction {
+    /// The name of the plugin: a Service of the cluster's policy, or a socket of the machine.
+    pub plugin: String,
+    /// The type of the resource within the plugin: the `TYPE` of `NAME/TYPE`. Empty without one.
+    #[serde(rename = "type", default, skip_serializing_if = "String::is_empty")]
+    pub instance_type: String,
+    #[serde(default, skip_serializing_if = "PluginInterface::is_default")]
+    pub interface: PluginInterface,
+    /// The configuration as a tree whose strings are templates. For a controller, it is the whole `Spec`.
+    pub properties: serde_json::Value,
+    /// The boot script of the instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub init: Option<Template>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, Template>,
+    #[serde(rename = "logicalID", default, skip_serializing_if = "Option::is_none")]
+    pub logical_id: Option<Template>,
+    /// The `Attachments` of the instance as a tree whose strings are templates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attachments: Option<serde_json::Value>,
+    /// The longest time for which the plugin processes a request to provision without a response, in milliseconds.
+    pub max_processing_time_ms: u64,
+}
+
+/// The interface of an InfraKit plugin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum PluginInterface {
+    /// `Instance/0.6.1`: Validate, Provision, DescribeInstances and Destroy.
+    #[default]
+    Instance,
+    /// `Resource/0.1.1`: Commit, DescribeResources and Destroy of a whole collection.
+    Resource,
+    /// `Controller/0.1.1`: Plan, Commit, Describe and Free of a whole `Spec`.
+    Controller,
+}
+
+impl PluginInterface {
+    /// Returns true for `instance`.
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// An input of a pod.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -288,7 +346,7 @@ pub struct OutputPlan {
 pub enum OutputFrom {
     /// A file of the pod with unmodified bytes.
     File(String),
-    /// A CEL expression over `response` (webhook), or over `object` and `objects`.
+    /// A CEL expression over `response` (webhook), over `object` and `objects`, or over `instance` (InfraKit).
     Expression(String),
     /// A key of a Secret in the namespace of the first object.
     #[serde(rename_all = "camelCase")]

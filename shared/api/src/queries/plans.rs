@@ -3,7 +3,7 @@
 use ebb_documents::compile::{EdgeReason, edges};
 use ebb_documents::diagnostic::Diagnostics;
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::plan::{Plan, UnitRef};
+use ebb_documents::plan::{Action, InfrakitAction, Plan, UnitRef};
 use ebb_documents::render::{self, InputValue, KnownOutputs, RenderedUnit, SkipReason, TargetFacts};
 use ebb_engine::Unit;
 use ebb_protocol::api::{EdgePreview, HookPreview, PlanPreview, UnitPreview};
@@ -60,7 +60,7 @@ pub fn show(name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
             let Some(unit) = hook.units.get(position as usize) else { continue };
             let at = UnitRef { hook: hook.hook, unit: position };
             let rendered = match render::preview(plan, &loaded.compiled, at, &facts, &KnownOutputs::new()) {
-                Ok(rendered) => shown(rendered),
+                Ok(rendered) => shown(&unit.action, rendered),
                 Err(error) => json!({ "error": error.to_string() }),
             };
             let after = edges.iter().filter(|edge| edge.to == unit.key).map(|edge| EdgePreview {
@@ -84,7 +84,7 @@ pub fn show(name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
     Ok(PlanPreview { digest, hooks, warnings: Vec::new() })
 }
 
-fn shown(rendered: RenderedUnit) -> Value {
+fn shown(action: &Action, rendered: RenderedUnit) -> Value {
     match rendered {
         RenderedUnit::Skipped(SkipReason::WhenFalse) => json!({ "skipped": "`when` is false" }),
         RenderedUnit::Skipped(SkipReason::ReadsSkipped { unit, output }) => {
@@ -108,6 +108,17 @@ fn shown(rendered: RenderedUnit) -> Value {
         RenderedUnit::Object { mut manifests } => match manifests.len() {
             1 => json!({ "manifest": manifests.remove(0) }),
             _ => json!({ "manifest": manifests }),
+        },
+        RenderedUnit::Infrakit(instance) => match action {
+            Action::Infrakit(InfrakitAction { plugin, instance_type, .. }) => json!({
+                "plugin": if instance_type.is_empty() { plugin.clone() } else { format!("{plugin}/{instance_type}") },
+                "properties": instance.properties,
+                "init": (!instance.init.is_empty()).then_some(instance.init),
+                "tags": (!instance.tags.is_empty()).then_some(instance.tags),
+                "logicalID": instance.logical_id,
+                "attachments": instance.attachments,
+            }),
+            _ => json!({ "destroys": "the resource of the unit that it undoes" }),
         },
         RenderedUnit::Removal => json!({ "removes": "the objects of the unit that it undoes" }),
     }

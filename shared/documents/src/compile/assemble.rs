@@ -33,7 +33,7 @@ pub(super) fn place(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, inst
         instance.unit_refs = places.collect();
     }
     let kept = instances.iter().flat_map(|instance| &instance.checked.units);
-    let kept = kept.filter(|unit| removal::is_kept(unit.hook, &unit.plan.action)).count();
+    let kept = kept.filter(|unit| removal::is_kept(unit)).count();
     *counts.entry(HookName::PostStop).or_default() += u32::try_from(kept).unwrap_or(u32::MAX);
     for (hook, count) in counts {
         if count as usize > MAX_UNITS {
@@ -232,8 +232,9 @@ pub(super) fn order_teardown(report: &DiagnosticCollector, plan: &mut Plan, inst
             resource: unit.resource(),
             undoes: &unit.undoes,
             touches: {
-                let touched: BTreeSet<UnitRef> =
-                    unit.undoes.iter().copied().chain(unit.reads.iter().map(|read| read.at)).collect();
+                // An added unit reads what its setup unit read. That need not exist any more.
+                let reads = unit.reads.iter().filter(|_| !unit.action.is_added()).map(|read| read.at);
+                let touched: BTreeSet<UnitRef> = unit.undoes.iter().copied().chain(reads).collect();
                 touched.into_iter().collect()
             },
             dependencies: &unit.dependencies,

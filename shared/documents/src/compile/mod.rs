@@ -9,6 +9,7 @@ mod clusters;
 mod collector;
 pub mod defaults;
 mod edges;
+mod infrakit_unit;
 mod input_destinations;
 mod k8s_apply;
 mod order;
@@ -83,7 +84,7 @@ pub fn plan(
     if let Some(errors) = report.errors(sandbox.name.at) {
         return Err(errors);
     }
-    removal::add(&mut plan);
+    removal::add(&mut plan, &instances);
     assemble::order_teardown(&report, &mut plan, &instances);
     if let Some(errors) = report.errors(sandbox.name.at) {
         return Err(errors);

@@ -352,11 +352,11 @@ impl<'a> CheckedPlugin<'a> {
                 let at = doc.cluster.as_ref().map_or(doc.name.at, |cluster| cluster.at);
                 more = warn("undo-cluster", at, message, "if that is not meant, give it the same `cluster`");
             }
-            // Objects are removed without an undo.
+            // Objects are removed, and resources of InfraKit destroyed, without an undo.
             let acts = match &doc.action {
                 ActionDoc::Pod(_) => true,
                 ActionDoc::Webhook(webhook) => webhook.method != WebhookMethod::Get,
-                ActionDoc::Object(_) => false,
+                ActionDoc::Object(_) | ActionDoc::Infrakit(_) => false,
             };
             let makes = acts && !doc.outputs.is_empty();
             // Signadot's documents do not declare undos. Any step after the stop may be the undo.

@@ -1,26 +1,30 @@
-//! Units that delete objects. The compiler adds one to postStop for each object unit of preStart and postStart. They
-//! undo their unit like any other undo, and are last in the list.
+//! Units that delete objects, and units that destroy resources of InfraKit. The compiler adds one to postStop for each
+//! object unit and each `infrakit` unit of preStart and postStart. They undo their unit like any other undo, and are last
+//! in the list.
 
+use super::checked::{BoundResource, CompiledUnit};
 use super::defaults::{BACKOFF_MS, TIMEOUT_MS, attempts, max_backoff};
-use crate::plan::{Action, HookName, HookPlan, Plan, RetryPolicy, UnitPlan, UnitRef};
+use crate::plan::{Action, HookName, HookPlan, OutputRead, Plan, RetryPolicy, UnitPlan, UnitRef};
 
-/// The suffix to the name of the unit whose objects are deleted. Names in documents contain no full stop.
+/// The suffix to the name of the unit that is undone. Names in documents contain no full stop.
 const SUFFIX: &str = ".removal";
 
-/// Returns true if a unit's objects stay until a removal.
-pub(super) fn is_kept(hook: HookName, action: &Action) -> bool {
-    hook <= HookName::PostStart && matches!(action, Action::Object(_))
+/// Returns true if the compiler adds the undo of a unit.
+pub(super) fn is_kept(unit: &CompiledUnit<'_>) -> bool {
+    let made = match &unit.plan.action {
+        Action::Object(_) => true,
+        Action::Infrakit(_) => unit.doc.cleanup.is_none(),
+        Action::Pod(_) | Action::Webhook(_) | Action::Removal | Action::Destroy => false,
+    };
+    made && unit.hook <= HookName::PostStart
 }
 
-/// Adds the removals to the plan, without their order.
-pub(super) fn add(plan: &mut Plan) {
-    let kept = plan.hooks.iter().flat_map(|hook| {
-        hook.units.iter().zip(0..).filter_map(|(unit, number)| {
-            let at = UnitRef { hook: hook.hook, unit: number };
-            is_kept(hook.hook, &unit.action).then(|| removal(unit, at))
-        })
-    });
-    let removals: Vec<UnitPlan> = kept.collect();
+/// Adds the undos to the plan, without their order.
+pub(super) fn add(plan: &mut Plan, instances: &[BoundResource<'_>]) {
+    let units = instances.iter().flat_map(|instance| instance.checked.units.iter().zip(&instance.unit_refs));
+    let mut kept: Vec<UnitRef> = units.filter(|(unit, _)| is_kept(unit)).map(|(_, at)| *at).collect();
+    kept.sort_unstable();
+    let removals: Vec<UnitPlan> = kept.iter().filter_map(|&at| Some(removal(plan.unit(at)?, at))).collect();
     if removals.is_empty() {
         return;
     }
@@ -33,18 +37,23 @@ pub(super) fn add(plan: &mut Plan) {
 
 fn removal(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
     let hook = HookName::PostStop;
+    let (action, reads): (Action, Vec<OutputRead>) = match unit.action {
+        // A plugin gets the rendered properties and tags to find its resource.
+        Action::Infrakit(_) => (Action::Destroy, unit.reads.clone()),
+        _ => (Action::Removal, Vec::new()),
+    };
     UnitPlan {
         key: format!("{}{SUFFIX}", unit.key),
-        action: Action::Removal,
+        action,
         cluster: unit.cluster.clone(),
         dependencies: Vec::new(),
-        reads: Vec::new(),
+        reads,
         when: None,
         inputs: Vec::new(),
         outputs: Default::default(),
         undoes: vec![at],
         ordered_after: Vec::new(),
-        // Objects that take long to create take long to delete.
+        // A resource that takes long to create takes long to delete.
         timeout_ms: unit.timeout_ms.max(TIMEOUT_MS),
         retry: RetryPolicy {
             attempts: attempts(hook),

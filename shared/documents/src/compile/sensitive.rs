@@ -9,6 +9,8 @@ pub(super) enum TextRole {
     PodInput,
     /// The URL, a header, the body or an input of a request.
     Webhook,
+    /// A part of the request to a plugin of InfraKit.
+    Infrakit,
     Manifest,
     /// The condition `when`.
     When,
@@ -42,6 +44,9 @@ pub(super) fn check(
         }
         (TextRole::Webhook, _) => {
             ("be sent in a webhook", "a webhook can only get what is not sensitive; a pod can get this as an input")
+        }
+        (TextRole::Infrakit, _) => {
+            ("be sent to a plugin", "a plugin can only get what is not sensitive; a pod can get this as an input")
         }
         (TextRole::Manifest, _) => {
             ("stand in a manifest", "refer to its Secret: `${secretRef(…)}` gives `name` and `key`")

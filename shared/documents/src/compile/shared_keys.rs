@@ -92,7 +92,7 @@ fn identities(
         Action::Pod(pod) if twice && !OWN_VARIABLES.iter().any(|name| pod.script.contains(name)) => {
             same("run the same script with the same key", inputs.collect())
         }
-        Action::Webhook(_) | Action::Pod(_) | Action::Removal => None,
+        Action::Webhook(_) | Action::Pod(_) | Action::Removal | Action::Infrakit(_) | Action::Destroy => None,
     };
     found.into_iter().collect()
 }
@@ -227,7 +227,7 @@ pub(super) fn warn(report: &DiagnosticCollector, checked: &CheckedPlugin<'_>) ->
             let own = reads(|source| matches!(source, ReferenceSource::OwnResource(_)));
             (keyed && !own).then(|| "the same `${target.key}`".to_owned())
         }
-        Action::Pod(_) | Action::Removal => None,
+        Action::Pod(_) | Action::Removal | Action::Infrakit(_) | Action::Destroy => None,
     };
     let setup = checked.units.iter().filter(|unit| unit.hook <= HookName::PostStart);
     let warnings = setup.filter_map(|unit| {

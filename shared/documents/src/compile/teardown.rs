@@ -9,8 +9,9 @@
 //! decides: its delete steps start at once, except those that read another delete step. Signadot promises that, and its
 //! plugins rely on it.
 //!
-//! `after` cannot name the removals of objects. A removal runs after all units that undo or read the object, or that undo
-//! or read units that depend on it. It runs before the units that undo the inputs of the object unit.
+//! `after` cannot name the units that the compiler adds: removals of objects, and units that destroy resources of
+//! InfraKit. Such a unit runs after all units that undo or read the unit that it undoes, or that undo or read units that
+//! depend on it. It runs before the units that undo the inputs of that unit.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 

@@ -9,6 +9,7 @@ use super::defaults::{
     BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, POD_TIMEOUT_MS, RETRY_CLASSES, TIMEOUT_MS, attempts,
     max_backoff,
 };
+use super::infrakit_unit;
 use super::input_destinations;
 use super::sensitive::TextRole;
 use super::webhook;
@@ -84,6 +85,11 @@ pub(super) fn compile<'a>(
             }
             (Action::Object(ObjectAction { manifest: tree, ready, fail }), TextRole::Manifest)
         }
+        ActionDoc::Infrakit(instance) => {
+            let action = infrakit_unit::action(report, doc, hook, instance, &mut found);
+            collect(TextRole::Infrakit, std::mem::take(&mut found));
+            (Action::Infrakit(action), TextRole::Infrakit)
+        }
     };
     if role != TextRole::PodInput {
         for door in doc.inputs.iter().filter_map(|input| input.env.as_ref().or(input.path.as_ref())) {
@@ -114,7 +120,7 @@ pub(super) fn compile<'a>(
                 OutputFrom::File(path.value.clone())
             }
             (OutputFromDoc::File(path), _) => {
-                let help = "take it from the answer: `{value: \"${response.body.id}\"}`, or from the object: `${object.status…}`";
+                let help = "take it from the answer: `{value: \"${response.body.id}\"}`, from the object: `${object.status…}`, or from the instance: `${instance.ID}`";
                 report.push(report.error("output", path.at, "only a pod has files").help(help));
                 return None;
             }
@@ -123,7 +129,7 @@ pub(super) fn compile<'a>(
                 report.push(report.error("output", text.at, "an output of a pod is a file").help(help));
                 return None;
             }
-            (OutputFromDoc::Secret(secret), ActionDoc::Pod(_) | ActionDoc::Webhook(_)) => {
+            (OutputFromDoc::Secret(secret), ActionDoc::Pod(_) | ActionDoc::Webhook(_) | ActionDoc::Infrakit(_)) => {
                 let help = "name a pod's file with `file: /PATH`, or take a value of the answer with `value: ${…}`";
                 report.push(report.error("output", secret.key.at, "only objects bring Secrets").help(help));
                 return None;
@@ -139,12 +145,16 @@ pub(super) fn compile<'a>(
                 OutputFrom::Secret { name: expression, key: secret.key.value.clone() }
             }
             (OutputFromDoc::Value(text), work) => {
-                let scope = if matches!(work, ActionDoc::Webhook(_)) { Scope::Response } else { Scope::Objects };
+                let scope = match work {
+                    ActionDoc::Webhook(_) => Scope::Response,
+                    ActionDoc::Infrakit(_) => Scope::Instance,
+                    ActionDoc::Pod(_) | ActionDoc::Object(_) => Scope::Objects,
+                };
                 let what = format!("output `{}`", output.name.value);
                 OutputFrom::Expression(report.expression(&what, text, scope, &mut Vec::new())?)
             }
         };
-        if output.is_sensitive() && matches!(doc.action, ActionDoc::Webhook(_)) {
+        if output.is_sensitive() && matches!(doc.action, ActionDoc::Webhook(_) | ActionDoc::Infrakit(_)) {
             let message = format!("output `{}` comes through the table, so it cannot be sensitive", output.name.value);
             let help = "let the receiver put it into a Secret and answer with its name, or make it in a pod";
             report.push(report.error("sensitive", output.name.at, message).help(help));

@@ -34,16 +34,16 @@ const OPEN: [&str; 7] = [
 ];
 
 /// Structs that have exactly one of several keys: struct, error code, keys, help for no key, help for several keys.
-const ALTERNATIVES: [(&str, &str, [&str; 3], &str, &str); 3] = [
-    ("UnitSpec", "unit-kind", ["pod", "webhook", "object"], "add one of them", "make two units of it"),
+const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 3] = [
+    ("UnitSpec", "unit-kind", &["pod", "webhook", "object", "infrakit"], "add one of them", "make two units of it"),
     (
         "OutputSpec",
         "output-source",
-        ["file", "value", "secret"],
-        "add `file: /PATH` for a pod, `value: ${…}` for a webhook or object, or `secret: {name: …, key: …}` for an object",
+        &["file", "value", "secret"],
+        "add `file: /PATH` for a pod, `value: ${…}` for a webhook, object or InfraKit plugin, or `secret: {name: …, key: …}` for an object",
         "leave one of the two",
     ),
-    ("RouteGroupMatch", "match", ["label", "all", "any"], "add one of them", "leave exactly one"),
+    ("RouteGroupMatch", "match", &["label", "all", "any"], "add one of them", "leave exactly one"),
 ];
 
 /// Reads a document and reports its errors.
@@ -339,7 +339,6 @@ impl<'n> NodeReader<'_, 'n, '_> {
     fn has_one(&self, name: &str, fields: &[Field<'n>]) -> bool {
         let Some((_, code, keys, add, leave)) = ALTERNATIVES.iter().find(|(of, ..)| *of == name) else { return true };
         let mut given = fields.iter().filter(|(field, ..)| keys.contains(field));
-        let [one, two, three] = keys;
         let wrong = match (given.next(), given.next()) {
             (Some(_), None) => return true,
             (Some((first, Some(first_key), _)), Some((second, Some(key), _))) => {
@@ -348,7 +347,8 @@ impl<'n> NodeReader<'_, 'n, '_> {
             }
             _ => {
                 let at = self.key.map_or(self.node.at, |key| key.at);
-                let message = format!("{} has none of `{one}`, `{two}` and `{three}`", self.place());
+                let (last, others) = keys.split_last().unwrap_or((&"", &[]));
+                let message = format!("{} has none of `{}` and `{last}`", self.place(), others.join("`, `"));
                 self.reader.wrong(code, at, message).help(*add)
             }
         };

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{At, Entries, Named, TemplateTree};
+use crate::plan::PluginInterface;
 
 /// A unit with its name, which is unique over all hooks of the plugin.
 pub type UnitDoc = Named<UnitSpec>;
@@ -13,12 +14,12 @@ pub type InputDoc = Named<InputSpec>;
 /// An output with its name.
 pub type OutputDoc = Named<OutputSpec>;
 
-/// A unit. It has exactly one of `pod`, `webhook` and `object`.
+/// A unit. It has exactly one of `pod`, `webhook`, `object` and `infrakit`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Unit")]
 pub struct UnitSpec {
-    #[serde(rename = "pod", alias = "webhook", alias = "object")]
+    #[serde(rename = "pod", alias = "webhook", alias = "object", alias = "infrakit")]
     #[schemars(flatten)]
     pub action: ActionDoc,
     /// The cluster of its pod or objects: a name, or `${params.NAME}`. The default is the cluster of the target.
@@ -55,6 +56,8 @@ pub enum ActionDoc {
     Webhook(WebhookDoc),
     /// Kubernetes objects.
     Object(ObjectDoc),
+    /// A resource of an InfraKit plugin.
+    Infrakit(InfrakitDoc),
 }
 
 impl Default for ActionDoc {
@@ -148,6 +151,35 @@ pub struct ObjectDoc {
     pub fail: Option<At<String>>,
 }
 
+/// A resource of an InfraKit plugin. Only preStart and postStart have such units. Ebb destroys the resource in postStop.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Infrakit")]
+pub struct InfrakitDoc {
+    /// `NAME` or `NAME/TYPE`. `NAME` is a Service that the policy of the cluster allows, or a socket of the machine.
+    pub plugin: At<String>,
+    /// The default is `instance`.
+    #[serde(default)]
+    pub interface: PluginInterface,
+    /// The configuration of the resource. Its texts may hold `${…}`. For `controller`, it is the `Spec` with `kind`,
+    /// `metadata`, `properties` and `options`.
+    pub properties: Option<At<TemplateTree>>,
+    /// The boot script of the instance. It may hold `${…}`.
+    pub init: Option<At<String>>,
+    /// Tags of the instance. Their values may hold `${…}`.
+    #[serde(default)]
+    pub tags: Entries<At<String>>,
+    /// The logical ID of the instance. It may hold `${…}`.
+    #[serde(rename = "logicalID")]
+    pub logical_id: Option<At<String>>,
+    /// Things that are attached to the instance, each with `ID` and `Type`. Their texts may hold `${…}`.
+    #[schemars(with = "Option<Vec<std::collections::BTreeMap<String, Value>>>")]
+    pub attachments: Option<At<TemplateTree>>,
+    /// The longest time for which the plugin processes a request without an answer. The default is 60 s, or half of
+    /// the `timeout` if that is less.
+    pub max_processing_time: Option<DurationMs>,
+}
+
 /// A manifest, a list of manifests, or what embeds one.
 #[derive(JsonSchema)]
 #[schemars(untagged, rename = "Manifest")]
@@ -212,7 +244,8 @@ impl OutputSpec {
 pub enum OutputFromDoc {
     /// An absolute path in the pod. The bytes of the file are taken as they are.
     File(At<String>),
-    /// A CEL expression over `response` of a webhook, or over `object`, the first one, and `objects`.
+    /// A CEL expression over `response` of a webhook, over `object`, the first one, and `objects`, or over `instance` of
+    /// an InfraKit plugin.
     Value(At<String>),
     /// A key of a Secret in the namespace of the first object.
     Secret(SecretOutput),

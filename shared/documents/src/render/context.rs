@@ -83,7 +83,10 @@ impl<'a> RenderContext<'a> {
                 return Ok(LookupResult::Placeholder(format!("{}.key", self.resource)));
             }
             ReferenceSource::OwnResource(field) => return found(self.facts.own(self.resource, field)),
-            ReferenceSource::Response | ReferenceSource::Object | ReferenceSource::Objects => return found(None),
+            ReferenceSource::Response
+            | ReferenceSource::Object
+            | ReferenceSource::Objects
+            | ReferenceSource::Instance => return found(None),
             ReferenceSource::Output { unit, output } => return Ok(self.output(unit, output)),
             ReferenceSource::Param(name) => {
                 let given = self.plan.resources.get(self.resource).and_then(|resource| resource.params.get(name));
@@ -370,5 +373,6 @@ fn path(source: &ReferenceSource) -> Vec<&str> {
         ReferenceSource::Response => vec!["response"],
         ReferenceSource::Object => vec!["object"],
         ReferenceSource::Objects => vec!["objects"],
+        ReferenceSource::Instance => vec!["instance"],
     }
 }

@@ -64,7 +64,13 @@ impl CompiledExpressions {
                     compiled.template(&input.value, place)?;
                 }
                 match &unit.action {
-                    Action::Pod(_) | Action::Removal => {}
+                    Action::Pod(_) | Action::Removal | Action::Destroy => {}
+                    Action::Infrakit(action) => {
+                        compiled.tree(&action.properties, place)?;
+                        action.attachments.iter().try_for_each(|tree| compiled.tree(tree, place))?;
+                        let texts = action.init.iter().chain(&action.logical_id).chain(action.tags.values());
+                        texts.into_iter().try_for_each(|text| compiled.template(text, place))?;
+                    }
                     Action::Webhook(webhook) => {
                         compiled.template(&webhook.url, place)?;
                         webhook.describe.iter().try_for_each(|url| compiled.template(url, place))?;

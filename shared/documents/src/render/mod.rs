@@ -20,7 +20,7 @@ use crate::plan::UnitRef;
 pub use crate::expr::{MAX_COST, MAX_VALUE_BYTES};
 pub use evaluate::CompiledExpressions;
 pub use facts::TargetFacts;
-pub use outputs::{WebhookResponse, env, outputs_from_response, resource_outputs};
+pub use outputs::{WebhookResponse, env, outputs_from_instance, outputs_from_response, resource_outputs};
 pub use unit::{preview, unit};
 
 /// A value of an input, output or param.
@@ -73,6 +73,9 @@ pub enum RenderedUnit {
     },
     /// Removes the objects of the unit that this one undoes.
     Removal,
+    /// The resource of an InfraKit plugin. [`Action::Destroy`](crate::plan::Action::Destroy) renders the resource of the
+    /// unit that it undoes.
+    Infrakit(RenderedInstance),
 }
 
 /// The reason why a unit is skipped.
@@ -124,6 +127,17 @@ pub struct RenderedRequest {
     pub body: Option<serde_json::Value>,
     /// The URL that returns the result of a request with an unknown outcome, if there is one.
     pub describe: Option<String>,
+}
+
+/// The resource of an InfraKit unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RenderedInstance {
+    pub properties: serde_json::Value,
+    /// The boot script. Empty without one.
+    pub init: String,
+    pub tags: BTreeMap<String, String>,
+    pub logical_id: Option<String>,
+    pub attachments: Option<serde_json::Value>,
 }
 
 /// The error of a unit that cannot be rendered. The text contains the names of inputs, units and outputs, and never a

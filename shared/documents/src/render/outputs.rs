@@ -21,7 +21,8 @@ pub struct WebhookResponse {
 /// Returns the declared outputs of a webhook from its response.
 ///
 /// # Errors
-/// Returns [`RenderError::NoOutput`] for the first missing output, in the order of names.
+/// Returns [`RenderError::NoOutput`] for the first missing output, in the order of names, or another error for an output
+/// that is too large or too costly.
 pub fn outputs_from_response(
     compiled: &CompiledExpressions,
     unit: &UnitPlan,
@@ -30,14 +31,36 @@ pub fn outputs_from_response(
     let headers: serde_json::Map<String, Json> =
         response.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
     let value = serde_json::json!({"status": response.status, "headers": headers, "body": response.body});
-    let value = from_json(&value);
+    outputs_from(compiled, unit, "response", &value)
+}
+
+/// Returns the declared outputs of an InfraKit unit from its instance: `ID`, `LogicalID`, `Tags` and `Properties`, or the
+/// fields of the response for the other interfaces.
+///
+/// # Errors
+/// Returns the errors of [`outputs_from_response`].
+pub fn outputs_from_instance(
+    compiled: &CompiledExpressions,
+    unit: &UnitPlan,
+    instance: &Json,
+) -> Result<BTreeMap<String, RenderValue>, RenderError> {
+    outputs_from(compiled, unit, "instance", instance)
+}
+
+fn outputs_from(
+    compiled: &CompiledExpressions,
+    unit: &UnitPlan,
+    variable: &'static str,
+    value: &Json,
+) -> Result<BTreeMap<String, RenderValue>, RenderError> {
+    let value = from_json(value);
     let mut outputs = BTreeMap::new();
     for (name, output) in &unit.outputs {
         let OutputFrom::Expression(text) = &output.from else { continue };
         let place = format!("output `{name}`");
         let none = |reason: String| RenderError::NoOutput { output: name.clone(), reason };
         let expression = compiled.parsed(text, &place)?;
-        let made = match compiled.run(expression, BTreeMap::from([("response", value.clone())]), &place) {
+        let made = match compiled.run(expression, BTreeMap::from([(variable, value.clone())]), &place) {
             Ok(CelOutput::Json(json)) => {
                 capped(&place, json.to_string().len())?;
                 RenderValue::Json(json)

@@ -9,10 +9,10 @@ use super::context::{
 };
 use super::{
     CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedInput,
-    RenderedRequest, RenderedUnit, SkipReason, TargetFacts, url,
+    RenderedInstance, RenderedRequest, RenderedUnit, SkipReason, TargetFacts, url,
 };
 use crate::expr::convert::json_type;
-use crate::plan::{Action, InputPlan, Plan, Template, UnitPlan, UnitRef, WebhookAction};
+use crate::plan::{Action, InfrakitAction, InputPlan, Plan, Template, UnitPlan, UnitRef, WebhookAction};
 
 /// Renders a unit: either it is skipped, or it runs with the returned values.
 ///
@@ -93,6 +93,14 @@ fn render(
             Ok(RenderedUnit::Object { manifests })
         }
         Action::Removal => Ok(RenderedUnit::Removal),
+        Action::Infrakit(action) => instance(fixture, action, lenience).map(RenderedUnit::Infrakit),
+        Action::Destroy => {
+            let undone = unit.undoes.first().and_then(|&at| plan.unit(at));
+            match undone.map(|undone| &undone.action) {
+                Some(Action::Infrakit(action)) => instance(fixture, action, lenience).map(RenderedUnit::Infrakit),
+                _ => Err(RenderError::NoUnit(at)),
+            }
+        }
     }
 }
 
@@ -178,6 +186,54 @@ fn request(
         capped("body", body.to_string().len())?;
     }
     Ok(RenderedRequest { method: webhook.method.clone(), url, headers, body, describe })
+}
+
+fn instance(
+    fixture: RenderContext<'_>,
+    action: &InfrakitAction,
+    lenience: MissingPolicy,
+) -> Result<RenderedInstance, RenderError> {
+    let tree = |tree: &Json, place: &str| {
+        let made = fixture.tree(tree, place, lenience)?.unwrap_or_default();
+        capped(place, made.to_string().len())?;
+        Ok(made)
+    };
+    let mut tags = BTreeMap::new();
+    for (name, template) in &action.tags {
+        if let Some(value) = text(fixture, template, &format!("tag `{name}`"), lenience)? {
+            tags.insert(name.clone(), value);
+        }
+    }
+    let optional = |template: &Option<Template>, place: &str| match template {
+        Some(template) => text(fixture, template, place, lenience),
+        None => Ok(None),
+    };
+    Ok(RenderedInstance {
+        properties: tree(&action.properties, "properties")?,
+        init: optional(&action.init, "init")?.unwrap_or_default(),
+        tags,
+        logical_id: optional(&action.logical_id, "logicalID")?,
+        attachments: action.attachments.as_ref().map(|attachments| tree(attachments, "attachments")).transpose()?,
+    })
+}
+
+/// Returns the text of a template. Values of other types become JSON. Returns `None` for a missing value.
+fn text(
+    fixture: RenderContext<'_>,
+    template: &Template,
+    place: &str,
+    lenience: MissingPolicy,
+) -> Result<Option<String>, RenderError> {
+    let text = match lenience.apply(fixture.template(template, place))? {
+        LookupResult::Value(RenderValue::Json(Json::String(text))) => text,
+        LookupResult::Value(RenderValue::Json(other)) => other.to_string(),
+        LookupResult::Value(RenderValue::Bytes(_)) => return Err(mistyped(place, "text", NOT_TEXT)),
+        LookupResult::Value(RenderValue::Secret(_)) => return Err(sensitive(place, "its value")),
+        LookupResult::Nothing => return Ok(None),
+        LookupResult::Placeholder(name) => format!("<{name}>"),
+    };
+    capped(place, text.len())?;
+    Ok(Some(text))
 }
 
 fn header(

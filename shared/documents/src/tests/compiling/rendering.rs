@@ -113,6 +113,33 @@ fn secrets_of_other_clusters_are_rejected() {
 }
 
 #[test]
+fn units_of_infrakit() {
+    let text = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  net:\n    infrakit: {plugin: aws/vpc, properties: {cidr: 10.0.0.0/16, key: \"${resource.key}\"}}\n    outputs: {id: {value: \"${instance.ID}\"}, gw: {value: \"${instance.Properties.gateways[0]}\"}}\n  disk:\n    infrakit: {plugin: aws/ebs, properties: {net: \"${units.net.outputs.gw}\", size: 5}, init: \"echo ${units.net.outputs.gw}\", tags: {net: \"${units.net.outputs.id}\", n: \"${target.generation}\"}, logicalID: \"${resource.key}\", attachments: [{ID: \"${units.net.outputs.id}\", Type: net}]}\n    timeout: 90s\n  kept: {infrakit: {plugin: aws}, cleanup: none}\noutputs: {id: \"${units.net.outputs.id}\"}\n";
+    let plan = alone(text);
+    let units: Vec<&str> = plan.hooks.iter().flat_map(|hook| &hook.units).map(|unit| unit.key.as_str()).collect();
+    assert_eq!(units, ["r/net", "r/disk", "r/kept", "r/net.removal", "r/disk.removal"]);
+    let compiled = CompiledExpressions::new(&plan).unwrap();
+    let net = plan.unit(at(&plan, "r/net")).unwrap();
+    let made = |instance: Value| render::outputs_from_instance(&compiled, net, &instance);
+    let instance =
+        json!({"ID": "i-1", "LogicalID": null, "Tags": {}, "Properties": {"gateways": [{"ip": "10.0.0.1"}]}});
+    let outputs = ProducerState::Outputs(made(instance).unwrap());
+    insta::assert_snapshot!(format!(
+        "{}\n{}\n{:#?}\n{:#?}\n{:#?}\n{:#?}",
+        serde_json::to_string_pretty(&plan.unit(at(&plan, "r/disk")).unwrap().action).unwrap(),
+        made(json!({"ID": "i-1"})).unwrap_err(),
+        rendered(&plan, "r/disk", &[("r/net", outputs.clone())]),
+        rendered(&plan, "r/disk", &[("r/net", ProducerState::Absent)]),
+        rendered(&plan, "r/disk.removal", &[("r/net", ProducerState::Absent)]),
+        render::preview(&plan, &compiled, at(&plan, "r/disk"), &facts(), &KnownOutputs::new()),
+    ));
+    assert_eq!(
+        rendered(&plan, "r/disk.removal", &[("r/net", outputs.clone())]),
+        rendered(&plan, "r/disk", &[("r/net", outputs)])
+    );
+}
+
+#[test]
 fn previews() {
     let plan = wired();
     let compiled = CompiledExpressions::new(&plan).unwrap();

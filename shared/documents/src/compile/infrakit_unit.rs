@@ -1,0 +1,122 @@
+//! The parts of a unit with a plugin of InfraKit.
+
+use std::collections::BTreeMap;
+
+use super::collector::{DiagnosticCollector, ExpressionRead};
+use super::defaults::TIMEOUT_MS;
+use crate::expr::Scope;
+use crate::model::{At, InfrakitDoc, Named, TemplateTree, UnitDoc};
+use crate::plan::{HookName, InfrakitAction, PluginInterface, Template};
+
+/// The default of `maxProcessingTime` in milliseconds, unless half of the timeout is less.
+const PROCESSING_MS: u64 = 60_000;
+/// The maximum number of characters of a plugin's name, and of a type.
+const MAX_NAME: usize = 253;
+
+/// Compiles the action of a unit and reports its errors.
+pub(super) fn action<'a>(
+    report: &mut DiagnosticCollector,
+    doc: &UnitDoc,
+    hook: HookName,
+    instance: &'a InfrakitDoc,
+    found: &mut Vec<ExpressionRead<'a>>,
+) -> InfrakitAction {
+    if hook > HookName::PostStart {
+        let message = format!("`{}` in {} cannot be an `infrakit` unit", doc.name.value, hook.name());
+        let help = "put it into preStart or postStart; Ebb destroys its resource in postStop";
+        report.push(report.error("hook-order", instance.plugin.at, message).help(help));
+    }
+    if let Some(first) = doc.inputs.first() {
+        let help = "put the value into `properties`: `${…}`";
+        report.push(report.error("input", first.name.at, "an `infrakit` unit has no inputs").help(help));
+    }
+    let (plugin, instance_type) = plugin_name(report, &instance.plugin);
+    if instance.interface == PluginInterface::Controller {
+        check_spec(report, instance);
+    }
+    let scope = Scope::Plugin;
+    let empty = || serde_json::Value::Object(serde_json::Map::new());
+    let properties = instance.properties.as_ref().map_or_else(empty, |tree| report.strings(tree, scope, found));
+    let mut text = |text: &'a At<String>| -> Template { report.text(&text.value, text.at, scope, found) };
+    let init = instance.init.as_ref().map(&mut text);
+    let logical_id = instance.logical_id.as_ref().map(&mut text);
+    let tags: BTreeMap<String, Template> =
+        instance.tags.iter().map(|Named { name, inner }| (name.value.clone(), text(inner))).collect();
+    let attachments = instance.attachments.as_ref().map(|tree| {
+        if !matches!(tree.value, TemplateTree::List(_)) {
+            let help = "write `[{ID: …, Type: …}]`";
+            report.push(report.error("wrong-type", tree.at, "`attachments` is not a list").help(help));
+        }
+        report.strings(tree, scope, found)
+    });
+    let max_processing_time_ms = processing_time(report, doc, instance);
+    InfrakitAction {
+        plugin,
+        instance_type,
+        interface: instance.interface,
+        properties,
+        init,
+        tags,
+        logical_id,
+        attachments,
+        max_processing_time_ms,
+    }
+}
+
+/// Returns the name and the type of a plugin. Reports invalid ones.
+fn plugin_name(report: &mut DiagnosticCollector, plugin: &At<String>) -> (String, String) {
+    let text = plugin.value.as_str();
+    let (name, instance_type) = text.split_once('/').unwrap_or((text, ""));
+    let valid = |part: &str, more: &[char]| {
+        part.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(&c))
+            && !part.contains("..")
+            && part.len() <= MAX_NAME
+    };
+    let typed = !text.contains('/') || valid(instance_type, &['-', '_', '.', '/']);
+    if !valid(name, &['-', '_', '.']) || !typed {
+        let message = format!("`{text}` is not a plugin of InfraKit");
+        let help = if text.contains("${") {
+            "the name is literal, so that no value can choose another plugin".to_owned()
+        } else {
+            format!(
+                "write NAME or NAME/TYPE, each of letters, digits, `-`, `_` and `.`, a letter or digit first, no `..`, \
+                 at most {MAX_NAME} characters"
+            )
+        };
+        report.push(report.error("plugin-name", plugin.at, message).help(help));
+    }
+    (name.to_owned(), instance_type.to_owned())
+}
+
+/// Checks that the properties of a controller are a `Spec`.
+fn check_spec(report: &mut DiagnosticCollector, instance: &InfrakitDoc) {
+    let help = "a controller gets a whole `Spec`: `kind`, `metadata` with `name`, `properties` and `options`";
+    let (at, spec) = match &instance.properties {
+        Some(spec) => (spec.at, Some(&spec.value)),
+        None => (instance.plugin.at, None),
+    };
+    let metadata = spec.and_then(|spec| spec.get("metadata"));
+    let missing = [("kind", spec), ("metadata.name", metadata.map(|metadata| &metadata.value))];
+    for (path, tree) in missing {
+        let key = path.rsplit('.').next().unwrap_or(path);
+        if tree.is_none_or(|tree| tree.get(key).is_none()) {
+            let message = format!("the properties of this controller have no `{path}`");
+            report.push(report.error("missing-key", at, message).help(help));
+        }
+    }
+}
+
+/// Returns the longest time for which the plugin processes a request, and checks that it is below the timeout.
+fn processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, instance: &InfrakitDoc) -> u64 {
+    let timeout = doc.timeout.map_or(TIMEOUT_MS, |timeout| timeout.0);
+    let Some(time) = instance.max_processing_time else { return PROCESSING_MS.min(timeout / 2) };
+    if time.0 >= timeout {
+        let name = &doc.name.value;
+        let message =
+            format!("the `maxProcessingTime` of `{name}` is {} ms; it must be below its timeout, {timeout} ms", time.0);
+        let help = "set `maxProcessingTime` to the longest time for which the plugin processes a request";
+        report.push(report.error("limit", instance.plugin.at, message).help(help));
+    }
+    time.0
+}
