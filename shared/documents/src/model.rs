@@ -3,6 +3,7 @@
 //! [`load`](crate::load) reads them from text, each part with its place. [`compile`](crate::compile) checks their meaning
 //! and makes the plan. Signadot's documents are converted into these structs.
 
+mod collection;
 mod param;
 mod plugin;
 mod sandbox;
@@ -19,6 +20,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 pub use crate::source::{LineColumn, SourceText};
+pub use collection::{CollectionDoc, CollectionEntry, CollectionForm, CollectionKind, CollectionTarget};
+pub(crate) use collection::{ControllerCollection, KeyedResource, ListedResource, PluginCollection, PluginResources};
 pub use param::{ParamDoc, ParamKind};
 pub use plugin::{DefaultsDoc, HookDoc, PluginDoc, PluginKind, RunnerDoc};
 pub use sandbox::{

@@ -6,7 +6,7 @@ use schemars::schema_for;
 use serde_json::Value;
 
 use crate::load::signadot::{ResourcePlugin, SignadotSandbox};
-use crate::model::{PluginDoc, SandboxDoc};
+use crate::model::{CollectionTarget, PluginDoc, SandboxDoc};
 
 /// Returns the schema of Ebb's `kind: Plugin`.
 pub fn plugin() -> Value {
@@ -16,6 +16,11 @@ pub fn plugin() -> Value {
 /// Returns the schema of Ebb's `kind: Sandbox`.
 pub fn sandbox() -> Value {
     schema_for!(SandboxDoc).to_value()
+}
+
+/// Returns the schema of Ebb's `kind: Collection`.
+pub fn collection() -> Value {
+    schema_for!(CollectionTarget).to_value()
 }
 
 /// Returns the schema of Signadot's ResourcePlugin.

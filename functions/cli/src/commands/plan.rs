@@ -31,7 +31,9 @@ impl PlanArgs {
         let vars = self.sets.vars()?;
         let sandbox = documents::sandbox(&self.file, &vars)?;
         let name = sandbox.name.value.clone();
-        let preview = if self.plugins.is_empty() {
+        // Collections need no plugins of the server.
+        let needs_plugins = sandbox.resources.iter().any(|resource| resource.collection.is_none());
+        let preview = if self.plugins.is_empty() && needs_plugins {
             super::connect_for_plugins(server)?.preview(&sandbox.expanded).await?
         } else {
             let plugins = documents::all_plugins(&self.plugins, &vars)?;

@@ -21,6 +21,8 @@ enum SchemaDocument {
     Plugin,
     /// A sandbox
     Sandbox,
+    /// A collection of InfraKit's resources
+    Collection,
 }
 
 impl SchemaArgs {
@@ -28,6 +30,10 @@ impl SchemaArgs {
         let schema = match (self.document, self.signadot) {
             (SchemaDocument::Plugin, false) => schema::plugin(),
             (SchemaDocument::Sandbox, false) => schema::sandbox(),
+            (SchemaDocument::Collection, false) => schema::collection(),
+            (SchemaDocument::Collection, true) => {
+                return Err(CliError::failed("Signadot has no collections").with_hint("leave out `--signadot`"));
+            }
             (SchemaDocument::Plugin, true) => schema::signadot_plugin(),
             (SchemaDocument::Sandbox, true) => schema::signadot_sandbox(),
         };

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use semver::Version;
 
 use super::BoundPlugin;
+use super::collection;
 use super::collector::DiagnosticCollector;
 use crate::load;
 use crate::load::lines::EmbeddedLines;
@@ -31,7 +32,8 @@ const READY: &str = "ready";
 
 /// Returns true if a resource needs no published plugin.
 pub fn is_built_in(resource: &ResourceDoc) -> bool {
-    resource.plugin.value == NAME && resource.version.as_ref().is_none_or(|version| *version == bare())
+    resource.collection.is_some()
+        || resource.plugin.value == NAME && resource.version.as_ref().is_none_or(|version| *version == bare())
 }
 
 /// Returns the version of a plugin that is published without a version.
@@ -39,18 +41,29 @@ fn bare() -> Version {
     Version::new(0, 0, 0)
 }
 
-/// The plugins of the resources with `k8s-apply`, by the name of the resource.
+/// The plugins of the resources with `k8s-apply` or a collection, by the name of the resource.
 pub(super) struct BuiltIn(BTreeMap<String, (PluginDoc, Version, String)>);
 
 impl BuiltIn {
-    /// Creates a plugin for each resource with `k8s-apply`. Reports errors of its params.
+    /// Creates a plugin for each resource with `k8s-apply` or a collection. Reports errors of its params or of the
+    /// collection.
     pub(super) fn of(
         report: &mut DiagnosticCollector,
         sandbox: &SandboxDoc,
         plugins: &BTreeMap<String, BoundPlugin<'_>>,
     ) -> Self {
         let mut made = BTreeMap::new();
+        let reads = match sandbox.resources.iter().any(|resource| resource.collection.is_some()) {
+            true => collection::reads(sandbox),
+            false => Default::default(),
+        };
         for resource in &sandbox.resources {
+            if let Some(collection) = &resource.collection {
+                let plugin = collection::plugin(report, sandbox, resource, collection, &reads);
+                let digest = load::digest(&plugin);
+                made.insert(resource.name.value.clone(), (plugin, bare(), digest));
+                continue;
+            }
             let published = plugins.get(&resource.name.value);
             let means_it = match published {
                 Some(bound) => is_signadots(bound.plugin),

@@ -6,6 +6,8 @@
 mod assemble;
 mod checked;
 mod clusters;
+mod collection;
+mod collection_text;
 mod collector;
 pub mod defaults;
 mod edges;

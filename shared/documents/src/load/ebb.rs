@@ -1,11 +1,14 @@
 //! Reads Ebb's documents: `apiVersion: ebb.dev/v1` and a `kind`.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
 
 use crate::load::Document;
+use crate::load::infrakit;
 use crate::load::names::{MAX_NAME, NameSyntax};
 use crate::load::reader::DocumentReader;
-use crate::load::yaml::YamlNode;
+use crate::load::yaml::{YamlNode, YamlValue};
 use crate::model::{ActionDoc, At, PluginDoc, SandboxDoc};
 
 /// The only version of the format.
@@ -30,9 +33,10 @@ pub(crate) fn document(reader: &DocumentReader<'_>, node: &YamlNode, expanded: S
         Some(_) => match kind.value.as_str() {
             "Plugin" => return plugin(reader, node, expanded).map(Document::Plugin),
             "Sandbox" => return sandbox(reader, node, expanded).map(Document::Sandbox),
+            "Collection" => return infrakit::target(reader, node, expanded).map(Document::Sandbox),
             other => {
                 let wrong = reader.wrong("unknown-kind", kind.at, format!("unknown kind `{other}`"));
-                reader.note(wrong.suggest(other, ["Plugin", "Sandbox"]));
+                reader.note(wrong.suggest(other, ["Plugin", "Sandbox", "Collection"]));
                 return None;
             }
         },
@@ -76,8 +80,21 @@ fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Op
     reader.check_name(&sandbox.name, "the sandbox's name", NameSyntax::Signadot, MAX_NAME);
     reader.check_names(&sandbox.resources, "the resource's name", NameSyntax::Ours);
     reader.check_names(&sandbox.env, "the environment variable", NameSyntax::Environment);
+    let resources = match node.get("resources").map(|resources| &resources.value) {
+        Some(YamlValue::Map(resources)) => resources.as_slice(),
+        _ => &[],
+    };
+    let collections: HashMap<&str, &YamlNode> = resources
+        .iter()
+        .filter_map(|(key, resource)| Some((key.name.as_str(), resource.get(infrakit::NAME)?)))
+        .collect();
     for resource in &mut sandbox.resources.0 {
-        resource.version = reader.split_reference(&mut resource.inner.plugin);
+        match collections.get(resource.name.value.as_str()) {
+            Some(collection) => infrakit::embedded(reader, collection, resource),
+            // An entry that is no mapping is reported, and has no plugin.
+            None if resource.plugin.value.is_empty() => {}
+            None => resource.version = reader.split_reference(&mut resource.inner.plugin),
+        }
     }
     Some(sandbox)
 }

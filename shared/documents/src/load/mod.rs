@@ -22,6 +22,7 @@ pub(crate) mod directives;
 mod durations;
 mod ebb;
 mod files;
+pub(crate) mod infrakit;
 pub(crate) mod lines;
 pub(crate) mod names;
 mod pod_template;
@@ -76,7 +77,7 @@ pub fn documents(
     vars: &DocumentVars,
 ) -> Result<LoadedDocuments, Diagnostics> {
     let source = SourceText::new(source_name, text.strip_prefix('\u{feff}').unwrap_or(text));
-    let nodes = yaml::parse(&source)?;
+    let nodes = yaml::parse(&source).or_else(|wrong| infrakit::parse_unrendered(&source, wrong))?;
     if nodes.is_empty() {
         let empty = Diagnostic::error("empty", &source, None, "the text has no document");
         return Err(empty.help("begin with `apiVersion: ebb.dev/v1`, or with `name:` and `spec:`").into());
@@ -101,11 +102,13 @@ pub fn documents(
 /// Reads a document whose strings are expanded. The stored text is `as_written`, or the document is serialized.
 fn read(source: &Arc<SourceText>, node: &YamlNode, as_written: Option<&str>) -> (Option<Document>, Diagnostics) {
     let kind = signadot::shape(node);
-    let ours = kind.is_none() && (node.get("apiVersion").is_some() || node.get("kind").is_some());
+    let foreign = kind.is_none() && infrakit::is_document(node);
+    let ours = kind.is_none() && !foreign && (node.get("apiVersion").is_some() || node.get("kind").is_some());
     let reader = DocumentReader::new(source, if ours { Dialect::Ebb } else { Dialect::Signadot });
     let stored = |node: &YamlNode| as_written.map_or_else(|| written(&reader, node), str::to_owned);
     let document = match kind {
         Some(kind) => signadot::document(&reader, kind, node, stored(&signadot::kept(node))),
+        None if foreign => infrakit::document(&reader, node, stored(node)).map(Document::Sandbox),
         None if ours => ebb::document(&reader, node, stored(node)),
         None => unknown(&reader, node),
     };
@@ -139,7 +142,8 @@ fn unknown(reader: &DocumentReader<'_>, node: &YamlNode) -> Option<Document> {
     };
     reader.note(reader.wrong("unknown-document", at, message).help(
         "one of ours begins with `apiVersion: ebb.dev/v1` and `kind:`; Signadot's have `name:` and `spec:`, with \
-         `runner`, `create`, `delete` in a plugin's and `cluster`, `resources`, `forks` in a sandbox's",
+         `runner`, `create`, `delete` in a plugin's and `cluster`, `resources`, `forks` in a sandbox's; InfraKit's have \
+         `ID:` and `Properties:`, or `kind: resource`",
     ));
     None
 }

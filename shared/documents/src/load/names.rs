@@ -117,6 +117,19 @@ fn tidied(name: &str, shape: NameSyntax, most: usize) -> Option<String> {
     (is_name(&text, shape) && text != name).then_some(text)
 }
 
+/// Returns the name if it is valid, or a similar valid name in lower case.
+pub(crate) fn valid_name(name: &str, shape: NameSyntax) -> String {
+    if is_name(name, shape) && name.len() <= MAX_NAME {
+        return name.to_owned();
+    }
+    let dashed = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let text: String = name.chars().map(dashed).skip_while(|c| !c.is_ascii_alphabetic()).take(MAX_NAME).collect();
+    match text.trim_end_matches('-') {
+        "" => "collection".to_owned(),
+        text => text.to_owned(),
+    }
+}
+
 /// Returns the rule for a name, with a similar valid name if there is one.
 pub(crate) fn name_help(name: &str, shape: NameSyntax, most: usize) -> String {
     let rule = match shape {

@@ -33,8 +33,19 @@ const OPEN: [&str; 7] = [
     "PodTemplateItem",
 ];
 
+/// Structs of InfraKit's documents. As Go does, they ignore the case of keys, and an empty value is an absent one.
+const ANY_CASE: [&str; 7] = [
+    "CollectionEntry",
+    "CollectionMetadata",
+    "ControllerCollection",
+    "KeyedResource",
+    "ListedResource",
+    "PluginCollection",
+    "PluginResources",
+];
+
 /// Structs that have exactly one of several keys: struct, error code, keys, help for no key, help for several keys.
-const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 3] = [
+const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 4] = [
     ("UnitSpec", "unit-kind", &["pod", "webhook", "object", "infrakit"], "add one of them", "make two units of it"),
     (
         "OutputSpec",
@@ -44,6 +55,13 @@ const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 3] = [
         "leave one of the two",
     ),
     ("RouteGroupMatch", "match", &["label", "all", "any"], "add one of them", "leave exactly one"),
+    (
+        "ResourceSpec",
+        "resource-kind",
+        &["plugin", "collection"],
+        "add `plugin: NAME`, or `collection:` with resources of InfraKit",
+        "make two resources of it",
+    ),
 ];
 
 /// Reads a document and reports its errors.
@@ -293,8 +311,8 @@ impl<'n> NodeReader<'_, 'n, '_> {
         0
     }
 
-    /// Returns the fields of a struct with their nodes. Signadot and Kubernetes treat an empty value as absent.
-    /// Signadot also ignores the case of keys.
+    /// Returns the fields of a struct with their nodes. Signadot, InfraKit and Kubernetes treat an empty value as absent.
+    /// Signadot and InfraKit also ignore the case of keys.
     fn fields(
         &self,
         name: &str,
@@ -302,9 +320,11 @@ impl<'n> NodeReader<'_, 'n, '_> {
         fields: &'static [&'static str],
     ) -> Vec<Field<'n>> {
         let open = OPEN.contains(&name);
-        let signadot = self.reader.dialect == Dialect::Signadot;
+        let any_case = ANY_CASE.contains(&name);
+        let signadot = self.reader.dialect == Dialect::Signadot && !any_case;
         let written = |field: &str| entries.iter().any(|(key, _)| key.name == field);
-        let near: Vec<&str> = fields.iter().copied().filter(|field| signadot && !written(field)).collect();
+        let near: Vec<&str> =
+            fields.iter().copied().filter(|field| any_case || (signadot && !written(field))).collect();
         let mut known: Vec<Field<'n>> = Vec::new();
         for (key, node) in entries {
             let exact = fields.iter().find(|field| **field == key.name);
@@ -321,14 +341,19 @@ impl<'n> NodeReader<'_, 'n, '_> {
                 }
                 continue;
             };
-            if exact.is_none() && !open {
+            if exact.is_none() && !open && !any_case {
                 let message = format!("`{}` is taken as `{field}`", key.name);
                 let warning = Diagnostic::warning("key-case", self.reader.source, key.at, message);
                 self.reader.note(warning.help(format!("write `{field}`")));
             }
-            let empty = node.value == YamlValue::Null && (signadot || name.starts_with("PodTemplate"));
-            let absent = empty || known.iter().any(|(known, ..)| *known == field);
-            if !absent {
+            let first = known.iter().find(|(known, ..)| *known == field);
+            if let Some((_, Some(first), _)) = first.filter(|_| any_case) {
+                let wrong = self.reader.wrong("duplicate-key", key.at, format!("`{}` is `{field}` again", key.name));
+                self.reader.note(wrong.help("keep one of the two").related(first.at, "first here"));
+            }
+            let lenient = signadot || any_case || name.starts_with("PodTemplate");
+            let empty = node.value == YamlValue::Null && lenient;
+            if first.is_none() && !empty {
                 known.push((field, Some(key), node));
             }
         }

@@ -435,7 +435,8 @@ fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Op
             let text = template::escape(&value.unwrap_or_default());
             Named { name, inner: At { value: ParamValue::Tree(TemplateTree::Text(text)), at } }
         });
-        let spec = ResourceSpec { plugin: resource.plugin, params: Entries(params.collect()), version };
+        let params = Entries(params.collect());
+        let spec = ResourceSpec { plugin: resource.plugin, params, version, ..ResourceSpec::default() };
         Named { name: resource.name, inner: spec }
     });
     let mut consumers = Vec::new();

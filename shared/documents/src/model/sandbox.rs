@@ -8,6 +8,7 @@ use semver::Version;
 use serde::Deserialize;
 use serde::de::Deserializer;
 
+use super::collection::{self, CollectionDoc};
 use super::{ApiVersion, At, Dialect, DurationMs, Entries, Named, SourceText, TemplateTree};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -57,13 +58,18 @@ pub struct SandboxDoc {
 /// A resource with its name.
 pub type ResourceDoc = Named<ResourceSpec>;
 
-/// A resource: a plugin with its params.
+/// A resource: a plugin with its params, or a collection of InfraKit's resources.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "Resource")]
+#[schemars(rename = "Resource", extend("oneOf" = [{"required": ["plugin"]}, {"required": ["collection"]}]))]
 pub struct ResourceSpec {
-    /// `name@version`. `name` and `name@latest` choose the highest version at creation.
+    /// `name@version`. `name` and `name@latest` choose the highest version at creation. `collection` for a collection.
+    #[serde(default)]
     pub plugin: At<String>,
+    /// Resources of InfraKit's plugins with dependencies, in one of the forms of InfraKit's documents.
+    #[serde(default, deserialize_with = "collection::any_form")]
+    #[schemars(with = "Option<collection::CollectionSchema>")]
+    pub collection: Option<Box<CollectionDoc>>,
     /// Values by name. Their texts may hold `${resources.R.outputs.O}`; `{secret: NAME, key: KEY}` names a Secret.
     #[serde(default)]
     pub params: Entries<At<ParamValue>>,

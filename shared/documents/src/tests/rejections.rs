@@ -74,7 +74,7 @@ fn messages_equal_the_snapshots() {
             golden(file.file_stem().unwrap().to_str().unwrap(), &shown);
         }
     }
-    assert_eq!(groups, 16);
+    assert_eq!(groups, 17);
 }
 
 #[test]

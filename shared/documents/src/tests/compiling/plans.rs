@@ -1,11 +1,13 @@
 //! Tests plans, their edges and their digests.
+#![allow(clippy::disallowed_methods, reason = "tests read files")]
 
 use std::fmt::Write as _;
 
 use serde_json::json;
 
-use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, alone, compiled};
+use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, alone, compiled, planned};
 use crate::compile::edges;
+use crate::load;
 use crate::plan::{HookName, Plan, UnitRef};
 
 fn named(plan: &Plan, at: UnitRef) -> String {
@@ -124,6 +126,46 @@ fn undos_follow_the_reverse_of_the_setup() {
         "  drop-net: {undoes: net, webhook: *w, inputs: {x: '${units.db.outputs.x}'}}\n  drop-db: {undoes: db, webhook: *w}\n",
     ];
     insta::assert_snapshot!(cases.map(shown).concat());
+}
+
+/// Collections of InfraKit are plugins whose units refer to each other.
+#[test]
+fn collections() {
+    let text = |name: &str| std::fs::read_to_string(format!("{}/{name}", super::super::loading::folder())).unwrap();
+    let (plan, warnings) = compiled(&text("collection.yaml"), &[]).unwrap();
+    assert_eq!(warnings, []);
+    assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
+    let public: Vec<&str> = plan.resources["collection"].outputs.keys().map(String::as_str).collect();
+    insta::assert_snapshot!(format!(
+        "{}\n{}\n{public:#?}",
+        outline(&plan),
+        serde_json::to_string_pretty(&plan.hooks[0].units).unwrap()
+    ));
+    let loaded =
+        load::documents("x.yaml", &text("unrendered.yaml"), &load::NoFiles, &load::DocumentVars::none()).unwrap();
+    let outlines = loaded.documents.iter().map(|document| {
+        let load::Document::Sandbox(sandbox) = document else { panic!("{document:?}") };
+        let (plan, _) = planned(sandbox, &[]).unwrap();
+        format!("{}\n{}", sandbox.name.value, outline(&plan))
+    });
+    insta::assert_snapshot!("unrendered_collections", outlines.collect::<String>());
+    let ignored = "kind: resource\nmetadata: {name: n}\nproperties: {a: {plugin: p, KeySelector: '\\{\\{.ID\\}\\}'}}\n";
+    let loaded = load::documents("x.yaml", ignored, &load::NoFiles, &load::DocumentVars::none()).unwrap();
+    assert!(loaded.warnings.plain().starts_with("x.yaml:3:42: warning[no-effect]"), "{}", loaded.warnings);
+}
+
+/// The numbers of edges and of steps are linear: a chain has one edge per resource in each direction.
+#[test]
+fn a_chain_of_five_thousand_resources() {
+    let link = |n: usize| format!("  r{n}: {{plugin: net, properties: {{up: \"@depend('r{}/ID')@\"}}}}\n", n - 1);
+    let links: String = (1..5_000).map(link).collect();
+    let text = format!("kind: resource\nmetadata: {{name: chain}}\nproperties:\n  r0: {{plugin: net}}\n{links}");
+    let (plan, _) = compiled(&text, &[]).unwrap();
+    for hook in &plan.hooks {
+        assert!(hook.graph().is_ok());
+        let edges: usize = hook.units.iter().map(|unit| unit.dependencies.len()).sum();
+        assert_eq!(edges, 4_999, "{:?}", hook.hook);
+    }
 }
 
 const APPLIED: &str = "name: my-sandbox\nspec:\n  cluster: demo\n  resources:\n  - name: objects\n    plugin: k8s-apply\n    params:\n      data: |\n        apiVersion: v1\n        kind: ConfigMap\n        metadata:\n          name: settings\n          namespace: shop\n          annotations: {enabled: \"yes\", note: \"a ${x}\"}\n        data:\n          app.properties: |\n            a=1\n            b=${HOME}\n        ---\n        # The last one.\n        apiVersion: v1\n        kind: Secret\n        metadata: {name: token, namespace: shop}\n        data: {token: dGVzdA==}\n        immutable: yes\n        ---\n";

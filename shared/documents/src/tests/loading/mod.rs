@@ -57,7 +57,7 @@ fn meaning(document: &Document) -> String {
     kept
 }
 
-const FIXTURES: [&str; 8] = [
+const FIXTURES: [&str; 10] = [
     "bucket.yaml",
     "bucket-sandbox.yaml",
     "route-group.yaml",
@@ -66,4 +66,6 @@ const FIXTURES: [&str; 8] = [
     "pr-1234.yaml",
     "everything.yaml",
     "wired.yaml",
+    "collection.yaml",
+    "unrendered.yaml",
 ];

@@ -14,6 +14,7 @@ fn schemas_accept_the_fixtures() {
     for (schema, names) in [
         (schema::plugin(), &["tenant-db.yaml", "everything.yaml"][..]),
         (schema::sandbox(), &["pr-1234.yaml", "wired.yaml"]),
+        (schema::collection(), &["collection.yaml"]),
         (schema::signadot_plugin(), &["bucket.yaml", "small.json"]),
         (schema::signadot_sandbox(), &["bucket-sandbox.yaml"]),
     ] {
@@ -53,6 +54,27 @@ fn schemas_reject_invalid_documents() {
     ] {
         assert!(!plugin.is_valid(&bad), "{what}");
     }
+    let sandbox = jsonschema::validator_for(&schema::sandbox()).unwrap();
+    let with = |resource: Value| serde_json::json!({"apiVersion": "ebb.dev/v1", "kind": "Sandbox", "name": "a", "resources": {"r": resource}});
+    let properties = || serde_json::json!({"a": {"plugin": "net", "Properties": {}}});
+    let controller = serde_json::json!({"kind": "resource", "metadata": {"name": "n"}, "properties": properties()});
+    let keyed = serde_json::json!({"Resources": {"a": {"Plugin": "net", "Type": "t"}}});
+    let listed =
+        serde_json::json!({"ID": "x", "Properties": {"Resources": [{"ID": "a", "Plugin": "net", "Properties": ""}]}});
+    for good in [controller.clone(), keyed, listed] {
+        assert!(sandbox.is_valid(&with(serde_json::json!({"collection": good}))), "{good}");
+    }
+    for (bad, what) in [
+        (serde_json::json!({}), "no plugin and no collection"),
+        (serde_json::json!({"plugin": "p", "collection": controller}), "a plugin and a collection"),
+        (
+            serde_json::json!({"collection": {"kind": "group", "metadata": {"name": "n"}, "properties": properties()}}),
+            "another kind",
+        ),
+        (serde_json::json!({"collection": {"Resources": {"a": {"plugin": "net"}}}}), "a key in another case"),
+    ] {
+        assert!(!sandbox.is_valid(&with(bad)), "{what}");
+    }
     let signadot = jsonschema::validator_for(&schema::signadot_sandbox()).unwrap();
     let bad = serde_json::json!({"name": "a", "spec": {"cluster": "c", "resources": [{"name": "r", "plugin": "p", "params": {"n": 5}}]}});
     assert!(!signadot.is_valid(&bad), "a number in params");
@@ -84,6 +106,7 @@ fn schemas_have_descriptions() {
     let mut lines = Vec::new();
     descriptions(&schema::plugin(), "plugin", &mut lines);
     descriptions(&schema::sandbox(), "sandbox", &mut lines);
+    descriptions(&schema::collection(), "collection", &mut lines);
     descriptions(&schema::signadot_plugin(), "signadot", &mut lines);
     descriptions(&schema::signadot_sandbox(), "signadot-sandbox", &mut lines);
     lines.dedup();

@@ -1,0 +1,283 @@
+//! Reads collections of InfraKit's resources, in the three forms that InfraKit had.
+//!
+//! 1. `{ID, Properties: {Resources: {NAME: {Plugin, Type, Properties}}}}`, of the first resource plugin.
+//! 2. The same with `Resources` as a list of `{ID, Plugin, Properties}`.
+//! 3. `kind: resource` with `metadata.name` and `properties`, of the resource controller.
+//!
+//! Ebb's `kind: Collection` and the `collection` of a resource have the resources of the third form, or contain one of
+//! these documents. A collection alone is loaded as a sandbox with one resource.
+//!
+//! InfraKit's documents are templates of Go. [`parse_unrendered`] reads those that are not valid YAML before they are
+//! rendered. The compiler resolves their references, and rejects all other template functions.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use crate::diagnostic::Diagnostic;
+use crate::load::names::{MAX_NAME, NameSyntax, valid_name};
+use crate::load::reader::{DocumentReader, NodePath};
+use crate::load::yaml::{self, YamlNode, YamlValue};
+use crate::model::{
+    At, CollectionDoc, CollectionEntry, CollectionForm, CollectionTarget, ControllerCollection, Entries, KeyedResource,
+    LineColumn, ListedResource, Named, PluginCollection, PluginResources, ResourceDoc, ResourceSpec, SandboxDoc,
+    SourceText,
+};
+
+/// The plugin of a resource with a collection, and the resource of a collection alone.
+pub(crate) const NAME: &str = "collection";
+
+/// Texts that replace `{{` and `}}`. YAML reads them as parts of any scalar, and a text next to them forms no other one.
+const MARKS: [(&str, &str); 6] = [("^(", ")~"), ("^<", ">~"), ("~(", ")^"), ("~<", ">^"), ("=(", ")+"), ("+<", ">=")];
+/// Words that begin a template action without a value.
+const STATEMENTS: [&str; 9] = ["if", "else", "end", "range", "with", "define", "template", "block", "include"];
+/// The replacement of a quotation mark between them.
+const QUOTE: char = ';';
+
+/// Returns true for a document of InfraKit.
+pub(crate) fn is_document(node: &YamlNode) -> bool {
+    let has = |key: &str| node.find(key).is_some();
+    match node.find("kind") {
+        _ if has("apiVersion") => false,
+        Some(kind) => is_text(kind, "resource") || (has("metadata") && has("properties")),
+        None => {
+            let resources = node.find("properties").is_some_and(|properties| properties.find("resources").is_some());
+            resources || node.get("Resources").is_some() || (has("ID") && has("properties"))
+        }
+    }
+}
+
+fn is_text(node: &YamlNode, text: &str) -> bool {
+    matches!(&node.value, YamlValue::String(value) if value == text)
+}
+
+/// Reads a document of InfraKit as a sandbox. Returns `None` after it has reported an error.
+pub(crate) fn document(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SandboxDoc> {
+    let collection = read(reader, node, &NodePath::Root, None)?;
+    let name = valid_name(&collection.id.value, NameSyntax::Signadot);
+    let name = At { value: name, at: collection.id.at };
+    Some(SandboxDoc { name, source: reader.source.clone(), expanded, ..alone(collection) })
+}
+
+/// Reads Ebb's `kind: Collection` as a sandbox. Returns `None` after it has reported an error.
+pub(crate) fn target(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SandboxDoc> {
+    let CollectionTarget { name, description, cluster, labels, ttl, resources, .. } = reader.read(node)?;
+    reader.check_name(&name, "the collection's name", NameSyntax::Signadot, MAX_NAME);
+    let collection = CollectionDoc {
+        id: name.clone(),
+        form: CollectionForm::Controller,
+        resources: resources.0,
+        text: yaml::write(node).unwrap_or_default(),
+    };
+    warn_of_ignored(reader, &collection.resources, None);
+    let source = reader.source.clone();
+    Some(SandboxDoc { name, description, cluster, labels, ttl, source, expanded, ..alone(collection) })
+}
+
+/// Reads the `collection` of a resource of Ebb's sandbox.
+pub(crate) fn embedded(reader: &DocumentReader<'_>, node: &YamlNode, resource: &mut ResourceDoc) {
+    let ResourceDoc { name, inner } = resource;
+    inner.plugin = At { value: NAME.to_owned(), at: name.at };
+    let resources = NodePath::Key(&NodePath::Root, "resources");
+    let path = NodePath::Key(&resources, &name.value);
+    if let Some(collection) = read(reader, node, &NodePath::Key(&path, NAME), Some(name)) {
+        inner.collection = Some(Box::new(collection));
+    }
+}
+
+/// Returns a sandbox whose only resource has the collection.
+fn alone(collection: CollectionDoc) -> SandboxDoc {
+    let at = collection.id.at;
+    let named = || At { value: NAME.to_owned(), at };
+    let inner = ResourceSpec { plugin: named(), collection: Some(Box::new(collection)), ..ResourceSpec::default() };
+    SandboxDoc { resources: Entries(vec![Named { name: named(), inner }]), ..SandboxDoc::default() }
+}
+
+/// Reads a collection of any form. `name` is the ID of one that consists of `Resources` alone.
+fn read(
+    reader: &DocumentReader<'_>,
+    node: &YamlNode,
+    path: &NodePath<'_>,
+    name: Option<&At<String>>,
+) -> Option<CollectionDoc> {
+    let text = yaml::write(node).unwrap_or_default();
+    if let Some(kind) = node.find("kind").filter(|kind| !is_text(kind, "resource")) {
+        let message = format!("the kind {} of InfraKit is not a collection of resources", kind.to_json());
+        let wrong = reader.wrong("unknown-kind", kind.at, message);
+        reader.note(wrong.help(
+            "only `kind: resource` is read; a unit with `infrakit: {plugin: …, interface: controller}` hands such a \
+             document to its controller",
+        ));
+        return None;
+    }
+    if node.find("kind").is_some() || node.find("metadata").is_some() {
+        let ControllerCollection { metadata, options, properties, .. } = reader.read_below(node, path)?;
+        warn_of_ignored(reader, &properties, options.map(|options| options.at));
+        let form = CollectionForm::Controller;
+        return Some(CollectionDoc { id: metadata.name, form, resources: properties.0, text });
+    }
+    let properties = node.find("properties");
+    if properties.is_none() && name.is_none() {
+        let wrong = reader.wrong("missing-key", node.at, "the collection has no `ID`");
+        reader.note(wrong.help("write `{\"ID\": …, \"Properties\": {\"Resources\": …}}`"));
+        return None;
+    }
+    let name = name.filter(|_| properties.is_none());
+    let resources = properties.unwrap_or(node).find("resources");
+    let (id, resources) = if resources.is_some_and(|resources| matches!(resources.value, YamlValue::List(_))) {
+        let (id, resources) = plugin_resources(reader, node, path, name)?;
+        (id, listed_resources(resources))
+    } else {
+        let (id, resources) = plugin_resources(reader, node, path, name)?;
+        (id, keyed_resources(resources))
+    };
+    Some(CollectionDoc { id, form: CollectionForm::Plugin, resources, text })
+}
+
+/// Reads the ID and the resources of InfraKit's resource plugin. With a name, the document is `Resources` alone.
+fn plugin_resources<'n, R: Deserialize<'n> + Default>(
+    reader: &DocumentReader<'_>,
+    node: &'n YamlNode,
+    path: &NodePath<'_>,
+    name: Option<&At<String>>,
+) -> Option<(At<String>, R)> {
+    let (id, PluginResources { resources }) = match name {
+        Some(name) => (name.clone(), reader.read_below(node, path)?),
+        None => {
+            let PluginCollection { id, properties } = reader.read_below(node, path)?;
+            (id, properties)
+        }
+    };
+    Some((id, resources.unwrap_or_default()))
+}
+
+fn listed_resources(list: Vec<ListedResource>) -> Vec<Named<CollectionEntry>> {
+    let entry = |ListedResource { id, plugin, properties }| Named {
+        name: id,
+        inner: CollectionEntry { plugin, properties: Some(properties), ..CollectionEntry::default() },
+    };
+    list.into_iter().map(entry).collect()
+}
+
+fn keyed_resources(map: Entries<KeyedResource>) -> Vec<Named<CollectionEntry>> {
+    let entry = |Named { name, inner: KeyedResource { mut plugin, instance_type, properties } }| {
+        if let Some(instance_type) = instance_type {
+            plugin.value = format!("{}/{}", plugin.value, instance_type.value);
+        }
+        Named { name, inner: CollectionEntry { plugin, properties, ..CollectionEntry::default() } }
+    };
+    map.0.into_iter().map(entry).collect()
+}
+
+/// Warns of the first key that Ebb ignores.
+fn warn_of_ignored(reader: &DocumentReader<'_>, resources: &[Named<CollectionEntry>], options: Option<LineColumn>) {
+    let ignored = resources.iter().find_map(|resource| {
+        let keys = [&resource.observe_interval, &resource.key_selector, &resource.cache_describe_instances];
+        keys.into_iter().flatten().map(|value| value.at).next()
+    });
+    if let Some(at) = options.or(ignored) {
+        let message = "`options`, `ObserveInterval`, `KeySelector` and `CacheDescribeInstances` have no effect";
+        let warning = Diagnostic::warning("no-effect", reader.source, at, message);
+        reader.note(warning.help("Ebb asks a plugin when it makes or destroys a resource, and finds it by its tags"));
+    }
+}
+
+/// Parses a text that is not YAML because of its template actions. Their braces and quotation marks are replaced by
+/// texts of the same length, and restored in the values, so all positions refer to the text.
+///
+/// # Errors
+/// Returns `wrong`, the error of the text itself, if it contains no collection. Returns the error that remains without
+/// template actions if it is farther on. A collection with a statement of Go's templates is an error.
+pub(crate) fn parse_unrendered(source: &Arc<SourceText>, wrong: Diagnostic) -> Result<Vec<YamlNode>, Diagnostic> {
+    let text = &source.text;
+    let free = |marks: &(&str, &str)| !text.contains(marks.0) && !text.contains(marks.1);
+    let Some(marks) = MARKS.into_iter().find(free).filter(|_| text.contains("{{")) else { return Err(wrong) };
+    let (masked, statement) = mask(text, marks);
+    match yaml::parse(&SourceText::new(source.name.as_str(), masked)) {
+        Ok(mut nodes) => {
+            nodes.iter_mut().for_each(|node| restore(node, marks));
+            match statement {
+                _ if !nodes.iter().any(has_collection) => {
+                    Err(wrong.help("quote a text with `{{…}}`; InfraKit's templates are read only in collections"))
+                }
+                None => Ok(nodes),
+                Some(byte) => {
+                    let message = "this template statement is not run here";
+                    let wrong = Diagnostic::error("reference", source, source.place(byte), message);
+                    Err(wrong.help("render the document first with `infrakit template`"))
+                }
+            }
+        }
+        Err(other) if other.at > wrong.at => Err(Diagnostic { source: source.clone(), ..other }),
+        Err(_) => Err(wrong),
+    }
+}
+
+fn has_collection(node: &YamlNode) -> bool {
+    let embeds = || match node.get("resources").map(|resources| &resources.value) {
+        Some(YamlValue::Map(resources)) => resources.iter().any(|(_, resource)| resource.get(NAME).is_some()),
+        _ => false,
+    };
+    is_document(node) || node.get("kind").is_some_and(|kind| is_text(kind, "Collection")) || embeds()
+}
+
+/// Returns the text with its template actions replaced, and with blanks for comments and statements. Returns the first
+/// byte of the first statement, too.
+fn mask(text: &str, (open, close): (&str, &str)) -> (String, Option<usize>) {
+    let mut masked = String::with_capacity(text.len());
+    let mut first = None;
+    let mut rest = text;
+    while let Some((before, action)) = rest.find("{{").map(|start| rest.split_at(start)) {
+        masked.push_str(before);
+        let inner = action[2..].trim_start_matches(['-', ' ']);
+        let comment = inner.starts_with("/*");
+        // A comment that is never closed is searched once.
+        let from = if comment { action.find("*/") } else { Some(0) };
+        let Some(end) = from.and_then(|from| Some(from + action[from..].find("}}")?)) else {
+            rest = action;
+            break;
+        };
+        let assigned = inner.starts_with('$') && action[..end].contains(":=");
+        let word = inner.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+        let statement = assigned || STATEMENTS.contains(&word);
+        first = first.or(statement.then_some(masked.len()));
+        if comment || statement {
+            masked.extend(action.bytes().take(end + 2).map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
+        } else {
+            masked.push_str(open);
+            let mut last = ' ';
+            for character in action[2..end].chars() {
+                masked.push(if character == '"' && last != '\\' { QUOTE } else { character });
+                last = character;
+            }
+            masked.push_str(close);
+        }
+        rest = &action[end + 2..];
+    }
+    (masked + rest, first)
+}
+
+/// Restores the template actions in all texts of a tree.
+fn restore(node: &mut YamlNode, marks: (&str, &str)) {
+    match &mut node.value {
+        YamlValue::String(text) => *text = unmask(text, marks),
+        YamlValue::List(items) => items.iter_mut().for_each(|item| restore(item, marks)),
+        YamlValue::Map(entries) => {
+            for (key, value) in entries {
+                key.name = unmask(&key.name, marks);
+                restore(value, marks);
+            }
+        }
+        YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => {}
+    }
+}
+
+fn unmask(text: &str, (open, close): (&str, &str)) -> String {
+    let mut parts = text.split(open);
+    let mut restored = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (action, after) = part.split_once(close).unwrap_or((part, ""));
+        restored += &format!("{{{{{}}}}}{after}", action.replace(QUOTE, "\""));
+    }
+    restored
+}
