@@ -9,6 +9,7 @@ pub mod cloudevents;
 pub mod entrypoint;
 pub mod evidence;
 pub mod id;
+pub mod infrakit;
 pub mod lifecycle;
 pub mod limits;
 pub mod listing;
