@@ -81,7 +81,8 @@ impl BatchSender {
         }
         let body = seal::seal(cluster.keys.first(), nonce, &SealedBatch::associated_data(&cluster.name, &id), &body);
         let expires = posted.plus(Millis(lifetime_ms(batch, timeout)));
-        Ok(QueuedBatch { id, posted, expires, body })
+        let once = batch.requests.iter().any(|request| matches!(request, RelayRequest::Call(_)));
+        Ok(QueuedBatch { id, posted, expires, body, once })
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 use ebb_protocol::engine::{Attempt, Patch, Shard, Timestamp, Unit};
-use ebb_protocol::id::{RunId, instance_key};
+use ebb_protocol::id::{EventRef, RunId, instance_key};
 use ebb_protocol::record::{AttemptRecord, AttemptResult};
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -210,7 +210,7 @@ pub trait WritePlugins: Send + Sync {
     async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> StoreResult<bool>;
 }
 
-/// The removal time of the data of an instance.
+/// The removal time of the data of an instance, or of the run of one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceExpiry {
     pub kind: String,
@@ -218,6 +218,8 @@ pub struct InstanceExpiry {
     pub uid: String,
     pub generation: u64,
     pub plan: String,
+    /// The event whose run is removed. `None` removes the instance.
+    pub event: Option<EventRef>,
     pub due: Timestamp,
     /// Consecutive failed removals.
     pub failures: u32,
@@ -226,6 +228,14 @@ pub struct InstanceExpiry {
 impl InstanceExpiry {
     pub fn instance_key(&self) -> String {
         instance_key(&self.kind, &self.name, &self.uid)
+    }
+
+    /// Returns the key of the instance, or the id of the run.
+    pub fn subject(&self) -> String {
+        match &self.event {
+            None => self.instance_key(),
+            Some(event) => RunId::of_event(&self.instance_key(), self.generation, event).to_string(),
+        }
     }
 }
 
@@ -367,6 +377,9 @@ pub struct QueuedBatch {
     /// The time until which a relay can fetch it.
     pub expires: Timestamp,
     pub body: Vec<u8>,
+    /// True if the batch is delivered at most once, because a repetition has another effect. Otherwise, a relay that
+    /// restarts gets it again.
+    pub once: bool,
 }
 
 /// Batch queues of clusters (`PutItem`, `Query`, `UpdateItem`, `GetItem`, `DeleteItem`; large batches and responses in

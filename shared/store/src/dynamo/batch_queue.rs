@@ -1,7 +1,8 @@
 //! Queued batches: `batch#CLUSTER` / `ID`.
 //!
 //! `at` is the time of queuing, `end` the expiry. The body is in `b`, or its bucket key in `o`; the response is in
-//! `rb` or `ro`. The table expires batches that were not deleted.
+//! `rb` or `ro`. A batch that is delivered once has `once`: 0, or the time of its delivery. The table expires batches
+//! that were not deleted.
 
 use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
@@ -25,6 +26,8 @@ struct BatchItem {
     ends: Timestamp,
     body: BodyStorage,
     response: Option<BodyStorage>,
+    /// For a batch that is delivered once: the time of its delivery, or 0.
+    delivered: Option<Timestamp>,
 }
 
 fn read(operation: &'static str, item: &Item) -> StoreResult<BatchItem> {
@@ -35,6 +38,7 @@ fn read(operation: &'static str, item: &Item) -> StoreResult<BatchItem> {
         ends: reader.time("end")?,
         body: BodyStorage::read(&reader)?,
         response: BodyStorage::read_named(&reader, "rb", "ro")?,
+        delivered: reader.time_if_any("once")?,
     })
 }
 
@@ -46,6 +50,14 @@ impl Store {
     async fn get_batch_item(&self, cluster: &str, id: &str) -> StoreResult<Option<BatchItem>> {
         let item = self.dynamo.get(&key::batch_queue(cluster), id).await?;
         item.map(|item| read("GetItem", &item)).transpose()
+    }
+
+    /// Returns true for the first caller.
+    async fn claim_delivery(&self, cluster: &str, id: &str, now: Timestamp) -> StoreResult<bool> {
+        let mut expression = WriteExpression::default();
+        expression.require_equal("once", number(0));
+        expression.set("once", number(now.0));
+        self.dynamo.update_if((&key::batch_queue(cluster), id), expression).await
     }
 
     async fn remove_body(&self, body: &BodyStorage) {
@@ -61,7 +73,7 @@ impl Store {
 impl BatchQueue for Store {
     async fn enqueue_batch(&self, cluster: &str, batch: &QueuedBatch) -> StoreResult<()> {
         let body = self.store_batch_body(format!("batches/{cluster}/{}", batch.id), &batch.body).await?;
-        let item = item([
+        let mut item = item([
             ("pk", text(key::batch_queue(cluster))),
             ("sk", text(&batch.id)),
             ("at", number(batch.posted.0)),
@@ -69,6 +81,9 @@ impl BatchQueue for Store {
             (TableSpec::TTL, number(batch.expires.0.saturating_add(BATCH_RETENTION_MS) / 1000)),
             body.attribute(),
         ]);
+        if batch.once {
+            item.insert("once".to_owned(), number(0));
+        }
         self.dynamo.put(item).await
     }
 
@@ -93,8 +108,9 @@ impl BatchQueue for Store {
         while batches.len() < limit {
             let (page, next) = self.dynamo.page(query.clone().set_exclusive_start_key(from)).await?;
             for item in &page {
-                let BatchItem { id, posted, ends, body, response } = read("Query", item)?;
-                if response.is_some() || ends <= now || in_progress.contains(&id) {
+                let BatchItem { id, posted, ends, body, response, delivered } = read("Query", item)?;
+                let is_delivered = delivered.is_some_and(|at| at > Timestamp(0));
+                if response.is_some() || ends <= now || is_delivered || in_progress.contains(&id) {
                     continue;
                 }
                 let body = match body {
@@ -107,7 +123,11 @@ impl BatchQueue for Store {
                 if size > bytes && !batches.is_empty() {
                     return Ok(batches);
                 }
-                batches.push(QueuedBatch { id, posted, expires: ends, body });
+                let once = delivered.is_some();
+                if once && !self.claim_delivery(cluster, &id, now).await? {
+                    continue;
+                }
+                batches.push(QueuedBatch { id, posted, expires: ends, body, once });
                 if batches.len() >= limit {
                     return Ok(batches);
                 }

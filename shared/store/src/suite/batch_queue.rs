@@ -7,7 +7,7 @@ use super::fixture::StoreFixture;
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
 fn batch(id: &str, ends: u64, size: usize) -> QueuedBatch {
-    QueuedBatch { id: id.into(), posted: NOW, expires: Timestamp(NOW.0 + ends), body: vec![7; size] }
+    QueuedBatch { id: id.into(), posted: NOW, expires: Timestamp(NOW.0 + ends), body: vec![7; size], once: false }
 }
 
 impl StoreFixture {
@@ -82,6 +82,18 @@ pub(super) async fn large_batches_and_responses_are_stored_in_the_bucket(fixture
     // A response to an unknown batch is not stored.
     assert!(!store.put_reply("eu", "x", &vec![8; 2 * BATCH_INLINE]).await.unwrap());
     assert_eq!(store.get_object("batches/eu/x.response").await.unwrap(), None);
+}
+
+pub(super) async fn a_batch_that_is_delivered_once_is_pending_once(fixture: StoreFixture) {
+    let store = &fixture.store;
+    store.enqueue_batch("eu", &QueuedBatch { once: true, ..batch("a", 10, 10) }).await.unwrap();
+    store.enqueue_batch("eu", &batch("b", 10, 10)).await.unwrap();
+    let polls = (0..4).map(|_| fixture.pending("eu", 1, &[], 9, usize::MAX));
+    let found: Vec<String> = futures::future::join_all(polls).await.concat();
+    assert_eq!(found.iter().filter(|id| *id == "a").count(), 1);
+    assert_eq!(fixture.pending("eu", 1, &[], 9, usize::MAX).await, ["b"]);
+    assert!(store.put_reply("eu", "a", b"done").await.unwrap());
+    assert_eq!(store.take_batch("eu", "a").await.unwrap().as_deref(), Some(&b"done"[..]));
 }
 
 /// The numbers in the documentation of costs.

@@ -140,6 +140,7 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
         batch_queue:
             batches_are_pending_until_they_have_a_response_or_expire,
             large_batches_and_responses_are_stored_in_the_bucket,
+            a_batch_that_is_delivered_once_is_pending_once,
             a_queued_batch_costs_three_writes,
             a_poll_reads_a_limited_number_of_batches,
             a_scan_is_claimed_once,
