@@ -3,6 +3,7 @@
 pub mod embedded;
 pub mod files;
 pub mod kubernetes;
+pub mod plugin_sockets;
 pub mod pods;
 pub mod stack;
 

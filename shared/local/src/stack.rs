@@ -29,6 +29,7 @@ use tokio::task::JoinHandle;
 
 use crate::embedded::{EmbeddedTable, FolderBucket, S3Server};
 use crate::files::StateFileError;
+use crate::plugin_sockets;
 use crate::pods::{LocalRelay, LocalRelayOptions};
 
 pub use backend::{RemoteRelays, UnitBackend};
@@ -67,6 +68,8 @@ pub struct StackSettings {
     /// The DynamoDB service of the table. `None` means a file in the state folder.
     pub dynamodb: Option<ExternalTable>,
     pub units: UnitBackend,
+    /// The folder of the sockets of InfraKit's plugins. `None` means [`plugin_sockets::default_folder`].
+    pub plugins: Option<PathBuf>,
     pub telemetry: Arc<Telemetry>,
     /// The time for which data of gone instances is kept. `None` means forever.
     pub retention: Option<Duration>,
@@ -158,6 +161,7 @@ impl Stack {
             call: Some(inside.clone()),
             extra_env: script_environment(&s3.endpoint()),
             callback_url: Some(callback_url(&url)),
+            plugins: settings.plugins.clone().unwrap_or_else(plugin_sockets::default_folder),
             containers: None,
         };
         let stopped = last.0.subscribe();

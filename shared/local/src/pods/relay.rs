@@ -14,13 +14,13 @@ use ebb_egress::HttpCall;
 use ebb_flow::ports::{RelayClient, RelayError};
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::limits::LOG_TAIL;
-use ebb_protocol::relay::{EnsureTask, ScriptTask, TaskId, TaskState};
+use ebb_protocol::relay::{EnsureTask, ScriptTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::task_folder::{CancelRequest, FolderState, StoredRequest, SupervisorConfig, TaskFolder};
 use super::{ContainerEngine, PodsError, container_engine, deliver, leftovers, logs, secrets, start, supervisor};
-use crate::files;
+use crate::{files, plugin_sockets};
 
 /// The time of lower attempts between `SIGTERM` and `SIGKILL`.
 const LOWER_GRACE: Duration = Duration::from_secs(5);
@@ -44,6 +44,8 @@ pub struct LocalRelayOptions {
     /// Replaces the callback address of requests, because the control plane may have restarted at another address.
     /// `None` means the address in the request.
     pub callback_url: Option<String>,
+    /// The folder of the sockets of InfraKit's plugins.
+    pub plugins: PathBuf,
     /// Runs scripts as containers of their image. `None` means that scripts are processes of this machine.
     pub containers: Option<ContainerEngine>,
 }
@@ -206,6 +208,10 @@ impl RelayClient for LocalRelay {
             }
             _ => Ok(()),
         }
+    }
+
+    async fn call(&self, _: Option<&str>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
+        plugin_sockets::call(&self.inner().options.plugins, request).await
     }
 
     async fn release(&self, _: Option<&str>, life: &str) -> Result<(), RelayError> {

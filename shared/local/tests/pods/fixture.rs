@@ -1,7 +1,7 @@
 //! A state folder, a control plane that receives callbacks, and requests.
 
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -97,7 +97,7 @@ impl PodsFixture {
 
 pub(crate) fn options(call: Arc<dyn HttpCall>) -> LocalRelayOptions {
     let extra_env = vec![("EXTRA".to_owned(), "from the relay".to_owned())];
-    LocalRelayOptions { call: Some(call), extra_env, callback_url: None, containers: None }
+    LocalRelayOptions { call: Some(call), extra_env, callback_url: None, plugins: PathBuf::new(), containers: None }
 }
 
 /// Polls until `look` returns a value.
