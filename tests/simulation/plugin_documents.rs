@@ -13,6 +13,8 @@ pub enum UnitAction {
     Later,
     /// A webhook that responds with 202 and expects another request.
     Again,
+    /// An instance of a plugin of InfraKit. The compiler adds its undo.
+    Plugin,
 }
 
 impl UnitAction {
@@ -31,6 +33,7 @@ impl UnitAction {
             Self::Once => "once",
             Self::Later => "later",
             Self::Again => "again",
+            Self::Plugin => "plugin",
         }
     }
 }
@@ -51,7 +54,7 @@ pub(super) fn head(name: &str, is_wired: bool, defaults: &str) -> String {
 /// Returns a hook with its units, or nothing if it has none.
 pub(super) fn hook(hook: Hook, units: impl Iterator<Item = String>) -> String {
     let units: String = units.collect();
-    if units.is_empty() { units } else { format!("{}:\n{units}", hook_name(hook)) }
+    if units.is_empty() { units } else { format!("{}:\n{units}", hook_name(&hook)) }
 }
 
 pub(super) fn list(key: &str, names: &[String]) -> String {
@@ -68,6 +71,9 @@ pub(super) fn body(name: &str, action: UnitAction, reads: &[String]) -> String {
     match action {
         UnitAction::Pod if values.is_empty() => POD.to_owned(),
         UnitAction::Pod => format!("{POD}    inputs: {{{values}}}\n"),
+        UnitAction::Plugin => {
+            format!("    infrakit: {{plugin: files, maxProcessingTime: TIME, properties: {{{values}}}}}\n")
+        }
         _ => format!("    webhook: {{url: \"https://outside.test/{}/{name}\", body: {{{values}}}}}\n", action.path()),
     }
 }
@@ -76,8 +82,15 @@ const POD: &str = "    pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}\n";
 
 /// Returns a unit with the output `id`. `rest` has further lines.
 pub(super) fn setup(name: &str, action: UnitAction, reads: &[String], rest: &str) -> String {
-    let output = if action == UnitAction::Pod { "file: /out/id" } else { "value: \"${response.body.id}\"" };
-    format!("  {name}:\n{rest}{}    outputs: {{id: {{{output}}}}}\n", body(name, action, reads))
+    let output = match action {
+        UnitAction::Pod => "file: /out/id",
+        UnitAction::Plugin => "value: \"${instance.ID}\"",
+        _ => "value: \"${response.body.id}\"",
+    };
+    // A plugin that works longer than a response is awaited, and less than the timeout.
+    let time = if rest.contains("timeout: 30s") { "25s" } else { "110s" };
+    let body = body(name, action, reads).replace("TIME", time);
+    format!("  {name}:\n{rest}{body}    outputs: {{id: {{{output}}}}}\n")
 }
 
 /// Returns a unit that undoes `undone`, whose outputs it reads.

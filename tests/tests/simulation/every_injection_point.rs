@@ -113,13 +113,18 @@ fn every_example_has_a_test() {
     let tested = folders.map(|entry| entry.unwrap().path()).filter(|folder| !has_objects(folder));
     let names: BTreeSet<String> =
         tested.map(|folder| folder.file_name().unwrap().to_str().unwrap().to_owned()).collect();
-    let tested = ["postgres", "s3", "webhooks", "wired"].map(str::to_owned);
+    let tested = ["infrakit", "postgres", "s3", "webhooks", "wired"].map(str::to_owned);
     assert_eq!(names, tested.into(), "an example has no test in this module");
 }
 
 fn check_example(name: &str, plugins: &[&str]) {
     let (scenario, target) = example(name, plugins);
     check_every_fault(name, &scenario, &target);
+}
+
+#[test]
+fn infrakit() {
+    check_example("infrakit", &[]);
 }
 
 #[test]
@@ -140,4 +145,9 @@ fn webhooks() {
 #[test]
 fn wired() {
     check_example("wired", &["store.yaml", "tenant.yaml"]);
+}
+
+#[test]
+fn events() {
+    check_every_fault("events", &crate::regressions::with_events(), "t");
 }

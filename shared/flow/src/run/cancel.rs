@@ -74,9 +74,9 @@ pub async fn finish_cancel(env: &Env, run: &Run, view: &RunView) -> Result<Optio
     for (unit, attempt) in open.into_iter().filter(|one| !has_result(one)) {
         let Some(plan) = run.unit(unit) else { continue };
         match plan.action {
-            Kind::Webhook(_) => {
+            Kind::Webhook(_) | Kind::Infrakit(_) | Kind::Destroy => {
                 let accepted = found.get(&(unit, attempt)).and_then(|record| record.accepted);
-                all_ended &= cancel_webhook(env, run, (unit, attempt), accepted.is_some(), stopped).await?;
+                all_ended &= cancel_request(env, run, (unit, attempt), accepted.is_some(), stopped).await?;
             }
             Kind::Pod(_) | Kind::Object(_) | Kind::Removal => {
                 relayed.entry(run.cluster(unit)).or_default().push((unit, attempt));
@@ -242,9 +242,9 @@ async fn record_cancelled(
     Ok(true)
 }
 
-/// Ends an attempt of a webhook when its time has passed, because a request cannot be stopped. An accepted request gets
+/// Ends an attempt that no relay executes when its time has passed, because a request cannot be stopped. An accepted request gets
 /// the grace period; any other one has arrived or never will.
-async fn cancel_webhook(
+async fn cancel_request(
     env: &Env,
     run: &Run,
     (unit, attempt): (Unit, Attempt),

@@ -1,6 +1,6 @@
 //! Dispatches one attempt: renders its unit and sends it to its executor.
 
-use ebb_documents::plan::UnitRef;
+use ebb_documents::plan::{Action, UnitRef};
 use ebb_documents::render::{self, ProducerState, RenderedUnit, SkipReason};
 use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
@@ -11,6 +11,7 @@ use crate::run::attempt::AttemptRef;
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::head::Run;
+use crate::run::infrakit::{self, PluginUnit};
 use crate::run::inputs::{self, InvocationCache};
 use crate::run::relay_task::{ensure, ensure_task, task_body};
 use crate::run::undo::{self, UndoDecision};
@@ -61,11 +62,23 @@ pub async fn send(
             let call = WebhookDispatch { request, remaining, may_act_until };
             post_webhook(env, run, attempt, unit, call, reason).await?
         }
+        Ok(RenderedUnit::Infrakit(spec)) => {
+            let undone = unit.undoes.first().and_then(|&at| run.loaded.plan.unit(at));
+            match (&unit.action, undone.map(|undone| &undone.action)) {
+                (Action::Infrakit(action), _) => {
+                    infrakit::set_up(env, PluginUnit { run, attempt, unit, action, spec }, reason).await?
+                }
+                (Action::Destroy, Some(Action::Infrakit(action))) => {
+                    infrakit::tear_down(env, PluginUnit { run, attempt, unit, action, spec }, may_act_until).await?
+                }
+                _ => return Err(mismatch(&unit.key)),
+            }
+        }
         Ok(rendered) => match task_body(run, attempt, unit, rendered) {
             Some(body) => {
                 ensure_task(env, run, attempt, ensure(env, run, attempt, unit, body, remaining), reason).await?
             }
-            None => return Err(FlowError::Broken(format!("the rendered unit {} does not match its action", unit.key))),
+            None => return Err(mismatch(&unit.key)),
         },
     };
     if reason == DispatchReason::SweepStart
@@ -76,6 +89,10 @@ pub async fn send(
         record_start(env, run, attempt).await?;
     }
     Ok(DispatchOutcome { remaining, ..outcome })
+}
+
+fn mismatch(key: &str) -> FlowError {
+    FlowError::Broken(format!("the rendered unit {key} does not match its action"))
 }
 
 fn skip_text(reason: &SkipReason) -> String {

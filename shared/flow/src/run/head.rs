@@ -7,6 +7,7 @@ use ebb_documents::plan::{HookPlan, UnitPlan};
 use ebb_documents::render::TargetFacts;
 use ebb_engine::{Attempt, Epoch, Graph, HeadState, Hook, Patch, RunView, Shard, Unit, UnitProgress};
 use ebb_protocol::id::RunId;
+use ebb_protocol::token::idempotency_key;
 use ebb_store::{RunFacts, RunHead};
 
 use crate::env::{CompiledPlan, Env};
@@ -68,7 +69,7 @@ impl Run {
         self.unit(unit).is_some_and(|unit| unit.action.is_relayed())
     }
 
-    /// Returns the name of a unit's plugin, without its version.
+    /// Returns the name of a unit's plugin, without its version. Own units of the target have none.
     pub fn plugin(&self, unit: &UnitPlan) -> Option<&str> {
         let (resource, _) = unit.key.split_once('/')?;
         let plugin = self.loaded.plan.resources.get(resource)?.plugin.as_str();
@@ -77,6 +78,15 @@ impl Run {
 
     pub fn instance_key(&self) -> String {
         self.facts.instance_key()
+    }
+
+    /// Returns the idempotency key of a unit of this run or of one that it undoes. Each occurrence of an event has keys
+    /// of its own.
+    pub fn idempotency_key(&self, resource: &str, unit: &str) -> String {
+        match self.hook() {
+            Hook::Event(_) => idempotency_key(self.id.as_str(), resource, unit),
+            _ => idempotency_key(&self.instance_key(), resource, unit),
+        }
     }
 
     /// Returns the values of `target.…` in expressions.

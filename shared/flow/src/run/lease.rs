@@ -7,7 +7,6 @@
 //! The only dispatcher of a webhook writes nothing before it posts. All others record a start or a lease in the attempt
 //! record.
 
-use ebb_documents::plan::Action;
 use ebb_engine::{Attempt, Millis, Timestamp, Unit};
 use ebb_protocol::record::AttemptRecord;
 use ebb_store::AttemptUpdate;
@@ -67,7 +66,7 @@ pub(crate) async fn lease_delivery(
     units: &[(Unit, Attempt)],
     forwarded_at: Timestamp,
 ) -> Result<bool, FlowError> {
-    let first = units.iter().find(|(unit, _)| is_webhook(run, *unit));
+    let first = units.iter().find(|(unit, _)| is_request(run, *unit));
     let Some(&(unit, attempt)) = first else {
         return Ok(true);
     };
@@ -83,8 +82,8 @@ pub(crate) async fn lease_delivery(
     Ok(!is_answered && !is_leased)
 }
 
-fn is_webhook(run: &Run, unit: Unit) -> bool {
-    run.unit(unit).is_some_and(|unit| matches!(unit.action, Action::Webhook(_)))
+fn is_request(run: &Run, unit: Unit) -> bool {
+    run.unit(unit).is_some_and(|unit| !unit.action.is_relayed())
 }
 
 /// Records the start of the webhooks among `units`. Returns those without an earlier start, and the tasks of relays.
@@ -130,7 +129,7 @@ pub async fn unsent(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> Result
     };
     let unsent = units.into_iter().filter_map(|unit_attempt| {
         let record = records.get(&unit_attempt);
-        let is_webhook = is_webhook(run, unit_attempt.0);
+        let is_webhook = is_request(run, unit_attempt.0);
         let is_started = record.is_some_and(|record| record.started.is_some());
         let is_postponed = record.is_some_and(|record| record.next_dispatch.is_some());
         record.is_none_or(is_unsent).then_some(UnsentAttempt { unit_attempt, is_webhook, is_started, is_postponed })

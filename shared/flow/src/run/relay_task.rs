@@ -6,7 +6,7 @@ use ebb_engine::Millis;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::id::{hook_name, unit_key};
 use ebb_protocol::relay::{self, CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutput, ScriptTask, TaskState};
-use ebb_protocol::token::{TokenKind, idempotency_key};
+use ebb_protocol::token::TokenKind;
 use ebb_protocol::unit as headers;
 use ebb_protocol::value::UnitValue;
 
@@ -104,10 +104,10 @@ fn environment(run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Vec<(String, 
     let (key_resource, key_unit) = undone.unwrap_or((resource, name));
     let mut pairs = vec![
         ("EBB_KEY", unit_key(&instance, key_resource, key_unit)),
-        ("EBB_IDEMPOTENCY_KEY", idempotency_key(&instance, resource, name)),
+        ("EBB_IDEMPOTENCY_KEY", run.idempotency_key(resource, name)),
         ("EBB_ATTEMPT", attempt.number.0.to_string()),
         ("EBB_RUN", run.id.to_string()),
-        ("EBB_HOOK", hook_name(run.hook()).to_owned()),
+        ("EBB_HOOK", hook_name(&run.hook()).to_owned()),
         ("EBB_RESOURCE", resource.to_owned()),
         ("EBB_UNIT", name.to_owned()),
         ("EBB_TARGET_KIND", facts.kind.clone()),
@@ -118,9 +118,9 @@ fn environment(run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Vec<(String, 
         ("SIGNADOT_SANDBOX_ROUTING_KEY", routing_key),
         ("SIGNADOT_RESOURCE_NAME", resource.to_owned()),
     ];
-    pairs.extend(undone.map(|(resource, name)| {
-        (headers::UNDOES_IDEMPOTENCY_KEY_VARIABLE, idempotency_key(&instance, resource, name))
-    }));
+    pairs.extend(
+        undone.map(|(resource, name)| (headers::UNDOES_IDEMPOTENCY_KEY_VARIABLE, run.idempotency_key(resource, name))),
+    );
     pairs.extend(telemetry::traceparent(&run.id, attempt).map(|of| (headers::TRACEPARENT_VARIABLE, of)));
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

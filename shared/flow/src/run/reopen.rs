@@ -163,7 +163,7 @@ enum WithOverride {
 
 async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Result<RunEligibility, FlowError> {
     let facts = &run.facts;
-    let is_teardown = matches!(run.hook(), Hook::PreStop | Hook::PostStop);
+    let is_teardown = run.hook().is_teardown();
     let otherwise = if is_teardown { RunEligibility::Yes } else { RunEligibility::No };
     for _ in 0..crate::ATTEMPTS {
         let Some(seen) = env.store.read_target(&facts.kind, &facts.name).await? else { return Ok(otherwise) };

@@ -2,7 +2,6 @@
 
 use ebb_documents::plan::UnitPlan;
 use ebb_protocol::sign::{self, MessageId};
-use ebb_protocol::token::idempotency_key;
 use ebb_protocol::unit as headers;
 
 use crate::env::Env;
@@ -26,16 +25,17 @@ pub(crate) fn signed_headers(
     let (resource, name) = split_key(&unit.key);
     let id = MessageId::parse(&format!("{}-{}-{}{purpose}", run.id, attempt.unit.0, attempt.number.0))
         .map_err(|error| FlowError::Broken(error.to_string()))?;
-    let plugin = run.plugin(unit).unwrap_or_default();
+    let plugin = run.plugin(unit).unwrap_or(sign::OWN_HOOKS);
     let signature = sign::sign_with(&env.settings.unit_keys.for_plugin(plugin), &id, env.now(), body);
     let mut list: Vec<(String, String)> = signature.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     list.extend([
-        (headers::IDEMPOTENCY_KEY.to_owned(), idempotency_key(&run.instance_key(), resource, name)),
+        (headers::IDEMPOTENCY_KEY.to_owned(), run.idempotency_key(resource, name)),
         (headers::ATTEMPT.to_owned(), attempt.number.0.to_string()),
     ]);
-    list.extend(undone_parts(run, unit).map(|(resource, name)| {
-        (headers::UNDOES_IDEMPOTENCY_KEY.to_owned(), idempotency_key(&run.instance_key(), resource, name))
-    }));
+    list.extend(
+        undone_parts(run, unit)
+            .map(|(resource, name)| (headers::UNDOES_IDEMPOTENCY_KEY.to_owned(), run.idempotency_key(resource, name))),
+    );
     list.extend(telemetry::traceparent(&run.id, attempt).map(|of| (headers::TRACEPARENT.to_owned(), of)));
     Ok(list)
 }

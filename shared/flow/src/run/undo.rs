@@ -143,8 +143,8 @@ pub async fn decide(
         return Ok(UndoDecision::Later(arrives_by));
     }
     let count = match unit.action {
-        // A removal deletes the objects of all attempts together.
-        Action::Removal => 1,
+        // A removal deletes the objects of all attempts together, and a destroy everything with the tag of the unit.
+        Action::Removal | Action::Destroy => 1,
         _ => variants.values().map(Vec::len).max().unwrap_or(0).max(1),
     };
     let index = if count > 1 { removed_before(env, run, unit, attempt).await? } else { 0 };
@@ -203,10 +203,14 @@ fn in_flight_until(env: &Env, record: &AttemptRecord) -> Option<Timestamp> {
     failed.unanswered.then(|| Timestamp(failed.at).plus(env.settings.max_in_flight))
 }
 
-/// Returns the time until which the receiver of a webhook may act on the request of a failed or cancelled attempt
-/// without a response. A later success is a response.
+/// Returns the time until which the receiver of a request may act on that of a failed or cancelled attempt without a
+/// response. A later success is a response.
 fn processing_until(env: &Env, unit: &UnitPlan, record: &AttemptRecord) -> Option<Timestamp> {
-    let Action::Webhook(webhook) = &unit.action else { return None };
+    let processing = match &unit.action {
+        Action::Webhook(webhook) => webhook.max_processing_time_ms.unwrap_or(unit.timeout_ms),
+        Action::Infrakit(action) => action.max_processing_time_ms,
+        _ => return None,
+    };
     if !record.further_results.is_empty() {
         return None;
     }
@@ -216,7 +220,7 @@ fn processing_until(env: &Env, unit: &UnitPlan, record: &AttemptRecord) -> Optio
         AttemptOutcome::Cancelled => Timestamp(result.at),
         _ => in_flight_until(env, record)?,
     };
-    Some(arrives_by.plus(ebb_engine::Millis(webhook.max_processing_time_ms.unwrap_or(unit.timeout_ms))))
+    Some(arrives_by.plus(ebb_engine::Millis(processing)))
 }
 
 /// Returns the number of results that remain after `attempt` of the undo.

@@ -1,0 +1,222 @@
+//! Calls a plugin of InfraKit through the relay of its cluster.
+
+use std::collections::BTreeMap;
+
+use ebb_documents::plan::{InfrakitAction, PluginInterface};
+use ebb_documents::render::RenderedInstance;
+use ebb_engine::{Millis, Timestamp};
+use ebb_protocol::infrakit::{
+    self, ChangeParams, ChangeResult, CollectionSpec, DescribeParams, DescribeResult, DestroyContext, DestroyParams,
+    FindParams, FindResult, HelloParams, HelloResult, InstanceSpec, KEY_TAG, ProvisionParams, ProvisionResult,
+    ResourceParams, ResourceResult, RpcFailure, ValidateParams,
+};
+use ebb_protocol::relay::ServiceRequest;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::env::Env;
+use crate::guarded_relay::GuardedRelay;
+use crate::ports::{RelayClient as _, RelayError};
+use crate::run::wakeup::START_WINDOW_MS;
+
+/// A call without a result.
+#[derive(Debug)]
+pub(super) enum PluginError {
+    /// The plugin did not receive the call.
+    NotSent(String),
+    /// The plugin rejects the call.
+    Rejected(String),
+    /// The plugin may have executed the call.
+    Unknown(String),
+    /// The invocation has no time for the call.
+    Late,
+}
+
+/// The plugin of one unit.
+pub(super) struct PluginClient<'a> {
+    pub(super) env: &'a Env,
+    pub(super) cluster: Option<&'a str>,
+    pub(super) action: &'a InfrakitAction,
+    pub(super) spec: &'a RenderedInstance,
+    /// The `EBB_KEY` of the unit that makes the resource.
+    pub(super) key: String,
+    /// The start of the dispatch. Calls start within [`START_WINDOW_MS`] after it.
+    pub(super) begun: Timestamp,
+}
+
+impl PluginClient<'_> {
+    /// Returns true if no further call can start.
+    pub(super) fn is_late(&self) -> bool {
+        self.env.now().since(self.begun).0 >= START_WINDOW_MS
+    }
+
+    /// Checks that the plugin has the interface of the unit, and accepts the properties.
+    pub(super) async fn check(&self) -> Result<(), PluginError> {
+        let wanted = match self.action.interface {
+            PluginInterface::Instance => infrakit::INSTANCE,
+            PluginInterface::Resource => infrakit::RESOURCE,
+            PluginInterface::Controller => infrakit::CONTROLLER,
+        };
+        let HelloResult { objects } = self.call(infrakit::HELLO, &HelloParams {}).await?;
+        if !objects.contains_key(wanted) {
+            let names: Vec<String> = objects.into_keys().collect();
+            let why = format!(
+                "the plugin `{}` has the interfaces {}; expected {wanted}",
+                self.action.plugin,
+                names.join(", ")
+            );
+            return Err(PluginError::NotSent(why));
+        }
+        if self.action.interface == PluginInterface::Instance {
+            let params = ValidateParams { r#type: &self.action.instance_type, properties: &self.spec.properties };
+            let _: Value = self.call("Instance.Validate", &params).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the resource. Returns the value of `instance` in outputs, for an instance without its properties.
+    pub(super) async fn make(&self) -> Result<Value, PluginError> {
+        match self.action.interface {
+            PluginInterface::Instance => {
+                let tags = self.tags();
+                let spec = InstanceSpec {
+                    properties: &self.spec.properties,
+                    tags: &tags,
+                    init: &self.spec.init,
+                    logical_id: self.spec.logical_id.as_deref(),
+                    attachments: self.spec.attachments.as_ref(),
+                };
+                let params = ProvisionParams { r#type: &self.action.instance_type, spec };
+                let ProvisionResult { id } = self.call("Instance.Provision", &params).await?;
+                Ok(json!({"ID": id, "LogicalID": self.spec.logical_id, "Tags": tags}))
+            }
+            PluginInterface::Resource => {
+                let made: ResourceResult = self.call("Resource.Commit", &self.resource(Some(false))).await?;
+                Ok(made.to_value())
+            }
+            PluginInterface::Controller => {
+                let made: ChangeResult = self.call("Controller.Commit", &self.change(infrakit::ENFORCE)).await?;
+                Ok(made.object)
+            }
+        }
+    }
+
+    /// Returns what exists: instances with the tag of the unit, names of resources, or objects of a controller.
+    pub(super) async fn find(&self) -> Result<Vec<Value>, PluginError> {
+        match self.action.interface {
+            PluginInterface::Instance => {
+                let tags = BTreeMap::from([(KEY_TAG, self.key.as_str())]);
+                let params = DescribeParams { r#type: &self.action.instance_type, tags, properties: true };
+                let found: DescribeResult = self.call("Instance.DescribeInstances", &params).await?;
+                Ok(found.descriptions.unwrap_or_default())
+            }
+            PluginInterface::Resource => {
+                let found: ResourceResult = self.call("Resource.DescribeResources", &self.resource(None)).await?;
+                Ok(found.details.lines().map(Value::from).collect())
+            }
+            PluginInterface::Controller => {
+                let metadata = self.spec.properties.get("metadata").unwrap_or(&Value::Null);
+                let params = FindParams { name: &self.action.plugin, metadata };
+                let found: FindResult = self.call("Controller.Describe", &params).await?;
+                Ok(found.objects.unwrap_or_default().into_iter().filter(|object| !is_terminated(object)).collect())
+            }
+        }
+    }
+
+    /// Destroys what [`Self::find`] has found. A rejected call does not stop the others.
+    pub(super) async fn destroy(&self, found: &[Value]) -> Result<(), PluginError> {
+        match self.action.interface {
+            PluginInterface::Instance => {
+                let mut rejected = Ok(());
+                for instance in found.iter().map(instance_id) {
+                    let context = DestroyContext::TERMINATE;
+                    let params = DestroyParams { r#type: &self.action.instance_type, instance, context };
+                    match self.call::<Value>("Instance.Destroy", &params).await {
+                        Ok(_) => {}
+                        Err(error @ PluginError::Rejected(_)) => rejected = Err(error),
+                        Err(error) => return Err(error),
+                    }
+                }
+                rejected
+            }
+            PluginInterface::Resource => {
+                self.call::<ResourceResult>("Resource.Destroy", &self.resource(Some(false))).await.map(drop)
+            }
+            PluginInterface::Controller => {
+                self.call::<ChangeResult>("Controller.Commit", &self.change(infrakit::DESTROY)).await.map(drop)
+            }
+        }
+    }
+
+    fn tags(&self) -> BTreeMap<String, String> {
+        let mut tags = self.spec.tags.clone();
+        tags.insert(KEY_TAG.to_owned(), self.key.clone());
+        tags
+    }
+
+    fn resource(&self, pretend: Option<bool>) -> ResourceParams<'_> {
+        ResourceParams { spec: CollectionSpec { id: &self.key, properties: &self.spec.properties }, pretend }
+    }
+
+    fn change(&self, operation: u8) -> ChangeParams<'_> {
+        ChangeParams { name: &self.action.plugin, operation, spec: &self.spec.properties }
+    }
+
+    async fn call<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: &(impl Serialize + Sync),
+    ) -> Result<T, PluginError> {
+        /// Each request has its own connection.
+        const ID: u64 = 1;
+        if self.is_late() {
+            return Err(PluginError::Late);
+        }
+        let request = ServiceRequest {
+            service: self.action.plugin.clone(),
+            method: "POST".to_owned(),
+            path: "/".to_owned(),
+            headers: vec![("content-type".to_owned(), infrakit::CONTENT_TYPE.to_owned())],
+            body: infrakit::request(method, params, ID),
+            valid_for_ms: Millis::from(self.env.settings.response_timeout).0,
+        };
+        let response = GuardedRelay(self.env).call(self.cluster, request).await.map_err(|error| match error {
+            RelayError::Refused(why) => PluginError::NotSent(why),
+            error => PluginError::Unknown(error.to_string()),
+        })?;
+        infrakit::result(response.status, &response.body, ID).map_err(|error| match error {
+            RpcFailure::Plugin(why) => PluginError::Rejected(format!("{method}: {why}")),
+            RpcFailure::Response(why) => PluginError::Unknown(why),
+        })
+    }
+}
+
+/// Returns the states of the items of a controller's object, by their keys. A controller can have objects without items.
+fn item_states(object: &Value) -> Option<Vec<(&str, &str)>> {
+    let items = object.get("state")?.as_array()?;
+    Some(items.iter().map(|item| (text(item, "Key"), text(item, "State"))).collect())
+}
+
+/// Returns true for an object that a controller still lists after it has destroyed all of its items.
+fn is_terminated(object: &Value) -> bool {
+    item_states(object).is_some_and(|items| items.iter().all(|(_, state)| *state == "TERMINATED"))
+}
+
+/// Returns true if all items of a controller's object are ready, or an error for an item that needs an operator.
+pub(super) fn is_ready(object: &Value) -> Result<bool, String> {
+    let items = item_states(object).unwrap_or_default();
+    match items.iter().find(|(_, state)| state.ends_with("_FAILED")) {
+        Some((key, state)) => Err(format!("`{key}` is {state}")),
+        None => Ok(items.iter().all(|(_, state)| *state == "READY")),
+    }
+}
+
+/// Returns the ID of an instance, or an empty text.
+pub(super) fn instance_id(description: &Value) -> &str {
+    text(description, "ID")
+}
+
+fn text<'a>(object: &'a Value, name: &str) -> &'a str {
+    object.get(name).and_then(Value::as_str).unwrap_or_default()
+}
