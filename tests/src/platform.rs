@@ -28,6 +28,7 @@ pub fn sandbox(name: &str, uid: &str, rest: &str) -> LifecycleData {
         generation: 1,
         document: Some(format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\n{rest}")),
         routing_key: None,
+        event: None,
     }
 }
 

@@ -74,7 +74,7 @@ fn check_document(path: &Path, vars: &DocumentVars) -> anyhow::Result<String> {
                 ("plugin", &plugin.expanded)
             }
             Document::Sandbox(sandbox) => ("sandbox", &sandbox.expanded),
-            Document::RouteGroup(group) => ("route group", &group.expanded),
+            Document::RouteGroup(group) => ("route group", &group.target.expanded),
         };
         load::document("the expanded document", expanded, &NoFiles, &DocumentVars::none())?;
         kinds.push(kind);

@@ -28,7 +28,7 @@ use crate::large::filling::{KIND, event};
 use crate::measured_store::{MeasuredStore, TABLE};
 
 /// Maximum price of a million units, in dollars.
-const MAX_PRICE: f64 = 4.5;
+const MAX_PRICE: f64 = 4.7;
 /// The name of the sandbox.
 const NAME: &str = "priced";
 const UID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
@@ -145,7 +145,8 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         (LifecycleType::Deleted, deleted, TargetPhase::Gone, undone),
     ] {
         http_requests += 1.0;
-        let work = Box::pin(ebb_flow::instance::lifecycle::receive(&receive, store.as_ref(), event_type, &event));
+        let work =
+            Box::pin(ebb_flow::instance::lifecycle::receive(&receive, store.as_ref(), (event_type, "bench"), &event));
         let response = telemetry.invoke(FunctionKind::Receive, origin(), work).await;
         response.map_err(|error| anyhow::anyhow!("the sandbox is rejected: {error:?}"))?;
         let end = clock.now().0 + HOUR;

@@ -50,8 +50,12 @@ pub(crate) async fn fill(folder: &Path, sizes: &TableSizes) -> anyhow::Result<()
     }
     let work = tokio::spawn(fakes::process_messages(Arc::clone(&env), Arc::clone(&traffic), messages));
     let event = event(LARGE, WIDE, sizes.units.div_ceil(UNITS));
-    let response =
-        ebb_flow::instance::lifecycle::receive(&env, stored.unmetered.as_ref(), LifecycleType::Created, &event);
+    let response = ebb_flow::instance::lifecycle::receive(
+        &env,
+        stored.unmetered.as_ref(),
+        (LifecycleType::Created, "bench"),
+        &event,
+    );
     Box::pin(response).await.map_err(|error| anyhow::anyhow!("the target is not created: {error:?}"))?;
     loop {
         let target = stored.unmetered.read_target(KIND, LARGE).await?.context("the target is gone")?;

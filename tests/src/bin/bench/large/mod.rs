@@ -189,7 +189,8 @@ async fn invoke(case: LargeCase, stored: &MeasuredStore, env: &Env, resources: u
         }
         LargeCase::Create => {
             let event = event("created", SMALL, resources);
-            let response = ebb_flow::instance::lifecycle::receive(env, store, LifecycleType::Created, &event);
+            let response =
+                ebb_flow::instance::lifecycle::receive(env, store, (LifecycleType::Created, "bench"), &event);
             Box::pin(response).await.map_err(|error| anyhow::anyhow!("the target is not created: {error:?}"))?;
         }
     }

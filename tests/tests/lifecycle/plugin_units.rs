@@ -1,0 +1,136 @@
+//! Units and collections of InfraKit, with a plugin that makes folders.
+
+use std::path::Path;
+
+use ebb_protocol::infrakit::KEY_TAG;
+
+use super::infrakit_plugin::PluginProcess;
+use crate::harness::*;
+
+const TYPES: [&str; 3] = ["network", "volume", "instance"];
+const NOTHING: [Vec<Value>; 3] = [Vec::new(), Vec::new(), Vec::new()];
+
+/// Returns the descriptions of everything that exists, by type.
+async fn found(plugin: &PluginProcess) -> [Vec<Value>; 3] {
+    let mut all = Vec::new();
+    for infra_type in TYPES {
+        let params = json!({"Type": infra_type, "Properties": true});
+        let result = plugin.call("Instance.DescribeInstances", params).await.unwrap();
+        all.push(result["Descriptions"].as_array().unwrap().clone());
+    }
+    all.try_into().unwrap()
+}
+
+async fn plugin(harness: &Harness) -> PluginProcess {
+    PluginProcess::start(&harness.plugin_file("files"), &harness.folder().join("made"), &[]).await
+}
+
+/// The plugin refuses to destroy a network or a volume that an instance uses.
+pub(crate) async fn a_collection_is_made_once_and_destroyed_in_reverse_order() {
+    let mut harness = Harness::new().await;
+    let plugin = plugin(&harness).await;
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/infrakit/infrakit.yaml");
+    let document = std::fs::read_to_string(example).unwrap();
+    let data = LifecycleData { document: Some(document), ..sandbox("shop", "shop-uid", "none") };
+    harness.lifecycle(LifecycleType::Created, &data).await.is(202);
+    harness.phase("shop", TargetState::Ready).await;
+    let made = found(&plugin).await;
+    assert_eq!(made.each_ref().map(Vec::len), [1, 1, 1], "{made:?}");
+    let [network, volume, instance] = made.map(|mut one| one.remove(0));
+    let properties = &instance["Properties"];
+    assert_eq!((&properties["network"], &properties["volume"]), (&network["ID"], &volume["ID"]));
+    assert_eq!(instance["Tags"]["infrakit_collection"], "shop");
+    let init = harness.folder().join("made/instance").join(instance["ID"].as_str().unwrap()).join("init");
+    let gateway = network["Properties"]["gateway"].as_str().unwrap();
+    assert!(std::fs::read_to_string(init).unwrap().contains(gateway));
+
+    harness.lifecycle(LifecycleType::Created, &data).await.is(202);
+    harness.restart().await;
+    harness.delete("shop").await;
+    let target = harness.phase("shop", TargetState::Gone).await;
+    assert_eq!(found(&plugin).await, NOTHING);
+    // No unit had to repeat its request.
+    let teardown = target.runs.iter().find(|run| run.hook == "postStop").unwrap();
+    assert!(teardown.units.iter().all(|unit| unit.attempt == 1), "{teardown:?}");
+}
+
+const VOLUME: &str = r#"
+preStart:
+  disk:
+    retry: {attempts: 2, backoff: 1ms}
+    infrakit: {plugin: files/volume, properties: {size: 4096}}
+    outputs: {id: {value: "${instance.ID}"}, path: {value: "${instance.Properties.path}"}}
+outputs: {id: "${units.disk.outputs.id}"}
+"#;
+
+/// Makes a volume with the tag of the unit `disk`, as an attempt whose response was lost has made it.
+async fn tagged(plugin: &PluginProcess, name: &str) -> String {
+    let key = ebb_protocol::id::unit_key(&instance(name), "r", "disk");
+    plugin.provision("volume", json!({"Properties": {"size": 4096}, "Tags": {KEY_TAG: key}})).await
+}
+
+pub(crate) async fn an_instance_with_the_tag_is_adopted() {
+    let harness = Harness::new().await;
+    let plugin = plugin(&harness).await;
+    let (adopted, other) = (tagged(&plugin, "a").await, tagged(&plugin, "b").await);
+    let target = harness.run("a", "volumes", VOLUME, TargetState::Ready).await;
+    assert_eq!(outputs(&target)["id"]["value"], *adopted);
+    harness.tear_down("a").await;
+    let [_, volumes, _] = found(&plugin).await;
+    assert_eq!(volumes.iter().map(|volume| &volume["ID"]).collect::<Vec<_>>(), [&other]);
+}
+
+pub(crate) async fn several_instances_with_the_tag_are_refused_and_listed() {
+    let harness = Harness::new().await;
+    let plugin = plugin(&harness).await;
+    let ids = [tagged(&plugin, "a").await, tagged(&plugin, "a").await];
+    harness.begin("a", "volumes", VOLUME).await;
+    let unit = harness.unit("a", "preStart", "disk", UnitState::Failed).await;
+    let reason = unit.reason.unwrap().message;
+    assert!(unit.attempt == 1 && ids.iter().all(|id| reason.contains(id)), "{reason}");
+    // The teardown leaves none.
+    harness.tear_down("a").await;
+    assert_eq!(found(&plugin).await, NOTHING);
+}
+
+pub(crate) async fn a_call_without_a_result_has_its_reason() {
+    let harness = Harness::new().await;
+    let address = harness.receiver.url().replace("http", "tcp");
+    std::fs::write(harness.plugin_file("files.listen"), address).unwrap();
+    std::os::unix::net::UnixListener::bind(harness.plugin_file("dead")).unwrap();
+    let result = |value: Value| CannedReply::ok(json!({"jsonrpc": "2.0", "id": 1, "result": value}));
+    let error = |text: &str| CannedReply::ok(json!({"jsonrpc": "2.0", "id": 1, "error": {"message": text}}));
+    let hello = || result(json!({"Objects": {"Instance/0.6.1": []}}));
+    let (valid, none) = (|| result(json!({"OK": true})), || result(json!({"Descriptions": null})));
+    let old = result(json!({"Objects": {"Instance/0.5.0": [], "Flavor/0.1.0": []}}));
+    for (name, replies, attempt, expected) in [
+        ("old", vec![old], 1, "has the interfaces Flavor/0.1.0, Instance/0.5.0; expected Instance/0.6.1"),
+        ("invalid", vec![hello(), error("no size")], 1, "Instance.Validate: no size"),
+        (
+            "full",
+            // The second attempt does not check the plugin again.
+            vec![hello(), valid(), none(), error("disk full"), none(), error("disk full")],
+            2,
+            "Instance.Provision: disk full",
+        ),
+        (
+            "empty",
+            vec![hello(), valid(), none(), result(json!({"ID": "i"})), result(json!({"Descriptions": [{"ID": "i"}]}))],
+            1,
+            "output `path` is not in the response",
+        ),
+    ] {
+        harness.receiver.forget();
+        harness.receiver.replies("POST /", &replies);
+        harness.begin(name, name, VOLUME).await;
+        let unit = harness.unit(name, "preStart", "disk", UnitState::Failed).await;
+        let reason = unit.reason.unwrap().message;
+        assert!(unit.attempt == attempt && reason.contains(expected), "{name}: {} {reason}", unit.attempt);
+    }
+    for (name, expected) in [("absent", "there is no socket"), ("dead", "it is not running")] {
+        harness.begin(name, name, &VOLUME.replace("files/volume", name)).await;
+        let unit = harness.unit(name, "preStart", "disk", UnitState::Failed).await;
+        let reason = unit.reason.unwrap().message;
+        assert!(reason.contains(expected), "{name}: {reason}");
+    }
+}
