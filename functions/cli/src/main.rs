@@ -11,6 +11,7 @@ mod lifecycle;
 mod local_server;
 mod offline;
 mod output;
+mod pretend;
 mod progress;
 #[cfg(test)]
 mod reference;

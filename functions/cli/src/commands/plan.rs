@@ -10,6 +10,7 @@ use crate::documents::{self, SetArgs};
 use crate::exit::{CliError, Exit};
 use crate::offline;
 use crate::output::OutputArgs;
+use crate::pretend;
 use crate::server::ServerArgs;
 
 #[derive(Debug, clap::Args)]
@@ -20,6 +21,9 @@ pub(crate) struct PlanArgs {
     /// File with plugins; repeatable. With it, the server is not used
     #[arg(long = "plugin", value_name = "FILE", num_args = 1..)]
     plugins: Vec<PathBuf>,
+    /// Ask the InfraKit plugins of this machine what they would do; nothing is made
+    #[arg(long)]
+    pretend: bool,
     #[command(flatten)]
     sets: SetArgs,
     #[command(flatten)]
@@ -29,19 +33,23 @@ pub(crate) struct PlanArgs {
 impl PlanArgs {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
         let vars = self.sets.vars()?;
-        let sandbox = documents::sandbox(&self.file, &vars)?;
-        let name = sandbox.name.value.clone();
+        let document = documents::TargetDocument::read(&self.file, &vars)?;
+        let target = document.target("sandbox");
+        let sandbox = document.0;
         // Collections need no plugins of the server.
         let needs_plugins = sandbox.resources.iter().any(|resource| resource.collection.is_none());
-        let preview = if self.plugins.is_empty() && needs_plugins {
+        let mut preview = if self.plugins.is_empty() && needs_plugins {
             super::connect_for_plugins(server)?.preview(&sandbox.expanded).await?
         } else {
             let plugins = documents::all_plugins(&self.plugins, &vars)?;
             let planned = offline::plan(&sandbox, &plugins)?;
             documents::warn(&planned.warnings);
-            offline::preview(&name, offline::as_published(&sandbox, &plugins)?)?
+            offline::preview(&target.kind, &target.name, offline::as_published(&sandbox, &plugins)?)?
         };
-        self.output.write(&preview, |preview| text(&name, preview))?;
+        if self.pretend {
+            pretend::ask(&mut preview).await?;
+        }
+        self.output.write(&preview, |preview| text(&target.name, preview))?;
         Ok(Exit::Done)
     }
 }
