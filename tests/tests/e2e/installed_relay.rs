@@ -18,7 +18,7 @@ impl InstalledRelay {
     /// Installs a relay with further values for its chart. Waits until it is ready.
     pub(crate) async fn new(cluster: &'static TestCluster, title: &str, more: Value) -> Self {
         static IMAGE: OnceCell<()> = OnceCell::const_new();
-        let build = || tokio::task::spawn_blocking(|| relay_image(program::relay()));
+        let build = || tokio::task::spawn_blocking(|| relay_image(program::relay(), RELAY));
         IMAGE.get_or_init(async || build().await.unwrap()).await;
         let units = format!("{title}-{:08x}", rand::random::<u32>());
         let own = format!("{units}-relay");

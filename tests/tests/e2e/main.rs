@@ -21,6 +21,7 @@ mod kubectl;
 mod kubernetes;
 mod many_targets;
 mod mixed;
+mod older_relay;
 mod persistent_platform;
 mod postgres;
 mod postgres_in_a_cluster;

@@ -97,14 +97,14 @@ fn up() -> TestCluster {
     }
 }
 
-/// Builds an image of the relay from the executable `program` and imports it.
-pub(crate) fn relay_image(program: &Path) {
+/// Builds an image of the relay from the executable `program` and imports it as `image`, such as [`RELAY`].
+pub(crate) fn relay_image(program: &Path, image: &str) {
     let (folder, program) = (tempfile::tempdir().unwrap(), program.to_str().unwrap());
     let to = folder.path().to_str().unwrap();
-    let (repository, tag) = RELAY.rsplit_once("/ebb-relay:").unwrap();
+    let (repository, tag) = image.rsplit_once("/ebb-relay:").unwrap();
     let named = ["--repository", repository, "--tag", tag];
     xtask(&[&["build", "images", "--only-relay", "--relay", program, "--to", to], &named[..]].concat());
-    xtask(&["cluster", "image", RELAY, &format!("{to}/ebb-relay.tar")]);
+    xtask(&["cluster", "image", image, &format!("{to}/ebb-relay.tar")]);
 }
 
 /// The root of the repository.

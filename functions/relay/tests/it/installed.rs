@@ -129,7 +129,7 @@ async fn rendered_manifests_are_valid() {
 async fn an_installed_relay_runs_tasks_with_the_rights_of_the_chart() {
     let (cluster, namespaces) = (cluster().await, TestNamespaces::new("chart").await);
     let TestNamespaces { client, units, relay } = &namespaces;
-    relay_image(Path::new(env!("CARGO_BIN_EXE_ebb-relay")));
+    relay_image(Path::new(env!("CARGO_BIN_EXE_ebb-relay")), RELAY);
     let (callbacks, callback_url) = CallbackReceiver::start_at(&cluster.host).await;
     let host = callback_url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap().0;
     let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();

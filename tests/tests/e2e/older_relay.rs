@@ -1,0 +1,100 @@
+//! A collection of InfraKit in a cluster, through a relay that is older than this kind of unit.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::cluster::{relay_image, root};
+use crate::prelude::*;
+
+/// The image of the older relay.
+const RELAY: &str = "ebb.test/ebb-relay:older";
+/// An image with the C library that the plugin needs.
+const DEBIAN: &str = "ebb.test/debian:1";
+
+/// Builds the relay of the commit in `infra/relay/compatible-since`, once per machine. Returns its program.
+fn older_relay() -> PathBuf {
+    let note = std::fs::read_to_string(root().join("infra/relay/compatible-since")).unwrap();
+    let commit = note.split_whitespace().next().unwrap();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("relay-{commit}"));
+    let (sources, target) = (folder.join("sources"), folder.join("target"));
+    let program = target.join("debug/ebb-relay");
+    if !program.exists() {
+        std::fs::create_dir_all(&sources).unwrap();
+        let mut archive = Command::new("git");
+        archive.args(["archive", commit]).current_dir(root()).stdout(Stdio::piped());
+        let mut archive = archive.spawn().unwrap();
+        let unpack =
+            Command::new("tar").args(["-x", "-C"]).arg(&sources).stdin(archive.stdout.take().unwrap()).status();
+        assert!(archive.wait().unwrap().success() && unpack.unwrap().success(), "{commit} is not in this clone");
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap());
+        build.args(["build", "--quiet", "-p", "ebb-relay"]).current_dir(&sources).env("CARGO_TARGET_DIR", &target);
+        assert!(build.env("CARGO_PROFILE_DEV_DEBUG", "false").status().unwrap().success());
+    }
+    program
+}
+
+/// Starts the plugin as a Service. It keeps its state in `made`.
+fn start_plugin(cluster: &TestCluster, namespace: &str, made: &Path) {
+    let path =
+        |name: &str, path: &Path, r#type: &str| json!({"name": name, "hostPath": {"path": path, "type": r#type}});
+    let plugin = Path::new(env!("CARGO_BIN_EXE_infrakit-plugin"));
+    let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        {
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "files", "namespace": namespace, "labels": {"app": "files"}},
+            "spec": {
+                "containers": [{
+                    "name": "files", "image": DEBIAN,
+                    "command": ["/plugin", "--listen", "0.0.0.0:8080", "--dir", "/made"],
+                    "volumeMounts": [
+                        {"name": "plugin", "mountPath": "/plugin"}, {"name": "made", "mountPath": "/made"},
+                    ],
+                    "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
+                }],
+                "volumes": [path("plugin", plugin, "File"), path("made", made, "DirectoryOrCreate")],
+            },
+        },
+        {
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "files", "namespace": namespace},
+            "spec": {"selector": {"app": "files"}, "ports": [{"port": 8080}]},
+        },
+    ]});
+    cluster.run("kubectl", &["apply", "--filename=-"], &objects.to_string()).unwrap();
+    let wait = ["wait", "--for=condition=Ready", "pod/files", "--timeout=60s", "--namespace", namespace];
+    cluster.run("kubectl", &wait, "").unwrap();
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_collection_through_an_older_relay() {
+    let (_lock, cluster) = (shared_lock().await, cluster().await);
+    tokio::task::spawn_blocking(|| relay_image(&older_relay(), RELAY)).await.unwrap();
+    let namespace = format!("plugins-{:08x}", rand::random::<u32>());
+    let services = json!({"files": {"namespace": namespace, "name": "files", "port": 8080}});
+    let workdir = Workdir::new();
+    let made = workdir.path().join("made");
+    start_plugin(cluster, &namespace, &made);
+    let values = json!({"image": RELAY, "policy": {"services": services}});
+    let relay = InstalledRelay::new(cluster, "infrakit", values).await;
+    let workdir = workdir_setup::with_relay(&relay);
+    let dev = workdir.dev().await;
+
+    workdir.ebb(&["sandbox", "apply", "-f", &example("infrakit/infrakit.yaml")]).await.done();
+    let [network, volume, instance] = ["network", "volume", "instance"].map(|name| names(&made.join(name)));
+    assert_eq!([network.len(), volume.len(), instance.len()], [1, 1, 1]);
+    let mut used = names(&made.join("instance").join(&instance[0]).join("uses"));
+    used.sort();
+    assert_eq!(used, [network[0].clone(), volume[0].clone()]);
+
+    workdir.ebb(&["sandbox", "delete", "shop"]).await.done();
+    assert!(["network", "volume", "instance"].iter().all(|name| names(&made.join(name)).is_empty()));
+    relay.wait_until_empty().await;
+    dev.stop().await;
+    relay.remove();
+    cluster.run("kubectl", &["delete", "namespace", "--wait=false", &namespace], "").unwrap();
+}
