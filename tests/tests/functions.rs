@@ -19,9 +19,13 @@ mod security {
     pub(crate) mod webhooks;
 }
 mod lifecycle {
+    pub(crate) mod events;
+    pub(crate) mod infrakit_plugin;
     pub(crate) mod late;
     pub(crate) mod many;
+    pub(crate) mod own_hooks;
     pub(crate) mod platform;
+    pub(crate) mod plugin_units;
     pub(crate) mod removal;
     pub(crate) mod retention;
     pub(crate) mod setup;
@@ -86,6 +90,13 @@ fn main() {
             a_new_instance_does_not_shorten_the_retention_of_the_former_one
             a_damaged_expiry_does_not_block_other_instances a_removal_that_hangs_does_not_block_other_instances
             lost_outputs_are_reported;
+        lifecycle::events: events_run_one_after_the_other a_deletion_ends_events a_failed_target_takes_no_events
+            a_queue_of_events_has_a_limit runs_of_events_are_removed_after_their_retention;
+        lifecycle::own_hooks: a_namespace_and_a_route_group_with_own_hooks another_kind_than_that_of_the_document;
+        lifecycle::plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order
+            an_instance_with_the_tag_is_adopted several_instances_with_the_tag_are_refused_and_listed
+            a_call_without_a_result_has_its_reason;
+        lifecycle::infrakit_plugin: the_plugin_keeps_what_it_creates;
         lifecycle::many: unreferenced_outputs_are_not_read an_undo_reads_only_the_outputs_that_it_uses
             gone_targets_have_a_separate_list a_withdrawn_version_remains_usable_for_existing_targets;
         security::api: tokens roles checks unknown_routes_and_methods invalid_bodies versions_are_immutable

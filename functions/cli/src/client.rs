@@ -20,7 +20,7 @@ use url::{Host, Url};
 use crate::exit::CliError;
 use crate::output::printable;
 use crate::server::{AddressOrigin, ServerAccess};
-use crate::target::TargetRef;
+use crate::target::{TargetRef, fresh_uid};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -268,14 +268,18 @@ impl ApiClient {
 
     /// Posts a signed lifecycle webhook.
     ///
-    /// Target, uid and generation determine the id of the event, so a repeated post is recognised.
+    /// Target, uid and generation determine the id of the CloudEvent, so a repeated post is recognised. Each event of a
+    /// target has an id of its own.
     pub(crate) async fn lifecycle(
         &self,
         change: LifecycleType,
         data: &LifecycleData,
     ) -> Result<LifecycleResponse, CliError> {
-        let generation = data.generation.to_string();
-        let parts = [SOURCE, change.as_type(), &data.kind, &data.name, &data.uid, &generation];
+        let number = match change {
+            LifecycleType::Event => fresh_uid(),
+            _ => data.generation.to_string(),
+        };
+        let parts = [SOURCE, change.as_type(), &data.kind, &data.name, &data.uid, &number];
         let id = format!("msg_{}", ebb_protocol::id::short_digest(&parts, 26));
         let now = timestamp();
         let (content_type, body) = cloudevents::lifecycle(&id, SOURCE, change, now, data);

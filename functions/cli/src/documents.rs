@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, FolderFiles, MAX_DOCUMENT};
-use ebb_documents::model::{PluginDoc, RouteGroupDoc, SandboxDoc};
+use ebb_documents::model::{PluginDoc, SandboxDoc};
 
 use crate::exit::CliError;
 use crate::output;
@@ -128,20 +128,18 @@ pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<
     Ok(all)
 }
 
+/// The document of a target: a sandbox, a target of another kind, or a route group.
 #[derive(Clone, Debug)]
-pub(crate) enum TargetDocument {
-    Sandbox(Box<SandboxDoc>),
-    RouteGroup(Box<RouteGroupDoc>),
-}
+pub(crate) struct TargetDocument(pub(crate) Box<SandboxDoc>);
 
 impl TargetDocument {
-    /// Reads a file that contains one sandbox or one route group.
+    /// Reads a file that contains one target.
     pub(crate) fn read(path: &Path, vars: &DocumentVars) -> Result<Self, CliError> {
         let source = DocumentSource::read(path)?;
         let mut documents = source.documents(vars)?;
         match (documents.pop(), documents.len()) {
-            (Some(Document::Sandbox(sandbox)), 0) => Ok(Self::Sandbox(Box::new(sandbox))),
-            (Some(Document::RouteGroup(group)), 0) => Ok(Self::RouteGroup(Box::new(group))),
+            (Some(Document::Sandbox(sandbox)), 0) => Ok(Self(Box::new(sandbox))),
+            (Some(Document::RouteGroup(group)), 0) => Ok(Self(Box::new(group.target))),
             (Some(Document::Plugin(_)), 0) => {
                 Err(CliError::failed(format!("{} is a plugin; expected a sandbox", source.name))
                     .with_hint("publish it with `ebb plugin apply -f FILE`"))
@@ -153,29 +151,14 @@ impl TargetDocument {
         }
     }
 
-    /// Returns the target of the document. `kind` is the kind of a sandbox; a route group has its own.
+    /// Returns the target of the document. `kind` is the kind of a sandbox; other documents have their own.
     pub(crate) fn target(&self, kind: &str) -> TargetRef {
-        match self {
-            Self::Sandbox(sandbox) => TargetRef { kind: kind.to_owned(), name: sandbox.name.value.clone() },
-            Self::RouteGroup(group) => TargetRef { kind: "routegroup".to_owned(), name: group.name.value.clone() },
-        }
+        let own = self.0.target_kind.as_ref().map(|own| own.value.as_str());
+        TargetRef { kind: own.unwrap_or(kind).to_owned(), name: self.0.name.value.clone() }
     }
 
     /// Returns the document with all variables and embedded files expanded.
     pub(crate) fn expanded(&self) -> &str {
-        match self {
-            Self::Sandbox(sandbox) => &sandbox.expanded,
-            Self::RouteGroup(group) => &group.expanded,
-        }
-    }
-}
-
-/// Reads a file that contains one sandbox.
-pub(crate) fn sandbox(path: &Path, vars: &DocumentVars) -> Result<SandboxDoc, CliError> {
-    match TargetDocument::read(path, vars)? {
-        TargetDocument::Sandbox(sandbox) => Ok(*sandbox),
-        TargetDocument::RouteGroup(_) => {
-            Err(CliError::failed(format!("{} is a route group; expected a sandbox", path.display())))
-        }
+        &self.0.expanded
     }
 }

@@ -17,11 +17,6 @@ use crate::target::TargetRef;
 use crate::timing;
 use crate::why;
 
-/// Returns a random uid of 128 bits.
-pub(crate) fn fresh_uid() -> String {
-    format!("{:032x}", rand::random::<u128>())
-}
-
 /// Sends a lifecycle webhook for an instance.
 pub(crate) async fn request(
     client: &ApiClient,
@@ -29,15 +24,20 @@ pub(crate) async fn request(
     instance: &WatchedInstance,
     document: Option<&str>,
 ) -> Result<LifecycleResponse, CliError> {
-    let data = LifecycleData {
+    client.lifecycle(change, &data(instance, document)).await
+}
+
+/// Returns the data of a lifecycle webhook for an instance.
+pub(crate) fn data(instance: &WatchedInstance, document: Option<&str>) -> LifecycleData {
+    LifecycleData {
         kind: instance.target.kind.clone(),
         name: instance.target.name.clone(),
         uid: instance.uid.clone(),
         generation: instance.generation,
         document: document.map(str::to_owned),
         routing_key: None,
-    };
-    client.lifecycle(change, &data).await
+        event: None,
+    }
 }
 
 /// Returns true if a target is not being deleted, so that an update keeps its uid.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ebb_documents::compile::{self, BoundPlugin};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::model::{At, Entries, Named, PluginDoc, ResourceDoc, ResourceSpec, SandboxDoc};
+use ebb_documents::model::{At, Entries, Named, PluginDoc, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc};
 use ebb_documents::plan::Plan;
 use ebb_protocol::api::PlanPreview;
 use semver::Version;
@@ -116,12 +116,15 @@ pub(crate) fn as_published(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Resul
             Document::Sandbox(_) | Document::RouteGroup(_) => None,
         })
         .collect();
-    let sandbox = load::sandbox(&sandbox.name.value, &sandbox.expanded, &NoFiles, &DocumentVars::none())?;
+    let sandbox = match load::document(&sandbox.name.value, &sandbox.expanded, &NoFiles, &DocumentVars::none())? {
+        Document::Sandbox(sandbox) | Document::RouteGroup(RouteGroupDoc { target: sandbox, .. }) => sandbox,
+        Document::Plugin(_) => return Err(CliError::broken("the expanded document is a plugin")),
+    };
     Ok(plan(&sandbox, &published)?.plan)
 }
 
 /// Returns the preview of a plan in the format of the server.
-pub(crate) fn preview(target: &str, plan: Plan) -> Result<PlanPreview, CliError> {
-    ebb_api::queries::plans::show(target, plan)
+pub(crate) fn preview(kind: &str, name: &str, plan: Plan) -> Result<PlanPreview, CliError> {
+    ebb_api::queries::plans::show(kind, name, plan)
         .map_err(|error| CliError::broken("cannot show the plan").with_causes(&error))
 }

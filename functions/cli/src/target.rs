@@ -18,6 +18,11 @@ impl fmt::Display for TargetRef {
     }
 }
 
+/// Returns a random uid of 128 bits.
+pub(crate) fn fresh_uid() -> String {
+    format!("{:032x}", rand::random::<u128>())
+}
+
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TargetArgs {
     /// Name of the target

@@ -46,6 +46,8 @@ impl RootVariable {
 pub enum Scope {
     /// A unit or a public output of a plugin.
     Plugin,
+    /// A unit of a target's own hooks.
+    Own,
     Sandbox,
     /// An output of a webhook.
     Response,
@@ -62,6 +64,7 @@ impl Scope {
     pub fn roots(self) -> &'static [RootVariable] {
         match self {
             Self::Plugin => &[RootVariable::Params, RootVariable::Units, RootVariable::Target, RootVariable::Resource],
+            Self::Own => &[RootVariable::Units, RootVariable::Resources, RootVariable::Target],
             Self::Sandbox => &[RootVariable::Resources, RootVariable::Target],
             Self::Response => &[RootVariable::Response],
             Self::Object => &[RootVariable::Object],
@@ -78,9 +81,9 @@ pub const RESOURCE_FIELDS: [&str; 2] = ["name", "key"];
 
 pub(crate) const RESPONSE_FIELDS: [&str; 3] = ["status", "headers", "body"];
 
-/// The fields of an instance, of the response of `Resource.Commit`, and of that of `Controller.Commit`.
-pub(crate) const INSTANCE_FIELDS: [&str; 8] =
-    ["ID", "LogicalID", "Tags", "Properties", "Details", "Name", "Object", "Plan"];
+/// The fields of an instance, of the result of `Resource.Commit`, and of the object of a controller.
+pub(crate) const INSTANCE_FIELDS: [&str; 11] =
+    ["ID", "LogicalID", "Tags", "Properties", "Details", "IDs", "kind", "metadata", "properties", "options", "state"];
 
 /// Functions of expressions, in addition to `has`, `all`, `exists`, `exists_one`, `map` and `filter`. CEL's `format` is
 /// omitted, because its precision can produce a text of any length.

@@ -23,7 +23,7 @@ pub use crate::source::{LineColumn, SourceText};
 pub use collection::{CollectionDoc, CollectionEntry, CollectionForm, CollectionKind, CollectionTarget};
 pub(crate) use collection::{ControllerCollection, KeyedResource, ListedResource, PluginCollection, PluginResources};
 pub use param::{ParamDoc, ParamKind};
-pub use plugin::{DefaultsDoc, HookDoc, PluginDoc, PluginKind, RunnerDoc};
+pub use plugin::{DefaultsDoc, HookDoc, HookOwner, PluginDoc, PluginKind, PluginProfile, RunnerDoc};
 pub use sandbox::{
     ConsumerDoc, ParamValue, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc, SandboxKind, TtlStart,
 };

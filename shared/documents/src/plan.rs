@@ -1,11 +1,11 @@
-//! The frozen plan of all four hooks of a target, compiled once.
+//! The frozen plan of all hooks of a target, compiled once.
 //!
 //! The plan contains everything that the teardown needs: exact plugin versions, embedded files, checked names and
 //! derived edges. Values that differ between two targets of one document (name, UID) are not in the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_engine::{Backoff, Graph, Unit};
+use ebb_engine::{Backoff, EventName, Graph, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -76,16 +76,38 @@ pub struct PublicOutput {
 
 /// A hook: a point in the lifecycle of a target at which units run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(try_from = "String", into = "String")]
 pub enum HookName {
     /// Before the target is ready. The target waits for the hook.
     PreStart,
     /// After the target is ready.
     PostStart,
+    /// When the platform sends the event.
+    Event(EventName),
     /// Before the target stops. The stop waits for the hook.
     PreStop,
     /// After the target has stopped. The removal waits for the hook.
     PostStop,
+}
+
+/// A text that is not the name of a hook.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not the name of a hook")]
+pub struct HookNameError(String);
+
+impl TryFrom<String> for HookName {
+    type Error = HookNameError;
+
+    fn try_from(name: String) -> Result<Self, HookNameError> {
+        let known = Self::ALL.into_iter().find(|hook| hook.name() == name);
+        known.or_else(|| EventName::new(&name).map(Self::Event)).ok_or(HookNameError(name))
+    }
+}
+
+impl From<HookName> for String {
+    fn from(hook: HookName) -> Self {
+        hook.name().to_owned()
+    }
 }
 
 /// The units of one hook.
@@ -406,17 +428,24 @@ pub enum Template {
 }
 
 impl HookName {
-    /// All hooks in the order of the lifecycle.
+    /// The hooks of the lifecycle in their order, without events.
     pub const ALL: [Self; 4] = [Self::PreStart, Self::PostStart, Self::PreStop, Self::PostStop];
 
     /// Returns the name of the hook in documents.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::PreStart => "preStart",
             Self::PostStart => "postStart",
+            Self::Event(name) => name.as_str(),
             Self::PreStop => "preStop",
             Self::PostStop => "postStop",
         }
+    }
+
+    /// Returns true if units of this hook can read outputs of units of `maker`: of the same hook, or of an earlier one
+    /// that is not an event. An event may run never or several times.
+    pub fn can_read(self, maker: Self) -> bool {
+        maker == self || (maker < self && !matches!(maker, Self::Event(_)))
     }
 }
 
@@ -490,15 +519,27 @@ pub fn cluster_name(cluster: Option<&str>) -> &str {
     cluster.unwrap_or("default")
 }
 
-// Both lists are in the order of the lifecycle.
 impl From<HookName> for ebb_engine::Hook {
     fn from(hook: HookName) -> Self {
-        Self::ALL[hook as usize]
+        match hook {
+            HookName::PreStart => Self::PreStart,
+            HookName::PostStart => Self::PostStart,
+            HookName::Event(name) => Self::Event(name),
+            HookName::PreStop => Self::PreStop,
+            HookName::PostStop => Self::PostStop,
+        }
     }
 }
 
 impl From<ebb_engine::Hook> for HookName {
     fn from(hook: ebb_engine::Hook) -> Self {
-        Self::ALL[hook as usize]
+        use ebb_engine::Hook;
+        match hook {
+            Hook::PreStart => Self::PreStart,
+            Hook::PostStart => Self::PostStart,
+            Hook::Event(name) => Self::Event(name),
+            Hook::PreStop => Self::PreStop,
+            Hook::PostStop => Self::PostStop,
+        }
     }
 }

@@ -132,7 +132,7 @@ fn value_for(param: &ParamDoc) -> serde_json::Value {
 fn plan(sandbox: &SandboxDoc, plugins: &[&PluginDoc]) -> Option<String> {
     let none = Version::new(0, 0, 0);
     let mut bound = BTreeMap::new();
-    for resource in &sandbox.resources {
+    for resource in sandbox.resources.iter().filter(|resource| resource.collection.is_none()) {
         let fits = |plugin: &&&PluginDoc| plugin.name.value == resource.plugin.value;
         let plugin = plugins.iter().find(fits).or(plugins.first())?;
         let version = plugin.version.as_ref().unwrap_or(&none);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ebb_documents::compile;
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::model::{PluginDoc, SandboxDoc};
+use ebb_documents::model::{PluginDoc, RouteGroupDoc, SandboxDoc};
 use ebb_documents::plan::Plan;
 
 use crate::documents::{self, DocumentSource, SetArgs};
@@ -39,19 +39,13 @@ impl GraphArgs {
         for document in source.documents(&vars)? {
             match document {
                 Document::Plugin(plugin) => pictures.push(plugin_picture(&plugin, self.format)?),
-                Document::Sandbox(sandbox) => {
+                Document::Sandbox(sandbox) | Document::RouteGroup(RouteGroupDoc { target: sandbox, .. }) => {
                     let plugins = match self.plugins.is_empty() {
                         true => published(server, &sandbox).await?,
                         false => documents::all_plugins(&self.plugins, &vars)?,
                     };
                     let planned = offline::plan(&sandbox, &plugins)?;
                     pictures.push(picture(&sandbox.name.value, planned.plan, self.format)?);
-                }
-                Document::RouteGroup(group) => {
-                    return Err(CliError::failed(format!(
-                        "{} is a route group: it has no resources and no units",
-                        group.name.value
-                    )));
                 }
             }
         }
@@ -86,7 +80,7 @@ fn plugin_picture(plugin: &PluginDoc, format: DiagramFormat) -> Result<String, C
 }
 
 fn picture(title: &str, plan: Plan, format: DiagramFormat) -> Result<String, CliError> {
-    Ok(format.draw(title, &offline::preview(title, plan)?))
+    Ok(format.draw(title, &offline::preview("sandbox", title, plan)?))
 }
 
 /// Loads the published plugins of a sandbox. Plugins that are not published are left out.

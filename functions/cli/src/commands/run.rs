@@ -16,12 +16,13 @@ use crate::client::ApiClient;
 use crate::documents::{self, SetArgs, TargetDocument};
 use crate::exit::{CliError, Exit};
 use crate::interrupt::InterruptCount;
-use crate::lifecycle::{fresh_uid, is_alive, named, request};
+use crate::lifecycle::{is_alive, named, request};
 use crate::local_server::LocalServer;
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowEnd, FollowGoal, FollowLimits, WatchedInstance, follow};
 use crate::progress::labels;
 use crate::progress::screen::ProgressScreen;
+use crate::target::fresh_uid;
 use crate::{offline, server, timing, why};
 
 #[derive(Debug, clap::Args)]
@@ -87,11 +88,9 @@ impl RunArgs {
         let vars = self.sets.vars()?;
         let document = TargetDocument::read(&self.file, &vars)?;
         let plugins = documents::all_plugins(&self.plugins, &vars)?;
-        if let TargetDocument::Sandbox(sandbox) = &document
-            && offline::complete(sandbox, &plugins)
-        {
+        if offline::complete(&document.0, &plugins) {
             // Errors from the files have exact positions. The server reads expanded documents.
-            documents::warn(&offline::plan(sandbox, &plugins)?.warnings);
+            documents::warn(&offline::plan(&document.0, &plugins)?.warnings);
         }
         let interrupts = InterruptCount::listen()?;
         let units = self.backend.settings().await?;

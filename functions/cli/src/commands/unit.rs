@@ -25,11 +25,11 @@ use crate::client::ApiClient;
 use crate::documents::{self, SetArgs};
 use crate::exit::{CliError, Exit};
 use crate::interrupt::InterruptCount;
-use crate::lifecycle::fresh_uid;
 use crate::output::OutputArgs;
 use crate::progress::labels;
 use crate::server::ServerArgs;
 use crate::target::TargetArgs;
+use crate::target::fresh_uid;
 use crate::{offline, server, why};
 
 use self::remote::SingleScript;

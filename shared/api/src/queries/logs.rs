@@ -1,6 +1,5 @@
 //! Reads logs of units from the bucket or from a relay.
 
-use ebb_documents::plan::Action;
 use ebb_engine::{Attempt, Unit};
 use ebb_protocol::api::{UnitDetail, UnitState};
 use ebb_protocol::id::RunId;
@@ -47,11 +46,11 @@ pub async fn log(
 }
 
 /// Returns the reason why a running unit waits, as last reported by its relay. Returns `None` if the unit does not
-/// wait, if it is a webhook, or if the relay does not respond.
+/// wait, if no relay executes it, or if the relay does not respond.
 pub(crate) async fn pending(env: &Env, run: &Run, unit: Option<&UnitDetail>) -> Option<String> {
     let unit = unit.filter(|unit| unit.state == UnitState::Running)?;
     let position = run.hook_plan().units.iter().position(|plan| plan.key == unit.key)?;
-    if matches!(run.hook_plan().units[position].action, Action::Webhook(_)) {
+    if !run.hook_plan().units[position].action.is_relayed() {
         return None;
     }
     let (at, attempt) = (Unit(u32::try_from(position).ok()?), Attempt(unit.attempt));

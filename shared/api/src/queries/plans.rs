@@ -3,7 +3,8 @@
 use ebb_documents::compile::{EdgeReason, edges};
 use ebb_documents::diagnostic::Diagnostics;
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::plan::{Action, InfrakitAction, Plan, UnitRef};
+use ebb_documents::model::{RouteGroupDoc, SandboxDoc};
+use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef};
 use ebb_documents::render::{self, InputValue, KnownOutputs, RenderedUnit, SkipReason, TargetFacts};
 use ebb_engine::Unit;
 use ebb_protocol::api::{EdgePreview, HookPreview, PlanPreview, UnitPreview};
@@ -16,33 +17,41 @@ use ebb_flow::instance::changes::PinnedVersions;
 use ebb_flow::instance::lifecycle::compile_document;
 use ebb_flow::offload::offload;
 
+/// The kind of a target whose document names none.
+const SANDBOX: &str = "sandbox";
+
 /// Compiles a document with the published plugins and returns a preview of the plan. An invalid document is rejected
 /// with its errors.
 pub async fn preview(store: &dyn ApiStore, document: &str) -> Result<PlanPreview, RequestError<Diagnostics>> {
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
-    let name = match loaded? {
-        Document::Sandbox(sandbox) => sandbox.name.value,
-        Document::RouteGroup(group) => group.name.value,
-        Document::Plugin(plugin) => plugin.name.value,
+    let (kind, name) = match loaded? {
+        Document::Sandbox(target) | Document::RouteGroup(RouteGroupDoc { target, .. }) => target_of(&target),
+        Document::Plugin(plugin) => (SANDBOX.to_owned(), plugin.name.value),
     };
-    let (plan, warnings) = compile_document(store, &name, document, PinnedVersions::Latest).await?;
+    let (plan, warnings) = compile_document(store, (&kind, &name), document, PinnedVersions::Latest).await?;
     let warnings = warnings.iter().map(HttpProblem::document_error).collect();
-    let preview = offload(move || show(&name, plan)).await??;
+    let preview = offload(move || show(&kind, &name, plan)).await??;
     Ok(PlanPreview { warnings, ..preview })
 }
 
-/// Returns a preview of a compiled plan for the target `name`: order and edges of the units, and each unit with its known
+/// Returns the kind and the name of the target of a document. Without `targetKind`, the kind is `sandbox`.
+fn target_of(document: &SandboxDoc) -> (String, String) {
+    let kind = document.target_kind.as_ref().map_or(SANDBOX, |kind| &kind.value);
+    (kind.to_owned(), document.name.value.clone())
+}
+
+/// Returns a preview of a compiled plan for the target `kind/name`: order and edges of the units, and each unit with its known
 /// inputs.
 ///
 /// # Errors
 /// Returns [`FlowError::Broken`] if the plan does not come from the compiler.
-pub fn show(name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
+pub fn show(kind: &str, name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
     let digest = plan.digest();
     let loaded = CompiledPlan::of(plan, &digest)?;
     let plan = &loaded.plan;
     let facts = TargetFacts {
-        kind: "sandbox".to_owned(),
+        kind: kind.to_owned(),
         name: name.to_owned(),
         uid: "<uid>".to_owned(),
         namespace: plan.target.namespace.clone(),
@@ -110,8 +119,9 @@ fn shown(action: &Action, rendered: RenderedUnit) -> Value {
             _ => json!({ "manifest": manifests }),
         },
         RenderedUnit::Infrakit(instance) => match action {
-            Action::Infrakit(InfrakitAction { plugin, instance_type, .. }) => json!({
+            Action::Infrakit(InfrakitAction { plugin, instance_type, interface, .. }) => json!({
                 "plugin": if instance_type.is_empty() { plugin.clone() } else { format!("{plugin}/{instance_type}") },
+                "interface": (*interface != PluginInterface::Instance).then_some(interface),
                 "properties": instance.properties,
                 "init": (!instance.init.is_empty()).then_some(instance.init),
                 "tags": (!instance.tags.is_empty()).then_some(instance.tags),

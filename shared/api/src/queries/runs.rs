@@ -36,7 +36,7 @@ pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> 
     });
     Ok(Some(RunDetail {
         id: id.to_string(),
-        hook: hook_name(id.hook()).to_owned(),
+        hook: hook_name(&id.hook()).to_owned(),
         state,
         started: rfc3339(run.facts.started),
         units: units.collect(),

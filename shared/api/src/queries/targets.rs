@@ -170,7 +170,15 @@ fn without_plan(target: &TargetHead) -> TargetDetail {
     }
 }
 
-/// Returns the possible runs of the present instance, in the order of its hooks.
+/// Returns the possible runs of the present instance, in the order of its hooks, with those of its last events.
 pub fn runs_of(target: &TargetHead) -> Vec<RunId> {
-    Hook::ALL.iter().map(|&hook| target.run(hook)).collect()
+    let events = target.events.recent.iter();
+    let events = events.map(|event| RunId::of_event(&target.instance_key(), target.generation, event));
+    let mut runs: Vec<RunId> = Hook::ALL.iter().map(|&hook| target.run(hook)).chain(events).collect();
+    runs.sort_by_key(|run| match run.hook() {
+        // Events are in the order in which they came.
+        Hook::Event(_) => (Hook::PostStart, true),
+        hook => (hook, false),
+    });
+    runs
 }

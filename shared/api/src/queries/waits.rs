@@ -1,6 +1,6 @@
 //! Derives the reasons why a target waits from its item.
 
-use ebb_engine::{Hook, TargetPhase};
+use ebb_engine::TargetPhase;
 use ebb_protocol::api::NotificationDelivery;
 use ebb_protocol::id::hook_name;
 use ebb_protocol::time::rfc3339;
@@ -24,9 +24,13 @@ pub fn reason(target: &TargetHead) -> Option<String> {
         let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         format!("the platform to accept the notification `{notification}` (sent {attempts} times{reason})")
     });
-    let own = match (target.phase, target.hook) {
-        (TargetPhase::Stopping, Some(hook @ (Hook::PreStart | Hook::PostStart))) => {
+    let own = match (target.phase, &target.hook) {
+        (TargetPhase::Stopping, Some(hook)) if !hook.is_teardown() => {
             Some(format!("its cancelled {} units", hook_name(hook)))
+        }
+        (TargetPhase::Ready, Some(hook)) if !target.events.waiting.is_empty() => {
+            let events: Vec<&str> = target.events.waiting.iter().map(|event| event.name.as_str()).collect();
+            Some(format!("its {} units, before {}", hook_name(hook), events.join(", ")))
         }
         (TargetPhase::Starting | TargetPhase::Stopping, Some(hook)) => Some(format!("its {} units", hook_name(hook))),
         (TargetPhase::Stuck, _) => Some("an operator".to_owned()),

@@ -13,7 +13,7 @@ use ebb_engine::{Hook, TargetPhase};
 use ebb_protocol::api::{
     FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail, UnitState,
 };
-use ebb_protocol::id::hook_name;
+use ebb_protocol::id::{RunId, hook_name};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
@@ -62,7 +62,7 @@ pub async fn why(
         let detail = runs::get(env, &id).await?;
         let units = detail.iter().flat_map(|run| &run.units);
         notes.extend(units.flat_map(|unit| [excess(unit), refused(unit)]).flatten());
-        if !concerns(&target, id.hook()) {
+        if !concerns(&target, &id) {
             continue;
         }
         last = detail;
@@ -128,17 +128,15 @@ fn undelivered(target: &TargetHead) -> Option<String> {
     waits::reason(target).map(|reason| format!("waits for {reason}{next}"))
 }
 
-/// Returns true if the run of `hook` explains the present phase of the target.
-fn concerns(target: &TargetHead, hook: Hook) -> bool {
+/// Returns true if `run` explains the present phase of the target.
+fn concerns(target: &TargetHead, run: &RunId) -> bool {
     match (target.phase, target.hook) {
-        (TargetPhase::Failed, last) => last == Some(hook),
-        (TargetPhase::Starting, _) => hook == Hook::PreStart,
-        (TargetPhase::Ready, _) => hook == Hook::PostStart,
-        // The setup is being cancelled. The teardown begins after the cancellation.
-        (TargetPhase::Stopping, Some(last @ (Hook::PreStart | Hook::PostStart))) => last == hook,
-        (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _) => {
-            matches!(hook, Hook::PreStop | Hook::PostStop)
-        }
+        (TargetPhase::Failed, _) => target.is_last_run(run),
+        (TargetPhase::Starting, _) => run.hook() == Hook::PreStart,
+        (TargetPhase::Ready, _) => run.hook() != Hook::PreStart && target.is_last_run(run),
+        // The run is being cancelled. The teardown begins after the cancellation.
+        (TargetPhase::Stopping, Some(last)) if !last.is_teardown() => target.is_last_run(run),
+        (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _) => run.hook().is_teardown(),
     }
 }
 
@@ -222,7 +220,11 @@ fn summary(
         format!("unit {} failed at attempt {}: {}{others}", first.unit, first.attempt, first.reason.message)
     };
     match target.phase {
-        TargetPhase::Ready => format!("ready since {since}"),
+        // A failed event does not change the phase.
+        TargetPhase::Ready => match failures.first() {
+            Some(first) => format!("ready since {since}; {}: {}", hook_of(target), failed(first)),
+            None => format!("ready since {since}"),
+        },
         TargetPhase::Gone => format!("gone since {since}: {}", end(target, exists, overrides)),
         TargetPhase::Failed | TargetPhase::Stuck => {
             failures.first().map_or_else(|| format!("failed since {since}"), failed)
@@ -250,8 +252,8 @@ fn end(target: &TargetHead, exists: &[RemainingEffect], overrides: &[Override]) 
     format!("{remaining}; {}: {}", units.join(", "), first.reason)
 }
 
-fn hook_of(target: &TargetHead) -> &'static str {
-    target.hook.map_or("starting", hook_name)
+fn hook_of(target: &TargetHead) -> &str {
+    target.hook.as_ref().map_or("starting", hook_name)
 }
 
 /// Returns true if a unit runs or waits for its next attempt.

@@ -25,12 +25,13 @@ use ebb_flow::telemetry;
     (status = 202, body = LifecycleResponse, description = "Accepted. The outcome follows as a notification."),
     (status = 400, body = ProblemDetails, description = "The body is not a CloudEvent."),
     (status = 401, body = ProblemDetails, description = "The signature is missing, wrong or too old."),
+    (status = 404, body = ProblemDetails, description = "The target of the event does not exist."),
     (status = 408, body = ProblemDetails, description = "The body did not arrive within 20 s."),
-    (status = 409, body = ProblemDetails, description = "`stale`: the instance has ended. `name-taken`: another instance waits for the name. `changed`: the update would change an active target."),
+    (status = 409, body = ProblemDetails, description = "`stale`: the instance has ended. `name-taken`: another instance waits for the name. `changed`: the update would change an active target. `failed`: the target of the event has failed."),
     (status = 413, body = ProblemDetails, description = "The body is larger than 1 MiB."),
     (status = 415, body = ProblemDetails, description = "The event is not in structured mode. Binary mode is rejected because its event type is not signed."),
     (status = 422, body = ProblemDetails, description = "The event type is unknown, a field is missing, or the document has errors."),
-    (status = 503, body = ProblemDetails, description = "The state cannot be written now, or `busy`: too many requests are being received. Send the same webhook again."),
+    (status = 503, body = ProblemDetails, description = "The state cannot be written now, or `busy`: too many requests are being received, or too many events wait. Send the same webhook again."),
 ))]
 pub(crate) async fn receive(
     State(server): State<ServerState>,
@@ -59,7 +60,8 @@ pub(crate) async fn receive(
     let parents = header.into_iter().chain(event.traceparent.as_deref());
     telemetry::webhook_received(&event.data.kind, &event.data.name, parents);
     let plugins: &dyn ebb_flow::env::ApiStore = server.store.as_ref();
-    let (response, follow_up) = Box::pin(lifecycle::begin(env, plugins, event.event_type, &event.data)).await?;
+    let (response, follow_up) =
+        Box::pin(lifecycle::begin(env, plugins, (event.event_type, &event.id), &event.data)).await?;
     let rest = background::run_follow_up(env, follow_up).await?;
     Ok((StatusCode::ACCEPTED, rest, Json(response)))
 }
@@ -69,6 +71,8 @@ impl From<LifecycleRejection> for HttpProblem {
         match rejection {
             LifecycleRejection::Conflict(code, detail) => Self::new(StatusCode::CONFLICT, code, detail),
             LifecycleRejection::Changed(changes) => Self::changed(changes),
+            LifecycleRejection::Unknown(detail) => Self::not_found(detail),
+            LifecycleRejection::Busy(detail) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail),
             LifecycleRejection::Document(errors) => errors.into(),
             LifecycleRejection::Missing(detail) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail),
         }

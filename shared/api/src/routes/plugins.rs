@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use ebb_protocol::api::{PluginDetail, PluginInfo, ProblemDetails, PublishPlugin, SigningSecrets};
+use ebb_protocol::sign::OWN_HOOKS;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -82,7 +83,7 @@ pub(crate) async fn versions(
 }
 
 /// Returns the secrets that sign the requests of a plugin's webhook units. Existing targets continue to use them after
-/// all versions are withdrawn. Roles: author, operator.
+/// all versions are withdrawn. `_target` has those of the own units of targets. Roles: author, operator.
 #[utoipa::path(get, path = "/v1/plugins/{name}/signing-secret", operation_id = "getSigningSecrets", tag = "plugins", responses(
     (status = 200, body = SigningSecrets), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
     (status = 404, body = ProblemDetails),
@@ -93,7 +94,7 @@ pub(crate) async fn signing_secrets(
     Path(name): Path<String>,
 ) -> Result<(HeaderMap, Json<SigningSecrets>), HttpProblem> {
     server.tokens.check(&headers, ApiPermission::WritePlugins)?;
-    if server.store.list_versions(&name).await?.is_empty() {
+    if name != OWN_HOOKS && server.store.list_versions(&name).await?.is_empty() {
         return Err(HttpProblem::not_found(format!("no plugin {name:?} is published")));
     }
     let keys = server.env.settings.unit_keys.for_plugin(&name);

@@ -6,7 +6,7 @@ use ebb_engine::MAX_UNITS;
 
 use super::checked::{BoundResource, CompiledUnit};
 use super::clusters;
-use super::collector::DiagnosticCollector;
+use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::order::{self, CycleStep};
 use super::reads::{self, OutputReads, ResourceReads};
 use super::removal;
@@ -58,14 +58,15 @@ pub(super) fn plan(
             units_of.entry(unit.hook).or_default().push(made);
         }
     }
-    let hooks = HookName::ALL.into_iter().filter_map(|hook| Some(HookPlan { hook, units: units_of.remove(&hook)? }));
+    let hooks = units_of.into_iter().map(|(hook, units)| HookPlan { hook, units });
     let target = TargetSpec {
         cluster: sandbox.cluster.clone(),
         namespace: sandbox.namespace.clone(),
         labels: sandbox.labels.clone(),
         ttl_ms: sandbox.ttl.map(|ttl| ttl.0),
     };
-    let resources = instances.iter().enumerate().map(|(number, i)| (i.name.to_owned(), resource(number, i, wires)));
+    let resources = instances.iter().enumerate().filter(|(_, instance)| !instance.is_target());
+    let resources = resources.map(|(number, i)| (i.name.to_owned(), resource(number, i, wires)));
     Plan { v: PLAN_VERSION, target, resources: resources.collect(), env, hooks: hooks.collect() }
 }
 
@@ -121,6 +122,20 @@ fn unit_plan(
                     reads::add(&mut reads, *at, output, *optional || found.optional);
                 }
             }
+            ReferenceSource::Resource { resource, output } => {
+                let public = wires.public_output(resource, output);
+                let steps = public.map_or(0, |reads| reads.len() as u64).saturating_mul(reads::READ_STEPS);
+                if !report.spend(steps, instance.at) {
+                    break;
+                }
+                for ((at, output), optional) in public.into_iter().flatten() {
+                    if at.hook > unit.hook {
+                        report.push(made_later(report, unit, found, (*at, output)));
+                        break;
+                    }
+                    reads::add(&mut reads, *at, output, *optional || found.optional);
+                }
+            }
             _ => {}
         }
     }
@@ -157,6 +172,24 @@ fn too_early(
     );
     let help = "a hook reads its own outputs and those of earlier hooks";
     report.error("hook-order", at, message).help(help)
+}
+
+/// Returns the error for an own unit that reads a public output before it is made.
+fn made_later(
+    report: &DiagnosticCollector,
+    unit: &CompiledUnit<'_>,
+    found: &ExpressionRead<'_>,
+    (made, output): (UnitRef, &str),
+) -> Diagnostic {
+    let message = format!(
+        "`{}` in {} reads `{}`, which needs output `{output}` of {}, a later hook",
+        unit.doc.name.value,
+        unit.hook.name(),
+        found.source,
+        made.hook.name()
+    );
+    let help = format!("a hook reads what its own and earlier hooks make: read it in {}", made.hook.name());
+    report.error_in("hook-order", &found.spot, message).help(help)
 }
 
 /// Rejects cycles across resources. The checks of the plugins have already rejected cycles within one resource.

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::BoundPlugin;
-use super::collector::ExpressionRead;
+use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::sensitive::{Sensitivity, TextRole};
 use crate::diagnostic::Diagnostic;
 use crate::expr::{ReferenceSource, TextPattern};
+use crate::model::HookOwner;
 use crate::model::{LineColumn, ParamDoc, PluginDoc, SourceText, UnitDoc};
 use crate::plan::{HookName, Template, UnitPlan, UnitRef};
 
@@ -20,6 +21,8 @@ pub(super) struct CheckedPlugin<'a> {
     pub(super) by_name: HashMap<&'a str, usize>,
     pub(super) params: BTreeMap<&'a str, CheckedParam<'a>>,
     pub(super) outputs: BTreeMap<&'a str, CheckedOutput<'a>>,
+    /// The public outputs that the units can read. A plugin reads none.
+    pub(super) resources: PublicOutputs<'a>,
     pub(super) warnings: Vec<Diagnostic>,
 }
 
@@ -62,10 +65,12 @@ pub(super) enum UnitCluster {
     Param(String),
 }
 
-/// A resource with its plugin.
+/// A resource with its plugin, or the target with its own hooks.
 #[derive(Debug)]
 pub(super) struct BoundResource<'a> {
     pub(super) name: &'a str,
+    /// The position of its name.
+    pub(super) at: LineColumn,
     pub(super) source: &'a Arc<SourceText>,
     pub(super) bound: BoundPlugin<'a>,
     pub(super) checked: Arc<CheckedPlugin<'a>>,
@@ -82,7 +87,52 @@ pub(super) struct ParamBinding<'a> {
     pub(super) at: LineColumn,
 }
 
+/// The public outputs of the resources of a target, by the name of the resource.
+#[derive(Debug, Default)]
+pub(super) struct PublicOutputs<'a>(BTreeMap<&'a str, Arc<CheckedPlugin<'a>>>);
+
+/// The error code of a reference to a missing resource.
+pub(super) const UNKNOWN_RESOURCE: &str = "unknown-resource";
+
+impl<'a> PublicOutputs<'a> {
+    pub(super) fn of(instances: &[BoundResource<'a>]) -> Self {
+        let resources = instances.iter().filter(|instance| !instance.is_target());
+        Self(resources.map(|instance| (instance.name, Arc::clone(&instance.checked))).collect())
+    }
+
+    /// Returns the sensitivity of an output, or `None` if the resource or the output does not exist.
+    pub(super) fn sensitivity(&self, resource: &str, output: &str) -> Option<Sensitivity> {
+        Some(self.0.get(resource)?.outputs.get(output)?.sensitivity)
+    }
+
+    /// Returns the sensitivity of an output.
+    ///
+    /// # Errors
+    /// Returns the error for a missing resource or output. `error` creates it from a code and a message.
+    pub(super) fn check(
+        &self,
+        report: &DiagnosticCollector,
+        (resource, output): (&str, &str),
+        error: impl Fn(&'static str, String) -> Diagnostic,
+    ) -> Result<Sensitivity, Diagnostic> {
+        let Some(checked) = self.0.get(resource) else {
+            let wrong = error(UNKNOWN_RESOURCE, format!("there is no resource `{resource}`"));
+            return Err(report.found.suggest(wrong, resource, self.0.keys().copied()));
+        };
+        self.sensitivity(resource, output).ok_or_else(|| {
+            let plugin = &checked.plugin.name.value;
+            let message = format!("resource `{resource}` (plugin `{plugin}`) has no output `{output}`");
+            report.found.suggest(error("unknown-output", message), output, checked.outputs.keys().copied())
+        })
+    }
+}
+
 impl BoundResource<'_> {
+    /// Returns true for the own hooks of the target.
+    pub(super) fn is_target(&self) -> bool {
+        self.checked.plugin.owner == HookOwner::Target
+    }
+
     /// Returns the plan reference of a unit.
     pub(super) fn at(&self, unit: &str) -> Option<UnitRef> {
         self.unit_refs.get(*self.checked.by_name.get(unit)?).copied()

@@ -6,7 +6,7 @@ use super::checked::{BoundResource, CompiledUnit, UnitCluster};
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::reads::ResourceReads;
 use crate::diagnostic::Diagnostic;
-use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
+use crate::expr::{ReferenceSource, ReferenceUsage};
 use crate::model::{ActionDoc, LineColumn, ParamKind, PluginDoc, UnitDoc};
 use crate::plan::{Plan, Template, UnitRef, cluster_name};
 
@@ -23,7 +23,7 @@ pub(super) fn named<'a>(
         report.push(report.error("cluster", text.at, message).help("leave `cluster` out"));
         return None;
     }
-    let template = report.text(&text.value, text.at, Scope::Plugin, uses);
+    let template = report.text(&text.value, text.at, report.units, uses);
     match (template, uses.as_slice()) {
         (Template::Literal(Value::String(name)), _) if !name.is_empty() => Some(UnitCluster::Named(name)),
         (
@@ -134,6 +134,10 @@ fn holders<'p>(
     match source {
         ReferenceSource::Output { unit, output } => {
             instance.at(unit).and_then(|at| holder(at, output)).into_iter().collect()
+        }
+        ReferenceSource::Resource { resource, output } => {
+            let reads = wires.public_output(resource, output).into_iter().flatten();
+            reads.filter_map(|((at, output), _)| holder(*at, output)).collect()
         }
         ReferenceSource::Param(name) => {
             let Some((&name, given)) = instance.params.get_key_value(name.as_str()) else {

@@ -10,6 +10,7 @@ use super::collection_text::{self, CollectionPart};
 use super::collector::{DiagnosticCollector, StepCount};
 use super::defaults::MAX_INPUTS;
 use super::order::{self, CycleStep};
+use super::unit;
 use crate::expr::{ReferenceSource, Scope};
 use crate::load::names::{NameSyntax, valid_name};
 use crate::model::{
@@ -55,7 +56,8 @@ pub(super) fn plugin(
 /// The outputs that a sandbox reads, by resource.
 pub(super) type SandboxReads = HashMap<String, Vec<String>>;
 
-/// Returns the outputs that the params and the environment of a sandbox read. Errors of the texts are reported later.
+/// Returns the outputs that the params, the environment and the own hooks of a sandbox read. Errors of the texts are
+/// reported later.
 pub(super) fn reads(sandbox: &SandboxDoc) -> SandboxReads {
     let mut scratch = DiagnosticCollector::new(&sandbox.source, &StepCount::default());
     let mut uses = Vec::new();
@@ -66,6 +68,13 @@ pub(super) fn reads(sandbox: &SandboxDoc) -> SandboxReads {
     }
     for variable in &sandbox.env {
         scratch.text(&variable.value, variable.inner.at, Scope::Sandbox, &mut uses);
+    }
+    if let Some(own) = &sandbox.own {
+        scratch.units = own.owner.scope();
+        for (hook, units) in own.hooks() {
+            let compiled = units.iter().map(|doc| unit::compile(&mut scratch, own, doc, hook));
+            uses.extend(compiled.flat_map(|unit| unit.uses).map(|(_, found)| found));
+        }
     }
     let mut reads = SandboxReads::new();
     for found in uses {

@@ -22,6 +22,8 @@ pub(super) type StepCount = Rc<Cell<u64>>;
 /// Collects the errors of one document.
 pub(super) struct DiagnosticCollector {
     pub(super) source: Arc<SourceText>,
+    /// The names that units of the document can use.
+    pub(super) units: Scope,
     pub(super) found: Diagnostics,
     pub(super) steps: StepCount,
 }
@@ -52,7 +54,8 @@ impl TextSpan<'_> {
 
 impl DiagnosticCollector {
     pub(super) fn new(source: &Arc<SourceText>, steps: &StepCount) -> Self {
-        Self { source: Arc::clone(source), found: Diagnostics::new(), steps: Rc::clone(steps) }
+        let (source, steps) = (Arc::clone(source), Rc::clone(steps));
+        Self { source, units: Scope::Plugin, found: Diagnostics::new(), steps }
     }
 
     fn is_exhausted(&self) -> bool {

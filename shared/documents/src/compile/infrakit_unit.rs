@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::TIMEOUT_MS;
-use crate::expr::Scope;
 use crate::model::{At, InfrakitDoc, Named, TemplateTree, UnitDoc};
 use crate::plan::{HookName, InfrakitAction, PluginInterface, Template};
 
@@ -34,7 +33,7 @@ pub(super) fn action<'a>(
     if instance.interface == PluginInterface::Controller {
         check_spec(report, instance);
     }
-    let scope = Scope::Plugin;
+    let scope = report.units;
     let empty = || serde_json::Value::Object(serde_json::Map::new());
     let properties = instance.properties.as_ref().map_or_else(empty, |tree| report.strings(tree, scope, found));
     let mut text = |text: &'a At<String>| -> Template { report.text(&text.value, text.at, scope, found) };

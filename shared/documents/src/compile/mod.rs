@@ -15,8 +15,10 @@ mod infrakit_unit;
 mod input_destinations;
 mod k8s_apply;
 mod order;
+mod own_hooks;
 mod params;
 mod plugin;
+mod profile;
 mod reads;
 mod removal;
 mod route_group;
@@ -33,6 +35,7 @@ use std::collections::BTreeMap;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{PluginDoc, SandboxDoc};
 use crate::plan::Plan;
+use checked::PublicOutputs;
 use collector::{DiagnosticCollector, StepCount};
 use k8s_apply::BuiltIn;
 use reads::ResourceReads;
@@ -72,9 +75,11 @@ pub fn plan(
     let mut instances = sandbox::instances(&mut report, sandbox, &built_in.among(plugins), &mut warnings);
     let (env, env_uses) = sandbox::env(&mut report, sandbox);
     if instances.len() == sandbox.resources.len() {
+        let own = own_hooks::bind(&mut report, sandbox, &instances, &mut warnings);
+        instances.extend(own);
         sandbox::check_uses(&mut report, sandbox, &instances, &env_uses);
         assemble::place(&mut report, sandbox, &mut instances);
-        shared_keys::check(&mut report, sandbox, &instances, &mut warnings);
+        shared_keys::check(&mut report, &instances, &mut warnings);
     }
     if let Some(errors) = report.errors(sandbox.name.at) {
         return Err(errors);
@@ -99,5 +104,5 @@ pub fn plan(
 /// # Errors
 /// Returns all semantic errors, sorted by position.
 pub fn check_plugin(plugin: &PluginDoc) -> Result<Vec<Diagnostic>, Diagnostics> {
-    plugin::check(plugin, &StepCount::default()).map(|checked| checked.warnings)
+    plugin::check(plugin, PublicOutputs::default(), &StepCount::default()).map(|checked| checked.warnings)
 }

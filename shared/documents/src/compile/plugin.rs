@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use ebb_engine::MAX_UNITS;
 
-use super::checked::{CheckedOutput, CheckedPlugin, CompiledUnit};
+use super::checked::{CheckedOutput, CheckedPlugin, CompiledUnit, PublicOutputs};
 use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
 use super::order::{self, CycleStep};
 use super::params;
+use super::profile;
 use super::sensitive::{self, Sensitivity, TextRole};
 use super::shared_keys;
 use super::unit;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
-use crate::model::{ActionDoc, At, Dialect, Named, OutputDoc, PluginDoc, PodDoc, WebhookMethod};
+use crate::expr::{ReferenceSource, ReferenceUsage};
+use crate::model::{ActionDoc, At, Dialect, HookOwner, Named, OutputDoc, PluginDoc, PodDoc, WebhookMethod};
 use crate::plan::HookName;
 use crate::template;
 
@@ -22,9 +23,14 @@ const UNIT_STEPS: u64 = 40;
 /// The maximum number of reported warnings of one kind. A document with more probably has them for a reason.
 const MAX_WARNINGS: usize = 100;
 
-/// Checks a plugin.
-pub(super) fn check<'a>(plugin: &'a PluginDoc, steps: &StepCount) -> Result<CheckedPlugin<'a>, Diagnostics> {
+/// Checks a plugin, or the own hooks of a target, which read the outputs of `resources`.
+pub(super) fn check<'a>(
+    plugin: &'a PluginDoc,
+    resources: PublicOutputs<'a>,
+    steps: &StepCount,
+) -> Result<CheckedPlugin<'a>, Diagnostics> {
     let mut report = DiagnosticCollector::new(&plugin.source, steps);
+    report.units = plugin.owner.scope();
     let mut declared = BTreeMap::new();
     for Named { name, inner: param } in &plugin.params {
         if report.is_full() {
@@ -47,7 +53,7 @@ pub(super) fn check<'a>(plugin: &'a PluginDoc, steps: &StepCount) -> Result<Chec
             }
             if let Some(&first) = by_name.get(doc.name.value.as_str()) {
                 let message = format!("unit `{}` is declared twice", doc.name.value);
-                let help = "a unit's name is unique over all hooks of its plugin";
+                let help = "a unit's name is unique over all hooks of its document";
                 let first = units[first].doc.name.at;
                 report.push(report.error("duplicate", doc.name.at, message).related(first, "the first one").help(help));
                 continue;
@@ -56,15 +62,18 @@ pub(super) fn check<'a>(plugin: &'a PluginDoc, steps: &StepCount) -> Result<Chec
             units.push(unit::compile(&mut report, plugin, doc, which));
         }
     }
-    let mut checked =
-        CheckedPlugin { plugin, units, by_name, params: declared, outputs: BTreeMap::new(), warnings: Vec::new() };
+    let (params, outputs, warnings) = (declared, BTreeMap::new(), Vec::new());
+    let mut checked = CheckedPlugin { plugin, units, by_name, params, outputs, resources, warnings };
     checked.check_uses(&mut report);
     checked.name_after_and_undoes(&mut report);
     checked.public_outputs(&mut report);
     checked.check_cycles(&mut report);
+    profile::check(&mut report, &checked);
     checked.warn();
-    let shared = shared_keys::warn(&report, &checked);
-    checked.warnings.extend(shared.into_iter().take(MAX_WARNINGS));
+    if plugin.owner == HookOwner::Plugin {
+        let shared = shared_keys::warn(&report, &checked);
+        checked.warnings.extend(shared.into_iter().take(MAX_WARNINGS));
+    }
     match report.errors(plugin.name.at) {
         Some(errors) => Err(errors),
         None => Ok(checked),
@@ -83,6 +92,9 @@ impl<'a> CheckedPlugin<'a> {
     /// Returns the sensitivity of a value.
     fn sensitivity(&self, source: &ReferenceSource) -> Sensitivity {
         Sensitivity::of(match source {
+            ReferenceSource::Resource { resource, output } => {
+                return self.resources.sensitivity(resource, output).unwrap_or(Sensitivity::Open);
+            }
             ReferenceSource::Param(name) => self.params.get(name.as_str()).is_some_and(|param| param.doc.sensitive),
             ReferenceSource::Output { output, .. } => self
                 .producer(source)
@@ -114,6 +126,9 @@ impl<'a> CheckedPlugin<'a> {
                 });
             }
             ReferenceSource::Output { unit, output } => (unit, output),
+            ReferenceSource::Resource { resource, output } => {
+                return self.resources.check(report, (resource, output), wrong).map(drop);
+            }
             _ => return Ok(()),
         };
         let Some(producer) = self.producer(&found.source).map(|producer| &self.units[producer]) else {
@@ -135,13 +150,18 @@ impl<'a> CheckedPlugin<'a> {
             let diagnostic = wrong("cycle", format!("`{unit}` reads its own output `{output}`"));
             return Err(diagnostic.help("an output exists only after its unit has run"));
         }
-        if producer.hook > reader.hook {
-            let (early, late) = (reader.hook.name(), producer.hook.name());
-            let diagnostic =
-                wrong("hook-order", format!("`{name}` in {early} reads `{unit}`, which runs later, in {late}"));
-            return Err(diagnostic
-                .related(producer.doc.name.at, "the unit")
-                .help("a hook reads its own outputs and those of earlier hooks"));
+        if !reader.hook.can_read(producer.hook) {
+            let (own, other) = (reader.hook.name(), producer.hook.name());
+            let (which, help) = match producer.hook {
+                HookName::Event(_) => {
+                    let earlier = HookName::ALL.into_iter().filter(|hook| *hook < reader.hook);
+                    let earlier: Vec<String> = earlier.map(String::from).collect();
+                    ("which runs", format!("a unit in {own} reads {own}, {}; other events never", earlier.join(", ")))
+                }
+                _ => ("which runs later,", "a hook reads its own outputs and those of earlier hooks".to_owned()),
+            };
+            let diagnostic = wrong("hook-order", format!("`{name}` in {own} reads `{unit}`, {which} in {other}"));
+            return Err(diagnostic.related(producer.doc.name.at, "the unit").help(help));
         }
         Ok(())
     }
@@ -193,9 +213,14 @@ impl<'a> CheckedPlugin<'a> {
                     let mut undoes = Vec::new();
                     for name in &names.0 {
                         let Some(undone) = self.named(report, name) else { continue };
-                        if self.units[undone].hook >= unit.hook || unit.hook < HookName::PreStop {
+                        let undone_hook = self.units[undone].hook;
+                        let is_event = matches!(undone_hook, HookName::Event(_));
+                        if is_event || undone_hook >= unit.hook || unit.hook < HookName::PreStop {
                             let message = format!("`{}` cannot undo `{}`", unit.doc.name.value, name.value);
-                            let help = "a unit of preStop or postStop undoes units of earlier hooks";
+                            let help = match is_event {
+                                true => "what an event makes is not kept, so nothing undoes it",
+                                false => "a unit of preStop or postStop undoes units of earlier hooks",
+                            };
                             report.push(report.error("hook-order", name.at, message).help(help));
                         } else {
                             undoes.push(undone);
@@ -243,7 +268,7 @@ impl<'a> CheckedPlugin<'a> {
     fn public_outputs(&mut self, report: &mut DiagnosticCollector) {
         for Named { name, inner: text } in &self.plugin.outputs {
             let mut uses = Vec::new();
-            let value = report.text(&text.value, text.at, Scope::Plugin, &mut uses);
+            let value = report.text(&text.value, text.at, report.units, &mut uses);
             let mut sensitivity = Sensitivity::Open;
             let mut teardown = None;
             for found in &uses {

@@ -19,6 +19,7 @@ pub(super) type OutputReads = BTreeMap<(UnitRef, String), bool>;
 /// The reads of every param and public output of every resource.
 #[derive(Debug, Default)]
 pub(super) struct ResourceReads<'a> {
+    by_name: HashMap<&'a str, usize>,
     nodes: HashMap<ResourceValue<'a>, usize>,
     reads: Vec<OutputReads>,
 }
@@ -83,7 +84,7 @@ impl<'a> ResourceReads<'a> {
         }
         let targets: Vec<Vec<usize>> = inner.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
         let order = order::order(&targets).map_err(|cycle| cycle_of_values(instances, &list, &cycle))?;
-        let mut wires = Self { nodes, reads: own };
+        let mut wires = Self { by_name, nodes, reads: own };
         for at in order {
             for &(target, optional) in &inner[at] {
                 let steps = (wires.reads[target].len() as u64).saturating_mul(READ_STEPS);
@@ -108,6 +109,11 @@ impl<'a> ResourceReads<'a> {
     /// Returns the outputs that a public output of a resource reads.
     pub(super) fn output(&self, resource: usize, name: &'a str) -> Option<&OutputReads> {
         self.reads.get(*self.nodes.get(&ResourceValue::Output(resource, name))?)
+    }
+
+    /// Returns the outputs that a public output reads, or `None` if the resource or the output does not exist.
+    pub(super) fn public_output(&self, resource: &str, name: &'a str) -> Option<&OutputReads> {
+        self.output(*self.by_name.get(resource)?, name)
     }
 }
 

@@ -14,5 +14,5 @@ pub fn check_route_group(group: &RouteGroupDoc) -> Result<(), Diagnostics> {
     };
     let message = "this `ttl` counts from when no sandbox matches the route group, which is not known here";
     let help = "write `offsetFrom: createdAt`, or leave `ttl` out";
-    Err(Diagnostic::error("ttl-offset", &group.source, from.at, message).help(help).into())
+    Err(Diagnostic::error("ttl-offset", &group.target.source, from.at, message).help(help).into())
 }

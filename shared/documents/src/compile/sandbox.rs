@@ -6,11 +6,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::BoundPlugin;
-use super::checked::{BoundResource, CheckedParam, CheckedPlugin, ParamBinding};
+use super::checked::{BoundResource, CheckedParam, CheckedPlugin, ParamBinding, PublicOutputs, UNKNOWN_RESOURCE};
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::MAX_RESOURCES;
 use super::params;
 use super::plugin;
+use super::profile;
 use super::sensitive::{self, Sensitivity, TextRole};
 use crate::diagnostic::Diagnostic;
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
@@ -52,9 +53,10 @@ pub(super) fn instances<'a>(
             continue;
         };
         let known = checked.entry(std::ptr::from_ref(bound.plugin)).or_insert_with(|| {
-            match plugin::check(bound.plugin, &report.steps) {
+            match plugin::check(bound.plugin, PublicOutputs::default(), &report.steps) {
                 Ok(checked) => {
                     warnings.extend(checked.warnings.iter().cloned());
+                    warnings.extend(profile::warn(&sandbox.source, resource, &checked));
                     Some(Arc::new(checked))
                 }
                 Err(wrong) => {
@@ -67,6 +69,7 @@ pub(super) fn instances<'a>(
         let given = given(report, sandbox.dialect, resource, &checked);
         instances.push(BoundResource {
             name,
+            at: resource.name.at,
             source: &sandbox.source,
             bound: *bound,
             checked,
@@ -215,8 +218,7 @@ pub(super) fn check_uses(
     instances: &[BoundResource<'_>],
     env: &[ExpressionRead<'_>],
 ) {
-    let by_name: HashMap<&str, &BoundResource<'_>> =
-        instances.iter().map(|instance| (instance.name, instance)).collect();
+    let outputs = PublicOutputs::of(instances);
     for instance in instances {
         for (name, given) in &instance.params {
             let param = instance.checked.params[name].doc;
@@ -224,7 +226,7 @@ pub(super) fn check_uses(
                 if report.is_full() {
                     return;
                 }
-                let sensitivity = check_use(report, sandbox, &by_name, found);
+                let sensitivity = check_use(report, &outputs, found);
                 if sensitivity == Some(Sensitivity::Sensitive)
                     && !param.sensitive
                     && found.usage != ReferenceUsage::Presence
@@ -243,7 +245,7 @@ pub(super) fn check_uses(
         if report.is_full() {
             return;
         }
-        if let Some(sensitivity) = check_use(report, sandbox, &by_name, found) {
+        if let Some(sensitivity) = check_use(report, &outputs, found) {
             sensitive::check(report, TextRole::Public, found, sensitivity);
         }
     }
@@ -252,55 +254,33 @@ pub(super) fn check_uses(
             return;
         }
         let (resource, output) = (&consumer.resource, &consumer.output);
-        public_output(report, sandbox, &by_name, (&resource.value, &output.value), |report, code, message| {
+        let error = |code, message| {
             let at = if code == UNKNOWN_RESOURCE { resource.at } else { output.at };
             report.error(code, at, message)
-        });
+        };
+        if let Err(wrong) = outputs.check(report, (&resource.value, &output.value), error) {
+            report.push(wrong);
+        }
     }
 }
 
 /// Returns the sensitivity of a value that the sandbox reads. Reports a missing resource or output.
 fn check_use(
     report: &mut DiagnosticCollector,
-    sandbox: &SandboxDoc,
-    by_name: &HashMap<&str, &BoundResource<'_>>,
+    outputs: &PublicOutputs<'_>,
     found: &ExpressionRead<'_>,
 ) -> Option<Sensitivity> {
     let ReferenceSource::Resource { resource, output } = &found.source else {
         return Some(Sensitivity::Open);
     };
-    public_output(report, sandbox, by_name, (resource, output), |report, code, message| {
-        report.error_in(code, &found.spot, message)
-    })
-}
-
-const UNKNOWN_RESOURCE: &str = "unknown-resource";
-
-/// Returns the sensitivity of a public output. `error` creates the error for a missing resource or output.
-fn public_output(
-    report: &mut DiagnosticCollector,
-    sandbox: &SandboxDoc,
-    by_name: &HashMap<&str, &BoundResource<'_>>,
-    (resource, output): (&str, &str),
-    error: impl Fn(&DiagnosticCollector, &'static str, String) -> Diagnostic,
-) -> Option<Sensitivity> {
-    let wrong = match by_name.get(resource) {
-        None => {
-            let wrong = error(report, UNKNOWN_RESOURCE, format!("there is no resource `{resource}`"));
-            report.found.suggest(wrong, resource, sandbox.resources.iter().map(|resource| resource.name.value.as_str()))
+    let error = |code, message| report.error_in(code, &found.spot, message);
+    match outputs.check(report, (resource, output), error) {
+        Ok(sensitivity) => Some(sensitivity),
+        Err(wrong) => {
+            report.push(wrong);
+            None
         }
-        Some(instance) => match instance.checked.outputs.get(output) {
-            Some(public) => return Some(public.sensitivity),
-            None => {
-                let plugin = &instance.checked.plugin.name.value;
-                let message = format!("resource `{resource}` (plugin `{plugin}`) has no output `{output}`");
-                let wrong = error(report, "unknown-output", message);
-                report.found.suggest(wrong, output, instance.checked.outputs.keys().copied())
-            }
-        },
-    };
-    report.push(wrong);
-    None
+    }
 }
 
 /// Returns the environment of the sandbox, and the values that it reads.

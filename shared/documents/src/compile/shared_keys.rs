@@ -12,7 +12,6 @@ use super::checked::{BoundResource, CheckedPlugin, CompiledUnit};
 use super::collector::{DiagnosticCollector, strings};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::expr::{self, ReferenceSource, Scope};
-use crate::model::SandboxDoc;
 use crate::plan::{Action, HookName, ObjectAction, Template};
 use crate::template::{self, TemplatePiece};
 
@@ -29,12 +28,7 @@ struct UnitIdentity {
 
 /// Rejects a sandbox in which two resources would create the same object or send the same request. Warns of equal
 /// scripts.
-pub(super) fn check(
-    report: &mut DiagnosticCollector,
-    sandbox: &SandboxDoc,
-    instances: &[BoundResource<'_>],
-    warnings: &mut Vec<Diagnostic>,
-) {
+pub(super) fn check(report: &mut DiagnosticCollector, instances: &[BoundResource<'_>], warnings: &mut Vec<Diagnostic>) {
     let mut bound: BTreeMap<&str, usize> = BTreeMap::new();
     for instance in instances {
         *bound.entry(instance.bound.digest).or_default() += 1;
@@ -49,16 +43,13 @@ pub(super) fn check(
             for identity in identities(report, instance, unit, twice) {
                 let noun = identity.noun.clone();
                 let (first, other) = *made.entry(identity).or_insert((number, &unit.plan.key));
-                let (Some(here), Some(there)) = (sandbox.resources.get(number), sandbox.resources.get(first)) else {
-                    continue;
-                };
                 if first == number {
                     continue;
                 }
-                let message =
-                    format!("`{}/{other}` and `{}/{}` {noun}", there.name.value, here.name.value, unit.plan.key);
-                let found = report.error("shared-key", here.name.at, message);
-                let found = found.related(there.name.at, "the other resource").help(HELP);
+                let (here, there) = (instance, &instances[first]);
+                let message = format!("`{}/{other}` and `{}/{}` {noun}", there.name, here.name, unit.plan.key);
+                let found = report.error("shared-key", here.at, message);
+                let found = found.related(there.at, "the other resource").help(HELP);
                 match &unit.plan.action {
                     Action::Pod(_) => warnings.push(Diagnostic { severity: Severity::Warning, ..found }),
                     _ => report.push(found),

@@ -1,8 +1,9 @@
 //! The order of teardown. A resource is removed after everything that depends on it.
 //!
 //! Let `a` and `b` be setup units, and let `b` depend on `a`, directly or not. In postStop, `x` undoes `a`, and `y`
-//! undoes or reads `b`. Then `x` waits for `y`. Explicit edges have priority: an edge that would close a cycle is
-//! omitted. `x` does not wait for `y` either if `x` itself reads or undoes what `y` undoes.
+//! undoes or reads `b`, or is a unit of another resource that reads `a`. Then `x` waits for `y`. Explicit edges have
+//! priority: an edge that would close a cycle is omitted. `x` does not wait for `y` either if `x` itself reads or undoes
+//! what `y` undoes.
 //!
 //! The rule applies to units of different resources, and to units of one resource with a plugin of Ebb's dialect. There,
 //! `after` adds edges, and an `after` against the rule wins. Within a resource with Signadot's plugin, the author alone
@@ -113,9 +114,10 @@ impl Teardown<'_> {
                     }
                 }
             }
-            if unit.order == OrderSource::Compiler {
-                wanted.extend(unit.undoes.iter().flat_map(|&at| others(at)).map(|y| (x, y)));
-            }
+            // A unit of another resource that touches what `unit` undoes still reads it.
+            let readers = unit.undoes.iter().flat_map(|&at| others(at));
+            let is_foreign = |y: usize| self.units[y].resource != unit.resource;
+            wanted.extend(readers.filter(|&y| unit.order == OrderSource::Compiler || is_foreign(y)).map(|y| (x, y)));
         }
         wanted.into_iter().filter(|&(x, y)| !self.units[x].dependencies.contains(&(y as u32))).collect()
     }

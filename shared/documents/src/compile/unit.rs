@@ -33,7 +33,7 @@ pub(super) fn compile<'a>(
     limits(report, doc);
 
     let mut found = Vec::new();
-    let when = doc.when.as_ref().and_then(|when| report.expression("`when`", when, Scope::Plugin, &mut found));
+    let when = doc.when.as_ref().and_then(|when| report.expression("`when`", when, report.units, &mut found));
     collect(TextRole::When, std::mem::take(&mut found));
 
     let cluster = clusters::named(report, plugin, doc, &mut found);
@@ -48,7 +48,7 @@ pub(super) fn compile<'a>(
             let method = webhook.method.as_str().to_owned();
             let url = webhook::url(report, &webhook.url, &mut found);
             let headers = webhook::headers(report, &webhook.headers, &mut found);
-            let body = webhook.body.as_ref().map(|body| report.strings(body, Scope::Plugin, &mut found));
+            let body = webhook.body.as_ref().map(|body| report.strings(body, report.units, &mut found));
             let describe = webhook.describe.as_ref().map(|it| webhook::url(report, &it.url, &mut found));
             collect(TextRole::Webhook, std::mem::take(&mut found));
             if let (Some(_), Some(first)) = (&body, doc.inputs.first()) {
@@ -64,7 +64,7 @@ pub(super) fn compile<'a>(
         }
         ActionDoc::Object(object) => {
             let manifest = &object.manifest;
-            let tree = report.strings(manifest, Scope::Plugin, &mut found);
+            let tree = report.strings(manifest, report.units, &mut found);
             match &manifest.value {
                 TemplateTree::List(manifests) => {
                     if manifests.is_empty() {
@@ -101,7 +101,7 @@ pub(super) fn compile<'a>(
     let mut wholes = Vec::with_capacity(doc.inputs.len());
     unique(report, "input", doc.inputs.iter().map(|input| &input.name));
     for input in &doc.inputs {
-        let value = report.tree(&input.value.value, input.value.at, Scope::Plugin, &mut found);
+        let value = report.tree(&input.value.value, input.value.at, report.units, &mut found);
         wholes.push(match found.as_slice() {
             [one] if one.usage == ReferenceUsage::Whole => Some(one.source.clone()),
             _ => None,
@@ -334,7 +334,7 @@ fn check_manifest(report: &mut DiagnosticCollector, manifest: &At<TemplateTree>)
     if let Some(namespace) = metadata.and_then(|metadata| metadata.get("namespace")) {
         let mut used = Vec::new();
         // A separate collector discards the errors, because they are reported with the rest of the manifest.
-        DiagnosticCollector::new(&report.source, &report.steps).strings(namespace, Scope::Plugin, &mut used);
+        DiagnosticCollector::new(&report.source, &report.steps).strings(namespace, report.units, &mut used);
         if used.iter().any(|found| !matches!(found.source, expr::ReferenceSource::Target(_))) {
             let help = "write it literally, or `${target.namespace}`";
             report.push(report.error("manifest", namespace.at, "an input cannot choose the namespace").help(help));

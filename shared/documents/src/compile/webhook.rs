@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
-use crate::expr::Scope;
 use crate::model::{At, Entries, Named};
 use crate::plan::Template;
 use crate::template::{self, TemplatePiece};
@@ -16,7 +15,7 @@ pub(super) fn url<'a>(
     url: &'a At<String>,
     uses: &mut Vec<ExpressionRead<'a>>,
 ) -> Template {
-    let made = report.text(&url.value, url.at, Scope::Plugin, uses);
+    let made = report.text(&url.value, url.at, report.units, uses);
     // `report.text` has reported errors of the pieces.
     let pieces = template::split(&url.value).unwrap_or_default();
     let Some(first) = pieces.first() else { return made };
@@ -77,7 +76,7 @@ pub(super) fn headers<'a>(
         } else if RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with("webhook-") {
             report.push(report.error("header", name.at, format!("header `{}` is set by Ebb", name.value)));
         }
-        made.insert(name.value.clone(), report.text(&value.value, value.at, Scope::Plugin, uses));
+        made.insert(name.value.clone(), report.text(&value.value, value.at, report.units, uses));
     }
     made
 }

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use serde::Deserialize;
 
 use crate::load::Document;
-use crate::load::infrakit;
+use crate::load::collection;
 use crate::load::names::{MAX_NAME, NameSyntax};
 use crate::load::reader::DocumentReader;
 use crate::load::yaml::{YamlNode, YamlValue};
-use crate::model::{ActionDoc, At, PluginDoc, SandboxDoc};
+use crate::model::{ActionDoc, At, HookOwner, PluginDoc, SandboxDoc, SandboxKind};
 
 /// The only version of the format.
 const API_VERSION: &str = "ebb.dev/v1";
@@ -32,11 +32,11 @@ pub(crate) fn document(reader: &DocumentReader<'_>, node: &YamlNode, expanded: S
         }
         Some(_) => match kind.value.as_str() {
             "Plugin" => return plugin(reader, node, expanded).map(Document::Plugin),
-            "Sandbox" => return sandbox(reader, node, expanded).map(Document::Sandbox),
-            "Collection" => return infrakit::target(reader, node, expanded).map(Document::Sandbox),
+            "Sandbox" | "Target" => return sandbox(reader, node, expanded).map(Document::Sandbox),
+            "Collection" => return collection::target(reader, node, expanded).map(Document::Sandbox),
             other => {
                 let wrong = reader.wrong("unknown-kind", kind.at, format!("unknown kind `{other}`"));
-                reader.note(wrong.suggest(other, ["Plugin", "Sandbox", "Collection"]));
+                reader.note(wrong.suggest(other, ["Plugin", "Sandbox", "Target", "Collection"]));
                 return None;
             }
         },
@@ -51,13 +51,23 @@ fn plugin(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Opt
     plugin.source = reader.source.clone();
     plugin.expanded = expanded;
     reader.check_names(&plugin.params, "the param's name", NameSyntax::Ours);
-    reader.check_names(&plugin.runners, "the runner's name", NameSyntax::Ours);
     reader.check_names(&plugin.outputs, "the output's name", NameSyntax::Ours);
+    check_hooks(reader, node, &plugin);
+    plugin.apply_defaults();
+    Some(plugin)
+}
+
+/// Checks the runners and the hooks of a plugin, or of a target whose keys are in `node`.
+fn check_hooks(reader: &DocumentReader<'_>, node: &YamlNode, plugin: &PluginDoc) {
+    reader.check_names(&plugin.runners, "the runner's name", NameSyntax::Ours);
     for runner in &plugin.runners {
         let name = &runner.name.value;
         if let Some(template) = node.get("runners").and_then(|all| all.get(name)?.get("podTemplate")) {
             reader.check_pod_template(template, &format!("runners.{name}.podTemplate"), runner);
         }
+    }
+    for event in &plugin.hooks {
+        reader.check_event(&event.name);
     }
     for (_, hook) in plugin.hooks() {
         reader.check_names(hook, "the unit's name", NameSyntax::Ours);
@@ -69,8 +79,27 @@ fn plugin(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Opt
             }
         }
     }
-    plugin.apply_defaults();
-    Some(plugin)
+}
+
+/// Moves the own hooks of a target to its `own`, if it has any. Its keys are in `node`, below `path`.
+pub(super) fn take_own_hooks(reader: &DocumentReader<'_>, node: &YamlNode, target: &mut SandboxDoc) {
+    let mut own = PluginDoc {
+        name: At { value: HookOwner::TARGET.to_owned(), at: target.name.at },
+        owner: HookOwner::Target,
+        runners: std::mem::take(&mut target.runners),
+        defaults: std::mem::take(&mut target.defaults),
+        pre_start: target.pre_start.take(),
+        post_start: target.post_start.take(),
+        pre_stop: target.pre_stop.take(),
+        post_stop: target.post_stop.take(),
+        hooks: std::mem::take(&mut target.hooks),
+        source: reader.source.clone(),
+        ..PluginDoc::default()
+    };
+    check_hooks(reader, node, &own);
+    own.apply_defaults();
+    let has_units = own.hooks().any(|(_, units)| !units.is_empty());
+    target.own = has_units.then(|| Box::new(own));
 }
 
 fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SandboxDoc> {
@@ -86,15 +115,34 @@ fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Op
     };
     let collections: HashMap<&str, &YamlNode> = resources
         .iter()
-        .filter_map(|(key, resource)| Some((key.name.as_str(), resource.get(infrakit::NAME)?)))
+        .filter_map(|(key, resource)| Some((key.name.as_str(), resource.get(collection::NAME)?)))
         .collect();
     for resource in &mut sandbox.resources.0 {
         match collections.get(resource.name.value.as_str()) {
-            Some(collection) => infrakit::embedded(reader, collection, resource),
+            Some(collection) => collection::embedded(reader, collection, resource),
             // An entry that is no mapping is reported, and has no plugin.
             None if resource.plugin.value.is_empty() => {}
             None => resource.version = reader.split_reference(&mut resource.inner.plugin),
         }
     }
+    check_target_kind(reader, &sandbox);
+    take_own_hooks(reader, node, &mut sandbox);
     Some(sandbox)
+}
+
+fn check_target_kind(reader: &DocumentReader<'_>, sandbox: &SandboxDoc) {
+    match (sandbox.kind, &sandbox.target_kind) {
+        (SandboxKind::Sandbox, None) => {}
+        (SandboxKind::Sandbox, Some(given)) => {
+            let wrong = reader.wrong("contradiction", given.at, "`targetKind` does not apply to `kind: Sandbox`");
+            reader.note(wrong.help("write `kind: Target`, or leave `targetKind` out"));
+        }
+        (SandboxKind::Target, None) => {
+            let wrong = reader.wrong("missing-key", sandbox.name.at, "`kind: Target` needs `targetKind`");
+            reader.note(wrong.help("add the kind that the platform sends, such as `targetKind: namespace`"));
+        }
+        (SandboxKind::Target, Some(given)) => {
+            reader.check_name(given, "the target's kind", NameSyntax::Kind, MAX_NAME);
+        }
+    }
 }

@@ -18,11 +18,11 @@ pub use yaml::{MAX_DEPTH, MAX_DOCUMENT};
 
 pub(crate) use vars::is_variable;
 
+pub(crate) mod collection;
 pub(crate) mod directives;
 mod durations;
 mod ebb;
 mod files;
-pub(crate) mod infrakit;
 pub(crate) mod lines;
 pub(crate) mod names;
 mod pod_template;
@@ -33,11 +33,10 @@ pub(crate) mod yaml;
 
 /// A document of any kind. The kind follows from the keys of the document or from its `kind`.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "there is one for a document")]
 pub enum Document {
     Plugin(PluginDoc),
     Sandbox(SandboxDoc),
-    /// Signadot's route group: a target without resources.
+    /// Signadot's route group.
     RouteGroup(RouteGroupDoc),
 }
 
@@ -56,7 +55,9 @@ impl Document {
         match self {
             Self::Plugin(plugin) => ("a plugin", &plugin.name, &plugin.source, &plugin.expanded),
             Self::Sandbox(sandbox) => ("a sandbox", &sandbox.name, &sandbox.source, &sandbox.expanded),
-            Self::RouteGroup(group) => ("a route group", &group.name, &group.source, &group.expanded),
+            Self::RouteGroup(RouteGroupDoc { target, .. }) => {
+                ("a route group", &target.name, &target.source, &target.expanded)
+            }
         }
     }
 
@@ -77,7 +78,7 @@ pub fn documents(
     vars: &DocumentVars,
 ) -> Result<LoadedDocuments, Diagnostics> {
     let source = SourceText::new(source_name, text.strip_prefix('\u{feff}').unwrap_or(text));
-    let nodes = yaml::parse(&source).or_else(|wrong| infrakit::parse_unrendered(&source, wrong))?;
+    let nodes = yaml::parse(&source).or_else(|wrong| collection::parse_unrendered(&source, wrong))?;
     if nodes.is_empty() {
         let empty = Diagnostic::error("empty", &source, None, "the text has no document");
         return Err(empty.help("begin with `apiVersion: ebb.dev/v1`, or with `name:` and `spec:`").into());
@@ -102,13 +103,13 @@ pub fn documents(
 /// Reads a document whose strings are expanded. The stored text is `as_written`, or the document is serialized.
 fn read(source: &Arc<SourceText>, node: &YamlNode, as_written: Option<&str>) -> (Option<Document>, Diagnostics) {
     let kind = signadot::shape(node);
-    let foreign = kind.is_none() && infrakit::is_document(node);
+    let foreign = kind.is_none() && collection::is_document(node);
     let ours = kind.is_none() && !foreign && (node.get("apiVersion").is_some() || node.get("kind").is_some());
     let reader = DocumentReader::new(source, if ours { Dialect::Ebb } else { Dialect::Signadot });
     let stored = |node: &YamlNode| as_written.map_or_else(|| written(&reader, node), str::to_owned);
     let document = match kind {
         Some(kind) => signadot::document(&reader, kind, node, stored(&signadot::kept(node))),
-        None if foreign => infrakit::document(&reader, node, stored(node)).map(Document::Sandbox),
+        None if foreign => collection::document(&reader, node, stored(node)).map(Document::Sandbox),
         None if ours => ebb::document(&reader, node, stored(node)),
         None => unknown(&reader, node),
     };

@@ -1,9 +1,11 @@
 //! Names and versions, with their syntax and limits.
 
+use ebb_engine::EventName;
 use semver::Version;
 
 use crate::load::reader::DocumentReader;
 use crate::model::{At, Entries, Named};
+use crate::plan::HookName;
 
 /// The maximum number of bytes of a plugin's name without a version.
 pub const MAX_PLUGIN_NAME: usize = 253;
@@ -85,6 +87,8 @@ pub(crate) enum NameSyntax {
     Ours,
     /// Letters, digits, `_`, no digit first.
     Environment,
+    /// Lower-case letters, digits, `-`. A kind may end with `-`.
+    Kind,
 }
 
 /// Returns true if a name has this syntax: it starts with a letter and does not end with `-` or `_`. A variable may
@@ -94,11 +98,17 @@ pub(crate) fn is_name(name: &str, shape: NameSyntax) -> bool {
         NameSyntax::Signadot => c.is_ascii_alphanumeric() || c == '-',
         NameSyntax::Ours => c.is_ascii_alphanumeric() || c == '-' || c == '_',
         NameSyntax::Environment => c.is_ascii_alphanumeric() || c == '_',
+        NameSyntax::Kind => c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-',
     };
-    let first = |c: char| c.is_ascii_alphabetic() || (shape == NameSyntax::Environment && c == '_');
+    let first = |c: char| match shape {
+        NameSyntax::Environment => c.is_ascii_alphabetic() || c == '_',
+        NameSyntax::Kind => c.is_ascii_lowercase(),
+        NameSyntax::Signadot | NameSyntax::Ours => c.is_ascii_alphabetic(),
+    };
+    let any_end = matches!(shape, NameSyntax::Environment | NameSyntax::Kind);
     name.starts_with(first)
         && name.chars().all(inner)
-        && (shape == NameSyntax::Environment || name.ends_with(|c: char| c.is_ascii_alphanumeric()))
+        && (any_end || name.ends_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
 /// Returns a similar valid name as a suggestion, if there is one.
@@ -108,6 +118,7 @@ fn tidied(name: &str, shape: NameSyntax, most: usize) -> Option<String> {
         .chars()
         .map(|c| match c {
             '_' | '-' if shape != NameSyntax::Ours => dash,
+            c if shape == NameSyntax::Kind => c.to_ascii_lowercase(),
             c if c.is_ascii_alphanumeric() || c == '-' || c == '_' => c,
             _ => dash,
         })
@@ -136,6 +147,7 @@ pub(crate) fn name_help(name: &str, shape: NameSyntax, most: usize) -> String {
         NameSyntax::Signadot => "letters, digits and `-`, a letter first, no `-` last",
         NameSyntax::Ours => "letters, digits, `-` and `_`, a letter first, a letter or digit last",
         NameSyntax::Environment => "letters, digits and `_`, no digit first",
+        NameSyntax::Kind => "lower-case letters, digits and `-`, a letter first",
     };
     tidied(name, shape, most).map_or_else(|| rule.to_owned(), |tidy| format!("{rule}: `{tidy}`"))
 }
@@ -150,6 +162,19 @@ impl DocumentReader<'_> {
         } else if !is_name(&name.value, shape) {
             let wrong = self.wrong("bad-name", name.at, format!("{what} `{}` is not valid", name.value));
             self.note(wrong.help(name_help(&name.value, shape, most)));
+        }
+    }
+
+    /// Reports a name that no event can have.
+    pub(crate) fn check_event(&self, name: &At<String>) {
+        if EventName::new(&name.value).is_none() {
+            let wrong = self.wrong("bad-name", name.at, format!("the event's name `{}` is not valid", name.value));
+            let rule = format!("lower-case letters and digits, a letter first, at most {}", EventName::MAX);
+            let help = match HookName::ALL.into_iter().find(|hook| hook.name().eq_ignore_ascii_case(&name.value)) {
+                Some(hook) => format!("`{}` is a key of its own, beside `hooks`", hook.name()),
+                None => format!("{rule}, and not `on`"),
+            };
+            self.note(wrong.help(help));
         }
     }
 

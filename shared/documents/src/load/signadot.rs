@@ -10,14 +10,14 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::diagnostic::Diagnostic;
-use crate::load::Document;
 use crate::load::names::{MAX_SIGNADOT_NAME, NameSyntax};
 use crate::load::reader::{DocumentReader, NodePath};
 use crate::load::yaml::{YamlNode, YamlValue};
+use crate::load::{Document, ebb};
 use crate::model::{
-    ActionDoc, At, ConsumerDoc, Dialect, DurationMs, Entries, HookDoc, InputDoc, InputSpec, Named, OutputFromDoc,
-    OutputSpec, ParamDoc, ParamValue, PluginDoc, PodDoc, ResourceSpec, RouteGroupDoc, RunnerDoc, SandboxDoc,
-    TemplateTree, TtlStart, UnitSpec,
+    ActionDoc, At, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, InputDoc, InputSpec, Named,
+    OutputFromDoc, OutputSpec, ParamDoc, ParamValue, PluginDoc, PodDoc, ResourceSpec, RouteGroupDoc, RunnerDoc,
+    SandboxDoc, TemplateTree, TtlStart, UnitSpec,
 };
 use crate::template;
 
@@ -217,10 +217,23 @@ struct SignadotRouteGroup {
     spec: RouteGroupSpec,
 }
 
+/// The parts of Signadot, and the resources and own hooks that Ebb adds.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[expect(dead_code, reason = "some parts are used by Signadot alone, and are checked for their type")]
 struct RouteGroupSpec {
+    #[serde(default)]
+    resources: Vec<SignadotResource>,
+    #[serde(default)]
+    runners: Entries<RunnerDoc>,
+    #[serde(default)]
+    defaults: DefaultsDoc,
+    pre_start: Option<HookDoc>,
+    post_start: Option<HookDoc>,
+    pre_stop: Option<HookDoc>,
+    post_stop: Option<HookDoc>,
+    #[serde(default)]
+    hooks: Entries<Entries<UnitSpec>>,
     cluster: Option<String>,
     description: Option<String>,
     r#match: Option<RouteGroupMatch>,
@@ -428,17 +441,6 @@ fn reference(unit: &str, output: &str) -> String {
 fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SandboxDoc> {
     let SignadotSandbox { name, spec } = reader.read(node)?;
     short_name(reader, &name, "the sandbox's name");
-    let resources = spec.resources.into_iter().map(|mut resource| {
-        reader.check_name(&resource.name, "the resource's name", NameSyntax::Signadot, MAX_SIGNADOT_NAME);
-        let version = reader.split_reference(&mut resource.plugin);
-        let params = resource.params.0.into_iter().map(|Named { name, inner: At { at, value } }| {
-            let text = template::escape(&value.unwrap_or_default());
-            Named { name, inner: At { value: ParamValue::Tree(TemplateTree::Text(text)), at } }
-        });
-        let params = Entries(params.collect());
-        let spec = ResourceSpec { plugin: resource.plugin, params, version, ..ResourceSpec::default() };
-        Named { name: resource.name, inner: spec }
-    });
     let mut consumers = Vec::new();
     for key in ["forks", "local"] {
         if let Some(below) = node.find("spec").and_then(|spec| spec.find(key)) {
@@ -452,7 +454,7 @@ fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Op
         cluster: Some(spec.cluster.value),
         labels: spec.labels,
         ttl: spec.ttl.map(|ttl| lifetime(reader, &ttl.duration, ttl.offset_from.as_ref(), &SandboxTtlStart::UpdatedAt)),
-        resources: Entries(resources.collect()),
+        resources: resources(reader, spec.resources),
         consumers,
         dialect: Dialect::Signadot,
         source: reader.source.clone(),
@@ -461,10 +463,24 @@ fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Op
     })
 }
 
+fn resources(reader: &DocumentReader<'_>, resources: Vec<SignadotResource>) -> Entries<ResourceSpec> {
+    let resources = resources.into_iter().map(|mut resource| {
+        short_name(reader, &resource.name, "the resource's name");
+        let version = reader.split_reference(&mut resource.plugin);
+        let params = resource.params.0.into_iter().map(|Named { name, inner: At { at, value } }| {
+            let text = template::escape(&value.unwrap_or_default());
+            Named { name, inner: At { value: ParamValue::Tree(TemplateTree::Text(text)), at } }
+        });
+        let params = Entries(params.collect());
+        let spec = ResourceSpec { plugin: resource.plugin, params, version, ..ResourceSpec::default() };
+        Named { name: resource.name, inner: spec }
+    });
+    Entries(resources.collect())
+}
+
 fn route_group(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<RouteGroupDoc> {
     let SignadotRouteGroup { name, spec } = reader.read(node)?;
     short_name(reader, &name, "the route group's name");
-    let cluster = spec.cluster;
     let (ttl, ttl_from) = match spec.ttl {
         Some(At { value: SignadotTtl { duration, offset_from }, at }) => {
             let ttl = lifetime(reader, &duration, offset_from.as_ref(), &TtlStart::UpdatedAt);
@@ -472,7 +488,26 @@ fn route_group(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -
         }
         None => (None, None),
     };
-    Some(RouteGroupDoc { source: reader.source.clone(), name, expanded, cluster, ttl, ttl_from })
+    let mut target = SandboxDoc {
+        target_kind: Some(At { value: "routegroup".to_owned(), at: name.at }),
+        name,
+        cluster: spec.cluster,
+        ttl,
+        resources: resources(reader, spec.resources),
+        runners: spec.runners,
+        defaults: spec.defaults,
+        pre_start: spec.pre_start,
+        post_start: spec.post_start,
+        pre_stop: spec.pre_stop,
+        post_stop: spec.post_stop,
+        hooks: spec.hooks,
+        dialect: Dialect::Signadot,
+        source: reader.source.clone(),
+        expanded,
+        ..SandboxDoc::default()
+    };
+    ebb::take_own_hooks(reader, node.find("spec").unwrap_or(node), &mut target);
+    Some(RouteGroupDoc { target, ttl_from })
 }
 
 /// Returns the duration of a `ttl`. Warns of a start that Ebb does not support.

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use ebb_engine::EventName;
 use schemars::JsonSchema;
 use semver::Version;
 use serde::Deserialize;
 
 use super::{ApiVersion, At, Dialect, DurationMs, Entries, Named, ParamDoc, RetryDoc, SourceText, UnitSpec};
+use crate::expr::Scope;
 use crate::plan::HookName;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -26,6 +28,8 @@ pub struct PluginDoc {
     pub name: At<String>,
     /// Free text.
     pub description: Option<String>,
+    /// `resource` if the plugin creates something before or after the target is ready, and undoes all of it.
+    pub profile: Option<At<PluginProfile>>,
     /// The values that a sandbox sets, by name.
     #[serde(default)]
     pub params: Entries<ParamDoc>,
@@ -43,6 +47,9 @@ pub struct PluginDoc {
     pub pre_stop: Option<HookDoc>,
     /// Units that run after the target stopped; its removal waits for them.
     pub post_stop: Option<HookDoc>,
+    /// Units that run when the platform sends an event, by the name of the event.
+    #[serde(default)]
+    pub hooks: Entries<Entries<UnitSpec>>,
     /// The values that a sandbox reads, by name: templates such as `${units.database.outputs.dsn}`.
     #[serde(default)]
     pub outputs: Entries<At<String>>,
@@ -50,12 +57,44 @@ pub struct PluginDoc {
     #[serde(skip)]
     pub version: Option<Version>,
     #[serde(skip)]
+    pub owner: HookOwner,
+    #[serde(skip)]
     pub dialect: Dialect,
     #[serde(skip)]
     pub source: Arc<SourceText>,
     /// The document as YAML with all `@{…}` expanded. It is stored and digested, and loads to the same document.
     #[serde(skip)]
     pub expanded: String,
+}
+
+/// A rule for the hooks of a plugin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum PluginProfile {
+    #[default]
+    Resource,
+}
+
+/// The document that has the hooks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HookOwner {
+    #[default]
+    Plugin,
+    /// The document of a target. The hooks are its own hooks, and the plugin is a form of them that is never shown.
+    Target,
+}
+
+impl HookOwner {
+    /// The first part of the keys of own units, in the place of the name of a resource.
+    pub const TARGET: &str = "target";
+
+    /// Returns the names that the units can use.
+    pub(crate) fn scope(self) -> Scope {
+        match self {
+            Self::Plugin => Scope::Plugin,
+            Self::Target => Scope::Own,
+        }
+    }
 }
 
 /// The units of a hook, by name.
@@ -70,13 +109,19 @@ impl PluginDoc {
             (HookName::PreStop, &self.pre_stop),
             (HookName::PostStop, &self.post_stop),
         ];
-        hooks.into_iter().filter_map(|(hook, units)| Some((hook, units.as_ref()?)))
+        let lifecycle = hooks.into_iter().filter_map(|(hook, units)| Some((hook, units.as_ref()?)));
+        // Loading has rejected other names.
+        let events = self.hooks.iter().filter_map(|event| Some((EventName::new(&event.name.value)?, event)));
+        let mut all: Vec<_> = lifecycle.chain(events.map(|(name, event)| (HookName::Event(name), event))).collect();
+        all.sort_by_key(|(hook, _)| *hook);
+        all.into_iter()
     }
 
     /// Gives each unit the `defaults` that it does not set itself.
     pub(crate) fn apply_defaults(&mut self) {
         let hooks = [&mut self.pre_start, &mut self.post_start, &mut self.pre_stop, &mut self.post_stop];
-        for unit in hooks.into_iter().flatten().flat_map(|hook| hook.iter_mut()) {
+        let hooks = hooks.into_iter().flatten().chain(self.hooks.iter_mut());
+        for unit in hooks.flat_map(|hook| hook.iter_mut()) {
             unit.timeout = unit.timeout.or(self.defaults.timeout);
             unit.retry = match (unit.retry.take(), &self.defaults.retry) {
                 (Some(own), Some(defaults)) => Some(own.or(defaults)),

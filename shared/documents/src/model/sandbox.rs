@@ -1,4 +1,4 @@
-//! Targets: `kind: Sandbox`, and what route groups are converted to.
+//! Targets: `kind: Sandbox` and `kind: Target`, and what route groups are converted to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,21 +9,28 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 
 use super::collection::{self, CollectionDoc};
-use super::{ApiVersion, At, Dialect, DurationMs, Entries, Named, SourceText, TemplateTree};
+use super::{
+    ApiVersion, At, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, Named, PluginDoc, RunnerDoc, SourceText,
+    TemplateTree, UnitSpec,
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub enum SandboxKind {
     #[default]
     Sandbox,
+    /// A target of the kind in `targetKind`.
+    Target,
 }
 
-/// A sandbox: a target with its resources.
+/// A sandbox, or a target of another kind, with its resources and own hooks.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Sandbox")]
 pub struct SandboxDoc {
     pub api_version: ApiVersion,
     pub kind: SandboxKind,
+    /// The kind of the target, such as `namespace`. It is required with `kind: Target`, and only allowed there.
+    pub target_kind: Option<At<String>>,
     /// The name of the target.
     pub name: At<String>,
     /// Free text.
@@ -43,6 +50,26 @@ pub struct SandboxDoc {
     /// Its environment: templates such as `${resources.users.outputs.dsn}`.
     #[serde(default)]
     pub env: Entries<At<String>>,
+    /// Images and pod templates for the scripts of its own hooks, by name.
+    #[serde(default)]
+    pub runners: Entries<RunnerDoc>,
+    /// `timeout` and `retry` of its own units that set none.
+    #[serde(default)]
+    pub defaults: DefaultsDoc,
+    /// Own units that run before the target is ready; it waits for them.
+    pub pre_start: Option<HookDoc>,
+    /// Own units that run after the target is ready.
+    pub post_start: Option<HookDoc>,
+    /// Own units that run before the target stops, while it is still there.
+    pub pre_stop: Option<HookDoc>,
+    /// Own units that run after the target stopped; its removal waits for them.
+    pub post_stop: Option<HookDoc>,
+    /// Own units that run when the platform sends an event, by the name of the event.
+    #[serde(default)]
+    pub hooks: Entries<Entries<UnitSpec>>,
+    /// The own hooks. Loading moves them here from the fields above.
+    #[serde(skip)]
+    pub own: Option<Box<PluginDoc>>,
     /// Every `valueFrom.resource` of a Signadot document.
     #[serde(skip)]
     pub consumers: Vec<ConsumerDoc>,
@@ -115,18 +142,12 @@ pub struct ConsumerDoc {
     pub output: At<String>,
 }
 
-/// A Signadot route group: a target that has no resources.
+/// A Signadot route group. Ebb gives it resources and own hooks, as a sandbox has them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteGroupDoc {
-    pub source: Arc<SourceText>,
-    pub name: At<String>,
-    /// The document as YAML with all `@{…}` expanded.
-    pub expanded: String,
-    /// `None` stands for all clusters.
-    pub cluster: Option<String>,
-    /// The time after its creation at which it is deleted, unless `ttl_from` says otherwise.
-    pub ttl: Option<DurationMs>,
-    /// The start of `ttl`, with its place.
+    /// The route group as a target. Its `cluster` is absent for all clusters.
+    pub target: SandboxDoc,
+    /// The start of its `ttl`, with its place.
     pub ttl_from: Option<At<TtlStart>>,
 }
 

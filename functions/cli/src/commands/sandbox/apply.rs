@@ -11,11 +11,11 @@ use super::WaitArgs;
 use crate::commands::connect;
 use crate::documents::{SetArgs, TargetDocument};
 use crate::exit::{CliError, Exit};
-use crate::lifecycle::{fresh_uid, is_alive, request, wait};
+use crate::lifecycle::{is_alive, request, wait};
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
 use crate::server::ServerArgs;
-use crate::target::KindArgs;
+use crate::target::{KindArgs, fresh_uid};
 use crate::{timing, why};
 
 #[derive(Debug, clap::Args)]
@@ -58,7 +58,7 @@ impl SandboxApplyArgs {
             LifecycleResult::Unchanged => "Unchanged",
             LifecycleResult::Retrying => "Retrying",
             LifecycleResult::Waiting => "Waiting",
-            LifecycleResult::Starting | LifecycleResult::Stopping => "Created",
+            LifecycleResult::Starting | LifecycleResult::Running | LifecycleResult::Stopping => "Created",
         };
         output::status_line(&format!(
             "{result} {} (uid {}, generation {})",

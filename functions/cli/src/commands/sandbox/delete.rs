@@ -122,6 +122,6 @@ impl SandboxDeleteArgs {
     }
 }
 
-fn watched(target: &TargetRef, seen: &TargetDetail) -> WatchedInstance {
+pub(super) fn watched(target: &TargetRef, seen: &TargetDetail) -> WatchedInstance {
     WatchedInstance { target: target.clone(), uid: seen.info.uid.clone(), generation: seen.info.generation }
 }

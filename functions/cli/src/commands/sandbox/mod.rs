@@ -2,6 +2,7 @@
 
 mod apply;
 mod delete;
+mod event;
 mod get;
 mod list;
 
@@ -23,6 +24,8 @@ pub(crate) enum SandboxCommand {
     Get(TargetCommandArgs),
     /// List sandboxes
     List(list::SandboxListArgs),
+    /// Run the units of an event, such as `sleep`
+    Event(event::SandboxEventArgs),
     /// Delete a sandbox and its resources
     Delete(Box<delete::SandboxDeleteArgs>),
 }
@@ -37,6 +40,7 @@ impl SandboxCommand {
                 args.print(async |target| client.existing(target).await, |output, seen| output.write(seen, text)).await
             }
             Self::List(args) => args.run(&super::connect(server)?).await,
+            Self::Event(args) => args.run(&super::connect(server)?).await,
             Self::Delete(args) => args.run(server).await,
         }
     }

@@ -3,7 +3,7 @@
 //! The task has no run. Its sensitive outputs are deleted with it.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ebb_flow::ports::{RelayClient, RelayError};
@@ -60,7 +60,8 @@ impl SingleScript {
                 return self.run_in_cluster(settings, interrupts).await;
             }
         };
-        let options = LocalRelayOptions { call: None, extra_env: Vec::new(), callback_url: None, containers };
+        let plugins = PathBuf::new();
+        let options = LocalRelayOptions { call: None, extra_env: Vec::new(), callback_url: None, plugins, containers };
         let relay = LocalRelay::open(state, options)
             .map_err(|error| CliError::broken("cannot run the unit").with_causes(&error))?;
         let ended = self.run_on(&relay, String::new(), interrupts).await;

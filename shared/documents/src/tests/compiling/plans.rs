@@ -72,6 +72,17 @@ fn producers_are_torn_down_after_their_consumers() {
 }
 
 #[test]
+fn own_hooks_are_undone_before_the_resources_that_they_read() {
+    let target = "apiVersion: ebb.dev/v1\nkind: Target\ntargetKind: namespace\nname: n\nrunners: {sh: {image: alpine}}\nresources:\n  pg: {plugin: shared-postgres}\n  other: {plugin: shared-postgres}\npreStart:\n  migrate: {pod: {script: '#!/bin/sh'}, inputs: {dsn: \"${resources.pg.outputs.dsn}\"}, outputs: {v: {file: /v}}}\n  conf: {object: {manifest: {apiVersion: v1, kind: C, metadata: {name: c, annotations: {v: \"${units.migrate.outputs.v}\"}}}}}\npreStop:\n  dump: {pod: {script: '#!/bin/sh'}, inputs: {dsn: \"${resources.pg.outputs.dsn}\"}}\npostStop:\n  revert: {undoes: migrate, pod: {script: '#!/bin/sh'}}\n  export: {pod: {script: '#!/bin/sh'}, inputs: {port: \"${resources.other.outputs.port}\"}}\n";
+    let (plan, _) = compiled(target, &[SHARED_PG]).unwrap();
+    insta::assert_snapshot!(outline(&plan));
+    let inputs = |hook: usize| plan.hooks[hook].units.iter().find(|unit| unit.resource() == "target").unwrap();
+    assert!(inputs(0).inputs[0].sensitive && inputs(1).inputs[0].sensitive);
+    assert_eq!(plan.resources.keys().collect::<Vec<_>>(), ["other", "pg"]);
+    assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
+}
+
+#[test]
 fn signadot_documents() {
     let plugin = "name: mariadb\nspec:\n  runner:\n    image: alpine\n    namespace: signadot\n  create:\n  - name: provision\n    script: |\n      #!/bin/sh\n      echo -n db > /out/${name}\n    inputs:\n    - name: dbname\n      valueFromSandbox: true\n      as: {env: DBNAME, path: /in/dbname}\n    outputs:\n    - name: host\n      valueFromPath: /out/host\n  - name: seed\n    script: \"#!/bin/sh\"\n    inputs:\n    - name: host\n      valueFromStep: {name: provision, output: host}\n      as: {env: DB_HOST}\n  delete:\n  - name: deprovision\n    script: \"#!/bin/sh\"\n    inputs:\n    - name: dbname\n      valueFromSandbox: true\n      as: {env: DBNAME}\n";
     let sandbox = "name: my-sandbox\nspec:\n  cluster: demo\n  resources:\n  - name: usersDb\n    plugin: mariadb\n    params: {dbname: users, extra: \"1\"}\n  - name: other\n    plugin: mariadb\n  forks:\n  - forkOf: {kind: Deployment, namespace: x, name: y}\n    customizations:\n      env:\n      - name: HOST\n        valueFrom: {resource: {name: usersDb, outputKey: KEY}}\n";

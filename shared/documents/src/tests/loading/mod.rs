@@ -40,7 +40,7 @@ fn meaning(document: &Document) -> String {
     match &mut document {
         Document::Plugin(plugin) => plugin.source = no_source,
         Document::Sandbox(sandbox) => sandbox.source = no_source,
-        Document::RouteGroup(group) => group.source = no_source,
+        Document::RouteGroup(group) => group.target.source = no_source,
     }
     let text = format!("{document:#?}");
     let mut kept = String::new();

@@ -1,0 +1,39 @@
+//! `ebb sandbox event`: runs the units of an event such as `sleep`.
+
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
+
+use super::delete::watched;
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit};
+use crate::lifecycle::{data, named};
+use crate::output::{self, OutputArgs};
+use crate::target::TargetArgs;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  ebb sandbox event pr-1234 sleep")]
+pub(crate) struct SandboxEventArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Name of the event: a key of `hooks` of the document or of its plugins
+    event: String,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl SandboxEventArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let target = self.target.target();
+        let instance = watched(&target, &client.existing(&target).await?);
+        let event = LifecycleData { event: Some(self.event.clone()), ..data(&instance, None) };
+        let response = client.lifecycle(LifecycleType::Event, &event).await?;
+        let event = &self.event;
+        output::status_line(&match response.result {
+            LifecycleResult::Waiting => format!("{event} of {target} waits until its present units have ended"),
+            LifecycleResult::Unchanged => format!("{target} has no unit for {event}"),
+            _ => format!("{event} of {target} runs; see `ebb sandbox get {}`", named(&target)),
+        });
+        self.output.write_data(&response)?;
+        Ok(Exit::Done)
+    }
+}

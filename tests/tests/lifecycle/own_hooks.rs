@@ -1,0 +1,95 @@
+//! Targets of other kinds than sandboxes, with resources and own hooks.
+
+use ebb_protocol::api::TargetDetail;
+use ebb_protocol::sign;
+use ebb_tests::platform::SignedRequest;
+
+use crate::harness::*;
+
+/// The own hooks, with `ID` for the expression of the output of the resource.
+const OWN: &str = r#"
+preStart:
+  migrate:
+    webhook: {url: "RECEIVER/migrate", body: {id: "${ID}", of: "${target.kind}"}}
+    outputs: {version: {value: "${response.body.id}"}}
+postStart:
+  announce: {webhook: {url: "RECEIVER/announce", body: {version: "${units.migrate.outputs.version}"}}}
+preStop:
+  drain: {webhook: {url: "RECEIVER/drain", body: {id: "${ID}"}}}
+postStop:
+  revert: {undoes: migrate, webhook: {url: "RECEIVER/revert", body: {id: "${units.migrate.outputs.?version}"}}}
+"#;
+
+/// Returns the document of a namespace or a route group with one resource `r` of the plugin `db`.
+fn document(kind: &str, receiver: &str) -> String {
+    let own = OWN.replace("ID", "resources.r.outputs.id").replace("RECEIVER", receiver);
+    match kind {
+        "namespace" => format!(
+            "apiVersion: ebb.dev/v1\nkind: Target\ntargetKind: namespace\nname: a\nresources: {{r: {{plugin: db}}}}\n{own}"
+        ),
+        _ => format!(
+            "name: a\nspec:\n  match: {{label: {{key: k, value: v}}}}\n  resources: [{{name: r, plugin: db}}]\n{}",
+            own.lines().map(|line| format!("  {line}\n")).collect::<String>()
+        ),
+    }
+}
+
+/// The own units of a namespace and of a route group read the outputs of a resource, and are undone before it.
+pub(crate) async fn a_namespace_and_a_route_group_with_own_hooks() {
+    for kind in ["namespace", "routegroup"] {
+        let harness = Harness::new().await;
+        harness.receiver.always("POST /make", json!({"id": "db-1"}));
+        harness.receiver.always("POST /migrate", json!({"id": "v-7"}));
+        harness.publish("db@1.0.0", MAKE).await;
+        let created = LifecycleData {
+            kind: kind.to_owned(),
+            document: Some(document(kind, harness.receiver.url())),
+            ..sandbox("a", "a-uid", "db")
+        };
+        let send = async |event_type| harness.lifecycle(event_type, &created).await.is(202).json::<Value>();
+        assert_eq!(send(LifecycleType::Created).await["target"], json!(format!("{kind}/a")));
+        let phase = async |phase: TargetState| {
+            until(&format!("{kind}/a to be {phase:?}"), async || {
+                let target: TargetDetail = harness.get(&format!("/v1/targets/{kind}/a")).await.is(200).json();
+                (target.info.phase == phase).then_some(target)
+            })
+            .await
+        };
+        let target = phase(TargetState::Ready).await;
+        harness.receiver.call("POST /announce", 1).await;
+        assert_eq!(target.resources.keys().collect::<Vec<_>>(), ["r"]);
+        let keys: Vec<&str> = target.runs[0].units.iter().map(|unit| unit.key.as_str()).collect();
+        assert_eq!(keys, ["r/make", "target/migrate"]);
+        assert_eq!(send(LifecycleType::Updated).await["result"], "unchanged");
+        let changed = created.document.clone().map(|text| text.replace("/drain", "/wait"));
+        let changed = LifecycleData { document: changed, ..created.clone() };
+        let problem = harness.lifecycle(LifecycleType::Updated, &changed).await.is_problem(409, "changed");
+        let paths: Vec<&str> = problem.changes.iter().map(|change| change.path.as_str()).collect();
+        assert_eq!(paths, ["preStop.drain.webhook.url"]);
+        send(LifecycleType::Deleted).await;
+        phase(TargetState::Gone).await;
+        let order = ["/make", "/migrate", "/announce", "/drain", "/revert", "/undo"].map(|path| format!("POST {path}"));
+        assert_eq!(harness.receiver.order(), order);
+        let body = |line: &str| harness.receiver.calls(line)[0].body.clone();
+        assert_eq!(body("POST /migrate"), json!({"id": "db-1", "of": kind}));
+        assert_eq!((body("POST /announce"), body("POST /drain")), (json!({"version": "v-7"}), json!({"id": "db-1"})));
+        assert_eq!((body("POST /revert"), body("POST /undo")), (json!({"id": "v-7"}), json!({"id": "db-1"})));
+        // Own units have a secret of their own.
+        let secrets: Value = harness.get("/v1/plugins/_target/signing-secret").await.is(200).json();
+        let secret = WebhookSecret::parse(secrets["secrets"][0].as_str().unwrap()).unwrap();
+        let call = &harness.receiver.calls("POST /revert")[0];
+        assert!(sign::verify(&secret.clone().into(), &call.headers, call.body.to_string().as_bytes(), now()).is_ok());
+        let other = &harness.receiver.calls("POST /undo")[0];
+        assert!(sign::verify(&secret.into(), &other.headers, other.body.to_string().as_bytes(), now()).is_err());
+    }
+}
+
+/// The webhook of a target has the kind of its document.
+pub(crate) async fn another_kind_than_that_of_the_document() {
+    let harness = Harness::new().await;
+    let document = Some("apiVersion: ebb.dev/v1\nkind: Target\ntargetKind: namespace\nname: a\n".to_owned());
+    let data = LifecycleData { document, ..sandbox("a", "a-uid", "none") };
+    let event = SignedRequest::lifecycle(&harness.secret(), LifecycleType::Created, &data);
+    let problem = harness.event(&event).await.is_problem(422, "invalid-document");
+    assert_eq!(problem.errors[0].code, "other-kind", "{problem:?}");
+}
