@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ebb_engine::{Attempt, Hook, RunPhase, Shard, Unit};
+use ebb_engine::{Attempt, EventName, Hook, RunPhase, Shard, TargetPhase, Unit};
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::id::{self, RunId};
+use ebb_protocol::id::{self, EventRef, RunId};
 use ebb_protocol::lifecycle::{FAILED, GONE, READY, STUCK};
 use ebb_protocol::record::AttemptOutcome;
 use ebb_store::RunHead;
 
 use super::KIND;
 use super::ledger::NotificationEntry;
+use super::platform::EVENT;
 use super::registry::SimUnit;
 use super::simulator::{LINGER_MS, Simulation};
 
@@ -85,6 +86,35 @@ fn listed(simulation: &Simulation, name: &str) -> Vec<String> {
     listed.unwrap_or_default()
 }
 
+/// Every event that was accepted ran, if its target was not deleted. Nothing is in progress.
+pub(super) fn events(simulation: &Simulation) {
+    if simulation.target().is_none_or(|target| target.phase != TargetPhase::Ready) {
+        return;
+    }
+    let accepted = simulation.ledger.state().events.clone();
+    let name = EventName::new(EVENT).expect("it is a name");
+    for (uid, id) in accepted {
+        let event = EventRef::new(name, &id);
+        let ran = simulation.table.state().heads.keys().any(|run| run.as_str().ends_with(&format!("-on-{event}")));
+        if !ran {
+            simulation.ledger.report_violation(format!("the event {id} of {uid} was accepted and never ran"));
+        }
+    }
+}
+
+/// A ready target with waiting events is due, so a sweep begins an event that its run does not.
+pub(super) fn waiting_events(simulation: &Simulation) {
+    let lost: Vec<String> = {
+        let state = simulation.table.state();
+        let ready = state.targets.values().filter(|target| target.phase == TargetPhase::Ready);
+        let lost = ready.filter(|target| !target.events.waiting.is_empty() && target.due.is_none());
+        lost.map(|target| target.uid.clone()).collect()
+    };
+    for uid in lost {
+        simulation.ledger.report_violation(format!("an event of {uid} waits, and nothing will begin it"));
+    }
+}
+
 /// Every run is closed.
 pub(super) fn runs(simulation: &Simulation) -> Vec<String> {
     let table = simulation.table.state();
@@ -151,7 +181,8 @@ fn inputs(simulation: &Simulation) -> Vec<String> {
     for this in state.attempts.iter().filter(|this| this.unit.sets_up()) {
         for id in &this.reads {
             let Some(maker) = id.split('.').next().and_then(|key| state.units.get(key)) else { continue };
-            let run = this.run.sibling(maker.hook);
+            // Units of an event read those of its own run.
+            let run = if maker.hook == this.unit.hook { this.run.clone() } else { this.run.sibling(maker.hook) };
             let (shard, slot) = Shard::of(Unit(maker.unit));
             let counts = table
                 .heads

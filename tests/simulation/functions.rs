@@ -99,11 +99,11 @@ impl SimFunctions {
     /// Receives a lifecycle webhook.
     pub async fn lifecycle(
         &self,
-        event_type: LifecycleType,
+        (event_type, id): (LifecycleType, String),
         event: LifecycleData,
     ) -> Result<Result<LifecycleResponse, LifecycleRejection>, InvocationFailure> {
         self.invoke("receive", |env, table| async move {
-            match lifecycle::receive(&env, table.as_ref(), event_type, &event).await {
+            match lifecycle::receive(&env, table.as_ref(), (event_type, &id), &event).await {
                 Ok(response) => Ok(Ok(response)),
                 Err(RequestError::Rejected(rejection)) => Ok(Err(rejection)),
                 Err(RequestError::Failed(error)) => Err(error),

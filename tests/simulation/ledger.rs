@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ebb_engine::{Attempt, Shard, Unit};
+use ebb_engine::{Attempt, Hook, Shard, Unit};
 use ebb_flow::ports::QueueMessage;
 use ebb_protocol::id::RunId;
 
@@ -77,6 +77,8 @@ pub struct LedgerState {
     /// The number of attempts that run, and of callbacks and webhooks that have no response yet.
     pub(super) active: usize,
     pub notifications: Vec<NotificationEntry>,
+    /// The events that were accepted: uid and id.
+    pub(super) events: BTreeSet<(String, String)>,
     /// The messages that were sent, with their times.
     pub messages: Vec<(u64, QueueMessage)>,
     pub(super) violations: Vec<String>,
@@ -154,6 +156,9 @@ impl Ledger {
 
     /// Returns the reason if an attempt must not begin now.
     fn forbids(&self, this: &AttemptEntry) -> Option<String> {
+        if let Some(other) = self.active_beside(this) {
+            return Some(format!("while {} #{} of another run is active", other.unit.name, other.attempt));
+        }
         let now = self.runtime.now().0;
         let table = self.table.state();
         let heads = table.heads.get(&this.run)?;
@@ -182,6 +187,17 @@ impl Ledger {
         let is_earlier = head.head.attempt(slot) > Attempt(this.attempt);
         let later = this.receiver.kills() && is_earlier && is_done(this.unit.unit);
         later.then(|| "although a later attempt has succeeded".to_owned())
+    }
+
+    /// Returns an attempt of another run of the instance that may still act, if one of the two belongs to an event.
+    fn active_beside(&self, this: &AttemptEntry) -> Option<AttemptEntry> {
+        let is_event = |entry: &AttemptEntry| matches!(entry.unit.hook, Hook::Event(_));
+        let is_beside = |other: &&AttemptEntry| {
+            let acts = !other.is_over && other.result.is_none();
+            acts && other.unit.uid == this.unit.uid && other.run != this.run && (is_event(this) || is_event(other))
+        };
+        let beside: Vec<AttemptEntry> = self.state().attempts.iter().filter(is_beside).cloned().collect();
+        beside.into_iter().find(|other| !self.is_past_in_flight(other))
     }
 
     /// Returns true if the sender may have given the attempt up, so that its effects are late.

@@ -12,6 +12,7 @@ mod ledger;
 mod operations;
 mod platform;
 mod plugin_documents;
+mod plugin_server;
 mod queue;
 mod random;
 mod random_targets;

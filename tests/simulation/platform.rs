@@ -5,18 +5,22 @@ use std::sync::Arc;
 use axum::http::{HeaderName, HeaderValue};
 use ebb_flow::instance::lifecycle::LifecycleRejection;
 use ebb_protocol::cloudevents::{self, LifecycleType};
-use ebb_protocol::lifecycle::{DELETED, LifecycleData};
+use ebb_protocol::lifecycle::{DELETED, LifecycleData, LifecycleResult};
 
 use super::executor::SimExecutor;
 use super::ledger::SimActivity;
 use super::{FaultKind, InvocationFailure, SimRandom};
 
+/// The event of the targets that have one.
+pub(super) const EVENT: &str = "sleep";
 /// The kind of all targets.
 pub const KIND: &str = "sandbox";
 /// A request without a response is sent again after this time.
 const AGAIN_MS: u64 = 1_000;
 /// The longest delay of a first webhook.
 const LATE_MS: u64 = 30_000;
+/// The longest time between two events of a target.
+const EVENT_PAUSE_MS: u64 = 60_000;
 /// The longest delay of a duplicated webhook.
 const DUPLICATE_MS: u64 = 300_000;
 /// The status for a body that is not an event in structured mode.
@@ -32,6 +36,17 @@ pub struct SimInstance {
     pub(super) changed: String,
     /// True if its time to live ends it.
     pub(super) expires: bool,
+    /// The ids of the events that the platform sends to it, see [`EVENT`].
+    pub(super) events: Vec<String>,
+}
+
+/// A lifecycle webhook.
+#[derive(Clone, Debug)]
+struct SimWebhook {
+    event_type: LifecycleType,
+    /// The id of the CloudEvent.
+    id: String,
+    data: LifecycleData,
 }
 
 /// Sends webhooks and requests of operators. Clones are the same sender.
@@ -39,32 +54,35 @@ pub struct SimInstance {
 pub struct PlatformSender(pub(super) Arc<SimExecutor>);
 
 impl PlatformSender {
-    fn event(instance: &SimInstance, event_type: LifecycleType, generation: u64, document: &str) -> LifecycleData {
-        LifecycleData {
+    fn event(instance: &SimInstance, event_type: LifecycleType, generation: u64, document: &str) -> SimWebhook {
+        let needs_document = matches!(event_type, LifecycleType::Created | LifecycleType::Updated);
+        let data = LifecycleData {
             kind: KIND.to_owned(),
             name: instance.name.clone(),
             uid: instance.uid.clone(),
             generation,
-            document: (event_type != LifecycleType::Deleted).then(|| document.to_owned()),
+            document: needs_document.then(|| document.to_owned()),
             routing_key: None,
-        }
+            event: (event_type == LifecycleType::Event).then(|| EVENT.to_owned()),
+        };
+        SimWebhook { event_type, id: format!("{}-{event_type:?}", instance.uid), data }
     }
 
     /// Sends a webhook, perhaps late, perhaps twice. Returns after the response, or at once if the webhook is late.
-    async fn send(&self, event_type: LifecycleType, event: LifecycleData) -> Option<LifecycleRejection> {
+    async fn send(&self, event: SimWebhook) -> Option<LifecycleRejection> {
         let faults = &self.0.faults;
         if faults.should_inject(FaultKind::EventBinary) {
-            self.alter(&event).await;
+            self.alter(&event.data).await;
         }
         if faults.should_inject(FaultKind::EventDuplicated) {
             let later = faults.zero_or_below(FaultKind::EventDuplicated, DUPLICATE_MS);
-            self.later(event_type, event.clone(), later);
+            self.later(event.clone(), later);
         }
         if faults.should_inject(FaultKind::EventLate) {
-            self.later(event_type, event, faults.random_below(FaultKind::EventLate, LATE_MS));
+            self.later(event, faults.random_below(FaultKind::EventLate, LATE_MS));
             return None;
         }
-        self.deliver(event_type, event).await
+        self.deliver(event).await
     }
 
     /// Sends a captured webhook in binary mode, as an event of another type. Its headers are not signed.
@@ -77,41 +95,55 @@ impl PlatformSender {
             other => {
                 self.0.ledger.report_violation(format!("an event in binary mode is read as {other:?}"));
                 if let Ok(event) = other {
-                    self.deliver(event.event_type, event.data).await;
+                    self.deliver(SimWebhook { event_type: event.event_type, id: event.id, data: event.data }).await;
                 }
             }
         }
     }
 
-    fn later(&self, event_type: LifecycleType, event: LifecycleData, millis: u64) {
+    fn later(&self, event: SimWebhook, millis: u64) {
         let own = self.clone();
         self.0.runtime.spawn(async move {
             let _active = SimActivity::new(&own.0.ledger);
             own.0.runtime.sleep(millis).await;
-            own.deliver(event_type, event).await;
+            own.deliver(event).await;
         });
     }
 
     /// Sends a webhook until it has a response. Returns the rejection.
-    async fn deliver(&self, event_type: LifecycleType, event: LifecycleData) -> Option<LifecycleRejection> {
+    async fn deliver(&self, event: SimWebhook) -> Option<LifecycleRejection> {
+        let SimWebhook { event_type, id, data } = event;
         let work = &self.0;
         loop {
             if work.faults.should_inject(FaultKind::EventLost) {
                 work.runtime.sleep(AGAIN_MS).await;
                 continue;
             }
-            let response = work.functions.lifecycle(event_type, event.clone()).await;
-            work.ledger.trace(|| format!("{event_type:?} {} {}: {response:?}", event.uid, event.generation));
+            let response = work.functions.lifecycle((event_type, id.clone()), data.clone()).await;
+            work.ledger.trace(|| format!("{event_type:?} {} {}: {response:?}", data.uid, data.generation));
             let is_lost = work.faults.should_inject(FaultKind::EventAnswerLost);
             match response {
-                Ok(Ok(_)) if !is_lost => return None,
+                Ok(Ok(response)) if !is_lost => {
+                    if matches!(response.result, LifecycleResult::Running | LifecycleResult::Waiting)
+                        && data.event.is_some()
+                    {
+                        work.ledger.state().events.insert((data.uid, id));
+                    }
+                    return None;
+                }
+                // Too many events wait.
+                Ok(Err(LifecycleRejection::Busy(_))) => work.runtime.sleep(AGAIN_MS).await,
                 Ok(Err(rejection)) if !is_lost => {
                     let is_known = matches!(
                         rejection,
                         LifecycleRejection::Conflict("stale" | "name-taken", _) | LifecycleRejection::Changed(_)
-                    );
+                    ) || (data.event.is_some()
+                        && matches!(
+                            rejection,
+                            LifecycleRejection::Conflict("failed", _) | LifecycleRejection::Unknown(_)
+                        ));
                     if !is_known {
-                        work.ledger.report_violation(format!("{event_type:?} {}: {rejection:?}", event.uid));
+                        work.ledger.report_violation(format!("{event_type:?} {}: {rejection:?}", data.uid));
                     }
                     return Some(rejection);
                 }
@@ -123,21 +155,35 @@ impl PlatformSender {
     /// Requests an instance. Returns the rejection.
     pub async fn create(&self, instance: &SimInstance) -> Option<LifecycleRejection> {
         let event = Self::event(instance, LifecycleType::Created, 1, &instance.document);
-        self.send(LifecycleType::Created, event).await
+        self.send(event).await
     }
 
     /// Requests an instance once, even without a response.
     pub async fn create_once(&self, instance: &SimInstance) {
         let event = Self::event(instance, LifecycleType::Created, 1, &instance.document);
-        self.0.functions.lifecycle(LifecycleType::Created, event).await.ok();
+        self.0.functions.lifecycle((event.event_type, event.id), event.data).await.ok();
     }
 
     /// Deletes an instance. A deletion is never rejected.
     pub async fn delete(&self, instance: &SimInstance) {
         let event = Self::event(instance, LifecycleType::Deleted, 1, "");
-        if let Some(rejection) = self.send(LifecycleType::Deleted, event).await {
+        if let Some(rejection) = self.send(event).await {
             self.0.ledger.report_violation(format!("the deletion of {}: {rejection:?}", instance.uid));
         }
+    }
+
+    /// Sends the events of an instance, with pauses of at most `pause_ms`.
+    pub async fn send_events(&self, instance: &SimInstance, random: &SimRandom, pause_ms: u64) {
+        for number in 0..instance.events.len() {
+            self.0.runtime.sleep(random.below(pause_ms + 1)).await;
+            self.send_event(instance, number).await;
+        }
+    }
+
+    /// Sends the event of an instance with this number.
+    pub async fn send_event(&self, instance: &SimInstance, number: usize) {
+        let event = Self::event(instance, LifecycleType::Event, 1, "");
+        self.send(SimWebhook { id: instance.events[number].clone(), ..event }).await;
     }
 
     /// Creates and deletes the instances of one name, one after the other or overlapping.
@@ -161,11 +207,18 @@ impl PlatformSender {
                 pause(&random).await;
             }
             self.create(instance).await;
+            if !instance.events.is_empty() {
+                let (own, instance, random) = (self.clone(), instance.clone(), SimRandom::new(random.bits()));
+                self.0.runtime.spawn(async move {
+                    let _active = SimActivity::new(&own.0.ledger);
+                    own.send_events(&instance, &random, EVENT_PAUSE_MS).await;
+                });
+            }
             if random.below(4) == 0 {
                 pause(&random).await;
                 let document = if random.below(2) == 0 { &instance.document } else { &instance.changed };
                 let event = Self::event(instance, LifecycleType::Updated, 2 + random.below(3), document);
-                self.send(LifecycleType::Updated, event).await;
+                self.send(event).await;
             }
             pause(&random).await;
             if let Some(before) = alive.take() {
@@ -224,7 +277,8 @@ impl PlatformSender {
     /// Returns the key of a random undo of a target, whether it has failed or not.
     fn any_undo(&self, name: &str, random: &SimRandom) -> String {
         let state = self.0.ledger.state();
-        let undos: Vec<_> = state.units.values().filter(|unit| !unit.sets_up() && unit.target == name).collect();
+        let undos: Vec<_> =
+            state.units.values().filter(|unit| unit.hook.is_teardown() && unit.target == name).collect();
         let unit = undos.get(random.below(undos.len() as u64) as usize);
         unit.map(|unit| unit.unit_key.clone()).unwrap_or_default()
     }

@@ -3,6 +3,7 @@
 use ebb_engine::Hook;
 
 use super::SimRandom;
+use super::platform::EVENT;
 use super::plugin_documents::{self as documents, UnitAction, list};
 use super::registry::UnitBehavior;
 use super::scenario::TargetScenario;
@@ -31,7 +32,8 @@ impl TargetScenario {
         if random.below(100) == 0 {
             plugins.push(of(first.clone(), wide(&random, &first)));
         } else {
-            plugins.push(of(first.clone(), plugin(&random, &first, false)));
+            let events = events(&SimRandom::new(seed ^ 0xe7e7));
+            plugins.push(of(first.clone(), plugin(&random, &first, false) + &events));
             if random.below(3) == 0 {
                 let wire = "wire: \"${resources.a.outputs.first}\"";
                 document += &format!("  b:\n    plugin: {second}@1.0.0\n    params: {{{wire}}}\n");
@@ -100,7 +102,8 @@ fn unit(random: &SimRandom, number: usize, first_post: usize) -> RandomUnit {
         1 => rest.push_str("    timeout: 2m\n    retry: {attempts: 2, backoff: 500ms}\n"),
         _ => {}
     }
-    RandomUnit { action: any_action(random), hook, reads, after, rest }
+    let action = if random.below(7) == 0 { UnitAction::Plugin } else { any_action(random) };
+    RandomUnit { action, hook, reads, after, rest }
 }
 
 fn setup(number: usize, unit: &RandomUnit, is_wired: bool) -> String {
@@ -113,11 +116,23 @@ fn setup(number: usize, unit: &RandomUnit, is_wired: bool) -> String {
     documents::setup(&format!("u{number}"), unit.action, &reads, &rest)
 }
 
+/// Returns the event of every fourth plugin: two units, the first of which reads a setup unit.
+fn events(random: &SimRandom) -> String {
+    if random.below(4) > 0 {
+        return String::new();
+    }
+    let first = documents::setup("nap", any_action(random), &["u0".to_owned()], "");
+    let second = format!("  rest:\n{}", documents::body("rest", any_action(random), &["nap".to_owned()]));
+    let units = (first + &second).lines().map(|line| format!("  {line}\n")).collect::<String>();
+    format!("hooks:\n  {EVENT}:\n{units}")
+}
+
 /// Returns the undos. Some of them undo two neighbours, so that their order has no circle.
 fn undos(random: &SimRandom, units: &[RandomUnit]) -> String {
     let mut groups: Vec<Vec<usize>> = Vec::new();
-    for number in 0..units.len() {
+    for (number, unit) in units.iter().enumerate() {
         match (random.below(8), groups.last_mut()) {
+            _ if unit.action == UnitAction::Plugin => {}
             (0, _) if number > 0 => {}
             (1, Some(last)) if last.len() == 1 && last[0] + 1 == number => last.push(number),
             _ => groups.push(vec![number]),

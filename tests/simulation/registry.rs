@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use ebb_documents::plan::{Action, Plan, UnitRef};
+use ebb_documents::plan::{Action, HookName, HookPlan, Plan, UnitRef};
 use ebb_engine::Hook;
-use ebb_protocol::id;
+use ebb_protocol::id::{self, EventRef, RunId};
 use ebb_protocol::token::idempotency_key;
 
 use super::plugin_documents::UnitAction;
@@ -58,13 +58,19 @@ pub struct SimUnit {
 }
 
 impl SimUnit {
+    /// Returns true for units before the teardown: those of the setup and of events.
     pub fn sets_up(&self) -> bool {
-        matches!(self.hook, Hook::PreStart | Hook::PostStart)
+        !self.hook.is_teardown()
     }
 }
 
-/// Returns the units of an instance.
-pub(super) fn units(plan: &Plan, name: &str, uid: &str, seed: u64, behavior: &UnitBehavior) -> Vec<SimUnit> {
+/// Returns the units of an instance, those of events for each of the ids `events`.
+pub(super) fn units(
+    plan: &Plan,
+    (name, uid, events): (&str, &str, &[String]),
+    seed: u64,
+    behavior: &UnitBehavior,
+) -> Vec<SimUnit> {
     let instance = id::instance_key(KIND, name, uid);
     let key_of = |at: UnitRef| {
         let key = &plan.unit(at).expect("plans name their own units").key;
@@ -74,13 +80,26 @@ pub(super) fn units(plan: &Plan, name: &str, uid: &str, seed: u64, behavior: &Un
     let units = plan.hooks.iter().flat_map(|hook| &hook.units);
     let undone: BTreeSet<UnitRef> = units.flat_map(|unit| unit.undoes.iter().copied()).collect();
     let mut found = Vec::new();
-    for hook in &plan.hooks {
+    let occurrences = |hook: &HookPlan| match hook.hook {
+        HookName::Event(event) => events.iter().map(|id| Some(EventRef::new(event, id))).collect(),
+        _ => vec![None],
+    };
+    for (hook, event) in
+        plan.hooks.iter().flat_map(|hook| occurrences(hook).into_iter().map(move |event| (hook, event)))
+    {
         for (unit, position) in hook.units.iter().zip(0..) {
             let at = UnitRef { hook: hook.hook, unit: position };
-            let key = key_of(at);
+            let key = match &event {
+                None => key_of(at),
+                Some(event) => {
+                    let (resource, unit) = unit.key.split_once('/').unwrap_or(("", &unit.key));
+                    idempotency_key(RunId::of_event(&instance, 1, event).as_str(), resource, unit)
+                }
+            };
             let action = match &unit.action {
                 Action::Webhook(webhook) => UnitAction::of_url(&format!("{:?}", webhook.url)),
-                Action::Pod(_) | Action::Object(_) | Action::Removal | Action::Infrakit(_) | Action::Destroy => UnitAction::Pod,
+                Action::Pod(_) | Action::Object(_) | Action::Removal => UnitAction::Pod,
+                Action::Infrakit(_) | Action::Destroy => UnitAction::Plugin,
             };
             let (millis, fails, effect) = match behavior {
                 UnitBehavior::Random => {
@@ -91,6 +110,11 @@ pub(super) fn units(plan: &Plan, name: &str, uid: &str, seed: u64, behavior: &Un
                 UnitBehavior::Planned(scenario) => {
                     scenario.behavior(&unit.key).expect("the documents of a scenario have no other units")
                 }
+            };
+            // A plugin works for up to three quarters of its time.
+            let millis = match &unit.action {
+                Action::Infrakit(action) => millis * action.max_processing_time_ms / 20_000,
+                _ => millis,
             };
             found.push(SimUnit {
                 name: format!("{uid} {}", unit.key),
@@ -119,8 +143,8 @@ fn random_behavior(random: &SimRandom, units: usize, action: UnitAction) -> (u64
         0..=5 => 1 + random.below(50),
         _ if units > 100 => 2,
         6..=8 => 1 + random.below(8_000),
-        // A response is awaited for 20 seconds.
-        _ if action == UnitAction::Once => 1 + random.below(15_000),
+        // A response is awaited for 20 seconds, and a plugin has half of the timeout.
+        _ if matches!(action, UnitAction::Once | UnitAction::Plugin) => 1 + random.below(15_000),
         _ => 1 + random.below(25_000),
     };
     // A server that only responds cannot report the object of another attempt, so all attempts create the same object.

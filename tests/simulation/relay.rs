@@ -8,11 +8,12 @@ use async_trait::async_trait;
 use ebb_flow::ports::RelayError;
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::id::RunId;
-use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, TaskId, TaskState};
+use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
 use ebb_protocol::value::UnitValue;
 
 use super::executor::{SimExecutor, callback_of, run_of};
 use super::ledger::AttemptReceiver;
+use super::plugin_server::SimPlugin;
 use super::registry::SimUnit;
 use super::runtime::lock;
 use super::{FaultKind, SimTaskId};
@@ -81,6 +82,7 @@ pub struct SimRelay {
     executor: Arc<SimExecutor>,
     options: ClusterOptions,
     state: Arc<Mutex<SimRelayState>>,
+    plugin: SimPlugin,
 }
 
 fn reads(request: &EnsureTask) -> Vec<String> {
@@ -99,7 +101,7 @@ fn unit_of(work: &SimExecutor, request: &EnsureTask) -> Option<Arc<SimUnit>> {
 
 impl SimRelay {
     pub(super) fn new(executor: Arc<SimExecutor>, options: ClusterOptions) -> Self {
-        let relay = Self { executor, options, state: Arc::default() };
+        let relay = Self { executor, options, state: Arc::default(), plugin: SimPlugin::default() };
         let own = relay.clone();
         relay.executor.runtime.spawn(async move {
             own.executor.runtime.sleep(own.options.free_from).await;
@@ -333,5 +335,12 @@ impl ebb_flow::ports::RelayClient for SimRelay {
 
     async fn release(&self, cluster: Option<&str>, _: &str) -> Result<(), RelayError> {
         self.request(cluster).await
+    }
+
+    async fn call(&self, cluster: Option<&str>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
+        self.request(cluster).await?;
+        let body = self.plugin.respond(&self.executor, &request.body).await;
+        let late = || RelayError::Busy("the plugin does not respond".to_owned());
+        self.respond(ServiceResponse { status: 200, content_type: None, body: body.ok_or_else(late)? }).await
     }
 }

@@ -214,8 +214,9 @@ impl TargetScenario {
         let plugins = SimTable::new(runtime.clone());
         plugins.publish(self.items());
         let (name, document) = (name.to_owned(), document.to_owned());
-        let compiled =
-            runtime.run(async move { compile_document(&plugins, &name, &document, PinnedVersions::Latest).await });
+        let compiled = runtime.run(async move {
+            compile_document(&plugins, ("sandbox", &name), &document, PinnedVersions::Latest).await
+        });
         let Some(Ok((plan, _))) = compiled else { return Err(format!("{compiled:?}")) };
         let plan = Arc::new(plan);
         lock(&self.plans).insert(key, Arc::clone(&plan));

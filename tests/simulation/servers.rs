@@ -132,7 +132,7 @@ impl SimServers {
             (_, Some(ServerAttempt::Ended(ended, _))) => response_of(&ended),
             (UnitAction::Later, _) => response(202, &"".into()),
             (UnitAction::Again, _) => again(),
-            (UnitAction::Once | UnitAction::Pod, _) => {
+            (UnitAction::Once | UnitAction::Pod | UnitAction::Plugin, _) => {
                 let until = runtime.elapsed() + timeout;
                 if let Some(task) = task {
                     runtime.first(task, runtime.sleep(timeout)).await;

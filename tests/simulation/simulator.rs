@@ -13,7 +13,7 @@ use super::executor::SimExecutor;
 use super::ledger::{Ledger, TimeBounds};
 use super::platform::{KIND, PlatformSender, SimInstance};
 use super::queue::SimQueue;
-use super::registry::{self, SimUnit};
+use super::registry::{self, SimUnit, UnitBehavior};
 use super::relay::{ClusterOptions, SimRelay, UNREACHABLE};
 use super::runtime::lock;
 use super::scenario::TargetScenario;
@@ -214,17 +214,24 @@ impl Simulation {
     pub fn add(&mut self, target: &TargetScenario, name: &str, uid: &str, ttl_minutes: Option<u64>) -> SimInstance {
         let (plain, expires) = (target.document.replace("NAME", name), ttl_minutes.is_some());
         let with_ttl = |ttl: &str| plain.replace("resources:", &format!("ttl: {ttl}\nresources:"));
+        let has_events = target.plugins.iter().any(|(_, _, text)| text.contains("\nhooks:\n"));
+        let events = match (has_events, &target.behavior) {
+            (false, _) => 0,
+            (true, UnitBehavior::Random) => SimRandom::new(self.seed ^ uid.len() as u64).below(4),
+            (true, _) => 2,
+        };
+        let events: Vec<String> = (0..events).map(|number| format!("{uid}-{number}")).collect();
         let document = ttl_minutes.map_or_else(|| plain.clone(), |ttl| with_ttl(&format!("{ttl}m")));
         match target.plan(name, &document) {
             Ok(plan) => {
-                let units = registry::units(&plan, name, uid, self.seed, &target.behavior);
+                let units = registry::units(&plan, (name, uid, &events), self.seed, &target.behavior);
                 let units = units.into_iter().map(|unit| (unit.key.clone(), Arc::new(unit)));
                 self.ledger.state().units.extend(units);
             }
             Err(error) => self.ledger.report_violation(format!("the document of {uid} is rejected: {error}")),
         }
         let (name, uid, changed) = (name.to_owned(), uid.to_owned(), with_ttl("9h"));
-        self.instances.push(SimInstance { name, uid, document, changed, expires });
+        self.instances.push(SimInstance { name, uid, document, changed, expires, events });
         self.instances[self.instances.len() - 1].clone()
     }
 
@@ -256,7 +263,7 @@ impl Simulation {
         self.runtime.run(async move { runtime.sleep(millis).await });
     }
 
-    /// Creates the first instance, deletes it after its setup, and runs until all instances are gone. Returns the phase
+    /// Creates the first instance, sends its events after its setup, deletes it, and runs until all instances are gone. Returns the phase
     /// after the setup.
     pub fn run_target(&self) -> Option<TargetPhase> {
         self.start_sweeps();
@@ -270,6 +277,12 @@ impl Simulation {
         }
         self.run_until_idle();
         let setup = self.target().map(|target| target.phase);
+        let (platform, instance) = (self.platform.clone(), self.instances[0].clone());
+        if !instance.events.is_empty() {
+            self.runtime.run(async move { platform.send_events(&instance, &SimRandom::new(1), 0).await });
+            self.run_until_idle();
+            checks::events(self);
+        }
         self.delete();
         self.finish(&SimRandom::new(self.seed));
         setup
@@ -306,6 +319,7 @@ impl Simulation {
         let end = self.runtime.elapsed() + max_duration;
         while !is_over(self) {
             overdue = self.overdue().max(overdue);
+            checks::waiting_events(self);
             if self.runtime.elapsed() >= end {
                 self.ledger.report_violation("something is still in progress".to_owned());
                 break;
@@ -389,7 +403,8 @@ impl Simulation {
     /// Returns true if nothing is in progress for the targets in `scope`, and all notifications have a response.
     fn is_idle(&self, scope: TargetScope) -> bool {
         let is_idle = |target: &TargetHead| {
-            let is_moving = matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping);
+            let is_moving = matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping)
+                || (target.phase == TargetPhase::Ready && !target.events.waiting.is_empty());
             // A notification that an open run holds back is sent when the run is closed.
             target.notification.as_ref().is_none_or(|pending| pending.delivered_by.is_some())
                 && (scope.is_without(&target.name) || !is_moving)

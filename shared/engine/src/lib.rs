@@ -21,5 +21,5 @@ pub use graph::{Graph, GraphError, MAX_UNITS, Unit};
 pub use patch::{Patch, PatchChange, PatchCondition};
 pub use retry::Backoff;
 pub use state::{Attempt, Epoch, HeadState, LateMark, RunPhase, RunView, SHARD, Shard, UnitProgress};
-pub use target::{Hook, HookSet, Target, TargetPhase};
+pub use target::{EventName, Hook, HookSet, Target, TargetPhase};
 pub use time::{Millis, Timestamp};

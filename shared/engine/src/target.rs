@@ -1,5 +1,7 @@
 //! The lifecycle of a target: its hooks and notifications.
 
+use std::fmt;
+
 use crate::follow::RunOutcome;
 
 /// A point in the lifecycle of a target at which units run.
@@ -9,6 +11,8 @@ pub enum Hook {
     PreStart,
     /// After the target is ready.
     PostStart,
+    /// When the platform sends the event, to a target that is ready.
+    Event(EventName),
     /// Before the target stops. The stop waits for the hook.
     PreStop,
     /// After the target has stopped. The removal waits for the hook.
@@ -16,8 +20,47 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// All hooks in the order of the lifecycle.
+    /// The hooks of the lifecycle in their order. Each runs at most once for an instance. Events are not among them.
     pub const ALL: [Self; 4] = [Self::PreStart, Self::PostStart, Self::PreStop, Self::PostStop];
+
+    /// Returns true for the hooks that run while the target stops. A deletion cancels the other ones.
+    pub fn is_teardown(self) -> bool {
+        matches!(self, Self::PreStop | Self::PostStop)
+    }
+}
+
+/// The name of an event: `[a-z][a-z0-9]*`, at most 11 characters. It is a part of DNS labels, which limits its length.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventName([u8; Self::MAX]);
+
+impl EventName {
+    /// The maximum number of characters.
+    pub const MAX: usize = 11;
+    /// Words that are no names: YAML reads `on` as a boolean, and the others look like hooks of the lifecycle.
+    const RESERVED: [&str; 5] = ["on", "prestart", "poststart", "prestop", "poststop"];
+
+    /// Returns the event of a name, or `None` if the text is not a name.
+    pub fn new(name: &str) -> Option<Self> {
+        let letters = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        let begins = name.starts_with(|first: char| first.is_ascii_lowercase());
+        if !letters || !begins || Self::RESERVED.contains(&name) {
+            return None;
+        }
+        let mut bytes = [0; Self::MAX];
+        bytes.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+        Some(Self(bytes))
+    }
+
+    pub fn as_str(&self) -> &str {
+        let length = self.0.iter().position(|&byte| byte == 0).unwrap_or(Self::MAX);
+        std::str::from_utf8(&self.0[..length]).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for EventName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 /// The phase of a target.
@@ -46,9 +89,11 @@ pub struct Target {
     pub hook: Option<Hook>,
     /// The UID of the instance that waits for the name.
     pub waiting: Option<String>,
+    /// The first event that waits for a run.
+    pub event: Option<EventName>,
 }
 
-/// The hooks with units.
+/// The hooks of the lifecycle with units. Events are omitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HookSet {
     bits: u8,
@@ -56,13 +101,17 @@ pub struct HookSet {
 
 impl FromIterator<Hook> for HookSet {
     fn from_iter<T: IntoIterator<Item = Hook>>(hooks: T) -> Self {
-        Self { bits: hooks.into_iter().fold(0, |bits, hook| bits | 1 << hook as u8) }
+        Self { bits: hooks.into_iter().fold(0, |bits, hook| bits | Self::bit(hook)) }
     }
 }
 
 impl HookSet {
     pub fn has(self, hook: Hook) -> bool {
-        self.bits & (1 << hook as u8) != 0
+        self.bits & Self::bit(hook) != 0
+    }
+
+    fn bit(hook: Hook) -> u8 {
+        Hook::ALL.iter().position(|known| *known == hook).map_or(0, |position| 1 << position)
     }
 }
 
@@ -137,8 +186,40 @@ pub fn begin(hooks: HookSet) -> PhaseChange {
     if hooks.has(Hook::PreStart) {
         PhaseChange { phase: TargetPhase::Starting, start: Some(Hook::PreStart), notification: None }
     } else {
-        ready(hooks)
+        ready(hooks, None)
     }
+}
+
+/// The effect of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventDecision {
+    /// The target does not exist.
+    Unknown,
+    /// The instance has ended or stops, or is not the present one.
+    Stale,
+    /// The target has failed.
+    Failed,
+    /// The event is accepted. It waits for the present run of the target.
+    Accepted,
+}
+
+/// Decides whether an event for `uid` is accepted.
+pub fn event(existing: Option<&Target>, uid: &str) -> EventDecision {
+    match existing {
+        None => EventDecision::Unknown,
+        Some(target) if target.uid != uid => EventDecision::Stale,
+        Some(target) => match target.phase {
+            TargetPhase::Starting | TargetPhase::Ready => EventDecision::Accepted,
+            TargetPhase::Failed => EventDecision::Failed,
+            TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone => EventDecision::Stale,
+        },
+    }
+}
+
+/// Returns the transition that runs the first waiting event of a ready target. No run of the target may be active.
+pub fn next_event(target: &Target) -> Option<PhaseChange> {
+    let start = target.event.filter(|_| target.phase == TargetPhase::Ready).map(Hook::Event)?;
+    Some(PhaseChange { phase: TargetPhase::Ready, start: Some(start), notification: None })
 }
 
 /// The effect of a deletion.
@@ -165,7 +246,9 @@ pub fn delete(existing: Option<&Target>, uid: &str, hooks: HookSet) -> DeleteDec
     let stopping = PhaseChange { phase: TargetPhase::Stopping, start: None, notification: None };
     match (target.phase, target.hook) {
         (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _) => DeleteDecision::Repeated,
-        (TargetPhase::Starting, _) | (TargetPhase::Ready, Some(Hook::PostStart)) => DeleteDecision::Cancel(stopping),
+        (TargetPhase::Starting, _) | (TargetPhase::Ready, Some(Hook::PostStart | Hook::Event(_))) => {
+            DeleteDecision::Cancel(stopping)
+        }
         (TargetPhase::Ready, _) | (TargetPhase::Failed, Some(Hook::PostStart)) => {
             DeleteDecision::Begin(teardown(TeardownStage::WasReady, hooks))
         }
@@ -189,7 +272,7 @@ impl TeardownStage {
     pub fn cancelled_in(hook: Hook) -> Self {
         match hook {
             Hook::PreStart => Self::NeverReady,
-            Hook::PostStart => Self::WasReady,
+            Hook::PostStart | Hook::Event(_) => Self::WasReady,
             Hook::PreStop | Hook::PostStop => Self::Drained,
         }
     }
@@ -214,7 +297,11 @@ pub fn run_ended(target: &Target, hook: Hook, outcome: RunOutcome, hooks: HookSe
     }
     let step = |phase, start, notification| Some(PhaseChange { phase, start, notification });
     match (target.phase, hook, outcome) {
-        (TargetPhase::Starting, Hook::PreStart, RunOutcome::Succeeded) => Some(ready(hooks)),
+        (TargetPhase::Starting, Hook::PreStart, RunOutcome::Succeeded) => Some(ready(hooks, target.event)),
+        // Failed units of an event do not change the target.
+        (TargetPhase::Ready, Hook::PostStart, RunOutcome::Succeeded) | (TargetPhase::Ready, Hook::Event(_), _) => {
+            next_event(target)
+        }
         (TargetPhase::Starting, Hook::PreStart, RunOutcome::Failed)
         | (TargetPhase::Ready, Hook::PostStart, RunOutcome::Failed) => {
             step(TargetPhase::Failed, None, Some(Notification::Failed))
@@ -230,8 +317,8 @@ pub fn run_ended(target: &Target, hook: Hook, outcome: RunOutcome, hooks: HookSe
     }
 }
 
-fn ready(hooks: HookSet) -> PhaseChange {
-    let start = hooks.has(Hook::PostStart).then_some(Hook::PostStart);
+fn ready(hooks: HookSet, event: Option<EventName>) -> PhaseChange {
+    let start = hooks.has(Hook::PostStart).then_some(Hook::PostStart).or(event.map(Hook::Event));
     PhaseChange { phase: TargetPhase::Ready, start, notification: Some(Notification::Ready) }
 }
 
@@ -250,7 +337,59 @@ mod tests {
     const STOPPING_OR_GONE: [TargetPhase; 3] = [TargetPhase::Stopping, TargetPhase::Stuck, TargetPhase::Gone];
 
     fn target(phase: TargetPhase, hook: Option<Hook>, waiting: Option<&str>) -> Target {
-        Target { uid: "own".into(), generation: 2, phase, hook, waiting: waiting.map(str::to_owned) }
+        Target { uid: "own".into(), generation: 2, phase, hook, waiting: waiting.map(str::to_owned), event: None }
+    }
+
+    const SLEEP: fn() -> EventName = || EventName::new("sleep").unwrap();
+
+    #[test]
+    fn events_run_one_after_the_other_while_the_target_is_ready() {
+        use {EventDecision as D, TargetPhase as P};
+        let decisions = PHASES.map(|phase| event(Some(&target(phase, None, None)), "own"));
+        assert_eq!(decisions, [D::Accepted, D::Accepted, D::Failed, D::Stale, D::Stale, D::Stale]);
+        assert_eq!(event(Some(&target(P::Ready, None, None)), "other"), D::Stale);
+        assert_eq!(event(None, "own"), D::Unknown);
+        let hooks: HookSet = Hook::ALL.into_iter().chain([Hook::Event(SLEEP())]).collect();
+        assert!(!hooks.has(Hook::Event(SLEEP())), "the set has the hooks of the lifecycle");
+        let sleeps = Some(step(P::Ready, Some(Hook::Event(SLEEP())), None));
+        for hook in [Hook::PostStart, Hook::Event(SLEEP()), Hook::Event(EventName::new("wake").unwrap())] {
+            for outcome in [RunOutcome::Succeeded, RunOutcome::Failed] {
+                let waits = Target { event: Some(SLEEP()), ..target(P::Ready, Some(hook), None) };
+                let (next, idle) = match (hook, outcome) {
+                    (Hook::PostStart, RunOutcome::Failed) => {
+                        let failed = Some(step(P::Failed, None, Some(Notification::Failed)));
+                        (failed, failed)
+                    }
+                    _ => (sleeps, None),
+                };
+                assert_eq!(run_ended(&waits, hook, outcome, hooks), next, "{hook:?} {outcome:?}");
+                assert_eq!(run_ended(&Target { event: None, ..waits }, hook, outcome, hooks), idle);
+            }
+            assert_eq!(
+                delete(Some(&target(P::Ready, Some(hook), None)), "own", hooks),
+                DeleteDecision::Cancel(step(P::Stopping, None, None))
+            );
+            assert_eq!(TeardownStage::cancelled_in(hook), TeardownStage::WasReady);
+        }
+        // An event that came while the target started runs after postStart.
+        let starts = Target { event: Some(SLEEP()), ..target(P::Starting, Some(Hook::PreStart), None) };
+        let started = |hooks| run_ended(&starts, Hook::PreStart, RunOutcome::Succeeded, hooks);
+        assert_eq!(started(hooks), Some(step(P::Ready, Some(Hook::PostStart), Some(Notification::Ready))));
+        let alone = [Hook::PreStart].into_iter().collect();
+        assert_eq!(started(alone), Some(step(P::Ready, Some(Hook::Event(SLEEP())), Some(Notification::Ready))));
+        assert_eq!(next_event(&Target { phase: P::Stopping, ..starts }), None);
+    }
+
+    #[test]
+    fn names_of_events_are_short_words() {
+        for name in ["sleep", "a", "a1234567890"] {
+            assert_eq!(EventName::new(name).unwrap().as_str(), name);
+        }
+        for name in ["", "1a", "Sleep", "a-b", "a12345678901", "on", "prestart", "a\0"] {
+            assert_eq!(EventName::new(name), None, "{name}");
+        }
+        let names = ["a", "aa", "b"].map(|name| Hook::Event(EventName::new(name).unwrap()));
+        assert!(names.is_sorted() && Hook::PostStart < names[0] && names[2] < Hook::PreStop);
     }
 
     /// Returns every set of hooks. Each hook is inserted twice.

@@ -2,8 +2,10 @@
 
 pub mod changes;
 pub mod due;
+pub mod events;
 pub mod lifecycle;
 pub mod notify;
+mod rejection;
 pub mod secrets;
 pub mod transition;
 pub(crate) mod update;

@@ -113,6 +113,7 @@ mod tests {
                     generation: 1,
                     document: None,
                     routing_key: None,
+                    event: None,
                 };
                 if event.validate().is_err() {
                     continue;

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::lifecycle::{CREATED, DELETED, FieldError, LifecycleData, OutcomeData, UPDATED};
+use crate::lifecycle::{CREATED, DELETED, EVENT, FieldError, LifecycleData, OutcomeData, UPDATED};
 use attributes::{EventAttributes, structured};
 
 /// The content type of events in structured mode.
@@ -28,10 +28,12 @@ pub enum LifecycleType {
     Created,
     Updated,
     Deleted,
+    /// Runs a hook of the target that is not one of its lifecycle.
+    Event,
 }
 
 impl LifecycleType {
-    const ALL: [Self; 3] = [Self::Created, Self::Updated, Self::Deleted];
+    const ALL: [Self; 4] = [Self::Created, Self::Updated, Self::Deleted, Self::Event];
 
     /// Returns the `type` of the event.
     pub fn as_type(self) -> &'static str {
@@ -39,6 +41,7 @@ impl LifecycleType {
             Self::Created => CREATED,
             Self::Updated => UPDATED,
             Self::Deleted => DELETED,
+            Self::Event => EVENT,
         }
     }
 }
@@ -83,7 +86,7 @@ pub enum EventError {
         /// The error and the expected value.
         problem: String,
     },
-    #[error("unknown event type {0:?}: expected {CREATED}, {UPDATED} or {DELETED}")]
+    #[error("unknown event type {0:?}: expected {CREATED}, {UPDATED}, {DELETED} or {EVENT}")]
     UnknownType(String),
     #[error("the event has no data: expected an object with kind, name, uid and document")]
     NoData,
@@ -117,9 +120,17 @@ pub fn parse(headers: &HeaderMap, body: &[u8]) -> Result<LifecycleEvent, EventEr
     let data: LifecycleData = read_data(data.as_deref().ok_or(EventError::NoData)?)?;
     let wrong = |FieldError { field, problem }| EventError::Data { path: format!("data.{field}"), problem };
     data.validate().map_err(wrong)?;
-    if data.document.is_none() && event_type != LifecycleType::Deleted {
+    let needs_document = matches!(event_type, LifecycleType::Created | LifecycleType::Updated);
+    if data.document.is_none() && needs_document {
         let problem = format!("is missing: {} requires the document of the target as text", event_type.as_type());
         return Err(EventError::Data { path: "data.document".to_owned(), problem });
+    }
+    if data.event.is_some() != (event_type == LifecycleType::Event) {
+        let problem = match data.event {
+            None => format!("is missing: {EVENT} requires the name of the event"),
+            Some(_) => format!("is only for {EVENT}: remove it"),
+        };
+        return Err(EventError::Data { path: "data.event".to_owned(), problem });
     }
     Ok(LifecycleEvent { id, source, event_type, time, traceparent, data })
 }

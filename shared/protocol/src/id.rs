@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ebb_engine::{Hook, Unit};
+use ebb_engine::{EventName, Hook, Unit};
 use serde::{Deserialize, Serialize};
 
 /// The id of a run. It is derived from instance, generation and hook, so that a repeated start is idempotent.
@@ -14,6 +14,54 @@ pub struct RunId(String);
 #[error("{0:?} is not a run id: expected INSTANCE-GENERATION-HOOK in lower case, such as k3j2h4q5w6e7r8t9-1-pre-start")]
 pub struct RunIdError(String);
 
+/// One occurrence of an event, `NAME-ID`. A CloudEvent that is repeated is the same occurrence.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct EventRef {
+    pub name: EventName,
+    /// 8 characters of `[a-z2-7]`.
+    id: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an occurrence of an event: expected NAME-ID, such as sleep-k3j2h4q5")]
+pub struct EventRefError(String);
+
+impl EventRef {
+    const ID: usize = 8;
+
+    /// Returns the occurrence that the CloudEvent with this id announces.
+    pub fn new(name: EventName, cloud_event: &str) -> Self {
+        Self { name, id: short_digest(&["event", cloud_event], Self::ID) }
+    }
+}
+
+impl fmt::Display for EventRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.name.as_str(), self.id)
+    }
+}
+
+impl From<EventRef> for String {
+    fn from(event: EventRef) -> Self {
+        event.to_string()
+    }
+}
+
+impl TryFrom<String> for EventRef {
+    type Error = EventRefError;
+
+    fn try_from(text: String) -> Result<Self, EventRefError> {
+        let parts = text.split_once('-').and_then(|(name, id)| Some((EventName::new(name)?, id)));
+        match parts {
+            Some((name, id)) if id.len() == Self::ID && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+                Ok(Self { name, id: id.to_owned() })
+            }
+            _ => Err(EventRefError(text)),
+        }
+    }
+}
+
 const HOOKS: [(Hook, &str, &str); 4] = [
     (Hook::PreStart, "pre-start", "preStart"),
     (Hook::PostStart, "post-start", "postStart"),
@@ -21,20 +69,38 @@ const HOOKS: [(Hook, &str, &str); 4] = [
     (Hook::PostStop, "post-stop", "postStop"),
 ];
 
-/// Returns the name of a hook in documents: `preStart`, `postStart`, `preStop`, `postStop`.
-pub fn hook_name(hook: Hook) -> &'static str {
-    HOOKS.iter().find(|row| row.0 == hook).map_or("", |row| row.2)
+/// Returns the name of a hook in documents: `preStart`, `postStart`, `preStop`, `postStop`, or the name of an event.
+pub fn hook_name(hook: &Hook) -> &str {
+    match hook {
+        Hook::Event(name) => name.as_str(),
+        hook => HOOKS.iter().find(|row| row.0 == *hook).map_or("", |row| row.2),
+    }
 }
 
 /// Returns the hook of a name in documents.
 pub fn hook_named(name: &str) -> Option<Hook> {
-    HOOKS.iter().find(|row| row.2 == name).map(|row| row.0)
+    let known = HOOKS.iter().find(|row| row.2 == name).map(|row| row.0);
+    known.or_else(|| EventName::new(name).map(Hook::Event))
 }
 
+/// The part of a run id that precedes an occurrence of an event.
+const EVENT: &str = "on-";
+
 impl RunId {
+    /// Returns the run of a hook of the lifecycle. An event has a run for each occurrence, see [`RunId::of_event`].
     pub fn new(instance_key: &str, generation: u64, hook: Hook) -> Self {
-        let name = HOOKS.iter().find(|row| row.0 == hook).map_or("", |row| row.1);
-        Self(format!("{instance_key}-{generation}-{name}"))
+        match hook {
+            Hook::Event(name) => Self::of_event(instance_key, generation, &EventRef::new(name, "")),
+            hook => {
+                let name = HOOKS.iter().find(|row| row.0 == hook).map_or("", |row| row.1);
+                Self(format!("{instance_key}-{generation}-{name}"))
+            }
+        }
+    }
+
+    /// Returns the run of an occurrence of an event.
+    pub fn of_event(instance_key: &str, generation: u64, event: &EventRef) -> Self {
+        Self(format!("{instance_key}-{generation}-{EVENT}{event}"))
     }
 
     /// Returns the run of another hook of the same instance and generation.
@@ -56,7 +122,10 @@ impl RunId {
     fn parts(&self) -> Option<(&str, u64, Hook)> {
         let (key, rest) = self.0.split_once('-')?;
         let (generation, name) = rest.split_once('-')?;
-        let hook = HOOKS.iter().find(|row| row.1 == name)?.0;
+        let hook = match name.strip_prefix(EVENT) {
+            Some(event) => Hook::Event(EventRef::try_from(event.to_owned()).ok()?.name),
+            None => HOOKS.iter().find(|row| row.1 == name)?.0,
+        };
         let plain = !key.is_empty() && key.len() <= 32;
         let plain = plain && key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
         if plain { Some((key, generation.parse().ok()?, hook)) } else { None }

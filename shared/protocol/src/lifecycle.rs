@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use crate::callback::FailureReason;
+use crate::engine::EventName;
 use crate::value::{SecretRef, UnitValue};
 
 /// The webhook `type` that creates a target.
@@ -15,6 +16,8 @@ pub const CREATED: &str = "dev.ebb.target.created.v1";
 pub const UPDATED: &str = "dev.ebb.target.updated.v1";
 /// The webhook `type` that deletes a target.
 pub const DELETED: &str = "dev.ebb.target.deleted.v1";
+/// The webhook `type` that runs a hook such as `sleep` of a ready target.
+pub const EVENT: &str = "dev.ebb.target.event.v1";
 /// The notification `type` of a target whose resources are ready.
 pub const READY: &str = "dev.ebb.target.ready.v1";
 /// The notification `type` of a target with a failed unit.
@@ -40,12 +43,15 @@ pub struct LifecycleData {
     /// Rises with each change of the document. The default is 1, the maximum 2^53 - 1.
     #[serde(default = "first")]
     pub generation: u64,
-    /// The document as YAML or JSON text, with all `@{…}` expanded. Required except for a deletion.
+    /// The document as YAML or JSON text, with all `@{…}` expanded. Required for a creation and an update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<String>,
     /// The value of `SIGNADOT_SANDBOX_ROUTING_KEY`. The default is the key of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing_key: Option<String>,
+    /// The name of the event: `[a-z][a-z0-9]*`, at most 11 characters. Required for an event, and only allowed there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<String>,
 }
 
 fn first() -> u64 {
@@ -130,11 +136,13 @@ pub struct LifecycleResponse {
 pub enum LifecycleResult {
     /// The target starts or has started.
     Starting,
-    /// The target waits until another instance of the same name is gone.
+    /// The units of the event run.
+    Running,
+    /// The target waits until another instance of the same name is gone, or the event until the present run has ended.
     Waiting,
     /// The target stops, has stopped or never existed.
     Stopping,
-    /// The update changes nothing.
+    /// The update changes nothing. The event has no units, or was accepted before.
     Unchanged,
     /// The update changes nothing, and failed units are retried.
     Retrying,
@@ -168,6 +176,14 @@ impl LifecycleData {
         at_most("uid", &self.uid, Self::MAX_UID_BYTES)?;
         if let Some(key) = &self.routing_key {
             plain_text("routingKey", key, Self::MAX_ROUTING_KEY)?;
+        }
+        if let Some(event) = self.event.as_deref().filter(|event| EventName::new(event).is_none()) {
+            let problem = format!(
+                "is {:?}: expected a-z first, then a-z and 0-9, at most {} characters, and not a hook of the lifecycle or `on`",
+                crate::limits::message(event),
+                EventName::MAX
+            );
+            return Err(FieldError { field: "event", problem });
         }
         if self.generation == 0 {
             let problem = "is 0: generations count from 1".to_owned();
@@ -241,6 +257,7 @@ mod tests {
             generation: 1,
             document: None,
             routing_key: None,
+            event: None,
         };
         event.validate().err().map(|invalid| invalid.to_string())
     }

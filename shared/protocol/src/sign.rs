@@ -24,6 +24,8 @@ pub const WEBHOOK_SIGNATURE: &str = "webhook-signature";
 
 pub const MAX_ID: usize = 128;
 
+/// The name that signs the requests of a target's own webhook units, in the place of a plugin. No plugin can have it.
+pub const OWN_HOOKS: &str = "_target";
 /// The prefix of the derivation of a plugin's secret. It must never change, because receivers hold the derived
 /// secrets.
 const PLUGIN_PURPOSE: &[u8] = b"ebb unit requests 1\0";

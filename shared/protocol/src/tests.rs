@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use crate::api::*;
 use crate::callback::{Callback, CallbackStatus, ReasonCode};
-use crate::engine::Hook;
+use crate::engine::{EventName, Hook, Unit};
 use crate::entrypoint::{EntrypointSpec, ScriptReport, TerminationResult};
-use crate::id::{RunId, instance_key, unit_key};
+use crate::id::{EventRef, RunId, TaskId, instance_key, unit_key};
 use crate::lifecycle::{LifecycleData, LifecycleResponse, OutcomeData};
 use crate::listing::{ClusterListing, RelayInfo};
 use crate::pull::{PollRequest, PollResponse};
@@ -149,6 +149,16 @@ fn names_are_derived_from_their_subjects() {
     let expected =
         ["pre-start", "post-start", "pre-stop", "post-stop"].map(|hook| format!("6j2qfwg2ckfflvir-3-{hook}"));
     assert_eq!(runs, expected);
+    let event = EventRef::new(EventName::new("a1234567890").unwrap(), "7d0c2a1e");
+    let run = RunId::of_event(&instance, (1 << 53) - 1, &event);
+    assert_eq!(run.as_str(), "6j2qfwg2ckfflvir-9007199254740991-on-a1234567890-kjieromo");
+    assert_eq!((run.hook(), run.to_string().parse()), (Hook::Event(event.name), Ok(run.clone())));
+    assert!(TaskId::unit_of(&run, Unit(9_999)).len() <= 63, "the name of a task is a DNS label");
+    assert_eq!(EventRef::try_from(event.to_string()), Ok(event));
+    for wrong in ["sleep", "sleep-", "sleep-abcdefg", "sleep-ABCD_FGH", "on-abcdefgh"] {
+        assert!(EventRef::try_from(wrong.to_owned()).is_err(), "{wrong}");
+        assert!(format!("{instance}-1-on-{wrong}").parse::<RunId>().is_err(), "{wrong}");
+    }
     for (resource, unit, key) in [
         ("users", "database", "usersdatabaserftphnu67lsvya52"),
         ("my-postgres-db", "create-the-database-and-its-owner", "mypostgresdbcreatethyvqeqd3l5rtrtlhx"),

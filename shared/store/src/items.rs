@@ -2,7 +2,7 @@
 
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{HeadState, Hook, Shard, TargetPhase, Timestamp};
-use ebb_protocol::id::{RunId, instance_key};
+use ebb_protocol::id::{EventRef, RunId, instance_key};
 use ebb_protocol::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,7 @@ pub struct TargetHead {
     /// The notification that the platform has not accepted yet.
     pub notification: Option<NotificationState>,
     pub waiting: Option<PendingCreation>,
+    pub events: TargetEvents,
     /// Ended instances of this name whose sensitive outputs are still in a cluster.
     pub release: Vec<SecretRelease>,
     /// The next wake-up.
@@ -63,6 +64,7 @@ impl TargetHead {
             is_overridden: false,
             notification: None,
             waiting: None,
+            events: TargetEvents::default(),
             release: Vec::new(),
             due: None,
             version: 0,
@@ -74,9 +76,17 @@ impl TargetHead {
         instance_key(&self.kind, &self.name, &self.uid)
     }
 
-    /// Returns the id of a run of the present instance.
+    /// Returns the id of a run of the present instance. For an event it is the last run.
     pub fn run(&self, hook: Hook) -> RunId {
-        RunId::new(&self.instance_key(), self.generation, hook)
+        match (hook, self.events.recent.last()) {
+            (Hook::Event(_), Some(last)) => RunId::of_event(&self.instance_key(), self.generation, last),
+            _ => RunId::new(&self.instance_key(), self.generation, hook),
+        }
+    }
+
+    /// Returns true if `run` is the last run of the present instance.
+    pub fn is_last_run(&self, run: &RunId) -> bool {
+        self.hook.is_some_and(|hook| self.run(hook) == *run)
     }
 
     /// Returns the transition that only makes `change`.
@@ -170,6 +180,34 @@ pub struct PendingCreation {
     pub ttl_ms: Option<u64>,
 }
 
+/// The events of the present instance, the oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetEvents {
+    /// The last events that began, at most [`Self::MAX_RECENT`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recent: Vec<EventRef>,
+    /// The events that wait until the present run has ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<EventRef>,
+}
+
+impl TargetEvents {
+    pub const MAX_RECENT: usize = 8;
+
+    pub fn has(&self, event: &EventRef) -> bool {
+        self.recent.contains(event) || self.waiting.contains(event)
+    }
+
+    /// Moves the first waiting event to the recent ones.
+    pub fn begin_next(&mut self) {
+        let next = (!self.waiting.is_empty()).then(|| self.waiting.remove(0));
+        self.recent.extend(next);
+        let excess = self.recent.len().saturating_sub(Self::MAX_RECENT);
+        self.recent.drain(..excess);
+    }
+}
+
 /// The constant part of a run, stored in its root item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunFacts {
@@ -237,7 +275,7 @@ mod hook_text {
 
     pub(super) fn serialize<S: Serializer>(hook: &Option<Hook>, serializer: S) -> Result<S::Ok, S::Error> {
         match hook {
-            Some(hook) => serializer.serialize_str(hook_name(*hook)),
+            Some(hook) => serializer.serialize_str(hook_name(hook)),
             None => serializer.serialize_none(),
         }
     }

@@ -1,7 +1,7 @@
 //! A stack, the server that its webhook units call, and requests to both.
 
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ebb_local::stack::{RemoteRelays, Stack, StackSettings, UnitBackend};
 use ebb_protocol::api::{ProblemDetails, TargetDetail, TargetDiagnosis, UnitDetail};
@@ -141,7 +141,10 @@ impl Harness {
     async fn start(change: impl FnOnce(StackSettings, &TestReceiver) -> StackSettings) -> Self {
         let folder = tempfile::tempdir_in(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
         let receiver = TestReceiver::start().await;
-        let settings = StackSettings { state: folder.path().join("state"), ..StackSettings::default() };
+        let plugins = folder.path().join("plugins");
+        std::fs::create_dir(&plugins).unwrap();
+        let state = folder.path().join("state");
+        let settings = StackSettings { state, plugins: Some(plugins), ..StackSettings::default() };
         let settings = change(settings, &receiver);
         let stack = Some(Stack::start(settings.clone()).await.unwrap());
         Self { stack, receiver, http: platform::http(), settings, folder }
@@ -153,6 +156,11 @@ impl Harness {
 
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Returns the path of a file in the folder of InfraKit's plugins.
+    pub(crate) fn plugin_file(&self, name: &str) -> PathBuf {
+        self.folder().join("plugins").join(name)
     }
 
     /// Stops the stack and starts it again with the same state.

@@ -123,7 +123,7 @@ pub(crate) async fn invalid_documents() {
         // Several errors are reported at once.
         (
             document("name: a\nresources:\n  r: {plugin: simple, parms: {}}\n  s: {plugn: simple}\n"),
-            &["unknown-key", "missing-key", "unknown-key"],
+            &["unknown-key", "resource-kind", "unknown-key"],
             &[5, 6, 6],
         ),
         (document("name: a\nresources: {r: {plugin: simpel}}\n"), &["unknown-plugin"], &[4]),

@@ -10,6 +10,8 @@ use ebb_tests::simulation::{
     TableAccess, TableGate, TargetEnd, TargetScenario, UnitAction, WriteFate,
 };
 
+use crate::regressions::with_events;
+
 /// The difference between the durations of units, so that no two of them end at the same time.
 const STEP: u64 = 700;
 
@@ -160,7 +162,7 @@ fn check_cancelled(
 fn no_object_remains_after_a_deletion_at_any_write() {
     let mut wrong = Vec::new();
     for max_in_flight_ms in [500, 30_000] {
-        for (name, target) in graphs() {
+        for (name, target) in graphs().into_iter().chain([("events".to_owned(), with_events())]) {
             let (_, writes) = without_faults(&target);
             for (number, side) in (1..=writes).flat_map(|at| [(at, WriteSide::Before), (at, WriteSide::After)]) {
                 let options = SimOptions { max_in_flight_ms, ..SimOptions::default() };

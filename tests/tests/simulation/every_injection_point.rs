@@ -146,8 +146,3 @@ fn webhooks() {
 fn wired() {
     check_example("wired", &["store.yaml", "tenant.yaml"]);
 }
-
-#[test]
-fn events() {
-    check_every_fault("events", &crate::regressions::with_events(), "t");
-}

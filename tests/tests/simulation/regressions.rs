@@ -4,6 +4,8 @@ use ebb_tests::simulation::{
     FaultInjector, FaultKind, SimReport, TargetScenario, TraceMode, UnitBehavior, simulate_target,
 };
 
+use crate::every_injection_point::check_every_fault;
+
 fn target(rest: &str) -> TargetScenario {
     let plugin = format!(
         "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p@1.0.0\nparams: {{off: {{type: boolean, default: false}}}}\n{rest}"
@@ -15,6 +17,47 @@ fn target(rest: &str) -> TargetScenario {
 
 fn assert_good(report: &SimReport) {
     assert_eq!(report.violations, Vec::<String>::new(), "{}", report.trace);
+}
+
+/// The target of two events: a unit before ready, and two units of the event that read each other.
+pub(crate) fn with_events() -> TargetScenario {
+    target(
+        r#"
+preStart:
+  u0: {webhook: {url: "https://outside.test/once/u0"}, outputs: {id: {value: "${response.body.id}"}}}
+postStop:
+  x0: {undoes: u0, webhook: {url: "https://outside.test/once/x0"}}
+hooks:
+  sleep:
+    nap:
+      webhook: {url: "https://outside.test/later/nap", body: {of: "${units.u0.outputs.id}"}}
+      outputs: {id: {value: "${response.body.id}"}}
+    rest: {webhook: {url: "https://outside.test/once/rest", body: {of: "${units.nap.outputs.id}"}}}
+"#,
+    )
+}
+
+/// The duration of the first unit of a hook.
+pub(crate) const EVENT_MS: u64 = 700;
+
+/// A target whose event has one unit, which ends after [`EVENT_MS`].
+pub(crate) fn with_an_event() -> TargetScenario {
+    target(
+        r#"
+preStart:
+  u0: {webhook: {url: "https://outside.test/once/u0"}, outputs: {id: {value: "${response.body.id}"}}}
+postStop:
+  x0: {undoes: u0, webhook: {url: "https://outside.test/once/x0"}}
+hooks:
+  sleep:
+    nap: {webhook: {url: "https://outside.test/once/nap", body: {of: "${units.u0.outputs.id}"}}}
+"#,
+    )
+}
+
+#[test]
+fn events_run_once_with_every_fault() {
+    check_every_fault("events", &with_events(), "t");
 }
 
 #[test]

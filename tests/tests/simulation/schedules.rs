@@ -4,16 +4,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use ebb_engine::{Millis, Shard, TargetPhase, Timestamp};
+use ebb_engine::{Hook, Millis, Shard, TargetPhase, Timestamp};
 use ebb_flow::ports::QueueMessage;
 use ebb_protocol::id::RunId;
 use ebb_tests::simulation::{
     AttemptFate, ClusterOptions, FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOptions, SimRuntime, SimTask,
-    SimTaskId, Simulation, TableAccess, TableGate, TableSchedule, UNREACHABLE, UnitAction, WriteFate,
+    SimTaskId, Simulation, TableAccess, TableGate, TableSchedule, TargetScenario, UNREACHABLE, UnitAction, WriteFate,
     unreachable_target,
 };
 
 use crate::crash_points::assert_none;
+use crate::regressions::{EVENT_MS, with_an_event};
 
 const SECOND: u64 = 1_000;
 const POLL_MS: u64 = 10;
@@ -45,11 +46,22 @@ fn in_every_order(
     race: impl Fn(&Simulation) -> [SimTask<()>; 2],
     check: impl Fn(&Simulation) -> Result<(), String>,
 ) {
+    in_every_order_of(&scenario.target(), operations, faults, before, race, check);
+}
+
+/// Runs [`in_every_order`] for a target.
+fn in_every_order_of(
+    target: &TargetScenario,
+    operations: usize,
+    faults: impl Fn() -> FaultInjector,
+    before: impl Fn(&Simulation),
+    race: impl Fn(&Simulation) -> [SimTask<()>; 2],
+    check: impl Fn(&Simulation) -> Result<(), String>,
+) {
     let (mut wrong, mut most) = (Vec::new(), 0);
-    let target = scenario.target();
     for order in 0..1u32 << operations {
-        let mut simulation = Simulation::of(&target, SimOptions { faults: faults(), ..SimOptions::default() });
-        simulation.add(&target, "s", "uid-2", None);
+        let mut simulation = Simulation::of(target, SimOptions { faults: faults(), ..SimOptions::default() });
+        simulation.add(target, "s", "uid-2", None);
         simulation.start_sweeps();
         before(&simulation);
         let turns = (0..operations).map(|turn| (order >> turn & 1) as usize);
@@ -156,6 +168,47 @@ fn a_second_instance_starts_when_the_first_one_ends() {
         if is_good { Ok(()) } else { Err(format!("{end:?}")) }
     };
     in_every_order(&scenario(), operations(), FaultInjector::none, set_up, race, check);
+}
+
+/// Sends the event with this number to the first instance.
+fn send_event(simulation: &Simulation, number: usize) -> SimTask<()> {
+    let (platform, instance) = (simulation.platform.clone(), simulation.instances[0].clone());
+    simulation.runtime.spawn(async move { platform.send_event(&instance, number).await })
+}
+
+/// Sets the target up and sends its first event, which ends in a millisecond.
+fn end_event(simulation: &Simulation) {
+    set_up(simulation);
+    drop(send_event(simulation, 0));
+    simulation.advance(EVENT_MS - 1);
+}
+
+/// Checks that the target is ready after its events.
+fn check_events(simulation: &Simulation) -> Result<(), String> {
+    let (end, runs) = (simulation.end(None), runs(simulation));
+    let ran = runs.iter().filter(|run| matches!(run.hook(), Hook::Event(_))).count();
+    let is_good = end.phase == Some(TargetPhase::Ready) && end.violations.is_empty() && ran == 2;
+    if is_good { Ok(()) } else { Err(format!("{ran} events ran: {end:?}")) }
+}
+
+#[test]
+fn two_events_run_one_after_the_other() {
+    let race = |simulation: &Simulation| [send_event(simulation, 0), send_event(simulation, 1)];
+    in_every_order_of(&with_an_event(), operations(), FaultInjector::none, set_up, race, check_events);
+}
+
+#[test]
+fn an_event_runs_that_comes_when_another_one_ends() {
+    let idle = |simulation: &Simulation| simulation.runtime.spawn(async {});
+    let race = |simulation: &Simulation| [send_event(simulation, 1), idle(simulation)];
+    in_every_order_of(&with_an_event(), operations(), FaultInjector::none, end_event, race, check_events);
+}
+
+#[test]
+fn no_event_runs_after_a_concurrent_deletion() {
+    let race = |simulation: &Simulation| [send_event(simulation, 0), delete(simulation, 0)];
+    let check = |simulation: &Simulation| check_gone(simulation, "uid-1");
+    in_every_order_of(&with_an_event(), operations(), FaultInjector::none, set_up, race, check);
 }
 
 #[test]

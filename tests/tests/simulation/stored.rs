@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::target::Notification;
-use ebb_engine::{Attempt, Epoch, Hook, LateMark, Patch, PatchChange, RunPhase, Shard, TargetPhase, Timestamp, Unit};
+use ebb_engine::{
+    Attempt, Epoch, EventName, Hook, LateMark, Patch, PatchChange, RunPhase, Shard, TargetPhase, Timestamp, Unit,
+};
 use ebb_local::embedded::{EmbeddedTable, FolderBucket};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::evidence::Evidence;
-use ebb_protocol::id::{RunId, digest};
+use ebb_protocol::id::{EventRef, RunId, digest};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits::DISTINCT_RESULTS;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
@@ -21,6 +23,11 @@ const NAME: &str = "ebb";
 const AT: Timestamp = Timestamp(1_800_000_000_000);
 /// The source code of the keys of items.
 const KEYS: &str = include_str!("../../../shared/store/src/dynamo/key.rs");
+
+/// Returns an occurrence of an event.
+fn event(id: &str) -> EventRef {
+    EventRef::new(EventName::new("sleep").unwrap(), id)
+}
 
 /// Returns a target with every attribute.
 fn target() -> TargetHead {
@@ -55,6 +62,7 @@ fn target() -> TargetHead {
             plugins,
             ttl_ms: Some(1),
         }),
+        events: TargetEvents { recent: vec![event("1")], waiting: vec![event("2")] },
         release: vec![store::SecretRelease { instance: "instance".into(), cluster: Some("far".into()) }],
         due: Some(AT),
         version: 1,
@@ -91,7 +99,7 @@ fn failure() -> AttemptResult {
 async fn store_instances(store: &Store) {
     let run = &RunId::new("instance", 1, Hook::PreStart);
     let TargetHead { kind, name, uid, generation, plan, routing_key, .. } = target();
-    let expiry = InstanceExpiry { kind, name, uid, generation, plan, due: AT, failures: 1 };
+    let expiry = InstanceExpiry { kind, name, uid, generation, plan, event: Some(event("1")), due: AT, failures: 1 };
     store.put_expiry(&expiry).await.unwrap();
     let InstanceExpiry { kind, name, uid, generation, plan, .. } = expiry;
     let facts = RunFacts { kind, name, uid, generation, plan, routing_key, started: AT };
@@ -158,7 +166,7 @@ async fn documents(store: &Store) {
 
 async fn clusters(store: &Store) {
     for (id, size) in [("1", 1), ("2", store::store::BATCH_INLINE + 1)] {
-        let batch = QueuedBatch { id: id.into(), posted: AT, expires: AT, body: vec![b'x'; size] };
+        let batch = QueuedBatch { id: id.into(), posted: AT, expires: AT, body: vec![b'x'; size], once: false };
         store.enqueue_batch("far", &batch).await.unwrap();
         assert!(store.put_reply("far", id, &batch.body).await.unwrap());
     }

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_documents::model::SandboxDoc;
-use ebb_documents::plan::{Plan, Template};
+use ebb_documents::model::{HookOwner, SandboxDoc};
+use ebb_documents::plan::{Action, HookPlan, Plan, Template, UnitPlan};
 use ebb_protocol::api::DocumentChange;
 use ebb_protocol::limits;
 use serde_json::{Map, Value, json};
@@ -79,11 +79,58 @@ fn content(plan: &Plan) -> Value {
             (name.clone(), json!({"plugin": resource.plugin, "params": params, "units": units}))
         })
         .collect();
+    let hooks = plan.hooks.iter().map(|hook| (hook.hook.name().to_owned(), own_units(plan, hook)));
+    let hooks = hooks.filter(|(_, units)| !units.is_empty());
+    let mut content: Map<String, Value> = hooks.map(|(hook, units)| (hook, units.into())).collect();
     let env: Map<String, Value> = plan.env.iter().map(|(name, value)| (name.clone(), shown(value))).collect();
-    json!({
+    let rest = json!({
         "cluster": target.cluster, "namespace": target.namespace, "labels": target.labels,
         "ttl": target.ttl_ms.map(duration), "env": env, "resources": resources,
-    })
+    });
+    content.extend(rest.as_object().cloned().unwrap_or_default());
+    content.into()
+}
+
+/// Returns the own units of the target in a hook. Other units follow from the versions of plugins.
+fn own_units(plan: &Plan, hook: &HookPlan) -> Map<String, Value> {
+    let own = |unit: &&UnitPlan| unit.resource() == HookOwner::TARGET && unit.action != Action::Removal;
+    let is_own = |unit: &&UnitPlan| own(unit) && !plan.resources.contains_key(HookOwner::TARGET);
+    let units = hook.units.iter().filter(is_own).map(|unit| {
+        let Value::Object(mut content) = json!(unit) else { return (unit.key.clone(), Value::Null) };
+        for derived in ["key", "source", "reads", "dependencies", "undoes"] {
+            content.remove(derived);
+        }
+        if let Some(Value::Object(action)) = content.remove("action") {
+            content.extend(action);
+        }
+        let keys = |units: Vec<Option<&UnitPlan>>| -> BTreeSet<String> {
+            units.into_iter().flatten().filter(own).map(|unit| unit.key.clone()).collect()
+        };
+        let first = unit.dependencies.iter().map(|&first| hook.units.get(first as usize)).collect();
+        content.insert("after".to_owned(), json!(keys(first)));
+        content.insert("undoes".to_owned(), json!(keys(unit.undoes.iter().map(|&at| plan.unit(at)).collect())));
+        let name = unit.key.split_once('/').map_or(unit.key.as_str(), |(_, name)| name);
+        (name.to_owned(), as_written(Value::Object(content)))
+    });
+    units.collect()
+}
+
+/// Returns a value with its templates as a document writes them.
+fn as_written(value: Value) -> Value {
+    match value {
+        Value::Object(members) => match serde_json::from_value(Value::Object(members.clone())) {
+            Ok(template) => shown(&template),
+            Err(_) => {
+                // A body or manifest is a tree that can look like a template.
+                let written = |(name, value): (String, Value)| match name.as_str() {
+                    "body" | "manifest" => (name, value),
+                    _ => (name, as_written(value)),
+                };
+                Value::Object(members.into_iter().map(written).collect())
+            }
+        },
+        value => value,
+    }
 }
 
 /// Returns a template as a document writes it. A sensitive value is always a reference.
@@ -237,6 +284,30 @@ preStart:
         for (new, expected) in cases {
             assert_eq!(changes(plain, new), expected, "{new}");
         }
+    }
+
+    #[test]
+    fn own_hooks_are_compared() {
+        let own = |timeout: &str, after: &str| {
+            let unit = |name: &str, rest: &str| {
+                format!("  {name}: {{webhook: {{url: \"https://e.example.org/{name}\"}}, timeout: {timeout}{rest}}}\n")
+            };
+            let (one, two) = (unit("one", ""), unit("two", after));
+            [format!("preStart:\n{one}{two}"), format!("preStart:\n{two}{one}# again\n")]
+        };
+        let [plain, other_order] = own("1m", "");
+        assert_eq!(changes(&plain, &other_order), Vec::<String>::new());
+        let found = changes(&plain, &own("2m", ", after: [one]")[0]);
+        assert_eq!(
+            found,
+            [
+                "preStart.one.timeoutMs: 60000 -> 120000",
+                "preStart.two.after: [] -> [\"target/one\"]",
+                "preStart.two.timeoutMs: 60000 -> 120000"
+            ]
+        );
+        let [found] = &changes(&plain, "resources: {}\n")[..] else { panic!("one change") };
+        assert!(found.starts_with("preStart: {\"one\":") && found.ends_with(" -> nothing"), "{found}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Computes the time at which a target is due, and closes runs.
 
-use ebb_engine::{HeadState, Hook, Millis, RunEvent, RunPhase, TargetPhase, Timestamp, accept};
+use ebb_engine::{HeadState, Millis, RunEvent, RunPhase, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::RunId;
 use ebb_store::TargetHead;
 
@@ -11,20 +11,21 @@ use crate::error::FlowError;
 const LONGEST_WAIT_MS: u64 = 15 * 60 * 1000;
 
 /// Returns the time at which `sweep` has to handle a target: to deliver its notification, end its time to live,
-/// complete its stop, begin the waiting instance, or release Secrets in a cluster.
+/// complete its stop, begin the waiting instance or event, or release Secrets in a cluster.
 pub fn next_due(env: &Env, target: &TargetHead) -> Option<Timestamp> {
     let soon = env.now().plus(env.settings.first_sweep_delay);
     let notification = target.notification.as_ref().filter(|pending| pending.delivered_by.is_none()).map(|_| soon);
     let is_active = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
     let expires = target.expires.filter(|_| is_active);
-    let stopping =
-        target.phase == TargetPhase::Stopping && matches!(target.hook, Some(Hook::PreStart | Hook::PostStart));
+    let stopping = target.phase == TargetPhase::Stopping && target.hook.is_some_and(|hook| !hook.is_teardown());
     // The run has its own wake-ups, and a cluster may be unreachable for days.
     let later = env.now().plus(backoff(env, target));
     let stopping = stopping.then_some(later);
     let waiting = (target.phase == TargetPhase::Gone && target.waiting.is_some()).then_some(soon);
+    // The end of the present run begins the next event, unless both happen at the same time.
+    let events = (target.phase == TargetPhase::Ready && !target.events.waiting.is_empty()).then_some(soon);
     let release = (!target.release.is_empty()).then_some(later);
-    [notification, expires, stopping, waiting, release].into_iter().flatten().min()
+    [notification, expires, stopping, waiting, events, release].into_iter().flatten().min()
 }
 
 /// Returns the wait before the next sweep of a target that waits for others: a quarter of the time so far.

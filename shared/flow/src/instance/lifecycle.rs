@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ebb_documents::compile::{self, BoundPlugin, resolve_version};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::model::{Dialect, PluginDoc, ResourceDoc, RouteGroupDoc, SandboxDoc};
+use ebb_documents::model::{PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
 use ebb_documents::plan::Plan;
 use ebb_engine::target::{CreateDecision, DeleteDecision, create as decide_create, delete as decide_delete};
 use ebb_engine::{HookSet, Millis, TargetPhase};
@@ -25,41 +25,25 @@ use tracing::Instrument as _;
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::{self, PinnedVersions};
+pub use crate::instance::rejection::LifecycleRejection;
+use crate::instance::rejection::stale;
 use crate::instance::transition::{self, NotificationSender};
-use crate::instance::{due, notify};
+use crate::instance::{due, events, notify};
 use crate::offload::offload;
 use crate::operator::retry;
 use crate::run::cancel;
 use crate::run::follow_up::FollowUp;
 use crate::sweep::retention;
 
-#[derive(Debug)]
-pub enum LifecycleRejection {
-    /// 409: the instance has ended, or another one waits for the name. The fields are a code and a text.
-    Conflict(&'static str, String),
-    /// 409: the update differs from the active target.
-    Changed(Vec<DocumentChange>),
-    /// 422: the document has errors.
-    Document(Diagnostics),
-    /// 422: a field is missing. The value is the error text.
-    Missing(String),
-}
-
-impl From<LifecycleRejection> for RequestError<LifecycleRejection> {
-    fn from(rejection: LifecycleRejection) -> Self {
-        Self::Rejected(rejection)
-    }
-}
-
-/// Applies a verified lifecycle webhook and runs its follow-up. A repetition returns the same response and changes
-/// nothing.
+/// Applies a verified lifecycle webhook with the CloudEvent id `id` and runs its follow-up. A repetition returns the
+/// same response and changes nothing.
 pub async fn receive(
     env: &Env,
     plugins: &dyn ReadPlugins,
-    event_type: LifecycleType,
+    (event_type, id): (LifecycleType, &str),
     event: &LifecycleData,
 ) -> Result<LifecycleResponse, RequestError<LifecycleRejection>> {
-    let (response, follow_up) = begin(env, plugins, event_type, event).await?;
+    let (response, follow_up) = begin(env, plugins, (event_type, id), event).await?;
     follow_up.finish(env).await?;
     Ok(response)
 }
@@ -68,7 +52,7 @@ pub async fn receive(
 pub async fn begin(
     env: &Env,
     plugins: &dyn ReadPlugins,
-    event_type: LifecycleType,
+    (event_type, id): (LifecycleType, &str),
     event: &LifecycleData,
 ) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
     let span = tracing::info_span!("lifecycle webhook", kind = event.kind, name = event.name);
@@ -79,6 +63,10 @@ pub async fn begin(
                 let follow_up =
                     begin_delete(env, (&event.kind, &event.name, &event.uid), TargetStopCause::Deleted).await?;
                 Ok((response(event, LifecycleResult::Stopping), follow_up))
+            }
+            LifecycleType::Event => {
+                let (result, generation, follow_up) = events::receive(env, event, id).await?;
+                Ok((LifecycleResponse { generation, ..response(event, result) }, follow_up))
             }
         }
     };
@@ -200,7 +188,7 @@ async fn update(
         current => current?,
     };
     let versions = PinnedVersions::OfPlan(&current.plan);
-    let compiled = compile_document(plugins, &event.name, document, versions).await;
+    let compiled = compile_document(plugins, (&event.kind, &event.name), document, versions).await;
     let (updated, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let mut changes = changes::between(&current.plan, &updated);
     if event.routing_key.is_some() && event.routing_key != *routing_key {
@@ -229,7 +217,7 @@ async fn restore(
     (instance, digest, pinned): (&str, &str, &[String]),
 ) -> Result<Option<Arc<CompiledPlan>>, FlowError> {
     let versions = PinnedVersions::Listed(pinned);
-    let plan = match compile_document(plugins, &event.name, document, versions).await {
+    let plan = match compile_document(plugins, (&event.kind, &event.name), document, versions).await {
         Ok((plan, _)) => plan,
         Err(RequestError::Rejected(_)) => return Ok(None),
         Err(RequestError::Failed(error)) => return Err(error),
@@ -246,11 +234,6 @@ async fn restore(
 
 fn no_document() -> LifecycleRejection {
     LifecycleRejection::Missing("`data.document` is missing; expected the document of the target as text".to_owned())
-}
-
-fn stale(event: &LifecycleData) -> LifecycleRejection {
-    let text = format!("the {} with uid {:?} has ended; create it with a new uid", event.kind, event.uid);
-    LifecycleRejection::Conflict("stale", text)
 }
 
 fn new_head(env: &Env, event: &LifecycleData, plan: &CompiledDocument, seen: Option<&TargetHead>) -> TargetHead {
@@ -278,7 +261,7 @@ async fn compile(
     event: &LifecycleData,
 ) -> Result<CompiledDocument, RequestError<LifecycleRejection>> {
     let document = event.document.as_ref().ok_or_else(no_document)?;
-    let compiled = compile_document(plugins, &event.name, document, PinnedVersions::Latest).await;
+    let compiled = compile_document(plugins, (&event.kind, &event.name), document, PinnedVersions::Latest).await;
     let (plan, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let names = plan.resources.values().map(|resource| resource.plugin.clone());
     let mut names: Vec<String> = names.collect();
@@ -296,7 +279,7 @@ async fn compile(
 /// version. Returns the plan and the warnings. An invalid document is rejected with its errors.
 pub async fn compile_document(
     plugins: &dyn ReadPlugins,
-    name: &str,
+    (kind, name): (&str, &str),
     document: &str,
     versions: PinnedVersions<'_>,
 ) -> Result<(Plan, Vec<Diagnostic>), RequestError<Diagnostics>> {
@@ -306,7 +289,7 @@ pub async fn compile_document(
         Document::Sandbox(sandbox) => sandbox,
         Document::RouteGroup(group) => {
             compile::check_route_group(&group)?;
-            target_of(group)
+            group.target
         }
         Document::Plugin(plugin) => {
             let text = "this is a plugin; expected the document of the target";
@@ -316,6 +299,13 @@ pub async fn compile_document(
     if sandbox.name.value != name {
         let text = format!("the document is named {:?}, the target {name:?}", sandbox.name.value);
         let error = Diagnostic::error("other-name", &sandbox.source, Some(sandbox.name.at), text);
+        return Err(Diagnostics::from(error).into());
+    }
+    if let Some(own) =
+        sandbox.target_kind.as_ref().filter(|own| sandbox.kind == SandboxKind::Target && own.value != kind)
+    {
+        let text = format!("the document has `targetKind: {}`, the kind of the target is {kind:?}", own.value);
+        let error = Diagnostic::error("other-kind", &sandbox.source, Some(own.at), text);
         return Err(Diagnostics::from(error).into());
     }
     versions.apply(&mut sandbox);
@@ -334,19 +324,6 @@ pub async fn compile_document(
         compile::plan(&sandbox, &bound)
     });
     Ok(compiled.await??)
-}
-
-/// Converts a route group, which is a target without resources.
-fn target_of(group: RouteGroupDoc) -> SandboxDoc {
-    SandboxDoc {
-        source: group.source,
-        dialect: Dialect::Signadot,
-        name: group.name,
-        expanded: group.expanded,
-        cluster: group.cluster,
-        ttl: group.ttl,
-        ..SandboxDoc::default()
-    }
 }
 
 struct PublishedPlugin {
@@ -475,7 +452,8 @@ async fn list_versions<'a>(
     plugins: &dyn ReadPlugins,
     sandbox: &'a SandboxDoc,
 ) -> Result<BTreeMap<&'a str, PluginVersions>, StoreError> {
-    let names: BTreeSet<&str> = sandbox.resources.iter().map(|resource| resource.plugin.value.as_str()).collect();
+    let published = sandbox.resources.iter().filter(|resource| resource.collection.is_none());
+    let names: BTreeSet<&str> = published.map(|resource| resource.plugin.value.as_str()).collect();
     let lists = names.into_iter().map(|name| {
         async move {
             let listed = plugins.list_versions(name).await?;
@@ -569,10 +547,10 @@ async fn bump_version(
     Ok(env.store.move_target(&transition).await?)
 }
 
-/// Cancels the setup run of a stopping target. A crash before this may have left it running.
+/// Cancels the run of a stopping target that its teardown waits for: of its setup, or of an event. A crash before this
+/// may have left it running.
 async fn stop_setup_run(env: &Env, target: &TargetHead) -> Result<FollowUp, FlowError> {
-    let setup = [ebb_engine::Hook::PreStart, ebb_engine::Hook::PostStart];
-    let Some(hook) = target.hook.filter(|hook| setup.contains(hook)) else {
+    let Some(hook) = target.hook.filter(|hook| !hook.is_teardown()) else {
         return Ok(FollowUp::default());
     };
     if target.phase != TargetPhase::Stopping {

@@ -4,7 +4,7 @@
 //! of the target. No other step waits for it. If a relay does not respond, the release is retried without a limit.
 
 use ebb_documents::plan::Plan;
-use ebb_engine::{Hook, TargetPhase};
+use ebb_engine::TargetPhase;
 use ebb_store::{SecretRelease, TargetHead};
 
 use crate::env::Env;
@@ -37,7 +37,7 @@ pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> Result<(), Fl
     if plan.secret_clusters().is_empty() {
         return Ok(());
     }
-    let is_teardown = matches!(run.hook(), Hook::PreStop | Hook::PostStop);
+    let is_teardown = run.hook().is_teardown();
     let ended_instance = facts.instance_key();
     let written = update_target(env, &facts.kind, &facts.name, |seen| {
         if seen.uid == facts.uid && (is_teardown || seen.phase != TargetPhase::Gone) {

@@ -6,7 +6,7 @@ use ebb_engine::follow::in_flight;
 use ebb_engine::target::{self, PhaseChange};
 use ebb_engine::{Attempt, Epoch, HeadState, Hook, RunEvent, RunOutcome, TargetPhase, accept};
 use ebb_protocol::id::{self, RunId};
-use ebb_store::{NewRun, NotificationState, RunFacts, TargetHead, TargetTransition};
+use ebb_store::{NewRun, NotificationState, RunFacts, TargetEvents, TargetHead, TargetTransition};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
@@ -45,7 +45,7 @@ pub async fn end_run(
     }
     let moved = move_target(env, run, |engine| match (engine.phase, run.hook()) {
         // The target was stopped while the run was ending, so there is nothing to cancel.
-        (TargetPhase::Stopping, hook @ (Hook::PreStart | Hook::PostStart)) if engine.hook == Some(hook) => {
+        (TargetPhase::Stopping, hook) if !hook.is_teardown() && engine.hook == Some(hook) => {
             Some(target::teardown(target::TeardownStage::cancelled_in(hook), run.loaded.hooks()))
         }
         _ => target::run_ended(engine, run.hook(), outcome, run.loaded.hooks()),
@@ -56,7 +56,7 @@ pub async fn end_run(
     }
     let view = run.read_view(env).await?;
     if in_flight(run.graph(), &view).is_empty() {
-        if moved.is_none() && matches!(run.hook(), Hook::PreStop | Hook::PostStop) {
+        if moved.is_none() && run.hook().is_teardown() {
             // The run may have undone a late success of an ended instance.
             secrets::schedule_late_release(env, run).await?;
         }
@@ -133,8 +133,7 @@ async fn move_target(
 ) -> Result<Option<TargetTransition>, FlowError> {
     let facts = &run.facts;
     let moved = update_target(env, &facts.kind, &facts.name, |seen| {
-        let is_own = seen.uid == facts.uid && seen.generation == facts.generation;
-        let step = is_own.then(|| decide(&engine_target(seen))).flatten()?;
+        let step = seen.is_last_run(&run.id).then(|| decide(&engine_target(seen))).flatten()?;
         Some(transition(env, seen, step, &run.loaded, Some(run.hook())))
     });
     let moved = moved.await?;
@@ -153,6 +152,7 @@ pub fn engine_target(head: &TargetHead) -> target::Target {
         phase: head.phase,
         hook: head.hook,
         waiting: head.waiting.as_ref().map(|waiting| waiting.uid.clone()),
+        event: head.events.waiting.first().map(|event| event.name),
     }
 }
 
@@ -166,8 +166,13 @@ pub fn transition(
     ending: Option<Hook>,
 ) -> TargetTransition {
     let now = env.now();
+    let mut events = seen.events.clone();
+    if let Some(Hook::Event(_)) = step.start {
+        events.begin_next();
+    }
+    let begun = TargetHead { events, ..seen.clone() };
     let run = step.start.map(|hook| NewRun {
-        id: seen.run(hook),
+        id: begun.run(hook),
         facts: RunFacts {
             kind: seen.kind.clone(),
             name: seen.name.clone(),
@@ -179,9 +184,12 @@ pub fn transition(
         },
         due: now.plus(env.settings.first_sweep_delay),
     });
-    let transition = seen.update(|target| {
+    let transition = begun.update(|target| {
+        // A ready target stays ready during an event.
+        if !matches!(step.start, Some(Hook::Event(_))) || target.phase != step.phase {
+            target.since = now;
+        }
         target.phase = step.phase;
-        target.since = now;
         target.hook = step.start.or(target.hook);
         if let Some(notification) = step.notification {
             let delivered_by = ending.filter(|_| run.is_none());
@@ -190,6 +198,9 @@ pub fn transition(
         } else if step.phase == TargetPhase::Stopping {
             // A notification of the setup is obsolete.
             target.notification = None;
+        }
+        if matches!(step.phase, TargetPhase::Stopping | TargetPhase::Gone) {
+            target.events.waiting.clear();
         }
         if step.phase == TargetPhase::Gone {
             secrets::schedule_release(target, &loaded.plan);
@@ -288,6 +299,7 @@ pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<C
             expires: waiting.ttl_ms.map(|ttl| now.plus(ebb_engine::Millis(ttl))),
             notification: None,
             waiting: None,
+            events: TargetEvents::default(),
             ..seen.clone()
         };
         let step = target::begin(loaded.hooks());

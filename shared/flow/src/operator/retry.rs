@@ -1,7 +1,7 @@
 //! Retries the failed units of a failed or stuck target.
 
 use ebb_engine::follow::in_flight;
-use ebb_engine::{RunPhase, TargetPhase, Unit, UnitProgress};
+use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::api::RetryResponse;
 
 use crate::env::Env;
@@ -24,6 +24,10 @@ pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<RetryOutcome, Fl
     let Some(hook) = target.hook.filter(|_| target.phase != TargetPhase::Gone) else {
         return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} has nothing to retry")));
     };
+    if let Hook::Event(event) = hook {
+        let text = format!("{kind}/{name} is ready; to run `{}` again, send the event again", event.as_str());
+        return Ok(RetryOutcome::NothingFailed(text));
+    }
     let Some(run) = Run::load(env, &target.run(hook)).await? else {
         return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} has no run")));
     };

@@ -1,4 +1,4 @@
-//! Removes the stored data of an instance some days after it is gone.
+//! Removes the stored data of an instance some days after it is gone, and the run of an event some days after it came.
 //!
 //! 1. Before an instance begins to end, write an [`InstanceExpiry`].
 //! 2. When it is due, check that the instance is gone, its runs are closed, and none of its resources may exist.
@@ -9,9 +9,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebb_documents::plan::Action;
 use ebb_engine::{Hook, Millis, RunPhase, RunView, Shard, TargetPhase, Timestamp};
-use ebb_protocol::id::RunId;
+use ebb_protocol::id::{EventRef, RunId};
 use ebb_store::{DamagedExpiry, InstanceExpiry, PendingCreation, RemoveExpired, TargetHead, TargetList, Tombstone};
 use futures::StreamExt as _;
 use tokio::time::timeout;
@@ -40,7 +39,14 @@ const MAX_WAIT_MS: u64 = 7 * 86_400_000;
 /// Schedules the removal of a target's stored data, before the target begins to end.
 pub async fn schedule_removal(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
     let TargetHead { uid, generation, plan, .. } = target;
-    write(env, target, (uid, *generation, plan)).await
+    write(env, target, (uid, *generation, plan), None).await
+}
+
+/// Schedules the removal of the run of an event, before the event is accepted. Its resources are not kept, so it is
+/// removed although its target may be active.
+pub(crate) async fn schedule_event_removal(env: &Env, target: &TargetHead, event: &EventRef) -> Result<(), FlowError> {
+    let TargetHead { uid, generation, plan, .. } = target;
+    write(env, target, (uid, *generation, plan), Some(event.clone())).await
 }
 
 /// Returns the tombstone of an instance that ended at `ended` and is no longer in the target item. It is the only
@@ -57,10 +63,15 @@ pub async fn schedule_waiting_removal(
     waiting: &PendingCreation,
 ) -> Result<(), FlowError> {
     let PendingCreation { uid, generation, plan, .. } = waiting;
-    write(env, target, (uid, *generation, plan)).await
+    write(env, target, (uid, *generation, plan), None).await
 }
 
-async fn write(env: &Env, named: &TargetHead, (uid, generation, plan): (&str, u64, &str)) -> Result<(), FlowError> {
+async fn write(
+    env: &Env,
+    named: &TargetHead,
+    (uid, generation, plan): (&str, u64, &str),
+    event: Option<EventRef>,
+) -> Result<(), FlowError> {
     let Some(retention) = env.settings.retention else { return Ok(()) };
     let expiry = InstanceExpiry {
         kind: named.kind.clone(),
@@ -68,6 +79,7 @@ async fn write(env: &Env, named: &TargetHead, (uid, generation, plan): (&str, u6
         uid: uid.to_owned(),
         generation,
         plan: plan.to_owned(),
+        event,
         due: env.now().plus(retention),
         failures: 0,
     };
@@ -123,7 +135,7 @@ async fn process_expiry(
         Ok(Ok(RetentionOutcome::Disabled)) => store.delete_expiry(expiry).await?,
         Ok(Ok(RetentionOutcome::Postponed(due))) => store.postpone_expiry(expiry, due, 0).await?,
         Ok(Err(error)) => {
-            tracing::warn!(%error, instance = expiry.instance_key(), "cannot remove the data of an instance; trying again later");
+            tracing::warn!(%error, instance = expiry.subject(), "cannot remove the data of an instance; trying again later");
             postpone_failed(store, expiry, now).await?;
         }
         Err(_) => {
@@ -179,6 +191,9 @@ async fn remove_if_ended(
 ) -> Result<RetentionOutcome, FlowError> {
     let Some(retention) = env.settings.retention else { return Ok(RetentionOutcome::Disabled) };
     let named = env.store.read_target(&expiry.kind, &expiry.name).await?;
+    if let Some(event) = &expiry.event {
+        return remove_event(env, store, expiry, (event, named)).await;
+    }
     if let Some(target) = &named {
         if target.waiting.as_ref().is_some_and(|waiting| waiting.uid == expiry.uid) {
             return Ok(RetentionOutcome::Postponed(now.plus(RECHECK_INTERVAL)));
@@ -213,6 +228,28 @@ async fn remove_if_ended(
         }
     };
     remove(env, store, expiry, own, plan.as_deref()).await
+}
+
+/// Removes the run of an event, unless the target waits for it or it is the last run of an active target.
+async fn remove_event(
+    env: &Env,
+    store: &dyn RemoveExpired,
+    expiry: &InstanceExpiry,
+    (event, named): (&EventRef, Option<TargetHead>),
+) -> Result<RetentionOutcome, FlowError> {
+    let run = RunId::of_event(&expiry.instance_key(), expiry.generation, event);
+    let is_open = env.store.read_root(&run).await?.is_some_and(|root| root.head.phase != RunPhase::Closed);
+    let is_needed = named.filter(|target| target.uid == expiry.uid).is_some_and(|target| {
+        target.events.waiting.contains(event) || (target.phase != TargetPhase::Gone && target.is_last_run(&run))
+    });
+    if is_open || is_needed {
+        return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
+    }
+    store.delete_objects(&run).await?;
+    store.delete_run(&run).await?;
+    env.forget_run(&run);
+    store.delete_expiry(expiry).await?;
+    Ok(RetentionOutcome::Removed)
 }
 
 enum InstanceRemains {
@@ -257,9 +294,9 @@ async fn has_run(env: &Env, expiry: &InstanceExpiry) -> Result<bool, FlowError> 
     Ok(false)
 }
 
-fn has_scripts(plan: &CompiledPlan, hook: Hook) -> bool {
+fn has_tasks(plan: &CompiledPlan, hook: Hook) -> bool {
     let mut units = plan.hook_plan(hook).into_iter().flat_map(|(hook_plan, _)| &hook_plan.units);
-    units.any(|unit| !matches!(unit.action, Action::Webhook(_)))
+    units.any(|unit| unit.action.is_relayed())
 }
 
 async fn remove(
@@ -283,7 +320,7 @@ async fn remove(
         }
         let run = RunId::new(&instance, expiry.generation, hook);
         // A log may exist without a record, so the records do not list all objects.
-        if plan.is_some_and(|plan| has_scripts(plan, hook)) {
+        if plan.is_some_and(|plan| has_tasks(plan, hook)) {
             store.delete_objects(&run).await?;
         }
         store.delete_run(&run).await?;

@@ -1,6 +1,7 @@
-//! Sweeps one target: delivers its notification, ends its time to live, completes its stop, and releases its secrets.
+//! Sweeps one target: delivers its notification, ends its time to live, completes its stop, begins its waiting event,
+//! and releases its secrets.
 
-use ebb_engine::{Hook, Millis, RunPhase, TargetPhase};
+use ebb_engine::{Millis, RunPhase, TargetPhase};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::DueItem;
@@ -9,7 +10,7 @@ use super::SweepPermit;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay::{self, GuardedRelay};
-use crate::instance::{due, lifecycle, notify, secrets, transition};
+use crate::instance::{due, events, lifecycle, notify, secrets, transition};
 use crate::run::cancel;
 use crate::run::dispatch_all::drive;
 
@@ -68,7 +69,7 @@ async fn sweep_once<'a>(env: &'a Env, kind: &str, name: &str, permit: &mut Sweep
         return Ok(());
     }
     if target.phase == TargetPhase::Stopping
-        && let Some(hook @ (Hook::PreStart | Hook::PostStart)) = target.hook
+        && let Some(hook) = target.hook.filter(|hook| !hook.is_teardown())
     {
         let run = target.run(hook);
         if !is_cancelling(env, &run).await?
@@ -76,6 +77,11 @@ async fn sweep_once<'a>(env: &'a Env, kind: &str, name: &str, permit: &mut Sweep
         {
             drive(env, continuation).await?;
         }
+    }
+    if !target.events.waiting.is_empty()
+        && let Some(continuation) = events::start_next(env, kind, name).await?
+    {
+        drive(env, continuation).await?;
     }
     if target.phase == TargetPhase::Gone
         && let Some(continuation) = transition::start_waiting(env, kind, name).await?

@@ -108,7 +108,7 @@ impl InvocationTrace {
     }
 
     pub(super) fn run_ended(&mut self, run: &Run, outcome: Option<RunOutcome>, now: Timestamp) {
-        let name = format!("run {}", hook_name(run.hook()));
+        let name = format!("run {}", hook_name(&run.hook()));
         let mut span = span(ids::of_run(&run.id), None, name, (run.facts.started, now));
         span.attributes = of_run(run);
         span.failure = match outcome {

@@ -26,6 +26,7 @@ fn data() -> LifecycleData {
         generation: 3,
         document: Some("kind: Sandbox\nname: pr-1234\n".to_owned()),
         routing_key: None,
+        event: None,
     }
 }
 
@@ -57,9 +58,11 @@ fn data_with(changes: serde_json::Value) -> String {
 #[test]
 fn built_events_are_parsed() {
     for event_type in LifecycleType::ALL {
-        let (content_type, body) = lifecycle("e-1", "//platform.example.org", event_type, TIME, &data());
+        let event = (event_type == LifecycleType::Event).then(|| "sleep".to_owned());
+        let data = LifecycleData { event, ..data() };
+        let (content_type, body) = lifecycle("e-1", "//platform.example.org", event_type, TIME, &data);
         let event = parse(&headers(&[("content-type", content_type)]), &body).unwrap();
-        assert_eq!((event.event_type, event.data), (event_type, data()));
+        assert_eq!((event.event_type, event.data), (event_type, data));
         assert_eq!((event.id.as_str(), event.source.as_str()), ("e-1", "//platform.example.org"));
         assert_eq!(event.time.unwrap().as_millisecond(), 1_790_000_000_123);
     }
@@ -197,9 +200,14 @@ fn errors_explain_the_problem_and_its_place() {
         json!({"routingKey": ""}),
         json!({"routing_key": "a"}),
         json!({"namespace": "a"}),
+        json!({"event": "sleep"}),
+        json!({"event": "preStop"}),
+        json!({"event": "goingtosleep"}),
     ] {
         show(&changes.to_string(), read(&data_with(changes.clone())));
     }
+    let unnamed = json!({"type": LifecycleType::Event.as_type()});
+    show(&unnamed.to_string(), read(&event_with(unnamed.clone())));
     let repeated = event_with(json!({"data": {}})).replace("{}", r#"{"kind": "a", "kind": "b"}"#);
     show("data with kind twice", read(&repeated));
     insta::assert_snapshot!(report);

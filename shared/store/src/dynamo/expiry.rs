@@ -1,4 +1,5 @@
-//! Removal times of the data of ended instances: `retention#` / `TIME#INSTANCE`.
+//! Removal times of the data of ended instances, `retention#` / `TIME#INSTANCE`, and of events, `retention#` /
+//! `TIME#RUN`.
 //!
 //! The item is written before an instance begins to end, so every gone instance has one. The partition is ordered by
 //! time and needs no index. [`QueryDue`](crate::QueryDue) does not read it, so removals do not compete with due items.
@@ -9,7 +10,7 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::types::{DeleteRequest, WriteRequest};
 use backon::BackoffBuilder as _;
 use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::RunId;
+use ebb_protocol::id::{EventRef, RunId};
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::attribute::{Item, ItemReader, digest, item, number, optional, text};
@@ -27,20 +28,25 @@ const BATCH: usize = 25;
 const BATCHES: usize = 8;
 const PAGE: i32 = 2_000;
 const WRITE: &str = "BatchWriteItem";
+/// The event whose run is removed.
+const EVENT: &str = "ev";
 /// The number of consecutive failed removals.
 const FAILURES: &str = "fl";
 
 fn expiry_item(expiry: &InstanceExpiry) -> Item {
     let mut attributes = item([
         ("pk", text(key::EXPIRIES)),
-        ("sk", text(key::expiry(expiry.due, &expiry.instance_key()))),
+        ("sk", text(key::expiry(expiry.due, &expiry.subject()))),
         ("k", text(&expiry.kind)),
         ("n", text(&expiry.name)),
         ("uid", text(&expiry.uid)),
         ("gen", number(expiry.generation)),
         ("plan", digest(&expiry.plan)),
     ]);
-    attributes.extend(optional([(FAILURES, (expiry.failures > 0).then(|| number(expiry.failures)))]));
+    attributes.extend(optional([
+        (EVENT, expiry.event.as_ref().map(|event| text(event.to_string()))),
+        (FAILURES, (expiry.failures > 0).then(|| number(expiry.failures))),
+    ]));
     attributes
 }
 
@@ -54,11 +60,16 @@ fn read_expiry(key: &str, item: &Item) -> StoreResult<InstanceExpiry> {
         uid: reader.text("uid")?.to_owned(),
         generation: reader.number("gen")?,
         plan: reader.digest("plan")?,
+        event: reader
+            .text_if_any(EVENT)?
+            .map(|event| EventRef::try_from(event.to_owned()))
+            .transpose()
+            .map_err(|error| broken(&error.to_string()))?,
         due,
         failures: reader.number_if_any(FAILURES)?.unwrap_or(0),
     };
     // Deletion uses the key that these attributes produce, so it must be the actual key.
-    if expiry.instance_key() == named { Ok(expiry) } else { Err(broken("its sort key is that of another instance")) }
+    if expiry.subject() == named { Ok(expiry) } else { Err(broken("its sort key is that of another instance")) }
 }
 
 fn read_damaged(key: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
@@ -125,7 +136,7 @@ impl RemoveExpired for Store {
     }
 
     async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
-        self.dynamo.delete(key::EXPIRIES.to_owned(), &key::expiry(expiry.due, &expiry.instance_key())).await
+        self.dynamo.delete(key::EXPIRIES.to_owned(), &key::expiry(expiry.due, &expiry.subject())).await
     }
 
     async fn delete_run(&self, run: &RunId) -> StoreResult<()> {

@@ -22,7 +22,7 @@ use super::plan::plan_item;
 use super::run::new_run;
 use super::{DynamoTable, TOMBSTONE_RETENTION_MS, WriteOutcome, key};
 use crate::error::StoreError;
-use crate::items::{TargetHead, TargetList, TargetTransition, Tombstone};
+use crate::items::{TargetEvents, TargetHead, TargetList, TargetTransition, Tombstone};
 use crate::meter::CapacityKind;
 use crate::ops::{MoveTarget, ReadTarget, StoreResult};
 use crate::store::Store;
@@ -72,7 +72,7 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
     let plugins = || AttributeValue::L(target.plugins.iter().map(text).collect());
     let is_final = target.phase == TargetPhase::Gone && target.due.is_none();
     attributes.extend(optional([
-        ("hk", target.hook.map(|hook| text(hook_name(hook)))),
+        ("hk", target.hook.map(|hook| text(hook_name(&hook)))),
         ("rk", target.routing_key.as_ref().map(text)),
         ("pv", (!target.plugins.is_empty()).then(plugins)),
         ("ex", target.expires.map(|expires| number(expires.0))),
@@ -80,6 +80,7 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
         ("ov", target.is_overridden.then_some(AttributeValue::Bool(true))),
         ("ntf", target.notification.as_ref().map(json).transpose()?),
         ("next", target.waiting.as_ref().map(json).transpose()?),
+        ("ev", (target.events != TargetEvents::default()).then(|| json(&target.events)).transpose()?),
         ("rel", (!target.release.is_empty()).then(|| json(&target.release)).transpose()?),
         (TableSpec::DUE, target.due.map(|due| number(due.0))),
         (TableSpec::DUE_SHARD, target.due.map(|_| number(key::due_shard(&partition)))),
@@ -115,6 +116,7 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<T
         is_overridden: item.contains_key("ov"),
         notification: reader.json_if_any("ntf")?,
         waiting: reader.json_if_any("next")?,
+        events: reader.json_if_any("ev")?.unwrap_or_default(),
         release: reader.json_if_any("rel")?.unwrap_or_default(),
         due: reader.time_if_any("due")?,
         version: reader.number("tv")?,

@@ -1,4 +1,5 @@
-use ebb_protocol::engine::{Timestamp, Unit};
+use ebb_protocol::engine::{EventName, Timestamp, Unit};
+use ebb_protocol::id::EventRef;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 
 use super::fixture::{StoreFixture, result};
@@ -16,6 +17,7 @@ fn expiry(name: &str, due: u64) -> InstanceExpiry {
         uid: "u".to_owned(),
         generation: 3,
         plan: "sha256:x".to_owned(),
+        event: None,
         due: Timestamp(due),
         failures: 0,
     }
@@ -46,6 +48,13 @@ pub(super) async fn instances_expire_when_they_are_due(fixture: StoreFixture) {
     store.put_expiry(&expiry("a", 50)).await.unwrap();
     store.delete_expiry(&expiry("a", 30)).await.unwrap();
     assert_eq!(listed(99, 10).await, [expiry("b", 40), expiry("a", 50)]);
+    // Events of an instance have removal times of their own.
+    let event = |id| EventRef::new(EventName::new("sleep").unwrap(), id);
+    let [first, second] = ["1", "2"].map(|id| InstanceExpiry { event: Some(event(id)), ..expiry("a", 50) });
+    store.put_expiry(&first).await.unwrap();
+    store.put_expiry(&second).await.unwrap();
+    store.delete_expiry(&first).await.unwrap();
+    assert_eq!(listed(99, 10).await, [expiry("b", 40), expiry("a", 50), second]);
 }
 
 pub(super) async fn a_damaged_expiry_is_postponed(fixture: StoreFixture) {

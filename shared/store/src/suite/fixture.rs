@@ -21,7 +21,7 @@ use super::proxy::FaultProxy;
 use super::{TableDifferences, TableUnderTest};
 use crate::{
     DynamoTable, Meter, MoveTarget as _, NewRun, PatchResult, PatchRun as _, RunFacts, RunHead, S3Bucket, Store,
-    TargetHead, TargetTransition, Tombstone, table,
+    TargetEvents, TargetHead, TargetTransition, Tombstone, table,
 };
 
 /// The number of the next table of this test program.
@@ -196,6 +196,7 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
         is_overridden: true,
         notification: None,
         waiting: None,
+        events: TargetEvents::default(),
         release: Vec::new(),
         due: Some(Timestamp(1_800_000_060_000)),
         version: 1,

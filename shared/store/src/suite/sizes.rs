@@ -116,6 +116,7 @@ pub(super) async fn the_longest_names_of_targets_fit_into_keys(fixture: StoreFix
             generation: 1,
             document: None,
             routing_key: None,
+            event: None,
         };
         event.validate().unwrap();
         fixture.put(target(&kind, &name)).await;

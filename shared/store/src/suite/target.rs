@@ -6,10 +6,11 @@ use futures::future::join_all;
 
 use crate::{
     DynamoTable, MoveTarget as _, NotificationState, PendingCreation, ReadTarget as _, SecretRelease, Store,
-    StoreError, TargetHead, TargetTransition,
+    StoreError, TargetEvents, TargetHead, TargetTransition,
 };
 use ebb_protocol::engine::target::Notification;
-use ebb_protocol::engine::{Hook, TargetPhase, Timestamp};
+use ebb_protocol::engine::{EventName, Hook, TargetPhase, Timestamp};
+use ebb_protocol::id::EventRef;
 
 use super::fixture::{StoreFixture, begin, target, tombstone};
 
@@ -34,6 +35,10 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
             plugins: vec!["c@1.0.0".into()],
             ttl_ms: Some(5),
         }),
+        events: TargetEvents {
+            recent: ["1", "2"].map(|id| EventRef::new(EventName::new("sleep").unwrap(), id)).into(),
+            waiting: vec![EventRef::new(EventName::new("wake").unwrap(), "3")],
+        },
         release: [None, Some("eu".into())].map(|cluster| SecretRelease { instance: "l".into(), cluster }).into(),
         ..target("route group", "a#b%c")
     };

@@ -1,0 +1,35 @@
+//! Lifecycle webhooks that are rejected.
+
+use ebb_documents::diagnostic::Diagnostics;
+use ebb_protocol::api::DocumentChange;
+use ebb_protocol::lifecycle::LifecycleData;
+
+use crate::error::RequestError;
+
+#[derive(Debug)]
+pub enum LifecycleRejection {
+    /// 409: the instance has ended, or another one waits for the name. The fields are a code and a text.
+    Conflict(&'static str, String),
+    /// 409: the update differs from the active target.
+    Changed(Vec<DocumentChange>),
+    /// 404: the target of an event does not exist.
+    Unknown(String),
+    /// 503: too many events wait.
+    Busy(String),
+    /// 422: the document has errors.
+    Document(Diagnostics),
+    /// 422: a field is missing. The value is the error text.
+    Missing(String),
+}
+
+impl From<LifecycleRejection> for RequestError<LifecycleRejection> {
+    fn from(rejection: LifecycleRejection) -> Self {
+        Self::Rejected(rejection)
+    }
+}
+
+/// Returns the rejection of a webhook for an instance that has ended or is not the present one.
+pub(super) fn stale(event: &LifecycleData) -> LifecycleRejection {
+    let text = format!("the {} with uid {:?} has ended; create it with a new uid", event.kind, event.uid);
+    LifecycleRejection::Conflict("stale", text)
+}

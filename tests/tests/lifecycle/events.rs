@@ -1,0 +1,191 @@
+//! Events of active targets: one after the other, once each, and not after the teardown has begun.
+
+use ebb_protocol::cloudevents;
+use ebb_protocol::id::EventRef;
+use ebb_protocol::unit::IDEMPOTENCY_KEY;
+use ebb_tests::platform::SignedRequest;
+
+use crate::harness::*;
+use crate::lifecycle::retention::{RETENTION, remove_expired_after};
+
+/// A database that is paused and resumed. The sandbox drains at its end.
+const DATABASE: &str = r#"
+preStart:
+  make: {webhook: {url: "RECEIVER/make"}, outputs: {id: {value: "${response.body.id}"}}}
+hooks:
+  sleep:
+    dump: {webhook: {url: "RECEIVER/dump", body: {id: "${units.make.outputs.id}"}}, outputs: {key: {value: "${response.body.id}"}}}
+    pause: {retry: {attempts: 1}, webhook: {url: "RECEIVER/pause", body: {key: "${units.dump.outputs.key}"}}}
+  wake:
+    resume: {webhook: {url: "RECEIVER/resume"}}
+preStop:
+  drain: {webhook: {url: "RECEIVER/drain"}}
+postStop:
+  drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
+"#;
+
+impl Harness {
+    /// Sends an event to a sandbox, as the CloudEvent `id`.
+    async fn send_event(&self, name: &str, event: &str, id: &str) -> ApiReply {
+        let data = LifecycleData {
+            document: None,
+            event: Some(event.to_owned()),
+            ..sandbox(name, &format!("{name}-uid"), "none")
+        };
+        self.event(&signed(self, &data, id)).await
+    }
+
+    /// Sends an event that is accepted. Returns the result.
+    async fn result_of(&self, name: &str, event: &str, id: &str) -> String {
+        let response: Value = self.send_event(name, event, id).await.is(202).json();
+        response["result"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits until a run of an event of `a` is in a state.
+    async fn run_state(&self, event: &str, id: &str, state: &str) {
+        until(&format!("{event} {id} to be {state}"), async || {
+            let target = self.target("a").await?;
+            let run = target.runs.iter().find(|run| run.id == event_run(event, id).as_str())?;
+            (json!(run.state) == json!(state)).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Lets the receiver make the database and its dumps at once.
+fn with_database(harness: Harness) -> Harness {
+    for (line, id) in [("POST /make", "db-1"), ("POST /dump", "dump-1")] {
+        harness.receiver.always(line, json!({ "id": id }));
+    }
+    harness
+}
+
+fn signed(harness: &Harness, data: &LifecycleData, id: &str) -> SignedRequest {
+    let time = now();
+    let (content_type, body) = cloudevents::lifecycle(id, "urn:tests", LifecycleType::Event, time, data);
+    SignedRequest::new(&harness.secret(), &format!("msg-{id}"), time, body).header("content-type", content_type)
+}
+
+/// Returns the run of an event of the sandbox `a`.
+fn event_run(event: &str, id: &str) -> RunId {
+    RunId::of_event(&instance("a"), 1, &EventRef::new(ebb_engine::EventName::new(event).unwrap(), id))
+}
+
+pub(crate) async fn events_run_one_after_the_other() {
+    let harness = with_database(Harness::new().await);
+    harness.receiver.always("POST /pause", 202);
+    harness.run("a", "database", DATABASE, TargetState::Ready).await;
+    assert_eq!(harness.result_of("a", "sleep", "1").await, "running");
+    let pause = harness.receiver.call("POST /pause", 1).await;
+    assert_eq!(harness.receiver.calls("POST /dump")[0].body, json!({"id": "db-1"}));
+    // A repetition, and an event without units.
+    assert_eq!(harness.result_of("a", "sleep", "1").await, "unchanged");
+    assert_eq!(harness.result_of("a", "doze", "2").await, "unchanged");
+    for (event, id) in [("wake", "3"), ("sleep", "4")] {
+        assert_eq!(harness.result_of("a", event, id).await, "waiting");
+        assert_eq!(harness.result_of("a", event, id).await, "unchanged");
+    }
+    assert_eq!(harness.target("a").await.unwrap().info.waits_for.unwrap(), "its sleep units, before wake, sleep");
+    assert_eq!(harness.receiver.count("POST /resume"), 0);
+    harness.callback(pause.token(), &done()).await.is(204);
+    // The second run of an event has keys of its own. Its failure changes nothing.
+    let second = harness.receiver.call("POST /pause", 2).await;
+    assert_ne!(second.header(IDEMPOTENCY_KEY), pause.header(IDEMPOTENCY_KEY));
+    assert_eq!(
+        harness.receiver.order()[1..],
+        ["/dump", "/pause", "/resume", "/dump", "/pause"].map(|path| format!("POST {path}"))
+    );
+    harness
+        .callback(second.token(), &json!({"status": "failed", "reason": {"code": "failed", "message": "no quota"}}))
+        .await
+        .is(204);
+    harness.run_state("sleep", "4", "failed").await;
+    let why = harness.why("a").await;
+    assert!(why.summary.contains("sleep: unit r/pause failed") && why.summary.contains("no quota"), "{why:?}");
+    harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is_problem(409, "nothing-failed");
+    assert_eq!(harness.result_of("a", "wake", "5").await, "running");
+    harness.run_state("wake", "5", "succeeded").await;
+    let target = harness.target("a").await.unwrap();
+    assert_eq!(target.info.phase, TargetState::Ready);
+    let hooks: Vec<&str> = target.runs.iter().map(|run| run.hook.as_str()).collect();
+    assert_eq!(hooks, ["preStart", "sleep", "wake", "sleep", "wake"]);
+    harness.tear_down("a").await;
+    harness.notified("a", &["ready", "gone"]).await;
+}
+
+/// An event waits while the target starts. A deletion ends the active event and drops the waiting ones.
+pub(crate) async fn a_deletion_ends_events() {
+    let harness = with_database(Harness::new().await);
+    harness.receiver.always("POST /make", 202);
+    harness.receiver.always("POST /pause", 202);
+    harness.send_event("a", "sleep", "0").await.is_problem(404, "not-found");
+    harness.begin("a", "database", DATABASE).await;
+    let make = harness.receiver.call("POST /make", 1).await;
+    assert_eq!(harness.result_of("a", "sleep", "1").await, "waiting");
+    harness.succeed(&make, "db-1").await;
+    let pause = harness.receiver.call("POST /pause", 1).await;
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(harness.result_of("a", "wake", "2").await, "waiting");
+    let other = LifecycleData {
+        uid: "other".to_owned(),
+        document: None,
+        event: Some("wake".to_owned()),
+        ..sandbox("a", "", "")
+    };
+    harness.event(&signed(&harness, &other, "3")).await.is_problem(409, "stale");
+    harness.delete("a").await;
+    harness.send_event("a", "wake", "4").await.is_problem(409, "stale");
+    let late = harness.callback(pause.token(), &done()).await;
+    assert!(matches!(late.status, 204 | 409), "{late:?}");
+    let target = harness.phase("a", TargetState::Gone).await;
+    let run = target.runs.iter().find(|run| run.hook == "sleep").unwrap();
+    assert_eq!(json!(run.state), "cancelled");
+    let calls = ["/make", "/dump", "/pause", "/drain", "/drop"].map(|path| format!("POST {path}"));
+    assert_eq!(harness.receiver.order(), calls);
+    harness.send_event("a", "wake", "2").await.is_problem(409, "stale");
+}
+
+pub(crate) async fn a_failed_target_takes_no_events() {
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /make", 400);
+    harness.run("a", "database", DATABASE, TargetState::Failed).await;
+    harness.send_event("a", "sleep", "1").await.is_problem(409, "failed");
+    harness.send_event("a", "preStop", "2").await.is_problem(422, "invalid-event");
+}
+
+/// At most 16 events wait.
+pub(crate) async fn a_queue_of_events_has_a_limit() {
+    let harness = with_database(Harness::new().await);
+    harness.receiver.always("POST /pause", 202);
+    harness.run("a", "database", DATABASE, TargetState::Ready).await;
+    assert_eq!(harness.result_of("a", "sleep", "first").await, "running");
+    for number in 0..16 {
+        assert_eq!(harness.result_of("a", "wake", &number.to_string()).await, "waiting");
+    }
+    harness.send_event("a", "wake", "16").await.is_problem(503, "busy");
+    let pause = harness.receiver.call("POST /pause", 1).await;
+    harness.callback(pause.token(), &done()).await.is(204);
+    harness.run_state("wake", "15", "succeeded").await;
+    assert_eq!(harness.receiver.count("POST /resume"), 16);
+    // The last events are shown.
+    let shown = harness.target("a").await.unwrap().runs.iter().filter(|run| run.hook == "wake").count();
+    assert_eq!(shown, 8);
+}
+
+/// The run of an event is removed after its retention, although its target is active. The last run is kept.
+pub(crate) async fn runs_of_events_are_removed_after_their_retention() {
+    let harness = with_database(Harness::with_retention(Some(RETENTION)).await);
+    harness.run("a", "database", DATABASE, TargetState::Ready).await;
+    for (event, id) in [("sleep", "1"), ("wake", "2")] {
+        assert_eq!(harness.result_of("a", event, id).await, "running");
+        harness.run_state(event, id, "succeeded").await;
+    }
+    assert_eq!(remove_expired_after(&harness, RETENTION / 2).await, 0);
+    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);
+    let heads = async |event, id| harness.stack().store().read_run(&event_run(event, id)).await.unwrap().len();
+    assert_eq!((heads("sleep", "1").await, heads("wake", "2").await), (0, 1));
+    assert_eq!(harness.target("a").await.unwrap().runs.len(), 2);
+    harness.tear_down("a").await;
+    assert_eq!(remove_expired_after(&harness, RETENTION * 4).await, 2, "the last run and the instance");
+    assert_eq!(heads("wake", "2").await, 0);
+}
