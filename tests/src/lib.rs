@@ -4,6 +4,7 @@
 pub mod simulation;
 
 pub mod fakes;
+pub mod infrakit_plugin;
 pub mod log_buffer;
 pub mod virtual_clock;
 

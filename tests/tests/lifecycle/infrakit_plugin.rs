@@ -1,32 +1,32 @@
-//! The InfraKit plugin of the tests, as a process.
+//! The InfraKit plugin of the tests.
 
 use std::path::Path;
-use std::process::{Child, Command};
+
+use ebb_tests::infrakit_plugin;
+use tokio::net::UnixListener;
+use tokio::task::JoinHandle;
 
 use crate::harness::*;
 
-/// A running plugin. It is killed when this is dropped.
-pub(crate) struct PluginProcess {
-    process: Child,
+/// A running plugin. It ends when this is dropped.
+pub(crate) struct RunningPlugin {
+    task: JoinHandle<()>,
     http: reqwest::Client,
 }
 
-impl Drop for PluginProcess {
+impl Drop for RunningPlugin {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.task.abort();
     }
 }
 
-impl PluginProcess {
-    /// Starts the plugin with its state in `dir`. Waits until it listens on `socket`.
-    pub(crate) async fn start(socket: &Path, dir: &Path, options: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_infrakit-plugin"));
-        command.arg("--socket").arg(socket).arg("--dir").arg(dir).args(options).stdout(std::process::Stdio::null());
-        let http = reqwest::Client::builder().unix_socket(socket).build().unwrap();
-        let this = Self { process: command.spawn().unwrap(), http };
-        until("the plugin", async || this.http.get("http://plugin").send().await.ok()).await;
-        this
+impl RunningPlugin {
+    /// Starts the plugin with its state in `dir`, on `socket`.
+    pub(crate) fn start(socket: &Path, dir: &Path) -> Self {
+        std::fs::remove_file(socket).ok();
+        let (listener, router) = (UnixListener::bind(socket).unwrap(), infrakit_plugin::router(dir).unwrap());
+        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { task, http: reqwest::Client::builder().unix_socket(socket).build().unwrap() }
     }
 
     /// Returns the result of a method, or the text of its error.
@@ -49,14 +49,14 @@ impl PluginProcess {
 pub(crate) async fn the_plugin_keeps_what_it_creates() {
     let folder = tempfile::tempdir().unwrap();
     let (socket, dir) = (folder.path().join("files"), folder.path().join("dir"));
-    let plugin = PluginProcess::start(&socket, &dir, &[]).await;
+    let plugin = RunningPlugin::start(&socket, &dir);
     let network = plugin.provision("network", json!({"Properties": {"cidr": "10.0.0.0/24"}})).await;
     let volume = plugin.provision("volume", json!({"Properties": {"size": 1 << 30}, "Tags": {"a": "b"}})).await;
     let attachments = json!([{"ID": volume, "Type": "volume"}]);
     let spec = json!({"Properties": {"network": network}, "Attachments": attachments, "Init": "true"});
     let instance = plugin.provision("instance", spec).await;
     drop(plugin);
-    let plugin = PluginProcess::start(&socket, &dir, &[]).await;
+    let plugin = RunningPlugin::start(&socket, &dir);
     let call = async |method: &str, infra_type: &str, more: Value| {
         let mut params = json!({"Type": infra_type});
         params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -4,14 +4,14 @@ use std::path::Path;
 
 use ebb_protocol::infrakit::KEY_TAG;
 
-use super::infrakit_plugin::PluginProcess;
+use super::infrakit_plugin::RunningPlugin;
 use crate::harness::*;
 
 const TYPES: [&str; 3] = ["network", "volume", "instance"];
 const NOTHING: [Vec<Value>; 3] = [Vec::new(), Vec::new(), Vec::new()];
 
 /// Returns the descriptions of everything that exists, by type.
-async fn found(plugin: &PluginProcess) -> [Vec<Value>; 3] {
+async fn found(plugin: &RunningPlugin) -> [Vec<Value>; 3] {
     let mut all = Vec::new();
     for infra_type in TYPES {
         let params = json!({"Type": infra_type, "Properties": true});
@@ -21,14 +21,14 @@ async fn found(plugin: &PluginProcess) -> [Vec<Value>; 3] {
     all.try_into().unwrap()
 }
 
-async fn plugin(harness: &Harness) -> PluginProcess {
-    PluginProcess::start(&harness.plugin_file("files"), &harness.folder().join("made"), &[]).await
+fn plugin(harness: &Harness) -> RunningPlugin {
+    RunningPlugin::start(&harness.plugin_file("files"), &harness.folder().join("made"))
 }
 
 /// The plugin refuses to destroy a network or a volume that an instance uses.
 pub(crate) async fn a_collection_is_made_once_and_destroyed_in_reverse_order() {
     let mut harness = Harness::new().await;
-    let plugin = plugin(&harness).await;
+    let plugin = plugin(&harness);
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/infrakit/infrakit.yaml");
     let document = std::fs::read_to_string(example).unwrap();
     let data = LifecycleData { document: Some(document), ..sandbox("shop", "shop-uid", "none") };
@@ -64,14 +64,14 @@ outputs: {id: "${units.disk.outputs.id}"}
 "#;
 
 /// Makes a volume with the tag of the unit `disk`, as an attempt whose response was lost has made it.
-async fn tagged(plugin: &PluginProcess, name: &str) -> String {
+async fn tagged(plugin: &RunningPlugin, name: &str) -> String {
     let key = ebb_protocol::id::unit_key(&instance(name), "r", "disk");
     plugin.provision("volume", json!({"Properties": {"size": 4096}, "Tags": {KEY_TAG: key}})).await
 }
 
 pub(crate) async fn an_instance_with_the_tag_is_adopted() {
     let harness = Harness::new().await;
-    let plugin = plugin(&harness).await;
+    let plugin = plugin(&harness);
     let (adopted, other) = (tagged(&plugin, "a").await, tagged(&plugin, "b").await);
     let target = harness.run("a", "volumes", VOLUME, TargetState::Ready).await;
     assert_eq!(outputs(&target)["id"]["value"], *adopted);
@@ -82,7 +82,7 @@ pub(crate) async fn an_instance_with_the_tag_is_adopted() {
 
 pub(crate) async fn several_instances_with_the_tag_are_refused_and_listed() {
     let harness = Harness::new().await;
-    let plugin = plugin(&harness).await;
+    let plugin = plugin(&harness);
     let ids = [tagged(&plugin, "a").await, tagged(&plugin, "a").await];
     harness.begin("a", "volumes", VOLUME).await;
     let unit = harness.unit("a", "preStart", "disk", UnitState::Failed).await;

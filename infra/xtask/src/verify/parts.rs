@@ -226,7 +226,7 @@ fn e2e(this: &mut PartRun, chosen: &[&str]) -> anyhow::Result<()> {
 
 fn e2e_with(this: &mut PartRun, chosen: &[&str], variables: &[(&str, String)]) -> anyhow::Result<()> {
     run(cargo().args(["build", "-p", "ebb", "-p", "ebb-relay"]))?;
-    this.test(&format!("-p ebb-tests --test e2e -- {}", chosen.join(" ")), variables)
+    this.test(&format!("-p ebb-tests --features infrakit-plugin --test e2e -- {}", chosen.join(" ")), variables)
 }
 
 /// Sends many tasks at once to a release build of the relay, and runs a script with a large log.

@@ -1,9 +1,7 @@
 //! JSON-RPC 2.0 over HTTP, with the statuses and texts of InfraKit's server.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -14,15 +12,17 @@ use axum::routing::any;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::folders::{InfraFolders, InfraType, ProvisionSpec};
+use super::folders::{InfraFolders, InfraType, ProvisionSpec};
 
 /// The code of all errors of a plugin.
 const PLUGIN_ERROR: i32 = -32000;
 const INVALID_REQUEST: i32 = -32600;
 
-pub(crate) struct RpcServer {
-    pub(crate) folders: Mutex<InfraFolders>,
-    pub(crate) delays: BTreeMap<String, Duration>,
+struct RpcServer(Mutex<InfraFolders>);
+
+/// Returns the routes of a plugin with these folders.
+pub(super) fn router(folders: InfraFolders) -> Router {
+    Router::new().route("/", any(receive)).with_state(Arc::new(RpcServer(folders.into())))
 }
 
 /// The parameters of all methods. `Properties` is a tree for `Validate`, and a boolean for `DescribeInstances`.
@@ -39,23 +39,15 @@ struct RpcParams {
 }
 
 impl RpcServer {
-    pub(crate) fn router(self) -> Router {
-        Router::new().route("/", any(receive)).with_state(Arc::new(self))
-    }
-
     /// Returns the body of the response. A request without an ID gets an empty one.
-    async fn respond(&self, body: &[u8]) -> String {
+    fn respond(&self, body: &[u8]) -> String {
         let request: Value = serde_json::from_slice(body).unwrap_or_default();
         let (method, params, id) = (&request["method"], &request["params"], &request["id"]);
-        // Parameters can be an object, or a list of one.
-        let own = Some(params.get(0).unwrap_or(params)).filter(|own| !own.is_null());
+        let own = Some(params).filter(|own| !own.is_null());
         let own = own.map_or_else(|| Ok(RpcParams::default()), RpcParams::deserialize);
         let result = match (method.as_str(), own) {
             (Some(method), Ok(own)) if request["jsonrpc"] == "2.0" => {
-                self.wait(method).await;
-                let result = self.perform(method, &own);
-                self.wait(&format!("{method}.response")).await;
-                result.map_err(|message| (PLUGIN_ERROR, message))
+                self.perform(method, &own).map_err(|message| (PLUGIN_ERROR, message))
             }
             (_, Err(error)) => Err((INVALID_REQUEST, error.to_string())),
             _ => Err((INVALID_REQUEST, "jsonrpc must be 2.0".to_owned())),
@@ -64,15 +56,7 @@ impl RpcServer {
             Ok(result) => ("result", result),
             Err((code, message)) => ("error", json!({"code": code, "message": message, "data": null})),
         };
-        // A closed output does not affect the plugin.
-        let _ = writeln!(std::io::stdout(), "{}", json!({"method": method, "params": params, key: value}));
         if id.is_null() { String::new() } else { format!("{}\n", json!({"jsonrpc": "2.0", key: value, "id": id})) }
-    }
-
-    async fn wait(&self, step: &str) {
-        if let Some(delay) = self.delays.get(step) {
-            tokio::time::sleep(*delay).await;
-        }
     }
 
     fn perform(&self, method: &str, params: &RpcParams) -> Result<Value, String> {
@@ -97,7 +81,7 @@ impl RpcServer {
     fn instance(&self, method: &str, params: &RpcParams) -> Result<(&'static str, Value), String> {
         let RpcParams { type_name, properties, spec, instance, .. } = params;
         let infra_type = InfraType::parse(type_name).ok_or_else(|| format!("no-plugin:{type_name}"))?;
-        let folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        let folders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match method {
             "Provision" => return Ok(("ID", folders.provision(infra_type, spec)?.into())),
             "DescribeInstances" => {
@@ -128,6 +112,6 @@ async fn receive(
         return (StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
     }
     // A server in Go completes a request also if its client disconnects.
-    let response = tokio::spawn(async move { server.respond(&body).await }).await;
+    let response = tokio::spawn(async move { server.respond(&body) }).await;
     response.map_or_else(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()), |it| (StatusCode::OK, it))
 }

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 const MAX_SIZE: u64 = 1 << 40;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum InfraType {
+pub(super) enum InfraType {
     Instance,
     Network,
     Volume,
@@ -33,7 +33,7 @@ pub(crate) enum InfraType {
 /// The parameter `Spec` of `Provision`.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
-pub(crate) struct ProvisionSpec {
+pub(super) struct ProvisionSpec {
     properties: Value,
     tags: Option<BTreeMap<String, String>>,
     init: Option<String>,
@@ -52,9 +52,9 @@ struct VolumeAttachment {
 }
 
 impl InfraType {
-    pub(crate) const ALL: [Self; 3] = [Self::Instance, Self::Network, Self::Volume];
+    pub(super) const ALL: [Self; 3] = [Self::Instance, Self::Network, Self::Volume];
 
-    pub(crate) fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Instance => "instance",
             Self::Network => "network",
@@ -62,12 +62,12 @@ impl InfraType {
         }
     }
 
-    pub(crate) fn parse(name: &str) -> Option<Self> {
+    pub(super) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.name() == name)
     }
 
     /// Checks the properties that the plugin reads. Further ones are stored.
-    pub(crate) fn validate(self, properties: &Value) -> Result<(), String> {
+    pub(super) fn validate(self, properties: &Value) -> Result<(), String> {
         match self {
             Self::Instance => used(properties).map(drop),
             Self::Network => network(properties).map(drop),
@@ -95,11 +95,11 @@ fn used(properties: &Value) -> Result<Vec<(InfraType, String)>, String> {
     Ok(network.into_iter().chain(volume.map(|id| (InfraType::Volume, id))).collect())
 }
 
-pub(crate) struct InfraFolders(PathBuf);
+pub(super) struct InfraFolders(PathBuf);
 
 impl InfraFolders {
     /// Opens a folder with all that is in it, and removes what is incomplete.
-    pub(crate) fn open(dir: &Path) -> io::Result<Self> {
+    pub(super) fn open(dir: &Path) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let this = Self(dir.canonicalize()?);
         for folder in InfraType::ALL.map(|it| this.folder(it)) {
@@ -126,7 +126,7 @@ impl InfraFolders {
     }
 
     /// Creates a thing and returns its ID. A second call creates a second thing.
-    pub(crate) fn provision(&self, infra_type: InfraType, spec: &ProvisionSpec) -> Result<String, String> {
+    pub(super) fn provision(&self, infra_type: InfraType, spec: &ProvisionSpec) -> Result<String, String> {
         infra_type.validate(&spec.properties)?;
         let mut uses = if infra_type == InfraType::Instance { used(&spec.properties)? } else { vec![] };
         for VolumeAttachment { id, type_name } in spec.attachments.iter().flatten() {
@@ -177,7 +177,7 @@ impl InfraFolders {
     }
 
     /// Returns the descriptions of all that has these tags, in the order of their IDs.
-    pub(crate) fn describe(
+    pub(super) fn describe(
         &self,
         infra_type: InfraType,
         tags: &BTreeMap<String, String>,
@@ -198,7 +198,7 @@ impl InfraFolders {
     }
 
     /// Sets tags. Other tags remain.
-    pub(crate) fn label(
+    pub(super) fn label(
         &self,
         infra_type: InfraType,
         id: &str,
@@ -213,7 +213,7 @@ impl InfraFolders {
     }
 
     /// Deletes a thing. Fails if it does not exist, or if an instance uses it.
-    pub(crate) fn destroy(&self, infra_type: InfraType, id: &str) -> Result<(), String> {
+    pub(super) fn destroy(&self, infra_type: InfraType, id: &str) -> Result<(), String> {
         let path = self.existing(infra_type, id)?;
         let instances = self.folder(InfraType::Instance);
         for user in names(&instances).map_err(|error| error.to_string())? {
