@@ -7,12 +7,15 @@ mod fairness;
 
 use ebb_tests::simulation::{BUSY, TargetScenario, UnitBehavior};
 
-/// Small targets of the random simulations.
+/// Small targets of the random simulations. A unit of InfraKit whose own timeout is hardly longer than its processing
+/// time fails if its request is lost after the intent.
 #[test]
 fn small_graphs() {
-    for seed in 1..=4 {
+    for seed in 1..=12 {
         let target = TargetScenario { behavior: UnitBehavior::Steady, ..TargetScenario::random(seed) };
-        if target.plugins.iter().all(|(_, _, document)| document.len() < 4_000) {
+        let expires = |unit: &str| unit.contains("\n    timeout: ") && unit.contains("infrakit:");
+        let is_small = |document: &str| document.len() < 4_000 && !document.split("outputs:").any(expires);
+        if target.plugins.iter().all(|(_, _, document)| is_small(document)) {
             every_injection_point::check_every_fault(&format!("graph {seed}"), &target, "t");
         }
     }

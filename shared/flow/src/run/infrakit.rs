@@ -178,12 +178,13 @@ impl PluginUnit<'_> {
         }
     }
 
-    /// Adopts the instance with the tag of the unit, unless the invocation that sent the `Provision` may still wait.
+    /// Adopts the instance with the tag of the unit, unless another invocation may still wait for the `Provision`.
     async fn adopt(&self, env: &Env, instance: &Value) -> Result<PluginStep, FlowError> {
         let records = env.store.read_records(&self.run.id, &[self.attempt.unit]).await?;
         let own = records.into_iter().find(|(_, number, _)| *number == self.attempt.number);
         let posted = own.and_then(|(_, _, own)| own.posted.filter(|_| own.next_dispatch.is_none()));
-        let due = posted.map(|posted| Timestamp(posted).plus(env.settings.response_window()));
+        let window = env.settings.response_window().min(Millis(self.action.max_processing_time_ms));
+        let due = posted.map(|posted| Timestamp(posted).plus(window));
         match due.map(|due| due.since(env.now()).0).filter(|&wait| wait > 0) {
             Some(wait) => Ok(PluginStep::Repeat(wait.div_ceil(1000))),
             None => Ok(self.complete(instance)),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_documents::plan::UnitPlan;
+use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::retry::attempts_used;
 use ebb_engine::{Attempt, Millis, Timestamp, Unit};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
@@ -59,7 +59,8 @@ struct AttemptStart {
     timeout: Millis,
     /// True if it sent a heartbeat.
     is_running: bool,
-    /// True if only `sweep` dispatches it.
+    /// True if only `sweep` dispatches it, or if another dispatch is harmless: of two for a resource of InfraKit, one
+    /// records the intent.
     is_ours: bool,
 }
 
@@ -116,7 +117,10 @@ impl RunSweep {
                     attempt,
                     timeout: Millis(unit.timeout_ms),
                     is_running: record.heartbeat.is_some(),
-                    is_ours: retry_at.is_some() || postponed.is_some() || is_reopened(unit, attempt, records),
+                    is_ours: retry_at.is_some()
+                        || postponed.is_some()
+                        || is_reopened(unit, attempt, records)
+                        || matches!(unit.action, Action::Infrakit(_) | Action::Destroy),
                 }),
             }
             return None;
