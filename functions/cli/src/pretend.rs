@@ -5,7 +5,6 @@ use ebb_protocol::api::PlanPreview;
 use ebb_protocol::infrakit::{
     self, ChangeParams, ChangeResult, CollectionSpec, ENFORCE, ResourceParams, ResourceResult, ValidateParams,
 };
-use ebb_protocol::relay::ServiceRequest;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -50,15 +49,8 @@ async fn respond(key: &str, rendered: &Value) -> Result<String, String> {
 }
 
 async fn call<T: DeserializeOwned>(name: &str, method: &str, params: &impl Serialize) -> Result<T, String> {
-    let request = ServiceRequest {
-        service: name.to_owned(),
-        method: "POST".to_owned(),
-        path: "/".to_owned(),
-        headers: vec![("content-type".to_owned(), infrakit::CONTENT_TYPE.to_owned())],
-        body: infrakit::request(method, params, 1),
-        valid_for_ms: u64::MAX,
-    };
+    let request = infrakit::service_request(name, method, params, u64::MAX);
     let response = plugin_sockets::call(&plugin_sockets::default_folder(), request).await;
     let response = response.map_err(|error| error.to_string())?;
-    infrakit::result(response.status, &response.body, 1).map_err(|error| format!("{method}: {error}"))
+    infrakit::result(response.status, &response.body).map_err(|error| format!("{method}: {error}"))
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::limits::message;
+use crate::relay::ServiceRequest;
 
 /// The method that returns the interfaces of a plugin.
 pub const HELLO: &str = "Handshake.Hello";
@@ -23,14 +24,27 @@ pub const CONTROLLER: &str = "Controller/0.1.1";
 pub const ENFORCE: u8 = 0;
 /// The operation of a change that removes everything of the specification.
 pub const DESTROY: u8 = 1;
-/// The value of `content-type` without which a plugin refuses a request.
-pub const CONTENT_TYPE: &str = "application/json";
 /// The tag that Ebb gives to each instance. Its value is the `EBB_KEY` of the unit. Some providers allow only letters,
 /// digits, `-` and `_` in a tag.
 pub const KEY_TAG: &str = "ebb-key";
 
-/// Returns the body of a request. `id` must differ from those of the caller's other requests.
-pub fn request(method: &str, params: &impl Serialize, id: u64) -> String {
+/// The ID of all requests. Each has its own connection.
+const ID: u64 = 1;
+
+/// Returns the call of a method of the plugin `name`. The relay must not send it after `valid_for_ms`.
+pub fn service_request(name: &str, method: &str, params: &impl Serialize, valid_for_ms: u64) -> ServiceRequest {
+    ServiceRequest {
+        service: name.to_owned(),
+        method: "POST".to_owned(),
+        path: "/".to_owned(),
+        // A plugin refuses a request without it.
+        headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+        body: body(method, params),
+        valid_for_ms,
+    }
+}
+
+fn body(method: &str, params: &impl Serialize) -> String {
     #[derive(Serialize)]
     struct RpcRequest<'a, P> {
         jsonrpc: &'a str,
@@ -38,7 +52,7 @@ pub fn request(method: &str, params: &impl Serialize, id: u64) -> String {
         params: P,
         id: u64,
     }
-    let request = RpcRequest { jsonrpc: "2.0", method, params, id };
+    let request = RpcRequest { jsonrpc: "2.0", method, params, id: ID };
     serde_json::to_string(&request).expect("the parameters have only text keys")
 }
 
@@ -53,11 +67,11 @@ pub enum RpcFailure {
     Response(String),
 }
 
-/// Returns the result in the response to the request with `id`.
+/// Returns the result in a response.
 ///
 /// # Errors
 /// Returns [`RpcFailure`] if the plugin rejects the call, or if the response has another form.
-pub fn result<T: DeserializeOwned>(status: u16, body: &str, id: u64) -> Result<T, RpcFailure> {
+pub fn result<T: DeserializeOwned>(status: u16, body: &str) -> Result<T, RpcFailure> {
     #[derive(Deserialize)]
     struct RpcResponse {
         id: Option<u64>,
@@ -77,8 +91,8 @@ pub fn result<T: DeserializeOwned>(status: u16, body: &str, id: u64) -> Result<T
     if let Some(error) = response.error {
         return Err(RpcFailure::Plugin(message(&error.message)));
     }
-    if response.id != Some(id) {
-        return Err(wrong(format!("expected id {id}, got {:?}", response.id)));
+    if response.id != Some(ID) {
+        return Err(wrong(format!("expected id {ID}, got {:?}", response.id)));
     }
     let result = response.result.unwrap_or_default();
     serde_json::from_value(result).map_err(|error| wrong(format!("`result`: {error}")))
@@ -235,7 +249,7 @@ pub struct ChangePlan {
     pub message: Option<Vec<String>>,
 }
 
-/// The parameters of `Controller.Describe` and `Controller.Free`.
+/// The parameters of `Controller.Describe`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct FindParams<'a> {
@@ -243,7 +257,7 @@ pub struct FindParams<'a> {
     pub metadata: &'a Value,
 }
 
-/// The result of `Controller.Describe` and `Controller.Free`.
+/// The result of `Controller.Describe`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct FindResult {
@@ -297,8 +311,8 @@ mod tests {
             r#"{"Name":"group","Metadata":{"kind":"group"}}"#,
         ];
         assert_eq!(params, expected);
-        let request = request(HELLO, &HelloParams {}, 7);
-        assert_eq!(request, r#"{"jsonrpc":"2.0","method":"Handshake.Hello","params":{},"id":7}"#);
+        let hello = body(HELLO, &HelloParams {});
+        assert_eq!(hello, r#"{"jsonrpc":"2.0","method":"Handshake.Hello","params":{},"id":1}"#);
     }
 
     fn json_text(params: &impl Serialize) -> String {
@@ -309,17 +323,17 @@ mod tests {
     fn a_response_is_a_result_or_an_error_with_its_text() {
         let rejected = |text: &str| Err(RpcFailure::Plugin(text.to_owned()));
         for (status, body, expected) in [
-            (200, r#"{"jsonrpc":"2.0","result":{"Details":"x"},"id":3}"#, Ok("x")),
-            (200, r#"{"jsonrpc":"2.0","result":{},"id":3}"#, Ok("")),
+            (200, r#"{"jsonrpc":"2.0","result":{"Details":"x"},"id":1}"#, Ok("x")),
+            (200, r#"{"jsonrpc":"2.0","result":{},"id":1}"#, Ok("")),
             (
                 200,
-                r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"in use","data":null},"id":3}"#,
+                r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"in use","data":null},"id":1}"#,
                 rejected("in use"),
             ),
             // An error outweighs a result, and a request that cannot be parsed has no id.
             (200, r#"{"error":{"code":-32700},"id":null}"#, rejected("")),
         ] {
-            let found = result::<ResourceResult>(status, body, 3).map(|found| found.details);
+            let found = result::<ResourceResult>(status, body).map(|found| found.details);
             assert_eq!(found, expected.map(str::to_owned), "{body}");
         }
         for (status, body, why) in [
@@ -327,11 +341,11 @@ mod tests {
             (200, "", "EOF"),
             (200, "<html>", "expected value"),
             (200, "[]", "invalid length"),
-            (200, r#"{"result":{"Details":"x"},"id":4}"#, "expected id 3, got Some(4)"),
-            (200, r#"{"result":{"Details":1},"id":3}"#, "`result`"),
-            (200, r#"{"result":null,"id":3}"#, "`result`"),
+            (200, r#"{"result":{"Details":"x"},"id":4}"#, "expected id 1, got Some(4)"),
+            (200, r#"{"result":{"Details":1},"id":1}"#, "`result`"),
+            (200, r#"{"result":null,"id":1}"#, "`result`"),
         ] {
-            let error = result::<ResourceResult>(status, body, 3).unwrap_err();
+            let error = result::<ResourceResult>(status, body).unwrap_err();
             assert!(matches!(&error, RpcFailure::Response(text) if text.contains(why)), "{body}: {error}");
         }
     }

@@ -10,7 +10,6 @@ use ebb_protocol::infrakit::{
     FindParams, FindResult, HelloParams, HelloResult, InstanceSpec, KEY_TAG, ProvisionParams, ProvisionResult,
     ResourceParams, ResourceResult, RpcFailure, ValidateParams,
 };
-use ebb_protocol::relay::ServiceRequest;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -168,24 +167,16 @@ impl PluginClient<'_> {
         method: &str,
         params: &(impl Serialize + Sync),
     ) -> Result<T, PluginError> {
-        /// Each request has its own connection.
-        const ID: u64 = 1;
         if self.is_late() {
             return Err(PluginError::Late);
         }
-        let request = ServiceRequest {
-            service: self.action.plugin.clone(),
-            method: "POST".to_owned(),
-            path: "/".to_owned(),
-            headers: vec![("content-type".to_owned(), infrakit::CONTENT_TYPE.to_owned())],
-            body: infrakit::request(method, params, ID),
-            valid_for_ms: Millis::from(self.env.settings.response_timeout).0,
-        };
+        let valid_for_ms = Millis::from(self.env.settings.response_timeout).0;
+        let request = infrakit::service_request(&self.action.plugin, method, params, valid_for_ms);
         let response = GuardedRelay(self.env).call(self.cluster, request).await.map_err(|error| match error {
             RelayError::Refused(why) => PluginError::NotSent(why),
             error => PluginError::Unknown(error.to_string()),
         })?;
-        infrakit::result(response.status, &response.body, ID).map_err(|error| match error {
+        infrakit::result(response.status, &response.body).map_err(|error| match error {
             RpcFailure::Plugin(why) => PluginError::Rejected(format!("{method}: {why}")),
             RpcFailure::Response(why) => PluginError::Unknown(why),
         })
