@@ -96,7 +96,6 @@ fn main() {
         lifecycle::plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order
             an_instance_with_the_tag_is_adopted several_instances_with_the_tag_are_refused_and_listed
             a_call_without_a_result_has_its_reason;
-        lifecycle::infrakit_plugin: the_plugin_keeps_what_it_creates;
         lifecycle::many: unreferenced_outputs_are_not_read an_undo_reads_only_the_outputs_that_it_uses
             gone_targets_have_a_separate_list a_withdrawn_version_remains_usable_for_existing_targets;
         security::api: tokens roles checks unknown_routes_and_methods invalid_bodies versions_are_immutable

@@ -197,21 +197,6 @@ impl InfraFolders {
         Ok(found)
     }
 
-    /// Sets tags. Other tags remain.
-    pub(super) fn label(
-        &self,
-        infra_type: InfraType,
-        id: &str,
-        labels: &BTreeMap<String, String>,
-    ) -> Result<(), String> {
-        let path = self.existing(infra_type, id)?;
-        let mut description = read(&path)?;
-        for (name, value) in labels {
-            description["Tags"][name] = json!(value);
-        }
-        write(&path, &description).map_err(|error| error.to_string())
-    }
-
     /// Deletes a thing. Fails if it does not exist, or if an instance uses it.
     pub(super) fn destroy(&self, infra_type: InfraType, id: &str) -> Result<(), String> {
         let path = self.existing(infra_type, id)?;

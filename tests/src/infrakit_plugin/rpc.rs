@@ -35,7 +35,6 @@ struct RpcParams {
     spec: ProvisionSpec,
     instance: String,
     tags: Option<BTreeMap<String, String>>,
-    labels: BTreeMap<String, String>,
 }
 
 impl RpcServer {
@@ -65,7 +64,7 @@ impl RpcServer {
                 let objects = InfraType::ALL.map(|it| json!({"Name": it.name(), "ProxyFor": ""}));
                 Ok(json!({"Objects": {"Instance/0.6.1": objects}}))
             }
-            ["Instance", name @ ("Validate" | "Provision" | "DescribeInstances" | "Label" | "Destroy")] => {
+            ["Instance", name @ ("Validate" | "Provision" | "DescribeInstances" | "Destroy")] => {
                 let mut result = json!({"Type": params.type_name});
                 let (key, value) = self.instance(name, params)?;
                 result[key] = value;
@@ -88,7 +87,6 @@ impl RpcServer {
                 let tags = params.tags.clone().unwrap_or_default();
                 return Ok(("Descriptions", folders.describe(infra_type, &tags, *properties == true)?.into()));
             }
-            "Label" => folders.label(infra_type, instance, &params.labels)?,
             "Destroy" => folders.destroy(infra_type, instance)?,
             _ => infra_type.validate(properties)?,
         }
