@@ -126,7 +126,7 @@ pub(crate) fn table<R: IntoIterator<Item = String>>(header: &[&str], rows: impl 
     lines.join("\n") + "\n"
 }
 
-/// Returns the name of a published plugin without the version `0.0.0`, which means that there is no version.
+/// Returns the name of a published plugin without `0.0.0`, the version of a document that names none.
 pub(crate) fn plugin_name(full: &str) -> &str {
     full.strip_suffix("@0.0.0").unwrap_or(full)
 }

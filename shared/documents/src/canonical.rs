@@ -19,8 +19,7 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Returns canonical JSON: the keys of every mapping are sorted, and there are no blanks. Equal plans have equal
-    /// bytes.
+    /// Returns canonical JSON, with sorted keys and without blanks. Equal plans have equal bytes.
     pub fn to_json(&self) -> String {
         let mut value = serde_json::to_value(self).expect("a plan has only string keys and finite numbers");
         value.sort_all_objects();

@@ -36,7 +36,7 @@ pub struct EventName([u8; Self::MAX]);
 impl EventName {
     /// The maximum number of characters.
     pub const MAX: usize = 11;
-    /// Words that are no names: YAML reads `on` as a boolean, and the others look like hooks of the lifecycle.
+    /// Words that are not names: YAML reads `on` as a boolean, and the others look like hooks of the lifecycle.
     const RESERVED: [&str; 5] = ["on", "prestart", "poststart", "prestop", "poststop"];
 
     /// Returns the event of a name, or `None` if the text is not a name.

@@ -59,7 +59,7 @@ async fn connect(folder: &Path, name: &str) -> Result<Box<dyn PluginStream>, Str
         return Ok(Box::new(stream.map_err(|error| format!("{}: {}", file.display(), failed(error)))?));
     }
     if !tokio::fs::try_exists(&socket).await.unwrap_or_default() {
-        return Err(format!("there is no socket {} and no file {}", socket.display(), file.display()));
+        return Err(format!("neither the socket {} nor the file {} exists", socket.display(), file.display()));
     }
     Ok(Box::new(UnixStream::connect(&socket).await.map_err(failed)?))
 }

@@ -25,7 +25,7 @@ const KEYS: [(&str, &str); 10] = [
 /// Merges a patch onto a base by the rules of Kubernetes' strategic merge patch. `null` deletes a field.
 ///
 /// Differences from the API server: `$patch: merge` is allowed and is the default. Directives and nulls in a new list
-/// item are applied or omitted, never kept as fields. There is no other directive than `$patch`. An unknown field stays
+/// item are applied or omitted, never kept as fields. `$patch` is the only directive. An unknown field stays
 /// in the result, and the API server rejects it.
 pub fn strategic(base: &Value, patch: &Value) -> Value {
     match (base, patch) {

@@ -127,7 +127,7 @@ pub(crate) async fn a_call_without_a_result_has_its_reason() {
         let reason = unit.reason.unwrap().message;
         assert!(unit.attempt == attempt && reason.contains(expected), "{name}: {} {reason}", unit.attempt);
     }
-    for (name, expected) in [("absent", "there is no socket"), ("dead", "it is not running")] {
+    for (name, expected) in [("absent", "neither the socket"), ("dead", "it is not running")] {
         harness.begin(name, name, &VOLUME.replace("files/volume", name)).await;
         let unit = harness.unit(name, "preStart", "disk", UnitState::Failed).await;
         let reason = unit.reason.unwrap().message;

@@ -217,7 +217,7 @@ pub(super) fn check_cycles(
     }
 }
 
-/// Returns the wire of the sandbox because of which `from` waits for `to`, if there is one.
+/// Returns the wire of the sandbox that makes `from` wait for `to`.
 fn reason(
     plan: &Plan,
     instances: &[BoundResource<'_>],

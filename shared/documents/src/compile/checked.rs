@@ -116,7 +116,7 @@ impl<'a> PublicOutputs<'a> {
         error: impl Fn(&'static str, String) -> Diagnostic,
     ) -> Result<Sensitivity, Diagnostic> {
         let Some(checked) = self.0.get(resource) else {
-            let wrong = error(UNKNOWN_RESOURCE, format!("there is no resource `{resource}`"));
+            let wrong = error(UNKNOWN_RESOURCE, format!("the resource `{resource}` does not exist"));
             return Err(report.found.suggest(wrong, resource, self.0.keys().copied()));
         };
         self.sensitivity(resource, output).ok_or_else(|| {

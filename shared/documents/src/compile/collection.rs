@@ -226,7 +226,7 @@ impl<'c> CollectionUnits<'c> {
             let own = &self.collection.resources[from].name.value;
             let wrong = match self.by_name.get(name) {
                 None => {
-                    let message = format!("`{own}` refers to `{name}`, and there is no resource `{name}`");
+                    let message = format!("`{own}` refers to the resource `{name}`, which does not exist");
                     let wrong =
                         report.error("unknown-resource", template::place(&report.source, &text, offset), message);
                     report.found.suggest(wrong, name, self.by_name.keys().copied())

@@ -101,7 +101,7 @@ fn marked(text: &str, offset: usize) -> Parsed<(CollectionPart<'_>, usize)> {
         id(name)
     } else {
         let message =
-            format!("`{{{{ {inner} }}}}` is no reference to a resource, and Ebb runs no other template function");
+            format!("`{{{{ {inner} }}}}` is not a reference to a resource, and Ebb runs no other template function");
         return Err((message, RENDER));
     };
     Ok((CollectionPart::Reference(offset, reference), 2 + end + 2))
@@ -204,10 +204,10 @@ mod tests {
             ("@depend('a b/ID')@", "at 0: `a b/ID` is not the path of a value"),
             ("@depend('a/ID", "at 0: `@depend('` is never closed"),
             ("x {{ resource", "at 2: `{{` is never closed"),
-            ("{{ `a }}", "at 0: `{{ `a }}` is no reference to a resource, and Ebb runs no other template function"),
+            ("{{ `a }}", "at 0: `{{ `a }}` is not a reference to a resource, and Ebb runs no other template function"),
             (
                 "{{ env `USER` }}",
-                "at 0: `{{ env `USER` }}` is no reference to a resource, and Ebb runs no other template function",
+                "at 0: `{{ env `USER` }}` is not a reference to a resource, and Ebb runs no other template function",
             ),
             (r"\{\{.ID\}\}", r"at 0: `\{\{` is not rendered here"),
         ] {

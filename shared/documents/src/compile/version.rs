@@ -3,7 +3,7 @@
 use semver::Version;
 
 /// Returns the requested version if it is published. Without a request, returns the highest version, and a pre-release
-/// only if there are no other versions. Returns `None` if there is no such version.
+/// only without any other version. Returns `None` if the version is not published.
 pub fn resolve_version<'a>(requested: Option<&Version>, published: &'a [Version]) -> Option<&'a Version> {
     match requested {
         Some(version) => published.iter().find(|candidate| *candidate == version),

@@ -120,7 +120,7 @@ fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Op
     for resource in &mut sandbox.resources.0 {
         match collections.get(resource.name.value.as_str()) {
             Some(collection) => collection::embedded(reader, collection, resource),
-            // An entry that is no mapping is reported, and has no plugin.
+            // An entry of another type is reported elsewhere, and has no plugin.
             None if resource.plugin.value.is_empty() => {}
             None => resource.version = reader.split_reference(&mut resource.inner.plugin),
         }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{ApiVersion, At, DurationMs, Entries, Named, TemplateTree};
 
 /// Named resources of InfraKit's plugins with dependencies. The texts hold references such as `@depend('A/ID')@`; they
-/// are no templates of Ebb.
+/// are not templates of Ebb.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CollectionDoc {
     /// The ID of the collection, with its place.
