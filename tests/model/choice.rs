@@ -225,7 +225,7 @@ impl ModelSimulation {
                 }
                 let sweep = match due {
                     DueItem::Run(run) => StepChoice::Sweep(run),
-                    DueItem::Target(..) => StepChoice::SweepTarget,
+                    DueItem::Target(..) | DueItem::Desired(..) => StepChoice::SweepTarget,
                 };
                 if quiet { usual.push(sweep) } else { faults.push(sweep) }
             }

@@ -14,6 +14,7 @@ use ebb_flow::{DeploymentSettings, Env, FlowError, RequestError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
+use ebb_protocol::named_secrets::NamedSecrets;
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_protocol::token::TokenKeys;
 
@@ -183,6 +184,7 @@ pub fn settings(max_in_flight_ms: u64) -> DeploymentSettings {
         webhook_keys: WebhookKeys::new(secret(2), vec![]).expect("one key"),
         unit_keys: secret(3).into(),
         token_keys: TokenKeys::from_bytes("k1", &[4; 32]).expect("32 bytes are a key"),
+        secrets: Arc::new(NamedSecrets::default()),
         max_in_flight: Millis(max_in_flight_ms),
         grace: Duration::from_secs(10),
         response_timeout: Duration::from_secs(20),

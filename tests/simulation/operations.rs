@@ -8,10 +8,10 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
 use ebb_store::{
-    AttemptUpdate, DueItem, HealthMark, HealthMarks, InstanceExpiry, ListPage, ListTargets, MoveTarget, ObjectStore,
-    OpenObject, PatchResult, PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, QueryDue,
-    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, StoreResult, TargetHead, TargetList, TargetTransition,
-    Tombstone, UpdateAttemptRecord, WritePlugins,
+    AttemptUpdate, DesiredTarget, DesiredTargets, DueItem, HealthMark, HealthMarks, InstanceExpiry, ListPage,
+    ListTargets, MoveTarget, ObjectStore, OpenObject, PatchResult, PatchRun, PlanStore, PluginItem, PutAttemptResult,
+    PutExpiry, PutOutcome, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, StoreResult, TargetHead,
+    TargetList, TargetTransition, Tombstone, UpdateAttemptRecord, WritePlugins,
 };
 
 use super::SimTable;
@@ -282,6 +282,32 @@ impl MoveTarget for SimTable {
 }
 
 #[async_trait]
+impl DesiredTargets for SimTable {
+    async fn read_desired(&self, kind: &str, name: &str) -> StoreResult<Option<DesiredTarget>> {
+        self.read(|state| state.desired.get(&(kind.to_owned(), name.to_owned())).cloned()).await
+    }
+
+    async fn put_desired(&self, desired: &DesiredTarget) -> StoreResult<bool> {
+        let key = (desired.kind.clone(), desired.name.clone());
+        self.write("PutItem", |state| {
+            let present = state.desired.get(&key).map_or(0, |present| present.version);
+            let fits = present + 1 == desired.version;
+            if fits {
+                state.desired.insert(key.clone(), desired.clone());
+            }
+            let name = key.1.clone();
+            (fits, move || format!("desired state of {name}"))
+        })
+        .await
+    }
+
+    async fn list_failed(&self) -> StoreResult<Vec<DesiredTarget>> {
+        let has_failed = |desired: &&DesiredTarget| desired.result.as_ref().is_some_and(|one| one.result.is_failure());
+        self.read(|state| state.desired.values().filter(has_failed).cloned().collect()).await
+    }
+}
+
+#[async_trait]
 impl HealthMarks for SimTable {
     async fn put_mark(&self, what: HealthMark, now: Timestamp) -> StoreResult<()> {
         self.write("PutItem", |state| {
@@ -323,7 +349,9 @@ fn due(state: &super::table::TableState) -> Vec<(Timestamp, DueItem)> {
         .targets
         .values()
         .filter_map(|target| Some((target.due?, DueItem::Target(target.kind.clone(), target.name.clone()))));
-    let mut found: Vec<_> = roots.chain(targets).collect();
+    let desired = state.desired.values();
+    let desired = desired.filter_map(|one| Some((one.due?, DueItem::Desired(one.kind.clone(), one.name.clone()))));
+    let mut found: Vec<_> = roots.chain(targets).chain(desired).collect();
     found.sort();
     found
 }

@@ -9,18 +9,20 @@ use ebb_documents::render::CompiledExpressions;
 use ebb_egress::HttpCall;
 use ebb_engine::{Graph, Hook, HookSet, Millis, Timestamp};
 use ebb_protocol::id::RunId;
+use ebb_protocol::named_secrets::SecretReader;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
 use ebb_store::{
     HealthMarks, ListTargets, MoveTarget, ObjectStore, PatchRun, PlanStore, PutAttemptResult, PutExpiry, QueryDue,
-    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, StoreError, TargetHead, UpdateAttemptRecord,
-    WritePlugins,
+    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, SourceStore, StoreError, TargetHead,
+    UpdateAttemptRecord, WritePlugins,
 };
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::breaker::CircuitBreakers;
 use crate::error::FlowError;
 use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient};
+use crate::source::apply::DesiredStore;
 use crate::sweep::failures::FailedSweeps;
 
 /// The store operations that advance a run. `complete` needs no other operations.
@@ -57,12 +59,12 @@ impl<T> DriveStore for T where
 pub trait ApiStore: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 impl<T> ApiStore for T where T: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 
-/// The store operations of all routes, including outages and checks.
-pub trait HttpStore: ApiStore + RelayOutages + QueryDue {}
-impl<T> HttpStore for T where T: ApiStore + RelayOutages + QueryDue {}
+/// The store operations of all routes, including outages, checks and sources.
+pub trait HttpStore: ApiStore + RelayOutages + QueryDue + DesiredStore + SourceStore {}
+impl<T> HttpStore for T where T: ApiStore + RelayOutages + QueryDue + DesiredStore + SourceStore {}
 
-pub trait SweepStore: DriveStore + QueryDue {}
-impl<T> SweepStore for T where T: DriveStore + QueryDue {}
+pub trait SweepStore: DriveStore + QueryDue + DesiredStore {}
+impl<T> SweepStore for T where T: DriveStore + QueryDue + DesiredStore {}
 
 #[derive(Debug)]
 pub struct DeploymentSettings {
@@ -79,6 +81,8 @@ pub struct DeploymentSettings {
     /// The root secrets. The secrets that sign the requests of each plugin's webhook units are derived from them.
     pub unit_keys: WebhookKeys,
     pub token_keys: TokenKeys,
+    /// The secrets that sources name.
+    pub secrets: Arc<dyn SecretReader>,
     /// The in-flight limit: the longest time from the decision to send a request until it can no longer arrive. It
     /// covers function timeout, transport and clock skew. `L` of the protocol.
     pub max_in_flight: Millis,

@@ -3,6 +3,7 @@
 //!
 //! - [`run`] executes the units of one hook: dispatch, results, undo, cancel.
 //! - [`instance`] applies lifecycle webhooks, moves the target at the end of a run, and notifies the platform.
+//! - [`source`] applies events of third parties.
 //! - [`sweep`] repairs due runs and targets, removes expired data and orphans, and records outages.
 //! - [`operator`] applies decisions of operators.
 //! - [`ports`] are the interfaces that programs implement. [`env`](mod@env) contains the implementations of one
@@ -25,6 +26,7 @@ pub mod offload;
 pub mod operator;
 pub mod ports;
 pub mod run;
+pub mod source;
 pub mod sweep;
 pub mod system;
 pub mod telemetry;

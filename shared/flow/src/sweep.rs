@@ -1,10 +1,11 @@
 //! Repairs due runs and targets. Only this module acts because of time: retries, deadlines, lost dispatches and
-//! callbacks, times to live, and undelivered notifications.
+//! callbacks, times to live, undelivered notifications, and desired states that are not applied.
 //!
 //! The index is a hint. Each item is read with strong consistency, handled, and only then made due again. Concurrent
 //! sweeps are therefore harmless, and an item whose sweep is interrupted stays due.
 
 mod attempts;
+mod desired;
 pub(crate) mod failures;
 pub mod orphans;
 pub mod outages;
@@ -100,6 +101,7 @@ pub async fn sweep_until(
                     Box::pin(runs::sweep_with_permit(env, run, SweepCondition::Due, &mut permit)).await
                 }
                 DueItem::Target(kind, name) => Box::pin(targets::sweep_with_permit(env, kind, name, &mut permit)).await,
+                DueItem::Desired(kind, name) => Box::pin(desired::sweep_desired(env, store, kind, name)).await,
             };
             open().remove(&due);
             Some(
@@ -140,6 +142,8 @@ async fn postpone(env: &Env, due: &DueItem) {
     match due {
         DueItem::Run(run) => runs::postpone_failed(env, run, wait).await,
         DueItem::Target(kind, name) => targets::postpone_failed(env, kind, name, wait).await,
+        // It stays due, and is applied again by the next sweep.
+        DueItem::Desired(..) => {}
     }
 }
 

@@ -29,6 +29,7 @@ use ebb_flow::telemetry::Telemetry;
 use ebb_otlp::OtlpExporter;
 use ebb_protocol::id::installation;
 use ebb_protocol::limits::BATCH_RESPONSE_BODY;
+use ebb_protocol::named_secrets::NamedSecrets;
 use ebb_protocol::relay::RESPONSE_TIMEOUT;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
@@ -113,6 +114,7 @@ struct FunctionContext {
 /// - `EBB_RELAY_NETWORKS`: networks of relays that are not public, see [`Policy::and_networks`].
 /// - `EBB_WEBHOOK_SECRETS`, `EBB_PLATFORM_SECRETS`, `EBB_UNIT_SECRETS`, `EBB_TOKEN_KEYS`: keys.
 /// - `EBB_API_TOKENS`: a list of `ROLE:TOKEN`, separated by commas.
+/// - `EBB_SECRETS`: a JSON object of the secrets that sources name.
 /// - `EBB_SECRET_ARN`: a secret of AWS Secrets Manager, a JSON object of [`SECRET_VARIABLES`].
 /// - `EBB_RETENTION_DAYS`: days to keep the data of gone targets. 0 or none keeps it forever.
 /// - `EBB_METRICS_NAMESPACE`: the namespace of metrics. Without it, no metrics are written.
@@ -193,6 +195,7 @@ fn settings(variables: &FunctionVariables, host: Option<&str>) -> Result<Deploym
         webhook_keys: variables.parsed("EBB_WEBHOOK_SECRETS", WebhookKeys::parse)?,
         unit_keys: variables.parsed("EBB_UNIT_SECRETS", WebhookKeys::parse)?,
         token_keys: variables.parsed("EBB_TOKEN_KEYS", TokenKeys::parse)?,
+        secrets: Arc::new(named_secrets(variables)?),
         // The sum of three times: a killed function may have sent a request just before its end, the relay then has its
         // response timeout, and clocks differ.
         max_in_flight: Millis(1_000 * (TIMEOUT + RESPONSE_TIMEOUT + SKEW).as_secs()),
@@ -252,6 +255,14 @@ fn clusters(variables: &FunctionVariables) -> Result<ClusterRegistry, FunctionEr
         text => {
             ClusterRegistry::parse(text).map_err(|error| FunctionError::Invalid { name, reason: error.to_string() })
         }
+    }
+}
+
+fn named_secrets(variables: &FunctionVariables) -> Result<NamedSecrets, FunctionError> {
+    let name = "EBB_SECRETS";
+    match variables.optional(name).as_str() {
+        "" => Ok(NamedSecrets::default()),
+        text => NamedSecrets::parse(text.as_bytes()).map_err(|reason| FunctionError::Invalid { name, reason }),
     }
 }
 

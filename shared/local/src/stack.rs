@@ -4,6 +4,7 @@ mod backend;
 mod keys;
 mod platform;
 mod queue;
+mod secret_file;
 mod server;
 
 use std::io;
@@ -36,6 +37,7 @@ pub use backend::{RemoteRelays, UnitBackend};
 pub use keys::StackConnection;
 use keys::StackKeys;
 use platform::OutcomeLog;
+use secret_file::SecretFile;
 
 const TABLE: &str = "ebb";
 /// The folder of the embedded table, in the state folder.
@@ -171,7 +173,7 @@ impl Stack {
 
         let connection = keys.connection(&url, &s3.endpoint());
         let platform = settings.platform.clone().unwrap_or_else(|| format!("{url}/platform/events"));
-        let flow_settings = flow_settings(&keys, &url, platform, &settings.units, settings.retention)?;
+        let flow_settings = flow_settings((&keys, state), &url, platform, &settings.units, settings.retention)?;
         let outcomes = Arc::new(OutcomeLog::open(state, flow_settings.platform_keys.clone())?);
         let (queue, messages) = queue::channel();
         let env = Arc::new(Env {
@@ -336,7 +338,7 @@ fn callback_url(url: &str) -> String {
 }
 
 fn flow_settings(
-    keys: &StackKeys,
+    (keys, state): (&StackKeys, &Path),
     url: &str,
     platform: String,
     units: &UnitBackend,
@@ -359,6 +361,7 @@ fn flow_settings(
         webhook_keys,
         unit_keys,
         token_keys: keys.token_keys()?,
+        secrets: Arc::new(SecretFile(state.join("secrets.json"))),
         max_in_flight,
         grace: GRACE,
         response_timeout: Duration::from_secs(20),
@@ -443,6 +446,8 @@ async fn recover(env: &Arc<Env>, store: &Arc<Store>) -> Result<(), ebb_flow::Flo
         let message = match due {
             ebb_store::DueItem::Run(run) => QueueMessage::Recover(run),
             ebb_store::DueItem::Target(kind, name) => QueueMessage::Target(kind, name),
+            // A sweep applies it.
+            ebb_store::DueItem::Desired(..) => continue,
         };
         env.queue.send(message, Duration::ZERO).await;
     }

@@ -2,6 +2,7 @@
 
 mod checks;
 mod clusters;
+mod sources;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ pub use clusters::{
     ClusterError, ClusterInfo, ClusterList, DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList, RelayOutage,
     TransportKind,
 };
+pub use sources::{DeliveryOutcome, DeliveryResult, FailedDelivery, PutSource, SourceDetail, SourceInfo, SourceList};
 
 /// An error as in RFC 9457: `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

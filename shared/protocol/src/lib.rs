@@ -13,6 +13,7 @@ pub mod infrakit;
 pub mod lifecycle;
 pub mod limits;
 pub mod listing;
+pub mod named_secrets;
 pub mod pull;
 pub mod record;
 pub mod relay;

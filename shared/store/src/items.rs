@@ -1,5 +1,6 @@
 //! Items of the table as values.
 
+use ebb_protocol::api::DeliveryOutcome;
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{HeadState, Hook, Shard, TargetPhase, Timestamp};
 use ebb_protocol::id::{EventRef, RunId, instance_key};
@@ -178,6 +179,65 @@ pub struct PendingCreation {
     pub routing_key: Option<String>,
     pub plugins: Vec<String>,
     pub ttl_ms: Option<u64>,
+}
+
+/// The state of a target that its sources want. A newer event replaces it, so only the newest is applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DesiredTarget {
+    pub kind: String,
+    pub name: String,
+    /// The source whose event decided.
+    pub source: String,
+    /// The id of its delivery.
+    pub delivery: String,
+    /// The time of the event, in milliseconds since 1970.
+    pub time: u64,
+    /// The identity of the instance, if the event names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// The identity of an instance that this state begins without naming one.
+    pub new_uid: String,
+    /// True if the state replaced one that was possibly being applied. It is then applied a second time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub confirm: bool,
+    /// The document of the target. A deletion has none. A document that was applied is dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<String>,
+    /// True if the target is to be deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_delete: bool,
+    /// Earlier deliveries, the oldest first, at most [`Self::MAX_RECENT`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recent: Vec<String>,
+    /// The result, once the state was applied or rejected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<DeliveryOutcome>,
+    /// The time at which it is applied. `None` once there is a final result.
+    #[serde(skip)]
+    pub due: Option<Timestamp>,
+    #[serde(skip)]
+    pub version: u64,
+}
+
+impl DesiredTarget {
+    pub const MAX_RECENT: usize = 20;
+    /// Maximum bytes of a document. An item may have 400 KB.
+    pub const MAX_DOCUMENT: usize = 256 << 10;
+
+    /// Returns true if the delivery decided this state or an earlier one.
+    pub fn has(&self, source: &str, delivery: &str) -> bool {
+        self.source == source && (self.delivery == delivery || self.recent.iter().any(|earlier| earlier == delivery))
+    }
+}
+
+/// A document of `kind: Source`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceItem {
+    pub name: String,
+    /// At most [`DesiredTarget::MAX_DOCUMENT`] bytes.
+    pub document: String,
+    pub changed: Timestamp,
 }
 
 /// The events of the present instance, the oldest first.

@@ -12,7 +12,9 @@ use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::error::StoreError;
-use crate::items::{PatchResult, RunHead, TargetHead, TargetList, TargetTransition, Tombstone};
+use crate::items::{
+    DesiredTarget, PatchResult, RunHead, SourceItem, TargetHead, TargetList, TargetTransition, Tombstone,
+};
 
 pub type StoreResult<T> = Result<T, StoreError>;
 
@@ -157,6 +159,8 @@ pub enum DueItem {
     Run(RunId),
     /// Kind and name of a target.
     Target(String, String),
+    /// Kind and name of a target whose desired state is not applied.
+    Desired(String, String),
 }
 
 /// Queries the due index (`Query` per index shard).
@@ -208,6 +212,29 @@ pub trait WritePlugins: Send + Sync {
     /// Withdraws a version and keeps its document. A repetition keeps the first time. Returns false if the version
     /// does not exist.
     async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> StoreResult<bool>;
+}
+
+/// Reads and writes the desired states of targets (`GetItem`, `PutItem`; `Query` on the list index).
+#[async_trait]
+pub trait DesiredTargets: Send + Sync {
+    async fn read_desired(&self, kind: &str, name: &str) -> StoreResult<Option<DesiredTarget>>;
+    /// Writes a state whose version is one more than the one that was read, or 1. Returns false, and writes nothing, if
+    /// the item has another version.
+    async fn put_desired(&self, desired: &DesiredTarget) -> StoreResult<bool>;
+    /// Returns the states that could not be applied, in no order.
+    async fn list_failed(&self) -> StoreResult<Vec<DesiredTarget>>;
+}
+
+/// Reads and writes sources (`GetItem`, `PutItem`, `DeleteItem`; `Query` on the list index, `BatchGetItem`).
+#[async_trait]
+pub trait SourceStore: Send + Sync {
+    async fn get_source(&self, name: &str) -> StoreResult<Option<SourceItem>>;
+    /// Returns all sources by name.
+    async fn list_sources(&self) -> StoreResult<Vec<SourceItem>>;
+    /// Creates or replaces a source.
+    async fn put_source(&self, source: &SourceItem) -> StoreResult<()>;
+    /// Deletes a source. Returns false if it does not exist.
+    async fn delete_source(&self, name: &str) -> StoreResult<bool>;
 }
 
 /// The removal time of the data of an instance, or of the run of one event.

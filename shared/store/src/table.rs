@@ -24,13 +24,16 @@ impl TableSpec {
     pub const DUE_SHARD: &'static str = "g";
     /// Its sort key, in milliseconds since 1970.
     pub const DUE: &'static str = "due";
-    /// The index of targets and plugin versions by partition key, keys only.
+    /// The index of targets, plugin versions, sources and failed desired states by partition key, keys only.
     pub const LIST_INDEX: &'static str = "list-index";
-    /// Its partition key: [`Self::LIST_TARGETS`], [`Self::LIST_GONE`] or [`Self::LIST_PLUGINS`].
+    /// Its partition key: one of the lists below.
     pub const LIST: &'static str = "l";
     pub const LIST_TARGETS: &'static str = "t";
     pub const LIST_GONE: &'static str = "g";
     pub const LIST_PLUGINS: &'static str = "plugin";
+    pub const LIST_SOURCES: &'static str = "source";
+    /// Desired states that could not be applied.
+    pub const LIST_FAILED: &'static str = "failed";
     /// The expiry of an item, in seconds since 1970.
     pub const TTL: &'static str = "ttl";
 }

@@ -10,6 +10,7 @@ use ebb_engine::{
     Attempt, Epoch, EventName, Hook, LateMark, Patch, PatchChange, RunPhase, Shard, TargetPhase, Timestamp, Unit,
 };
 use ebb_local::embedded::{EmbeddedTable, FolderBucket};
+use ebb_protocol::api::{DeliveryOutcome, DeliveryResult};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::id::{EventRef, RunId, digest};
@@ -177,6 +178,35 @@ async fn clusters(store: &Store) {
     }
 }
 
+async fn sources(store: &Store) {
+    store.put_source(&SourceItem { name: "s".into(), document: "x".into(), changed: AT }).await.unwrap();
+    let outcome = DeliveryOutcome {
+        result: DeliveryResult::Rejected,
+        target: Some("sandbox/full".into()),
+        uid: Some("uid".into()),
+        detail: "why".into(),
+    };
+    let desired = DesiredTarget {
+        kind: "sandbox".into(),
+        name: "full".into(),
+        source: "s".into(),
+        delivery: "2".into(),
+        time: AT.0,
+        uid: Some("uid".into()),
+        new_uid: "new".into(),
+        confirm: true,
+        document: Some("x".into()),
+        is_delete: true,
+        recent: vec!["1".into()],
+        result: Some(outcome),
+        due: Some(AT),
+        version: 1,
+    };
+    assert!(store.put_desired(&desired).await.unwrap());
+    let done = DesiredTarget { name: "done".into(), due: None, ..desired };
+    assert!(store.put_desired(&done).await.unwrap());
+}
+
 /// Returns the type and value of an attribute. Binary and random values are left out.
 fn shown(name: &str, value: &AttributeValue) -> String {
     match value {
@@ -205,6 +235,7 @@ async fn stored_items_and_objects_match_the_snapshot() {
     store_instances(&store).await;
     documents(&store).await;
     clusters(&store).await;
+    sources(&store).await;
 
     // The items of a run differ by their sort keys.
     let mut kinds: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();

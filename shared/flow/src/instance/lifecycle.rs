@@ -475,7 +475,7 @@ pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str, cause: TargetS
 
 /// Begins to end an instance for `cause`. No unit of its setup starts after this returns; the follow-up stops running
 /// attempts.
-async fn begin_delete(
+pub(crate) async fn begin_delete(
     env: &Env,
     (kind, name, uid): (&str, &str, &str),
     cause: TargetStopCause,

@@ -30,8 +30,8 @@ const MAX_ENTRIES: usize = 5_000;
 
 fn read_due(entry: &Item) -> StoreResult<(Timestamp, DueItem)> {
     let reader = ItemReader::new("Query", entry);
-    let due = key::due_of(reader.text("pk")?)
-        .ok_or_else(|| reader.broken("the partition key is neither that of a run nor of a target"))?;
+    let due =
+        key::due_of(reader.text("pk")?).ok_or_else(|| reader.broken("the partition key is not that of a due item"))?;
     Ok((reader.time("due")?, due))
 }
 
@@ -127,7 +127,7 @@ impl ListTargets for Store {
 fn target_of(partition: &str) -> Option<(String, String)> {
     match key::due_of(partition)? {
         DueItem::Target(kind, name) => Some((kind, name)),
-        DueItem::Run(_) => None,
+        DueItem::Run(_) | DueItem::Desired(..) => None,
     }
 }
 

@@ -61,6 +61,14 @@ pub(crate) fn plugin(name: &str) -> String {
     format!("v#{}", encode(name))
 }
 
+pub(crate) fn source(name: &str) -> String {
+    format!("s#{}", encode(name))
+}
+
+pub(crate) fn desired(kind: &str, name: &str) -> String {
+    format!("d#{}#{}", encode(kind), encode(name))
+}
+
 /// The partition of removal times.
 pub(crate) const EXPIRIES: &str = "retention#";
 
@@ -161,8 +169,14 @@ pub(crate) fn due_of(partition: &str) -> Option<DueItem> {
     if let Some(run) = partition.strip_prefix("r#") {
         return Some(DueItem::Run(run.parse().ok()?));
     }
-    let (kind, name) = partition.strip_prefix("t#")?.split_once('#')?;
-    Some(DueItem::Target(decode(kind)?, decode(name)?))
+    let (item, rest) = partition.split_once('#')?;
+    let (kind, name) = rest.split_once('#')?;
+    let (kind, name) = (decode(kind)?, decode(name)?);
+    match item {
+        "t" => Some(DueItem::Target(kind, name)),
+        "d" => Some(DueItem::Desired(kind, name)),
+        _ => None,
+    }
 }
 
 /// Parses the sort key of a removal time.
@@ -191,6 +205,7 @@ mod tests {
     fn keys_are_parsed() {
         for (kind, name) in [("sandbox", "a"), ("route group", "x#y%z"), ("ä", "!\"#$")] {
             assert_eq!(due_of(&target(kind, name)), Some(DueItem::Target(kind.into(), name.into())));
+            assert_eq!(due_of(&desired(kind, name)), Some(DueItem::Desired(kind.into(), name.into())));
         }
         assert_eq!(due_of("p#x"), None);
         assert_eq!(plugin_of(&plugin("acme/db")), Some("acme/db".into()));

@@ -2,8 +2,9 @@
 //!
 //! [`DynamoTable`] sends and counts requests. The other modules implement the operations of [`Store`](crate::Store) and
 //! describe their items: heads of runs in `run`, records in `record` and `accepted`, targets and tombstones in
-//! `target`, plans in `plan`, plugins in `document`, removal times in `expiry`, queued batches in `batch_queue`,
-//! clusters in `clusters`, and marks of the health check in `health`. Reads of the table are strongly consistent.
+//! `target`, plans in `plan`, plugins in `document`, sources in `source`, desired states in `desired`, removal times in
+//! `expiry`, queued batches in `batch_queue`, clusters in `clusters`, and marks of the health check in `health`. Reads of
+//! the table are strongly consistent.
 //!
 //! Invariant: a write that is sent twice because its response was lost changes the item once. Otherwise it is refused
 //! with an image that shows the first write.
@@ -12,6 +13,7 @@ mod accepted;
 mod attribute;
 mod batch_queue;
 mod clusters;
+mod desired;
 mod document;
 mod due;
 mod expiry;
@@ -23,6 +25,7 @@ mod packed;
 mod plan;
 mod record;
 mod run;
+mod source;
 mod target;
 
 use std::sync::Arc;

@@ -138,7 +138,7 @@ fn tombstone_item(tombstone: &Tombstone) -> Item {
 }
 
 /// Returns the condition that a target has the expected version.
-fn has_version(version: Option<u64>) -> WriteExpression {
+pub(super) fn has_version(version: Option<u64>) -> WriteExpression {
     let mut expression = WriteExpression::default();
     match version {
         None => expression.require_absent("pk"),

@@ -23,6 +23,7 @@ mod model;
 mod proxy;
 mod record;
 mod sizes;
+mod source;
 mod strong;
 mod target;
 mod transactions;
@@ -106,6 +107,9 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             a_transaction_is_retried_after_a_conflict,
             unprocessed_keys_are_read_again,
             a_lost_request_is_sent_again;
+        source:
+            a_desired_state_is_due_until_it_has_a_result,
+            sources_are_replaced_and_listed;
         capacity:
             a_completion_is_one_write_and_two_with_outputs,
             a_full_head_costs_one_write_unit,

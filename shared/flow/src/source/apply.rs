@@ -1,0 +1,162 @@
+//! Applies the desired state of a target.
+
+use ebb_engine::{Millis, TargetPhase};
+use ebb_protocol::api::{DeliveryOutcome, DeliveryResult};
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult, TargetStopCause};
+use ebb_protocol::limits;
+use ebb_store::{DesiredTarget, DesiredTargets, ReadPlugins, TargetHead};
+
+use crate::env::Env;
+use crate::error::{FlowError, RequestError};
+use crate::instance::lifecycle::{self, LifecycleRejection};
+use crate::run::follow_up::FollowUp;
+
+/// The store operations of desired states.
+pub trait DesiredStore: DesiredTargets + ReadPlugins {}
+impl<T: DesiredTargets + ReadPlugins> DesiredStore for T {}
+
+/// The wait after which a state is applied again: after a crash, or while the name of the target is taken. An invocation
+/// that applies a state ends earlier.
+pub(crate) const RETRY_WAIT: Millis = Millis(30_000);
+
+/// Applies the desired state of a target until none newer is found, and records the result. Returns the result with the
+/// follow-ups. Without a state that is to be applied, it returns the last result.
+///
+/// # Errors
+/// Returns an error if the state could not be applied or recorded. It stays due.
+pub async fn apply(
+    env: &Env,
+    store: &dyn DesiredStore,
+    kind: &str,
+    name: &str,
+) -> Result<(Option<DeliveryOutcome>, Vec<FollowUp>), FlowError> {
+    let mut follow_ups = Vec::new();
+    for _ in 0..crate::ATTEMPTS {
+        let Some(seen) = store.read_desired(kind, name).await? else { return Ok((None, follow_ups)) };
+        let is_applied = seen.result.is_some() && seen.due.is_none_or(|due| due > env.now());
+        if is_applied {
+            return Ok((seen.result, follow_ups));
+        }
+        let outcome = match seen.is_delete {
+            true => delete(env, &seen, &mut follow_ups).await?,
+            false => create(env, store, &seen, &mut follow_ups).await?,
+        };
+        let is_open = outcome.result == DeliveryResult::Accepted;
+        let is_last = !is_open && !seen.confirm;
+        let after = DesiredTarget {
+            due: (!is_last).then(|| env.now().plus(RETRY_WAIT)),
+            confirm: seen.confirm && is_open,
+            document: seen.document.clone().filter(|_| !is_last),
+            result: Some(outcome.clone()),
+            version: seen.version + 1,
+            ..seen
+        };
+        // A newer state that was written in the meantime is applied next.
+        if store.put_desired(&after).await? {
+            return Ok((Some(outcome), follow_ups));
+        }
+    }
+    Err(FlowError::Contended(format!("the desired state of {kind}/{name}")))
+}
+
+fn outcome(desired: &DesiredTarget, result: DeliveryResult, uid: Option<String>, detail: String) -> DeliveryOutcome {
+    DeliveryOutcome { result, target: Some(format!("{}/{}", desired.kind, desired.name)), uid, detail }
+}
+
+/// Returns the instance that an event concerns, with its next generation: the one that it names, otherwise the one that
+/// waits for the name or lives, otherwise a new one.
+fn instance(desired: &DesiredTarget, head: Option<&TargetHead>) -> (String, u64) {
+    let is_alive =
+        |head: &&TargetHead| matches!(head.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
+    let waiting = head.and_then(|head| head.waiting.as_ref()).map(|waiting| (&waiting.uid, waiting.generation));
+    let present = head.map(|head| (&head.uid, head.generation));
+    let found = match &desired.uid {
+        Some(uid) => waiting.into_iter().chain(present).find(|(known, _)| *known == uid),
+        None => waiting.or(present.filter(|_| head.as_ref().is_some_and(is_alive))),
+    };
+    match found {
+        Some((uid, generation)) => (uid.clone(), generation + 1),
+        None => (desired.uid.as_ref().unwrap_or(&desired.new_uid).clone(), 1),
+    }
+}
+
+async fn create(
+    env: &Env,
+    store: &dyn DesiredStore,
+    desired: &DesiredTarget,
+    follow_ups: &mut Vec<FollowUp>,
+) -> Result<DeliveryOutcome, FlowError> {
+    let head = env.store.read_target(&desired.kind, &desired.name).await?;
+    let (uid, generation) = instance(desired, head.as_ref());
+    let event = LifecycleData {
+        kind: desired.kind.clone(),
+        name: desired.name.clone(),
+        uid: uid.clone(),
+        generation,
+        document: desired.document.clone(),
+        routing_key: None,
+        event: None,
+    };
+    let begun = Box::pin(lifecycle::begin(env, store, (LifecycleType::Created, &desired.delivery), &event)).await;
+    let rejection = match begun {
+        Ok((response, follow_up)) => {
+            follow_ups.push(follow_up);
+            let (result, detail) = match response.result {
+                LifecycleResult::Waiting => {
+                    (DeliveryResult::Waiting, "starts when the previous instance of the name is gone")
+                }
+                LifecycleResult::Unchanged => (DeliveryResult::Unchanged, "exists with this document"),
+                LifecycleResult::Retrying => {
+                    (DeliveryResult::Unchanged, "exists with this document; failed units are retried")
+                }
+                _ => (DeliveryResult::Starting, "starts"),
+            };
+            return Ok(outcome(desired, result, Some(uid), detail.to_owned()));
+        }
+        Err(RequestError::Failed(error)) => return Err(error),
+        Err(RequestError::Rejected(rejection)) => rejection,
+    };
+    let rejected =
+        |detail: String| outcome(desired, DeliveryResult::Rejected, Some(uid.clone()), limits::message(&detail));
+    Ok(match rejection {
+        LifecycleRejection::Conflict("name-taken", detail) | LifecycleRejection::Busy(detail) => {
+            outcome(desired, DeliveryResult::Accepted, Some(uid), detail)
+        }
+        // The delivery was applied before, and its instance has ended since.
+        LifecycleRejection::Conflict("stale", detail) => outcome(desired, DeliveryResult::Outdated, Some(uid), detail),
+        LifecycleRejection::Conflict(_, detail)
+        | LifecycleRejection::Unknown(detail)
+        | LifecycleRejection::Missing(detail) => rejected(detail),
+        LifecycleRejection::Changed(changes) => {
+            let paths: Vec<&str> = changes.iter().map(|change| change.path.as_str()).collect();
+            rejected(format!("a living target cannot be changed: {}; delete it first", paths.join(", ")))
+        }
+        LifecycleRejection::Document(errors) => rejected(errors.to_string()),
+    })
+}
+
+async fn delete(
+    env: &Env,
+    desired: &DesiredTarget,
+    follow_ups: &mut Vec<FollowUp>,
+) -> Result<DeliveryOutcome, FlowError> {
+    let head = env.store.read_target(&desired.kind, &desired.name).await?;
+    let uids: Vec<String> = match &desired.uid {
+        Some(uid) => vec![uid.clone()],
+        None => {
+            let waiting = head.iter().filter_map(|head| head.waiting.as_ref()).map(|waiting| waiting.uid.clone());
+            let present = head.iter().filter(|head| head.phase != TargetPhase::Gone).map(|head| head.uid.clone());
+            waiting.chain(present).collect()
+        }
+    };
+    let Some(last) = uids.last().cloned() else {
+        let detail = "nothing of this name exists".to_owned();
+        return Ok(outcome(desired, DeliveryResult::Stopping, None, detail));
+    };
+    for uid in &uids {
+        let target = (desired.kind.as_str(), desired.name.as_str(), uid.as_str());
+        follow_ups.push(Box::pin(lifecycle::begin_delete(env, target, TargetStopCause::Deleted)).await?);
+    }
+    Ok(outcome(desired, DeliveryResult::Stopping, Some(last), "stops".to_owned()))
+}

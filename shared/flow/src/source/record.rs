@@ -1,0 +1,119 @@
+//! Records an event of a source as the desired state of its target.
+
+use ebb_engine::Timestamp;
+use ebb_protocol::api::{DeliveryOutcome, DeliveryResult};
+use ebb_protocol::id::short_digest;
+use ebb_store::{DesiredTarget, DesiredTargets};
+
+use super::apply::RETRY_WAIT;
+use crate::env::Env;
+use crate::error::FlowError;
+
+/// An event that was mapped to a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetEvent {
+    /// The name of the source.
+    pub source: String,
+    /// The id of the delivery.
+    pub delivery: String,
+    pub kind: String,
+    pub name: String,
+    /// The identity of the instance, if the event names one.
+    pub uid: Option<String>,
+    /// The time of the event by the sender. `None` means the time of its receipt.
+    pub time: Option<Timestamp>,
+    /// The document of the target. `None` deletes the target.
+    pub document: Option<String>,
+}
+
+/// Records an event, unless it was received before or a newer one is known. Of two events of the same time, a deletion is
+/// the newer one. Returns the result of an event that is not recorded.
+///
+/// # Errors
+/// Returns an error if the event could not be written. The sender repeats it.
+pub async fn record(
+    env: &Env,
+    store: &dyn DesiredTargets,
+    event: &TargetEvent,
+) -> Result<Option<DeliveryOutcome>, FlowError> {
+    for _ in 0..crate::ATTEMPTS {
+        let now = env.now();
+        let seen = store.read_desired(&event.kind, &event.name).await?;
+        let mut desired = new_state(event, now);
+        if let Some(seen) = seen {
+            let has_failed = seen.result.as_ref().is_some_and(|outcome| outcome.result.is_failure());
+            let is_last = seen.delivery == event.delivery;
+            if seen.has(&event.source, &event.delivery) && !(has_failed && is_last) {
+                return Ok(Some(repeated(event, &seen)));
+            }
+            if (seen.time, seen.is_delete) > (desired.time, desired.is_delete) {
+                return Ok(Some(outdated(event, &seen)));
+            }
+            replace(&mut desired, seen);
+        }
+        if store.put_desired(&desired).await? {
+            return Ok(None);
+        }
+    }
+    Err(FlowError::Contended(format!("the desired state of {}/{}", event.kind, event.name)))
+}
+
+fn new_state(event: &TargetEvent, now: Timestamp) -> DesiredTarget {
+    DesiredTarget {
+        kind: event.kind.clone(),
+        name: event.name.clone(),
+        source: event.source.clone(),
+        delivery: event.delivery.clone(),
+        // A sender's clock that is fast must not hide later events.
+        time: event.time.map_or(now, |time| time.min(now)).0,
+        uid: event.uid.clone(),
+        // It follows from the delivery, so a repetition begins no second instance.
+        new_uid: format!("{}-{}", event.source, short_digest(&[&event.source, &event.delivery], 16)),
+        confirm: false,
+        document: event.document.clone(),
+        is_delete: event.document.is_none(),
+        recent: Vec::new(),
+        result: None,
+        due: Some(now.plus(RETRY_WAIT)),
+        version: 1,
+    }
+}
+
+/// Lets `desired` replace `seen`.
+fn replace(desired: &mut DesiredTarget, seen: DesiredTarget) {
+    desired.version = seen.version + 1;
+    desired.confirm = seen.due.is_some();
+    if seen.due.is_some() && !seen.is_delete {
+        // The state may be being applied: both begin the same instance.
+        desired.new_uid = seen.new_uid;
+    }
+    // Ids of different sources can be equal.
+    if seen.source == desired.source {
+        desired.recent = seen.recent;
+        desired.recent.push(seen.delivery);
+        let excess = desired.recent.len().saturating_sub(DesiredTarget::MAX_RECENT);
+        desired.recent.drain(..excess);
+    }
+}
+
+fn repeated(event: &TargetEvent, seen: &DesiredTarget) -> DeliveryOutcome {
+    let last = seen.result.as_ref().filter(|_| seen.delivery == event.delivery);
+    DeliveryOutcome {
+        result: DeliveryResult::Repeated,
+        target: Some(format!("{}/{}", event.kind, event.name)),
+        uid: last.and_then(|outcome| outcome.uid.clone()),
+        detail: match last {
+            Some(outcome) => format!("the event was received before; the target {}", outcome.detail),
+            None => "the event was received before".to_owned(),
+        },
+    }
+}
+
+fn outdated(event: &TargetEvent, seen: &DesiredTarget) -> DeliveryOutcome {
+    DeliveryOutcome {
+        result: DeliveryResult::Outdated,
+        target: Some(format!("{}/{}", event.kind, event.name)),
+        uid: None,
+        detail: format!("a newer event of the target was received before: {}", seen.delivery),
+    }
+}

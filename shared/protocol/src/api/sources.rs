@@ -1,0 +1,97 @@
+//! Bodies of requests and responses about sources.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The response to an event of a source. Every verified event gets a status 2xx, because senders disable an endpoint that
+/// responds with errors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeliveryOutcome {
+    pub result: DeliveryResult,
+    /// `KIND/NAME` of the target. Absent if the event concerns none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// The instance that the event created, changed or deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// The reason of the result.
+    pub detail: String,
+}
+
+/// The effect of an event of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum DeliveryResult {
+    /// The event is stored and will be applied.
+    Accepted,
+    /// An instance starts.
+    Starting,
+    /// The instance starts when the previous one of its name is gone.
+    Waiting,
+    /// The instance exists with this document. If units had failed, they are retried.
+    Unchanged,
+    /// The instance stops, or did not exist.
+    Stopping,
+    /// No entry of the source concerns the event.
+    Ignored,
+    /// The event was received before.
+    Repeated,
+    /// A newer event of the target was received before.
+    Outdated,
+    /// The event cannot be mapped to a target, or its document has errors.
+    Rejected,
+}
+
+impl DeliveryResult {
+    /// Returns true if an operator has to change something.
+    pub fn is_failure(self) -> bool {
+        self == Self::Rejected
+    }
+}
+
+/// A source with its document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceDetail {
+    pub name: String,
+    /// The time of the last change.
+    pub changed: String,
+    pub document: String,
+    /// The path that the sender posts to.
+    pub path: String,
+    /// The last events of targets that were rejected. An event that was mapped to no target is in the log only.
+    pub failed: Vec<FailedDelivery>,
+}
+
+/// An event whose document was rejected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedDelivery {
+    /// The id of the sender.
+    pub delivery: String,
+    pub time: String,
+    pub outcome: DeliveryOutcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceInfo {
+    pub name: String,
+    /// The time of the last change.
+    pub changed: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SourceList {
+    /// Sources ordered by name.
+    pub sources: Vec<SourceInfo>,
+}
+
+/// A source to create or replace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PutSource {
+    /// A document of `kind: Source`, as YAML or JSON text.
+    pub document: String,
+}

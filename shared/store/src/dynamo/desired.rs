@@ -1,0 +1,56 @@
+//! Desired states of targets: `d#KIND#NAME` / `h`. The state is JSON in `b`, and its version is in `tv`.
+
+use async_trait::async_trait;
+
+use super::attribute::{Item, ItemReader, item, json, number, optional, text};
+use super::target::{has_version, ttl_attribute};
+use super::{WriteOutcome, key};
+use crate::items::DesiredTarget;
+use crate::ops::{DesiredTargets, StoreResult};
+use crate::store::Store;
+use crate::table::TableSpec;
+use ebb_protocol::engine::Timestamp;
+
+fn read_state(operation: &'static str, item: &Item) -> StoreResult<DesiredTarget> {
+    let reader = ItemReader::new(operation, item);
+    let state: DesiredTarget = reader.json_if_any("b")?.ok_or_else(|| reader.broken("attribute b is missing"))?;
+    Ok(DesiredTarget { due: reader.time_if_any("due")?, version: reader.number("tv")?, ..state })
+}
+
+#[async_trait]
+impl DesiredTargets for Store {
+    async fn read_desired(&self, kind: &str, name: &str) -> StoreResult<Option<DesiredTarget>> {
+        let item = self.dynamo.get(&key::desired(kind, name), key::HEAD).await?;
+        item.map(|item| read_state("GetItem", &item)).transpose()
+    }
+
+    async fn put_desired(&self, desired: &DesiredTarget) -> StoreResult<bool> {
+        let partition = key::desired(&desired.kind, &desired.name);
+        let has_failed = desired.result.as_ref().is_some_and(|outcome| outcome.result.is_failure());
+        let mut attributes = item([("sk", text(key::HEAD)), ("b", json(desired)?), ("tv", number(desired.version))]);
+        attributes.extend(optional([
+            (TableSpec::LIST, (has_failed && desired.due.is_none()).then(|| text(TableSpec::LIST_FAILED))),
+            (TableSpec::DUE, desired.due.map(|due| number(due.0))),
+            (TableSpec::DUE_SHARD, desired.due.map(|_| number(key::due_shard(&partition)))),
+            (TableSpec::TTL, desired.due.is_none().then(|| ttl_attribute(Timestamp(desired.time)))),
+            ("pk", Some(text(partition))),
+        ]));
+        let seen = desired.version.checked_sub(1).filter(|seen| *seen > 0);
+        Ok(match self.dynamo.put_if(attributes.clone(), has_version(seen), 3).await? {
+            WriteOutcome::Written(_) => true,
+            // A repeated write whose first response was lost.
+            WriteOutcome::Refused(image) => image == attributes,
+        })
+    }
+
+    async fn list_failed(&self) -> StoreResult<Vec<DesiredTarget>> {
+        let query = self.dynamo.list_query(TableSpec::LIST_FAILED).key_condition_expression("#l = :l");
+        let keys = self.dynamo.pages(query, usize::MAX).await?;
+        let items = self.dynamo.batch_get(&keys, None).await?;
+        let states = items.iter().map(|item| read_state("BatchGetItem", item)).collect::<StoreResult<Vec<_>>>()?;
+        // The index may be stale.
+        let has_failed =
+            |state: &DesiredTarget| state.result.as_ref().is_some_and(|outcome| outcome.result.is_failure());
+        Ok(states.into_iter().filter(has_failed).collect())
+    }
+}

@@ -1,0 +1,65 @@
+use ebb_protocol::api::{DeliveryOutcome, DeliveryResult};
+use ebb_protocol::engine::Timestamp;
+
+use super::fixture::StoreFixture;
+use crate::{DesiredTarget, DesiredTargets as _, DueItem, QueryDue as _, SourceItem, SourceStore as _};
+
+fn desired(delivery: &str, version: u64) -> DesiredTarget {
+    DesiredTarget {
+        kind: "sandbox".to_owned(),
+        name: "a b".to_owned(),
+        source: "github".to_owned(),
+        delivery: delivery.to_owned(),
+        time: 1_000,
+        uid: None,
+        new_uid: "u".to_owned(),
+        confirm: false,
+        document: Some("ttl: 1h".to_owned()),
+        is_delete: false,
+        recent: Vec::new(),
+        result: None,
+        due: Some(Timestamp(2_000)),
+        version,
+    }
+}
+
+fn rejected() -> DeliveryOutcome {
+    DeliveryOutcome { result: DeliveryResult::Rejected, target: None, uid: None, detail: "why".to_owned() }
+}
+
+pub(super) async fn a_desired_state_is_due_until_it_has_a_result(fixture: StoreFixture) {
+    let store = &fixture.store;
+    let first = desired("1", 1);
+    assert_eq!(store.read_desired("sandbox", "a b").await.unwrap(), None);
+    assert!(store.put_desired(&first).await.unwrap());
+    assert_eq!(store.read_desired("sandbox", "a b").await.unwrap(), Some(first.clone()));
+    let due = DueItem::Desired("sandbox".to_owned(), "a b".to_owned());
+    assert_eq!(store.query_due(Timestamp(2_000), 10).await.unwrap(), [(Timestamp(2_000), due)]);
+    // A repetition counts as written. Another state of the same version is refused.
+    assert!(store.put_desired(&first).await.unwrap());
+    assert!(!store.put_desired(&desired("2", 1)).await.unwrap());
+    assert!(!store.put_desired(&desired("2", 3)).await.unwrap());
+    let failed = DesiredTarget { document: None, result: Some(rejected()), due: None, ..desired("2", 2) };
+    assert!(store.put_desired(&failed).await.unwrap());
+    assert_eq!(store.query_due(Timestamp(u64::MAX), 10).await.unwrap(), []);
+    assert_eq!(store.list_failed().await.unwrap(), std::slice::from_ref(&failed));
+    assert!(store.put_desired(&desired("3", 3)).await.unwrap());
+    assert_eq!(store.list_failed().await.unwrap(), []);
+}
+
+pub(super) async fn sources_are_replaced_and_listed(fixture: StoreFixture) {
+    let store = &fixture.store;
+    let source = |name: &str, document: &str| SourceItem {
+        name: name.to_owned(),
+        document: document.to_owned(),
+        changed: Timestamp(7),
+    };
+    for source in [source("b", "1"), source("a", "1"), source("b", "2")] {
+        store.put_source(&source).await.unwrap();
+    }
+    assert_eq!(store.list_sources().await.unwrap(), [source("a", "1"), source("b", "2")]);
+    assert_eq!(store.get_source("b").await.unwrap(), Some(source("b", "2")));
+    assert_eq!((store.delete_source("b").await.unwrap(), store.delete_source("b").await.unwrap()), (true, false));
+    assert_eq!(store.get_source("b").await.unwrap(), None);
+    assert_eq!(store.list_sources().await.unwrap(), [source("a", "1")]);
+}
