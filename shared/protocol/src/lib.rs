@@ -20,6 +20,7 @@ pub mod relay;
 pub mod script;
 pub mod seal;
 pub mod sign;
+pub mod source_signature;
 pub mod time;
 pub mod token;
 pub mod unit;

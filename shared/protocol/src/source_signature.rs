@@ -1,0 +1,339 @@
+//! Signatures of the webhooks that sources receive from other platforms.
+//!
+//! Every scheme reads the exact bytes of the body, so it is verified before the body is parsed. All comparisons take
+//! constant time. Schemes without a timestamp accept a repetition at any time, so the caller must deduplicate.
+//!
+//! A secret may hold several values during a rotation: see [`verify`].
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use ebb_engine::Timestamp;
+use hmac::{Hmac, KeyInit, Mac};
+use http::HeaderMap;
+use sha1::Sha1;
+use sha2::{Digest as _, Sha256, Sha512};
+use zeroize::Zeroizing;
+
+use crate::sign::{
+    self, MAX_ID, SignatureError, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, WebhookKeys, hmac_with,
+};
+
+/// The names of the Standard Webhooks headers at Svix.
+const SVIX: [&str; 3] = ["svix-id", "svix-timestamp", "svix-signature"];
+const STANDARD_WEBHOOKS: [&str; 3] = [WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIGNATURE];
+const GITLAB_TOKEN: &str = "x-gitlab-token";
+const E2B_SIGNATURE: &str = "e2b-signature";
+const AUTHORIZATION: &str = "authorization";
+/// The shortest word of a secret that counts as a value of its own. Words of a passphrase are shorter.
+const MIN_WORD: usize = 16;
+/// Values of one secret. A rotation uses two, and each costs one HMAC.
+const MAX_VALUES: usize = 8;
+
+/// The hash function of an HMAC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HmacAlgorithm {
+    Sha1,
+    Sha256,
+    Sha512,
+}
+
+/// The text form of a signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignatureEncoding {
+    /// Digits 0-9 and a-f in lower case.
+    Hex,
+    /// The standard alphabet with padding.
+    Base64,
+    /// The URL-safe alphabet without padding.
+    Base64Url,
+}
+
+/// How a platform proves that it sent a webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceScheme {
+    /// `HEADER: PREFIX SIGNATURE` without the space, with an HMAC of the body.
+    Hmac { header: String, prefix: String, algorithm: HmacAlgorithm, encoding: SignatureEncoding },
+    /// Standard Webhooks, with the headers `webhook-*` or `svix-*` and a `whsec_` secret.
+    Standard,
+    /// Standard Webhooks if the secret has a `whsec_` value and the request has such headers. Otherwise the header
+    /// `X-Gitlab-Token` has the secret itself.
+    Gitlab,
+    /// `e2b-signature` has SHA-256 of the secret followed by the body, which is not an HMAC. A holder of one signed body
+    /// can append bytes to it, among them 0x80, which are never part of a JSON text that ended.
+    E2b,
+    /// `Authorization: Bearer SECRET`.
+    Bearer,
+    /// `Authorization: Basic`, with the secret as the password.
+    Basic { user: String },
+    /// The query parameter `secret`.
+    Url,
+}
+
+impl SourceScheme {
+    /// Returns the scheme of GitHub's `X-Hub-Signature-256`.
+    #[must_use]
+    pub fn github() -> Self {
+        Self::hex("x-hub-signature-256", "sha256=", HmacAlgorithm::Sha256)
+    }
+
+    /// Returns the scheme of Gitea's `X-Gitea-Signature`. Forgejo sends it too.
+    #[must_use]
+    pub fn gitea() -> Self {
+        Self::hex("x-gitea-signature", "", HmacAlgorithm::Sha256)
+    }
+
+    /// Returns the scheme of Vercel's `x-vercel-signature`.
+    #[must_use]
+    pub fn vercel() -> Self {
+        Self::hex("x-vercel-signature", "", HmacAlgorithm::Sha1)
+    }
+
+    fn hex(header: &str, prefix: &str, algorithm: HmacAlgorithm) -> Self {
+        Self::Hmac { header: header.to_owned(), prefix: prefix.to_owned(), algorithm, encoding: SignatureEncoding::Hex }
+    }
+
+    /// Returns the header with the sender's id of a delivery, the same in every repetition. E2B's `e2b-delivery-id`
+    /// numbers attempts, so it is not one.
+    fn delivery_header(&self) -> Option<&'static str> {
+        match self {
+            Self::Gitlab => Some("idempotency-key"),
+            Self::Hmac { header, .. } => match header.to_ascii_lowercase().as_str() {
+                "x-hub-signature-256" => Some("x-github-delivery"),
+                "x-gitea-signature" => Some("x-gitea-delivery"),
+                "x-forgejo-signature" => Some("x-forgejo-delivery"),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// A webhook of a source with a valid signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceDelivery {
+    /// The sender's id of the delivery, 1 to [`MAX_ID`] visible ASCII characters. Only Standard Webhooks sign it.
+    pub id: Option<String>,
+}
+
+/// The error of a source's webhook, sent with status 401. Its text contains no secret and no signature.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SourceSignatureError {
+    /// The configuration is wrong. No request can be verified.
+    #[error("the secret of this source cannot be used: store {0} in the deployment's secrets")]
+    Secret(&'static str),
+    #[error("the header {0} is missing: configure the secret of this source at the sender")]
+    Missing(String),
+    #[error("the header {0} is given more than once: send it once")]
+    Repeated(String),
+    #[error("the header {header} cannot be read: expected {expected}")]
+    Malformed { header: String, expected: String },
+    #[error(
+        "the signature in {0} does not match: sign the exact bytes of the body with the secret of this source, and forward \
+         the body unchanged"
+    )]
+    Signature(String),
+    #[error("the credentials in {0} do not match: configure the secret of this source at the sender")]
+    Credentials(&'static str),
+    #[error("the query parameter `secret` is missing: add ?secret=VALUE to the URL at the sender")]
+    MissingQuery,
+    #[error("headers webhook-* and svix-* are both given: send one family")]
+    Families,
+    #[error(transparent)]
+    Standard(SignatureError),
+    #[error("{}", .0.to_string().replace("webhook-", "svix-"))]
+    Svix(SignatureError),
+}
+
+/// Checks that the sender of `body` has `secret`. `url_secret` is the decoded query parameter `secret`.
+///
+/// During a rotation, any value of the secret verifies: the whole text, and each word if all words have 16 characters or
+/// more. White space separates words. A secret without a value is refused.
+pub fn verify(
+    scheme: &SourceScheme,
+    secret: &str,
+    headers: &HeaderMap,
+    url_secret: Option<&str>,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<SourceDelivery, SourceSignatureError> {
+    let values = values(secret)?;
+    let any = |fits: &dyn Fn(&str) -> bool| values.iter().fold(false, |found, value| found | fits(value));
+    match scheme {
+        SourceScheme::Standard => return standard(secret, headers, body, now),
+        SourceScheme::Gitlab => {
+            let signing: Vec<&str> = secret.split_whitespace().filter(|word| word.starts_with("whsec_")).collect();
+            if headers.contains_key(WEBHOOK_SIGNATURE) && !signing.is_empty() {
+                return standard(&Zeroizing::new(signing.join(" ")), headers, body, now);
+            }
+            let token = single(headers, GITLAB_TOKEN)?;
+            if !any(&|value| same(value, token)) {
+                return Err(SourceSignatureError::Credentials(GITLAB_TOKEN));
+            }
+        }
+        SourceScheme::Hmac { header, prefix, algorithm, encoding } => {
+            let given = single(headers, header)?;
+            let expected = |value: &str| format!("{prefix}{}", encoding.encode(&algorithm.mac(value.as_bytes(), body)));
+            let length = expected("").len();
+            if given.len() != length || !given.starts_with(prefix.as_str()) {
+                let signature = format!("{} characters of {}", length - prefix.len(), encoding.name());
+                let expected = match prefix.as_str() {
+                    "" => signature,
+                    prefix => format!("{prefix} and {signature}"),
+                };
+                return Err(SourceSignatureError::Malformed { header: header.clone(), expected });
+            }
+            if !any(&|value| same(&expected(value), given)) {
+                return Err(SourceSignatureError::Signature(header.clone()));
+            }
+        }
+        SourceScheme::E2b => {
+            let given = single(headers, E2B_SIGNATURE)?;
+            let expected =
+                |value: &str| URL_SAFE_NO_PAD.encode(Sha256::new().chain_update(value).chain_update(body).finalize());
+            if !any(&|value| same(&expected(value), given)) {
+                return Err(SourceSignatureError::Signature(E2B_SIGNATURE.to_owned()));
+            }
+        }
+        SourceScheme::Bearer => {
+            let token = authorization(headers, "Bearer", "Bearer TOKEN")?;
+            if !any(&|value| same(value, token)) {
+                return Err(SourceSignatureError::Credentials(AUTHORIZATION));
+            }
+        }
+        SourceScheme::Basic { user } => {
+            const FORM: &str = "Basic and USER:PASSWORD in base64";
+            let encoded = authorization(headers, "Basic", FORM)?;
+            let given =
+                STANDARD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok()).map(Zeroizing::new);
+            let given = given.ok_or_else(|| malformed(AUTHORIZATION, FORM))?;
+            if !any(&|value| same(&Zeroizing::new(format!("{user}:{value}")), &given)) {
+                return Err(SourceSignatureError::Credentials(AUTHORIZATION));
+            }
+        }
+        SourceScheme::Url => {
+            let given = url_secret.ok_or(SourceSignatureError::MissingQuery)?;
+            if !any(&|value| same(value, given)) {
+                return Err(SourceSignatureError::Credentials("the query parameter `secret`"));
+            }
+        }
+    }
+    Ok(SourceDelivery { id: scheme.delivery_header().map(|name| delivery_id(headers, name)).transpose()?.flatten() })
+}
+
+/// Returns the values of a secret, at least one.
+fn values(secret: &str) -> Result<Vec<&str>, SourceSignatureError> {
+    let whole = secret.trim();
+    if whole.is_empty() {
+        return Err(SourceSignatureError::Secret("a value that is not empty"));
+    }
+    let mut values: Vec<&str> = whole.split_whitespace().collect();
+    if values.iter().any(|word| word.chars().count() < MIN_WORD) {
+        values.clear();
+    }
+    if values.len() > MAX_VALUES {
+        return Err(SourceSignatureError::Secret("at most 8 values"));
+    }
+    if values.len() != 1 {
+        values.push(whole);
+    }
+    Ok(values)
+}
+
+/// Compares texts in a time that depends only on their lengths.
+fn same(expected: &str, given: &str) -> bool {
+    let mac = |text: &str| hmac_with(expected.as_bytes()).chain_update(text.as_bytes());
+    mac(given).verify(&mac(expected).finalize().into_bytes()).is_ok()
+}
+
+impl HmacAlgorithm {
+    fn mac(self, key: &[u8], body: &[u8]) -> Vec<u8> {
+        fn with<M: Mac + KeyInit>(key: &[u8], body: &[u8]) -> Vec<u8> {
+            let mac = <M as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
+            mac.chain_update(body).finalize().into_bytes().to_vec()
+        }
+        match self {
+            Self::Sha1 => with::<Hmac<Sha1>>(key, body),
+            Self::Sha256 => with::<Hmac<Sha256>>(key, body),
+            Self::Sha512 => with::<Hmac<Sha512>>(key, body),
+        }
+    }
+}
+
+impl SignatureEncoding {
+    fn encode(self, bytes: &[u8]) -> String {
+        match self {
+            Self::Hex => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            Self::Base64 => STANDARD.encode(bytes),
+            Self::Base64Url => URL_SAFE_NO_PAD.encode(bytes),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Hex => "hex in lower case",
+            Self::Base64 => "base64 with padding",
+            Self::Base64Url => "base64url without padding",
+        }
+    }
+}
+
+fn standard(
+    secret: &str,
+    headers: &HeaderMap,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<SourceDelivery, SourceSignatureError> {
+    let keys = WebhookKeys::parse(secret)
+        .map_err(|_| SourceSignatureError::Secret("whsec_ and 24 to 64 random bytes in base64"))?;
+    let [ours, svix] = [STANDARD_WEBHOOKS, SVIX].map(|names| names.iter().any(|name| headers.contains_key(*name)));
+    let verified = match (ours, svix) {
+        (true, true) => return Err(SourceSignatureError::Families),
+        (_, false) => sign::verify(&keys, headers, body, now).map_err(SourceSignatureError::Standard),
+        (false, true) => {
+            let mut renamed = HeaderMap::new();
+            for (name, from) in STANDARD_WEBHOOKS.into_iter().zip(SVIX) {
+                for value in headers.get_all(from) {
+                    renamed.append(name, value.clone());
+                }
+            }
+            sign::verify(&keys, &renamed, body, now).map_err(SourceSignatureError::Svix)
+        }
+    };
+    Ok(SourceDelivery { id: Some(verified?.id.as_str().to_owned()) })
+}
+
+/// Returns the credentials of an `Authorization` header. The name of its scheme has no case.
+fn authorization<'a>(headers: &'a HeaderMap, scheme: &str, form: &str) -> Result<&'a str, SourceSignatureError> {
+    let given = single(headers, AUTHORIZATION)?;
+    match given.split_once(' ') {
+        Some((name, credentials)) if name.eq_ignore_ascii_case(scheme) => Ok(credentials),
+        _ => Err(malformed(AUTHORIZATION, form)),
+    }
+}
+
+fn delivery_id(headers: &HeaderMap, name: &str) -> Result<Option<String>, SourceSignatureError> {
+    if !headers.contains_key(name) {
+        return Ok(None);
+    }
+    let id = single(headers, name)?;
+    match (1..=MAX_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Ok(Some(id.to_owned())),
+        false => Err(malformed(name, "1 to 128 visible ASCII characters")),
+    }
+}
+
+fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, SourceSignatureError> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next().ok_or_else(|| SourceSignatureError::Missing(name.to_owned()))?;
+    if values.next().is_some() {
+        return Err(SourceSignatureError::Repeated(name.to_owned()));
+    }
+    value.to_str().map_err(|_| malformed(name, "visible ASCII characters"))
+}
+
+fn malformed(header: &str, expected: &str) -> SourceSignatureError {
+    SourceSignatureError::Malformed { header: header.to_owned(), expected: expected.to_owned() }
+}
+
+#[cfg(test)]
+mod tests;

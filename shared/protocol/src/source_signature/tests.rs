@@ -1,0 +1,261 @@
+use http::{HeaderName, HeaderValue};
+use proptest::prelude::*;
+
+use super::*;
+
+const NOW: Timestamp = Timestamp(1_614_265_330_123);
+const SECRET: &str = "a-secret-of-this-source";
+const OTHER: &str = "another-secret-of-this-source";
+const SIGNING: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const BODY: &str = r#"{"id":7}"#;
+
+/// A request that verifies. Python's `hmac` and `hashlib` made the signatures.
+#[derive(Clone)]
+struct Request {
+    name: &'static str,
+    scheme: SourceScheme,
+    secret: &'static str,
+    body: Vec<u8>,
+    /// The last one has the signature or the credentials.
+    headers: Vec<(&'static str, Vec<u8>)>,
+    url_secret: Option<String>,
+}
+
+impl Request {
+    fn verify(&self) -> Result<SourceDelivery, SourceSignatureError> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &self.headers {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap());
+        }
+        verify(&self.scheme, self.secret, &headers, self.url_secret.as_deref(), &self.body, NOW)
+    }
+}
+
+fn request(name: &'static str, scheme: SourceScheme, headers: &[(&'static str, &str)]) -> Request {
+    let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes().to_vec())).collect();
+    Request { name, scheme, secret: SECRET, body: BODY.into(), headers, url_secret: None }
+}
+
+/// The test vector of the reference libraries of Standard Webhooks.
+fn signed(name: &'static str, scheme: SourceScheme, names: [&'static str; 3]) -> Request {
+    let values = ["msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="];
+    let headers = [(names[0], values[0]), (names[1], values[1]), (names[2], values[2])];
+    Request { secret: SIGNING, body: br#"{"test": 2432232314}"#.to_vec(), ..request(name, scheme, &headers) }
+}
+
+fn requests() -> Vec<Request> {
+    let hmac = |prefix: &str, algorithm, encoding| SourceScheme::Hmac {
+        header: "X-Signature".to_owned(),
+        prefix: prefix.to_owned(),
+        algorithm,
+        encoding,
+    };
+    let sha256 = "e68208c8b73ae363735284e43a56c7b3fa6d58023d205f4852da50bc0e94b621";
+    let sha512 = "v0=08Uaoupmi8Ss8So9XAlleIpJtswIalTXK/60LlvjGpIQzgEyNn+dFUqxZySuYa5DX5h0q9bcB8gcyswtP2rJQw==";
+    let basic = SourceScheme::Basic { user: "ebb".to_owned() };
+    vec![
+        request(
+            "github",
+            SourceScheme::github(),
+            &[("x-github-delivery", "72d3162e-cc78"), ("x-hub-signature-256", &format!("sha256={sha256}"))],
+        ),
+        request("gitea", SourceScheme::gitea(), &[("x-gitea-delivery", "f6266f16"), ("x-gitea-signature", sha256)]),
+        request(
+            "vercel",
+            SourceScheme::vercel(),
+            &[("x-vercel-signature", "410e038bf706969d0e65531fee93ee2f1ed52521")],
+        ),
+        request(
+            "hmac base64",
+            hmac("v0=", HmacAlgorithm::Sha512, SignatureEncoding::Base64),
+            &[("x-signature", sha512)],
+        ),
+        request(
+            "hmac base64url",
+            hmac("", HmacAlgorithm::Sha256, SignatureEncoding::Base64Url),
+            &[("x-signature", "5oIIyLc642NzUoTkOlbHs_ptWAI9IF9IUtpQvA6UtiE")],
+        ),
+        request("e2b", SourceScheme::E2b, &[("e2b-signature", "V-rwQ7k0JP08OVtdvDyjAcz4ia4IbC2vTMHgA1pmwZ0")]),
+        signed("standard", SourceScheme::Standard, STANDARD_WEBHOOKS),
+        signed("svix", SourceScheme::Standard, SVIX),
+        signed("gitlab signature", SourceScheme::Gitlab, STANDARD_WEBHOOKS),
+        request("gitlab token", SourceScheme::Gitlab, &[("idempotency-key", "c2a9"), ("x-gitlab-token", SECRET)]),
+        request("bearer", SourceScheme::Bearer, &[("authorization", &format!("Bearer {SECRET}"))]),
+        request("basic", basic, &[("authorization", "Basic ZWJiOmEtc2VjcmV0LW9mLXRoaXMtc291cmNl")]),
+        Request { url_secret: Some(SECRET.to_owned()), ..request("url", SourceScheme::Url, &[]) },
+    ]
+}
+
+/// Returns true for schemes that sign the body. The others compare credentials.
+fn signs(request: &Request) -> bool {
+    !matches!(request.name, "gitlab token" | "bearer" | "basic" | "url")
+}
+
+#[test]
+fn valid_requests_have_the_id_of_the_sender() {
+    let ids: Vec<_> = requests().iter().map(|request| (request.name, request.verify().unwrap().id)).collect();
+    let ids: Vec<_> = ids.iter().filter_map(|(name, id)| Some((*name, id.as_deref()?))).collect();
+    let message = "msg_p5jXN8AQM9LWM0D4loKWxJek";
+    let expected = [
+        ("github", "72d3162e-cc78"),
+        ("gitea", "f6266f16"),
+        ("standard", message),
+        ("svix", message),
+        ("gitlab signature", message),
+        ("gitlab token", "c2a9"),
+    ];
+    assert_eq!(ids, expected);
+}
+
+#[test]
+fn published_test_vectors() {
+    let jefe = "what do ya want for nothing?";
+    let hmac = |algorithm| SourceScheme::hex("x-signature", "", algorithm);
+    for (scheme, secret, body, header, value) in [
+        (
+            SourceScheme::github(),
+            "It's a Secret to Everybody",
+            "Hello, World!",
+            "x-hub-signature-256",
+            "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17",
+        ),
+        (hmac(HmacAlgorithm::Sha1), "Jefe", jefe, "x-signature", "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79"),
+        (
+            hmac(HmacAlgorithm::Sha256),
+            "Jefe",
+            jefe,
+            "x-signature",
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
+        ),
+        (
+            hmac(HmacAlgorithm::Sha512),
+            "Jefe",
+            jefe,
+            "x-signature",
+            "164b7a7bfcf819e2e395fbe73b56e0a387bd64222e831fd610270cd7ea2505549758bf75c05a994a6d034f65f8f0e6fd\
+             caeab1a34d4a6b4b636e070a38bce737",
+        ),
+    ] {
+        let body = body.as_bytes().to_vec();
+        Request { secret, body, ..request("vector", scheme, &[(header, value)]) }.verify().unwrap();
+    }
+}
+
+#[test]
+fn forgeries_are_refused_with_their_reason() {
+    let mut report = String::new();
+    for valid in requests() {
+        let mut refuse = |forgery: &str, change: &dyn Fn(&mut Request)| {
+            let mut request = valid.clone();
+            change(&mut request);
+            let error = request.verify().unwrap_err().to_string();
+            assert!(!error.contains(SECRET) && !error.contains(SIGNING), "{error}");
+            report.push_str(&format!("{}: {forgery}\n  {error}\n", valid.name));
+        };
+        let value = |change: &'static dyn Fn(&str) -> String| {
+            move |request: &mut Request| match request.headers.last_mut() {
+                Some((_, value)) => *value = change(std::str::from_utf8(value).unwrap()).into_bytes(),
+                None => request.url_secret = request.url_secret.as_deref().map(change),
+            }
+        };
+        refuse("wrong secret", &|request| {
+            request.secret = if request.secret == SECRET { OTHER } else { "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD" };
+        });
+        refuse("empty secret", &|request| request.secret = " \n");
+        refuse("nothing", &|request| (request.headers, request.url_secret) = (Vec::new(), None));
+        refuse("empty", &value(&|_| String::new()));
+        refuse("truncated", &value(&|value| value[..value.len() - 1].to_owned()));
+        refuse("longer", &value(&|value| format!("{value}A")));
+        if let Some(last) = valid.headers.last().cloned() {
+            refuse("repeated", &|request| request.headers.push(last.clone()));
+            refuse("not text", &|request| request.headers.last_mut().unwrap().1 = vec![0xff]);
+        }
+        if signs(&valid) {
+            refuse("wrong body", &|request| request.body.push(b' '));
+            refuse("empty body", &|request| request.body.clear());
+            refuse("other prefix", &value(&|value| format!("sha1={}", &value[5..])));
+            refuse("upper case", &value(&|value| value.to_ascii_uppercase()));
+        } else {
+            refuse("other scheme", &value(&|value| format!("Digest {value}")));
+        }
+        if valid.name == "svix" {
+            refuse("both families", &|request| request.headers.push((WEBHOOK_ID, b"msg_1".to_vec())));
+            refuse("old", &|request| request.headers[1].1 = b"1614265000".to_vec());
+        }
+        if valid.name == "github" {
+            refuse("id repeated", &|request| request.headers.insert(0, request.headers[0].clone()));
+            refuse("id with spaces", &|request| request.headers[0].1 = b"a b".to_vec());
+        }
+    }
+    insta::assert_snapshot!(report);
+}
+
+#[test]
+fn each_value_of_a_rotation_verifies() {
+    for valid in requests() {
+        for rotation in [format!("{OTHER} {SECRET}\n"), format!("{SECRET}\n{OTHER}")] {
+            let rotation = match valid.secret {
+                SIGNING => rotation.replace(SECRET, SIGNING).replace(OTHER, "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"),
+                _ => rotation,
+            };
+            let secret: &'static str = rotation.leak();
+            Request { secret, ..valid.clone() }.verify().unwrap();
+        }
+    }
+    let mixed: &'static str = format!("{SECRET} {SIGNING}").leak();
+    for valid in requests().iter().filter(|request| request.scheme == SourceScheme::Gitlab) {
+        Request { secret: mixed, ..valid.clone() }.verify().unwrap();
+    }
+}
+
+/// A passphrase has short words. None of them is a secret.
+#[test]
+fn words_of_a_passphrase_are_not_values() {
+    let passphrase = "It's a Secret to Everybody-in-this-company";
+    let given = |value: &str| Request {
+        secret: passphrase,
+        ..request("bearer", SourceScheme::Bearer, &[("authorization", &format!("Bearer {value}"))])
+    };
+    given(passphrase).verify().unwrap();
+    for word in passphrase.split(' ') {
+        assert_eq!(given(word).verify(), Err(SourceSignatureError::Credentials(AUTHORIZATION)));
+    }
+    let nine: &'static str = [SECRET; 9].join(" ").leak();
+    let error = Request { secret: nine, ..given(SECRET) }.verify().unwrap_err();
+    assert_eq!(error, SourceSignatureError::Secret("at most 8 values"));
+}
+
+proptest! {
+    #[test]
+    fn no_mutation_of_a_valid_request_verifies(
+        which in any::<proptest::sample::Index>(),
+        at in any::<proptest::sample::Index>(),
+        bit in 0u8..7,
+        kind in 0..3,
+    ) {
+        let requests = requests();
+        let valid = which.get(&requests);
+        let mut request = valid.clone();
+        match (kind, request.headers.last_mut()) {
+            (0, _) if signs(valid) => {
+                let at = at.index(request.body.len());
+                request.body[at] ^= 1 << bit;
+            }
+            (1, _) if signs(valid) => request.body.insert(at.index(valid.body.len() + 1), b'0' + bit),
+            (_, Some((_, value))) => {
+                // The name of an authorization scheme has no case.
+                let from = if valid.headers[0].0 == AUTHORIZATION { "Bearer ".len() } else { 0 };
+                let at = from + at.index(value.len() - from);
+                value[at] ^= 1 << bit;
+                prop_assume!(HeaderValue::from_bytes(value).is_ok());
+            }
+            (_, None) => {
+                let mut secret = SECRET.as_bytes().to_vec();
+                let at = at.index(secret.len());
+                secret[at] ^= 1 << bit;
+                request.url_secret = Some(String::from_utf8(secret).unwrap());
+            }
+        }
+        prop_assert!(request.verify().is_err(), "{}: {:?} {:?}", valid.name, request.headers, request.body);
+    }
+}
