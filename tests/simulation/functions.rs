@@ -10,8 +10,10 @@ use ebb_flow::operator::{overrides, retry};
 use ebb_flow::ports::QueueMessage;
 use ebb_flow::run::callback::CallbackOutcome;
 use ebb_flow::run::possible_resources;
+use ebb_flow::source::apply;
+use ebb_flow::source::record::{self, TargetEvent};
 use ebb_flow::{DeploymentSettings, Env, FlowError, RequestError};
-use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget};
+use ebb_protocol::api::{DeliveryOutcome, ForceCompleteUnit, ForceDeleteTarget};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::named_secrets::NamedSecrets;
@@ -109,6 +111,21 @@ impl SimFunctions {
                 Err(RequestError::Rejected(rejection)) => Ok(Err(rejection)),
                 Err(RequestError::Failed(error)) => Err(error),
             }
+        })
+        .await
+    }
+
+    /// Receives an event of a source. Returns the result if the event was applied or not stored.
+    pub async fn source_event(&self, event: TargetEvent) -> Result<Option<DeliveryOutcome>, InvocationFailure> {
+        self.invoke("source", |env, table| async move {
+            if let Some(outcome) = record::record(&env, table.as_ref(), &event).await? {
+                return Ok(Some(outcome));
+            }
+            let (outcome, follow_ups) = apply::apply(&env, table.as_ref(), &event.kind, &event.name).await?;
+            for follow_up in follow_ups {
+                follow_up.finish(&env).await?;
+            }
+            Ok(outcome)
         })
         .await
     }

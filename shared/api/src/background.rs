@@ -43,10 +43,11 @@ fn is_change(request: &Request) -> bool {
     !reads && !request.uri().path().ends_with("/poll")
 }
 
-/// Returns the function that serves a path on AWS.
-fn function(path: &str) -> FunctionKind {
-    match path {
+/// Returns the function that serves a request on AWS.
+fn function(request: &Request) -> FunctionKind {
+    match request.uri().path() {
         "/v1/events" => FunctionKind::Receive,
+        path if path.starts_with("/v1/sources/") && *request.method() == Method::POST => FunctionKind::Receive,
         "/v1/callbacks" => FunctionKind::Complete,
         _ => FunctionKind::Api,
     }
@@ -66,7 +67,7 @@ pub fn instrument_router(
     router.layer(from_fn(move |request: Request, next: Next| {
         let (telemetry, tasks) = (Arc::clone(&telemetry), Arc::clone(&tasks));
         async move {
-            let (function, origin) = (function(request.uri().path()), origin(&request));
+            let (function, origin) = (function(&request), origin(&request));
             let changes = is_change(&request);
             let (sender, receiver) = oneshot::channel();
             let handler = async move {

@@ -1,4 +1,4 @@
-//! Reads state for people and programs: plugins, targets, runs, logs and causes. `plugins` also publishes.
+//! Reads state for people and programs: plugins, targets, runs, logs and causes. `plugins` and `sources` also publish.
 
 pub mod checks;
 pub mod clusters;

@@ -172,8 +172,7 @@ impl LifecycleData {
     pub fn validate(&self) -> Result<(), FieldError> {
         kind(&self.kind)?;
         name(&self.name)?;
-        plain_text("uid", &self.uid, Self::MAX_UID)?;
-        at_most("uid", &self.uid, Self::MAX_UID_BYTES)?;
+        uid(&self.uid)?;
         if let Some(key) = &self.routing_key {
             plain_text("routingKey", key, Self::MAX_ROUTING_KEY)?;
         }
@@ -221,6 +220,12 @@ pub fn kind(kind: &str) -> Result<(), FieldError> {
 pub fn name(name: &str) -> Result<(), FieldError> {
     plain_text("name", name, LifecycleData::MAX_NAME)?;
     at_most("name", name, LifecycleData::MAX_NAME_BYTES)
+}
+
+/// Checks a UID in the same way as a name.
+pub fn uid(uid: &str) -> Result<(), FieldError> {
+    plain_text("uid", uid, LifecycleData::MAX_UID)?;
+    at_most("uid", uid, LifecycleData::MAX_UID_BYTES)
 }
 
 fn at_most(field: &'static str, text: &str, bytes: usize) -> Result<(), FieldError> {

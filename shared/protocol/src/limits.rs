@@ -1,6 +1,8 @@
 //! Limits of messages in bytes, unless the name states another unit.
 
 pub const WEBHOOK_BODY: usize = 1 << 20;
+/// An event of a source.
+pub const SOURCE_BODY: usize = 4 << 20;
 /// A callback: outputs of a unit and the end of its log.
 pub const CALLBACK_BODY: usize = 5 << 20;
 /// The body of a Lambda event, measured by [`lambda_event_size`]. Lambda accepts events of 6 MB (6,291,456 bytes). The

@@ -4,6 +4,7 @@
 
 mod every_injection_point;
 mod fairness;
+mod sources;
 
 use ebb_tests::simulation::{BUSY, TargetScenario, UnitBehavior};
 
@@ -26,4 +27,9 @@ fn small_graphs() {
 #[test]
 fn a_busy_cluster_does_not_delay_other_targets() {
     fairness::check_delays(BUSY, 200);
+}
+
+#[test]
+fn the_newest_event_of_a_target_decides() {
+    sources::check_newest_event(20_000);
 }

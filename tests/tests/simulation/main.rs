@@ -8,6 +8,7 @@ mod fairness;
 mod properties;
 mod regressions;
 mod schedules;
+mod sources;
 mod stored;
 
 use ebb_tests::simulation::{SimReport, TraceMode, simulate};
@@ -30,6 +31,12 @@ fn random_simulations_violate_no_property() {
             return;
         }
     }
+}
+
+/// `cargo xtask verify simulation` simulates 20,000 targets.
+#[test]
+fn the_newest_event_of_a_target_decides() {
+    sources::check_newest_event(300);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use ebb_engine::{Millis, TargetPhase};
 use ebb_protocol::api::{DeliveryOutcome, DeliveryResult};
 use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::id::short_digest;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult, TargetStopCause};
 use ebb_protocol::limits;
 use ebb_store::{DesiredTarget, DesiredTargets, ReadPlugins, TargetHead};
@@ -42,6 +43,12 @@ pub async fn apply(
             true => delete(env, &seen, &mut follow_ups).await?,
             false => create(env, store, &seen, &mut follow_ups).await?,
         };
+        if is_ended_by_replaced(&seen, &outcome) {
+            let new_uid = derived_uid(&seen.source, &format!("{}#{}", seen.delivery, seen.version));
+            let again = DesiredTarget { new_uid, result: None, version: seen.version + 1, ..seen };
+            store.put_desired(&again).await?;
+            continue;
+        }
         let is_open = outcome.result == DeliveryResult::Accepted;
         let is_last = !is_open && !seen.confirm;
         let after = DesiredTarget {
@@ -60,20 +67,46 @@ pub async fn apply(
     Err(FlowError::Contended(format!("the desired state of {kind}/{name}")))
 }
 
+/// Returns true if the second application of a state finds that its instance has ended. The replaced state, a deletion,
+/// was applied at the same time and ended it.
+fn is_ended_by_replaced(seen: &DesiredTarget, now: &DeliveryOutcome) -> bool {
+    let is_second = seen.result.as_ref().is_some_and(|first| first.result != DeliveryResult::Accepted);
+    let is_own = now.uid.as_ref() == Some(&seen.new_uid) && seen.uid.is_none();
+    is_second && is_own && now.result == DeliveryResult::Outdated
+}
+
 fn outcome(desired: &DesiredTarget, result: DeliveryResult, uid: Option<String>, detail: String) -> DeliveryOutcome {
     DeliveryOutcome { result, target: Some(format!("{}/{}", desired.kind, desired.name)), uid, detail }
 }
 
+fn is_alive(head: &TargetHead) -> bool {
+    matches!(head.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed)
+}
+
+/// The prefix of the UIDs of instances that events begin without naming one.
+const DERIVED: &str = "event-";
+
+/// Returns the UID of an instance that an event begins without naming one. It follows from the delivery, so a repetition
+/// begins no second instance.
+pub(super) fn derived_uid(source: &str, delivery: &str) -> String {
+    format!("{DERIVED}{}", short_digest(&[source, delivery], 20))
+}
+
+/// Returns the instance that waits for the name of a living one, although the event names none of them. Two states were
+/// then applied at the same time.
+fn second<'a>(desired: &DesiredTarget, head: &'a TargetHead) -> Option<&'a str> {
+    let waiting = head.waiting.as_ref().map(|waiting| waiting.uid.as_str());
+    waiting.filter(|uid| desired.uid.is_none() && is_alive(head) && uid.starts_with(DERIVED))
+}
+
 /// Returns the instance that an event concerns, with its next generation: the one that it names, otherwise the one that
-/// waits for the name or lives, otherwise a new one.
+/// lives or waits for the name, otherwise a new one.
 fn instance(desired: &DesiredTarget, head: Option<&TargetHead>) -> (String, u64) {
-    let is_alive =
-        |head: &&TargetHead| matches!(head.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
     let waiting = head.and_then(|head| head.waiting.as_ref()).map(|waiting| (&waiting.uid, waiting.generation));
     let present = head.map(|head| (&head.uid, head.generation));
     let found = match &desired.uid {
         Some(uid) => waiting.into_iter().chain(present).find(|(known, _)| *known == uid),
-        None => waiting.or(present.filter(|_| head.as_ref().is_some_and(is_alive))),
+        None => present.filter(|_| head.is_some_and(is_alive)).or(waiting),
     };
     match found {
         Some((uid, generation)) => (uid.clone(), generation + 1),
@@ -88,6 +121,10 @@ async fn create(
     follow_ups: &mut Vec<FollowUp>,
 ) -> Result<DeliveryOutcome, FlowError> {
     let head = env.store.read_target(&desired.kind, &desired.name).await?;
+    if let Some(second) = head.as_ref().and_then(|head| second(desired, head)) {
+        let target = (desired.kind.as_str(), desired.name.as_str(), second);
+        follow_ups.push(Box::pin(lifecycle::begin_delete(env, target, TargetStopCause::Deleted)).await?);
+    }
     let (uid, generation) = instance(desired, head.as_ref());
     let event = LifecycleData {
         kind: desired.kind.clone(),
@@ -102,6 +139,13 @@ async fn create(
     let rejection = match begun {
         Ok((response, follow_up)) => {
             follow_ups.push(follow_up);
+            if response.result == LifecycleResult::Waiting {
+                let head = env.store.read_target(&desired.kind, &desired.name).await?;
+                if head.is_some_and(|head| second(desired, &head).is_some()) {
+                    let detail = "another event of the target is being applied".to_owned();
+                    return Ok(outcome(desired, DeliveryResult::Accepted, Some(uid), detail));
+                }
+            }
             let (result, detail) = match response.result {
                 LifecycleResult::Waiting => {
                     (DeliveryResult::Waiting, "starts when the previous instance of the name is gone")

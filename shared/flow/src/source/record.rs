@@ -2,10 +2,9 @@
 
 use ebb_engine::Timestamp;
 use ebb_protocol::api::{DeliveryOutcome, DeliveryResult};
-use ebb_protocol::id::short_digest;
 use ebb_store::{DesiredTarget, DesiredTargets};
 
-use super::apply::RETRY_WAIT;
+use super::apply::{RETRY_WAIT, derived_uid};
 use crate::env::Env;
 use crate::error::FlowError;
 
@@ -67,8 +66,7 @@ fn new_state(event: &TargetEvent, now: Timestamp) -> DesiredTarget {
         // A sender's clock that is fast must not hide later events.
         time: event.time.map_or(now, |time| time.min(now)).0,
         uid: event.uid.clone(),
-        // It follows from the delivery, so a repetition begins no second instance.
-        new_uid: format!("{}-{}", event.source, short_digest(&[&event.source, &event.delivery], 16)),
+        new_uid: derived_uid(&event.source, &event.delivery),
         confirm: false,
         document: event.document.clone(),
         is_delete: event.document.is_none(),
@@ -83,10 +81,6 @@ fn new_state(event: &TargetEvent, now: Timestamp) -> DesiredTarget {
 fn replace(desired: &mut DesiredTarget, seen: DesiredTarget) {
     desired.version = seen.version + 1;
     desired.confirm = seen.due.is_some();
-    if seen.due.is_some() && !seen.is_delete {
-        // The state may be being applied: both begin the same instance.
-        desired.new_uid = seen.new_uid;
-    }
     // Ids of different sources can be equal.
     if seen.source == desired.source {
         desired.recent = seen.recent;
