@@ -2,10 +2,7 @@
 
 use ebb_local::plugin_sockets;
 use ebb_protocol::api::PlanPreview;
-use ebb_protocol::infrakit::{
-    self, ChangeParams, ChangeResult, CollectionSpec, ENFORCE, ResourceParams, ResourceResult, ValidateParams,
-};
-use serde::Serialize;
+use ebb_protocol::infrakit::{self, ChangeResult, PluginCall, ResourceResult};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -31,26 +28,23 @@ async fn respond(key: &str, rendered: &Value) -> Result<String, String> {
     let properties = &rendered["properties"];
     match rendered["interface"].as_str() {
         Some("resource") => {
-            let params = ResourceParams { spec: CollectionSpec { id: key, properties }, pretend: Some(true) };
-            let result: ResourceResult = call(name, "Resource.Commit", &params).await?;
-            Ok(result.details)
+            let call = PluginCall::resource("Resource.Commit", key, properties, Some(true));
+            Ok(send::<ResourceResult>(name, call).await?.details)
         }
         Some("controller") => {
-            let params = ChangeParams { name: plugin, operation: ENFORCE, spec: properties };
-            let result: ChangeResult = call(name, "Controller.Plan", &params).await?;
+            let call = PluginCall::change("Controller.Plan", plugin, false, properties);
+            let result: ChangeResult = send(name, call).await?;
             Ok(result.plan.message.unwrap_or_default().join("\n"))
         }
         _ => {
-            let params = ValidateParams { r#type: instance_type, properties };
-            call::<Value>(name, "Instance.Validate", &params).await?;
+            send::<Value>(name, PluginCall::validate(instance_type, properties)).await?;
             Ok("the plugin accepts the properties".to_owned())
         }
     }
 }
 
-async fn call<T: DeserializeOwned>(name: &str, method: &str, params: &impl Serialize) -> Result<T, String> {
-    let request = infrakit::service_request(name, method, params, u64::MAX);
-    let response = plugin_sockets::call(&plugin_sockets::default_folder(), request).await;
+async fn send<T: DeserializeOwned>(name: &str, call: PluginCall) -> Result<T, String> {
+    let response = plugin_sockets::call(&plugin_sockets::default_folder(), call.request(name, u64::MAX)).await;
     let response = response.map_err(|error| error.to_string())?;
-    infrakit::result(response.status, &response.body).map_err(|error| format!("{method}: {error}"))
+    infrakit::result(response.status, &response.body).map_err(|error| format!("{}: {error}", call.method))
 }

@@ -7,23 +7,17 @@ use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::limits::message;
 use crate::relay::ServiceRequest;
 
-/// The method that returns the interfaces of a plugin.
-pub const HELLO: &str = "Handshake.Hello";
 /// The version of the interface `Instance`.
 pub const INSTANCE: &str = "Instance/0.6.1";
 /// The version of the interface `Resource`.
 pub const RESOURCE: &str = "Resource/0.1.1";
 /// The version of the interface `Controller`.
 pub const CONTROLLER: &str = "Controller/0.1.1";
-/// The operation of a change that makes the specification true.
-pub const ENFORCE: u8 = 0;
-/// The operation of a change that removes everything of the specification.
-pub const DESTROY: u8 = 1;
 /// The tag that Ebb gives to each instance. Its value is the `EBB_KEY` of the unit. Some providers allow only letters,
 /// digits, `-` and `_` in a tag.
 pub const KEY_TAG: &str = "ebb-key";
@@ -31,29 +25,88 @@ pub const KEY_TAG: &str = "ebb-key";
 /// The ID of all requests. Each has its own connection.
 const ID: u64 = 1;
 
-/// Returns the call of a method of the plugin `name`. The relay must not send it after `valid_for_ms`.
-pub fn service_request(name: &str, method: &str, params: &impl Serialize, valid_for_ms: u64) -> ServiceRequest {
-    ServiceRequest {
-        service: name.to_owned(),
-        method: "POST".to_owned(),
-        path: "/".to_owned(),
-        // A plugin refuses a request without it.
-        headers: vec![("content-type".to_owned(), "application/json".to_owned())],
-        body: body(method, params),
-        valid_for_ms,
+/// A call of a method of a plugin. `instance_type` is the type of a resource within the plugin, or empty.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PluginCall {
+    pub method: &'static str,
+    params: Value,
+}
+
+impl PluginCall {
+    /// Returns the call for the interfaces of a plugin.
+    pub fn hello() -> Self {
+        Self { method: "Handshake.Hello", params: json!({}) }
+    }
+
+    /// Returns the call that checks the properties of an instance.
+    pub fn validate(instance_type: &str, properties: &Value) -> Self {
+        Self { method: "Instance.Validate", params: json!({"Type": instance_type, "Properties": properties}) }
+    }
+
+    /// Returns the call that makes an instance. A repetition makes another one.
+    pub fn provision(instance_type: &str, spec: &InstanceSpec<'_>) -> Self {
+        Self { method: "Instance.Provision", params: json!({"Type": instance_type, "Spec": spec}) }
+    }
+
+    /// Returns the call for the instances that have the [`KEY_TAG`] of a unit.
+    pub fn describe(instance_type: &str, key: &str) -> Self {
+        let params = json!({"Type": instance_type, "Tags": {KEY_TAG: key}, "Properties": true});
+        Self { method: "Instance.DescribeInstances", params }
+    }
+
+    /// Returns the call that destroys an instance. It fails for an unknown one.
+    pub fn destroy(instance_type: &str, id: &str) -> Self {
+        let params = json!({"Type": instance_type, "Instance": id, "Context": {"Reason": "terminate"}});
+        Self { method: "Instance.Destroy", params }
+    }
+
+    /// Returns a call for the collection `id` of a Resource plugin: `Resource.DescribeResources`, or `Resource.Commit` or
+    /// `Resource.Destroy` with `pretend`, which is true for a call that changes nothing.
+    pub fn resource(method: &'static str, id: &str, properties: &Value, pretend: Option<bool>) -> Self {
+        let spec = json!({"ID": id, "Properties": properties});
+        let params = match pretend {
+            Some(pretend) => json!({"Spec": spec, "Pretend": pretend}),
+            None => json!({"Spec": spec}),
+        };
+        Self { method, params }
+    }
+
+    /// Returns a call of the controller `name` that makes its specification true, or removes everything of it:
+    /// `Controller.Plan` or `Controller.Commit`.
+    pub fn change(method: &'static str, name: &str, is_removal: bool, spec: &Value) -> Self {
+        Self { method, params: json!({"Name": name, "Operation": u8::from(is_removal), "Spec": spec}) }
+    }
+
+    /// Returns the call for the objects of the controller `name`.
+    pub fn find(name: &str, metadata: &Value) -> Self {
+        Self { method: "Controller.Describe", params: json!({"Name": name, "Metadata": metadata}) }
+    }
+
+    /// Returns the request to the plugin `name`. The relay must not send it after `valid_for_ms`.
+    pub fn request(&self, name: &str, valid_for_ms: u64) -> ServiceRequest {
+        let Self { method, params } = self;
+        ServiceRequest {
+            service: name.to_owned(),
+            method: "POST".to_owned(),
+            path: "/".to_owned(),
+            // A plugin refuses a request without it.
+            headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+            body: json!({"jsonrpc": "2.0", "method": method, "params": params, "id": ID}).to_string(),
+            valid_for_ms,
+        }
     }
 }
 
-fn body(method: &str, params: &impl Serialize) -> String {
-    #[derive(Serialize)]
-    struct RpcRequest<'a, P> {
-        jsonrpc: &'a str,
-        method: &'a str,
-        params: P,
-        id: u64,
-    }
-    let request = RpcRequest { jsonrpc: "2.0", method, params, id: ID };
-    serde_json::to_string(&request).expect("the parameters have only text keys")
+/// An instance that is to be made.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct InstanceSpec<'a> {
+    pub properties: &'a Value,
+    pub tags: &'a BTreeMap<String, String>,
+    pub init: &'a str,
+    #[serde(rename = "LogicalID")]
+    pub logical_id: Option<&'a str>,
+    pub attachments: Option<&'a Value>,
 }
 
 /// A call without a result.
@@ -98,11 +151,7 @@ pub fn result<T: DeserializeOwned>(status: u16, body: &str) -> Result<T, RpcFail
     serde_json::from_value(result).map_err(|error| wrong(format!("`result`: {error}")))
 }
 
-/// The parameters of [`HELLO`].
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct HelloParams {}
-
-/// The result of [`HELLO`].
+/// The result of [`PluginCall::hello`].
 #[derive(Clone, Debug, Deserialize)]
 pub struct HelloResult {
     /// The interfaces with their versions.
@@ -110,51 +159,14 @@ pub struct HelloResult {
     pub objects: BTreeMap<String, Value>,
 }
 
-/// The parameters of `Instance.Validate`.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct ValidateParams<'a> {
-    pub r#type: &'a str,
-    pub properties: &'a Value,
-}
-
-/// The parameters of `Instance.Provision`. A repetition makes another instance.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct ProvisionParams<'a> {
-    pub r#type: &'a str,
-    pub spec: InstanceSpec<'a>,
-}
-
-/// An instance that is to be made.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct InstanceSpec<'a> {
-    pub properties: &'a Value,
-    pub tags: &'a BTreeMap<String, String>,
-    pub init: &'a str,
-    #[serde(rename = "LogicalID")]
-    pub logical_id: Option<&'a str>,
-    pub attachments: Option<&'a Value>,
-}
-
-/// The result of `Instance.Provision`.
+/// The result of [`PluginCall::provision`].
 #[derive(Clone, Debug, Deserialize)]
 pub struct ProvisionResult {
     #[serde(rename = "ID")]
     pub id: String,
 }
 
-/// The parameters of `Instance.DescribeInstances`. Instances have all of `tags`.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct DescribeParams<'a> {
-    pub r#type: &'a str,
-    pub tags: BTreeMap<&'a str, &'a str>,
-    pub properties: bool,
-}
-
-/// The result of `Instance.DescribeInstances`.
+/// The result of [`PluginCall::describe`].
 #[derive(Clone, Debug, Deserialize)]
 pub struct DescribeResult {
     /// The instances: `ID`, `LogicalID`, `Tags` and `Properties`.
@@ -162,46 +174,7 @@ pub struct DescribeResult {
     pub descriptions: Option<Vec<Value>>,
 }
 
-/// The parameters of `Instance.Destroy`. The call fails for an unknown instance.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct DestroyParams<'a> {
-    pub r#type: &'a str,
-    pub instance: &'a str,
-    pub context: DestroyContext,
-}
-
-/// The reason of `Instance.Destroy`.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct DestroyContext {
-    pub reason: &'static str,
-}
-
-impl DestroyContext {
-    pub const TERMINATE: Self = Self { reason: "terminate" };
-}
-
-/// The parameters of `Resource.Commit`, `Resource.Destroy` and, without `pretend`, `Resource.DescribeResources`.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct ResourceParams<'a> {
-    pub spec: CollectionSpec<'a>,
-    /// True for a call that changes nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pretend: Option<bool>,
-}
-
-/// A collection of a Resource plugin.
-#[derive(Clone, Debug, Serialize)]
-pub struct CollectionSpec<'a> {
-    #[serde(rename = "ID", skip_serializing_if = "str::is_empty")]
-    pub id: &'a str,
-    #[serde(rename = "Properties")]
-    pub properties: &'a Value,
-}
-
-/// The result of the methods of `Resource`: a line per resource, such as `Found A (id)`.
+/// The result of [`PluginCall::resource`]: a line per resource, such as `Found A (id)`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ResourceResult {
     #[serde(rename = "Details", default)]
@@ -217,21 +190,11 @@ impl ResourceResult {
             matches!(verb, "Provisioned" | "Found").then(|| (name.to_owned(), Value::from(id)))
         });
         let ids: serde_json::Map<String, Value> = ids.collect();
-        serde_json::json!({"Details": self.details, "IDs": ids})
+        json!({"Details": self.details, "IDs": ids})
     }
 }
 
-/// The parameters of `Controller.Plan` and `Controller.Commit`.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct ChangeParams<'a> {
-    pub name: &'a str,
-    /// [`ENFORCE`] or [`DESTROY`].
-    pub operation: u8,
-    pub spec: &'a Value,
-}
-
-/// The result of `Controller.Plan` and `Controller.Commit`.
+/// The result of [`PluginCall::change`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ChangeResult {
@@ -249,15 +212,7 @@ pub struct ChangePlan {
     pub message: Option<Vec<String>>,
 }
 
-/// The parameters of `Controller.Describe`.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct FindParams<'a> {
-    pub name: &'a str,
-    pub metadata: &'a Value,
-}
-
-/// The result of `Controller.Describe`.
+/// The result of [`PluginCall::find`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct FindResult {
@@ -267,56 +222,53 @@ pub struct FindResult {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
-    fn requests_have_the_fields_of_infrakit_in_their_order() {
+    fn requests_have_the_fields_of_infrakit() {
         let (properties, attachments) = (json!({"size": 1}), json!([{"ID": "d", "Type": "disk"}]));
-        let tags = BTreeMap::from([("b".to_owned(), "2".to_owned()), ("a".to_owned(), "1".to_owned())]);
-        let spec = |full: bool| InstanceSpec {
-            properties: &properties,
-            tags: &tags,
-            init: "echo",
-            logical_id: full.then_some("l"),
-            attachments: full.then_some(&attachments),
-        };
-        let resource = |id, pretend| ResourceParams { spec: CollectionSpec { id, properties: &properties }, pretend };
-        let found = BTreeMap::from([("a", "1")]);
-        let controller = json!({"kind": "group"});
-        let context = DestroyContext::TERMINATE;
-        let params = [
-            json_text(&HelloParams {}),
-            json_text(&ValidateParams { r#type: "disk", properties: &properties }),
-            json_text(&ProvisionParams { r#type: "", spec: spec(false) }),
-            json_text(&ProvisionParams { r#type: "", spec: spec(true) }),
-            json_text(&DescribeParams { r#type: "", tags: found, properties: true }),
-            json_text(&DestroyParams { r#type: "", instance: "i", context }),
-            json_text(&resource("c", Some(true))),
-            json_text(&resource("", None)),
-            json_text(&ChangeParams { name: "group", operation: DESTROY, spec: &controller }),
-            json_text(&FindParams { name: "group", metadata: &controller }),
-        ];
-        let expected = [
-            "{}",
-            r#"{"Type":"disk","Properties":{"size":1}}"#,
-            r#"{"Type":"","Spec":{"Properties":{"size":1},"Tags":{"a":"1","b":"2"},"Init":"echo","LogicalID":null,"Attachments":null}}"#,
-            r#"{"Type":"","Spec":{"Properties":{"size":1},"Tags":{"a":"1","b":"2"},"Init":"echo","LogicalID":"l","Attachments":[{"ID":"d","Type":"disk"}]}}"#,
-            r#"{"Type":"","Tags":{"a":"1"},"Properties":true}"#,
-            r#"{"Type":"","Instance":"i","Context":{"Reason":"terminate"}}"#,
-            r#"{"Spec":{"ID":"c","Properties":{"size":1}},"Pretend":true}"#,
-            r#"{"Spec":{"Properties":{"size":1}}}"#,
-            r#"{"Name":"group","Operation":1,"Spec":{"kind":"group"}}"#,
-            r#"{"Name":"group","Metadata":{"kind":"group"}}"#,
-        ];
-        assert_eq!(params, expected);
-        let hello = body(HELLO, &HelloParams {});
+        let spec = json!({"kind": "group"});
+        let tags = &BTreeMap::from([("b".to_owned(), "2".to_owned()), ("a".to_owned(), "1".to_owned())]);
+        let instance =
+            InstanceSpec { properties: &properties, tags, init: "echo", logical_id: None, attachments: None };
+        let full = InstanceSpec { logical_id: Some("l"), attachments: Some(&attachments), ..instance.clone() };
+        for (call, expected) in [
+            (PluginCall::hello(), r#"Handshake.Hello {}"#),
+            (PluginCall::validate("disk", &properties), r#"Instance.Validate {"Type":"disk","Properties":{"size":1}}"#),
+            (
+                PluginCall::provision("", &instance),
+                r#"Instance.Provision {"Type":"","Spec":{"Properties":{"size":1},"Tags":{"a":"1","b":"2"},"Init":"echo","LogicalID":null,"Attachments":null}}"#,
+            ),
+            (
+                PluginCall::provision("", &full),
+                r#"Instance.Provision {"Type":"","Spec":{"Properties":{"size":1},"Tags":{"a":"1","b":"2"},"Init":"echo","LogicalID":"l","Attachments":[{"ID":"d","Type":"disk"}]}}"#,
+            ),
+            (
+                PluginCall::describe("", "k"),
+                r#"Instance.DescribeInstances {"Type":"","Tags":{"ebb-key":"k"},"Properties":true}"#,
+            ),
+            (
+                PluginCall::destroy("", "i"),
+                r#"Instance.Destroy {"Type":"","Instance":"i","Context":{"Reason":"terminate"}}"#,
+            ),
+            (
+                PluginCall::resource("Resource.Commit", "c", &properties, Some(true)),
+                r#"Resource.Commit {"Spec":{"ID":"c","Properties":{"size":1}},"Pretend":true}"#,
+            ),
+            (
+                PluginCall::resource("Resource.DescribeResources", "c", &properties, None),
+                r#"Resource.DescribeResources {"Spec":{"ID":"c","Properties":{"size":1}}}"#,
+            ),
+            (
+                PluginCall::change("Controller.Plan", "group", true, &spec),
+                r#"Controller.Plan {"Name":"group","Operation":1,"Spec":{"kind":"group"}}"#,
+            ),
+            (PluginCall::find("group", &spec), r#"Controller.Describe {"Name":"group","Metadata":{"kind":"group"}}"#),
+        ] {
+            assert_eq!(format!("{} {}", call.method, call.params), expected);
+        }
+        let hello = PluginCall::hello().request("p", 1).body;
         assert_eq!(hello, r#"{"jsonrpc":"2.0","method":"Handshake.Hello","params":{},"id":1}"#);
-    }
-
-    fn json_text(params: &impl Serialize) -> String {
-        serde_json::to_string(params).unwrap()
     }
 
     #[test]

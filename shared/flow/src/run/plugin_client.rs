@@ -1,16 +1,12 @@
 //! Calls a plugin of InfraKit through the relay of its cluster.
 
-use std::collections::BTreeMap;
-
 use ebb_documents::plan::{InfrakitAction, PluginInterface};
 use ebb_documents::render::RenderedInstance;
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::infrakit::{
-    self, ChangeParams, ChangeResult, CollectionSpec, DescribeParams, DescribeResult, DestroyContext, DestroyParams,
-    FindParams, FindResult, HelloParams, HelloResult, InstanceSpec, KEY_TAG, ProvisionParams, ProvisionResult,
-    ResourceParams, ResourceResult, RpcFailure, ValidateParams,
+    self, ChangeResult, DescribeResult, FindResult, HelloResult, InstanceSpec, KEY_TAG, PluginCall, ProvisionResult,
+    ResourceResult, RpcFailure,
 };
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -57,7 +53,7 @@ impl PluginClient<'_> {
             PluginInterface::Resource => infrakit::RESOURCE,
             PluginInterface::Controller => infrakit::CONTROLLER,
         };
-        let HelloResult { objects } = self.call(infrakit::HELLO, &HelloParams {}).await?;
+        let HelloResult { objects } = self.call(PluginCall::hello()).await?;
         if !objects.contains_key(wanted) {
             let names: Vec<String> = objects.into_keys().collect();
             let why = format!(
@@ -68,8 +64,8 @@ impl PluginClient<'_> {
             return Err(PluginError::NotSent(why));
         }
         if self.action.interface == PluginInterface::Instance {
-            let params = ValidateParams { r#type: &self.action.instance_type, properties: &self.spec.properties };
-            let _: Value = self.call("Instance.Validate", &params).await?;
+            let call = PluginCall::validate(&self.action.instance_type, &self.spec.properties);
+            self.call::<Value>(call).await?;
         }
         Ok(())
     }
@@ -78,7 +74,8 @@ impl PluginClient<'_> {
     pub(super) async fn make(&self) -> Result<Value, PluginError> {
         match self.action.interface {
             PluginInterface::Instance => {
-                let tags = self.tags();
+                let mut tags = self.spec.tags.clone();
+                tags.insert(KEY_TAG.to_owned(), self.key.clone());
                 let spec = InstanceSpec {
                     properties: &self.spec.properties,
                     tags: &tags,
@@ -86,18 +83,12 @@ impl PluginClient<'_> {
                     logical_id: self.spec.logical_id.as_deref(),
                     attachments: self.spec.attachments.as_ref(),
                 };
-                let params = ProvisionParams { r#type: &self.action.instance_type, spec };
-                let ProvisionResult { id } = self.call("Instance.Provision", &params).await?;
+                let call = PluginCall::provision(&self.action.instance_type, &spec);
+                let ProvisionResult { id } = self.call(call).await?;
                 Ok(json!({"ID": id, "LogicalID": self.spec.logical_id, "Tags": tags}))
             }
-            PluginInterface::Resource => {
-                let made: ResourceResult = self.call("Resource.Commit", &self.resource(Some(false))).await?;
-                Ok(made.to_value())
-            }
-            PluginInterface::Controller => {
-                let made: ChangeResult = self.call("Controller.Commit", &self.change(infrakit::ENFORCE)).await?;
-                Ok(made.object)
-            }
+            PluginInterface::Resource => Ok(self.resource("Resource.Commit", Some(false)).await?.to_value()),
+            PluginInterface::Controller => Ok(self.commit(false).await?.object),
         }
     }
 
@@ -105,19 +96,17 @@ impl PluginClient<'_> {
     pub(super) async fn find(&self) -> Result<Vec<Value>, PluginError> {
         match self.action.interface {
             PluginInterface::Instance => {
-                let tags = BTreeMap::from([(KEY_TAG, self.key.as_str())]);
-                let params = DescribeParams { r#type: &self.action.instance_type, tags, properties: true };
-                let found: DescribeResult = self.call("Instance.DescribeInstances", &params).await?;
+                let call = PluginCall::describe(&self.action.instance_type, &self.key);
+                let found: DescribeResult = self.call(call).await?;
                 Ok(found.descriptions.unwrap_or_default())
             }
             PluginInterface::Resource => {
-                let found: ResourceResult = self.call("Resource.DescribeResources", &self.resource(None)).await?;
+                let found = self.resource("Resource.DescribeResources", None).await?;
                 Ok(found.details.lines().map(Value::from).collect())
             }
             PluginInterface::Controller => {
                 let metadata = self.spec.properties.get("metadata").unwrap_or(&Value::Null);
-                let params = FindParams { name: &self.action.plugin, metadata };
-                let found: FindResult = self.call("Controller.Describe", &params).await?;
+                let found: FindResult = self.call(PluginCall::find(&self.action.plugin, metadata)).await?;
                 Ok(found.objects.unwrap_or_default().into_iter().filter(|object| !is_terminated(object)).collect())
             }
         }
@@ -129,55 +118,39 @@ impl PluginClient<'_> {
             PluginInterface::Instance => {
                 let mut rejected = Ok(());
                 for instance in found.iter().map(instance_id) {
-                    let context = DestroyContext::TERMINATE;
-                    let params = DestroyParams { r#type: &self.action.instance_type, instance, context };
-                    match self.call::<Value>("Instance.Destroy", &params).await {
-                        Ok(_) => {}
+                    let call = PluginCall::destroy(&self.action.instance_type, instance);
+                    match self.call::<Value>(call).await {
                         Err(error @ PluginError::Rejected(_)) => rejected = Err(error),
-                        Err(error) => return Err(error),
+                        other => drop(other?),
                     }
                 }
                 rejected
             }
-            PluginInterface::Resource => {
-                self.call::<ResourceResult>("Resource.Destroy", &self.resource(Some(false))).await.map(drop)
-            }
-            PluginInterface::Controller => {
-                self.call::<ChangeResult>("Controller.Commit", &self.change(infrakit::DESTROY)).await.map(drop)
-            }
+            PluginInterface::Resource => self.resource("Resource.Destroy", Some(false)).await.map(drop),
+            PluginInterface::Controller => self.commit(true).await.map(drop),
         }
     }
 
-    fn tags(&self) -> BTreeMap<String, String> {
-        let mut tags = self.spec.tags.clone();
-        tags.insert(KEY_TAG.to_owned(), self.key.clone());
-        tags
+    async fn resource(&self, method: &'static str, pretend: Option<bool>) -> Result<ResourceResult, PluginError> {
+        self.call(PluginCall::resource(method, &self.key, &self.spec.properties, pretend)).await
     }
 
-    fn resource(&self, pretend: Option<bool>) -> ResourceParams<'_> {
-        ResourceParams { spec: CollectionSpec { id: &self.key, properties: &self.spec.properties }, pretend }
+    async fn commit(&self, is_removal: bool) -> Result<ChangeResult, PluginError> {
+        let (name, spec) = (&self.action.plugin, &self.spec.properties);
+        self.call(PluginCall::change("Controller.Commit", name, is_removal, spec)).await
     }
 
-    fn change(&self, operation: u8) -> ChangeParams<'_> {
-        ChangeParams { name: &self.action.plugin, operation, spec: &self.spec.properties }
-    }
-
-    async fn call<T: DeserializeOwned>(
-        &self,
-        method: &str,
-        params: &(impl Serialize + Sync),
-    ) -> Result<T, PluginError> {
+    async fn call<T: DeserializeOwned>(&self, call: PluginCall) -> Result<T, PluginError> {
         if self.is_late() {
             return Err(PluginError::Late);
         }
-        let valid_for_ms = Millis::from(self.env.settings.response_timeout).0;
-        let request = infrakit::service_request(&self.action.plugin, method, params, valid_for_ms);
+        let request = call.request(&self.action.plugin, Millis::from(self.env.settings.response_timeout).0);
         let response = GuardedRelay(self.env).call(self.cluster, request).await.map_err(|error| match error {
             RelayError::Refused(why) => PluginError::NotSent(why),
             error => PluginError::Unknown(error.to_string()),
         })?;
         infrakit::result(response.status, &response.body).map_err(|error| match error {
-            RpcFailure::Plugin(why) => PluginError::Rejected(format!("{method}: {why}")),
+            RpcFailure::Plugin(why) => PluginError::Rejected(format!("{}: {why}", call.method)),
             RpcFailure::Response(why) => PluginError::Unknown(why),
         })
     }
