@@ -64,15 +64,12 @@ pub async fn send(
         }
         Ok(RenderedUnit::Infrakit(spec)) => {
             let undone = unit.undoes.first().and_then(|&at| run.loaded.plan.unit(at));
-            match (&unit.action, undone.map(|undone| &undone.action)) {
-                (Action::Infrakit(action), _) => {
-                    infrakit::set_up(env, PluginUnit { run, attempt, unit, action, spec }, reason).await?
-                }
-                (Action::Destroy, Some(Action::Infrakit(action))) => {
-                    infrakit::tear_down(env, PluginUnit { run, attempt, unit, action, spec }, may_act_until).await?
-                }
-                _ => return Err(mismatch(&unit.key)),
-            }
+            let ((Action::Infrakit(action), _) | (_, Some(Action::Infrakit(action)))) =
+                (&unit.action, undone.map(|undone| &undone.action))
+            else {
+                return Err(mismatch(&unit.key));
+            };
+            infrakit::send(env, PluginUnit { run, attempt, unit, action, spec }, reason, may_act_until).await?
         }
         Ok(rendered) => match task_body(run, attempt, unit, rendered) {
             Some(body) => {

@@ -4,7 +4,7 @@
 //! first looks for instances with the tag of the unit, and adopts the one that exists. If a `Provision` got no response
 //! and made nothing, the attempt fails after the longest processing time, and the next attempt sends it again.
 
-use ebb_documents::plan::{InfrakitAction, PluginInterface, UnitPlan};
+use ebb_documents::plan::{Action, InfrakitAction, PluginInterface, UnitPlan};
 use ebb_documents::render::{self, RenderError, RenderedInstance};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
@@ -50,27 +50,29 @@ pub(super) struct PluginUnit<'a> {
     pub(super) spec: RenderedInstance,
 }
 
-/// Makes the resource of a unit, or adopts it.
-pub(super) async fn set_up(
+/// Makes the resource of a unit or adopts it, or destroys that of the undone unit. Until `may_act_until`, the plugin may
+/// still make one.
+pub(super) async fn send(
     env: &Env,
     it: PluginUnit<'_>,
     reason: DispatchReason,
-) -> Result<DispatchOutcome, FlowError> {
-    let client = it.client(env);
-    telemetry::dispatch_started(it.run, it.attempt, client.begun);
-    let step = it.make(&client, reason).await?;
-    it.outcome(env, client.begun, step).await
-}
-
-/// Destroys the resource of the undone unit. Until `may_act_until`, the plugin may still make one.
-pub(super) async fn tear_down(
-    env: &Env,
-    it: PluginUnit<'_>,
     may_act_until: Timestamp,
 ) -> Result<DispatchOutcome, FlowError> {
     let client = it.client(env);
     telemetry::dispatch_started(it.run, it.attempt, client.begun);
-    let step = it.remove(&client, may_act_until).await;
+    let is_setup = it.unit.action != Action::Destroy;
+    let step = if is_setup { it.make(&client, reason).await } else { it.remove(&client, may_act_until).await };
+    let step = match step {
+        Ok(step) => step,
+        Err(PluginError::Flow(error)) => return Err(error),
+        Err(PluginError::NotSent(why)) if is_setup => failed(ReasonCode::NotStartable, &why),
+        Err(PluginError::NotSent(why) | PluginError::Rejected(why)) => failed(ReasonCode::Failed, &why),
+        Err(PluginError::Unknown(why)) => {
+            tracing::warn!(run = %it.run.id, unit = it.unit.key, why, "a call of a plugin has no result; it follows again");
+            PluginStep::Repeat(RETRY_SECONDS)
+        }
+        Err(PluginError::Late) => PluginStep::Repeat(CONTINUE_SECONDS),
+    };
     it.outcome(env, client.begun, step).await
 }
 
@@ -106,36 +108,32 @@ impl PluginUnit<'_> {
         Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
     }
 
-    async fn make(&self, client: &PluginClient<'_>, reason: DispatchReason) -> Result<PluginStep, FlowError> {
+    async fn make(&self, client: &PluginClient<'_>, reason: DispatchReason) -> Result<PluginStep, PluginError> {
         // A repetition has no time to check again what the first dispatch has checked.
-        if reason != DispatchReason::SweepRepeat
-            && let Err(error) = client.check().await
-        {
-            return Ok(match error {
+        if reason != DispatchReason::SweepRepeat {
+            client.check().await.map_err(|error| match error {
                 // A repetition would get the same response.
-                PluginError::Rejected(why) => self.unmade(PluginError::NotSent(why)),
-                error => self.unmade(error),
-            });
+                PluginError::Rejected(why) => PluginError::NotSent(why),
+                error => error,
+            })?;
         }
         let env = client.env;
         if self.action.interface != PluginInterface::Resource {
-            let found = match client.find().await {
-                Ok(found) => found,
-                Err(error) => return Ok(self.unmade(error)),
-            };
+            let found = client.find().await?;
             match (self.action.interface, found.as_slice()) {
-                (PluginInterface::Controller, found) => return Ok(self.commit(client, found.first()).await),
+                (PluginInterface::Controller, found) => return self.commit(client, found.first()).await,
                 (_, []) => {}
-                (_, [one]) => return self.adopt(env, one).await,
-                (_, several) => return Ok(PluginStep::End(ambiguous(&client.key, several))),
+                (_, [one]) => return Ok(self.adopt(env, one).await?),
+                (_, several) => return Ok(ambiguous(&client.key, several)),
             }
         }
         if client.is_late() {
-            return Ok(PluginStep::Repeat(CONTINUE_SECONDS));
+            return Err(PluginError::Late);
         }
         // The intent is recorded before the request is sent. A dispatcher that finds the intent does not send it.
         let AttemptRef { unit, number, .. } = self.attempt;
-        let before = env.store.update_attempt(&self.run.id, unit, number, &AttemptUpdate::Posted(env.now())).await?;
+        let before = env.store.update_attempt(&self.run.id, unit, number, &AttemptUpdate::Posted(env.now())).await;
+        let before = before.map_err(FlowError::from)?;
         if before.result.is_some() {
             return Ok(PluginStep::Recorded);
         }
@@ -145,12 +143,9 @@ impl PluginUnit<'_> {
                 return Ok(PluginStep::Repeat(open_for.div_ceil(1000).min(RETRY_SECONDS)));
             }
             let why = "the plugin did not respond, and what it was to make does not exist";
-            return Ok(PluginStep::End(AttemptEnd::Failed(AttemptFailure::new(ReasonCode::Lost, why))));
+            return Ok(failed(ReasonCode::Lost, why));
         }
-        let made = match client.make().await {
-            Ok(made) => made,
-            Err(error) => return Ok(self.unmade(error)),
-        };
+        let made = client.make().await?;
         if self.action.interface == PluginInterface::Resource {
             return Ok(self.complete(&made));
         }
@@ -164,18 +159,16 @@ impl PluginUnit<'_> {
     }
 
     /// Commits the specification of a controller, which may be repeated, or waits until its object is ready.
-    async fn commit(&self, client: &PluginClient<'_>, found: Option<&Value>) -> PluginStep {
+    async fn commit(&self, client: &PluginClient<'_>, found: Option<&Value>) -> Result<PluginStep, PluginError> {
         let Some(object) = found else {
-            return match client.make().await {
-                Ok(_) => PluginStep::Repeat(CONTROLLER_SECONDS),
-                Err(error) => self.unmade(error),
-            };
+            client.make().await?;
+            return Ok(PluginStep::Repeat(CONTROLLER_SECONDS));
         };
-        match is_ready(object) {
+        Ok(match is_ready(object) {
             Ok(true) => self.complete(object),
             Ok(false) => PluginStep::Repeat(CONTROLLER_SECONDS),
-            Err(why) => PluginStep::End(AttemptEnd::Failed(AttemptFailure::new(ReasonCode::Failed, &why))),
-        }
+            Err(why) => failed(ReasonCode::Failed, &why),
+        })
     }
 
     /// Adopts the instance with the tag of the unit, unless another invocation may still wait for the `Provision`.
@@ -203,58 +196,37 @@ impl PluginUnit<'_> {
     }
 
     fn complete(&self, instance: &Value) -> PluginStep {
-        PluginStep::End(match self.outputs(instance) {
-            Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }),
-            Err(error) => AttemptEnd::Failed(AttemptFailure::new(ReasonCode::OutputInvalid, &error.to_string())),
-        })
-    }
-
-    /// Returns the step after a call of the setup without a result.
-    fn unmade(&self, error: PluginError) -> PluginStep {
-        let (code, why) = match error {
-            PluginError::NotSent(why) => (ReasonCode::NotStartable, why),
-            PluginError::Rejected(why) => (ReasonCode::Failed, why),
-            PluginError::Unknown(why) => return self.repeat(&why),
-            PluginError::Late => return PluginStep::Repeat(CONTINUE_SECONDS),
-        };
-        PluginStep::End(AttemptEnd::Failed(AttemptFailure::new(code, &why)))
-    }
-
-    /// Returns the step after a call whose outcome is unknown.
-    fn repeat(&self, why: &str) -> PluginStep {
-        tracing::warn!(run = %self.run.id, unit = self.unit.key, why, "a call of a plugin has no result; it follows again");
-        PluginStep::Repeat(RETRY_SECONDS)
-    }
-
-    async fn remove(&self, client: &PluginClient<'_>, may_act_until: Timestamp) -> PluginStep {
-        let removed = async {
-            let found = client.find().await?;
-            if found.is_empty() {
-                return Ok(true);
+        match self.outputs(instance) {
+            Ok(outputs) => {
+                PluginStep::End(AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }))
             }
+            Err(error) => failed(ReasonCode::OutputInvalid, &error.to_string()),
+        }
+    }
+
+    async fn remove(&self, client: &PluginClient<'_>, may_act_until: Timestamp) -> Result<PluginStep, PluginError> {
+        let found = client.find().await?;
+        if !found.is_empty() {
             let destroyed = client.destroy(&found).await;
             // A plugin rejects the call for what no longer exists.
-            match (client.find().await?.is_empty(), destroyed) {
-                (false, Err(error)) => Err(error),
-                (is_gone, _) => Ok(is_gone),
-            }
-        };
-        match removed.await {
-            Ok(true) if may_act_until > client.env.now() => PluginStep::Postpone(may_act_until),
-            Ok(true) => PluginStep::End(AttemptEnd::Succeeded(AttemptSuccess::default())),
-            // The plugin destroys in the background.
-            Ok(false) => PluginStep::Repeat(RETRY_SECONDS),
-            Err(PluginError::Late) => PluginStep::Repeat(CONTINUE_SECONDS),
-            Err(PluginError::Unknown(why)) => self.repeat(&why),
-            Err(PluginError::NotSent(why) | PluginError::Rejected(why)) => {
-                PluginStep::End(AttemptEnd::Failed(AttemptFailure::new(ReasonCode::Failed, &why)))
+            if !client.find().await?.is_empty() {
+                // Without an error, the plugin destroys in the background.
+                return destroyed.map(|()| PluginStep::Repeat(RETRY_SECONDS));
             }
         }
+        Ok(match may_act_until > client.env.now() {
+            true => PluginStep::Postpone(may_act_until),
+            false => PluginStep::End(AttemptEnd::Succeeded(AttemptSuccess::default())),
+        })
     }
 }
 
+fn failed(code: ReasonCode, why: &str) -> PluginStep {
+    PluginStep::End(AttemptEnd::Failed(AttemptFailure::new(code, why)))
+}
+
 /// Returns the failure of a unit with several instances.
-fn ambiguous(key: &str, instances: &[Value]) -> AttemptEnd {
+fn ambiguous(key: &str, instances: &[Value]) -> PluginStep {
     let ids: Vec<&str> = instances.iter().map(instance_id).collect();
     let why = format!(
         "{} instances have the tag `{KEY_TAG}: {key}`, expected at most one: {}; destroy those that are not needed, then \
@@ -262,5 +234,5 @@ fn ambiguous(key: &str, instances: &[Value]) -> AttemptEnd {
         ids.len(),
         ids.join(", ")
     );
-    AttemptEnd::Failed(AttemptFailure::new(ReasonCode::Refused, &why))
+    failed(ReasonCode::Refused, &why)
 }

@@ -11,21 +11,24 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::env::Env;
+use crate::error::FlowError;
 use crate::guarded_relay::GuardedRelay;
 use crate::ports::{RelayClient as _, RelayError};
 use crate::run::wakeup::START_WINDOW_MS;
 
 /// A call without a result.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum PluginError {
-    /// The plugin did not receive the call.
+    #[error("the plugin did not receive the call: {0}")]
     NotSent(String),
-    /// The plugin rejects the call.
+    #[error("the plugin rejects the call: {0}")]
     Rejected(String),
-    /// The plugin may have executed the call.
+    #[error("the plugin may have executed the call: {0}")]
     Unknown(String),
-    /// The invocation has no time for the call.
+    #[error("the invocation has no time for the call")]
     Late,
+    #[error(transparent)]
+    Flow(#[from] FlowError),
 }
 
 /// The plugin of one unit.
