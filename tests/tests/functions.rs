@@ -20,7 +20,6 @@ mod security {
 }
 mod lifecycle {
     pub(crate) mod events;
-    pub(crate) mod infrakit_plugin;
     pub(crate) mod late;
     pub(crate) mod many;
     pub(crate) mod own_hooks;

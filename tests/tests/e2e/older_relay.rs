@@ -45,8 +45,7 @@ fn start_plugin(cluster: &TestCluster, namespace: &str, made: &Path) {
             "metadata": {"name": "files", "namespace": namespace, "labels": {"app": "files"}},
             "spec": {
                 "containers": [{
-                    "name": "files", "image": DEBIAN,
-                    "command": ["/plugin", "--listen", "0.0.0.0:8080", "--dir", "/made"],
+                    "name": "files", "image": DEBIAN, "command": ["/plugin"],
                     "volumeMounts": [
                         {"name": "plugin", "mountPath": "/plugin"}, {"name": "made", "mountPath": "/made"},
                     ],

@@ -1,46 +1,48 @@
 //! Units and collections of InfraKit, with a plugin that makes folders.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ebb_protocol::infrakit::KEY_TAG;
+use ebb_tests::infrakit_plugin::{perform, router};
+use tokio::net::UnixListener;
 
-use super::infrakit_plugin::RunningPlugin;
 use crate::harness::*;
 
-const TYPES: [&str; 3] = ["network", "volume", "instance"];
 const NOTHING: [Vec<Value>; 3] = [Vec::new(), Vec::new(), Vec::new()];
 
-/// Returns the descriptions of everything that exists, by type.
-async fn found(plugin: &RunningPlugin) -> [Vec<Value>; 3] {
-    let mut all = Vec::new();
-    for infra_type in TYPES {
+/// Returns the descriptions of all networks, volumes and instances in the folder of a plugin.
+fn found(made: &Path) -> [Vec<Value>; 3] {
+    ["network", "volume", "instance"].map(|infra_type| {
         let params = json!({"Type": infra_type, "Properties": true});
-        let result = plugin.call("Instance.DescribeInstances", params).await.unwrap();
-        all.push(result["Descriptions"].as_array().unwrap().clone());
-    }
-    all.try_into().unwrap()
+        let mut result = perform(made, "Instance.DescribeInstances", &params).unwrap();
+        serde_json::from_value(result["Descriptions"].take()).unwrap()
+    })
 }
 
-fn plugin(harness: &Harness) -> RunningPlugin {
-    RunningPlugin::start(&harness.plugin_file("files"), &harness.folder().join("made"))
+/// Starts the plugin `files`. Returns the folder with its state.
+fn start_plugin(harness: &Harness) -> PathBuf {
+    let made = harness.folder().join("made");
+    let (listener, router) = (UnixListener::bind(harness.plugin_file("files")).unwrap(), router(&made).unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    made
 }
 
 /// The plugin refuses to destroy a network or a volume that an instance uses.
 pub(crate) async fn a_collection_is_made_once_and_destroyed_in_reverse_order() {
     let mut harness = Harness::new().await;
-    let plugin = plugin(&harness);
+    let made = start_plugin(&harness);
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/infrakit/infrakit.yaml");
     let document = std::fs::read_to_string(example).unwrap();
     let data = LifecycleData { document: Some(document), ..sandbox("shop", "shop-uid", "none") };
     harness.lifecycle(LifecycleType::Created, &data).await.is(202);
     harness.phase("shop", TargetState::Ready).await;
-    let made = found(&plugin).await;
-    assert_eq!(made.each_ref().map(Vec::len), [1, 1, 1], "{made:?}");
-    let [network, volume, instance] = made.map(|mut one| one.remove(0));
+    let all = found(&made);
+    assert_eq!(all.each_ref().map(Vec::len), [1, 1, 1], "{all:?}");
+    let [network, volume, instance] = all.map(|mut one| one.remove(0));
     let properties = &instance["Properties"];
     assert_eq!((&properties["network"], &properties["volume"]), (&network["ID"], &volume["ID"]));
     assert_eq!(instance["Tags"]["infrakit_collection"], "shop");
-    let init = harness.folder().join("made/instance").join(instance["ID"].as_str().unwrap()).join("init");
+    let init = made.join("instance").join(instance["ID"].as_str().unwrap()).join("init");
     let gateway = network["Properties"]["gateway"].as_str().unwrap();
     assert!(std::fs::read_to_string(init).unwrap().contains(gateway));
 
@@ -48,7 +50,7 @@ pub(crate) async fn a_collection_is_made_once_and_destroyed_in_reverse_order() {
     harness.restart().await;
     harness.delete("shop").await;
     let target = harness.phase("shop", TargetState::Gone).await;
-    assert_eq!(found(&plugin).await, NOTHING);
+    assert_eq!(found(&made), NOTHING);
     // No unit had to repeat its request.
     let teardown = target.runs.iter().find(|run| run.hook == "postStop").unwrap();
     assert!(teardown.units.iter().all(|unit| unit.attempt == 1), "{teardown:?}");
@@ -63,34 +65,36 @@ preStart:
 outputs: {id: "${units.disk.outputs.id}"}
 "#;
 
-/// Makes a volume with the tag of the unit `disk`, as an attempt whose response was lost has made it.
-async fn tagged(plugin: &RunningPlugin, name: &str) -> String {
+/// Makes a volume with the tag of the unit `disk`, as an attempt whose response was lost has made it. Returns its ID.
+fn tagged(made: &Path, name: &str) -> String {
     let key = ebb_protocol::id::unit_key(&instance(name), "r", "disk");
-    plugin.provision("volume", json!({"Properties": {"size": 4096}, "Tags": {KEY_TAG: key}})).await
+    let spec = json!({"Properties": {"size": 4096}, "Tags": {KEY_TAG: key}});
+    let result = perform(made, "Instance.Provision", &json!({"Type": "volume", "Spec": spec})).unwrap();
+    result["ID"].as_str().unwrap().to_owned()
 }
 
 pub(crate) async fn an_instance_with_the_tag_is_adopted() {
     let harness = Harness::new().await;
-    let plugin = plugin(&harness);
-    let (adopted, other) = (tagged(&plugin, "a").await, tagged(&plugin, "b").await);
+    let made = start_plugin(&harness);
+    let (adopted, other) = (tagged(&made, "a"), tagged(&made, "b"));
     let target = harness.run("a", "volumes", VOLUME, TargetState::Ready).await;
     assert_eq!(outputs(&target)["id"]["value"], *adopted);
     harness.tear_down("a").await;
-    let [_, volumes, _] = found(&plugin).await;
+    let [_, volumes, _] = found(&made);
     assert_eq!(volumes.iter().map(|volume| &volume["ID"]).collect::<Vec<_>>(), [&other]);
 }
 
 pub(crate) async fn several_instances_with_the_tag_are_refused_and_listed() {
     let harness = Harness::new().await;
-    let plugin = plugin(&harness);
-    let ids = [tagged(&plugin, "a").await, tagged(&plugin, "a").await];
+    let made = start_plugin(&harness);
+    let ids = [tagged(&made, "a"), tagged(&made, "a")];
     harness.begin("a", "volumes", VOLUME).await;
     let unit = harness.unit("a", "preStart", "disk", UnitState::Failed).await;
     let reason = unit.reason.unwrap().message;
     assert!(unit.attempt == 1 && ids.iter().all(|id| reason.contains(id)), "{reason}");
     // The teardown leaves none.
     harness.tear_down("a").await;
-    assert_eq!(found(&plugin).await, NOTHING);
+    assert_eq!(found(&made), NOTHING);
 }
 
 pub(crate) async fn a_call_without_a_result_has_its_reason() {
