@@ -101,42 +101,33 @@ fn unit_plan(
 ) -> UnitPlan {
     let mut reads = OutputReads::new();
     for (_, found) in &unit.uses {
-        match &found.source {
+        let (wired, at) = match &found.source {
             ReferenceSource::Output { unit, output } => {
                 if let Some(at) = instance.at(unit) {
                     reads::add(&mut reads, at, output, found.optional);
                 }
+                continue;
             }
             ReferenceSource::Param(name) => {
-                let wired = wires.param(number, name);
-                let steps = wired.map_or(0, |reads| reads.len() as u64).saturating_mul(reads::READ_STEPS);
                 let at = instance.params.get(name.as_str()).map(|given| given.at).unwrap_or_default();
-                if !report.spend(steps, at) {
-                    break;
-                }
-                for ((at, output), optional) in wired.into_iter().flatten() {
-                    if at.hook > unit.hook {
-                        report.push(too_early(report, instance, unit, name, *at));
-                        break;
-                    }
-                    reads::add(&mut reads, *at, output, *optional || found.optional);
-                }
+                (wires.param(number, name), at)
             }
-            ReferenceSource::Resource { resource, output } => {
-                let public = wires.public_output(resource, output);
-                let steps = public.map_or(0, |reads| reads.len() as u64).saturating_mul(reads::READ_STEPS);
-                if !report.spend(steps, instance.at) {
-                    break;
-                }
-                for ((at, output), optional) in public.into_iter().flatten() {
-                    if at.hook > unit.hook {
-                        report.push(made_later(report, unit, found, (*at, output)));
-                        break;
-                    }
-                    reads::add(&mut reads, *at, output, *optional || found.optional);
-                }
+            ReferenceSource::Resource { resource, output } => (wires.public_output(resource, output), instance.at),
+            _ => continue,
+        };
+        let steps = wired.map_or(0, |reads| reads.len() as u64).saturating_mul(reads::READ_STEPS);
+        if !report.spend(steps, at) {
+            break;
+        }
+        for ((at, output), optional) in wired.into_iter().flatten() {
+            if at.hook > unit.hook {
+                report.push(match &found.source {
+                    ReferenceSource::Param(name) => too_early(report, instance, unit, name, *at),
+                    _ => made_later(report, unit, found, (*at, output)),
+                });
+                break;
             }
-            _ => {}
+            reads::add(&mut reads, *at, output, *optional || found.optional);
         }
     }
     let mut dependencies: BTreeSet<u32> =

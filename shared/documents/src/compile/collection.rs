@@ -11,6 +11,7 @@ use super::collector::{DiagnosticCollector, StepCount};
 use super::defaults::MAX_INPUTS;
 use super::order::{self, CycleStep};
 use super::unit;
+use crate::diagnostic::Diagnostic;
 use crate::expr::{ReferenceSource, Scope};
 use crate::load::names::{NameSyntax, valid_name};
 use crate::model::{
@@ -205,14 +206,17 @@ impl<'c> CollectionUnits<'c> {
         if report.is_full() {
             return String::new();
         }
-        let parts = match collection_text::parts(text.value) {
-            Ok(parts) => parts,
-            Err(issue) => {
-                let at = template::place(&report.source, &text, issue.offset);
-                report.push(report.error("reference", at, issue.message).help(issue.help));
-                return String::new();
-            }
-        };
+        self.template(report, from, text).unwrap_or_else(|wrong| {
+            report.push(wrong);
+            String::new()
+        })
+    }
+
+    fn template(&mut self, report: &DiagnosticCollector, from: usize, text: At<&'c str>) -> Result<String, Diagnostic> {
+        let error =
+            |code, offset, message: String| report.error(code, template::place(&report.source, &text, offset), message);
+        let parts = collection_text::parts(text.value)
+            .map_err(|(offset, (message, help))| error("reference", offset, message).help(help))?;
         let mut made = String::new();
         for part in parts {
             let (offset, reference) = match part {
@@ -224,36 +228,24 @@ impl<'c> CollectionUnits<'c> {
             };
             let name = reference.resource.as_str();
             let own = &self.collection.resources[from].name.value;
-            let wrong = match self.by_name.get(name) {
-                None => {
-                    let message = format!("`{own}` refers to the resource `{name}`, which does not exist");
-                    let wrong =
-                        report.error("unknown-resource", template::place(&report.source, &text, offset), message);
-                    report.found.suggest(wrong, name, self.by_name.keys().copied())
-                }
-                Some(&to) if to == from => {
-                    let message = format!("`{own}` refers to itself");
-                    let wrong = report.error("cycle", template::place(&report.source, &text, offset), message);
-                    wrong.help("a value of a resource exists only after it is made")
-                }
-                Some(&to)
-                    if self.outputs[to].len() >= MAX_INPUTS && !self.outputs[to].contains_key(&reference.path) =>
-                {
-                    let message = format!("more than {MAX_INPUTS} values of `{name}` are read");
-                    report.error("limit", template::place(&report.source, &text, offset), message)
-                }
-                Some(&to) => {
-                    let output = At { value: reference.expression, at: text.at };
-                    made += &read(&self.names[to], &reference.path);
-                    self.outputs[to].entry(reference.path).or_insert(output);
-                    self.references.push(ResourceReference { from, to, text: At { ..text }, offset });
-                    continue;
-                }
+            let Some(&to) = self.by_name.get(name) else {
+                let message = format!("`{own}` refers to the resource `{name}`, which does not exist");
+                let wrong = error("unknown-resource", offset, message);
+                return Err(report.found.suggest(wrong, name, self.by_name.keys().copied()));
             };
-            report.push(wrong);
-            break;
+            if to == from {
+                let wrong = error("cycle", offset, format!("`{own}` refers to itself"));
+                return Err(wrong.help("a value of a resource exists only after it is made"));
+            }
+            let outputs = &mut self.outputs[to];
+            if outputs.len() >= MAX_INPUTS && !outputs.contains_key(&reference.path) {
+                return Err(error("limit", offset, format!("more than {MAX_INPUTS} values of `{name}` are read")));
+            }
+            made += &read(&self.names[to], &reference.path);
+            outputs.entry(reference.path).or_insert(At { value: reference.expression, at: text.at });
+            self.references.push(ResourceReference { from, to, text: At { ..text }, offset });
         }
-        made
+        Ok(made)
     }
 
     /// Rejects resources that refer to each other in a cycle.

@@ -22,27 +22,20 @@ pub(super) struct CollectionReference {
     pub(super) expression: String,
 }
 
-/// An error of a text.
-#[derive(Debug, PartialEq)]
-pub(super) struct CollectionTextIssue {
-    pub(super) message: String,
-    pub(super) help: String,
-    /// The byte offset in the text.
-    pub(super) offset: usize,
-}
-
 pub(super) const RENDER: &str = "render the document first with `infrakit template`";
 const DEPEND: &str = "@depend('";
 /// The parts of the description of an instance.
 const FIELDS: [&str; 4] = ["ID", "LogicalID", "Tags", "Properties"];
 
-pub(super) type Parsed<T> = Result<T, (String, &'static str)>;
+/// An error of a text, with its help.
+pub(super) type CollectionTextIssue = (String, &'static str);
+pub(super) type Parsed<T> = Result<T, CollectionTextIssue>;
 
 /// Splits a text into literals and references.
 ///
 /// # Errors
-/// Returns the first part that is neither.
-pub(super) fn parts(text: &str) -> Result<Vec<CollectionPart<'_>>, CollectionTextIssue> {
+/// Returns the byte offset of the first part that is neither, with its error.
+pub(super) fn parts(text: &str) -> Result<Vec<CollectionPart<'_>>, (usize, CollectionTextIssue)> {
     let mut parts = Vec::new();
     let mut at = 0;
     while at < text.len() {
@@ -55,11 +48,7 @@ pub(super) fn parts(text: &str) -> Result<Vec<CollectionPart<'_>>, CollectionTex
         if start == text.len() {
             break;
         }
-        let (part, length) = marked(&text[start..], start).map_err(|(message, help)| CollectionTextIssue {
-            message,
-            help: help.to_owned(),
-            offset: start,
-        })?;
+        let (part, length) = marked(&text[start..], start).map_err(|issue| (start, issue))?;
         parts.push(part);
         at = start + length;
     }
@@ -85,20 +74,16 @@ fn marked(text: &str, offset: usize) -> Parsed<(CollectionPart<'_>, usize)> {
     }
     let end = action.find("}}").ok_or_else(not_closed)?;
     let inner = action[..end].trim();
-    let called =
-        |function: &str| quoted(inner.strip_prefix(function)?.trim_start()).filter(|(_, after)| after.is_empty());
-    let id = |name: &str| CollectionReference {
-        resource: name.to_owned(),
-        path: "ID".to_owned(),
-        expression: "instance.ID".to_owned(),
+    let called = |function: &str| {
+        let (argument, after) = quoted(inner.strip_prefix(function)?.trim_start())?;
+        after.is_empty().then_some(argument)
     };
     let field = || inner.strip_prefix(".Resources.")?.strip_suffix(".ID").filter(|name| !name.is_empty());
-    let reference = if let Some((name, _)) = called("resource") {
-        id(name)
-    } else if let Some((path, _)) = called("depend") {
+    let reference = if let Some(name) = called("resource").or_else(field) {
+        let [resource, path, expression] = [name, "ID", "instance.ID"].map(str::to_owned);
+        CollectionReference { resource, path, expression }
+    } else if let Some(path) = called("depend") {
         depend(path)?
-    } else if let Some(name) = field() {
-        id(name)
     } else {
         let message =
             format!("`{{{{ {inner} }}}}` is not a reference to a resource, and Ebb runs no other template function");
@@ -176,7 +161,7 @@ mod tests {
                     }
                 })
                 .collect(),
-            Err(issue) => format!("at {}: {}", issue.offset, issue.message),
+            Err((offset, (message, _))) => format!("at {offset}: {message}"),
         }
     }
 

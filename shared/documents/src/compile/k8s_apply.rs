@@ -53,13 +53,11 @@ impl BuiltIn {
         plugins: &BTreeMap<String, BoundPlugin<'_>>,
     ) -> Self {
         let mut made = BTreeMap::new();
-        let reads = match sandbox.resources.iter().any(|resource| resource.collection.is_some()) {
-            true => collection::reads(sandbox),
-            false => Default::default(),
-        };
+        let mut reads = None;
         for resource in &sandbox.resources {
             if let Some(collection) = &resource.collection {
-                let plugin = collection::plugin(report, sandbox, resource, collection, &reads);
+                let reads = reads.get_or_insert_with(|| collection::reads(sandbox));
+                let plugin = collection::plugin(report, sandbox, resource, collection, reads);
                 let digest = load::digest(&plugin);
                 made.insert(resource.name.value.clone(), (plugin, bare(), digest));
                 continue;

@@ -14,7 +14,7 @@ use super::shared_keys;
 use super::unit;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::{ReferenceSource, ReferenceUsage};
-use crate::model::{ActionDoc, At, Dialect, HookOwner, Named, OutputDoc, PluginDoc, PodDoc, WebhookMethod};
+use crate::model::{ActionDoc, At, Dialect, HookOwner, Named, OutputDoc, PluginDoc, PodDoc};
 use crate::plan::HookName;
 use crate::template;
 
@@ -377,13 +377,7 @@ impl<'a> CheckedPlugin<'a> {
                 let at = doc.cluster.as_ref().map_or(doc.name.at, |cluster| cluster.at);
                 more = warn("undo-cluster", at, message, "if that is not meant, give it the same `cluster`");
             }
-            // Objects are removed, and resources of InfraKit destroyed, without an undo.
-            let acts = match &doc.action {
-                ActionDoc::Pod(_) => true,
-                ActionDoc::Webhook(webhook) => webhook.method != WebhookMethod::Get,
-                ActionDoc::Object(_) | ActionDoc::Infrakit(_) => false,
-            };
-            let makes = acts && !doc.outputs.is_empty();
+            let makes = profile::acts(unit) && !doc.outputs.is_empty();
             // Signadot's documents do not declare undos. Any step after the stop may be the undo.
             let known = ours || !has_teardown;
             if makes && known && doc.cleanup.is_none() && unit.hook <= HookName::PostStart && !undone.contains(&at) {

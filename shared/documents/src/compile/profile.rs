@@ -39,8 +39,9 @@ fn gaps<'c, 'a>(
     left.map(|(_, unit)| Some(unit)).collect()
 }
 
-/// Returns true for a script, and for a request that can change something. Ebb removes the objects of object units.
-fn acts(unit: &CompiledUnit<'_>) -> bool {
+/// Returns true for a script, and for a request that can change something. Ebb removes the objects of object units and
+/// the resources of InfraKit units.
+pub(super) fn acts(unit: &CompiledUnit<'_>) -> bool {
     match &unit.doc.action {
         ActionDoc::Pod(_) => true,
         ActionDoc::Webhook(webhook) => webhook.method != WebhookMethod::Get,

@@ -124,12 +124,9 @@ fn read(
     }
     let name = name.filter(|_| properties.is_none());
     let resources = properties.unwrap_or(node).find("resources");
-    let (id, resources) = if resources.is_some_and(|resources| matches!(resources.value, YamlValue::List(_))) {
-        let (id, resources) = plugin_resources(reader, node, path, name)?;
-        (id, listed_resources(resources))
-    } else {
-        let (id, resources) = plugin_resources(reader, node, path, name)?;
-        (id, keyed_resources(resources))
+    let (id, resources) = match resources.map(|resources| &resources.value) {
+        Some(YamlValue::List(_)) => plugin_resources(reader, node, path, name, listed_resources)?,
+        _ => plugin_resources(reader, node, path, name, keyed_resources)?,
     };
     Some(CollectionDoc { id, form: CollectionForm::Plugin, resources, text })
 }
@@ -140,7 +137,8 @@ fn plugin_resources<'n, R: Deserialize<'n> + Default>(
     node: &'n YamlNode,
     path: &NodePath<'_>,
     name: Option<&At<String>>,
-) -> Option<(At<String>, R)> {
+    entries: fn(R) -> Vec<Named<CollectionEntry>>,
+) -> Option<(At<String>, Vec<Named<CollectionEntry>>)> {
     let (id, PluginResources { resources }) = match name {
         Some(name) => (name.clone(), reader.read_below(node, path)?),
         None => {
@@ -148,7 +146,7 @@ fn plugin_resources<'n, R: Deserialize<'n> + Default>(
             (id, properties)
         }
     };
-    Some((id, resources.unwrap_or_default()))
+    Some((id, entries(resources.unwrap_or_default())))
 }
 
 fn listed_resources(list: Vec<ListedResource>) -> Vec<Named<CollectionEntry>> {
@@ -193,32 +191,33 @@ pub(crate) fn parse_unrendered(source: &Arc<SourceText>, wrong: Diagnostic) -> R
     let free = |marks: &(&str, &str)| !text.contains(marks.0) && !text.contains(marks.1);
     let Some(marks) = MARKS.into_iter().find(free).filter(|_| text.contains("{{")) else { return Err(wrong) };
     let (masked, statement) = mask(text, marks);
-    match yaml::parse(&SourceText::new(source.name.as_str(), masked)) {
-        Ok(mut nodes) => {
-            nodes.iter_mut().for_each(|node| restore(node, marks));
-            match statement {
-                _ if !nodes.iter().any(has_collection) => {
-                    Err(wrong.help("quote a text with `{{…}}`; InfraKit's templates are read only in collections"))
-                }
-                None => Ok(nodes),
-                Some(byte) => {
-                    let message = "this template statement is not run here";
-                    let wrong = Diagnostic::error("reference", source, source.place(byte), message);
-                    Err(wrong.help("render the document first with `infrakit template`"))
-                }
-            }
-        }
-        Err(other) if other.at > wrong.at => Err(Diagnostic { source: source.clone(), ..other }),
-        Err(_) => Err(wrong),
+    let mut nodes = match yaml::parse(&SourceText::new(source.name.as_str(), masked)) {
+        Ok(nodes) => nodes,
+        Err(other) if other.at > wrong.at => return Err(Diagnostic { source: source.clone(), ..other }),
+        Err(_) => return Err(wrong),
+    };
+    nodes.iter_mut().for_each(|node| restore(node, marks));
+    if !nodes.iter().any(has_collection) {
+        return Err(wrong.help("quote a text with `{{…}}`; InfraKit's templates are read only in collections"));
     }
+    let Some(byte) = statement else { return Ok(nodes) };
+    let message = "this template statement is not run here";
+    let wrong = Diagnostic::error("reference", source, source.place(byte), message);
+    Err(wrong.help("render the document first with `infrakit template`"))
 }
 
 fn has_collection(node: &YamlNode) -> bool {
-    let embeds = || match node.get("resources").map(|resources| &resources.value) {
-        Some(YamlValue::Map(resources)) => resources.iter().any(|(_, resource)| resource.get(NAME).is_some()),
-        _ => false,
+    let is_ours = node.get("kind").is_some_and(|kind| is_text(kind, "Collection"));
+    is_document(node) || is_ours || in_resources(node).next().is_some()
+}
+
+/// Returns the collections in the resources of a document, by the name of the resource.
+pub(crate) fn in_resources(node: &YamlNode) -> impl Iterator<Item = (&str, &YamlNode)> {
+    let resources = match node.get("resources").map(|resources| &resources.value) {
+        Some(YamlValue::Map(resources)) => resources.as_slice(),
+        _ => &[],
     };
-    is_document(node) || node.get("kind").is_some_and(|kind| is_text(kind, "Collection")) || embeds()
+    resources.iter().filter_map(|(key, resource)| Some((key.name.as_str(), resource.get(NAME)?)))
 }
 
 /// Returns the text with its template actions replaced, and with blanks for comments and statements. Returns the first

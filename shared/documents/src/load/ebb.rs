@@ -8,7 +8,7 @@ use crate::load::Document;
 use crate::load::collection;
 use crate::load::names::{MAX_NAME, NameSyntax};
 use crate::load::reader::DocumentReader;
-use crate::load::yaml::{YamlNode, YamlValue};
+use crate::load::yaml::YamlNode;
 use crate::model::{ActionDoc, At, HookOwner, PluginDoc, SandboxDoc, SandboxKind};
 
 /// The only version of the format.
@@ -109,14 +109,7 @@ fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Op
     reader.check_name(&sandbox.name, "the sandbox's name", NameSyntax::Signadot, MAX_NAME);
     reader.check_names(&sandbox.resources, "the resource's name", NameSyntax::Ours);
     reader.check_names(&sandbox.env, "the environment variable", NameSyntax::Environment);
-    let resources = match node.get("resources").map(|resources| &resources.value) {
-        Some(YamlValue::Map(resources)) => resources.as_slice(),
-        _ => &[],
-    };
-    let collections: HashMap<&str, &YamlNode> = resources
-        .iter()
-        .filter_map(|(key, resource)| Some((key.name.as_str(), resource.get(collection::NAME)?)))
-        .collect();
+    let collections: HashMap<&str, &YamlNode> = collection::in_resources(node).collect();
     for resource in &mut sandbox.resources.0 {
         match collections.get(resource.name.value.as_str()) {
             Some(collection) => collection::embedded(reader, collection, resource),

@@ -204,9 +204,8 @@ fn instance(
             tags.insert(name.clone(), value);
         }
     }
-    let optional = |template: &Option<Template>, place: &str| match template {
-        Some(template) => text(fixture, template, place, lenience),
-        None => Ok(None),
+    let optional = |template: &Option<Template>, place: &str| {
+        template.as_ref().map_or(Ok(None), |template| text(fixture, template, place, lenience))
     };
     Ok(RenderedInstance {
         properties: tree(&action.properties, "properties")?,
@@ -224,13 +223,10 @@ fn text(
     place: &str,
     lenience: MissingPolicy,
 ) -> Result<Option<String>, RenderError> {
-    let text = match lenience.apply(fixture.template(template, place))? {
-        LookupResult::Value(RenderValue::Json(Json::String(text))) => text,
-        LookupResult::Value(RenderValue::Json(other)) => other.to_string(),
-        LookupResult::Value(RenderValue::Bytes(_)) => return Err(mistyped(place, "text", NOT_TEXT)),
-        LookupResult::Value(RenderValue::Secret(_)) => return Err(sensitive(place, "its value")),
-        LookupResult::Nothing => return Ok(None),
-        LookupResult::Placeholder(name) => format!("<{name}>"),
+    let text = match as_json(lenience.apply(fixture.template(template, place))?, place)? {
+        None => return Ok(None),
+        Some(Json::String(text)) => text,
+        Some(other) => other.to_string(),
     };
     capped(place, text.len())?;
     Ok(Some(text))
@@ -265,14 +261,20 @@ fn inputs_as_object(
     let mut body = serde_json::Map::new();
     for input in inputs {
         let place = format!("input `{}`", input.name);
-        let value = match input_value(fixture, input, &place, lenience)? {
-            LookupResult::Value(RenderValue::Json(json)) => json,
-            LookupResult::Value(RenderValue::Bytes(_)) => return Err(mistyped(&place, "text", NOT_TEXT)),
-            LookupResult::Value(RenderValue::Secret(_)) => return Err(sensitive(&place, "its value")),
-            LookupResult::Nothing => continue,
-            LookupResult::Placeholder(name) => format!("<{name}>").into(),
-        };
-        body.insert(input.name.clone(), value);
+        if let Some(value) = as_json(input_value(fixture, input, &place, lenience)?, &place)? {
+            body.insert(input.name.clone(), value);
+        }
     }
     Ok(body.into())
+}
+
+/// Returns a value as JSON, or `None` for a missing value.
+fn as_json(value: LookupResult, place: &str) -> Result<Option<Json>, RenderError> {
+    match value {
+        LookupResult::Value(RenderValue::Json(json)) => Ok(Some(json)),
+        LookupResult::Value(RenderValue::Bytes(_)) => Err(mistyped(place, "text", NOT_TEXT)),
+        LookupResult::Value(RenderValue::Secret(_)) => Err(sensitive(place, "its value")),
+        LookupResult::Nothing => Ok(None),
+        LookupResult::Placeholder(name) => Ok(Some(format!("<{name}>").into())),
+    }
 }

@@ -34,7 +34,10 @@ pub(super) async fn receive(
     id: &str,
 ) -> Result<(LifecycleResult, u64, FollowUp), RequestError<LifecycleRejection>> {
     let LifecycleData { kind, name, .. } = data;
-    let event = data.event.as_deref().and_then(EventName::new).ok_or_else(no_event)?;
+    let Some(event) = data.event.as_deref().and_then(EventName::new) else {
+        let text = "`data.event` is missing; expected the name of an event";
+        return Err(LifecycleRejection::Missing(text.to_owned()).into());
+    };
     let event = EventRef::new(event, id);
     for _ in 0..crate::ATTEMPTS {
         let seen = env.store.read_target(kind, name).await?;
@@ -64,10 +67,8 @@ pub(super) async fn receive(
         retention::schedule_event_removal(env, &seen, &event).await?;
         let mut appended = seen.clone();
         appended.events.waiting.push(event.clone());
-        let step = match is_idle(env, &seen).await? {
-            true => next_event(&transition::engine_target(&appended)),
-            false => None,
-        };
+        let is_idle = is_idle(env, &seen).await?;
+        let step = next_event(&transition::engine_target(&appended)).filter(|_| is_idle);
         let transition = match step {
             Some(step) => transition::transition(env, &appended, step, &loaded, None),
             None => appended.update(|target| target.due = due::next_due(env, target)),
@@ -86,10 +87,6 @@ pub(super) async fn receive(
         return Ok((result, seen.generation, FollowUp::drive(next)));
     }
     Err(FlowError::Contended(format!("{kind}/{name}")).into())
-}
-
-fn no_event() -> LifecycleRejection {
-    LifecycleRejection::Missing("`data.event` is missing; expected the name of an event".to_owned())
 }
 
 /// Begins the run of the first waiting event, unless a run of the target is active.
