@@ -39,20 +39,15 @@ impl SimPlugin {
             "Instance.Destroy" => destroy(executor, &params["Instance"]),
             other => Err(format!("there is no method {other}")),
         };
-        Some(match result {
-            Ok(result) => json!({"jsonrpc": "2.0", "id": request["id"], "result": result}).to_string(),
-            Err(message) => {
-                let error = json!({"code": -32000, "message": message});
-                json!({"jsonrpc": "2.0", "id": request["id"], "error": error}).to_string()
-            }
-        })
+        let (key, value) = match result {
+            Ok(result) => ("result", result),
+            Err(message) => ("error", json!({"code": -32000, "message": message})),
+        };
+        Some(json!({"jsonrpc": "2.0", "id": request["id"], key: value}).to_string())
     }
 
     async fn provision(&self, executor: &Arc<SimExecutor>, key: &Value) -> Option<Result<Value, String>> {
-        let unit = {
-            let state = executor.ledger.state();
-            state.units.values().find(|unit| *key == key_of(unit)).cloned()
-        };
+        let unit = executor.ledger.state().units.values().find(|unit| *key == key_of(unit)).cloned();
         let unit = unit.expect("the tag is that of a unit");
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let ended = Arc::new(Mutex::new(None));

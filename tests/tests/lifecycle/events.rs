@@ -25,19 +25,22 @@ postStop:
 "#;
 
 impl Harness {
-    /// Sends an event to a sandbox, as the CloudEvent `id`.
-    async fn send_event(&self, name: &str, event: &str, id: &str) -> ApiReply {
-        let data = LifecycleData {
-            document: None,
-            event: Some(event.to_owned()),
-            ..sandbox(name, &format!("{name}-uid"), "none")
-        };
-        self.event(&signed(self, &data, id)).await
+    /// Sends an event to the instance `uid` of the sandbox `a`, as the CloudEvent `id`.
+    async fn send_event_to(&self, uid: &str, event: &str, id: &str) -> ApiReply {
+        let data = LifecycleData { document: None, event: Some(event.to_owned()), ..sandbox("a", uid, "none") };
+        let time = now();
+        let (content_type, body) = cloudevents::lifecycle(id, "urn:tests", LifecycleType::Event, time, &data);
+        let request = SignedRequest::new(&self.secret(), &format!("msg-{id}"), time, body);
+        self.event(&request.header("content-type", content_type)).await
+    }
+
+    async fn send_event(&self, event: &str, id: &str) -> ApiReply {
+        self.send_event_to("a-uid", event, id).await
     }
 
     /// Sends an event that is accepted. Returns the result.
-    async fn result_of(&self, name: &str, event: &str, id: &str) -> String {
-        let response: Value = self.send_event(name, event, id).await.is(202).json();
+    async fn result_of(&self, event: &str, id: &str) -> String {
+        let response: Value = self.send_event(event, id).await.is(202).json();
         response["result"].as_str().unwrap().to_owned()
     }
 
@@ -60,12 +63,6 @@ fn with_database(harness: Harness) -> Harness {
     harness
 }
 
-fn signed(harness: &Harness, data: &LifecycleData, id: &str) -> SignedRequest {
-    let time = now();
-    let (content_type, body) = cloudevents::lifecycle(id, "urn:tests", LifecycleType::Event, time, data);
-    SignedRequest::new(&harness.secret(), &format!("msg-{id}"), time, body).header("content-type", content_type)
-}
-
 /// Returns the run of an event of the sandbox `a`.
 fn event_run(event: &str, id: &str) -> RunId {
     RunId::of_event(&instance("a"), 1, &EventRef::new(ebb_engine::EventName::new(event).unwrap(), id))
@@ -75,15 +72,15 @@ pub(crate) async fn events_run_one_after_the_other() {
     let harness = with_database(Harness::new().await);
     harness.receiver.always("POST /pause", 202);
     harness.run("a", "database", DATABASE, TargetState::Ready).await;
-    assert_eq!(harness.result_of("a", "sleep", "1").await, "running");
+    assert_eq!(harness.result_of("sleep", "1").await, "running");
     let pause = harness.receiver.call("POST /pause", 1).await;
     assert_eq!(harness.receiver.calls("POST /dump")[0].body, json!({"id": "db-1"}));
     // A repetition, and an event without units.
-    assert_eq!(harness.result_of("a", "sleep", "1").await, "unchanged");
-    assert_eq!(harness.result_of("a", "doze", "2").await, "unchanged");
+    assert_eq!(harness.result_of("sleep", "1").await, "unchanged");
+    assert_eq!(harness.result_of("doze", "2").await, "unchanged");
     for (event, id) in [("wake", "3"), ("sleep", "4")] {
-        assert_eq!(harness.result_of("a", event, id).await, "waiting");
-        assert_eq!(harness.result_of("a", event, id).await, "unchanged");
+        assert_eq!(harness.result_of(event, id).await, "waiting");
+        assert_eq!(harness.result_of(event, id).await, "unchanged");
     }
     assert_eq!(harness.target("a").await.unwrap().info.waits_for.unwrap(), "its sleep units, before wake, sleep");
     assert_eq!(harness.receiver.count("POST /resume"), 0);
@@ -103,7 +100,7 @@ pub(crate) async fn events_run_one_after_the_other() {
     let why = harness.why("a").await;
     assert!(why.summary.contains("sleep: unit r/pause failed") && why.summary.contains("no quota"), "{why:?}");
     harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is_problem(409, "nothing-failed");
-    assert_eq!(harness.result_of("a", "wake", "5").await, "running");
+    assert_eq!(harness.result_of("wake", "5").await, "running");
     harness.run_state("wake", "5", "succeeded").await;
     let target = harness.target("a").await.unwrap();
     assert_eq!(target.info.phase, TargetState::Ready);
@@ -118,23 +115,17 @@ pub(crate) async fn a_deletion_ends_events() {
     let harness = with_database(Harness::new().await);
     harness.receiver.always("POST /make", 202);
     harness.receiver.always("POST /pause", 202);
-    harness.send_event("a", "sleep", "0").await.is_problem(404, "not-found");
+    harness.send_event("sleep", "0").await.is_problem(404, "not-found");
     harness.begin("a", "database", DATABASE).await;
     let make = harness.receiver.call("POST /make", 1).await;
-    assert_eq!(harness.result_of("a", "sleep", "1").await, "waiting");
+    assert_eq!(harness.result_of("sleep", "1").await, "waiting");
     harness.succeed(&make, "db-1").await;
     let pause = harness.receiver.call("POST /pause", 1).await;
     harness.phase("a", TargetState::Ready).await;
-    assert_eq!(harness.result_of("a", "wake", "2").await, "waiting");
-    let other = LifecycleData {
-        uid: "other".to_owned(),
-        document: None,
-        event: Some("wake".to_owned()),
-        ..sandbox("a", "", "")
-    };
-    harness.event(&signed(&harness, &other, "3")).await.is_problem(409, "stale");
+    assert_eq!(harness.result_of("wake", "2").await, "waiting");
+    harness.send_event_to("other", "wake", "3").await.is_problem(409, "stale");
     harness.delete("a").await;
-    harness.send_event("a", "wake", "4").await.is_problem(409, "stale");
+    harness.send_event("wake", "4").await.is_problem(409, "stale");
     let late = harness.callback(pause.token(), &done()).await;
     assert!(matches!(late.status, 204 | 409), "{late:?}");
     let target = harness.phase("a", TargetState::Gone).await;
@@ -142,15 +133,15 @@ pub(crate) async fn a_deletion_ends_events() {
     assert_eq!(json!(run.state), "cancelled");
     let calls = ["/make", "/dump", "/pause", "/drain", "/drop"].map(|path| format!("POST {path}"));
     assert_eq!(harness.receiver.order(), calls);
-    harness.send_event("a", "wake", "2").await.is_problem(409, "stale");
+    harness.send_event("wake", "2").await.is_problem(409, "stale");
 }
 
 pub(crate) async fn a_failed_target_takes_no_events() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /make", 400);
     harness.run("a", "database", DATABASE, TargetState::Failed).await;
-    harness.send_event("a", "sleep", "1").await.is_problem(409, "failed");
-    harness.send_event("a", "preStop", "2").await.is_problem(422, "invalid-event");
+    harness.send_event("sleep", "1").await.is_problem(409, "failed");
+    harness.send_event("preStop", "2").await.is_problem(422, "invalid-event");
 }
 
 /// At most 16 events wait.
@@ -158,11 +149,11 @@ pub(crate) async fn a_queue_of_events_has_a_limit() {
     let harness = with_database(Harness::new().await);
     harness.receiver.always("POST /pause", 202);
     harness.run("a", "database", DATABASE, TargetState::Ready).await;
-    assert_eq!(harness.result_of("a", "sleep", "first").await, "running");
+    assert_eq!(harness.result_of("sleep", "first").await, "running");
     for number in 0..16 {
-        assert_eq!(harness.result_of("a", "wake", &number.to_string()).await, "waiting");
+        assert_eq!(harness.result_of("wake", &number.to_string()).await, "waiting");
     }
-    harness.send_event("a", "wake", "16").await.is_problem(503, "busy");
+    harness.send_event("wake", "16").await.is_problem(503, "busy");
     let pause = harness.receiver.call("POST /pause", 1).await;
     harness.callback(pause.token(), &done()).await.is(204);
     harness.run_state("wake", "15", "succeeded").await;
@@ -177,7 +168,7 @@ pub(crate) async fn runs_of_events_are_removed_after_their_retention() {
     let harness = with_database(Harness::with_retention(Some(RETENTION)).await);
     harness.run("a", "database", DATABASE, TargetState::Ready).await;
     for (event, id) in [("sleep", "1"), ("wake", "2")] {
-        assert_eq!(harness.result_of("a", event, id).await, "running");
+        assert_eq!(harness.result_of(event, id).await, "running");
         harness.run_state(event, id, "succeeded").await;
     }
     assert_eq!(remove_expired_after(&harness, RETENTION / 2).await, 0);

@@ -19,17 +19,23 @@ fn assert_good(report: &SimReport) {
     assert_eq!(report.violations, Vec::<String>::new(), "{}", report.trace);
 }
 
-/// The target of two events: a unit before ready, and two units of the event that read each other.
-pub(crate) fn with_events() -> TargetScenario {
-    target(
-        r#"
+/// Returns a target with a unit before ready, and with these units of its events.
+fn with_event(units: &str) -> TargetScenario {
+    let setup = r#"
 preStart:
   u0: {webhook: {url: "https://outside.test/once/u0"}, outputs: {id: {value: "${response.body.id}"}}}
 postStop:
   x0: {undoes: u0, webhook: {url: "https://outside.test/once/x0"}}
 hooks:
   sleep:
-    nap:
+"#;
+    target(&format!("{setup}{units}"))
+}
+
+/// Returns a target whose event has two units, which read each other.
+pub(crate) fn with_events() -> TargetScenario {
+    with_event(
+        r#"    nap:
       webhook: {url: "https://outside.test/later/nap", body: {of: "${units.u0.outputs.id}"}}
       outputs: {id: {value: "${response.body.id}"}}
     rest: {webhook: {url: "https://outside.test/once/rest", body: {of: "${units.nap.outputs.id}"}}}
@@ -40,19 +46,9 @@ hooks:
 /// The duration of the first unit of a hook.
 pub(crate) const EVENT_MS: u64 = 700;
 
-/// A target whose event has one unit, which ends after [`EVENT_MS`].
+/// Returns a target whose event has one unit, which ends after [`EVENT_MS`].
 pub(crate) fn with_an_event() -> TargetScenario {
-    target(
-        r#"
-preStart:
-  u0: {webhook: {url: "https://outside.test/once/u0"}, outputs: {id: {value: "${response.body.id}"}}}
-postStop:
-  x0: {undoes: u0, webhook: {url: "https://outside.test/once/x0"}}
-hooks:
-  sleep:
-    nap: {webhook: {url: "https://outside.test/once/nap", body: {of: "${units.u0.outputs.id}"}}}
-"#,
-    )
+    with_event("    nap: {webhook: {url: \"https://outside.test/once/nap\", body: {of: \"${units.u0.outputs.id}\"}}}\n")
 }
 
 #[test]

@@ -39,18 +39,6 @@ fn simulation(scenario: &Scenario) -> Simulation {
 
 /// Runs `race` in every order, waits until nothing is in progress, and runs `check`.
 fn in_every_order(
-    scenario: &Scenario,
-    operations: usize,
-    faults: impl Fn() -> FaultInjector,
-    before: impl Fn(&Simulation),
-    race: impl Fn(&Simulation) -> [SimTask<()>; 2],
-    check: impl Fn(&Simulation) -> Result<(), String>,
-) {
-    in_every_order_of(&scenario.target(), operations, faults, before, race, check);
-}
-
-/// Runs [`in_every_order`] for a target.
-fn in_every_order_of(
     target: &TargetScenario,
     operations: usize,
     faults: impl Fn() -> FaultInjector,
@@ -121,7 +109,7 @@ fn set_up(simulation: &Simulation) {
 fn no_object_remains_after_a_concurrent_creation_and_deletion() {
     let race = |simulation: &Simulation| [create(simulation, 0), delete(simulation, 0)];
     let check = |simulation: &Simulation| check_gone(simulation, "uid-1");
-    in_every_order(&scenario(), operations(), FaultInjector::none, |_| {}, race, check);
+    in_every_order(&scenario().target(), operations(), FaultInjector::none, |_| {}, race, check);
 }
 
 #[test]
@@ -140,7 +128,7 @@ fn no_object_remains_after_a_crashed_creation_and_a_deletion() {
                 crashed.fetch_add(simulation.injected(kind) as usize, Ordering::Relaxed);
                 check_gone(simulation, "uid-1")
             };
-            in_every_order(&scenario(), 9, faults, |_| {}, race, check);
+            in_every_order(&scenario().target(), 9, faults, |_| {}, race, check);
             assert!(crashed.load(Ordering::Relaxed) > 0, "no task crashed: {kind} {number}");
         }
     }
@@ -155,7 +143,7 @@ fn a_waiting_instance_starts_or_is_deleted() {
     };
     let race = |simulation: &Simulation| [delete(simulation, 0), delete(simulation, 1)];
     let check = |simulation: &Simulation| check_gone(simulation, "uid-1").or_else(|_| check_gone(simulation, "uid-2"));
-    in_every_order(&scenario(), operations(), FaultInjector::none, before, race, check);
+    in_every_order(&scenario().target(), operations(), FaultInjector::none, before, race, check);
 }
 
 #[test]
@@ -167,7 +155,7 @@ fn a_second_instance_starts_when_the_first_one_ends() {
         let is_good = is_ready && end.violations.is_empty() && end.remaining.len() == 2;
         if is_good { Ok(()) } else { Err(format!("{end:?}")) }
     };
-    in_every_order(&scenario(), operations(), FaultInjector::none, set_up, race, check);
+    in_every_order(&scenario().target(), operations(), FaultInjector::none, set_up, race, check);
 }
 
 /// Sends the event with this number to the first instance.
@@ -194,21 +182,21 @@ fn check_events(simulation: &Simulation) -> Result<(), String> {
 #[test]
 fn two_events_run_one_after_the_other() {
     let race = |simulation: &Simulation| [send_event(simulation, 0), send_event(simulation, 1)];
-    in_every_order_of(&with_an_event(), operations(), FaultInjector::none, set_up, race, check_events);
+    in_every_order(&with_an_event(), operations(), FaultInjector::none, set_up, race, check_events);
 }
 
 #[test]
 fn an_event_runs_that_comes_when_another_one_ends() {
     let idle = |simulation: &Simulation| simulation.runtime.spawn(async {});
     let race = |simulation: &Simulation| [send_event(simulation, 1), idle(simulation)];
-    in_every_order_of(&with_an_event(), operations(), FaultInjector::none, end_event, race, check_events);
+    in_every_order(&with_an_event(), operations(), FaultInjector::none, end_event, race, check_events);
 }
 
 #[test]
 fn no_event_runs_after_a_concurrent_deletion() {
     let race = |simulation: &Simulation| [send_event(simulation, 0), delete(simulation, 0)];
     let check = |simulation: &Simulation| check_gone(simulation, "uid-1");
-    in_every_order_of(&with_an_event(), operations(), FaultInjector::none, set_up, race, check);
+    in_every_order(&with_an_event(), operations(), FaultInjector::none, set_up, race, check);
 }
 
 #[test]
@@ -227,7 +215,7 @@ fn no_object_remains_after_a_concurrent_retry_and_deletion() {
         [retry, delete(simulation, 0)]
     };
     let check = |simulation: &Simulation| check_gone(simulation, "uid-1");
-    in_every_order(&scenario, operations(), FaultInjector::none, before, race, check);
+    in_every_order(&scenario.target(), operations(), FaultInjector::none, before, race, check);
 }
 
 /// The invocation that creates a target crashes before it posts the webhook. Messages and the first scheduled sweep are lost.
@@ -259,7 +247,7 @@ fn one_of_two_sweeps_posts_a_webhook_again() {
         let is_good = end.phase == Some(TargetPhase::Ready) && end.violations.is_empty();
         if is_good { Ok(()) } else { Err(format!("{end:?}")) }
     };
-    in_every_order(&scenario, operations(), faults, before, race, check);
+    in_every_order(&scenario.target(), operations(), faults, before, race, check);
 }
 
 /// Advances the time until the first run is due.
