@@ -2,7 +2,7 @@
 
 use ebb_local::plugin_sockets;
 use ebb_protocol::api::PlanPreview;
-use ebb_protocol::infrakit::{self, ChangeResult, PluginCall, ResourceResult};
+use ebb_protocol::infrakit::PluginCall;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -29,12 +29,12 @@ async fn respond(key: &str, rendered: &Value) -> Result<String, String> {
     match rendered["interface"].as_str() {
         Some("resource") => {
             let call = PluginCall::resource("Resource.Commit", key, properties, Some(true));
-            Ok(send::<ResourceResult>(name, call).await?.details)
+            Ok(send::<Option<String>>(name, call).await?.unwrap_or_default())
         }
         Some("controller") => {
-            let call = PluginCall::change("Controller.Plan", plugin, false, properties);
-            let result: ChangeResult = send(name, call).await?;
-            Ok(result.plan.message.unwrap_or_default().join("\n"))
+            let plan: Value = send(name, PluginCall::plan(plugin, properties)).await?;
+            let lines = plan["Message"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            Ok(lines.collect::<Vec<_>>().join("\n"))
         }
         _ => {
             send::<Value>(name, PluginCall::validate(instance_type, properties)).await?;
@@ -46,5 +46,5 @@ async fn respond(key: &str, rendered: &Value) -> Result<String, String> {
 async fn send<T: DeserializeOwned>(name: &str, call: PluginCall) -> Result<T, String> {
     let response = plugin_sockets::call(&plugin_sockets::default_folder(), call.request(name, u64::MAX)).await;
     let response = response.map_err(|error| error.to_string())?;
-    infrakit::result(response.status, &response.body).map_err(|error| format!("{}: {error}", call.method))
+    call.result(response.status, &response.body).map_err(|error| format!("{}: {error}", call.method))
 }

@@ -25,76 +25,15 @@ pub const KEY_TAG: &str = "ebb-key";
 /// The ID of all requests. Each has its own connection.
 const ID: u64 = 1;
 
-/// A call of a method of a plugin. `instance_type` is the type of a resource within the plugin, or empty.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PluginCall {
-    pub method: &'static str,
-    params: Value,
-}
-
-impl PluginCall {
-    /// Returns the call for the interfaces of a plugin.
-    pub fn hello() -> Self {
-        Self { method: "Handshake.Hello", params: json!({}) }
-    }
-
-    /// Returns the call that checks the properties of an instance.
-    pub fn validate(instance_type: &str, properties: &Value) -> Self {
-        Self { method: "Instance.Validate", params: json!({"Type": instance_type, "Properties": properties}) }
-    }
-
-    /// Returns the call that makes an instance. A repetition makes another one.
-    pub fn provision(instance_type: &str, spec: &InstanceSpec<'_>) -> Self {
-        Self { method: "Instance.Provision", params: json!({"Type": instance_type, "Spec": spec}) }
-    }
-
-    /// Returns the call for the instances that have the [`KEY_TAG`] of a unit.
-    pub fn describe(instance_type: &str, key: &str) -> Self {
-        let params = json!({"Type": instance_type, "Tags": {KEY_TAG: key}, "Properties": true});
-        Self { method: "Instance.DescribeInstances", params }
-    }
-
-    /// Returns the call that destroys an instance. It fails for an unknown one.
-    pub fn destroy(instance_type: &str, id: &str) -> Self {
-        let params = json!({"Type": instance_type, "Instance": id, "Context": {"Reason": "terminate"}});
-        Self { method: "Instance.Destroy", params }
-    }
-
-    /// Returns a call for the collection `id` of a Resource plugin: `Resource.DescribeResources`, or `Resource.Commit` or
-    /// `Resource.Destroy` with `pretend`, which is true for a call that changes nothing.
-    pub fn resource(method: &'static str, id: &str, properties: &Value, pretend: Option<bool>) -> Self {
-        let spec = json!({"ID": id, "Properties": properties});
-        let params = match pretend {
-            Some(pretend) => json!({"Spec": spec, "Pretend": pretend}),
-            None => json!({"Spec": spec}),
-        };
-        Self { method, params }
-    }
-
-    /// Returns a call of the controller `name` that makes its specification true, or removes everything of it:
-    /// `Controller.Plan` or `Controller.Commit`.
-    pub fn change(method: &'static str, name: &str, is_removal: bool, spec: &Value) -> Self {
-        Self { method, params: json!({"Name": name, "Operation": u8::from(is_removal), "Spec": spec}) }
-    }
-
-    /// Returns the call for the objects of the controller `name`.
-    pub fn find(name: &str, metadata: &Value) -> Self {
-        Self { method: "Controller.Describe", params: json!({"Name": name, "Metadata": metadata}) }
-    }
-
-    /// Returns the request to the plugin `name`. The relay must not send it after `valid_for_ms`.
-    pub fn request(&self, name: &str, valid_for_ms: u64) -> ServiceRequest {
-        let Self { method, params } = self;
-        ServiceRequest {
-            service: name.to_owned(),
-            method: "POST".to_owned(),
-            path: "/".to_owned(),
-            // A plugin refuses a request without it.
-            headers: vec![("content-type".to_owned(), "application/json".to_owned())],
-            body: json!({"jsonrpc": "2.0", "method": method, "params": params, "id": ID}).to_string(),
-            valid_for_ms,
-        }
-    }
+/// A call without a result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RpcFailure {
+    /// The plugin rejects the call. The value is its text.
+    #[error("{0}")]
+    Plugin(String),
+    /// The response is not that of a plugin. The plugin may have executed the call.
+    #[error("{0}")]
+    Response(String),
 }
 
 /// An instance that is to be made.
@@ -109,115 +48,135 @@ pub struct InstanceSpec<'a> {
     pub attachments: Option<&'a Value>,
 }
 
-/// A call without a result.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RpcFailure {
-    /// The plugin rejects the call. The value is its text.
-    #[error("{0}")]
-    Plugin(String),
-    /// The response is not that of a plugin. The plugin may have executed the call.
-    #[error("{0}")]
-    Response(String),
+/// A call of a method of a plugin. `instance_type` is the type of a resource within the plugin, or empty.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PluginCall {
+    pub method: &'static str,
+    params: Value,
+    /// The member of the result that [`Self::result`] returns, or empty for the whole result.
+    part: &'static str,
 }
 
-/// Returns the result in a response.
-///
-/// # Errors
-/// Returns [`RpcFailure`] if the plugin rejects the call, or if the response has another form.
-pub fn result<T: DeserializeOwned>(status: u16, body: &str) -> Result<T, RpcFailure> {
-    #[derive(Deserialize)]
-    struct RpcResponse {
-        id: Option<u64>,
-        result: Option<Value>,
-        error: Option<RpcError>,
+impl PluginCall {
+    /// Returns the call for the interfaces of a plugin, with their versions: a mapping.
+    pub fn hello() -> Self {
+        Self { method: "Handshake.Hello", params: json!({}), part: "Objects" }
     }
-    #[derive(Deserialize)]
-    struct RpcError {
-        #[serde(default)]
-        message: String,
+
+    /// Returns the call that checks the properties of an instance.
+    pub fn validate(instance_type: &str, properties: &Value) -> Self {
+        let params = json!({"Type": instance_type, "Properties": properties});
+        Self { method: "Instance.Validate", params, part: "" }
     }
-    let wrong = |why: String| RpcFailure::Response(message(&format!("the response is not that of a plugin: {why}")));
-    if status != 200 {
-        return Err(wrong(format!("expected status 200, got {status}: {}", body.trim())));
+
+    /// Returns the call that makes an instance, for its ID. A repetition makes another one.
+    pub fn provision(instance_type: &str, spec: &InstanceSpec<'_>) -> Self {
+        Self { method: "Instance.Provision", params: json!({"Type": instance_type, "Spec": spec}), part: "ID" }
     }
-    let response: RpcResponse = serde_json::from_str(body).map_err(|error| wrong(error.to_string()))?;
-    if let Some(error) = response.error {
-        return Err(RpcFailure::Plugin(message(&error.message)));
+
+    /// Returns the call for the instances that have the [`KEY_TAG`] of a unit: `null`, or a list of `ID`, `LogicalID`,
+    /// `Tags` and `Properties`.
+    pub fn describe(instance_type: &str, key: &str) -> Self {
+        let params = json!({"Type": instance_type, "Tags": {KEY_TAG: key}, "Properties": true});
+        Self { method: "Instance.DescribeInstances", params, part: "Descriptions" }
     }
-    if response.id != Some(ID) {
-        return Err(wrong(format!("expected id {ID}, got {:?}", response.id)));
+
+    /// Returns the call that destroys an instance. It fails for an unknown one.
+    pub fn destroy(instance_type: &str, id: &str) -> Self {
+        let params = json!({"Type": instance_type, "Instance": id, "Context": {"Reason": "terminate"}});
+        Self { method: "Instance.Destroy", params, part: "" }
     }
-    let result = response.result.unwrap_or_default();
-    serde_json::from_value(result).map_err(|error| wrong(format!("`result`: {error}")))
-}
 
-/// The result of [`PluginCall::hello`].
-#[derive(Clone, Debug, Deserialize)]
-pub struct HelloResult {
-    /// The interfaces with their versions.
-    #[serde(rename = "Objects")]
-    pub objects: BTreeMap<String, Value>,
-}
+    /// Returns a call for the collection `id` of a Resource plugin: `Resource.DescribeResources`, or `Resource.Commit` or
+    /// `Resource.Destroy` with `pretend`, which is true for a call that changes nothing. The result is `null`, or a text
+    /// with a line per resource, such as `Found A (id)`.
+    pub fn resource(method: &'static str, id: &str, properties: &Value, pretend: Option<bool>) -> Self {
+        let spec = json!({"ID": id, "Properties": properties});
+        let params = match pretend {
+            Some(pretend) => json!({"Spec": spec, "Pretend": pretend}),
+            None => json!({"Spec": spec}),
+        };
+        Self { method, params, part: "Details" }
+    }
 
-/// The result of [`PluginCall::provision`].
-#[derive(Clone, Debug, Deserialize)]
-pub struct ProvisionResult {
-    #[serde(rename = "ID")]
-    pub id: String,
-}
+    /// Returns the call that makes the specification of the controller `name` true, or removes everything of it, for its
+    /// object.
+    pub fn commit(name: &str, is_removal: bool, spec: &Value) -> Self {
+        let params = json!({"Name": name, "Operation": u8::from(is_removal), "Spec": spec});
+        Self { method: "Controller.Commit", params, part: "Object" }
+    }
 
-/// The result of [`PluginCall::describe`].
-#[derive(Clone, Debug, Deserialize)]
-pub struct DescribeResult {
-    /// The instances: `ID`, `LogicalID`, `Tags` and `Properties`.
-    #[serde(rename = "Descriptions", default)]
-    pub descriptions: Option<Vec<Value>>,
-}
+    /// Returns the call for the effect of a specification of the controller `name`. `Message` of the result is `null`, or
+    /// a list of texts for people.
+    pub fn plan(name: &str, spec: &Value) -> Self {
+        Self { method: "Controller.Plan", part: "Plan", ..Self::commit(name, false, spec) }
+    }
 
-/// The result of [`PluginCall::resource`]: a line per resource, such as `Found A (id)`.
-#[derive(Clone, Debug, Deserialize)]
-pub struct ResourceResult {
-    #[serde(rename = "Details", default)]
-    pub details: String,
-}
+    /// Returns the call for the objects of the controller `name`: `null` or a list.
+    pub fn find(name: &str, metadata: &Value) -> Self {
+        Self { method: "Controller.Describe", params: json!({"Name": name, "Metadata": metadata}), part: "Objects" }
+    }
 
-impl ResourceResult {
-    /// Returns the result as a value: `Details`, and `IDs` by the name of the resource.
-    pub fn to_value(&self) -> Value {
-        let ids = self.details.lines().filter_map(|line| {
-            let (verb, rest) = line.split_once(' ')?;
-            let (name, id) = rest.strip_suffix(')')?.rsplit_once(" (")?;
-            matches!(verb, "Provisioned" | "Found").then(|| (name.to_owned(), Value::from(id)))
-        });
-        let ids: serde_json::Map<String, Value> = ids.collect();
-        json!({"Details": self.details, "IDs": ids})
+    /// Returns the request to the plugin `name`. The relay must not send it after `valid_for_ms`.
+    pub fn request(&self, name: &str, valid_for_ms: u64) -> ServiceRequest {
+        let Self { method, params, .. } = self;
+        ServiceRequest {
+            service: name.to_owned(),
+            method: "POST".to_owned(),
+            path: "/".to_owned(),
+            // A plugin refuses a request without it.
+            headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+            body: json!({"jsonrpc": "2.0", "method": method, "params": params, "id": ID}).to_string(),
+            valid_for_ms,
+        }
+    }
+
+    /// Returns the result in a response.
+    ///
+    /// # Errors
+    /// Returns [`RpcFailure`] if the plugin rejects the call, or if the response has another form.
+    pub fn result<T: DeserializeOwned>(&self, status: u16, body: &str) -> Result<T, RpcFailure> {
+        #[derive(Deserialize)]
+        struct RpcResponse {
+            id: Option<u64>,
+            result: Option<Value>,
+            error: Option<RpcError>,
+        }
+        #[derive(Deserialize)]
+        struct RpcError {
+            #[serde(default)]
+            message: String,
+        }
+        let wrong =
+            |why: String| RpcFailure::Response(message(&format!("the response is not that of a plugin: {why}")));
+        if status != 200 {
+            return Err(wrong(format!("expected status 200, got {status}: {}", body.trim())));
+        }
+        let response: RpcResponse = serde_json::from_str(body).map_err(|error| wrong(error.to_string()))?;
+        if let Some(error) = response.error {
+            return Err(RpcFailure::Plugin(message(&error.message)));
+        }
+        if response.id != Some(ID) {
+            return Err(wrong(format!("expected id {ID}, got {:?}", response.id)));
+        }
+        let result = match (self.part, response.result.unwrap_or_default()) {
+            ("", result) => result,
+            (part, Value::Object(mut members)) => members.remove(part).unwrap_or_default(),
+            _ => return Err(wrong("`result` is not an object".to_owned())),
+        };
+        serde_json::from_value(result).map_err(|error| wrong(format!("`result.{}`: {error}", self.part)))
     }
 }
 
-/// The result of [`PluginCall::change`].
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct ChangeResult {
-    #[serde(default)]
-    pub object: Value,
-    #[serde(default)]
-    pub plan: ChangePlan,
-}
-
-/// The effect of a change, for people.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct ChangePlan {
-    #[serde(default)]
-    pub message: Option<Vec<String>>,
-}
-
-/// The result of [`PluginCall::find`].
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct FindResult {
-    #[serde(default)]
-    pub objects: Option<Vec<Value>>,
+/// Returns the result of `Resource.Commit` as a value: `Details`, and `IDs` by the name of the resource.
+pub fn made_resources(details: &str) -> Value {
+    let ids = details.lines().filter_map(|line| {
+        let (verb, rest) = line.split_once(' ')?;
+        let (name, id) = rest.strip_suffix(')')?.rsplit_once(" (")?;
+        matches!(verb, "Provisioned" | "Found").then(|| (name.to_owned(), Value::from(id)))
+    });
+    let ids: serde_json::Map<String, Value> = ids.collect();
+    json!({"Details": details, "IDs": ids})
 }
 
 #[cfg(test)]
@@ -260,8 +219,12 @@ mod tests {
                 r#"Resource.DescribeResources {"Spec":{"ID":"c","Properties":{"size":1}}}"#,
             ),
             (
-                PluginCall::change("Controller.Plan", "group", true, &spec),
-                r#"Controller.Plan {"Name":"group","Operation":1,"Spec":{"kind":"group"}}"#,
+                PluginCall::commit("group", true, &spec),
+                r#"Controller.Commit {"Name":"group","Operation":1,"Spec":{"kind":"group"}}"#,
+            ),
+            (
+                PluginCall::plan("group", &spec),
+                r#"Controller.Plan {"Name":"group","Operation":0,"Spec":{"kind":"group"}}"#,
             ),
             (PluginCall::find("group", &spec), r#"Controller.Describe {"Name":"group","Metadata":{"kind":"group"}}"#),
         ] {
@@ -273,10 +236,11 @@ mod tests {
 
     #[test]
     fn a_response_is_a_result_or_an_error_with_its_text() {
+        let call = PluginCall::resource("Resource.Commit", "c", &json!({}), None);
         let rejected = |text: &str| Err(RpcFailure::Plugin(text.to_owned()));
         for (status, body, expected) in [
-            (200, r#"{"jsonrpc":"2.0","result":{"Details":"x"},"id":1}"#, Ok("x")),
-            (200, r#"{"jsonrpc":"2.0","result":{},"id":1}"#, Ok("")),
+            (200, r#"{"jsonrpc":"2.0","result":{"Details":"x"},"id":1}"#, Ok(Some("x"))),
+            (200, r#"{"jsonrpc":"2.0","result":{},"id":1}"#, Ok(None)),
             (
                 200,
                 r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"in use","data":null},"id":1}"#,
@@ -285,8 +249,8 @@ mod tests {
             // An error outweighs a result, and a request that cannot be parsed has no id.
             (200, r#"{"error":{"code":-32700},"id":null}"#, rejected("")),
         ] {
-            let found = result::<ResourceResult>(status, body).map(|found| found.details);
-            assert_eq!(found, expected.map(str::to_owned), "{body}");
+            let found = call.result::<Option<String>>(status, body);
+            assert_eq!(found, expected.map(|text| text.map(str::to_owned)), "{body}");
         }
         for (status, body, why) in [
             (415, "unsupported", "expected status 200, got 415: unsupported"),
@@ -294,18 +258,17 @@ mod tests {
             (200, "<html>", "expected value"),
             (200, "[]", "invalid length"),
             (200, r#"{"result":{"Details":"x"},"id":4}"#, "expected id 1, got Some(4)"),
-            (200, r#"{"result":{"Details":1},"id":1}"#, "`result`"),
+            (200, r#"{"result":{"Details":1},"id":1}"#, "`result.Details`"),
             (200, r#"{"result":null,"id":1}"#, "`result`"),
         ] {
-            let error = result::<ResourceResult>(status, body).unwrap_err();
+            let error = call.result::<Option<String>>(status, body).unwrap_err();
             assert!(matches!(&error, RpcFailure::Response(text) if text.contains(why)), "{body}: {error}");
         }
     }
 
     #[test]
     fn the_ids_of_a_collection_are_in_its_details() {
-        let details = "Found A (i-1)\nProvisioned B b (c) (i-2)\nWould destroy C (i-3)\nFound D".to_owned();
-        let ids = ResourceResult { details }.to_value()["IDs"].clone();
-        assert_eq!(ids, json!({"A": "i-1", "B b (c)": "i-2"}));
+        let details = "Found A (i-1)\nProvisioned B b (c) (i-2)\nWould destroy C (i-3)\nFound D";
+        assert_eq!(made_resources(details)["IDs"], json!({"A": "i-1", "B b (c)": "i-2"}));
     }
 }

@@ -1,12 +1,11 @@
 //! Calls a plugin of InfraKit through the relay of its cluster.
 
+use std::collections::BTreeMap;
+
 use ebb_documents::plan::{InfrakitAction, PluginInterface};
 use ebb_documents::render::RenderedInstance;
 use ebb_engine::{Millis, Timestamp};
-use ebb_protocol::infrakit::{
-    self, ChangeResult, DescribeResult, FindResult, HelloResult, InstanceSpec, KEY_TAG, PluginCall, ProvisionResult,
-    ResourceResult, RpcFailure,
-};
+use ebb_protocol::infrakit::{self, InstanceSpec, KEY_TAG, PluginCall, RpcFailure};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -56,7 +55,7 @@ impl PluginClient<'_> {
             PluginInterface::Resource => infrakit::RESOURCE,
             PluginInterface::Controller => infrakit::CONTROLLER,
         };
-        let HelloResult { objects } = self.call(PluginCall::hello()).await?;
+        let objects: BTreeMap<String, Value> = self.call(PluginCall::hello()).await?;
         if !objects.contains_key(wanted) {
             let names: Vec<String> = objects.into_keys().collect();
             let why = format!(
@@ -87,11 +86,13 @@ impl PluginClient<'_> {
                     attachments: self.spec.attachments.as_ref(),
                 };
                 let call = PluginCall::provision(&self.action.instance_type, &spec);
-                let ProvisionResult { id } = self.call(call).await?;
+                let id: String = self.call(call).await?;
                 Ok(json!({"ID": id, "LogicalID": self.spec.logical_id, "Tags": tags}))
             }
-            PluginInterface::Resource => Ok(self.resource("Resource.Commit", Some(false)).await?.to_value()),
-            PluginInterface::Controller => Ok(self.commit(false).await?.object),
+            PluginInterface::Resource => {
+                Ok(infrakit::made_resources(&self.resource("Resource.Commit", Some(false)).await?))
+            }
+            PluginInterface::Controller => self.commit(false).await,
         }
     }
 
@@ -100,17 +101,16 @@ impl PluginClient<'_> {
         match self.action.interface {
             PluginInterface::Instance => {
                 let call = PluginCall::describe(&self.action.instance_type, &self.key);
-                let found: DescribeResult = self.call(call).await?;
-                Ok(found.descriptions.unwrap_or_default())
+                Ok(self.call::<Option<_>>(call).await?.unwrap_or_default())
             }
             PluginInterface::Resource => {
                 let found = self.resource("Resource.DescribeResources", None).await?;
-                Ok(found.details.lines().map(Value::from).collect())
+                Ok(found.lines().map(Value::from).collect())
             }
             PluginInterface::Controller => {
                 let metadata = self.spec.properties.get("metadata").unwrap_or(&Value::Null);
-                let found: FindResult = self.call(PluginCall::find(&self.action.plugin, metadata)).await?;
-                Ok(found.objects.unwrap_or_default().into_iter().filter(|object| !is_terminated(object)).collect())
+                let found: Option<Vec<Value>> = self.call(PluginCall::find(&self.action.plugin, metadata)).await?;
+                Ok(found.into_iter().flatten().filter(|object| !is_terminated(object)).collect())
             }
         }
     }
@@ -134,13 +134,13 @@ impl PluginClient<'_> {
         }
     }
 
-    async fn resource(&self, method: &'static str, pretend: Option<bool>) -> Result<ResourceResult, PluginError> {
-        self.call(PluginCall::resource(method, &self.key, &self.spec.properties, pretend)).await
+    async fn resource(&self, method: &'static str, pretend: Option<bool>) -> Result<String, PluginError> {
+        let call = PluginCall::resource(method, &self.key, &self.spec.properties, pretend);
+        Ok(self.call::<Option<String>>(call).await?.unwrap_or_default())
     }
 
-    async fn commit(&self, is_removal: bool) -> Result<ChangeResult, PluginError> {
-        let (name, spec) = (&self.action.plugin, &self.spec.properties);
-        self.call(PluginCall::change("Controller.Commit", name, is_removal, spec)).await
+    async fn commit(&self, is_removal: bool) -> Result<Value, PluginError> {
+        self.call(PluginCall::commit(&self.action.plugin, is_removal, &self.spec.properties)).await
     }
 
     async fn call<T: DeserializeOwned>(&self, call: PluginCall) -> Result<T, PluginError> {
@@ -152,7 +152,7 @@ impl PluginClient<'_> {
             RelayError::Refused(why) => PluginError::NotSent(why),
             error => PluginError::Unknown(error.to_string()),
         })?;
-        infrakit::result(response.status, &response.body).map_err(|error| match error {
+        call.result(response.status, &response.body).map_err(|error| match error {
             RpcFailure::Plugin(why) => PluginError::Rejected(format!("{}: {why}", call.method)),
             RpcFailure::Response(why) => PluginError::Unknown(why),
         })
