@@ -89,17 +89,13 @@ fn plugin_name(report: &mut DiagnosticCollector, plugin: &At<String>) -> (String
 }
 
 /// Checks that the properties of a controller are a `Spec`.
-fn check_spec(report: &mut DiagnosticCollector, instance: &InfrakitDoc) {
+fn check_spec<'a>(report: &mut DiagnosticCollector, instance: &'a InfrakitDoc) {
     let help = "a controller gets a whole `Spec`: `kind`, `metadata` with `name`, `properties` and `options`";
-    let (at, spec) = match &instance.properties {
-        Some(spec) => (spec.at, Some(&spec.value)),
-        None => (instance.plugin.at, None),
-    };
-    let metadata = spec.and_then(|spec| spec.get("metadata"));
-    let missing = [("kind", spec), ("metadata.name", metadata.map(|metadata| &metadata.value))];
-    for (path, tree) in missing {
-        let key = path.rsplit('.').next().unwrap_or(path);
-        if tree.is_none_or(|tree| tree.get(key).is_none()) {
+    let spec = instance.properties.as_ref();
+    let at = spec.map_or(instance.plugin.at, |spec| spec.at);
+    let of = |tree: Option<&'a At<TemplateTree>>, key| tree.and_then(|tree| tree.value.get(key));
+    for (path, found) in [("kind", of(spec, "kind")), ("metadata.name", of(of(spec, "metadata"), "name"))] {
+        if found.is_none() {
             let message = format!("the properties of this controller have no `{path}`");
             report.push(report.error("missing-key", at, message).help(help));
         }

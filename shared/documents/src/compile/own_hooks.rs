@@ -29,22 +29,16 @@ pub(super) fn bind<'a>(
         report.push(report.error("duplicate", taken.name.at, message).help(help));
         return None;
     }
-    match plugin::check(own, PublicOutputs::of(instances), &report.steps) {
-        Ok(checked) => {
-            warnings.extend(checked.warnings.iter().cloned());
-            Some(BoundResource {
-                name: HookOwner::TARGET,
-                at: own.name.at,
-                source: &sandbox.source,
-                bound: BoundPlugin { plugin: own, version: &VERSION, digest: "" },
-                checked: checked.into(),
-                params: BTreeMap::new(),
-                unit_refs: Vec::new(),
-            })
-        }
-        Err(wrong) => {
-            report.found.extend(wrong);
-            None
-        }
-    }
+    let checked = plugin::check(own, PublicOutputs::of(instances), &report.steps);
+    let checked = checked.map_err(|wrong| report.found.extend(wrong)).ok()?;
+    warnings.extend(checked.warnings.iter().cloned());
+    Some(BoundResource {
+        name: HookOwner::TARGET,
+        at: own.name.at,
+        source: &sandbox.source,
+        bound: BoundPlugin { plugin: own, version: &VERSION, digest: "" },
+        checked: checked.into(),
+        params: BTreeMap::new(),
+        unit_refs: Vec::new(),
+    })
 }
