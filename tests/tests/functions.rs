@@ -71,7 +71,8 @@ fn main() {
             a_late_success_is_undone_while_the_undo_advances results_of_both_attempts_are_undone;
         lifecycle::teardown: a_script_that_ignores_signals_is_killed units_that_never_started_are_not_undone
             hooks_run_in_order a_stuck_teardown_is_retried a_stuck_unit_is_force_completed
-            a_stuck_target_is_force_deleted a_missing_resource_counts_as_deleted
+            a_stuck_target_is_force_deleted an_instance_after_an_overridden_one_is_not_overridden
+            a_missing_resource_counts_as_deleted
             the_undo_is_repeated_while_a_receiver_may_act the_undo_is_repeated_after_a_gateway_timeout
             an_undo_that_succeeds_after_a_force_delete_is_recorded an_undo_request_has_the_idempotency_key_of_its_unit;
         lifecycle::setup: dependents_of_a_failed_unit_are_blocked responses_of_a_webhook_unit a_script_is_retried

@@ -212,6 +212,20 @@ pub(crate) async fn a_stuck_target_is_force_deleted() {
     harness.post(FORCE_DELETE, reason).await.is_problem(409, "not-stuck");
 }
 
+pub(crate) async fn an_instance_after_an_overridden_one_is_not_overridden() {
+    let harness = stuck().await;
+    let next = sandbox("a", "next", "stuck");
+    harness.lifecycle(LifecycleType::Created, &next).await.is(202);
+    harness.post(FORCE_DELETE, json!({"reason": "a test"})).await.is(202);
+    harness.instance_is_ready("a", "next").await;
+    assert!(!harness.target("a").await.unwrap().info.overridden);
+    harness.receiver.always("POST /drop", 204);
+    harness.lifecycle(LifecycleType::Deleted, &LifecycleData { document: None, ..next }).await.is(202);
+    harness.phase("a", TargetState::Gone).await;
+    let notified = harness.notified("a", &["ready", "stuck", "gone", "ready", "gone"]).await;
+    assert_eq!((&notified[2]["overridden"], &notified[4]["overridden"]), (&json!(true), &Value::Null));
+}
+
 pub(crate) async fn a_missing_resource_counts_as_deleted() {
     let harness = Harness::new().await;
     let rest = r#"

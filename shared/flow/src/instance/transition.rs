@@ -6,7 +6,7 @@ use ebb_engine::follow::in_flight;
 use ebb_engine::target::{self, PhaseChange};
 use ebb_engine::{Attempt, Epoch, HeadState, Hook, RunEvent, RunOutcome, TargetPhase, accept};
 use ebb_protocol::id::{self, RunId};
-use ebb_store::{NewRun, NotificationState, RunFacts, TargetEvents, TargetHead, TargetTransition};
+use ebb_store::{NewRun, NotificationState, RunFacts, TargetHead, TargetTransition};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
@@ -289,18 +289,14 @@ pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<C
         let loaded = env.plan(&id::instance_key(kind, name, &waiting.uid), &waiting.plan).await?;
         let now = env.now();
         let fresh = TargetHead {
-            uid: waiting.uid.clone(),
             generation: waiting.generation,
-            hook: None,
             plan: waiting.plan.clone(),
             routing_key: waiting.routing_key.clone(),
             plugins: waiting.plugins.clone(),
-            created: now,
             expires: waiting.ttl_ms.map(|ttl| now.plus(ebb_engine::Millis(ttl))),
-            notification: None,
-            waiting: None,
-            events: TargetEvents::default(),
-            ..seen.clone()
+            release: seen.release.clone(),
+            version: seen.version,
+            ..TargetHead::new(kind, name, &waiting.uid, now)
         };
         let step = target::begin(loaded.hooks());
         let mut transition = transition(env, &fresh, step, &loaded, None);
