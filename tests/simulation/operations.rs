@@ -223,8 +223,8 @@ impl ReadTarget for SimTable {
         self.read(|state| state.targets.get(&key).cloned()).await
     }
 
-    async fn read_tombstone(&self, uid: &str) -> StoreResult<Option<Timestamp>> {
-        self.read(|state| state.tombstones.get(uid).copied()).await
+    async fn read_tombstone(&self, instance: &str) -> StoreResult<Option<Timestamp>> {
+        self.read(|state| state.tombstones.get(instance).copied()).await
     }
 }
 
@@ -242,7 +242,7 @@ impl SimTable {
                     state.plans.insert(instance.to_owned(), json.to_vec());
                 }
                 if let Some(tombstone) = &transition.tombstone {
-                    state.tombstones.insert(tombstone.uid.clone(), tombstone.ended);
+                    state.tombstones.insert(tombstone.instance.clone(), tombstone.ended);
                 }
                 if let Some(new) = &transition.run {
                     let mut head = HeadState::new(Epoch::FIRST);
@@ -274,8 +274,8 @@ impl MoveTarget for SimTable {
 
     async fn put_tombstone(&self, tombstone: &Tombstone) -> StoreResult<()> {
         self.write("PutItem", |state| {
-            state.tombstones.insert(tombstone.uid.clone(), tombstone.ended);
-            ((), move || format!("tombstone {}", tombstone.uid))
+            state.tombstones.insert(tombstone.instance.clone(), tombstone.ended);
+            ((), move || format!("tombstone {}", tombstone.instance))
         })
         .await
     }

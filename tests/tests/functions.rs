@@ -120,7 +120,7 @@ fn main() {
         security::waits: a_rejected_notification_is_shown every_failed_unit_is_shown a_unit_between_two_attempts
             a_lost_plan_is_restored;
         security::webhooks: signatures expired_and_altered_events invalid_bodies binary_mode invalid_documents
-            events_out_of_order repeated_events a_second_instance_waits_for_the_name
+            events_out_of_order a_uid_belongs_to_its_kind_and_name repeated_events a_second_instance_waits_for_the_name
             a_third_instance_does_not_displace_the_second;
     };
     log();

@@ -38,7 +38,7 @@ pub struct LifecycleData {
     pub kind: String,
     /// The name of the target, at most 253 characters.
     pub name: String,
-    /// The identity of the instance, at most 128 characters. Another target of the same name has another UID.
+    /// The identity of the instance under its kind and name, at most 128 characters.
     pub uid: String,
     /// Rises with each change of the document. The default is 1, the maximum 2^53 - 1.
     #[serde(default = "first")]

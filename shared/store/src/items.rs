@@ -127,10 +127,11 @@ impl TargetTransition {
     }
 }
 
-/// The UID of an ended instance that no target names.
+/// The end of an instance that no target names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tombstone {
-    pub uid: String,
+    /// The key of the instance.
+    pub instance: String,
     pub ended: Timestamp,
     /// It is kept until 30 days after this time.
     pub needed: Timestamp,

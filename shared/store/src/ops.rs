@@ -137,7 +137,7 @@ pub const LOGS: &str = "logs";
 pub trait ReadTarget: Send + Sync {
     async fn read_target(&self, kind: &str, name: &str) -> StoreResult<Option<TargetHead>>;
     /// Returns the end of an instance that no target names (a tombstone).
-    async fn read_tombstone(&self, uid: &str) -> StoreResult<Option<Timestamp>>;
+    async fn read_tombstone(&self, instance: &str) -> StoreResult<Option<Timestamp>>;
 }
 
 /// Writes a target (`PutItem`; `TransactWriteItems` with a run, a plan or a tombstone).
@@ -148,7 +148,7 @@ pub trait MoveTarget: Send + Sync {
     /// Writes a transition together with the plan of its instance (`TransactWriteItems`; a large plan goes to the
     /// bucket first). Returns false as [`Self::move_target`].
     async fn begin_instance(&self, transition: &TargetTransition, instance: &str, plan: &[u8]) -> StoreResult<bool>;
-    /// Records the end of a UID without a target (`PutItem`). The caller then writes the target of the name. A
+    /// Records the end of an instance without a target (`PutItem`). The caller then writes the target of the name. A
     /// concurrent creation reads that target before it reads the tombstone, so its write fails.
     async fn put_tombstone(&self, tombstone: &Tombstone) -> StoreResult<()>;
 }

@@ -49,8 +49,7 @@ impl LifecycleRun {
     }
 
     async fn event(&self, event_type: LifecycleType, name: &str, uid: &str, rest: &str) -> u16 {
-        // Tombstones are keyed by uid only, so uids are unique.
-        let mut data = sandbox(name, &format!("{name}-{uid}"), rest);
+        let mut data = sandbox(name, uid, rest);
         data.document = data.document.filter(|_| event_type == LifecycleType::Created);
         // One instance writes plans and another one reads them.
         let function = if event_type == LifecycleType::Created { "Receive" } else { "Second" };
@@ -79,7 +78,6 @@ impl LifecycleRun {
     }
 
     pub(crate) async fn phase(&self, name: &str, uid: &str, phase: &str) -> Value {
-        let uid = format!("{name}-{uid}");
         self.until(name, phase, |target| target["phase"] == phase && target["uid"] == uid).await
     }
 
@@ -106,7 +104,7 @@ impl LifecycleRun {
 }
 
 fn task(name: &str, uid: &str) -> TaskId {
-    let run = RunId::new(&id::instance_key("sandbox", name, &format!("{name}-{uid}")), 1, Hook::PreStart);
+    let run = RunId::new(&id::instance_key("sandbox", name, uid), 1, Hook::PreStart);
     TaskId { unit: TaskId::unit_of(&run, Unit(0)), attempt: 1 }
 }
 

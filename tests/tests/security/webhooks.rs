@@ -191,6 +191,27 @@ pub(crate) async fn events_out_of_order() {
     assert_eq!(harness.receiver.order(), ["POST /make", "POST /make", "POST /drop", "POST /make"]);
 }
 
+/// A platform may use numbers that return, such as those of pull requests.
+pub(crate) async fn a_uid_belongs_to_its_kind_and_name() {
+    let harness = harness().await;
+    assert_eq!(result(&delete(&harness, "unknown", "7").await), "stopping");
+    for name in ["a", "b"] {
+        assert_eq!(result(&create(&harness, name, "7").await), "starting");
+        harness.phase(name, TargetState::Ready).await;
+    }
+    let calls = harness.receiver.calls("POST /make");
+    let keys: BTreeSet<&str> = calls.iter().map(|call| call.header("idempotency-key")).collect();
+    assert_eq!((calls.len(), keys.len()), (2, 2));
+    // The end of one, and the next instance of its name, leave the other one and its uid.
+    assert_eq!(result(&delete(&harness, "a", "7").await), "stopping");
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(result(&create(&harness, "a", "8").await), "starting");
+    create(&harness, "a", "7").await.is_problem(409, "stale");
+    assert_eq!(harness.target("b").await.unwrap().info.phase, TargetState::Ready);
+    assert_eq!(result(&create(&harness, "c", "7").await), "starting");
+    create(&harness, "unknown", "7").await.is_problem(409, "stale");
+}
+
 pub(crate) async fn repeated_events() {
     let harness = harness().await;
     let sandbox_event = sandbox("a", "u1", "simple");

@@ -105,7 +105,7 @@ async fn store_instances(store: &Store) {
     let InstanceExpiry { kind, name, uid, generation, plan, .. } = expiry;
     let facts = RunFacts { kind, name, uid, generation, plan, routing_key, started: AT };
     let new_run = NewRun { id: run.clone(), facts, due: AT };
-    let tombstone = Tombstone { uid: "former".into(), ended: AT, needed: AT };
+    let tombstone = Tombstone { instance: "former".into(), ended: AT, needed: AT };
     let gone = TargetHead { name: "gone".into(), phase: TargetPhase::Gone, due: None, ..target() };
     for (target, run, tombstone) in [(target(), Some(new_run), Some(tombstone)), (gone, None, None)] {
         assert!(store.move_target(&TargetTransition { target, expected_version: None, run, tombstone }).await.unwrap());

@@ -117,7 +117,7 @@ async fn create(
             }
             (CreateDecision::Begin(_) | CreateDecision::Wait | CreateDecision::Changed, _) => {}
         }
-        if env.store.read_tombstone(&event.uid).await?.is_some() {
+        if env.store.read_tombstone(&instance).await?.is_some() {
             return Err(stale(event).into());
         }
         let plan = match compiled.take() {
@@ -135,7 +135,8 @@ async fn create(
                 let target = new_head(env, event, plan, seen.as_ref());
                 let mut transition = transition::transition(env, &target, step, &plan.loaded, None);
                 transition.expected_version = seen.as_ref().map(|target| target.version);
-                transition.tombstone = seen.map(|former| retention::tombstone(env, &former.uid, former.since));
+                transition.tombstone =
+                    seen.map(|former| retention::tombstone(env, former.instance_key(), former.since));
                 if env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await? {
                     let sender = NotificationSender::Queue;
                     let continuation = transition::after_transition(env, transition, &plan.loaded, sender).await?;
@@ -480,6 +481,7 @@ pub(crate) async fn begin_delete(
     (kind, name, uid): (&str, &str, &str),
     cause: TargetStopCause,
 ) -> Result<FollowUp, FlowError> {
+    let tombstone = || retention::tombstone(env, id::instance_key(kind, name, uid), env.now());
     for _ in 0..crate::ATTEMPTS {
         let seen = env.store.read_target(kind, name).await?;
         let known = seen.as_ref().map(transition::engine_target);
@@ -493,7 +495,7 @@ pub(crate) async fn begin_delete(
         let is_cancel = matches!(decision, DeleteDecision::Cancel(_));
         match (decision, seen, loaded) {
             (DeleteDecision::PutTombstone, seen, _) => {
-                env.store.put_tombstone(&retention::tombstone(env, uid, env.now())).await?;
+                env.store.put_tombstone(&tombstone()).await?;
                 // A concurrent creation may have read the table before the tombstone. The new version of the target
                 // makes its transaction fail.
                 if bump_version(env, kind, name, uid, seen).await? {
@@ -505,7 +507,7 @@ pub(crate) async fn begin_delete(
                 if let Some(waiting) = &target.waiting {
                     retention::schedule_waiting_removal(env, &target, waiting).await?;
                 }
-                let tombstone = Some(retention::tombstone(env, uid, env.now()));
+                let tombstone = Some(tombstone());
                 let transition = TargetTransition { tombstone, ..target.update(|after| after.waiting = None) };
                 if env.store.move_target(&transition).await? {
                     return Ok(FollowUp::default());

@@ -30,6 +30,7 @@ impl From<LifecycleRejection> for RequestError<LifecycleRejection> {
 
 /// Returns the rejection of a webhook for an instance that has ended or is not the present one.
 pub(super) fn stale(event: &LifecycleData) -> LifecycleRejection {
-    let text = format!("the {} with uid {:?} has ended; create it with a new uid", event.kind, event.uid);
+    let text =
+        format!("the {} {:?} with uid {:?} has ended; create it with a new uid", event.kind, event.name, event.uid);
     LifecycleRejection::Conflict("stale", text)
 }

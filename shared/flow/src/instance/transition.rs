@@ -300,7 +300,7 @@ pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<C
         };
         let step = target::begin(loaded.hooks());
         let mut transition = transition(env, &fresh, step, &loaded, None);
-        transition.tombstone = Some(retention::tombstone(env, &seen.uid, seen.since));
+        transition.tombstone = Some(retention::tombstone(env, seen.instance_key(), seen.since));
         if env.store.move_target(&transition).await? {
             return Box::pin(after_transition(env, transition, &loaded, NotificationSender::Queue)).await;
         }

@@ -51,9 +51,9 @@ pub(crate) async fn schedule_event_removal(env: &Env, target: &TargetHead, event
 
 /// Returns the tombstone of an instance that ended at `ended` and is no longer in the target item. It is the only
 /// record of the end of the retention.
-pub(crate) fn tombstone(env: &Env, uid: &str, ended: Timestamp) -> Tombstone {
+pub(crate) fn tombstone(env: &Env, instance: String, ended: Timestamp) -> Tombstone {
     let expires = env.settings.retention.map_or(ended, |retention| ended.plus(retention));
-    Tombstone { uid: uid.to_owned(), ended, needed: expires.max(env.now()) }
+    Tombstone { instance, ended, needed: expires.max(env.now()) }
 }
 
 /// Schedules the removal of the plan of an instance that waits for a name and will not begin.
@@ -211,7 +211,7 @@ async fn remove_if_ended(
     // If the name has another instance or no item, this instance is gone: only gone targets are replaced or removed.
     let own = named.filter(|target| target.uid == expiry.uid);
     if own.is_none()
-        && let Some(ended) = env.store.read_tombstone(&expiry.uid).await?
+        && let Some(ended) = env.store.read_tombstone(&expiry.instance_key()).await?
         && ended.plus(retention) > now
     {
         return Ok(RetentionOutcome::Postponed(ended.plus(retention)));

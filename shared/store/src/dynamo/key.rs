@@ -49,8 +49,8 @@ pub(crate) fn targets(kind: Option<&str>, after: Option<(&str, &str)>) -> (Strin
     (least.max(prefix), greatest)
 }
 
-pub(crate) fn tombstone(uid: &str) -> String {
-    format!("x#{}", encode(uid))
+pub(crate) fn tombstone(instance: &str) -> String {
+    format!("x#{instance}")
 }
 
 pub(crate) fn plan(instance: &str) -> String {

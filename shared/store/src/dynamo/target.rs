@@ -1,4 +1,4 @@
-//! Targets: `t#KIND#NAME` / `h`, and tombstones: `x#UID` / `h`.
+//! Targets: `t#KIND#NAME` / `h`, and tombstones: `x#INSTANCE` / `h`.
 //!
 //! Every write replaces the whole target on condition of its version `tv`. Two invocations may write equal items in
 //! the same millisecond. The mark `by` is unique per write, so that a writer recognizes its own write after a lost
@@ -130,7 +130,7 @@ pub(super) fn ttl_attribute(at: Timestamp) -> AttributeValue {
 
 fn tombstone_item(tombstone: &Tombstone) -> Item {
     item([
-        ("pk", text(key::tombstone(&tombstone.uid))),
+        ("pk", text(key::tombstone(&tombstone.instance))),
         ("sk", text(key::HEAD)),
         (ENDED, number(tombstone.ended.0)),
         (TableSpec::TTL, ttl_attribute(tombstone.needed)),
@@ -173,8 +173,8 @@ impl ReadTarget for Store {
         item.map(|item| read_target("GetItem", &item)).transpose()
     }
 
-    async fn read_tombstone(&self, uid: &str) -> StoreResult<Option<Timestamp>> {
-        let item = self.dynamo.get(&key::tombstone(uid), key::HEAD).await?;
+    async fn read_tombstone(&self, instance: &str) -> StoreResult<Option<Timestamp>> {
+        let item = self.dynamo.get(&key::tombstone(instance), key::HEAD).await?;
         item.map(|item| ItemReader::new("GetItem", &item).time(ENDED)).transpose()
     }
 }

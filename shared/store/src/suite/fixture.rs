@@ -33,9 +33,9 @@ pub(super) fn runtime() -> Runtime {
 }
 
 /// Returns the tombstone of an ended instance.
-pub(super) fn tombstone(uid: &str) -> Tombstone {
+pub(super) fn tombstone(instance: &str) -> Tombstone {
     let ended = Timestamp(1_800_000_000_000);
-    Tombstone { uid: uid.to_owned(), ended, needed: ended }
+    Tombstone { instance: instance.to_owned(), ended, needed: ended }
 }
 
 pub(super) struct StoreFixture {

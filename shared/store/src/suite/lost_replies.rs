@@ -154,8 +154,8 @@ pub(super) async fn transitions_with_a_lost_response_are_made_once(fixture: Stor
     store.put_tombstone(&tombstone("u2")).await.unwrap();
     assert_eq!(proxy.hits(), 2);
     assert_eq!(fixture.store.read_target("sandbox", "a").await.unwrap(), Some(end.target));
-    for uid in ["u1", "u2"] {
-        assert_eq!(fixture.store.read_tombstone(uid).await.unwrap(), Some(tombstone(uid).ended));
+    for instance in ["u1", "u2"] {
+        assert_eq!(fixture.store.read_tombstone(instance).await.unwrap(), Some(tombstone(instance).ended));
     }
     let head = fixture.store.read_root(&new_run("a").id).await.unwrap().unwrap();
     assert_eq!((head.head.version, head.head.due), (0, Some(new_run("a").due)));

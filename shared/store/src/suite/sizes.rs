@@ -8,7 +8,7 @@ use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
 
 use super::document::plugin;
-use super::fixture::{StoreFixture, new_run, result, target, tombstone, written};
+use super::fixture::{StoreFixture, new_run, result, target, written};
 use crate::store::{DOCUMENT_INLINE, PLAN_INLINE};
 use crate::{
     ListTargets as _, MoveTarget as _, PatchRun as _, PlanStore as _, PluginItem, PutAttemptResult as _, PutOutcome,
@@ -120,8 +120,6 @@ pub(super) async fn the_longest_names_of_targets_fit_into_keys(fixture: StoreFix
         };
         event.validate().unwrap();
         fixture.put(target(&kind, &name)).await;
-        fixture.store.put_tombstone(&tombstone(&event.uid)).await.unwrap();
-        assert!(fixture.store.read_tombstone(&event.uid).await.unwrap().is_some());
         let longer = LifecycleData { name: format!("{name}{character}"), ..event };
         longer.validate().unwrap_err();
     }
