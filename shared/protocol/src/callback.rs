@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::IntoDeserializer as _;
 use serde::{Deserialize, Serialize};
 
 use crate::value::SecretRef;
@@ -26,6 +27,7 @@ pub struct Callback {
     pub secrets: BTreeMap<String, SecretRef>,
     /// The reason of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ReportedReason>)]
     pub reason: Option<FailureReason>,
     /// With `again`: seconds until the request is repeated, at most one day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,11 +58,48 @@ pub enum CallbackStatus {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", try_from = "ReportedReason")]
 pub struct FailureReason {
     pub code: ReasonCode,
     /// For people. Shortened, and without control characters.
     pub message: String,
+}
+
+impl FailureReason {
+    /// Maximum characters of a code that a sender chooses.
+    pub const MAX_CODE: usize = 40;
+}
+
+/// A reason in the words of its sender.
+#[derive(Deserialize, utoipa::ToSchema)]
+pub struct ReportedReason {
+    /// A `ReasonCode`, or another word of `a-z` and `-` with at most 40 characters. Such a word counts as `failed`, and
+    /// is put before the message. The default is `failed`.
+    #[schema(max_length = 40, pattern = "^[a-z][a-zA-Z-]*$")]
+    code: Option<String>,
+    /// For people. It is shortened to 1 KiB.
+    message: String,
+}
+
+impl TryFrom<ReportedReason> for FailureReason {
+    type Error = String;
+
+    fn try_from(ReportedReason { code, message }: ReportedReason) -> Result<Self, String> {
+        let Some(code) = code else { return Ok(Self { code: ReasonCode::Failed, message }) };
+        let known: Result<_, serde::de::value::Error> = ReasonCode::deserialize(code.as_str().into_deserializer());
+        if let Ok(code) = known {
+            return Ok(Self { code, message });
+        }
+        let is_word = code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-') && !code.starts_with('-');
+        if code.is_empty() || code.len() > Self::MAX_CODE || !is_word {
+            let code = crate::limits::excerpt(&code, Self::MAX_CODE);
+            return Err(format!(
+                "`reason.code` is {code:?}; expected a word of a-z and `-`, at most {} characters, such as `no-quota`",
+                Self::MAX_CODE
+            ));
+        }
+        Ok(Self { code: ReasonCode::Failed, message: format!("{code}: {message}") })
+    }
 }
 
 /// Classes of failures, as in `retry.on`.

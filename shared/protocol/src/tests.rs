@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::api::*;
-use crate::callback::{Callback, CallbackStatus, ReasonCode};
+use crate::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
 use crate::engine::{EventName, Hook, Unit};
 use crate::entrypoint::{EntrypointSpec, ScriptReport, TerminationResult};
 use crate::id::{EventRef, RunId, TaskId, instance_key, unit_key};
@@ -138,6 +138,28 @@ fn absent_members_have_defaults() {
     assert_eq!(serde_json::to_value(least).unwrap(), golden!("entrypoint-spec-least"));
     let error = serde_json::from_str::<UnitValue>(r#"{"base64": "not base64"}"#).unwrap_err();
     assert!(error.to_string().contains("Invalid"), "{error}");
+}
+
+#[test]
+fn a_reason_has_a_known_code_or_a_word_of_its_sender() {
+    let longest = "x".repeat(FailureReason::MAX_CODE);
+    let parse = |code: Value| serde_json::from_value::<FailureReason>(json!({"code": code, "message": "why"}));
+    for (code, expected, message) in [
+        (json!("refused"), ReasonCode::Refused, "why"),
+        (json!("outOfMemory"), ReasonCode::OutOfMemory, "why"),
+        (Value::Null, ReasonCode::Failed, "why"),
+        (json!("no-quota"), ReasonCode::Failed, "no-quota: why"),
+        (json!(longest), ReasonCode::Failed, &format!("{longest}: why")),
+    ] {
+        let reason = parse(code.clone()).unwrap();
+        assert_eq!((reason.code, reason.message.as_str()), (expected, message), "{code}");
+    }
+    for code in ["", "-a", "noQuota", "no quota", "no_quota", "ä", &format!("{longest}x")] {
+        let error = parse(json!(code)).unwrap_err().to_string();
+        assert!(error.contains("expected a word of a-z and `-`, at most 40 characters"), "{code:?}: {error}");
+    }
+    let error = serde_json::from_value::<FailureReason>(json!({"code": "no-quota"})).unwrap_err();
+    assert!(error.to_string().contains("missing field `message`"), "{error}");
 }
 
 /// Stored items and names of objects contain these names.

@@ -85,7 +85,8 @@ pub(crate) async fn invalid_bodies() {
         json!({"status": "succeeded", "outputs": {"id": "x"}, "binary": {"id": "eA=="}}),
         json!({"status": "succeeded", "secrets": {"id": secret}}),
         json!({"status": "failed", "secrets": {"id": secret}}),
-        json!({"status": "failed", "reason": {"code": "boredom", "message": "x"}}),
+        json!({"status": "failed", "reason": {"code": "No quota", "message": "x"}}),
+        json!({"status": "failed", "reason": {"code": "no-quota"}}),
         json!({"status": "again"}),
         json!({"status": "again", "retryAfter": 86_401}),
         json!({"status": "again", "retryAfter": -1}),
@@ -338,9 +339,11 @@ pub(crate) async fn a_flood_of_distinct_results_after_the_teardown() {
 pub(crate) async fn callbacks_after_a_failure() {
     let harness = Harness::new().await;
     let call = harness.accepted("waits", &document("retry: {attempts: 1}")).await;
-    let failure = json!({"status": "failed", "reason": {"code": "failed", "message": "no space"}});
+    let failure = json!({"status": "failed", "reason": {"code": "no-quota", "message": "no space"}});
     harness.callback(call.token(), &failure).await.is(204);
     harness.phase("a", TargetState::Failed).await;
+    let reason = json!({"code": "failed", "message": "no-quota: no space"});
+    assert_eq!(harness.notified("a", &["failed"]).await[0]["reason"], reason);
     assert_eq!(harness.remaining("a").await, [("r/make".to_owned(), Certainty::Possible)]);
     harness.callback(call.token(), &failure).await.is(204);
     harness.callback(call.token(), &succeeded("x")).await.is_problem(409, "late-result");
@@ -348,7 +351,8 @@ pub(crate) async fn callbacks_after_a_failure() {
     assert_eq!(states(&target, "preStart", ["make"]), [UnitState::Failed]);
     assert_eq!(harness.receiver.count("POST /next"), 0);
     assert_eq!(harness.remaining("a").await, [("r/make".to_owned(), Certainty::Exists)]);
-    assert_eq!(harness.why("a").await.cause.unwrap().reason.message, "no space");
+    assert_eq!(json!(harness.why("a").await.cause.unwrap().reason), reason);
+    assert_eq!(json!(find(&target, "preStart", "make").unwrap().reason), reason);
     harness.tear_down("a").await;
     assert_eq!(harness.receiver.calls("POST /undo").last().unwrap().body, json!({"id": "x"}));
 }
@@ -398,7 +402,7 @@ pub(crate) async fn permissions_of_a_callback_token() {
     harness.callback(call.token(), &json!({"status": "failed", "reason": reason})).await.is(204);
     let result = record(&harness).await.result.unwrap();
     let reason = result.reason.unwrap();
-    assert_eq!(json!(reason.code), "failed", "{reason:?}");
+    assert!(json!(reason.code) == "failed" && reason.message.starts_with("lost: "), "{reason:?}");
     assert!(reason.message.len() <= limits::MESSAGE && !reason.message.contains('\u{7}'), "{reason:?}");
     assert!(!result.log);
 }
@@ -412,7 +416,7 @@ pub(crate) async fn tokens_of_earlier_attempts() {
     let (first, second) = (harness.receiver.call("POST /make", 1).await, harness.receiver.call("POST /make", 2).await);
     assert_ne!(first.token(), second.token());
     let heads = harness.state("a", SETUP).await.heads;
-    let failed = json!({"status": "failed", "reason": {"code": "failed", "message": "stolen"}});
+    let failed = json!({"status": "failed", "reason": {"message": "stolen"}});
     assert_recorded_or_late(&harness.callback(first.token(), &failed).await);
     assert_eq!(harness.state("a", SETUP).await.heads, heads, "the token of the first attempt ended the second");
     harness.callback(first.token(), &succeeded("stolen")).await.is_problem(409, "late-result");

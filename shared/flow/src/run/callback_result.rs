@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use ebb_documents::plan::UnitPlan;
 use ebb_egress::deliver::MAX_RETRY_AFTER;
-use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::value::{Outputs, UnitValue};
 
@@ -49,7 +49,7 @@ pub(super) fn parse_end(callback: Callback, source: TokenKind) -> Result<Attempt
     let log = callback.log.filter(|_| source == TokenKind::Relay);
     if callback.status == CallbackStatus::Failed {
         let reason = match callback.reason {
-            Some(reason) => AttemptFailure::new(code(reason.code, source), &reason.message),
+            Some(reason) => failure(&reason, source),
             None => AttemptFailure::new(ReasonCode::Failed, "the unit reported a failure without a reason"),
         };
         return Ok(AttemptEnd::Failed(AttemptFailure { duration_ms, log, retry_after, ..reason }));
@@ -74,11 +74,17 @@ pub(super) fn parse_end(callback: Callback, source: TokenKind) -> Result<Attempt
     Ok(AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, log }))
 }
 
-/// Returns the code of a failure. A webhook may report a few codes only; others become `failed`.
-fn code(code: ReasonCode, source: TokenKind) -> ReasonCode {
-    match (source, code) {
-        (TokenKind::Relay, code) => code,
-        (TokenKind::Webhook, ReasonCode::Refused | ReasonCode::Timeout | ReasonCode::Failed) => code,
-        (TokenKind::Webhook, _) => ReasonCode::Failed,
+/// Returns a reported failure. A webhook may report a few codes only; others become `failed`, and precede the message.
+fn failure(reason: &FailureReason, source: TokenKind) -> AttemptFailure {
+    match (source, reason.code) {
+        (TokenKind::Relay, code)
+        | (TokenKind::Webhook, code @ (ReasonCode::Refused | ReasonCode::Timeout | ReasonCode::Failed)) => {
+            AttemptFailure::new(code, &reason.message)
+        }
+        (TokenKind::Webhook, code) => {
+            let word = serde_json::json!(code);
+            let message = format!("{}: {}", word.as_str().unwrap_or_default(), reason.message);
+            AttemptFailure::new(ReasonCode::Failed, &message)
+        }
     }
 }
