@@ -66,7 +66,7 @@ pub struct AttemptResult {
     pub duration_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "OutputStorage::is_empty")]
     pub outputs: OutputStorage,
-    /// The reason of a failure or a skip.
+    /// The reason of a failure or a skip, or of an undo that found nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FailureReason>,
     /// The evidence of a failed request of a webhook unit.

@@ -275,15 +275,32 @@ pub(crate) async fn the_undo_is_repeated_while_a_receiver_may_act() {
 }
 
 /// After a timeout of a gateway, the backend may still act. The undo is repeated when it cannot act any more. A
-/// response of the backend is final.
+/// response of the backend is final. Without `maxProcessingTime`, the time for which the backend may act is assumed, so
+/// a resource stays possible unless its unit or its undo has succeeded with a response of the backend.
 pub(crate) async fn the_undo_is_repeated_after_a_gateway_timeout() {
-    for (status, deletions) in [(504, 2), (400, 1)] {
+    let assumed = SLOW.replace("timeout: 1s", "timeout: 2s").replace(", maxProcessingTime: 4s", "");
+    let twice = assumed.replace("attempts: 1", "attempts: 2, backoff: 10ms");
+    let rows: [(&str, &[u16], u16, usize, bool); 6] = [
+        (SLOW, &[504], 404, 2, false),
+        (SLOW, &[400], 404, 1, false),
+        (&assumed, &[504], 404, 2, true),
+        (&assumed, &[504], 204, 1, false),
+        (&assumed, &[400], 404, 1, false),
+        (&twice, &[504, 200], 404, 2, false),
+    ];
+    for (document, made, undone, deletions, remains) in rows {
         let harness = Harness::new().await;
-        harness.receiver.always("POST /make", status);
-        harness.receiver.always("DELETE /thing", 404);
-        harness.run("a", "slow", SLOW, TargetState::Failed).await;
+        harness.receiver.replies("POST /make", made);
+        harness.receiver.always("DELETE /thing", undone);
+        let phase = if made.contains(&200) { TargetState::Ready } else { TargetState::Failed };
+        harness.run("a", "slow", document, phase).await;
         let target = harness.tear_down("a").await;
-        assert_eq!(harness.receiver.count("DELETE /thing"), deletions, "{status}: {target:?}");
+        assert_eq!(harness.receiver.count("DELETE /thing"), deletions, "{made:?} {undone}: {target:?}");
+        let why = harness.why("a").await;
+        let remaining: Vec<_> = why.remaining.iter().map(|it| (it.unit.as_str(), it.certainty)).collect();
+        let expected = remains.then_some(("r/make", Certainty::Possible));
+        assert_eq!(remaining, expected.into_iter().collect::<Vec<_>>(), "{made:?} {undone}");
+        assert_eq!(why.notes.iter().any(|note| note.contains("set `maxProcessingTime`")), remains, "{why:?}");
     }
 }
 

@@ -73,9 +73,9 @@ pub async fn why(
         }
         latest = Some(run);
     }
-    let RemainingResources { exists, overrides, lost } = remaining_resources(env, &target, &loaded).await?;
+    let RemainingResources { exists, overrides, notes: more } = remaining_resources(env, &target, &loaded).await?;
     notes.extend(overrides.iter().filter(|one| one.is_open).map(Override::note));
-    notes.extend(lost);
+    notes.extend(more);
     let outage = outages::find_outage(env, store, &loaded.plan, last.as_slice()).await?;
     let pending = match (&latest, &last, &outage) {
         (Some(run), Some(detail), None) => logs::pending(env, run, first_waiting(detail)).await,

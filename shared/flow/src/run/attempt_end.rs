@@ -23,6 +23,8 @@ pub struct AttemptSuccess {
     pub outputs: Outputs,
     pub duration_ms: Option<u64>,
     pub log: Option<String>,
+    /// True if an undo found nothing to delete, and a request of its undone unit had no response.
+    pub found_nothing: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -42,8 +42,8 @@ pub struct RemainingResources {
     pub exists: Vec<RemainingEffect>,
     /// The overridden units of its teardown.
     pub overrides: Vec<Override>,
-    /// A note for each unit whose outputs are lost.
-    pub lost: Vec<String>,
+    /// A note for each unit whose outputs are lost, or whose receiver may still act after its undo.
+    pub notes: Vec<String>,
 }
 
 /// A unit of a setup run whose resources may exist.
@@ -52,10 +52,13 @@ struct PossibleResource {
     unit: Unit,
     /// The description. Its outputs are read later.
     existing: RemainingEffect,
+    /// True if its undo found nothing, and its receiver may still act.
+    may_act_later: bool,
 }
 
 /// Returns the units whose resources may exist after these `runs`. These are the started units of the setup, except
-/// those whose undo is done and not overridden. Does not read outputs, so it does not use the bucket.
+/// those whose undo is done and not overridden. If the undo found nothing, a unit without a result is included unless it
+/// states how long its receiver may act. Does not read outputs, so it does not use the bucket.
 pub async fn possible_resources_of(
     env: &Env,
     loaded: &CompiledPlan,
@@ -81,13 +84,21 @@ pub async fn remaining_resources(
     loaded: &CompiledPlan,
 ) -> Result<RemainingResources, FlowError> {
     let (mut resources, overrides) = find(env, loaded, &runs(env, target, loaded).await?).await?;
-    let mut lost = Vec::new();
+    let later = resources.iter().filter(|resource| resource.may_act_later);
+    let later = later.map(|resource| {
+        format!(
+            "{} got no result, and its undo found nothing: its receiver may still act; set `maxProcessingTime` to the \
+             longest time for which it does",
+            resource.existing.unit
+        )
+    });
+    let mut notes: Vec<String> = later.collect();
     let mut remaining_bytes = MAX_OUTPUT_BYTES;
     for of_run in resources.chunk_by_mut(|one, next| one.run == next.run) {
-        lost.extend(read_names(env, of_run, &mut remaining_bytes).await?);
+        notes.extend(read_names(env, of_run, &mut remaining_bytes).await?);
     }
     let exists = resources.into_iter().map(|resource| resource.existing).collect();
-    Ok(RemainingResources { exists, overrides, lost })
+    Ok(RemainingResources { exists, overrides, notes })
 }
 
 async fn runs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> Result<Vec<(RunId, RunView)>, FlowError> {
@@ -107,7 +118,7 @@ async fn find(
     runs: &[(RunId, RunView)],
 ) -> Result<(Vec<PossibleResource>, Vec<Override>), FlowError> {
     let of = |hook| runs.iter().find(|(run, _)| run.hook() == hook);
-    let mut undone = BTreeSet::new();
+    let (mut undone, mut not_found) = (BTreeSet::new(), BTreeSet::new());
     let mut found = Vec::new();
     for hook in [Hook::PreStop, Hook::PostStop] {
         let Some((hook_plan, graph)) = loaded.hook_plan(hook) else { continue };
@@ -121,7 +132,8 @@ async fn find(
                 found.push(Override { unit, reason, is_open: override_record::is_open(records) });
                 continue;
             }
-            undone.extend(plan.undoes.clone());
+            let done = if records::found_nothing(records) { &mut not_found } else { &mut undone };
+            done.extend(plan.undoes.clone());
         }
     }
     let undoable: BTreeSet<UnitRef> =
@@ -147,6 +159,11 @@ async fn find(
             if !succeeded && (skipped || !started || never_sent) {
                 continue;
             }
+            let is_made = succeeded || view.status(unit) == UnitProgress::Done;
+            let may_act_later = not_found.contains(&at);
+            if may_act_later && (is_made || !attempts.iter().any(|record| undo::may_act_later(env, plan, record))) {
+                continue;
+            }
             let certainty = match view.status(unit) {
                 UnitProgress::Done => Certainty::Exists,
                 _ if succeeded => Certainty::Exists,
@@ -154,7 +171,7 @@ async fn find(
             };
             let (key, outputs) = (plan.key.clone(), BTreeMap::new());
             let existing = RemainingEffect { unit: key, certainty, outputs, outputs_left_out: succeeded };
-            resources.push(PossibleResource { run: run.clone(), unit, existing });
+            resources.push(PossibleResource { run: run.clone(), unit, existing, may_act_later });
         }
     }
     Ok((resources, found))

@@ -17,6 +17,9 @@ use crate::error::FlowError;
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::head::Run;
 
+/// The reason in the record of an undo that found nothing.
+const FOUND_NOTHING: &str = "there was nothing to delete";
+
 /// Maximum concurrent reads from the bucket per caller.
 const MAX_READS: usize = 32;
 
@@ -97,7 +100,8 @@ pub async fn build_result<'a>(
     };
     let (outcome, outputs, reason, duration_ms, log) = match end {
         AttemptEnd::Succeeded(success) => {
-            (AttemptOutcome::Succeeded, Some(&success.outputs), None, success.duration_ms, success.log.as_deref())
+            let reason = success.found_nothing.then(|| clean_reason(ReasonCode::Skipped, FOUND_NOTHING));
+            (AttemptOutcome::Succeeded, Some(&success.outputs), reason, success.duration_ms, success.log.as_deref())
         }
         AttemptEnd::Skipped(why) => {
             (AttemptOutcome::Skipped, None, Some(clean_reason(ReasonCode::Skipped, why)), None, None)
@@ -123,6 +127,13 @@ pub async fn build_result<'a>(
     let result =
         AttemptResult { outcome, at, duration_ms, outputs, reason, evidence, next, log: has_log, unanswered, digest };
     Ok((result, log))
+}
+
+/// Returns true if the last result of these records in the order of attempts is that of an undo that found nothing,
+/// although a request of its undone unit had no response.
+pub(crate) fn found_nothing(records: &[AttemptRecord]) -> bool {
+    let last = records.last().and_then(|record| record.result.as_ref());
+    last.is_some_and(|result| result.outcome == AttemptOutcome::Succeeded && result.reason.is_some())
 }
 
 fn clean_reason(code: ReasonCode, why: &str) -> FailureReason {

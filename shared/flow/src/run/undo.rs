@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_documents::plan::{Action, UnitPlan, UnitRef};
+use ebb_documents::plan::{Action, UnitPlan, UnitRef, WebhookAction};
 use ebb_documents::render::{KnownOutputs, ProducerState};
 use ebb_engine::{Hook, Patch, PatchChange, Shard, Timestamp, Unit, retry};
 use ebb_protocol::callback::ReasonCode;
@@ -221,6 +221,14 @@ fn processing_until(env: &Env, unit: &UnitPlan, record: &AttemptRecord) -> Optio
         _ => in_flight_until(env, record)?,
     };
     Some(arrives_by.plus(ebb_engine::Millis(processing)))
+}
+
+/// Returns true if the receiver of a webhook may act on the request of an attempt after any time, because the unit does
+/// not state its `maxProcessingTime`.
+pub(crate) fn may_act_later(env: &Env, unit: &UnitPlan, record: &AttemptRecord) -> bool {
+    let is_stated = |webhook: &WebhookAction| webhook.max_processing_time_ms.is_some();
+    matches!(&unit.action, Action::Webhook(webhook) if !is_stated(webhook))
+        && processing_until(env, unit, record).is_some()
 }
 
 /// Returns the number of results that remain after `attempt` of the undo.

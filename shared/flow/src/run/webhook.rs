@@ -99,10 +99,11 @@ pub(super) async fn post_webhook(
                 return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(may_act_until))));
             }
             ResponseVerdict::NotFound => {
-                AttemptEnd::Succeeded(AttemptSuccess { duration_ms, ..AttemptSuccess::default() })
+                let found_nothing = may_act_until > Timestamp(0);
+                AttemptEnd::Succeeded(AttemptSuccess { duration_ms, found_nothing, ..AttemptSuccess::default() })
             }
             ResponseVerdict::Succeeded(outputs) => {
-                AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, log: None })
+                AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, ..AttemptSuccess::default() })
             }
             ResponseVerdict::Failed(failure) => failed(failure, Some(response)),
         },
