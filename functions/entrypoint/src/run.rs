@@ -19,7 +19,7 @@ use ebb_protocol::entrypoint::exit::{FAILED, USAGE};
 use ebb_protocol::entrypoint::{EntrypointSpec, ReportState, ScriptExit, ScriptReport, VERSION};
 use ebb_protocol::relay::ScriptOutput;
 use ebb_protocol::unit::TRACEPARENT_VARIABLE;
-use ebb_script::{LogTail, ScriptWatch, StartError, Surroundings, WatchEvent, millis};
+use ebb_script::{LogMask, LogTail, ScriptWatch, StartError, Surroundings, WatchEvent, millis};
 use serde::Deserialize;
 
 use crate::report::RelayReporter;
@@ -80,7 +80,7 @@ fn start_reports(
 /// Adds log and time, and truncates the result to the size that the control plane accepts.
 fn add_log_and_time(mut ended: ScriptExit, tail: &LogTail, begun: Instant) -> ScriptExit {
     ended.result.duration_ms = Some(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
-    ended.result.log = Some(tail.text());
+    ended.result.log = Some(tail.text(&LogMask::of_outputs(&ended)));
     ended.result = ended.result.fit();
     if ended.result.status != CallbackStatus::Succeeded {
         ended.sensitive.clear();

@@ -383,6 +383,9 @@ pub struct ScriptInput {
     pub path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<UnitValue>,
+    /// True if the value comes from a Secret. It is masked in the log.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sensitive: bool,
 }
 
 /// An output of a script.

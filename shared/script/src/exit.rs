@@ -1,7 +1,5 @@
 //! The end of a script, and the failure that results from it.
 
-use std::collections::BTreeMap;
-
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::entrypoint::exit::FAILED;
 use ebb_protocol::entrypoint::{EntrypointSpec, ScriptExit};
@@ -30,12 +28,12 @@ pub(crate) struct ProcessExit {
 }
 
 impl ProcessExit {
-    /// Returns the end of the script, with its outputs if it has succeeded, and without log and time. `supervisor` is
-    /// as in [`Surroundings`](crate::Surroundings).
+    /// Returns the end of the script, with its outputs if it has succeeded, with its sensitive outputs as far as they
+    /// exist, and without log and time. `supervisor` is as in [`Surroundings`](crate::Surroundings).
     pub(crate) fn script_exit(&self, spec: &EntrypointSpec, supervisor: &str) -> ScriptExit {
         let (result, sensitive) = match self.failure(spec.timeout_ms, supervisor) {
             None => outputs::collect(&spec.outputs),
-            Some(failure) => (failure, BTreeMap::new()),
+            Some(failure) => (failure, outputs::sensitive(&spec.outputs)),
         };
         ScriptExit { result, sensitive, exit_code: Some(self.code()) }
     }

@@ -7,9 +7,12 @@
 //! 2. [`run`] writes the inputs to their paths, and starts the script in its own process group.
 //! 3. It waits for the end of the script, its deadline, a signal or a cancellation.
 //! 4. It kills all processes that the script has left, and reads its outputs.
+//!
+//! [`LogMask`] masks sensitive values in the log.
 
 mod exit;
 mod interpreter;
+mod mask;
 mod outputs;
 mod prepare;
 pub mod processes;
@@ -21,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::entrypoint::{EntrypointSpec, ScriptExit};
 
+pub use mask::LogMask;
 pub use prepare::{StartError, check_path};
 pub use tail::LogTail;
 pub use watch::{ScriptWatch, WatchEvent};
@@ -36,11 +40,12 @@ pub struct Surroundings<'a> {
     /// The recipient of a termination signal, for error messages, such as `the pod`.
     pub supervisor: &'a str,
     /// Keeps the end of the log, which this process forwards to its own outputs. `None` means that the script writes
-    /// directly to the outputs of this process.
+    /// directly to the outputs of this process, whose reader masks the sensitive inputs.
     pub tail: Option<&'a LogTail>,
 }
 
-/// Runs a script to its end. Its deadline counts from `begun`. The result has no log.
+/// Runs a script to its end. Its deadline counts from `begun`. The result has no log. After a failure, its sensitive
+/// outputs are those that the script has written. They serve to mask the log.
 ///
 /// # Errors
 /// Returns [`StartError`] if the script was not started.
@@ -51,7 +56,9 @@ pub fn run(
     begun: Instant,
 ) -> Result<ScriptExit, StartError> {
     let mut script = prepare::start(spec, surroundings)?;
-    let streams = surroundings.tail.map_or(0, |tail| stream::forward_outputs(&mut script, tail, &watch.sender()));
+    let mask = LogMask::of_inputs(spec);
+    let forward = |tail| stream::forward_outputs(&mut script, tail, &mask, &watch.sender());
+    let streams = surroundings.tail.map_or(0, forward);
     let end = watch.supervise(&script, begun + millis(spec.timeout_ms), streams);
     Ok(end.script_exit(spec, surroundings.supervisor))
 }

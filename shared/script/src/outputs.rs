@@ -20,19 +20,26 @@ const OPEN_FLAGS: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOFOLLOW).union(OFlag
 
 /// Reads the declared outputs in their order. Returns success with the outputs and, separately, the sensitive ones in
 /// base64. Returns a failure if an output is missing, is not a file, or is too large, alone or together with those
-/// before it.
+/// before it. The sensitive outputs of a failure serve to mask the log.
 pub(crate) fn collect(outputs: &[ScriptOutput]) -> (Callback, BTreeMap<String, String>) {
     let mut result = Callback::new(CallbackStatus::Succeeded);
     let mut sensitive = BTreeMap::new();
     let mut total = 0;
     for output in outputs {
         match read(output, &mut total) {
-            Err(error) => return (error.failure(output), BTreeMap::new()),
+            Err(error) => return (error.failure(output), self::sensitive(outputs)),
             Ok(bytes) if output.sensitive => drop(sensitive.insert(output.name.clone(), STANDARD.encode(bytes))),
             Ok(bytes) => result.hold(&output.name, bytes),
         }
     }
     (result, sensitive)
+}
+
+/// Returns the sensitive outputs that can be read, in base64.
+pub(crate) fn sensitive(outputs: &[ScriptOutput]) -> BTreeMap<String, String> {
+    let mut total = 0;
+    let read = |output: &ScriptOutput| Some((output.name.clone(), STANDARD.encode(read(output, &mut total).ok()?)));
+    outputs.iter().filter(|output| output.sensitive).filter_map(read).collect()
 }
 
 fn read(output: &ScriptOutput, total: &mut usize) -> Result<Vec<u8>, OutputError> {
@@ -99,7 +106,9 @@ mod tests {
             let (result, sensitive) = collect(&outputs);
             let reason = result.reason.unwrap();
             assert!(reason.code == code && reason.message.contains(message), "{reason:?}");
-            assert!(result.outputs.is_empty() && result.binary.is_empty() && sensitive.is_empty(), "{message}");
+            assert!(result.outputs.is_empty() && result.binary.is_empty(), "{message}");
+            // A sensitive output that exists masks the log.
+            assert_eq!(sensitive.contains_key("b"), folder.path().join("b").exists(), "{message}");
         }
     }
 }

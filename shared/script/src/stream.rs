@@ -7,6 +7,7 @@ use std::process::Child;
 use std::sync::mpsc::Sender;
 use std::thread;
 
+use crate::mask::LogMask;
 use crate::tail::LogTail;
 use crate::watch::WatchEvent;
 
@@ -14,7 +15,7 @@ use crate::watch::WatchEvent;
 const CHUNK: usize = 64 << 10;
 
 /// Starts a thread that passes all bytes from `from` to `take`, until all writers have closed the stream. The thread
-/// then sends [`WatchEvent::Drained`].
+/// then passes an empty slice and sends [`WatchEvent::Drained`].
 pub fn forward(
     mut from: impl Read + Send + 'static,
     events: &Sender<WatchEvent>,
@@ -31,20 +32,27 @@ pub fn forward(
                 Err(_) => break,
             }
         }
+        take(&[]);
         // The supervisor has dropped the receiver only if it is about to exit.
         let _ = events.send(WatchEvent::Drained);
     });
 }
 
-/// Forwards both output streams of a script to those of this process, unchanged, and keeps their end in `tail`. Returns
+/// Forwards both output streams of a script, masked, to those of this process, and keeps their end in `tail`. Returns
 /// the number of streams. The script blocks while the outputs of this process are not read.
-pub(crate) fn forward_outputs(script: &mut Child, tail: &LogTail, events: &Sender<WatchEvent>) -> usize {
+pub(crate) fn forward_outputs(
+    script: &mut Child,
+    tail: &LogTail,
+    mask: &LogMask,
+    events: &Sender<WatchEvent>,
+) -> usize {
     let start = |from: Box<dyn Read + Send>, to: io::Result<OwnedFd>| {
-        let (tail, mut to) = (tail.clone(), to.ok().map(File::from));
+        let (tail, mut mask, mut to) = (tail.clone(), mask.clone(), to.ok().map(File::from));
         forward(from, events, move |bytes| {
-            tail.push(bytes);
+            let bytes = mask.push(bytes);
+            tail.push(&bytes);
             // A missing reader stops neither the script nor its log.
-            if to.as_mut().is_some_and(|to| to.write_all(bytes).is_err()) {
+            if to.as_mut().is_some_and(|to| to.write_all(&bytes).is_err()) {
                 to = None;
             }
         });

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ebb_protocol::script::end_of;
+use crate::mask::LogMask;
 
 /// The last bytes of a log. Clones share them: the threads that forward output write to them, and heartbeats read them.
 #[derive(Clone, Debug)]
@@ -41,19 +41,17 @@ impl LogTail {
         self.lock().total
     }
 
-    /// Returns the kept bytes as text of at most as many bytes, from the start of a character. Bytes that are not UTF-8 are
-    /// replaced.
-    pub fn text(&self) -> String {
-        let tail = self.lock();
-        let is_cut = tail.total > tail.kept.len() as u64;
-        let inside = |byte: &u8| is_cut && byte & 0b1100_0000 == 0b1000_0000;
-        let bytes: Vec<u8> = tail.kept.iter().copied().skip_while(inside).collect();
-        end_of(String::from_utf8_lossy(&bytes).into_owned(), tail.most)
+    /// Returns the kept bytes as text, like [`LogMask::tail_text`].
+    pub fn text(&self, mask: &LogMask) -> String {
+        let mut tail = self.lock();
+        let (is_cut, most) = (tail.total > tail.kept.len() as u64, tail.most);
+        mask.tail_text(tail.kept.make_contiguous(), is_cut, most)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ebb_protocol::script::end_of;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -69,7 +67,7 @@ mod tests {
                 all.extend(piece);
                 prop_assert_eq!(tail.total(), all.len() as u64);
                 prop_assert!(tail.lock().kept.iter().eq(&all[all.len().saturating_sub(limit)..]));
-                prop_assert!(tail.text().len() <= limit);
+                prop_assert!(tail.text(&LogMask::default()).len() <= limit);
             }
         }
 
@@ -77,7 +75,7 @@ mod tests {
         fn text_is_truncated_between_characters(text in "\\PC{0,40}", limit in 0_usize..60) {
             let tail = LogTail::new(limit);
             tail.push(text.as_bytes());
-            prop_assert_eq!(tail.text(), end_of(text, limit));
+            prop_assert_eq!(tail.text(&LogMask::default()), end_of(text, limit));
         }
     }
 }

@@ -26,7 +26,7 @@ preStart:
         [ "$ADMIN" = "$(printf 'canary-%s-given' 4711)" ]
         printf 'canary-%s-made' 4711 >/tmp/dsn
         printf open >/tmp/open
-        echo made
+        echo made; echo "admin=$ADMIN"; cat /tmp/dsn
     inputs: {admin: "${params.admin}"}
     outputs: {dsn: {file: /tmp/dsn, sensitive: true}, open: {file: /tmp/open}}
   use:
@@ -40,7 +40,7 @@ preStart:
   fails:
     after: [use]
     retry: {attempts: 1}
-    pod: {script: "#!/bin/sh -eu\n: \"$DSN\"\nexit 3"}
+    pod: {script: "#!/bin/sh -eux\n: \"$DSN\"\nexit 3"}
     inputs: {dsn: "${units.make.outputs.dsn}"}
   call: {webhook: {url: "RECEIVER/call", body: {open: "${units.make.outputs.open}"}}}
 postStop:
@@ -156,6 +156,8 @@ pub(crate) async fn sensitive_values_are_stored_by_the_relay_only() {
     let target = harness.phase(name, TargetState::Failed).await;
     let failed = find(&target, "preStart", "fails").unwrap();
     assert_eq!(json!(failed.reason.unwrap().code), "exit", "it failed for another reason");
+    assert_eq!(harness.why(name).await.cause.unwrap().log, ["+ : ***", "+ exit 3"]);
+    assert_eq!(harness.log(name, Hook::PreStart, "make", "").await.body, "made\nadmin=***\n***");
     harness.notification_accepted(name).await;
     let kept = files(&state.join("secrets"));
     let values: Vec<Vec<u8>> = kept.iter().map(|file| fs::read(file).unwrap()).collect();

@@ -128,7 +128,8 @@ pub(crate) fn relay(url: String) -> Option<RelayAddress> {
 }
 
 pub(crate) fn input(name: &str, env: Option<&str>, path: Option<&str>, value: Option<UnitValue>) -> ScriptInput {
-    ScriptInput { name: name.to_owned(), env: env.map(str::to_owned), path: path.map(str::to_owned), value }
+    let (env, path) = (env.map(str::to_owned), path.map(str::to_owned));
+    ScriptInput { name: name.to_owned(), env, path, value, sensitive: false }
 }
 
 /// Calls `poll` until it returns a value.

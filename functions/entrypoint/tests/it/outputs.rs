@@ -3,7 +3,8 @@
 use ebb_protocol::callback::{CallbackStatus, ReasonCode};
 use ebb_protocol::entrypoint::{EntrypointSpec, REPORT_BODY, ReportState};
 use ebb_protocol::limits::{OUTPUT, OUTPUTS};
-use ebb_protocol::relay::ScriptOutput;
+use ebb_protocol::relay::{ScriptInput, ScriptOutput};
+use ebb_protocol::value::UnitValue;
 use sha2::{Digest as _, Sha256};
 
 use crate::fixture::*;
@@ -86,12 +87,17 @@ fn sensitive_outputs_are_only_in_the_report() {
         spec.outputs.iter_mut().filter(|output| output.name != "b").for_each(|output| output.sensitive = true);
         spec
     };
-    let text = "printf 's3cr3t' >$W/a; printf plain >$W/b; for f in c d e; do head -c 1048576 /dev/zero >$W/$f; done";
+    // The input is known from the start, and masked on the streams. The output is masked in the report.
+    let text = "printf 's3cr3t' >$W/a; echo $(cat $W/a) $IN ${IN%n}; printf plain >$W/b; for f in c d e; do head -c 1048576 /dev/zero >$W/$f; done";
     let server = ReportSink::start([ServerReply::Status(200)]);
-    let spec = sensitive(fixture.sh(text, &["a", "b", "c", "d", "e"]));
+    let mut spec = sensitive(fixture.sh(text, &["a", "b", "c", "d", "e"]));
+    let given = input("in", Some("IN"), None, Some(UnitValue::Json("given".into())));
+    spec.inputs.push(ScriptInput { sensitive: true, ..given });
     let exit = fixture.run(&EntrypointSpec { relay: relay(server.url()), ..spec.clone() });
     let (report, body) = server.wait_for_end();
     let ReportState::Ended(ended) = report.state else { panic!() };
+    assert_eq!(ended.result.log.as_deref(), Some("*** *** give\n"));
+    assert_eq!(String::from_utf8_lossy(&exit.stdout), "s3cr3t *** give\n");
     assert_eq!(ended.sensitive["a"], "czNjcjN0");
     assert_eq!(ended.sensitive.len(), 4);
     assert_eq!(ended.result.outputs.keys().collect::<Vec<_>>(), ["b"]);

@@ -123,7 +123,8 @@ impl ScriptJob {
 
     pub(crate) fn input(mut self, name: &str, value: Input) -> Self {
         let env = Some(name.to_uppercase());
-        self.spec.inputs.push(ScriptInput { name: name.to_owned(), env, path: None, value: Some(value) });
+        let (name, value) = (name.to_owned(), Some(value));
+        self.spec.inputs.push(ScriptInput { name, env, path: None, value, sensitive: false });
         self
     }
 

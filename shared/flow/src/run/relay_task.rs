@@ -132,7 +132,8 @@ fn script_input(input: RenderedInput) -> ScriptInput {
         InputValue::Secret(secret) => Some(UnitValue::Secret(records::from_secret(secret))),
         InputValue::Absent => None,
     };
-    ScriptInput { name: input.name, env: input.env, path: input.path, value }
+    let sensitive = matches!(value, Some(UnitValue::Secret(_)));
+    ScriptInput { name: input.name, env: input.env, path: input.path, value, sensitive }
 }
 
 pub(super) async fn ensure_task(

@@ -230,7 +230,7 @@ impl ContainerTask<'_> {
         }
         let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let ended = reported.ok_or_else(|| self.unreported(sight, is_late));
-        Ok(script::outcome(self.task, &self.request.task, self.config, ended, killed_at.is_some(), begun))
+        script::outcome(self.task, &self.request.task, self.config, ended, killed_at.is_some(), begun)
     }
 
     /// Returns the failure of a container whose entrypoint has not reported the end of the script.

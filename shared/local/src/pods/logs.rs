@@ -4,8 +4,11 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
+use ebb_protocol::entrypoint::ScriptExit;
 use ebb_protocol::limits::LOG_TAIL;
-use ebb_protocol::script::end_of;
+use ebb_script::LogMask;
+
+use crate::files::{self, StateFileError};
 
 /// Bytes at which the file is replaced by its last [`LOG_TAIL`] bytes.
 const MAX_FILE: usize = 4 * LOG_TAIL;
@@ -38,13 +41,24 @@ impl LogWriter {
     }
 }
 
-/// Returns at most the last `most` bytes of the log in `folder` as text, from the start of a character. Bytes that are
-/// not UTF-8 are replaced.
+/// Returns at most the last `most` bytes of the log in `folder` as text, like [`LogMask::tail_text`].
 pub(super) fn tail_text(folder: &Path, most: usize) -> String {
+    masked_text(folder, most, &LogMask::default())
+}
+
+fn masked_text(folder: &Path, most: usize, mask: &LogMask) -> String {
     let bytes = read_end(&folder.join("log"), most).unwrap_or_default();
-    let inside = |byte: &&u8| bytes.len() == most && **byte & 0b1100_0000 == 0b1000_0000;
-    let cut = bytes.iter().take_while(inside).count();
-    end_of(String::from_utf8_lossy(&bytes[cut..]).into_owned(), most)
+    mask.tail_text(&bytes, bytes.len() == most, most)
+}
+
+/// Masks the sensitive outputs of a script that has ended in the log in `folder`. Returns the end of the log.
+pub(super) fn mask_outputs(folder: &Path, ended: &ScriptExit) -> Result<String, StateFileError> {
+    let mask = LogMask::of_outputs(ended);
+    let text = masked_text(folder, LOG_TAIL, &mask);
+    if !mask.is_empty() {
+        files::write_whole(&folder.join("log"), text.as_bytes())?;
+    }
+    Ok(text)
 }
 
 fn read_end(path: &Path, most: usize) -> io::Result<Vec<u8>> {

@@ -77,7 +77,7 @@ fn value(input: &ScriptInput, config: &SupervisorConfig) -> Result<Option<UnitVa
 }
 
 /// Returns the outcome of a script that began at `begun` and has ended. `ended` is the failure if its end is not known.
-/// Sensitive outputs stay on this machine.
+/// Sensitive outputs stay on this machine, and are masked in the log.
 pub(super) fn outcome(
     task: &TaskFolder,
     id: &TaskId,
@@ -85,24 +85,32 @@ pub(super) fn outcome(
     ended: Result<ScriptExit, TaskFailure>,
     is_cancelled: bool,
     begun: Instant,
-) -> SupervisorOutcome {
+) -> Result<SupervisorOutcome, TaskFailure> {
     let is_success = matches!(&ended, Ok(ended) if ended.result.status == CallbackStatus::Succeeded);
+    let log = match &ended {
+        Ok(ended) => logs::mask_outputs(&task.folder, ended)?,
+        Err(_) => logs::tail_text(&task.folder, LOG_TAIL),
+    };
     // The outputs of a script that succeeded despite the cancellation are known, so that they can be removed.
     if is_cancelled && !is_success {
-        return SupervisorOutcome::Tombstone;
+        return Ok(SupervisorOutcome::Tombstone);
     }
     let mut result = match ended {
         Ok(ended) => store_outputs(id, config, ended),
         Err(TaskFailure(code, why)) => Callback::failed(code, &why),
     };
     result.duration_ms.get_or_insert_with(|| u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
-    result.log.get_or_insert_with(|| logs::tail_text(&task.folder, LOG_TAIL));
-    SupervisorOutcome::Result(Box::new(result))
+    result.log.get_or_insert(log);
+    Ok(SupervisorOutcome::Result(Box::new(result)))
 }
 
 fn store_outputs(id: &TaskId, config: &SupervisorConfig, ended: ScriptExit) -> Callback {
     let mut result = ended.result;
     result.secrets.clear();
+    // After a failure, the sensitive outputs only mask the log.
+    if result.status != CallbackStatus::Succeeded {
+        return result;
+    }
     for (output, text) in ended.sensitive {
         match store_output(id, config, &output, &text) {
             Ok(place) => drop(result.secrets.insert(output, place)),

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::relay::{EnsureTask, ScriptTask};
-use ebb_script::{ScriptWatch, WatchEvent, processes, stream};
+use ebb_script::{LogMask, ScriptWatch, WatchEvent, processes, stream};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, setsid};
@@ -140,7 +140,7 @@ fn run_process(
     };
     let killed = || TaskFailure(ReasonCode::Lost, "the supervisor of the script was killed".to_owned());
     let ended = answer.and_then(Result::ok).ok_or_else(killed);
-    Ok(script::outcome(task, &request.task, config, ended, process.is_cancelled, begun))
+    script::outcome(task, &request.task, config, ended, process.is_cancelled, begun)
 }
 
 /// A script as a process of this machine.
@@ -168,13 +168,13 @@ impl ProcessTask<'_> {
         }
         let mut request = serde_json::to_vec(&(layout, &spec)).map_err(io::Error::from).map_err(PodsError::Spawn)?;
         request.push(b'\n');
-        let answer = self.attend(command, &request).map_err(PodsError::Spawn)?;
+        let answer = self.attend(command, &request, LogMask::of_inputs(&spec)).map_err(PodsError::Spawn)?;
         Ok(serde_json::from_slice(&answer).ok())
     }
 
     /// Starts the entrypoint with `request` and waits until the entrypoint and all processes of the script have ended.
-    /// Returns its response.
-    fn attend(&mut self, mut command: Command, request: &[u8]) -> io::Result<Vec<u8>> {
+    /// Returns its response. The log is masked.
+    fn attend(&mut self, mut command: Command, request: &[u8], mut mask: LogMask) -> io::Result<Vec<u8>> {
         let (mut socket, theirs) = UnixStream::pair()?;
         let (printed, output) = io::pipe()?;
         let mut log = LogWriter::create(&self.task.folder)?;
@@ -186,7 +186,7 @@ impl ProcessTask<'_> {
         stream::forward(socket.try_clone()?, &self.watch.sender(), move |bytes| drop(sender.send(bytes.to_vec())));
         stream::forward(printed, &self.watch.sender(), move |bytes| {
             // A full disk must not stop the script.
-            let _ = log.push(bytes);
+            let _ = log.push(&mask.push(bytes));
         });
         // The write fails only if the entrypoint was killed.
         let _ = socket.write_all(request);

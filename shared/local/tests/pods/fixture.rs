@@ -151,7 +151,9 @@ pub(crate) fn with_outputs(mut request: EnsureTask<ScriptTask>, outputs: &[(&str
 }
 
 pub(crate) fn input(name: &str, env: Option<&str>, path: Option<&str>, value: Option<UnitValue>) -> ScriptInput {
-    ScriptInput { name: name.to_owned(), env: env.map(str::to_owned), path: path.map(str::to_owned), value }
+    let (env, path) = (env.map(str::to_owned), path.map(str::to_owned));
+    let sensitive = matches!(value, Some(UnitValue::Secret(_)));
+    ScriptInput { name: name.to_owned(), env, path, value, sensitive }
 }
 
 pub(crate) fn text(value: &str) -> Option<UnitValue> {

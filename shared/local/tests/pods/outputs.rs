@@ -61,13 +61,18 @@ pub(crate) async fn sensitive() {
         Some(UnitValue::Secret(SecretRef { cluster: None, namespace: None, name, key }))
     };
     let mut request = with_outputs(
-        sh("[ \"$DSN\" = canary-in ] && [ \"$(cat /in/dsn)\" = canary-in ] && printf 'canary-%s\\n' out >/out/x"),
+        sh("[ \"$DSN\" = canary-in ] && [ \"$(cat /in/dsn)\" = canary-in ] && printf 'canary-%s\\n' out >/out/x || exit 1
+            printf 'the %s' \"${DSN%in}\"; sleep 0.1; echo in; cat /out/x"),
         &[("the x", "/out/x")],
     );
     request.body.inputs = vec![input("dsn", Some("DSN"), Some("/in/dsn"), secret("admin", "dsn"))];
     request.body.outputs[0].sensitive = true;
     let result = fixture.run(request).await;
-    assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
+    assert_eq!(
+        (result.status, result.log.as_deref()),
+        (CallbackStatus::Succeeded, Some("the ***\n***\n")),
+        "{result:?}"
+    );
     let place = &result.secrets["the x"];
     assert_eq!(secrets::get(state, &place.name, &place.key).unwrap().unwrap(), b"canary-out\n");
     assert!(result.outputs.is_empty() && result.binary.is_empty());
@@ -90,8 +95,16 @@ pub(crate) async fn sensitive() {
         }
     }
 
+    // A failed script may have written its output.
+    let text = "printf 'canary-%s' out >/out/x; cat /out/x; exit 3";
+    let mut request = with_outputs(sh(text), &[("the x", "/out/x")]);
+    (request.task.attempt, request.body.outputs[0].sensitive) = (2, true);
+    let result = fixture.run(request).await;
+    assert_eq!((reason(&result).code, result.log.as_deref()), (ReasonCode::Exit, Some("***")));
+    assert!(result.secrets.is_empty());
+
     let mut request = sh("");
-    request.task.attempt = 2;
+    request.task.attempt = 3;
     request.body.inputs = vec![input("dsn", Some("DSN"), None, secret("admin", "other"))];
     let result = fixture.run(request).await;
     assert_eq!(reason(&result).code, ReasonCode::NotStartable);

@@ -13,7 +13,8 @@ fn pods(user: PodUser) -> PodSettings {
 }
 
 fn input(name: &str, value: Option<UnitValue>) -> ScriptInput {
-    ScriptInput { name: name.to_owned(), env: Some(name.to_uppercase()), path: None, value }
+    let sensitive = matches!(value, Some(UnitValue::Secret(_)));
+    ScriptInput { name: name.to_owned(), env: Some(name.to_uppercase()), path: None, value, sensitive }
 }
 
 fn request(unit: &str, pod_template: Option<&str>, text: &str) -> EnsureTask {
