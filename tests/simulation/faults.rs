@@ -104,6 +104,8 @@ faults! {
     PlatformRefuses = "platform-refuses", 200;
     /// The platform refuses everything for up to five minutes.
     PlatformAway = "platform-away", 40;
+    /// The platform does not respond, and gets no notification.
+    PlatformHangs = "platform-hangs", 40;
     /// The response of the platform to a notification is lost.
     PlatformAnswerLost = "platform-answer-lost", 150;
     /// An invocation runs in a function instance with an empty cache.

@@ -45,7 +45,7 @@ pub struct AttemptEntry {
     /// True if a relay or a callback reports its end, possibly late.
     pub(super) reports: bool,
     /// The time at which its sender gave the request up. The sender treats the attempt as failed.
-    pub(super) given_up: Option<u64>,
+    pub given_up: Option<u64>,
     /// The time of its end, and true if it succeeded.
     pub result: Option<(u64, bool)>,
     /// True if it has ended or was killed.

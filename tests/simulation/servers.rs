@@ -222,6 +222,10 @@ impl HttpCall for SimPlatform {
         if faults.should_inject(FaultKind::DeathBeforeCall) {
             runtime.die().await;
         }
+        if faults.should_inject(FaultKind::PlatformHangs) {
+            runtime.sleep(u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX)).await;
+            return Err(CallError::Timeout(request.timeout));
+        }
         let now = runtime.elapsed();
         let is_away = {
             let mut outage_until = lock(&self.outage_until);

@@ -1,4 +1,5 @@
-//! Circuit breakers for clusters that do not respond.
+//! Circuit breakers for clusters that do not respond. The circuits of other servers are always closed. They hold the time
+//! of the last response.
 //!
 //! Their state is in the memory of one function instance. They decide when a request is sent. They never decide how a
 //! unit ends. A new instance sends requests to every cluster.
@@ -20,7 +21,7 @@ pub(crate) const OPEN_AFTER_FAILURES: u32 = 2;
 pub(crate) const HUNG_MS: u64 = 5_000;
 /// Concurrent trial requests to a cluster whose circuit was open.
 pub(crate) const MAX_TRIALS: usize = 2;
-/// Concurrent sweeps of runs that may wait for a cluster without a recent response.
+/// Concurrent sweeps of runs and targets that may wait for a cluster or another server without a recent response.
 pub(crate) const MAX_WAITING_SWEEPS: usize = 2;
 /// Time after a response for which a cluster counts as healthy.
 pub(crate) const HEALTHY_MS: u64 = 60_000;
@@ -44,7 +45,7 @@ pub(crate) struct ClusterCircuit {
     /// The time of the last response, except slow ones that reported *busy*.
     last_response: Option<Timestamp>,
     pub(crate) trials: usize,
-    /// Sweeps of runs that hold a permit for the cluster.
+    /// Sweeps of runs and targets that hold a permit for the cluster or server.
     pub(crate) permits: usize,
 }
 

@@ -175,7 +175,7 @@ pub struct InstanceCache {
     /// Plans that are being read, by digest. Concurrent readers share one read.
     loading: Mutex<HashMap<String, Weak<PlanCell>>>,
     facts: Mutex<LruCache<RunFacts>>,
-    pub(crate) breakers: CircuitBreakers,
+    pub(crate) breakers: Arc<CircuitBreakers>,
     pub(crate) failed_sweeps: FailedSweeps,
     /// Permits for bytes of outputs from the bucket.
     output_budget: Semaphore,
@@ -192,7 +192,7 @@ impl Default for InstanceCache {
             plans: Mutex::default(),
             loading: Mutex::default(),
             facts: Mutex::default(),
-            breakers: CircuitBreakers::default(),
+            breakers: Arc::default(),
             failed_sweeps: FailedSweeps::default(),
             output_budget: Semaphore::new(OUTPUT_BUDGET as usize),
         }

@@ -1,16 +1,15 @@
-//! Sends requests to relays through circuit breakers, and limits the sweeps that wait for them.
+//! Sends requests to relays through circuit breakers.
 
-use std::collections::BTreeSet;
-use std::pin::pin;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::relay::{EnsureTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
 
-use crate::breaker::{HUNG_MS, MAX_TRIALS, MAX_WAITING_SWEEPS, OPEN_AFTER_FAILURES, SHORTEST_WAIT_MS};
+use crate::breaker::{HUNG_MS, MAX_TRIALS, OPEN_AFTER_FAILURES, SHORTEST_WAIT_MS};
 use crate::env::Env;
 use crate::ports::{RelayClient, RelayError};
+use crate::sweep::permits;
 
 /// Returns the name of a cluster in the registry. `None` is the default cluster.
 pub(crate) fn cluster_name(env: &Env, cluster: Option<&str>) -> String {
@@ -27,6 +26,10 @@ impl GuardedRelay<'_> {
         request: impl Future<Output = Result<T, RelayError>> + Send,
     ) -> Result<T, RelayError> {
         let env = self.0;
+        let Some(_permit) = permits::admit(env, &cluster_name(env, cluster)).await else {
+            let reason = "other sweeps wait for its response; the next request follows later";
+            return Err(RelayError::Unreachable(reason.to_owned()));
+        };
         let mut call = PendingCall::begin(env, cluster)?;
         let result = request.await;
         let now = env.now();
@@ -121,56 +124,4 @@ pub(crate) fn retry_at(env: &Env, cluster: Option<&str>) -> Timestamp {
     let (cluster, now) = (cluster_name(env, cluster), env.now());
     let soonest = now.plus(Millis(SHORTEST_WAIT_MS));
     env.cache.breakers.lock().get(&cluster).and_then(|circuit| circuit.retry).unwrap_or(soonest).max(soonest)
-}
-
-/// The permit of a sweep to wait for clusters.
-pub(crate) struct ClusterPermit<'a> {
-    env: &'a Env,
-    clusters: BTreeSet<String>,
-}
-
-impl ClusterPermit<'_> {
-    pub(crate) fn covers(&self, clusters: &BTreeSet<String>) -> bool {
-        self.clusters.is_superset(clusters)
-    }
-}
-
-impl Drop for ClusterPermit<'_> {
-    fn drop(&mut self) {
-        for cluster in &self.clusters {
-            self.env.cache.breakers.change(cluster, |circuit| circuit.permits -= 1);
-        }
-    }
-}
-
-/// Returns a permit for `clusters`, unless [`MAX_WAITING_SWEEPS`] sweeps already wait for one without a recent
-/// response.
-pub(crate) fn try_acquire(env: &Env, clusters: BTreeSet<String>) -> Result<ClusterPermit<'_>, BTreeSet<String>> {
-    let now = env.now();
-    let mut circuits = env.cache.breakers.lock();
-    let is_free = |cluster: &String| {
-        let circuit = circuits.get(cluster);
-        circuit.is_none_or(|one| one.permits < MAX_WAITING_SWEEPS || one.is_healthy(now) || one.is_open(now))
-    };
-    if !clusters.iter().all(is_free) {
-        return Err(clusters);
-    }
-    for cluster in &clusters {
-        circuits.entry(cluster.clone()).or_default().permits += 1;
-    }
-    drop(circuits);
-    Ok(ClusterPermit { env, clusters })
-}
-
-/// Waits for a permit in the form of [`try_acquire`].
-pub(crate) async fn acquire(env: &Env, mut clusters: BTreeSet<String>) -> ClusterPermit<'_> {
-    loop {
-        let mut changed = pin!(env.cache.breakers.changed.notified());
-        changed.as_mut().enable();
-        match try_acquire(env, clusters) {
-            Ok(permit) => return permit,
-            Err(refused) => clusters = refused,
-        }
-        changed.await;
-    }
 }

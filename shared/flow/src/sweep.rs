@@ -9,7 +9,7 @@ mod desired;
 pub(crate) mod failures;
 pub mod orphans;
 pub mod outages;
-mod permits;
+pub(crate) mod permits;
 pub mod retention;
 mod runs;
 mod targets;
@@ -34,7 +34,7 @@ use permits::SweepPermit;
 pub use runs::{sweep_run, sweep_unit};
 pub use targets::sweep_target;
 
-/// Maximum runs and targets per sweep. One that waits for a cluster holds no permit.
+/// Maximum runs and targets per sweep. One that waits for its turn at a destination holds no place.
 const MAX_DUE: usize = 2_000;
 /// Unfinished runs and targets that are postponed at the same time.
 const MAX_POSTPONES: usize = 16;
@@ -90,7 +90,7 @@ pub async fn sweep_until(
     let sweeps = due.into_iter().map(|(_, due)| {
         let (permits, open) = (&permits, &open);
         async move {
-            let mut permit = permits.acquire().await;
+            let permit = permits.acquire().await;
             // The next sweep begins with the rest, because all handled items are due later.
             if permit.is_out_of_time(env) {
                 return None;
@@ -98,10 +98,15 @@ pub async fn sweep_until(
             open().insert(due.clone());
             let done = match &due {
                 DueItem::Run(run) => {
-                    Box::pin(runs::sweep_with_permit(env, run, SweepCondition::Due, &mut permit)).await
+                    let sweep = Box::pin(runs::sweep_with_permit(env, run, SweepCondition::Due, &permit));
+                    permit.limit(sweep).await
                 }
-                DueItem::Target(kind, name) => Box::pin(targets::sweep_with_permit(env, kind, name, &mut permit)).await,
-                DueItem::Desired(kind, name) => Box::pin(desired::sweep_desired(env, store, kind, name)).await,
+                DueItem::Target(kind, name) => {
+                    permit.limit(Box::pin(targets::sweep_with_permit(env, kind, name, &permit))).await
+                }
+                DueItem::Desired(kind, name) => {
+                    permit.limit(Box::pin(desired::sweep_desired(env, store, kind, name))).await
+                }
             };
             open().remove(&due);
             Some(

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use ebb_engine::{Shard, TargetPhase, Timestamp};
+use ebb_engine::{Shard, TargetPhase};
 use ebb_tests::simulation::{
-    AttemptFate, ClusterOptions, FaultInjector, FaultKind, REFUSING, Scenario, SetupUnit, SimOptions, Simulation,
-    TargetScenario, TraceMode, UNREACHABLE, UnitAction,
+    AttemptFate, BUSY, ClusterOptions, FaultInjector, FaultKind, REFUSING, Scenario, SetupUnit, SimOptions, Simulation,
+    TargetScenario, TraceMode, UNREACHABLE, UndoUnit, UnitAction,
 };
 
 const SECOND: u64 = 1_000;
@@ -18,25 +18,37 @@ const MAX_OVERDUE: u64 = 2 * MINUTE;
 /// A cluster that responds.
 const CONNECTED: &str = "connected";
 
-/// Returns a target of units without undos.
+/// Returns a target of units.
 fn target(units: Vec<SetupUnit>) -> TargetScenario {
     let defaults = "{timeout: 10m, retry: {attempts: 3, backoff: 30s, maxBackoff: 30s}}";
-    let units = units.into_iter().map(|unit| SetupUnit { undo: None, ..unit }).collect();
     Scenario { defaults, ..Scenario::of(units) }.target()
 }
 
-fn script(millis: u64) -> SetupUnit {
-    SetupUnit::plain(UnitAction::Pod, millis, &[])
+/// Returns a unit without an undo.
+fn unit(action: UnitAction, millis: u64) -> SetupUnit {
+    SetupUnit { undo: None, ..SetupUnit::plain(action, millis, &[]) }
 }
 
-/// Returns a simulation with these faults at each injection point, in which the schedule runs.
-fn simulation(target: &TargetScenario, faults: &[FaultKind], clusters: ClusterOptions) -> Simulation {
-    let rates: Vec<(FaultKind, u64)> = faults.iter().map(|kind| (*kind, 100)).collect();
-    let (faults, trace) = (FaultInjector::often(1, &rates), TraceMode::Off);
-    let simulation =
-        Simulation::new([target], SimOptions { faults, trace, clusters, latency_ms: 10, ..SimOptions::default() });
+fn script(millis: u64) -> SetupUnit {
+    unit(UnitAction::Pod, millis)
+}
+
+/// Returns a simulation with these faults, in which the schedule runs.
+fn simulation<'a>(
+    targets: impl IntoIterator<Item = &'a TargetScenario>,
+    faults: FaultInjector,
+    clusters: ClusterOptions,
+) -> Simulation {
+    let options = SimOptions { faults, trace: TraceMode::Off, clusters, latency_ms: 10, ..SimOptions::default() };
+    let simulation = Simulation::new(targets, options);
     simulation.start_sweeps();
     simulation
+}
+
+/// Returns an injector of these faults at each injection point.
+fn always(faults: &[FaultKind]) -> FaultInjector {
+    let rates: Vec<(FaultKind, u64)> = faults.iter().map(|kind| (*kind, 100)).collect();
+    FaultInjector::often(1, &rates)
 }
 
 /// Creates `count` targets in a cluster at once, with this time to live.
@@ -57,16 +69,16 @@ fn count(simulation: &Simulation, cluster: &str, phase: TargetPhase) -> usize {
     state.targets.values().filter(|target| target.name.starts_with(cluster) && target.phase == phase).count()
 }
 
-/// Returns the longest time in milliseconds for which a target, or a run outside of `cluster`, has been due, and that for
-/// which a run in `cluster` has been due.
+/// Returns the longest time in milliseconds for which a target or run outside of `cluster` has been due, and that for
+/// which one in `cluster` has been due.
 fn overdue(simulation: &Simulation, cluster: &str) -> (u64, u64) {
     let (now, state) = (simulation.runtime.now(), simulation.table.state());
-    let since = |due: Option<Timestamp>| due.map_or(0, |at| now.since(at).0);
-    let mut longest = (state.targets.values().map(|target| since(target.due)).max().unwrap_or(0), 0);
-    for head in state.heads.values().filter_map(|heads| heads.get(&Shard::ROOT)) {
-        let is_in = head.facts.as_ref().is_some_and(|facts| facts.name.starts_with(cluster));
-        let longest = if is_in { &mut longest.1 } else { &mut longest.0 };
-        *longest = since(head.head.due).max(*longest);
+    let roots = state.heads.values().filter_map(|heads| heads.get(&Shard::ROOT));
+    let runs = roots.filter_map(|root| Some((root.facts.as_ref()?.name.as_str(), root.head.due)));
+    let mut longest = (0, 0);
+    for (name, due) in state.targets.values().map(|target| (target.name.as_str(), target.due)).chain(runs) {
+        let longest = if name.starts_with(cluster) { &mut longest.1 } else { &mut longest.0 };
+        *longest = due.map_or(0, |at| now.since(at).0).max(*longest);
     }
     longest
 }
@@ -76,7 +88,7 @@ fn overdue(simulation: &Simulation, cluster: &str) -> (u64, u64) {
 pub(crate) fn check_delays(cluster: &str, max_requests: usize) {
     const TTL_MINUTES: u64 = 20;
     let target = target(vec![SetupUnit { fate: AttemptFate::Fails(1), ..script(SECOND) }]);
-    let mut simulation = simulation(&target, &[FaultKind::MessageLost], ClusterOptions::default());
+    let mut simulation = simulation([&target], always(&[FaultKind::MessageLost]), ClusterOptions::default());
     create(&mut simulation, &target, cluster, 1_000, 24 * 60);
     create(&mut simulation, &target, CONNECTED, 100, TTL_MINUTES);
     let (mut worst, mut worst_in_cluster, mut ready, mut gone) = (0, 0, None, None);
@@ -122,14 +134,59 @@ fn a_cluster_that_refuses_connections_does_not_delay_other_targets() {
     check_delays(REFUSING, 20);
 }
 
+/// Many targets wait for a server that hangs: the receiver of their requests, the platform, or the relay of their
+/// teardown after a TTL. Every message is lost. Checks that the next scheduled sweep starts the second attempts of a
+/// other targets.
+#[test]
+fn a_server_that_hangs_does_not_delay_other_targets() {
+    const OTHERS: usize = 60;
+    // The next sweep comes after a minute at most.
+    const MAX_OVERDUE: u64 = 75 * SECOND;
+    let others = target(vec![SetupUnit { fate: AttemptFate::Fails(1), ..script(SECOND) }]);
+    let hung = |simulation: &Simulation| {
+        let attempts = simulation.ledger.state().attempts.iter().filter(|attempt| attempt.given_up.is_some()).count();
+        attempts as u64 + simulation.injected(FaultKind::PlatformHangs) + simulation.relay.unanswered().len() as u64
+    };
+    let undo = Some(UndoUnit { action: UnitAction::Pod, millis: SECOND, fate: AttemptFate::Fails(0) });
+    for (name, unit, platform, ttl_minutes) in [
+        ("receiver", unit(UnitAction::Once, HOUR), 0, 24 * 60),
+        ("platform", script(SECOND), 100, 24 * 60),
+        (BUSY, SetupUnit { undo, ..unit(UnitAction::Once, SECOND) }, 0, 1),
+    ] {
+        let mut hanging = target(vec![unit]);
+        hanging.document = hanging.document.replace("planned", "hanging");
+        for (name, _, text) in &mut hanging.plugins {
+            (*name, *text) = ("hanging".to_owned(), text.replace("planned", "hanging"));
+        }
+        let faults = FaultInjector::often(1, &[(FaultKind::MessageLost, 100), (FaultKind::PlatformHangs, platform)]);
+        let mut simulation = simulation([&hanging, &others], faults, ClusterOptions::default());
+        create(&mut simulation, &hanging, name, 150, ttl_minutes);
+        simulation.advance(160 * SECOND);
+        create(&mut simulation, &others, CONNECTED, OTHERS, 24 * 60);
+        let (begun, before, mut worst) = (simulation.runtime.elapsed(), hung(&simulation), 0);
+        while count(&simulation, CONNECTED, TargetPhase::Ready) < OTHERS {
+            simulation.advance(POLL);
+            worst = overdue(&simulation, name).0.max(worst);
+            let waited = simulation.runtime.elapsed() - begun;
+            assert!(waited <= 40 * SECOND + MAX_OVERDUE, "{name}: not ready after {waited} ms");
+        }
+        simulation.advance(2 * MINUTE);
+        worst = overdue(&simulation, name).0.max(worst);
+        assert!(worst <= MAX_OVERDUE, "{name}: another target or run was due for {worst} ms");
+        let hung = hung(&simulation) - before;
+        assert!(hung >= 4, "{name}: {hung} requests of sweeps hung");
+        assert_eq!(simulation.functions.broken(), Vec::<String>::new());
+    }
+}
+
 /// Each run has a script in an unreachable cluster, and a webhook whose server refuses connections. Every message is lost.
 #[test]
 fn other_units_of_a_run_do_not_wait_for_an_unreachable_cluster() {
     const TARGETS: usize = 20;
     const ATTEMPTS: u64 = 3;
-    let target = target(vec![script(SECOND), SetupUnit::plain(UnitAction::Once, SECOND, &[])]);
-    let faults = [FaultKind::MessageLost, FaultKind::RequestLost];
-    let mut simulation = simulation(&target, &faults, ClusterOptions::default());
+    let target = target(vec![script(SECOND), unit(UnitAction::Once, SECOND)]);
+    let faults = always(&[FaultKind::MessageLost, FaultKind::RequestLost]);
+    let mut simulation = simulation([&target], faults, ClusterOptions::default());
     create(&mut simulation, &target, UNREACHABLE, TARGETS, 24 * 60);
     simulation.advance(15 * MINUTE);
     let failed = {
@@ -148,7 +205,7 @@ fn other_units_of_a_run_do_not_wait_for_an_unreachable_cluster() {
 fn queued_units_run_once_with_their_whole_timeout() {
     let target = target(vec![script(6 * MINUTE); 150]);
     let clusters = ClusterOptions { slots: 50, ..ClusterOptions::default() };
-    let mut simulation = simulation(&target, &[], clusters);
+    let mut simulation = simulation([&target], always(&[]), clusters);
     create(&mut simulation, &target, CONNECTED, 1, 24 * 60);
     let mut queued = 0;
     while count(&simulation, CONNECTED, TargetPhase::Ready) == 0 && simulation.runtime.elapsed() < HOUR {
@@ -166,7 +223,7 @@ fn queued_units_run_once_with_their_whole_timeout() {
 #[test]
 fn runs_end_without_callbacks() {
     let target = target(vec![script(SECOND); 3]);
-    let mut simulation = simulation(&target, &[FaultKind::CallbackLost], ClusterOptions::default());
+    let mut simulation = simulation([&target], always(&[FaultKind::CallbackLost]), ClusterOptions::default());
     create(&mut simulation, &target, CONNECTED, 5, 24 * 60);
     simulation.advance(5 * MINUTE);
     assert_eq!(count(&simulation, CONNECTED, TargetPhase::Ready), 5);
@@ -180,7 +237,7 @@ fn requests_to_kill_a_task_become_less_frequent() {
     const TARGETS: usize = 20;
     let target = target(vec![script(24 * HOUR)]);
     let clusters = ClusterOptions { reachable_until: MINUTE, ..ClusterOptions::default() };
-    let mut simulation = simulation(&target, &[FaultKind::CallbackLost], clusters);
+    let mut simulation = simulation([&target], always(&[FaultKind::CallbackLost]), clusters);
     create(&mut simulation, &target, CONNECTED, TARGETS, 3 * 60);
     // Limits of requests and of writes per target, in the second hour of the scripts and in an hour after the deletion.
     for (begins, phase, most) in [(HOUR, TargetPhase::Starting, 60), (5 * HOUR, TargetPhase::Stopping, 180)] {

@@ -23,6 +23,7 @@ use crate::instance::due;
 use crate::ports::QueueMessage;
 use crate::run::head::Run;
 use crate::run::records;
+use crate::sweep::permits::OriginPermit;
 
 /// The waits during the first hour, from 1 s to 60 s. A platform that recovers within the hour gets its notification
 /// within a minute.
@@ -38,26 +39,33 @@ const MAX_RECORDS: usize = 1_000;
 /// The time between the message that repeats a delivery and the due time of the target.
 const WAKEUP_MARGIN: Millis = Millis(2_000);
 
-/// Delivers the pending notification of a target. After a failed delivery, the target is due again.
+/// Delivers the pending notification of a target. After a failed delivery, the target is due again. A sweep that cannot
+/// wait for the platform any more delivers nothing.
 pub async fn notify(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
+    let Some(url) = &env.settings.platform_url else { return Ok(()) };
     let mut seen = target.clone();
     for _ in 0..crate::ATTEMPTS {
         let Some(pending) = pending_notification(env, &seen).await? else { return Ok(()) };
+        let Some(permit) = OriginPermit::acquire(env, url).await else { return Ok(()) };
         // The run was read between two reads of the target. A late success moves the target back before it reopens
         // units. If the target is unchanged, no unit was reopened when the root was read.
         let Some(reread) = env.store.read_target(&seen.kind, &seen.name).await? else { return Ok(()) };
         if reread.version == seen.version {
-            return send(env, &reread, pending).await;
+            return send(env, &reread, pending, (url, permit)).await;
         }
         seen = reread;
     }
     Err(FlowError::Contended(format!("{}/{}", target.kind, target.name)))
 }
 
-async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> Result<(), FlowError> {
+async fn send(
+    env: &Env,
+    target: &TargetHead,
+    pending: PendingNotification,
+    (url, permit): (&str, OriginPermit),
+) -> Result<(), FlowError> {
     let PendingNotification { notification: state, holder } = pending;
     let (kind, name) = (target.kind.as_str(), target.name.as_str());
-    let Some(url) = env.settings.platform_url.clone() else { return Ok(()) };
     let data = notification_data(env, target, state.notification).await?;
     let subject = format!("{kind}/{name}");
     let instance = target.instance_key();
@@ -79,8 +87,10 @@ async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> R
         &data,
     );
     let keys = &env.settings.platform_keys;
-    let outgoing = Outgoing { url: &url, id: &message, content_type, body: &body };
-    let delivery = deliver(env.platform.as_ref(), keys, outgoing, env.now()).await;
+    let outgoing = Outgoing { url, id: &message, content_type, body: &body };
+    let begun = env.now();
+    let delivery = deliver(env.platform.as_ref(), keys, outgoing, begun).await;
+    permit.end(env, begun);
     let reason = match &delivery {
         DeliveryOutcome::Refused(reason) | DeliveryOutcome::Retry { reason, .. } => {
             Some(limits::message(&reason.to_string()))

@@ -23,7 +23,7 @@ use futures::StreamExt as _;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::guarded_relay::GuardedRelay;
+use crate::guarded_relay::{GuardedRelay, cluster_name};
 use crate::instance::transition;
 use crate::ports::{QueueMessage, RelayClient as _, RelayError};
 use crate::run::attempt_end::AttemptEnd;
@@ -31,6 +31,7 @@ use crate::run::head::{self, Run};
 use crate::run::progress::Continuation;
 use crate::run::wakeup::{self, START_WINDOW_MS};
 use crate::run::{attempt, callback_result, records};
+use crate::sweep::permits;
 
 /// Tasks of one cluster that are stopped at the same time, each with the tail of its log in memory.
 const MAX_CONCURRENT_KILLS: usize = 64;
@@ -274,6 +275,8 @@ async fn record_end(env: &Env, run: &Run, unit: Unit, attempt: Attempt, end: Att
 
 /// Stores the log of a script before it is stopped, because the relay deletes it then.
 async fn save_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> Result<(), FlowError> {
+    let cluster = cluster_name(env, run.cluster(unit));
+    let Some(_permit) = permits::admit(env, &cluster).await else { return Ok(()) };
     let task = attempt::task_id(run, unit, attempt);
     // This request does not use the circuit breaker: a slow log is not an outage, and must not delay the stop.
     if let Ok(TaskState::Running { log, .. }) = env.relay.get(run.cluster(unit), &task).await

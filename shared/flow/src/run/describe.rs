@@ -17,6 +17,7 @@ use crate::run::dispatch_outcome::DispatchOutcome;
 use crate::run::head::Run;
 use crate::run::wakeup::{self, AttemptWakeup};
 use crate::run::{evidence, request_headers, webhook_response};
+use crate::sweep::permits::OriginPermit;
 
 /// The wait in seconds after a failed request to the `describe` URL.
 const RETRY_SECONDS: u64 = 10;
@@ -75,7 +76,13 @@ pub(crate) async fn describe_attempt(
         timeout,
     };
     let sent = evidence::SentRequest { method: METHOD, url: &url, headers: &headers };
-    let end = match env.egress.call(request).await {
+    let Some(permit) = OriginPermit::acquire(env, &url).await else {
+        return describe_later(env, run, attempt, RETRY_SECONDS).await;
+    };
+    let begun = env.now();
+    let result = env.egress.call(request).await;
+    permit.end(env, begun);
+    let end = match result {
         Ok(response) if (200..300).contains(&response.status) => {
             match webhook_response::outputs(run, unit, &sent, &response) {
                 Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_documents::render;
 use ebb_egress::{HttpRequest, HttpResponse};
-use ebb_engine::Timestamp;
+use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::unit as headers;
 use ebb_store::AttemptUpdate;
@@ -20,10 +20,13 @@ use crate::run::request_headers::signed_headers;
 use crate::run::wakeup::{AttemptWakeup, postpone, record_acceptance, record_repeat};
 use crate::run::webhook_response::{ResponseVerdict, call_failure, judge_response};
 use crate::run::{describe, evidence};
+use crate::sweep::permits::OriginPermit;
 use crate::telemetry;
 
 /// A plugin may set this header. The other headers of Ebb cannot be replaced.
 const CONTENT_TYPE: &str = "content-type";
+/// The wait of a request whose receiver other sweeps already wait for.
+const POSTPONEMENT: Millis = Millis(5_000);
 
 pub(super) struct WebhookDispatch {
     pub(super) request: render::RenderedRequest,
@@ -41,6 +44,11 @@ pub(super) async fn post_webhook(
     WebhookDispatch { request, remaining, may_act_until }: WebhookDispatch,
     reason: DispatchReason,
 ) -> Result<DispatchOutcome, FlowError> {
+    let Some(permit) = OriginPermit::acquire(env, &request.url).await else {
+        let at = env.now().plus(POSTPONEMENT);
+        postpone(env, run, attempt, at).await?;
+        return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
+    };
     let body = request.body.as_ref().map(|body| body.to_string().into_bytes()).unwrap_or_default();
     let mut list = signed_headers(env, run, attempt, unit, ("", &body))?;
     list.extend([
@@ -69,6 +77,7 @@ pub(super) async fn post_webhook(
     let (method, url, describe_url) = (request.method, request.url, request.describe);
     let request = HttpRequest { method: method.clone(), url: url.clone(), headers: list.clone(), body, timeout };
     let result = env.egress.call(request).await;
+    permit.end(env, begun);
     let now = env.now();
     let failure = match &result {
         Ok(response) => (response.status >= 400).then_some("status"),

@@ -1,39 +1,46 @@
-//! Limits concurrent sweeps of runs and targets, and those that wait for a cluster.
+//! Limits concurrent sweeps of runs and targets, and those that wait for one destination: a cluster, or the origin of a
+//! URL. One that waits for its turn at a destination gives its place to another one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ebb_engine::Timestamp;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::breaker::{CircuitBreakers, MAX_WAITING_SWEEPS};
 use crate::env::Env;
-use crate::guarded_relay::{self, ClusterPermit};
 use crate::run::wakeup::START_WINDOW_MS;
 
 /// Maximum concurrent runs and targets of one sweep.
 const MAX_CONCURRENT: usize = 16;
+/// Those of them that may wait for a destination with a recent response. It may stop to respond.
+const MAX_AT_DESTINATION: usize = 12;
+
+tokio::task_local! {
+    /// The sweep that sends a request.
+    static CURRENT: Arc<SweepPlace>;
+}
 
 pub(super) struct SweepPermits {
-    free: Semaphore,
+    free: Arc<Semaphore>,
     begun: Timestamp,
 }
 
 impl SweepPermits {
     pub(super) fn new(begun: Timestamp) -> Self {
-        Self { free: Semaphore::new(MAX_CONCURRENT), begun }
+        Self { free: Arc::new(Semaphore::new(MAX_CONCURRENT)), begun }
     }
 
-    pub(super) async fn acquire(&self) -> SweepPermit<'_> {
-        SweepPermit { all: Some(self), own: self.free.acquire().await.ok(), begun: self.begun, cluster_permit: None }
+    pub(super) async fn acquire(&self) -> SweepPermit {
+        let place = Arc::clone(&self.free).acquire_owned().await.ok();
+        let held = Mutex::new(HeldPermits { place, ..HeldPermits::default() });
+        SweepPermit(Arc::new(SweepPlace { free: Some(Arc::clone(&self.free)), begun: self.begun, held }))
     }
 }
 
 /// The permit to sweep one run or target.
-pub(super) struct SweepPermit<'a> {
-    all: Option<&'a SweepPermits>,
-    own: Option<SemaphorePermit<'a>>,
-    begun: Timestamp,
-    cluster_permit: Option<ClusterPermit<'a>>,
-}
+pub(super) struct SweepPermit(Arc<SweepPlace>);
 
 /// The result of a wait for the clusters of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,36 +51,180 @@ pub(super) enum ClusterAdmission {
     Delayed,
 }
 
-impl<'a> SweepPermit<'a> {
+impl SweepPermit {
     /// Returns a permit for a run or target outside of a scheduled sweep.
     pub(super) fn standalone(env: &Env) -> Self {
-        Self { all: None, own: None, begun: env.now(), cluster_permit: None }
+        Self(Arc::new(SweepPlace { free: None, begun: env.now(), held: Mutex::default() }))
     }
 
-    /// Waits until requests to `clusters` are permitted. Meanwhile another run or target can use the permit.
-    pub(super) async fn acquire_clusters(&mut self, env: &'a Env, clusters: BTreeSet<String>) -> ClusterAdmission {
-        if self.cluster_permit.as_ref().is_some_and(|permit| permit.covers(&clusters)) {
+    /// Limits the requests of a sweep per destination, see [`admit`].
+    pub(super) async fn limit<T>(&self, sweep: impl Future<Output = T>) -> T {
+        CURRENT.scope(Arc::clone(&self.0), sweep).await
+    }
+
+    /// Waits until requests to `clusters` are permitted. Meanwhile another run or target can use the place.
+    pub(super) async fn acquire_clusters(&self, env: &Env, clusters: BTreeSet<String>) -> ClusterAdmission {
+        if self.0.held().clusters.as_ref().is_some_and(|permit| permit.destinations.is_superset(&clusters)) {
             return ClusterAdmission::Immediate;
         }
-        self.cluster_permit = None;
-        match guarded_relay::try_acquire(env, clusters) {
-            Ok(permit) => {
-                self.cluster_permit = Some(permit);
-                ClusterAdmission::Immediate
-            }
-            Err(clusters) => {
-                self.own = None;
-                self.cluster_permit = Some(guarded_relay::acquire(env, clusters).await);
-                if let Some(all) = self.all {
-                    self.own = all.free.acquire().await.ok();
-                }
-                ClusterAdmission::Delayed
-            }
-        }
+        self.0.held().clusters = None;
+        let (permit, admission) = match DestinationPermit::try_acquire(env, clusters, self.0.most()) {
+            Ok(permit) => (permit, ClusterAdmission::Immediate),
+            Err(clusters) => (self.0.wait(env, clusters).await, ClusterAdmission::Delayed),
+        };
+        self.0.held().clusters = Some(permit);
+        admission
     }
 
     /// Returns true if no request to another server may start.
     pub(super) fn is_out_of_time(&self, env: &Env) -> bool {
+        self.0.is_out_of_time(env)
+    }
+}
+
+struct SweepPlace {
+    /// The places of a scheduled sweep.
+    free: Option<Arc<Semaphore>>,
+    begun: Timestamp,
+    held: Mutex<HeldPermits>,
+}
+
+#[derive(Default)]
+struct HeldPermits {
+    place: Option<OwnedSemaphorePermit>,
+    /// The permit for the clusters of all open units.
+    clusters: Option<DestinationPermit>,
+    /// The permits of requests in progress, by destination.
+    requests: BTreeMap<String, Weak<DestinationPermit>>,
+}
+
+impl SweepPlace {
+    fn held(&self) -> MutexGuard<'_, HeldPermits> {
+        // Each change is consistent, so a panic of another request is harmless.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn most(&self) -> usize {
+        if self.free.is_some() { MAX_AT_DESTINATION } else { usize::MAX }
+    }
+
+    fn is_out_of_time(&self, env: &Env) -> bool {
         env.now().since(self.begun).0 >= START_WINDOW_MS
+    }
+
+    /// Waits for a permit, and then for a place. Meanwhile only requests in progress hold permits, so that sweeps do not
+    /// wait for each other.
+    async fn wait(&self, env: &Env, destinations: BTreeSet<String>) -> DestinationPermit {
+        {
+            let mut held = self.held();
+            (held.place, held.clusters) = (None, None);
+        }
+        let permit = DestinationPermit::acquire(env, destinations, self.most()).await;
+        if let Some(free) = &self.free {
+            let place = Arc::clone(free).acquire_owned().await.ok();
+            self.held().place = place;
+        }
+        permit
+    }
+}
+
+/// The permit of a sweep to wait for destinations.
+pub(crate) struct DestinationPermit {
+    breakers: Arc<CircuitBreakers>,
+    destinations: BTreeSet<String>,
+}
+
+impl DestinationPermit {
+    /// Returns a permit, unless `most` sweeps have one for a destination, or [`MAX_WAITING_SWEEPS`] for one without a
+    /// recent response.
+    fn try_acquire(env: &Env, destinations: BTreeSet<String>, most: usize) -> Result<Self, BTreeSet<String>> {
+        let (now, breakers) = (env.now(), Arc::clone(&env.cache.breakers));
+        let mut circuits = breakers.lock();
+        let is_free = |destination: &String| {
+            circuits.get(destination).is_none_or(|one| {
+                let most = if one.is_healthy(now) { most } else { MAX_WAITING_SWEEPS };
+                one.permits < most || one.is_open(now)
+            })
+        };
+        if !destinations.iter().all(is_free) {
+            return Err(destinations);
+        }
+        for destination in &destinations {
+            circuits.entry(destination.clone()).or_default().permits += 1;
+        }
+        drop(circuits);
+        Ok(Self { breakers, destinations })
+    }
+
+    /// Waits for a permit in the form of [`Self::try_acquire`].
+    async fn acquire(env: &Env, mut destinations: BTreeSet<String>, most: usize) -> Self {
+        loop {
+            let mut changed = pin!(env.cache.breakers.changed.notified());
+            changed.as_mut().enable();
+            match Self::try_acquire(env, destinations, most) {
+                Ok(permit) => return permit,
+                Err(refused) => destinations = refused,
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Drop for DestinationPermit {
+    fn drop(&mut self) {
+        for destination in &self.destinations {
+            self.breakers.change(destination, |circuit| circuit.permits -= 1);
+        }
+    }
+}
+
+/// The permit of a request. It is empty outside of a scheduled sweep, and for a cluster that the sweep has acquired.
+pub(crate) struct RequestPermit(#[allow(dead_code, reason = "its drop counts")] Option<Arc<DestinationPermit>>);
+
+/// Waits until a request to `destination` may start. Returns `None` if it must not start any more, because the sweep has
+/// waited too long. Concurrent requests of one run to one destination count as one.
+pub(crate) async fn admit(env: &Env, destination: &str) -> Option<RequestPermit> {
+    let Ok(place) = CURRENT.try_with(Arc::clone) else { return Some(RequestPermit(None)) };
+    {
+        let held = place.held();
+        if held.clusters.as_ref().is_some_and(|permit| permit.destinations.contains(destination)) {
+            return Some(RequestPermit(None));
+        }
+        if let Some(permit) = held.requests.get(destination).and_then(Weak::upgrade) {
+            return Some(RequestPermit(Some(permit)));
+        }
+    }
+    let permit = match DestinationPermit::try_acquire(env, [destination.to_owned()].into(), place.most()) {
+        Ok(permit) => permit,
+        Err(destinations) => {
+            let permit = place.wait(env, destinations).await;
+            if place.is_out_of_time(env) {
+                return None;
+            }
+            permit
+        }
+    };
+    let permit = Arc::new(permit);
+    place.held().requests.insert(destination.to_owned(), Arc::downgrade(&permit));
+    Some(RequestPermit(Some(permit)))
+}
+
+/// The permit of a request to a server that is not a relay.
+pub(crate) struct OriginPermit {
+    origin: String,
+    _permit: RequestPermit,
+}
+
+impl OriginPermit {
+    /// Does the same as [`admit`] for the server of `url`.
+    pub(crate) async fn acquire(env: &Env, url: &str) -> Option<Self> {
+        let origin = url::Url::parse(url).map_or_else(|_| url.to_owned(), |url| url.origin().ascii_serialization());
+        let permit = admit(env, &origin).await?;
+        Some(Self { origin, _permit: permit })
+    }
+
+    /// Records the end of the request that began at `begun`. Its duration shows whether the server responds.
+    pub(crate) fn end(self, env: &Env, begun: Timestamp) {
+        env.cache.breakers.change(&self.origin, |circuit| circuit.record_busy(begun, env.now()));
     }
 }

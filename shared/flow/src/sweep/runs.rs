@@ -35,16 +35,16 @@ const BUSY_WAIT: Millis = Millis(5_000);
 /// Sweeps one run. A message that arrives before the run is due has no effect, because each wake-up has its own
 /// message. After an error, the run is due again.
 pub async fn sweep_run(env: &Env, id: &RunId, condition: SweepCondition) -> Result<(), FlowError> {
-    sweep_with_permit(env, id, condition, &mut SweepPermit::standalone(env)).await
+    sweep_with_permit(env, id, condition, &SweepPermit::standalone(env)).await
 }
 
 /// Sweeps a run with a permit. After an error, the run is due again later.
 #[tracing::instrument(name = "sweep", skip_all, fields(run = %id))]
-pub(super) async fn sweep_with_permit<'a>(
-    env: &'a Env,
+pub(super) async fn sweep_with_permit(
+    env: &Env,
     id: &RunId,
     condition: SweepCondition,
-    permit: &mut SweepPermit<'a>,
+    permit: &SweepPermit,
 ) -> Result<(), FlowError> {
     let due = DueItem::Run(id.clone());
     let mut condition = condition;
@@ -101,11 +101,11 @@ enum SweepOutcome {
     WokenEarlier,
 }
 
-async fn sweep_once<'a>(
-    env: &'a Env,
+async fn sweep_once(
+    env: &Env,
     id: &RunId,
     condition: SweepCondition,
-    permit: &mut SweepPermit<'a>,
+    permit: &SweepPermit,
 ) -> Result<SweepOutcome, FlowError> {
     let heads = env.store.read_run(id).await?;
     let Some(RunHead { head: root, facts: Some(facts), .. }) = heads.first().cloned() else {

@@ -16,16 +16,16 @@ use crate::run::dispatch_all::drive;
 
 /// Sweeps one target. After an error, the target stays due.
 pub async fn sweep_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
-    sweep_with_permit(env, kind, name, &mut SweepPermit::standalone(env)).await
+    sweep_with_permit(env, kind, name, &SweepPermit::standalone(env)).await
 }
 
 /// Sweeps a target with a permit. After an error, the target is due again later.
 #[tracing::instrument(name = "sweep", skip_all, fields(kind, name))]
-pub(super) async fn sweep_with_permit<'a>(
-    env: &'a Env,
+pub(super) async fn sweep_with_permit(
+    env: &Env,
     kind: &str,
     name: &str,
-    permit: &mut SweepPermit<'a>,
+    permit: &SweepPermit,
 ) -> Result<(), FlowError> {
     let due = DueItem::Target(kind.to_owned(), name.to_owned());
     let result = sweep_once(env, kind, name, permit).await;
@@ -53,7 +53,7 @@ pub(super) async fn postpone_failed(env: &Env, kind: &str, name: &str, wait: Mil
     }
 }
 
-async fn sweep_once<'a>(env: &'a Env, kind: &str, name: &str, permit: &mut SweepPermit<'a>) -> Result<(), FlowError> {
+async fn sweep_once(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> Result<(), FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     if target.notification.is_some()
         && let Err(error) = notify::notify(env, &target).await
