@@ -492,12 +492,25 @@ impl Plan {
         keepers.map(|unit| self.cluster(unit)).collect()
     }
 
-    /// Returns the setup outputs that are visible outside of the plan: those that public outputs of resources read. The
+    /// Returns the public outputs with their resources and names: all, those of the resource `only`, or the one that
+    /// `only` names as `RESOURCE/OUTPUT`.
+    pub fn public_outputs<'a>(
+        &'a self,
+        only: Option<&'a str>,
+    ) -> impl Iterator<Item = (&'a str, &'a str, &'a PublicOutput)> {
+        let outputs = self.resources.iter().flat_map(|(resource, plan)| {
+            plan.outputs.iter().map(move |(name, output)| (resource.as_str(), name.as_str(), output))
+        });
+        outputs.filter(move |(resource, name, _)| {
+            only.is_none_or(|only| only == *resource || only.split_once('/') == Some((*resource, *name)))
+        })
+    }
+
+    /// Returns the setup outputs that are visible outside of the plan: those that the public outputs of `only` read. The
     /// `env` of the target reads only public outputs.
-    pub fn visible_outputs(&self) -> BTreeMap<UnitRef, BTreeSet<&str>> {
+    pub fn visible_outputs<'a>(&'a self, only: Option<&'a str>) -> BTreeMap<UnitRef, BTreeSet<&'a str>> {
         let mut shown: BTreeMap<UnitRef, BTreeSet<&str>> = BTreeMap::new();
-        let outputs = self.resources.values().flat_map(|resource| resource.outputs.values());
-        for read in outputs.flat_map(|output| &output.reads) {
+        for read in self.public_outputs(only).flat_map(|(_, _, output)| &output.reads) {
             shown.entry(read.at).or_default().insert(read.output.as_str());
         }
         shown

@@ -72,6 +72,10 @@ pub struct OutcomeData {
     /// The document's `env`. With `ready`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, OutputValue>,
+    /// The URL of the target in the API, if the outputs are too large for a notification. Then `outputs` and `env` are
+    /// left out. With `ready`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outputs_url: Option<String>,
     /// The unit that failed first. With `failed` and `stuck`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,

@@ -180,5 +180,5 @@ fn sent(plan: &Plan) {
         }
     }
     let _ = render::env(plan, &compiled, &facts, &known);
-    let _ = render::resource_outputs(plan, &compiled, &facts, &known);
+    let _ = render::resource_outputs(plan, &compiled, &facts, &known, None);
 }

@@ -76,6 +76,37 @@ postStart: {say: {webhook: {url: "RECEIVER/say", body: {id: "${units.make.output
     harness.callback_bytes(call.token(), nested.into_bytes()).await.is_problem(400, "invalid-callback");
     harness.callback(call.token(), &json!({"status": "succeeded", "outputs": {"id": deep}})).await.is(204);
     harness.phase("b", TargetState::Ready).await;
+    large_public_outputs(&harness).await;
+}
+
+/// Public outputs of 5 MB together, which do not fit into a notification.
+async fn large_public_outputs(harness: &Harness) {
+    const SIZE: usize = 1_000_000;
+    harness.receiver.always("POST /large", json!({ "id": "x".repeat(SIZE) }));
+    let text = r#"
+preStart: {make: {webhook: {url: "RECEIVER/large"}, outputs: {id: {value: "${response.body.id}"}}}}
+outputs: {id: "${units.make.outputs.id}", name: "${target.name}"}
+"#;
+    harness.publish("large@1.0.0", text).await;
+    let target = harness
+        .ready("c", "large}, s: {plugin: large}, t: {plugin: large}, u: {plugin: large}, v: {plugin: large")
+        .await;
+    let reason = target.outputs_error.unwrap();
+    assert!(reason.contains("more than 4 MiB together; read those of one resource with"), "{reason}");
+    let data = harness.notified("c", &["ready"]).await.remove(0);
+    assert_eq!((&data["outputs"], &data["reason"]), (&Value::Null, &Value::Null));
+    let path = data["outputsUrl"].as_str().unwrap().strip_prefix(harness.stack().url()).unwrap();
+    for (only, expected) in [("r", vec![("r", 2)]), ("s/id", vec![("s", 1)]), ("s/x", vec![]), ("x", vec![])] {
+        let target: ebb_protocol::api::TargetDetail =
+            harness.get(&format!("{path}?outputs={only}")).await.is(200).json();
+        let resources = target.resources.iter().filter(|(_, resource)| !resource.outputs.is_empty());
+        let found: Vec<(&str, usize)> =
+            resources.map(|(name, resource)| (name.as_str(), resource.outputs.len())).collect();
+        assert_eq!((&found, target.outputs_error.is_none()), (&expected, !expected.is_empty()), "{only}");
+        let sizes =
+            target.resources.values().filter_map(|one| Some(json!(one.outputs.get("id")?)["value"].as_str()?.len()));
+        assert_eq!(sizes.collect::<Vec<_>>(), vec![SIZE; expected.len()], "{only}");
+    }
 }
 
 /// A document with exponential aliases, and a file with many documents.

@@ -13,7 +13,8 @@ use ebb_store::{ListPage, RelayOutages, TargetHead, TargetList};
 use crate::queries::{runs, waits};
 use ebb_flow::env::{ApiStore, Env};
 use ebb_flow::error::{FlowError, RequestError};
-use ebb_flow::instance::{changes, notify};
+use ebb_flow::instance::changes;
+use ebb_flow::instance::notify::{self, OutputsProblem};
 use ebb_flow::sweep::outages;
 
 const PAGE: usize = 100;
@@ -93,6 +94,7 @@ pub async fn get(
     store: &dyn RelayOutages,
     kind: &str,
     name: &str,
+    only: Option<&str>,
 ) -> Result<Option<TargetDetail>, FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
     let loaded = match env.plan_of(&target).await {
@@ -111,15 +113,25 @@ pub async fn get(
     // A starting target has no complete outputs, and clients read it often.
     let mut outputs = match target.phase {
         TargetPhase::Starting => notify::TargetOutputs::default(),
-        _ => notify::target_outputs(env, &target, &loaded).await?,
+        _ => notify::target_outputs(env, &target, &loaded, only).await?,
     };
     let size = limits::lambda_event_size_of(&outputs.outputs) + limits::lambda_event_size_of(&outputs.env);
     if size > limits::API_RESPONSE_OUTPUTS {
         let problem = format!(
-            "outputs and env have {size} bytes, and a response holds at most {}; read them from the notification `ready`",
-            limits::API_RESPONSE_OUTPUTS
+            "outputs and env have {size} bytes, and a response holds at most {}; {}",
+            limits::API_RESPONSE_OUTPUTS,
+            notify::READ_LESS
         );
-        outputs = notify::TargetOutputs { problem: Some(problem), ..notify::TargetOutputs::default() };
+        let problem = Some(OutputsProblem::TooLarge(problem));
+        outputs = notify::TargetOutputs { problem, ..notify::TargetOutputs::default() };
+    }
+    let mut outputs_error = outputs.problem.map(|problem| match problem {
+        OutputsProblem::TooLarge(text) | OutputsProblem::Render(text) => text,
+    });
+    if let Some(only) = only
+        && loaded.plan.public_outputs(Some(only)).next().is_none()
+    {
+        outputs_error = Some(format!("no resource or public output has the name {:?}", limits::message(only)));
     }
     let resources = loaded.plan.resources.iter().map(|(name, resource)| {
         let outputs = outputs.outputs.remove(name).unwrap_or_default();
@@ -146,7 +158,7 @@ pub async fn get(
         labels: loaded.plan.target.labels.clone(),
         resources,
         env: outputs.env,
-        outputs_error: outputs.problem,
+        outputs_error,
         runs,
         pending_notification: pending,
         outage,

@@ -57,17 +57,26 @@ fn unknown(kind: &str, name: &str) -> HttpProblem {
     HttpProblem::not_found(format!("{kind} {name:?} does not exist"))
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DetailQuery {
+    /// Limits the outputs to those of a resource, `RESOURCE`, or to one, `RESOURCE/OUTPUT`, without `env`.
+    outputs: Option<String>,
+}
+
 /// Returns a target with its resources, outputs, runs and units.
-#[utoipa::path(get, path = "/v1/targets/{kind}/{name}", operation_id = "getTarget", tag = "targets", responses(
+#[utoipa::path(get, path = "/v1/targets/{kind}/{name}", operation_id = "getTarget", tag = "targets", params(DetailQuery), responses(
     (status = 200, body = TargetDetail), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
 ))]
 pub(crate) async fn get(
     State(server): State<ServerState>,
     headers: HeaderMap,
     Path((kind, name)): Path<(String, String)>,
+    query: Result<Query<DetailQuery>, QueryRejection>,
 ) -> Result<Json<TargetDetail>, HttpProblem> {
     server.tokens.check(&headers, ApiPermission::ReadTargets)?;
-    let found = targets::get(&server.env, server.store.as_ref(), &kind, &name).await?;
+    let Query(query) = query?;
+    let found = targets::get(&server.env, server.store.as_ref(), &kind, &name, query.outputs.as_deref()).await?;
     found.map(Json).ok_or_else(|| unknown(&kind, &name))
 }
 

@@ -78,7 +78,7 @@ fn outputs_from(
     Ok(outputs)
 }
 
-/// Returns the public outputs of each resource. An output without a value is omitted: its unit was skipped or has not
+/// Returns the public outputs of each resource, limited by `only` as in [`Plan::public_outputs`]. An output without a value is omitted: its unit was skipped or has not
 /// run. A sensitive output is a reference.
 ///
 /// # Errors
@@ -88,18 +88,16 @@ pub fn resource_outputs(
     compiled: &CompiledExpressions,
     facts: &TargetFacts,
     known: &KnownOutputs,
+    only: Option<&str>,
 ) -> Result<BTreeMap<String, BTreeMap<String, RenderValue>>, RenderError> {
-    let mut resources = BTreeMap::new();
-    for (resource, spec) in &plan.resources {
+    let mut resources: BTreeMap<_, BTreeMap<_, _>> =
+        plan.resources.keys().map(|resource| (resource.clone(), BTreeMap::new())).collect();
+    for (resource, name, public) in plan.public_outputs(only) {
         let fixture = RenderContext::outside(plan, compiled, facts, known, resource);
-        let mut outputs = BTreeMap::new();
-        for (name, public) in &spec.outputs {
-            let place = format!("output `{name}` of `{resource}`");
-            if let Some(value) = value(fixture, &public.value, &place)? {
-                outputs.insert(name.clone(), value);
-            }
+        let place = format!("output `{name}` of `{resource}`");
+        if let Some(value) = value(fixture, &public.value, &place)? {
+            resources.entry(resource.to_owned()).or_default().insert(name.to_owned(), value);
         }
-        resources.insert(resource.clone(), outputs);
     }
     Ok(resources)
 }

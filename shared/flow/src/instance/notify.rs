@@ -36,6 +36,10 @@ const SLOW_BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000
 /// Maximum records with outputs in memory, each with at most [`limits::OUTPUTS_INLINE`] bytes.
 const MAX_RECORDS: usize = 1_000;
 
+/// The fix for outputs that are too large for a response.
+pub const READ_LESS: &str =
+    "read those of one resource with `?outputs=RESOURCE`, or one of them with `?outputs=RESOURCE/OUTPUT`";
+
 /// The time between the message that repeats a delivery and the due time of the target.
 const WAKEUP_MARGIN: Millis = Millis(2_000);
 
@@ -181,6 +185,7 @@ async fn notification_data(
         generation: target.generation,
         outputs: BTreeMap::new(),
         env: BTreeMap::new(),
+        outputs_url: None,
         unit: None,
         reason: None,
         stop_cause: None,
@@ -193,11 +198,17 @@ async fn notification_data(
         }
         Notification::Ready => {
             let loaded = env.plan_of(target).await?;
-            let outputs = target_outputs(env, target, &loaded).await?;
+            let outputs = target_outputs(env, target, &loaded, None).await?;
             data.outputs = outputs.outputs;
             data.env = outputs.env;
-            // The units are done, but their outputs cannot be rendered as the documents require.
-            data.reason = outputs.problem.map(|message| FailureReason { code: ReasonCode::Render, message });
+            match outputs.problem {
+                None => {}
+                Some(OutputsProblem::TooLarge(_)) => data.outputs_url = Some(target_url(env, target)),
+                // The units are done, but their outputs cannot be rendered as the documents require.
+                Some(OutputsProblem::Render(message)) => {
+                    data.reason = Some(FailureReason { code: ReasonCode::Render, message });
+                }
+            }
         }
         Notification::Failed | Notification::Stuck => {
             if let Some((unit, reason)) = first_cause(env, target).await? {
@@ -209,22 +220,47 @@ async fn notification_data(
     Ok(data)
 }
 
+/// Returns the URL of a target in the API.
+fn target_url(env: &Env, target: &TargetHead) -> String {
+    let source = &env.settings.source;
+    let Ok(mut url) = url::Url::parse(source) else { return source.clone() };
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.pop_if_empty().extend(["v1", "targets", &target.kind, &target.name]);
+    }
+    url.into()
+}
+
+/// The reason why some outputs have no value, as text for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutputsProblem {
+    /// All together are too large. They can be read one by one.
+    TooLarge(String),
+    /// A value cannot be computed.
+    Render(String),
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TargetOutputs {
     pub outputs: BTreeMap<String, BTreeMap<String, OutputValue>>,
     pub env: BTreeMap<String, OutputValue>,
-    /// The reason why some outputs have no value.
-    pub problem: Option<String>,
+    pub problem: Option<OutputsProblem>,
 }
 
-/// Returns the outputs of a target's resources that exist so far. Reads only the units that they refer to.
-pub async fn target_outputs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> Result<TargetOutputs, FlowError> {
-    let Some(known) = shown_outputs(env, target, loaded).await? else {
+/// Returns the outputs of a target's resources that exist so far, without `env` if `only` limits them as in
+/// [`Plan::public_outputs`](ebb_documents::plan::Plan::public_outputs). Reads only the units that they refer to.
+pub async fn target_outputs(
+    env: &Env,
+    target: &TargetHead,
+    loaded: &CompiledPlan,
+    only: Option<&str>,
+) -> Result<TargetOutputs, FlowError> {
+    let Some(known) = shown_outputs(env, target, loaded, only).await? else {
         let problem = format!(
-            "the visible outputs of the resources have more than {} MiB together; show fewer or smaller ones",
+            "the visible outputs of the resources have more than {} MiB together; {READ_LESS}",
             limits::SHOWN_OUTPUTS >> 20
         );
-        return Ok(TargetOutputs { problem: Some(problem), ..TargetOutputs::default() });
+        let problem = Some(OutputsProblem::TooLarge(problem));
+        return Ok(TargetOutputs { problem, ..TargetOutputs::default() });
     };
     let facts = render::TargetFacts {
         kind: target.kind.clone(),
@@ -237,15 +273,19 @@ pub async fn target_outputs(env: &Env, target: &TargetHead, loaded: &CompiledPla
         labels: loaded.plan.target.labels.clone(),
     };
     let mut result = TargetOutputs::default();
-    match render::resource_outputs(&loaded.plan, &loaded.compiled, &facts, &known) {
+    let failed = |error: render::RenderError| Some(OutputsProblem::Render(limits::message(&error.to_string())));
+    match render::resource_outputs(&loaded.plan, &loaded.compiled, &facts, &known, only) {
         Ok(values) => {
             result.outputs = values.into_iter().map(|(name, values)| (name, output_values(values))).collect();
         }
-        Err(error) => result.problem = Some(limits::message(&error.to_string())),
+        Err(error) => result.problem = failed(error),
+    }
+    if only.is_some() {
+        return Ok(result);
     }
     match render::env(&loaded.plan, &loaded.compiled, &facts, &known) {
         Ok(values) => result.env = output_values(values),
-        Err(error) => result.problem = Some(limits::message(&error.to_string())),
+        Err(error) => result.problem = failed(error),
     }
     Ok(result)
 }
@@ -256,9 +296,10 @@ async fn shown_outputs(
     env: &Env,
     target: &TargetHead,
     loaded: &CompiledPlan,
+    only: Option<&str>,
 ) -> Result<Option<KnownOutputs>, FlowError> {
     let mut wanted: BTreeMap<Hook, BTreeMap<Unit, BTreeSet<&str>>> = BTreeMap::new();
-    for (at, names) in loaded.plan.visible_outputs() {
+    for (at, names) in loaded.plan.visible_outputs(only) {
         wanted.entry(at.hook.into()).or_default().insert(Unit(at.unit), names);
     }
     let mut known = KnownOutputs::new();

@@ -75,7 +75,7 @@ fn shown(plan: &Plan, states: &[(&str, ProducerState)]) -> String {
             Err(error) => shown += &format!("{} error: {error}\n", unit.key),
         }
     }
-    shown += &format!("outputs {:#?}\n", render::resource_outputs(plan, &compiled, &facts(), &known));
+    shown += &format!("outputs {:#?}\n", render::resource_outputs(plan, &compiled, &facts(), &known, None));
     shown += &format!("env {:#?}\n", render::env(plan, &compiled, &facts(), &known));
     shown
 }
