@@ -12,7 +12,9 @@ use clap::ValueEnum;
 use ebb_api::{ApiTokens, ServerState};
 use ebb_egress::{HttpClient, Policy};
 use ebb_engine::{Hook, Millis, TargetPhase};
+use ebb_flow::background::BackgroundTasks;
 use ebb_flow::system::SystemClock;
+use ebb_flow::telemetry::{InvocationOrigin, Telemetry};
 use ebb_local::embedded::EmbeddedTable;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::engine::RunPhase;
@@ -127,7 +129,10 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     };
     // The tasks end with the case.
     let mut tasks = JoinSet::new();
+    // What a request leaves for after its response runs as a task, as in a function.
+    let (telemetry, background) = (Arc::new(Telemetry::default()), Arc::new(BackgroundTasks::default()));
     let router = ebb_api::complete(server);
+    let router = ebb_api::instrument_router(telemetry, router, &background, |_| InvocationOrigin::default());
     tasks.spawn(async move { drop(axum::serve(listener, router).await) });
     tasks.spawn(fakes::process_messages(Arc::clone(&env), Arc::clone(&traffic), messages));
     let (sweeper, index) = (Arc::clone(&env), Arc::clone(&unmetered));
