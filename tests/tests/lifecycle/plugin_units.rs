@@ -131,6 +131,12 @@ pub(crate) async fn a_call_without_a_result_has_its_reason() {
         let reason = unit.reason.unwrap().message;
         assert!(unit.attempt == attempt && reason.contains(expected), "{name}: {} {reason}", unit.attempt);
     }
+    // A call without a usable response is repeated until the attempt ends.
+    harness.receiver.always("POST /", CannedReply::status(500));
+    harness.begin("broken", "broken", &VOLUME.replace("disk:", "disk:\n    timeout: 6s")).await;
+    let unit = harness.unit("broken", "preStart", "disk", UnitState::Failed).await;
+    let reason = unit.reason.unwrap().message;
+    assert!(reason.contains("no result within 6 s; the last progress was: "), "{reason}");
     for (name, expected) in [("absent", "neither the socket"), ("dead", "it is not running")] {
         harness.begin(name, name, &VOLUME.replace("files/volume", name)).await;
         let unit = harness.unit(name, "preStart", "disk", UnitState::Failed).await;

@@ -318,7 +318,9 @@ pub async fn cancel_run(env: &Env, id: &RunId) -> Result<Option<Continuation>, F
     }
 }
 
-/// Returns the failure of an attempt at its deadline.
-pub fn timed_out(seconds: u64) -> crate::run::attempt_end::AttemptFailure {
-    crate::run::attempt_end::AttemptFailure::new(ReasonCode::Timeout, &format!("no result within {seconds} s"))
+/// Returns the failure of an attempt at its deadline, with its last progress.
+pub fn timed_out(seconds: u64, progress: Option<String>) -> crate::run::attempt_end::AttemptFailure {
+    let progress = progress.map(|progress| format!("; the last progress was: {progress}")).unwrap_or_default();
+    let why = format!("no result within {seconds} s{progress}");
+    crate::run::attempt_end::AttemptFailure::new(ReasonCode::Timeout, &why)
 }

@@ -10,6 +10,7 @@ use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::id::unit_key;
 use ebb_protocol::infrakit::KEY_TAG;
+use ebb_protocol::limits;
 use ebb_store::AttemptUpdate;
 use serde_json::Value;
 
@@ -69,6 +70,9 @@ pub(super) async fn send(
         Err(PluginError::NotSent(why) | PluginError::Rejected(why)) => failed(ReasonCode::Failed, &why),
         Err(PluginError::Unknown(why)) => {
             tracing::warn!(run = %it.run.id, unit = it.unit.key, why, "a call of a plugin has no result; it follows again");
+            let AttemptRef { unit, number, .. } = it.attempt;
+            let progress = AttemptUpdate::Heartbeat(env.now(), Some(limits::message(&why)));
+            env.store.update_attempt(&it.run.id, unit, number, &progress).await?;
             PluginStep::Repeat(RETRY_SECONDS)
         }
         Err(PluginError::Late) => PluginStep::Repeat(CONTINUE_SECONDS),

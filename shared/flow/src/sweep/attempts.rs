@@ -272,10 +272,13 @@ pub(super) async fn end_expired(
 /// Ends an expired attempt, at its relay if it has one. Returns `None` if the relay does not report its end.
 async fn end_attempt(env: &Env, run: &Run, attempt: AttemptRef) -> Option<AttemptEnd> {
     let unit = run.unit(attempt.unit)?;
-    let timed_out = AttemptEnd::Failed(cancel::timed_out(unit.timeout_ms / 1000));
+    let timed_out = |progress| AttemptEnd::Failed(cancel::timed_out(unit.timeout_ms / 1000, progress));
     if !unit.action.is_relayed() {
-        return Some(timed_out);
+        let records = env.store.read_records(&run.id, &[attempt.unit]).await.ok()?;
+        let own = records.into_iter().find(|(_, number, _)| *number == attempt.number);
+        return Some(timed_out(own.and_then(|(_, _, record)| record.progress)));
     }
+    let timed_out = timed_out(None);
     let task = attempt::task_id(run, attempt.unit, attempt.number);
     match GuardedRelay(env).cancel(run.cluster(attempt.unit), &task, env.settings.grace).await {
         Ok(TaskState::Ended(callback)) => Some(callback_result::relay_result(*callback).unwrap_or(timed_out)),
