@@ -102,6 +102,8 @@ pub enum ReferenceSource {
     Object,
     Objects,
     Instance,
+    /// A value of an event: [`RootVariable::Headers`], [`RootVariable::Body`] or [`RootVariable::Source`].
+    Event(RootVariable),
 }
 
 /// The use of a value in an expression.
@@ -170,6 +172,7 @@ impl std::fmt::Display for ReferenceSource {
             Self::Object => f.write_str("object"),
             Self::Objects => f.write_str("objects"),
             Self::Instance => f.write_str("instance"),
+            Self::Event(root) => f.write_str(root.as_str()),
         }
     }
 }

@@ -15,10 +15,16 @@ pub enum RootVariable {
     Objects,
     /// The resource of an InfraKit plugin.
     Instance,
+    /// The headers of a third party's event, by their name in lower case.
+    Headers,
+    /// The JSON body of a third party's event.
+    Body,
+    /// The source that received an event.
+    Source,
 }
 
 impl RootVariable {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Params,
         Self::Units,
         Self::Resources,
@@ -28,12 +34,27 @@ impl RootVariable {
         Self::Object,
         Self::Objects,
         Self::Instance,
+        Self::Headers,
+        Self::Body,
+        Self::Source,
     ];
 
-    /// Returns the name. The names are in the order of the variants.
+    /// Returns the name.
     pub fn as_str(self) -> &'static str {
-        ["params", "units", "resources", "target", "resource", "response", "object", "objects", "instance"]
-            [self as usize]
+        match self {
+            Self::Params => "params",
+            Self::Units => "units",
+            Self::Resources => "resources",
+            Self::Target => "target",
+            Self::Resource => "resource",
+            Self::Response => "response",
+            Self::Object => "object",
+            Self::Objects => "objects",
+            Self::Instance => "instance",
+            Self::Headers => "headers",
+            Self::Body => "body",
+            Self::Source => "source",
+        }
     }
 
     pub fn named(name: &str) -> Option<Self> {
@@ -56,6 +77,10 @@ pub enum Scope {
     Objects,
     /// An output of an InfraKit unit.
     Instance,
+    /// An event that a source receives.
+    Event,
+    /// A target document in a source: values of the event, or values of the target.
+    EventDocument,
     /// A plan, whose expressions were checked before.
     Plan,
 }
@@ -70,6 +95,14 @@ impl Scope {
             Self::Object => &[RootVariable::Object],
             Self::Objects => &[RootVariable::Object, RootVariable::Objects],
             Self::Instance => &[RootVariable::Instance],
+            Self::Event => &[RootVariable::Headers, RootVariable::Body, RootVariable::Source],
+            Self::EventDocument => &[
+                RootVariable::Headers,
+                RootVariable::Body,
+                RootVariable::Source,
+                RootVariable::Resources,
+                RootVariable::Target,
+            ],
             Self::Plan => &RootVariable::ALL,
         }
     }
@@ -78,6 +111,8 @@ impl Scope {
 pub const TARGET_FIELDS: [&str; 8] = ["name", "namespace", "kind", "uid", "key", "labels", "cluster", "generation"];
 
 pub const RESOURCE_FIELDS: [&str; 2] = ["name", "key"];
+
+pub(crate) const SOURCE_FIELDS: [&str; 1] = ["name"];
 
 pub(crate) const RESPONSE_FIELDS: [&str; 3] = ["status", "headers", "body"];
 

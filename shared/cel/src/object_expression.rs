@@ -55,7 +55,9 @@ impl ObjectExpression {
                 return Err(ObjectExpressionError::Type { wanted: "JSON", got: "bytes that are not UTF-8" });
             }
             Ok(CelOutput::Nothing) => return Err(ObjectExpressionError::Nothing),
-            Err(EvaluationError::Evaluation(reason)) => return Err(ObjectExpressionError::Fails(reason)),
+            Err(EvaluationError::Evaluation(reason) | EvaluationError::MissingKey(reason)) => {
+                return Err(ObjectExpressionError::Fails(reason));
+            }
             Err(EvaluationError::TooCostly(cost)) => return Err(ObjectExpressionError::TooCostly(cost)),
         };
         match json.to_string().len() {

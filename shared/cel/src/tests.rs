@@ -37,6 +37,8 @@ fn references_in_all_spellings() {
         ("response.body.id", Scope::Response),
         ("response.?body.id", Scope::Response),
         ("object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')", Scope::Object),
+        ("headers[body.which] == body.?a.b && source.name != ''", Scope::Event),
+        ("body.a + resources.pg.outputs.dsn", Scope::EventDocument),
     ];
     let table = table(include_str!("../tests/references.txt").lines(), &others);
     insta::assert_snapshot!(table);
@@ -48,7 +50,12 @@ fn mistakes() {
     let deep = format!("{}1{}", "[".repeat(30), "]".repeat(30));
     let wide = vec!["1"; 600].join("+");
     let texts = include_str!("../tests/mistakes.txt").lines().chain([long.as_str(), &deep, &wide]);
-    let table = table(texts, &[("params.x", Scope::Sandbox), ("response.boddy", Scope::Response)]);
+    let others = [
+        ("params.x", Scope::Sandbox),
+        ("response.boddy", Scope::Response),
+        ("source.uid == size(source) || target.name == 'a'", Scope::Event),
+    ];
+    let table = table(texts, &others);
     insta::assert_snapshot!(table);
 }
 
@@ -142,4 +149,19 @@ fn an_expression_has_bounded_issues_and_patterns() {
     let wrong = matching("(?i)[^a]", 60).unwrap_err();
     assert!((30..60).contains(&wrong.len()) || wrong.len() == MAX_ISSUES, "{}", wrong.len());
     assert!(wrong.iter().all(|wrong| wrong.message.ends_with("it takes too many steps to compile")), "{wrong:?}");
+}
+
+#[test]
+fn a_missing_key_differs_from_other_failures() {
+    let body = convert::from_json(&serde_json::json!({"n": null, "list": [1]}));
+    for (text, missing) in [
+        ("body.x.y == 1", true),
+        ("body['x'] == 1", true),
+        ("body.list[1] == 1", true),
+        ("body.n.y == 1", false),
+        ("body.list.y == 1", false),
+    ] {
+        let failure = evaluate(&parse(text, Scope::Event).unwrap(), [("body", body.clone())].into()).unwrap_err();
+        assert_eq!(matches!(failure, EvaluationError::MissingKey(_)), missing, "{text}: {failure}");
+    }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use crate::names::{
-    FUNCTIONS, INSTANCE_FIELDS, RESOURCE_FIELDS, RESPONSE_FIELDS, RootVariable, Scope, TARGET_FIELDS, TYPES,
+    FUNCTIONS, INSTANCE_FIELDS, RESOURCE_FIELDS, RESPONSE_FIELDS, RootVariable, SOURCE_FIELDS, Scope, TARGET_FIELDS,
+    TYPES,
 };
 use crate::path::{PathKey, SelectionPath, StepAccess, step};
 use crate::pattern::PATTERN_HELP;
@@ -277,7 +278,13 @@ impl ExpressionWalker<'_> {
         let steps = match root {
             RootVariable::Params | RootVariable::Target | RootVariable::Resource => 1,
             RootVariable::Units | RootVariable::Resources => 3,
-            RootVariable::Response | RootVariable::Object | RootVariable::Objects | RootVariable::Instance => 0,
+            RootVariable::Response
+            | RootVariable::Object
+            | RootVariable::Objects
+            | RootVariable::Instance
+            | RootVariable::Headers
+            | RootVariable::Body
+            | RootVariable::Source => 0,
         };
         let Some(source) = self.source(root, path) else { return };
         let last = path.steps.len().checked_sub(1).and_then(|last| path.steps.get(last));
@@ -299,6 +306,7 @@ impl ExpressionWalker<'_> {
         match root {
             RootVariable::Object => Some(ReferenceSource::Object),
             RootVariable::Objects => Some(ReferenceSource::Objects),
+            RootVariable::Headers | RootVariable::Body => Some(ReferenceSource::Event(root)),
             RootVariable::Response | RootVariable::Instance => {
                 let (fields, source) = match root {
                     RootVariable::Response => (&RESPONSE_FIELDS[..], ReferenceSource::Response),
@@ -310,8 +318,12 @@ impl ExpressionWalker<'_> {
                 }
                 Some(source)
             }
-            RootVariable::Target | RootVariable::Resource => {
-                let fields = if root == RootVariable::Target { &TARGET_FIELDS[..] } else { &RESOURCE_FIELDS };
+            RootVariable::Target | RootVariable::Resource | RootVariable::Source => {
+                let fields = match root {
+                    RootVariable::Target => &TARGET_FIELDS[..],
+                    RootVariable::Source => &SOURCE_FIELDS,
+                    _ => &RESOURCE_FIELDS,
+                };
                 let field = self.constant(path, 0, &format!("{name}.name"))?.to_owned();
                 if !fields.contains(&field.as_str()) {
                     self.unknown_field(at, name, &field, fields);
@@ -319,6 +331,7 @@ impl ExpressionWalker<'_> {
                 }
                 Some(match root {
                     RootVariable::Target => ReferenceSource::Target(field),
+                    RootVariable::Source => ReferenceSource::Event(root),
                     _ => ReferenceSource::OwnResource(field),
                 })
             }

@@ -86,7 +86,8 @@ impl<'a> RenderContext<'a> {
             ReferenceSource::Response
             | ReferenceSource::Object
             | ReferenceSource::Objects
-            | ReferenceSource::Instance => return found(None),
+            | ReferenceSource::Instance
+            | ReferenceSource::Event(_) => return found(None),
             ReferenceSource::Output { unit, output } => return Ok(self.output(unit, output)),
             ReferenceSource::Param(name) => {
                 let given = self.plan.resources.get(self.resource).and_then(|resource| resource.params.get(name));
@@ -374,5 +375,6 @@ fn path(source: &ReferenceSource) -> Vec<&str> {
         ReferenceSource::Object => vec!["object"],
         ReferenceSource::Objects => vec!["objects"],
         ReferenceSource::Instance => vec!["instance"],
+        ReferenceSource::Event(root) => vec![root.as_str()],
     }
 }
