@@ -380,7 +380,7 @@ impl ExpressionWalker<'_> {
         let here = format!("`{}`", allowed.join("`, `"));
         let name = path.root;
         let (message, help) = match RootVariable::named(name) {
-            Some(RootVariable::Resources) => (
+            Some(RootVariable::Resources) if self.scope != Scope::Event => (
                 "a plugin cannot name other resources".to_owned(),
                 "declare a param; the sandbox wires the other resource's output into it".to_owned(),
             ),

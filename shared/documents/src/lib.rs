@@ -5,9 +5,11 @@
 mod canonical;
 pub mod compile;
 pub mod diagnostic;
+pub mod event;
 pub mod load;
 pub mod model;
 pub mod plan;
+pub mod presets;
 pub mod render;
 pub mod schema;
 mod source;

@@ -4,6 +4,7 @@
 //! and makes the plan. Signadot's documents are converted into these structs.
 
 mod collection;
+mod event_source;
 mod param;
 mod plugin;
 mod sandbox;
@@ -22,6 +23,11 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 pub use crate::source::{LineColumn, SourceText};
 pub use collection::{CollectionDoc, CollectionEntry, CollectionForm, CollectionKind, CollectionTarget};
 pub(crate) use collection::{ControllerCollection, KeyedResource, ListedResource, PluginCollection, PluginResources};
+pub(crate) use event_source::SUPPLIED_KEYS;
+pub use event_source::{
+    ApplyDoc, BasicDoc, DeleteDoc, EventAction, EventRule, HmacAlgorithm, HmacDoc, SecretDoc, SignatureEncoding,
+    SourceDoc, SourceKind, SourceTarget, VerifyChoice, VerifyDoc,
+};
 pub use param::{ParamDoc, ParamKind};
 pub use plugin::{DefaultsDoc, HookDoc, HookOwner, PluginDoc, PluginKind, PluginProfile, RunnerDoc};
 pub use sandbox::{

@@ -6,7 +6,7 @@ use schemars::schema_for;
 use serde_json::Value;
 
 use crate::load::signadot::{ResourcePlugin, SignadotSandbox};
-use crate::model::{CollectionTarget, PluginDoc, SandboxDoc};
+use crate::model::{CollectionTarget, PluginDoc, SandboxDoc, SourceDoc};
 
 /// Returns the schema of Ebb's `kind: Plugin`.
 pub fn plugin() -> Value {
@@ -21,6 +21,11 @@ pub fn sandbox() -> Value {
 /// Returns the schema of Ebb's `kind: Collection`.
 pub fn collection() -> Value {
     schema_for!(CollectionTarget).to_value()
+}
+
+/// Returns the schema of Ebb's `kind: Source`.
+pub fn event_source() -> Value {
+    schema_for!(SourceDoc).to_value()
 }
 
 /// Returns the schema of Signadot's ResourcePlugin.

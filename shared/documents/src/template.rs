@@ -3,6 +3,8 @@
 //! `$${` is a literal `${`. A `}` in a string, a comment or a map does not end an expression. [`crate::expr`] parses the
 //! expressions.
 
+use serde_json::Value;
+
 use crate::expr::string_end;
 use crate::model::{At, LineColumn, SourceText};
 
@@ -65,6 +67,16 @@ pub fn split(text: &str) -> Result<Vec<TemplatePiece>, UnclosedExpression> {
 /// Returns the template whose value is this text.
 pub fn escape(text: &str) -> String {
     text.replace("${", "$${")
+}
+
+/// Returns the tree of templates whose value is this tree. Keys are not templates.
+pub(crate) fn escape_tree(value: Value) -> Value {
+    match value {
+        Value::String(text) => escape(&text).into(),
+        Value::Array(items) => items.into_iter().map(escape_tree).collect(),
+        Value::Object(map) => map.into_iter().map(|(key, value)| (key, escape_tree(value))).collect(),
+        scalar => scalar,
+    }
 }
 
 /// Returns the number of bytes before the `}` that ends an expression, or `None` if there is none.

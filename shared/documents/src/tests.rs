@@ -3,3 +3,4 @@
 mod compiling;
 mod loading;
 mod rejections;
+mod sources;

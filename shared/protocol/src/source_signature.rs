@@ -31,7 +31,7 @@ const MAX_VALUES: usize = 8;
 
 /// The hash function of an HMAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HmacAlgorithm {
+pub enum HmacHash {
     Sha1,
     Sha256,
     Sha512,
@@ -39,7 +39,7 @@ pub enum HmacAlgorithm {
 
 /// The text form of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SignatureEncoding {
+pub enum MacEncoding {
     /// Digits 0-9 and a-f in lower case.
     Hex,
     /// The standard alphabet with padding.
@@ -52,7 +52,7 @@ pub enum SignatureEncoding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceScheme {
     /// `HEADER: PREFIX SIGNATURE` without the space, with an HMAC of the body.
-    Hmac { header: String, prefix: String, algorithm: HmacAlgorithm, encoding: SignatureEncoding },
+    Hmac { header: String, prefix: String, algorithm: HmacHash, encoding: MacEncoding },
     /// Standard Webhooks, with the headers `webhook-*` or `svix-*` and a `whsec_` secret.
     Standard,
     /// Standard Webhooks if the secret has a `whsec_` value and the request has such headers. Otherwise the header
@@ -73,23 +73,23 @@ impl SourceScheme {
     /// Returns the scheme of GitHub's `X-Hub-Signature-256`.
     #[must_use]
     pub fn github() -> Self {
-        Self::hex("x-hub-signature-256", "sha256=", HmacAlgorithm::Sha256)
+        Self::hex("x-hub-signature-256", "sha256=", HmacHash::Sha256)
     }
 
     /// Returns the scheme of Gitea's `X-Gitea-Signature`. Forgejo sends it too.
     #[must_use]
     pub fn gitea() -> Self {
-        Self::hex("x-gitea-signature", "", HmacAlgorithm::Sha256)
+        Self::hex("x-gitea-signature", "", HmacHash::Sha256)
     }
 
     /// Returns the scheme of Vercel's `x-vercel-signature`.
     #[must_use]
     pub fn vercel() -> Self {
-        Self::hex("x-vercel-signature", "", HmacAlgorithm::Sha1)
+        Self::hex("x-vercel-signature", "", HmacHash::Sha1)
     }
 
-    fn hex(header: &str, prefix: &str, algorithm: HmacAlgorithm) -> Self {
-        Self::Hmac { header: header.to_owned(), prefix: prefix.to_owned(), algorithm, encoding: SignatureEncoding::Hex }
+    fn hex(header: &str, prefix: &str, algorithm: HmacHash) -> Self {
+        Self::Hmac { header: header.to_owned(), prefix: prefix.to_owned(), algorithm, encoding: MacEncoding::Hex }
     }
 
     /// Returns the header with the sender's id of a delivery, the same in every repetition. E2B's `e2b-delivery-id`
@@ -128,10 +128,10 @@ pub enum SourceSignatureError {
     #[error("the header {header} cannot be read: expected {expected}")]
     Malformed { header: String, expected: String },
     #[error(
-        "the signature in {0} does not match: sign the exact bytes of the body with the secret of this source, and forward \
-         the body unchanged"
+        "the signature in {header} does not match: expected {expected} of the exact bytes of the body, with the secret of \
+         this source"
     )]
-    Signature(String),
+    Signature { header: String, expected: String },
     #[error("the credentials in {0} do not match: configure the secret of this source at the sender")]
     Credentials(&'static str),
     #[error("the query parameter `secret` is missing: add ?secret=VALUE to the URL at the sender")]
@@ -158,7 +158,7 @@ pub fn verify(
 ) -> Result<SourceDelivery, SourceSignatureError> {
     let values = values(secret)?;
     let any = |fits: &dyn Fn(&str) -> bool| values.iter().fold(false, |found, value| found | fits(value));
-    match scheme {
+    let (fits, error) = match scheme {
         SourceScheme::Standard => return standard(secret, headers, body, now),
         SourceScheme::Gitlab => {
             let signing: Vec<&str> = secret.split_whitespace().filter(|word| word.starts_with("whsec_")).collect();
@@ -166,56 +166,41 @@ pub fn verify(
                 return standard(&Zeroizing::new(signing.join(" ")), headers, body, now);
             }
             let token = single(headers, GITLAB_TOKEN)?;
-            if !any(&|value| same(value, token)) {
-                return Err(SourceSignatureError::Credentials(GITLAB_TOKEN));
-            }
+            (any(&|value| same(value, token)), SourceSignatureError::Credentials(GITLAB_TOKEN))
         }
         SourceScheme::Hmac { header, prefix, algorithm, encoding } => {
             let given = single(headers, header)?;
-            let expected = |value: &str| format!("{prefix}{}", encoding.encode(&algorithm.mac(value.as_bytes(), body)));
-            let length = expected("").len();
-            if given.len() != length || !given.starts_with(prefix.as_str()) {
-                let signature = format!("{} characters of {}", length - prefix.len(), encoding.name());
-                let expected = match prefix.as_str() {
-                    "" => signature,
-                    prefix => format!("{prefix} and {signature}"),
-                };
-                return Err(SourceSignatureError::Malformed { header: header.clone(), expected });
-            }
-            if !any(&|value| same(&expected(value), given)) {
-                return Err(SourceSignatureError::Signature(header.clone()));
-            }
+            let signed = |value: &str| format!("{prefix}{}", encoding.encode(&algorithm.mac(value.as_bytes(), body)));
+            let expected = format!("{prefix}X, where X is the {}, {},", algorithm.name(), encoding.name());
+            (any(&|value| same(signed(value), given)), SourceSignatureError::signature(header, expected))
         }
         SourceScheme::E2b => {
             let given = single(headers, E2B_SIGNATURE)?;
-            let expected =
-                |value: &str| URL_SAFE_NO_PAD.encode(Sha256::new().chain_update(value).chain_update(body).finalize());
-            if !any(&|value| same(&expected(value), given)) {
-                return Err(SourceSignatureError::Signature(E2B_SIGNATURE.to_owned()));
-            }
+            let signed = |value: &str| Sha256::new().chain_update(value).chain_update(body).finalize();
+            let fits = any(&|value| same(URL_SAFE_NO_PAD.encode(signed(value)), given));
+            (fits, SourceSignatureError::signature(E2B_SIGNATURE, "the E2B signature version 1"))
         }
         SourceScheme::Bearer => {
             let token = authorization(headers, "Bearer", "Bearer TOKEN")?;
-            if !any(&|value| same(value, token)) {
-                return Err(SourceSignatureError::Credentials(AUTHORIZATION));
-            }
+            (any(&|value| same(value, token)), SourceSignatureError::Credentials(AUTHORIZATION))
         }
         SourceScheme::Basic { user } => {
             const FORM: &str = "Basic and USER:PASSWORD in base64";
             let encoded = authorization(headers, "Basic", FORM)?;
-            let given =
-                STANDARD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok()).map(Zeroizing::new);
-            let given = given.ok_or_else(|| malformed(AUTHORIZATION, FORM))?;
-            if !any(&|value| same(&Zeroizing::new(format!("{user}:{value}")), &given)) {
-                return Err(SourceSignatureError::Credentials(AUTHORIZATION));
-            }
+            let given = Zeroizing::new(STANDARD.decode(encoded).map_err(|_| malformed(AUTHORIZATION, FORM))?);
+            let known = |value: &str| Zeroizing::new(format!("{user}:{value}"));
+            (
+                any(&|value| same(known(value).as_bytes(), given.as_slice())),
+                SourceSignatureError::Credentials(AUTHORIZATION),
+            )
         }
         SourceScheme::Url => {
             let given = url_secret.ok_or(SourceSignatureError::MissingQuery)?;
-            if !any(&|value| same(value, given)) {
-                return Err(SourceSignatureError::Credentials("the query parameter `secret`"));
-            }
+            (any(&|value| same(value, given)), SourceSignatureError::Credentials("the query parameter `secret`"))
         }
+    };
+    if !fits {
+        return Err(error);
     }
     Ok(SourceDelivery { id: scheme.delivery_header().map(|name| delivery_id(headers, name)).transpose()?.flatten() })
 }
@@ -239,13 +224,21 @@ fn values(secret: &str) -> Result<Vec<&str>, SourceSignatureError> {
     Ok(values)
 }
 
-/// Compares texts in a time that depends only on their lengths.
-fn same(expected: &str, given: &str) -> bool {
-    let mac = |text: &str| hmac_with(expected.as_bytes()).chain_update(text.as_bytes());
-    mac(given).verify(&mac(expected).finalize().into_bytes()).is_ok()
+/// Compares in a time that depends only on the lengths.
+fn same(expected: impl AsRef<[u8]>, given: impl AsRef<[u8]>) -> bool {
+    let mac = |bytes: &[u8]| hmac_with(expected.as_ref()).chain_update(bytes);
+    mac(given.as_ref()).verify(&mac(expected.as_ref()).finalize().into_bytes()).is_ok()
 }
 
-impl HmacAlgorithm {
+impl HmacHash {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sha1 => "HMAC-SHA1",
+            Self::Sha256 => "HMAC-SHA256",
+            Self::Sha512 => "HMAC-SHA512",
+        }
+    }
+
     fn mac(self, key: &[u8], body: &[u8]) -> Vec<u8> {
         fn with<M: Mac + KeyInit>(key: &[u8], body: &[u8]) -> Vec<u8> {
             let mac = <M as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
@@ -259,7 +252,7 @@ impl HmacAlgorithm {
     }
 }
 
-impl SignatureEncoding {
+impl MacEncoding {
     fn encode(self, bytes: &[u8]) -> String {
         match self {
             Self::Hex => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -270,9 +263,9 @@ impl SignatureEncoding {
 
     fn name(self) -> &'static str {
         match self {
-            Self::Hex => "hex in lower case",
-            Self::Base64 => "base64 with padding",
-            Self::Base64Url => "base64url without padding",
+            Self::Hex => "in lower-case hex",
+            Self::Base64 => "in base64 with padding",
+            Self::Base64Url => "in base64url without padding",
         }
     }
 }
@@ -329,6 +322,12 @@ fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, SourceSigna
         return Err(SourceSignatureError::Repeated(name.to_owned()));
     }
     value.to_str().map_err(|_| malformed(name, "visible ASCII characters"))
+}
+
+impl SourceSignatureError {
+    fn signature(header: &str, expected: impl Into<String>) -> Self {
+        Self::Signature { header: header.to_owned(), expected: expected.into() }
+    }
 }
 
 fn malformed(header: &str, expected: &str) -> SourceSignatureError {

@@ -96,6 +96,10 @@ fn stored(document: &Document, plugins: &[&PluginDoc]) {
             assert_eq!(plan(one, plugins), plan(two, plugins), "stored, it compiles to another plan");
         }
         (Document::RouteGroup(_), Document::RouteGroup(_)) => {}
+        (Document::Source(one), Document::Source(two)) => {
+            let is_valid = |source| compile::event_source(source).is_ok();
+            assert_eq!(is_valid(one), is_valid(two), "stored, it is judged otherwise");
+        }
         _ => panic!("stored, it is of another kind:\n{text}"),
     }
 }

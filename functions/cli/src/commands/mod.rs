@@ -11,6 +11,7 @@ mod plugin;
 mod run;
 mod sandbox;
 mod schema;
+mod source;
 mod unit;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -53,6 +54,9 @@ enum EbbCommand {
     /// Create, list and delete sandboxes
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
+    /// Write and test sources, which map events of third parties to targets
+    #[command(subcommand)]
+    Source(source::SourceCommand),
     /// Connect clusters and list them
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
@@ -96,6 +100,7 @@ impl EbbCli {
             EbbCommand::Doctor(args) => args.run(&connect(server)?).await,
             EbbCommand::Plugin(command) => command.run(server).await,
             EbbCommand::Sandbox(command) => command.run(server).await,
+            EbbCommand::Source(command) => command.run(),
             EbbCommand::Cluster(command) => command.run(server).await,
             EbbCommand::Unit(command) => command.run(server).await,
             EbbCommand::Logs(args) => args.run(&connect(server)?).await,

@@ -23,6 +23,8 @@ enum SchemaDocument {
     Sandbox,
     /// A collection of InfraKit's resources
     Collection,
+    /// A source of events
+    Source,
 }
 
 impl SchemaArgs {
@@ -31,8 +33,9 @@ impl SchemaArgs {
             (SchemaDocument::Plugin, false) => schema::plugin(),
             (SchemaDocument::Sandbox, false) => schema::sandbox(),
             (SchemaDocument::Collection, false) => schema::collection(),
-            (SchemaDocument::Collection, true) => {
-                return Err(CliError::failed("Signadot has no collections").with_hint("leave out `--signadot`"));
+            (SchemaDocument::Source, false) => schema::event_source(),
+            (SchemaDocument::Collection | SchemaDocument::Source, true) => {
+                return Err(CliError::failed("Signadot has no such document").with_hint("leave out `--signadot`"));
             }
             (SchemaDocument::Plugin, true) => schema::signadot_plugin(),
             (SchemaDocument::Sandbox, true) => schema::signadot_sandbox(),

@@ -3,7 +3,7 @@
 use ebb_documents::compile::{EdgeReason, edges};
 use ebb_documents::diagnostic::Diagnostics;
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::model::{RouteGroupDoc, SandboxDoc};
+use ebb_documents::model::{PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc};
 use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef};
 use ebb_documents::render::{self, InputValue, KnownOutputs, RenderedUnit, SkipReason, TargetFacts};
 use ebb_engine::Unit;
@@ -27,7 +27,9 @@ pub async fn preview(store: &dyn ApiStore, document: &str) -> Result<PlanPreview
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
     let (kind, name) = match loaded? {
         Document::Sandbox(target) | Document::RouteGroup(RouteGroupDoc { target, .. }) => target_of(&target),
-        Document::Plugin(plugin) => (SANDBOX.to_owned(), plugin.name.value),
+        Document::Plugin(PluginDoc { name, .. }) | Document::Source(SourceDoc { name, .. }) => {
+            (SANDBOX.to_owned(), name.value)
+        }
     };
     let (plan, warnings) = compile_document(store, (&kind, &name), document, PinnedVersions::Latest).await?;
     let warnings = warnings.iter().map(HttpProblem::document_error).collect();

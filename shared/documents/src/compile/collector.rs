@@ -47,6 +47,11 @@ pub(super) struct TextSpan<'a> {
 }
 
 impl TextSpan<'_> {
+    /// Returns the part.
+    pub(super) fn text(&self) -> String {
+        self.text.get(self.offset..).unwrap_or_default().chars().take(self.length).collect()
+    }
+
     pub(super) fn pos(&self, source: &SourceText) -> LineColumn {
         template::place(source, &At { value: self.text, at: self.at }, self.offset)
     }
@@ -271,16 +276,7 @@ pub(super) fn strings(template: Template) -> Value {
     match template {
         Template::Text(text) => text.into(),
         Template::Tree(tree) => tree,
-        Template::Literal(value) => escaped(value),
+        Template::Literal(value) => template::escape_tree(value),
         Template::Secret { .. } => Value::Null,
-    }
-}
-
-fn escaped(value: Value) -> Value {
-    match value {
-        Value::String(text) => template::escape(&text).into(),
-        Value::Array(items) => items.into_iter().map(escaped).collect(),
-        Value::Object(map) => Value::Object(map.into_iter().map(|(key, value)| (key, escaped(value))).collect()),
-        scalar => scalar,
     }
 }

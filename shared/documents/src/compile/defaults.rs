@@ -26,6 +26,10 @@ pub const TEARDOWN_MAX_BACKOFF_MS: u64 = 5 * 60 * 1000;
 pub const MAX_INPUTS: usize = 100;
 /// The maximum number of resources of a sandbox.
 pub const MAX_RESOURCES: usize = 500;
+/// The maximum number of entries in `events` of a source.
+pub const MAX_EVENTS: usize = 100;
+/// The maximum size of the target document that a source renders, in bytes: 512 KiB. A lifecycle webhook has 1 MiB.
+pub const MAX_EVENT_DOCUMENT: usize = 512 << 10;
 
 /// The maximum number of steps to compile a plugin or target. A step takes about 50 ns of one core in a release build,
 /// so the limit is half a second to a second.

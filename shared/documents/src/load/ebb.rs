@@ -1,5 +1,7 @@
 //! Reads Ebb's documents: `apiVersion: ebb.dev/v1` and a `kind`.
 
+mod event_source;
+
 use std::collections::HashMap;
 
 use serde::Deserialize;
@@ -7,7 +9,7 @@ use serde::Deserialize;
 use crate::load::Document;
 use crate::load::collection;
 use crate::load::names::{MAX_NAME, NameSyntax};
-use crate::load::reader::DocumentReader;
+use crate::load::reader::{DocumentReader, NodePath};
 use crate::load::yaml::YamlNode;
 use crate::model::{ActionDoc, At, HookOwner, PluginDoc, SandboxDoc, SandboxKind};
 
@@ -32,11 +34,14 @@ pub(crate) fn document(reader: &DocumentReader<'_>, node: &YamlNode, expanded: S
         }
         Some(_) => match kind.value.as_str() {
             "Plugin" => return plugin(reader, node, expanded).map(Document::Plugin),
-            "Sandbox" | "Target" => return sandbox(reader, node, expanded).map(Document::Sandbox),
+            "Sandbox" | "Target" => {
+                return target(reader, node, &NodePath::Root, expanded).map(Document::Sandbox);
+            }
+            "Source" => return event_source::event_source(reader, node, expanded).map(Document::Source),
             "Collection" => return collection::target(reader, node, expanded).map(Document::Sandbox),
             other => {
                 let wrong = reader.wrong("unknown-kind", kind.at, format!("unknown kind `{other}`"));
-                reader.note(wrong.suggest(other, ["Plugin", "Sandbox", "Target", "Collection"]));
+                reader.note(wrong.suggest(other, ["Plugin", "Sandbox", "Target", "Collection", "Source"]));
                 return None;
             }
         },
@@ -102,8 +107,14 @@ pub(super) fn take_own_hooks(reader: &DocumentReader<'_>, node: &YamlNode, targe
     target.own = has_units.then(|| Box::new(own));
 }
 
-fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SandboxDoc> {
-    let mut sandbox: SandboxDoc = reader.read(node)?;
+/// Reads a target whose keys are in `node`, below `path`. Returns `None` after it has reported an error.
+pub(super) fn target(
+    reader: &DocumentReader<'_>,
+    node: &YamlNode,
+    path: &NodePath<'_>,
+    expanded: String,
+) -> Option<SandboxDoc> {
+    let mut sandbox: SandboxDoc = reader.read_below(node, path)?;
     sandbox.source = reader.source.clone();
     sandbox.expanded = expanded;
     reader.check_name(&sandbox.name, "the sandbox's name", NameSyntax::Signadot, MAX_NAME);

@@ -9,7 +9,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::directives::DirectiveExpansion;
 use crate::load::reader::DocumentReader;
 use crate::load::yaml::{YamlNode, YamlValue};
-use crate::model::{At, Dialect, PluginDoc, RouteGroupDoc, SandboxDoc, SourceText};
+use crate::model::{At, Dialect, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc, SourceText};
 
 pub use files::{FileError, FileSource, FolderFiles, MAX_FILE, NoFiles};
 pub use names::{MAX_PLUGIN_NAME, MAX_SCRIPT, PluginReference, ReferenceError, version};
@@ -20,7 +20,7 @@ pub(crate) use vars::is_variable;
 
 pub(crate) mod collection;
 pub(crate) mod directives;
-mod durations;
+pub(crate) mod durations;
 mod ebb;
 mod files;
 pub(crate) mod lines;
@@ -38,6 +38,7 @@ pub enum Document {
     Sandbox(SandboxDoc),
     /// Signadot's route group.
     RouteGroup(RouteGroupDoc),
+    Source(SourceDoc),
 }
 
 /// The documents of a text, with warnings.
@@ -58,7 +59,18 @@ impl Document {
             Self::RouteGroup(RouteGroupDoc { target, .. }) => {
                 ("a route group", &target.name, &target.source, &target.expanded)
             }
+            Self::Source(source) => ("a source", &source.name, &source.source, &source.expanded),
         }
+    }
+
+    /// Returns the kind in words, such as `a plugin`.
+    pub fn noun(&self) -> &'static str {
+        self.parts().0
+    }
+
+    /// Returns the text of the document as it was written.
+    pub fn source(&self) -> &Arc<SourceText> {
+        self.parts().2
     }
 
     /// Returns the document as YAML with all `@{…}` expanded.
@@ -210,9 +222,36 @@ pub fn sandbox(
     }
 }
 
+/// Returns the only source of a text.
+///
+/// # Errors
+/// Returns all errors of the document, or an error if the text does not consist of exactly one source.
+pub fn event_source(
+    source_name: &str,
+    text: &str,
+    files: &dyn FileSource,
+    vars: &DocumentVars,
+) -> Result<SourceDoc, Diagnostics> {
+    match document(source_name, text, files, vars)? {
+        Document::Source(source) => Ok(source),
+        other => Err(unwanted(&other, "not-a-source", "a source").into()),
+    }
+}
+
 fn unwanted(document: &Document, code: &'static str, wanted: &str) -> Diagnostic {
     let (noun, name, source, _) = document.parts();
     Diagnostic::error(code, source, name.at, format!("this is {noun}; expected {wanted}"))
+}
+
+/// Returns the value of the only document of a text, with all `@{…}` expanded that need no file and no variable. Returns
+/// `None` for an invalid text.
+pub(crate) fn expanded_tree(text: &str) -> Option<serde_json::Value> {
+    let source = SourceText::new("document", text);
+    let mut nodes = yaml::parse(&source).ok()?;
+    let [node] = nodes.as_mut_slice() else { return None };
+    let mut found = Diagnostics::new();
+    DirectiveExpansion::new(&source, &NoFiles, &DocumentVars::none(), &mut found).expand(node);
+    (!found.has_errors()).then(|| node.to_json())
 }
 
 /// Returns the digest of a plugin: `sha256:` and 64 hexadecimal digits over [`PluginDoc::expanded`], without the header

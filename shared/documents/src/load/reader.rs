@@ -45,7 +45,7 @@ const ANY_CASE: [&str; 7] = [
 ];
 
 /// Structs that have exactly one of several keys: struct, error code, keys, help for no key, help for several keys.
-const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 4] = [
+const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 6] = [
     ("UnitSpec", "unit-kind", &["pod", "webhook", "object", "infrakit"], "add one of them", "make two units of it"),
     (
         "OutputSpec",
@@ -61,6 +61,14 @@ const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 4] = [
         &["plugin", "collection"],
         "add `plugin: NAME`, or `collection:` with resources of InfraKit",
         "make two resources of it",
+    ),
+    ("EventRule", "event-action", &["apply", "delete", "ignore"], "add one of them", "make two entries of it"),
+    (
+        "VerifyChoice",
+        "verify",
+        &["github", "gitlab", "gitea", "vercel", "standard", "hmac", "e2b", "bearer", "basic", "url"],
+        "add one of them, such as `standard: {secret: NAME}`",
+        "leave exactly one",
     ),
 ];
 

@@ -115,6 +115,24 @@ impl YamlNode {
     }
 }
 
+impl From<serde_json::Value> for YamlNode {
+    /// Converts a value that has no position.
+    fn from(value: serde_json::Value) -> Self {
+        let value = match value {
+            serde_json::Value::Null => YamlValue::Null,
+            serde_json::Value::Bool(value) => YamlValue::Bool(value),
+            serde_json::Value::Number(value) => YamlValue::Number(value),
+            serde_json::Value::String(value) => YamlValue::String(value),
+            serde_json::Value::Array(items) => YamlValue::List(items.into_iter().map(Self::from).collect()),
+            serde_json::Value::Object(map) => {
+                let key = |name| YamlKey { name, at: LineColumn::default() };
+                YamlValue::Map(map.into_iter().map(|(name, value)| (key(name), value.into())).collect())
+            }
+        };
+        Self { value, at: LineColumn::default(), bytes: None }
+    }
+}
+
 /// Returns the documents of a text without empty ones.
 ///
 /// # Errors

@@ -35,11 +35,16 @@ fn check(case: &str) -> Result<String, Diagnostics> {
     let (mut own, mut sandbox) = (Vec::new(), None);
     for text in case.split("\n---\n") {
         let of_sandbox = ["kind: Sandbox", "kind: Target", "\n  cluster: c"].iter().any(|part| text.contains(part));
-        let name = if of_sandbox { "sandbox.yaml" } else { "plugin.yaml" };
+        let name = match of_sandbox {
+            true => "sandbox.yaml",
+            false if text.contains("kind: Source") => "source.yaml",
+            false => "plugin.yaml",
+        };
         for document in load::documents(name, text, &FolderFiles::new(folder()), &vars)?.documents {
             match document {
                 Document::Plugin(plugin) => own.push(plugin),
                 Document::Sandbox(document) => sandbox = Some(document),
+                Document::Source(source) => compile::event_source(&source).map(drop)?,
                 Document::RouteGroup(group) => {
                     compile::check_route_group(&group)?;
                     sandbox = Some(group.target);
@@ -77,7 +82,7 @@ fn messages_equal_the_snapshots() {
             golden(file.file_stem().unwrap().to_str().unwrap(), &shown);
         }
     }
-    assert_eq!(groups, 18);
+    assert_eq!(groups, 19);
 }
 
 #[test]

@@ -292,9 +292,9 @@ pub async fn compile_document(
             compile::check_route_group(&group)?;
             group.target
         }
-        Document::Plugin(plugin) => {
-            let text = "this is a plugin; expected the document of the target";
-            return Err(Diagnostics::from(Diagnostic::error("not-a-target", &plugin.source, None, text)).into());
+        other @ (Document::Plugin(_) | Document::Source(_)) => {
+            let text = format!("this is {}; expected the document of the target", other.noun());
+            return Err(Diagnostics::from(Diagnostic::error("not-a-target", other.source(), None, text)).into());
         }
     };
     if sandbox.name.value != name {

@@ -13,7 +13,7 @@ use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginValidateArgs {
-    /// Files with plugins, sandboxes or route groups; `-` reads standard input
+    /// Files with plugins, sandboxes, route groups or sources; `-` reads standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -113,6 +113,10 @@ fn check(source: &DocumentSource, vars: &DocumentVars) -> Result<Diagnostics, Di
                     found.extend(errors);
                 }
             }
+            Document::Source(source) => match compile::event_source(source) {
+                Ok((_, warnings)) => found.extend(warnings),
+                Err(errors) => found.extend(errors),
+            },
             Document::Sandbox(_) => {}
         }
     }

@@ -41,6 +41,7 @@ fn meaning(document: &Document) -> String {
         Document::Plugin(plugin) => plugin.source = no_source,
         Document::Sandbox(sandbox) => sandbox.source = no_source,
         Document::RouteGroup(group) => group.target.source = no_source,
+        Document::Source(source) => source.source = no_source,
     }
     let text = format!("{document:#?}");
     let mut kept = String::new();
@@ -57,7 +58,7 @@ fn meaning(document: &Document) -> String {
     kept
 }
 
-const FIXTURES: [&str; 10] = [
+const FIXTURES: [&str; 11] = [
     "bucket.yaml",
     "bucket-sandbox.yaml",
     "route-group.yaml",
@@ -68,4 +69,5 @@ const FIXTURES: [&str; 10] = [
     "wired.yaml",
     "collection.yaml",
     "unrendered.yaml",
+    "source.yaml",
 ];

@@ -15,6 +15,7 @@ fn schemas_accept_the_fixtures() {
         (schema::plugin(), &["tenant-db.yaml", "everything.yaml"][..]),
         (schema::sandbox(), &["pr-1234.yaml", "wired.yaml"]),
         (schema::collection(), &["collection.yaml"]),
+        (schema::event_source(), &["source.yaml"]),
         (schema::signadot_plugin(), &["bucket.yaml", "small.json"]),
         (schema::signadot_sandbox(), &["bucket-sandbox.yaml"]),
     ] {
@@ -107,6 +108,11 @@ fn schemas_have_descriptions() {
     descriptions(&schema::plugin(), "plugin", &mut lines);
     descriptions(&schema::sandbox(), "sandbox", &mut lines);
     descriptions(&schema::collection(), "collection", &mut lines);
+    let mut of_source = Vec::new();
+    descriptions(&schema::event_source(), "source", &mut of_source);
+    // The parts of a target document are listed above.
+    of_source.retain(|line| !lines.contains(&line.replacen("source", "sandbox", 1)));
+    lines.extend(of_source);
     descriptions(&schema::signadot_plugin(), "signadot", &mut lines);
     descriptions(&schema::signadot_sandbox(), "signadot-sandbox", &mut lines);
     lines.dedup();

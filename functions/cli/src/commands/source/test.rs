@@ -1,0 +1,117 @@
+//! `ebb source test`: shows the effect of an event on a source.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use ebb_documents::compile;
+use ebb_documents::event::{EventExplanation, EventInput, EventOutcome, SkippedEntry};
+use ebb_documents::load;
+use serde::Serialize;
+
+use crate::documents::{self, DocumentSource, SetArgs};
+use crate::exit::{CliError, Exit};
+use crate::output::OutputArgs;
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb source test previews.yaml --payload opened.json --header x-github-event=pull_request"
+)]
+pub(crate) struct SourceTestArgs {
+    /// File with the source; `-` reads standard input
+    file: PathBuf,
+    /// File with the JSON body of an event; `-` reads standard input
+    #[arg(long, value_name = "FILE")]
+    payload: PathBuf,
+    /// Header of the event; repeatable
+    #[arg(long = "header", value_name = "NAME=VALUE")]
+    headers: Vec<String>,
+    #[command(flatten)]
+    sets: SetArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// The effect of an event, for `-o json`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EventEffect {
+    source: String,
+    /// The number of the entry that holds, from 1.
+    entry: Option<usize>,
+    skipped: Vec<SkippedEntry>,
+    delivery_id: Option<String>,
+    #[serde(flatten)]
+    outcome: EventOutcome,
+}
+
+impl SourceTestArgs {
+    pub(crate) fn run(self) -> Result<Exit, CliError> {
+        let source = DocumentSource::read(&self.file)?;
+        let doc = load::event_source(&source.name, &source.text, &source.folder, &self.sets.vars()?)?;
+        let (source, warnings) = compile::event_source(&doc)?;
+        documents::warn(&warnings);
+        let input = EventInput { headers: headers(&self.headers)?, body: payload(&self.payload)? };
+        let failed = |error: &(dyn std::error::Error + 'static)| CliError::failed(error.to_string());
+        let delivery_id = source.delivery_id(&input).map_err(|error| failed(&error))?;
+        let EventExplanation { skipped, entry, outcome } = source.explain(&input);
+        let outcome = outcome.map_err(|error| failed(&error))?;
+        let effect = EventEffect { source: source.name().to_owned(), entry, skipped, delivery_id, outcome };
+        self.output.write(&effect, text)?;
+        Ok(Exit::Done)
+    }
+}
+
+/// Parses headers. Names become lower case, and the first value of a name is kept.
+fn headers(texts: &[String]) -> Result<BTreeMap<String, String>, CliError> {
+    let mut headers = BTreeMap::new();
+    for text in texts {
+        let Some((name, value)) = text.split_once('=') else {
+            return Err(CliError::broken(format!("`{text}` is not a header")).with_hint("write --header NAME=VALUE"));
+        };
+        headers.entry(name.trim().to_ascii_lowercase()).or_insert_with(|| value.to_owned());
+    }
+    Ok(headers)
+}
+
+fn payload(path: &Path) -> Result<serde_json::Value, CliError> {
+    let source = DocumentSource::read(path)?;
+    serde_json::from_str(&source.text).map_err(|error| {
+        CliError::failed(format!("{} is not JSON", source.name)).with_causes(&error).with_hint("save the body as sent")
+    })
+}
+
+/// Returns the effect as text that ends with a line break.
+fn text(effect: &EventEffect) -> String {
+    let mut text = String::new();
+    for skipped in &effect.skipped {
+        let _ = writeln!(text, "entry {} does not hold: {}", skipped.entry, skipped.reason);
+    }
+    if let Some(entry) = effect.entry {
+        let _ = writeln!(text, "entry {entry} holds");
+    }
+    let (verb, kind, name, uid, time_ms, document) = match &effect.outcome {
+        EventOutcome::Apply { kind, name, uid, time_ms, document } => {
+            ("apply", kind, name, uid, time_ms, Some(document))
+        }
+        EventOutcome::Delete { kind, name, uid, time_ms } => ("delete", kind, name, uid, time_ms, None),
+        EventOutcome::Ignored { reason } => {
+            // Without an entry, the reasons are listed above.
+            let reason = effect.entry.map_or("no entry holds", |_| reason);
+            let _ = writeln!(text, "\nignored: {reason}");
+            return text;
+        }
+    };
+    let _ = writeln!(text, "\n{verb} {kind}/{name}");
+    let time = time_ms.and_then(|time| jiff::Timestamp::from_millisecond(i64::try_from(time).ok()?).ok());
+    let time = time.map(|time| time.to_string());
+    for (name, value) in [("uid", uid), ("time", &time), ("delivery", &effect.delivery_id)] {
+        if let Some(value) = value {
+            let _ = writeln!(text, "  {name} {value}");
+        }
+    }
+    if let Some(document) = document {
+        let _ = write!(text, "\n{document}");
+    }
+    text
+}

@@ -1,0 +1,314 @@
+//! Checks sources, and applies their presets.
+
+use serde_json::Value as Json;
+
+use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
+use super::defaults::MAX_EVENTS;
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::event::{
+    EntryAction, EventEntry, EventExpression, EventPiece, EventSource, EventTarget, EventText, EventTextRole, EventTree,
+};
+use crate::expr::{self, ReferenceSource, Scope};
+use crate::model::{At, Entries, EventAction, EventRule, LineColumn, SourceDoc, SourceTarget, TemplateTree};
+use crate::plan::Template;
+use crate::presets::{self, SourcePreset};
+use crate::template::{self, TemplatePiece};
+
+/// Keys whose texts are scripts. There, `${body}` is a variable of a shell.
+const SCRIPTS: [&str; 2] = ["script", "init"];
+
+/// Checks a source and its preset. Returns the source and the warnings.
+///
+/// # Errors
+/// Returns all semantic errors, sorted by position.
+pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), Diagnostics> {
+    let steps = StepCount::default();
+    let mut own = DiagnosticCollector::new(&doc.source, &steps);
+    let whole = doc.name.at;
+    let preset = match &doc.preset {
+        None => SourceDoc::default(),
+        Some(name) => match presets::preset(&name.value).map(SourcePreset::document) {
+            Some(preset) => preset,
+            None => {
+                let wrong = own.error("unknown-preset", name.at, format!("there is no preset `{}`", name.value));
+                return Err(wrong.suggest(&name.value, presets::PRESETS.iter().map(|preset| preset.name)).into());
+            }
+        },
+    };
+    let mut of_preset = DiagnosticCollector::new(&preset.source, &steps);
+    let id = match (&doc.id, &preset.id) {
+        (Some(id), _) => text(&mut own, id),
+        (None, Some(id)) => text(&mut of_preset, id),
+        (None, None) => None,
+    };
+    let target = match (&doc.target, &preset.target) {
+        (Some(target), _) => self::target(&mut own, target),
+        (None, Some(target)) => self::target(&mut of_preset, target),
+        (None, None) => None,
+    };
+    let has_target = doc.target.is_some() || preset.target.is_some();
+    let document = doc.document.as_ref().map(|document| self::document(&mut own, document));
+    let mut defaults = EntryDefaults { target, has_target, document, undocumented: None };
+    let none = Vec::new();
+    let (events, report) = match (&doc.events, &preset.events) {
+        (Some(events), _) => (events, &mut own),
+        (None, Some(events)) => (events, &mut of_preset),
+        (None, None) => (&none, &mut own),
+    };
+    let entries: Vec<_> = events.iter().take(MAX_EVENTS).filter_map(|rule| defaults.entry(report, rule)).collect();
+    let missing = |key| format!("the source has no `{key}`");
+    if events.is_empty() {
+        let help = "add `events:`, or a `preset:` that has them";
+        own.push(own.error("missing-key", whole, missing("events")).help(help));
+    }
+    if let Some(rule) = events.get(MAX_EVENTS) {
+        let message = format!("{} entries are more than the limit of {MAX_EVENTS}", events.len());
+        own.push(own.error("limit", rule.when.at, message));
+    }
+    if let Some(at) = defaults.undocumented {
+        let at = if doc.events.is_some() { at } else { whole };
+        let help = "add `document:` with the resources of a target, such as `{ttl: 72h, resources: {…}}`";
+        own.push(own.error("missing-key", at, "`apply` has no `document`").help(help));
+    }
+    let verify = doc.verify.as_ref().or(preset.verify.as_ref());
+    if verify.is_none() {
+        let help = "add `verify:` with the scheme of the sender, such as `standard: {secret: NAME}`";
+        own.push(own.error("missing-key", whole, missing("verify")).help(help));
+    }
+    let mut errors = own.errors(whole).unwrap_or_default();
+    errors.extend(of_preset.errors(preset.name.at).unwrap_or_default());
+    match verify {
+        Some(verify) if !errors.has_errors() => {
+            let (name, verify) = (doc.name.value.clone(), verify.scheme.clone());
+            Ok((EventSource { name, verify, id, entries }, Vec::new()))
+        }
+        _ => Err(errors.sorted()),
+    }
+}
+
+/// The values of entries that set none.
+struct EntryDefaults {
+    target: Option<EventTarget>,
+    has_target: bool,
+    document: Option<EventTree>,
+    /// The position of an `apply` without a document.
+    undocumented: Option<LineColumn>,
+}
+
+impl EntryDefaults {
+    /// Returns a checked entry, or `None` after it has reported an error.
+    fn entry(&mut self, report: &mut DiagnosticCollector, rule: &EventRule) -> Option<EventEntry> {
+        let errors = report.found.len();
+        let when = condition(report, &rule.when);
+        let time = rule.time.as_ref().and_then(|time| text(report, time));
+        let uid = rule.uid.as_ref().and_then(|uid| text(report, uid));
+        let own_target = match &rule.action {
+            EventAction::Apply(apply) => apply.target.as_ref(),
+            EventAction::Delete(delete) => delete.target.as_ref(),
+            EventAction::Ignore(_) => None,
+        };
+        let target = match own_target {
+            Some(own) => target(report, own),
+            None if self.has_target || matches!(rule.action, EventAction::Ignore(_)) => self.target.clone(),
+            None => {
+                let wrong = report.error("missing-key", rule.when.at, "the entry has no `target`");
+                let help = "add `target: {kind: sandbox, name: \"…\"}` to the source, or to `apply` or `delete`";
+                report.push(wrong.help(help));
+                None
+            }
+        };
+        let action = match &rule.action {
+            EventAction::Ignore(reason) => Some(EntryAction::Ignore(reason.value.clone())),
+            EventAction::Delete(_) => target.map(EntryAction::Delete),
+            EventAction::Apply(apply) => {
+                let own = apply.document.as_ref().map(|document| self::document(report, document));
+                let labels = labels(report, &apply.labels);
+                let document = own.or_else(|| self.document.clone());
+                if document.is_none() {
+                    self.undocumented.get_or_insert(rule.when.at);
+                }
+                target.zip(document).map(|(target, document)| EntryAction::Apply(target, labelled(document, labels)))
+            }
+        };
+        let is_valid = report.found.len() == errors;
+        is_valid.then_some(EventEntry { when: when?, time, uid, action: action? })
+    }
+}
+
+fn condition(report: &mut DiagnosticCollector, when: &At<String>) -> Option<EventExpression> {
+    let errors = report.found.len();
+    let text = report.expression("`when`", when, Scope::Event, &mut Vec::new())?;
+    if report.found.len() > errors {
+        return None;
+    }
+    let parsed = expr::parse(&text, Scope::Event).ok()?;
+    Some(EventExpression { text, parsed })
+}
+
+fn target(report: &mut DiagnosticCollector, target: &SourceTarget) -> Option<EventTarget> {
+    Some(EventTarget { kind: target.kind.value.clone(), name: text(report, &target.name)? })
+}
+
+fn text(report: &mut DiagnosticCollector, text: &At<String>) -> Option<EventText> {
+    let errors = report.found.len();
+    report.text(&text.value, text.at, Scope::Event, &mut Vec::new());
+    if report.found.len() > errors { None } else { pieces(&text.value, Scope::Event) }
+}
+
+/// Returns the pieces of a text that was checked.
+fn pieces(text: &str, scope: Scope) -> Option<EventText> {
+    let pieces = template::split(text).ok()?.into_iter().map(|piece| match piece {
+        TemplatePiece::Literal(text) => Some(EventPiece::Literal(text)),
+        TemplatePiece::Expression { text, .. } => {
+            let parsed = expr::parse(&text, scope).ok()?;
+            Some(EventPiece::Expression(EventExpression { text, parsed }))
+        }
+    });
+    pieces.collect::<Option<Vec<_>>>().map(EventText)
+}
+
+/// Adds labels to those of a document.
+fn labelled(mut document: EventTree, labels: Vec<(String, EventTree)>) -> EventTree {
+    if let EventTree::Map(entries) = &mut document {
+        let at = entries.iter().position(|(key, _)| key == "labels").unwrap_or_else(|| {
+            entries.push(("labels".to_owned(), EventTree::Map(Vec::new())));
+            entries.len() - 1
+        });
+        if let EventTree::Map(known) = &mut entries[at].1 {
+            known.retain(|(name, _)| labels.iter().all(|(label, _)| label != name));
+            known.extend(labels);
+        }
+    }
+    document
+}
+
+fn labels(report: &mut DiagnosticCollector, labels: &Entries<At<String>>) -> Vec<(String, EventTree)> {
+    let label = |label: &crate::model::Named<At<String>>| {
+        let value = plain(report, &label.value, label.inner.at, EventTextRole::Plain);
+        (label.name.value.clone(), value)
+    };
+    labels.iter().map(label).collect()
+}
+
+/// Returns a checked target document. An invalid part is replaced by `null` after it has been reported.
+fn document(report: &mut DiagnosticCollector, document: &At<TemplateTree>) -> EventTree {
+    map(&document.value, |key, value| match (key, &value.value) {
+        ("labels", labels @ TemplateTree::Map(_)) => map(labels, |_, label| match &label.value {
+            TemplateTree::Text(text) => plain(report, text, label.at, EventTextRole::Plain),
+            _ => literal(report, key, label),
+        }),
+        ("description", TemplateTree::Text(text)) => plain(report, text, value.at, EventTextRole::Plain),
+        ("ttl", TemplateTree::Text(text)) => plain(report, text, value.at, EventTextRole::Duration),
+        ("env", env) => map(env, |key, value| match &value.value {
+            TemplateTree::Text(text) => deferred(report, text, value.at, EventTextRole::Template),
+            _ => literal(report, key, value),
+        }),
+        ("resources", resources) => map(resources, |_, resource| {
+            map(&resource.value, |key, value| match (key, &value.value) {
+                ("params", params) => map(params, |_, value| param(report, value)),
+                _ => literal(report, key, value),
+            })
+        }),
+        _ => literal(report, key, value),
+    })
+}
+
+/// Converts the values of a mapping. The loader has reported another type.
+fn map(tree: &TemplateTree, mut value: impl FnMut(&str, &At<TemplateTree>) -> EventTree) -> EventTree {
+    let TemplateTree::Map(entries) = tree else { return EventTree::Literal(Json::Null) };
+    let value = |entry: &crate::model::Named<At<TemplateTree>>| {
+        (entry.name.value.clone(), value(&entry.name.value, &entry.inner))
+    };
+    EventTree::Map(entries.iter().map(value).collect())
+}
+
+/// Converts a text that the target reads as it is, such as a label.
+fn plain(report: &mut DiagnosticCollector, text: &str, at: LineColumn, role: EventTextRole) -> EventTree {
+    match report.text(text, at, Scope::Event, &mut Vec::new()) {
+        Template::Literal(literal) => EventTree::Literal(literal),
+        _ => pieces(text, Scope::Event).map_or(EventTree::Literal(Json::Null), |text| EventTree::Text(text, role)),
+    }
+}
+
+/// Converts a text that is rendered for an event, or remains a template of the target.
+fn deferred(report: &mut DiagnosticCollector, text: &str, at: LineColumn, role: EventTextRole) -> EventTree {
+    let mut reads = Vec::new();
+    report.text(text, at, Scope::EventDocument, &mut reads);
+    let (of_event, of_target): (Vec<_>, Vec<_>) = reads.iter().partition(|read| is_of_event(read));
+    match (of_event.first(), of_target.first()) {
+        (Some(event), Some(target)) => {
+            let message = format!("the text mixes `{}` with `{}`", event.source, target.source);
+            let help = "an event is known when it arrives, outputs and the target are known later: use a text for each";
+            report.push(report.error_in("mixed-event", &target.spot, message).help(help));
+        }
+        (Some(_), None) => {
+            if let Some(text) = pieces(text, Scope::EventDocument) {
+                return EventTree::Text(text, role);
+            }
+        }
+        (None, _) => {}
+    }
+    EventTree::Literal(text.into())
+}
+
+fn is_of_event(read: &ExpressionRead<'_>) -> bool {
+    matches!(read.source, ReferenceSource::Event(_))
+}
+
+fn param(report: &mut DiagnosticCollector, param: &At<TemplateTree>) -> EventTree {
+    let is_text = |key| matches!(param.value.get(key), Some(At { value: TemplateTree::Text(_), .. }));
+    let is_secret = matches!(&param.value, TemplateTree::Map(entries) if entries.len() == 2);
+    if is_secret && is_text("secret") && is_text("key") {
+        return literal(report, "params", param);
+    }
+    EventTree::Param(Box::new(value(report, param)))
+}
+
+fn value(report: &mut DiagnosticCollector, tree: &At<TemplateTree>) -> EventTree {
+    match &tree.value {
+        TemplateTree::Scalar(scalar) => EventTree::Literal(scalar.clone()),
+        TemplateTree::Text(text) => deferred(report, text, tree.at, EventTextRole::Value),
+        TemplateTree::List(items) => EventTree::List(items.iter().map(|item| value(report, item)).collect()),
+        entries @ TemplateTree::Map(_) => map(entries, |_, inner| value(report, inner)),
+    }
+}
+
+/// Returns a part in which an event selects nothing. Reports the expressions that read an event.
+fn literal(report: &mut DiagnosticCollector, key: &str, tree: &At<TemplateTree>) -> EventTree {
+    check_literal(report, key, tree);
+    EventTree::Literal(as_written(&tree.value))
+}
+
+fn check_literal(report: &mut DiagnosticCollector, key: &str, tree: &At<TemplateTree>) {
+    match &tree.value {
+        TemplateTree::Scalar(_) => {}
+        TemplateTree::Text(text) => {
+            let mut reads = Vec::new();
+            // A text need not be a template here, so its errors are discarded.
+            DiagnosticCollector::new(&report.source, &report.steps).text(text, tree.at, Scope::Plan, &mut reads);
+            let is_variable = |read: &ExpressionRead<'_>| read.spot.text() == read.source.to_string();
+            let read = reads.iter().find(|read| is_of_event(read) && !(SCRIPTS.contains(&key) && is_variable(read)));
+            if let Some(read) = read {
+                let message = format!("`{}` cannot be used in `{key}`", read.source);
+                let help = "an event supplies values of `labels`, `description`, `ttl`, `env` and `params` only; use \
+                            several entries with a literal `document` each to choose between them";
+                report.push(report.error_in("event-here", &read.spot, message).help(help));
+            }
+        }
+        TemplateTree::List(items) => items.iter().for_each(|item| check_literal(report, key, item)),
+        TemplateTree::Map(entries) => {
+            entries.iter().for_each(|entry| check_literal(report, &entry.name.value, &entry.inner));
+        }
+    }
+}
+
+fn as_written(tree: &TemplateTree) -> Json {
+    match tree {
+        TemplateTree::Scalar(scalar) => scalar.clone(),
+        TemplateTree::Text(text) => text.as_str().into(),
+        TemplateTree::List(items) => items.iter().map(|item| as_written(&item.value)).collect(),
+        TemplateTree::Map(entries) => {
+            Json::Object(entries.iter().map(|entry| (entry.name.value.clone(), as_written(&entry.value))).collect())
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! Evaluates a source on an event: finds the entry that holds, and renders its target document.
+//!
+//! The content of an event is hostile. A rendered text is escaped, so that a `${…}` or `@{…}` in it stays text, and the
+//! written document is read again and compared. Errors name entries, keys and expressions, and no values of the event.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Map, Value as Json};
+
+use crate::canonical;
+use crate::compile::defaults::MAX_EVENT_DOCUMENT;
+use crate::expr::convert::{self, CelOutput, json_type};
+use crate::expr::{self, EvaluationError, Expression};
+use crate::load::durations;
+use crate::load::names::{MAX_NAME, NameSyntax, is_name};
+use crate::load::{self, Document, DocumentVars, MAX_DEPTH, NoFiles, yaml};
+use crate::model::{SandboxDoc, VerifyDoc};
+use crate::template;
+
+/// The kind of a target whose document is a `kind: Sandbox`.
+const SANDBOX: &str = "sandbox";
+/// The number of digits of the hash in a name.
+const HASH_DIGITS: usize = 16;
+/// The maximum number of characters of a UID or delivery ID, and of its bytes.
+const MAX_ID: (usize, usize) = (128, 300);
+/// Times at or above are milliseconds, times below are seconds. As seconds, it is in the year 5138.
+const FIRST_MILLISECONDS: f64 = 1e11;
+
+/// An event of a third party.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EventInput {
+    /// The first value of each header, by the name in lower case.
+    pub headers: BTreeMap<String, String>,
+    pub body: Json,
+}
+
+/// The effect of an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum EventOutcome {
+    Apply {
+        kind: String,
+        name: String,
+        /// At most 128 characters.
+        uid: Option<String>,
+        /// Milliseconds since 1970.
+        time_ms: Option<u64>,
+        /// A `kind: Sandbox` or `kind: Target` as YAML, at most [`MAX_EVENT_DOCUMENT`] bytes.
+        document: String,
+    },
+    Delete {
+        kind: String,
+        name: String,
+        uid: Option<String>,
+        time_ms: Option<u64>,
+    },
+    Ignored {
+        /// An explanation for the sender.
+        reason: String,
+    },
+}
+
+/// The effect of an event, and the way to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventExplanation {
+    /// The entries that do not hold, before the one that does.
+    pub skipped: Vec<SkippedEntry>,
+    /// The number of the entry that holds or fails, from 1.
+    pub entry: Option<usize>,
+    pub outcome: Result<EventOutcome, SourceEventError>,
+}
+
+/// An entry that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SkippedEntry {
+    /// The number of the entry, from 1.
+    pub entry: usize,
+    pub reason: String,
+}
+
+/// An expression or document that fails on an event. The texts contain no values of the event.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct SourceEventError {
+    /// The number of the entry, from 1. `None` for `id`.
+    pub entry: Option<usize>,
+    /// The key in the entry, such as `target.name`.
+    pub key: String,
+    /// The expression that fails.
+    pub expression: Option<String>,
+    pub problem: String,
+}
+
+impl std::fmt::Display for SourceEventError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(entry) = self.entry {
+            write!(f, "entry {entry}: ")?;
+        }
+        write!(f, "`{}`", self.key)?;
+        if let Some(expression) = &self.expression {
+            write!(f, ": `${{{}}}`", expression.trim())?;
+        }
+        write!(f, ": {}", self.problem)
+    }
+}
+
+/// A checked source. [`compile::event_source`](crate::compile::event_source) creates it.
+#[derive(Clone, Debug)]
+pub struct EventSource {
+    pub(crate) name: String,
+    pub(crate) verify: VerifyDoc,
+    pub(crate) id: Option<EventText>,
+    pub(crate) entries: Vec<EventEntry>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct EventEntry {
+    pub(crate) when: EventExpression,
+    pub(crate) time: Option<EventText>,
+    pub(crate) uid: Option<EventText>,
+    pub(crate) action: EntryAction,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum EntryAction {
+    Apply(EventTarget, EventTree),
+    Delete(EventTarget),
+    Ignore(String),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct EventTarget {
+    pub(crate) kind: String,
+    pub(crate) name: EventText,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct EventExpression {
+    pub(crate) text: String,
+    pub(crate) parsed: Expression,
+}
+
+/// A text with expressions over an event.
+#[derive(Clone, Debug)]
+pub(crate) struct EventText(pub(crate) Vec<EventPiece>);
+
+#[derive(Clone, Debug)]
+pub(crate) enum EventPiece {
+    Literal(String),
+    Expression(EventExpression),
+}
+
+/// A part of a target document.
+#[derive(Clone, Debug)]
+pub(crate) enum EventTree {
+    /// A part that stays as it was written.
+    Literal(Json),
+    List(Vec<EventTree>),
+    Map(Vec<(String, EventTree)>),
+    Text(EventText, EventTextRole),
+    /// The value of a param.
+    Param(Box<EventTree>),
+}
+
+/// The form in which the target reads a rendered text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventTextRole {
+    Plain,
+    Duration,
+    /// A template of the target.
+    Template,
+    /// A template of the target. One expression alone keeps the type of its value.
+    Value,
+}
+
+impl EventSource {
+    /// Returns the name of the source.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the scheme that verifies requests, with the name of its secret.
+    pub fn verify(&self) -> &VerifyDoc {
+        &self.verify
+    }
+
+    /// Returns the delivery ID that `id` of the source selects: at most 128 characters without blanks, control
+    /// characters and `/ # % ? \`. Another text is replaced by its SHA-256. Returns `None` without `id`, or if it has no
+    /// value.
+    ///
+    /// # Errors
+    /// Returns an error if the expression fails on this event.
+    pub fn delivery_id(&self, input: &EventInput) -> Result<Option<String>, SourceEventError> {
+        let Some(id) = &self.id else { return Ok(None) };
+        Ok(EventRenderer::new(&self.name, input).text(id, "id", MissingPiece::Rejected)?.map(identity))
+    }
+
+    /// Returns the effect of an event.
+    ///
+    /// # Errors
+    /// Returns an error if an expression fails on this event, or if its values do not fit into the target document. A
+    /// `when` that reads a missing key is false.
+    pub fn evaluate(&self, input: &EventInput) -> Result<EventOutcome, SourceEventError> {
+        self.explain(input).outcome
+    }
+
+    /// Returns the effect of an event as [`Self::evaluate`] does, with the entries that do not hold.
+    pub fn explain(&self, input: &EventInput) -> EventExplanation {
+        let mut renderer = EventRenderer::new(&self.name, input);
+        let mut skipped = Vec::new();
+        for (number, entry) in (1..).zip(&self.entries) {
+            renderer.entry = Some(number);
+            let outcome = match renderer.skip_reason(&entry.when) {
+                Ok(Some(reason)) => {
+                    skipped.push(SkippedEntry { entry: number, reason });
+                    continue;
+                }
+                Ok(None) => renderer.outcome(entry),
+                Err(error) => Err(error),
+            };
+            return EventExplanation { skipped, entry: Some(number), outcome };
+        }
+        let reasons = skipped.iter().map(|skipped| format!("entry {}: {}", skipped.entry, skipped.reason));
+        let reason = format!("no entry holds: {}", reasons.collect::<Vec<_>>().join("; "));
+        EventExplanation { skipped, entry: None, outcome: Ok(EventOutcome::Ignored { reason }) }
+    }
+}
+
+/// The treatment of an expression without a value that is a part of a text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MissingPiece {
+    Empty,
+    Rejected,
+}
+
+/// Renders texts and trees with the values of one event.
+struct EventRenderer {
+    variables: BTreeMap<&'static str, expr::Value>,
+    entry: Option<usize>,
+    /// The rendered bytes.
+    bytes: Cell<usize>,
+}
+
+impl EventRenderer {
+    fn new(source: &str, input: &EventInput) -> Self {
+        let headers = input.headers.iter().map(|(name, value)| (name.clone(), Json::from(value.as_str())));
+        let variables = [
+            ("headers", convert::from_json(&headers.collect())),
+            ("body", convert::from_json(&input.body)),
+            ("source", convert::from_json(&serde_json::json!({"name": source}))),
+        ];
+        Self { variables: variables.into(), entry: None, bytes: Cell::new(0) }
+    }
+
+    fn error(&self, key: &str, expression: Option<&EventExpression>, problem: impl Into<String>) -> SourceEventError {
+        let expression = expression.map(|expression| expression.text.clone());
+        SourceEventError { entry: self.entry, key: key.to_owned(), expression, problem: problem.into() }
+    }
+
+    /// Returns the reason why a condition does not hold, or `None` if it holds.
+    fn skip_reason(&self, when: &EventExpression) -> Result<Option<String>, SourceEventError> {
+        let problem = match expr::evaluate(&when.parsed, self.variables.clone()) {
+            Ok(CelOutput::Json(Json::Bool(true))) => return Ok(None),
+            Ok(CelOutput::Json(Json::Bool(false))) => return Ok(Some("`when` is false".to_owned())),
+            Ok(CelOutput::Nothing) => return Ok(Some("`when` has no value".to_owned())),
+            Err(EvaluationError::MissingKey(reason)) => return Ok(Some(format!("`when` is false: {reason}"))),
+            Ok(CelOutput::Json(other)) => format!("expected true or false, got {}", json_type(&other)),
+            Ok(CelOutput::Bytes(_)) => "expected true or false, got bytes".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Err(self.error("when", Some(when), problem))
+    }
+
+    fn outcome(&self, entry: &EventEntry) -> Result<EventOutcome, SourceEventError> {
+        let target = match &entry.action {
+            EntryAction::Ignore(reason) => return Ok(EventOutcome::Ignored { reason: reason.clone() }),
+            EntryAction::Apply(target, _) | EntryAction::Delete(target) => target,
+        };
+        let name = self.text(&target.name, "target.name", MissingPiece::Rejected)?.as_deref().and_then(target_name);
+        let name = name.ok_or_else(|| self.error("target.name", None, "the name is empty"))?;
+        let uid = match &entry.uid {
+            Some(uid) => self.text(uid, "uid", MissingPiece::Rejected)?.map(identity),
+            None => None,
+        };
+        let time_ms = match &entry.time {
+            Some(time) => self.time(time)?,
+            None => None,
+        };
+        let kind = target.kind.clone();
+        Ok(match &entry.action {
+            EntryAction::Apply(_, document) => {
+                let document = self.document(&kind, &name, document)?;
+                EventOutcome::Apply { kind, name, uid, time_ms, document }
+            }
+            _ => EventOutcome::Delete { kind, name, uid, time_ms },
+        })
+    }
+
+    /// Returns the value of an expression. `null` and an optional without a value are `None`.
+    fn value(&self, expression: &EventExpression, key: &str) -> Result<Option<Json>, SourceEventError> {
+        let problem = match expr::evaluate(&expression.parsed, self.variables.clone()) {
+            Ok(CelOutput::Json(Json::Null) | CelOutput::Nothing) => return Ok(None),
+            Ok(CelOutput::Json(json)) => {
+                self.bytes.set(self.bytes.get().saturating_add(json.to_string().len()));
+                if self.bytes.get() <= MAX_EVENT_DOCUMENT {
+                    return Ok(Some(json));
+                }
+                format!("the values have more than {MAX_EVENT_DOCUMENT} bytes")
+            }
+            Ok(CelOutput::Bytes(_)) => "expected text, got bytes that are not UTF-8".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Err(self.error(key, Some(expression), problem))
+    }
+
+    /// Returns a rendered text. Returns `None` for an expression alone that has no value.
+    fn text(&self, text: &EventText, key: &str, missing: MissingPiece) -> Result<Option<String>, SourceEventError> {
+        let mut joined = String::new();
+        for piece in &text.0 {
+            match piece {
+                EventPiece::Literal(text) => joined.push_str(text),
+                EventPiece::Expression(expression) => match self.value(expression, key)? {
+                    Some(Json::String(text)) => joined.push_str(&text),
+                    Some(json) => joined.push_str(&json.to_string()),
+                    None if text.0.len() == 1 => return Ok(None),
+                    None if missing == MissingPiece::Empty => {}
+                    None => return Err(self.error(key, Some(expression), "there is no value")),
+                },
+            }
+        }
+        Ok(Some(joined))
+    }
+
+    /// Returns a time in milliseconds since 1970.
+    fn time(&self, time: &EventText) -> Result<Option<u64>, SourceEventError> {
+        let value = match time.0.as_slice() {
+            [EventPiece::Expression(expression)] => self.value(expression, "time")?,
+            _ => self.text(time, "time", MissingPiece::Rejected)?.map(Json::from),
+        };
+        let Some(value) = value else { return Ok(None) };
+        let milliseconds = match &value {
+            // GitLab writes `2026-01-31 10:00:00 UTC`.
+            Json::String(text) => {
+                let time = text.replace(" UTC", "Z").parse::<jiff::Timestamp>();
+                time.ok().and_then(|time| u64::try_from(time.as_millisecond()).ok())
+            }
+            Json::Number(number) => number.as_f64().filter(|number| (0.0..1e16).contains(number)).map(|number| {
+                let factor = if number < FIRST_MILLISECONDS { 1000.0 } else { 1.0 };
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in range")]
+                let milliseconds = (number * factor) as u64;
+                milliseconds
+            }),
+            _ => None,
+        };
+        let problem = "expected a time after 1970: RFC 3339, or a number of seconds or milliseconds";
+        milliseconds.map(Some).ok_or_else(|| self.error("time", None, problem))
+    }
+
+    /// Returns the target document as YAML.
+    fn document(&self, kind: &str, name: &str, document: &EventTree) -> Result<String, SourceEventError> {
+        let mut tree = Map::new();
+        tree.insert("apiVersion".to_owned(), "ebb.dev/v1".into());
+        if kind == SANDBOX {
+            tree.insert("kind".to_owned(), "Sandbox".into());
+        } else {
+            tree.insert("kind".to_owned(), "Target".into());
+            tree.insert("targetKind".to_owned(), kind.into());
+        }
+        tree.insert("name".to_owned(), name.into());
+        if let Some(Json::Object(rendered)) = self.tree(document, "document")? {
+            tree.extend(rendered);
+        }
+        let error = |problem: String| self.error("document", None, problem);
+        let node = yaml::YamlNode::from(Json::Object(tree));
+        if node.depth() > MAX_DEPTH {
+            return Err(error(format!("the document is nested more than {MAX_DEPTH} levels deep")));
+        }
+        let text = yaml::write(&node).map_err(|_| error("the document cannot be written as YAML".to_owned()))?;
+        if text.len() > MAX_EVENT_DOCUMENT {
+            return Err(error(format!("the document has {} bytes; the limit is {MAX_EVENT_DOCUMENT}", text.len())));
+        }
+        match load::document("document", &text, &NoFiles, &DocumentVars::none()) {
+            Ok(Document::Sandbox(SandboxDoc { name: loaded, .. }))
+                if loaded.value == name && load::expanded_tree(&text) == Some(node.to_json()) =>
+            {
+                Ok(text)
+            }
+            Ok(_) => Err(error("the values change the document".to_owned())),
+            // The messages repeat values.
+            Err(found) => {
+                let codes: Vec<&str> = found.iter().map(|found| found.code).collect();
+                Err(error(format!("the document with these values is rejected: {}", codes.join(", "))))
+            }
+        }
+    }
+
+    /// Returns a rendered tree. Entries without a value are omitted.
+    fn tree(&self, tree: &EventTree, key: &str) -> Result<Option<Json>, SourceEventError> {
+        Ok(Some(match tree {
+            EventTree::Literal(literal) => literal.clone(),
+            EventTree::List(items) => {
+                let items: Result<Vec<_>, _> =
+                    items.iter().enumerate().map(|(n, item)| self.tree(item, &format!("{key}[{n}]"))).collect();
+                items?.into_iter().flatten().collect()
+            }
+            EventTree::Map(entries) => {
+                let mut map = Map::new();
+                for (name, entry) in entries {
+                    if let Some(value) = self.tree(entry, &format!("{key}.{name}"))? {
+                        map.insert(name.clone(), value);
+                    }
+                }
+                map.into()
+            }
+            EventTree::Text(text, EventTextRole::Value) if text.0.len() == 1 => match text.0.as_slice() {
+                [EventPiece::Expression(expression)] => {
+                    return Ok(self.value(expression, key)?.map(template::escape_tree));
+                }
+                _ => return Ok(None),
+            },
+            EventTree::Text(text, role) => match (self.text(text, key, MissingPiece::Empty)?, role) {
+                (None, _) => return Ok(None),
+                (Some(text), EventTextRole::Plain) => text.into(),
+                (Some(text), EventTextRole::Duration) => match durations::duration(&text, &durations::UNITS) {
+                    Some(_) => text.into(),
+                    None => return Err(self.error(key, None, "expected a duration, such as 5m, 2h or 1d")),
+                },
+                (Some(text), EventTextRole::Template | EventTextRole::Value) => template::escape(&text).into(),
+            },
+            EventTree::Param(tree) => {
+                let value = self.tree(tree, key)?;
+                if value.as_ref().is_some_and(is_secret) {
+                    return Err(self.error(key, None, "an event cannot select a Secret"));
+                }
+                return Ok(value);
+            }
+        }))
+    }
+}
+
+/// Returns true for a value that [`ParamValue`](crate::model::ParamValue) reads as a reference to a Secret.
+fn is_secret(value: &Json) -> bool {
+    let is_text = |key| value.get(key).is_some_and(Json::is_string);
+    value.as_object().is_some_and(|map| map.len() == 2) && is_text("secret") && is_text("key")
+}
+
+/// Returns a text that is a name of a target. Other texts get a hash at their end, so that two texts never have the same
+/// name. Returns `None` for an empty text.
+fn target_name(text: &str) -> Option<String> {
+    // A name with a hash is hashed again, because its text could have been chosen to equal another one's name.
+    let hashed = text.rsplit_once('-').is_some_and(|(_, end)| {
+        end.len() == HASH_DIGITS && end.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    });
+    if text.len() <= MAX_NAME && is_name(text, NameSyntax::Signadot) && !hashed {
+        return Some(text.to_owned());
+    }
+    if text.trim().is_empty() {
+        return None;
+    }
+    let dashed = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    let start: String = dashed.skip_while(|c| !c.is_ascii_alphabetic()).take(MAX_NAME - HASH_DIGITS - 1).collect();
+    let start = if start.is_empty() { "target" } else { start.trim_end_matches('-') };
+    let hash = canonical::digest(text);
+    let hash = hash.trim_start_matches("sha256:").get(..HASH_DIGITS)?;
+    Some(format!("{start}-{hash}"))
+}
+
+/// Returns a text that is a UID of a target. Other texts are replaced by their hash.
+fn identity(text: String) -> String {
+    let unsafe_in_path = |c: char| c.is_control() || c.is_whitespace() || "/#%?\\".contains(c);
+    let short = text.chars().count() <= MAX_ID.0 && text.len() <= MAX_ID.1;
+    let plain = !matches!(text.as_str(), "" | "." | "..") && !text.contains(unsafe_in_path);
+    // A text that has the form of a hash could have been chosen to equal the hash of another one.
+    if short && plain && !text.starts_with("sha256:") { text } else { canonical::digest(&text) }
+}

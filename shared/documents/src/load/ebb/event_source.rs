@@ -1,0 +1,92 @@
+//! Reads `kind: Source`.
+
+use crate::load::ebb;
+use crate::load::names::{MAX_NAME, NameSyntax, is_name};
+use crate::load::reader::{DocumentReader, NodePath};
+use crate::load::yaml::{YamlKey, YamlNode, YamlValue};
+use crate::model::{At, EventAction, SUPPLIED_KEYS, SourceDoc, VerifyDoc};
+
+/// Reads a source. Returns `None` after it has reported an error.
+pub(super) fn event_source(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SourceDoc> {
+    let source: Option<SourceDoc> = reader.read(node);
+    if let Some(document) = node.get("document") {
+        check_document(reader, document, &NodePath::Key(&NodePath::Root, "document"));
+    }
+    if let Some(YamlValue::List(events)) = node.get("events").map(|events| &events.value) {
+        for (number, event) in events.iter().enumerate() {
+            if let Some(document) = event.get("apply").and_then(|apply| apply.get("document")) {
+                let path = NodePath::Item(&NodePath::Key(&NodePath::Root, "events"), number);
+                check_document(reader, document, &NodePath::Key(&NodePath::Key(&path, "apply"), "document"));
+            }
+        }
+    }
+    let source = SourceDoc { source: reader.source.clone(), expanded, ..source? };
+    reader.check_name(&source.name, "the source's name", NameSyntax::Signadot, MAX_NAME);
+    if let Some(verify) = &source.verify {
+        check_verify(reader, &verify.scheme);
+    }
+    let of_entries = source.events.iter().flatten().filter_map(|event| match &event.action {
+        EventAction::Apply(apply) => apply.target.as_ref(),
+        EventAction::Delete(delete) => delete.target.as_ref(),
+        EventAction::Ignore(_) => None,
+    });
+    for target in source.target.iter().chain(of_entries) {
+        reader.check_name(&target.kind, "the target's kind", NameSyntax::Kind, MAX_NAME);
+    }
+    Some(source)
+}
+
+/// Reports the errors of a target document that are not about its expressions.
+fn check_document(reader: &DocumentReader<'_>, document: &YamlNode, path: &NodePath<'_>) {
+    let YamlValue::Map(entries) = &document.value else {
+        let message = format!("`{path}` is {}; expected a mapping", document.value.noun());
+        return reader.note(reader.wrong("wrong-type", document.at, message));
+    };
+    for (key, _) in entries.iter().filter(|(key, _)| SUPPLIED_KEYS.contains(&key.name.as_str())) {
+        let wrong = reader.wrong("contradiction", key.at, format!("`{path}` has `{}`", key.name));
+        reader.note(wrong.help("leave it out: `target` of the source has the kind and the name"));
+    }
+    let node = |text: &str| YamlNode { value: YamlValue::String(text.to_owned()), at: document.at, bytes: None };
+    let supplied = [("apiVersion", "ebb.dev/v1"), ("kind", "Sandbox"), ("name", "source")];
+    let supplied = supplied.map(|(key, text)| (YamlKey { name: key.to_owned(), at: document.at }, node(text)));
+    let own = entries.iter().filter(|(key, _)| !SUPPLIED_KEYS.contains(&key.name.as_str()));
+    let own = own.map(|(key, value)| match &value.value {
+        // The event supplies the time.
+        YamlValue::String(text) if key.name == "ttl" && text.contains("${") => (key.clone(), node("1h")),
+        _ => (key.clone(), value.clone()),
+    });
+    let value = YamlValue::Map(supplied.into_iter().chain(own).collect());
+    ebb::target(reader, &YamlNode { value, ..document.clone() }, path, String::new());
+}
+
+fn check_verify(reader: &DocumentReader<'_>, verify: &VerifyDoc) {
+    let secret = verify.secret();
+    // The message does not repeat the text, because it may be a secret.
+    let problem = if secret.value.starts_with("whsec_") {
+        "`secret` looks like a secret itself"
+    } else if !is_name(&secret.value, NameSyntax::Environment) || secret.value.len() > MAX_NAME {
+        "`secret` is not the name of a secret"
+    } else {
+        ""
+    };
+    if !problem.is_empty() {
+        let help = "write the name of a value of the secret store: letters, digits and `_`, no digit first, at most 63";
+        reader.note(reader.wrong("secret-name", secret.at, problem).help(help));
+    }
+    let token = |text: &At<String>, what: &str, allowed: fn(char) -> bool, help: &str| {
+        if !text.value.chars().all(allowed) {
+            let wrong = reader.wrong("bad-name", text.at, format!("{what} `{}` is not valid", text.value));
+            reader.note(wrong.help(help));
+        }
+    };
+    match verify {
+        VerifyDoc::Hmac(hmac) => {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+            token(&hmac.header, "the header", allowed, "letters, digits, `-` and `_`, such as `X-Signature`");
+        }
+        VerifyDoc::Basic(basic) => {
+            token(&basic.user, "the user", |c| c != ':' && !c.is_control(), "no `:` and no control characters");
+        }
+        _ => {}
+    }
+}

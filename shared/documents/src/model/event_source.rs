@@ -1,0 +1,243 @@
+//! `kind: Source`.
+
+use std::sync::Arc;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Deserialize;
+
+use super::{ApiVersion, At, Entries, SandboxDoc, SourceText, TemplateTree};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum SourceKind {
+    #[default]
+    Source,
+}
+
+/// A source: maps the webhooks of a third party to the lifecycle of targets.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Source")]
+pub struct SourceDoc {
+    pub api_version: ApiVersion,
+    pub kind: SourceKind,
+    /// The name of the source, and the last part of its URL: `/v1/sources/NAME`.
+    pub name: At<String>,
+    /// Free text.
+    pub description: Option<String>,
+    /// A preset. It supplies `verify`, `id`, `target` and `events`; a key that is written here replaces the preset's.
+    pub preset: Option<At<String>>,
+    /// The proof that a request is from the sender.
+    pub verify: Option<VerifyChoice>,
+    /// The ID of a delivery: `${…}`. The default is the ID that the sender gives in a header, or a hash of the body.
+    pub id: Option<At<String>>,
+    /// The target of the entries that have none.
+    pub target: Option<SourceTarget>,
+    /// The target document of the `apply` entries that have none. Its kind and name come from `target`.
+    #[serde(default)]
+    #[schemars(schema_with = "target_document")]
+    pub document: Option<At<TemplateTree>>,
+    /// The reactions to events. The first entry whose `when` holds decides; without one, the event is ignored.
+    pub events: Option<Vec<EventRule>>,
+    #[serde(skip)]
+    pub source: Arc<SourceText>,
+    /// The document as YAML with all `@{…}` expanded.
+    #[serde(skip)]
+    pub expanded: String,
+}
+
+/// A target by kind and name.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SourceTarget {
+    /// `sandbox`, or another kind such as `namespace`. It is literal.
+    pub kind: At<String>,
+    /// The name, with `${…}`. A text that is not a name of a target is made one, with a hash at its end.
+    pub name: At<String>,
+}
+
+/// A reaction to events. It has exactly one of `apply`, `delete` and `ignore`.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Event")]
+pub struct EventRule {
+    /// A condition over `headers`, `body` and `source`: `${…}`. A condition that reads a missing key does not hold.
+    pub when: At<String>,
+    /// The time of the event: RFC 3339, or seconds or milliseconds since 1970. Older events of a target are ignored.
+    pub time: Option<At<String>>,
+    /// The identity of the target's instance.
+    pub uid: Option<At<String>>,
+    #[serde(rename = "apply", alias = "delete", alias = "ignore")]
+    #[schemars(flatten)]
+    pub action: EventAction,
+}
+
+/// The action of an entry.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum EventAction {
+    /// Creates or updates the target.
+    Apply(ApplyDoc),
+    /// Deletes the target.
+    Delete(DeleteDoc),
+    /// Does nothing. The text explains to the sender why.
+    Ignore(At<String>),
+}
+
+/// The target and its document. Each key replaces the default of the source.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Apply")]
+pub struct ApplyDoc {
+    pub target: Option<SourceTarget>,
+    /// The target document.
+    #[serde(default)]
+    #[schemars(schema_with = "target_document")]
+    pub document: Option<At<TemplateTree>>,
+    /// Labels beside those of the document.
+    #[serde(default)]
+    pub labels: Entries<At<String>>,
+}
+
+/// The target to delete.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Delete")]
+pub struct DeleteDoc {
+    pub target: Option<SourceTarget>,
+}
+
+/// The key `verify`. It has exactly one scheme.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Verify")]
+pub struct VerifyChoice {
+    #[serde(
+        rename = "github",
+        alias = "gitlab",
+        alias = "gitea",
+        alias = "vercel",
+        alias = "standard",
+        alias = "hmac",
+        alias = "e2b",
+        alias = "bearer",
+        alias = "basic",
+        alias = "url"
+    )]
+    #[schemars(flatten)]
+    pub scheme: VerifyDoc,
+}
+
+/// A scheme that verifies requests. `secret` names a value of the deployment's secret store.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum VerifyDoc {
+    /// `X-Hub-Signature-256` of GitHub.
+    Github(SecretDoc),
+    /// `X-Gitlab-Token`, or Standard Webhooks of GitLab.
+    Gitlab(SecretDoc),
+    /// `X-Gitea-Signature` or `X-Forgejo-Signature`.
+    Gitea(SecretDoc),
+    /// `x-vercel-signature`.
+    Vercel(SecretDoc),
+    /// Standard Webhooks, also with the headers of Svix.
+    Standard(SecretDoc),
+    /// An HMAC of the body in a header.
+    Hmac(HmacDoc),
+    /// `e2b-signature`.
+    E2b(SecretDoc),
+    /// `Authorization: Bearer VALUE`.
+    Bearer(SecretDoc),
+    /// `Authorization: Basic …`.
+    Basic(BasicDoc),
+    /// The secret is the last part of the URL. For senders that sign nothing.
+    Url(SecretDoc),
+}
+
+impl VerifyDoc {
+    /// Returns the name of the secret.
+    pub fn secret(&self) -> &At<String> {
+        match self {
+            Self::Hmac(hmac) => &hmac.secret,
+            Self::Basic(basic) => &basic.secret,
+            Self::Github(secret)
+            | Self::Gitlab(secret)
+            | Self::Gitea(secret)
+            | Self::Vercel(secret)
+            | Self::Standard(secret)
+            | Self::E2b(secret)
+            | Self::Bearer(secret)
+            | Self::Url(secret) => &secret.secret,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "SecretName")]
+pub struct SecretDoc {
+    /// The name of the secret: letters, digits and `_`, no digit first, at most 63.
+    pub secret: At<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Hmac")]
+pub struct HmacDoc {
+    /// The name of the secret: letters, digits and `_`, no digit first, at most 63.
+    pub secret: At<String>,
+    /// The header with the signature.
+    pub header: At<String>,
+    /// The text before the signature, such as `sha256=`.
+    #[serde(default)]
+    pub prefix: String,
+    #[serde(default)]
+    pub algorithm: HmacAlgorithm,
+    #[serde(default)]
+    pub encoding: SignatureEncoding,
+}
+
+/// The hash of an HMAC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum HmacAlgorithm {
+    #[default]
+    Sha256,
+    Sha1,
+    Sha512,
+}
+
+/// The text form of a signature.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum SignatureEncoding {
+    #[default]
+    Hex,
+    Base64,
+    Base64url,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Basic")]
+pub struct BasicDoc {
+    pub user: At<String>,
+    /// The name of the secret: letters, digits and `_`, no digit first, at most 63.
+    pub secret: At<String>,
+}
+
+/// The keys of a target document that a source supplies.
+pub(crate) const SUPPLIED_KEYS: [&str; 4] = ["apiVersion", "kind", "targetKind", "name"];
+
+/// Returns the schema of a target document without the keys that a source supplies.
+fn target_document(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = SandboxDoc::json_schema(generator);
+    schema.remove("required");
+    schema.insert("description".to_owned(), "A target document without apiVersion, kind and name".into());
+    if let Some(properties) = schema.get_mut("properties").and_then(|properties| properties.as_object_mut()) {
+        SUPPLIED_KEYS.iter().for_each(|key| drop(properties.shift_remove(*key)));
+        let ttl =
+            serde_json::json!({"type": "string", "description": "The time after its creation at which it is deleted."});
+        properties.insert("ttl".to_owned(), ttl);
+    }
+    schema
+}

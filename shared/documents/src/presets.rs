@@ -1,0 +1,51 @@
+//! Presets of sources: documents that know a sender.
+//!
+//! The header comment of a preset has its summary in the first line, and the setup of the sender in lines that begin with
+//! `# Sender: `.
+
+use crate::load::{self, DocumentVars, NoFiles};
+use crate::model::SourceDoc;
+
+/// A preset of a source.
+#[derive(Clone, Copy, Debug)]
+pub struct SourcePreset {
+    pub name: &'static str,
+    /// The document as YAML, with its header comment.
+    pub text: &'static str,
+}
+
+macro_rules! presets {
+    ($($name:literal)+) => {
+        [$(SourcePreset { name: $name, text: include_str!(concat!("../presets/", $name, ".yaml")) }),+]
+    };
+}
+
+/// All presets, sorted by name.
+pub static PRESETS: [SourcePreset; 3] = presets!["github" "github-branches" "github-deployments"];
+
+/// Returns the preset with this name.
+pub fn preset(name: &str) -> Option<&'static SourcePreset> {
+    PRESETS.iter().find(|preset| preset.name == name)
+}
+
+impl SourcePreset {
+    /// Returns the summary in one line.
+    pub fn summary(&self) -> &'static str {
+        self.comments().next().unwrap_or_default()
+    }
+
+    /// Returns the setup of the sender.
+    pub fn steps(&self) -> impl Iterator<Item = &'static str> {
+        self.comments().filter_map(|line| line.strip_prefix("Sender: "))
+    }
+
+    fn comments(&self) -> impl Iterator<Item = &'static str> {
+        self.text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim)
+    }
+
+    /// Returns the document of the preset.
+    pub fn document(&self) -> SourceDoc {
+        let file = format!("presets/{}.yaml", self.name);
+        load::event_source(&file, self.text, &NoFiles, &DocumentVars::none()).expect("a test loads each preset")
+    }
+}

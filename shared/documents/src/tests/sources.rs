@@ -1,0 +1,357 @@
+//! Tests of sources: entries, rendered documents, hostile events, presets.
+
+use serde_json::{Value, json};
+
+use super::compiling::fixtures::{SHARED_PG, TENANT_DB, compiled};
+use crate::compile;
+use crate::event::{EventInput, EventOutcome, EventSource};
+use crate::load::{self, DocumentVars, NoFiles};
+use crate::model::{SandboxDoc, VerifyDoc};
+use crate::plan::Template;
+use crate::presets::PRESETS;
+
+fn source(text: &str) -> EventSource {
+    let doc =
+        load::event_source("source.yaml", text, &NoFiles, &DocumentVars::none()).unwrap_or_else(|e| panic!("{e}"));
+    compile::event_source(&doc).unwrap_or_else(|e| panic!("{e}")).0
+}
+
+fn shop() -> EventSource {
+    source(include_str!("../../tests/fixtures/source.yaml"))
+}
+
+fn event(headers: &[(&str, &str)], body: Value) -> EventInput {
+    let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    EventInput { headers, body }
+}
+
+/// Returns an event of the fixture with these changes.
+fn shop_event(changes: &Value) -> EventInput {
+    let mut body = json!({
+        "action": "open", "number": 7, "repository": "shop", "author": "ann", "title": "A title", "rows": 5, "id": 99,
+        "urgent": false, "at": "2026-11-25T10:00:00Z",
+    });
+    for (key, value) in changes.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    event(&[], body)
+}
+
+/// Returns the outcome in one line without the document, or the error.
+fn shown(source: &EventSource, input: &EventInput) -> String {
+    match source.evaluate(input) {
+        Ok(EventOutcome::Apply { kind, name, uid, time_ms, .. }) => format!("apply {kind}/{name} {uid:?} {time_ms:?}"),
+        Ok(EventOutcome::Delete { kind, name, uid, time_ms }) => format!("delete {kind}/{name} {uid:?} {time_ms:?}"),
+        Ok(EventOutcome::Ignored { reason }) => format!("ignored: {reason}"),
+        Err(error) => format!("error: {error}"),
+    }
+}
+
+fn rendered(source: &EventSource, input: &EventInput) -> (String, SandboxDoc) {
+    let outcome = source.evaluate(input);
+    let Ok(EventOutcome::Apply { document, .. }) = outcome else { panic!("{outcome:?}") };
+    let sandbox = load::sandbox("rendered", &document, &NoFiles, &DocumentVars::none());
+    let sandbox = sandbox.unwrap_or_else(|error| panic!("{error}\n{document}"));
+    (document, sandbox)
+}
+
+#[test]
+fn a_rendered_document_loads_and_compiles() {
+    let (document, sandbox) = rendered(&shop(), &shop_event(&json!({})));
+    insta::assert_snapshot!("rendered_document", document);
+    let (plan, _) = compiled(&document, &[TENANT_DB, SHARED_PG]).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(plan.resources["users"].params["seedRows"], Template::Literal(5.into()));
+    assert_eq!(plan.env["DATABASE_URL"], Template::Text("${resources.users.outputs.dsn}".to_owned()));
+    assert_eq!(sandbox.labels["author"], "ann");
+
+    let (document, sandbox) = rendered(&shop(), &shop_event(&json!({"action": "cluster"})));
+    assert_eq!(sandbox.target_kind.as_ref().map(|kind| kind.value.as_str()), Some("namespace"));
+    let (plan, _) = compiled(&document, &[SHARED_PG]).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(plan.resources.len(), 1);
+}
+
+#[test]
+fn the_first_entry_that_holds_decides() {
+    let source = shop();
+    let at = 1_795_600_800_000_u64;
+    let ignored = "ignored: no entry holds: entry 1: `when` is false: there is no key `pull_request`; entry 2: `when` is \
+                   false; entry 3: `when` is false; entry 4: `when` is false";
+    for (changes, expected) in [
+        (json!({}), format!("apply sandbox/pr-7-shop Some(\"99\") Some({at})")),
+        (json!({"action": "close"}), format!("delete sandbox/pr-7-shop None Some({at})")),
+        (json!({"action": "close", "at": at}), format!("delete sandbox/pr-7-shop None Some({at})")),
+        (json!({"action": "close", "at": at / 1000}), format!("delete sandbox/pr-7-shop None Some({at})")),
+        (
+            json!({"action": "close", "at": "2026-11-25 10:00:00 UTC"}),
+            format!("delete sandbox/pr-7-shop None Some({at})"),
+        ),
+        (json!({"action": "close", "at": null}), "delete sandbox/pr-7-shop None None".to_owned()),
+        (json!({"action": "edit"}), ignored.to_owned()),
+        (json!({"pull_request": {"draft": true}}), "ignored: drafts have no target".to_owned()),
+        (
+            json!({"pull_request": {"draft": "yes"}}),
+            "error: entry 1: `when`: `${body.pull_request.draft}`: expected true or false, got text".to_owned(),
+        ),
+        (
+            json!({"pull_request": null}),
+            "error: entry 1: `when`: `${body.pull_request.draft}`: `_._` is not defined for null_type, string"
+                .to_owned(),
+        ),
+        (
+            json!({"action": "close", "at": "yesterday"}),
+            "error: entry 4: `time`: expected a time after 1970: RFC 3339, or a number of seconds or milliseconds"
+                .to_owned(),
+        ),
+        (json!({"number": null}), "error: entry 2: `target.name`: `${body.number}`: there is no value".to_owned()),
+        (
+            json!({"urgent": 5}),
+            "error: entry 2: `document.ttl`: `${body.urgent ? \"2h\" : \"72h\"}`: expected a value of type bool"
+                .to_owned(),
+        ),
+    ] {
+        assert_eq!(shown(&source, &shop_event(&changes)), expected, "{changes}");
+    }
+    let explained = source.explain(&shop_event(&json!({})));
+    assert_eq!((explained.entry, explained.skipped.len()), (Some(2), 1));
+    let id = |value: &str| source.delivery_id(&event(&[("x-shop-delivery", value)], json!({}))).unwrap();
+    assert_eq!(id("7f-1").as_deref(), Some("7f-1"));
+    for hashed in ["a b", "", "sha256:00", &"x".repeat(200)] {
+        assert_eq!(id(hashed).map(|id| (id.len(), id.starts_with("sha256:"))), Some((71, true)), "{hashed}");
+    }
+    let error = source.delivery_id(&event(&[], json!({}))).unwrap_err();
+    assert_eq!(error.to_string(), "`id`: `${headers[\"x-shop-delivery\"]}`: there is no key `x-shop-delivery`");
+    assert!(matches!(source.verify(), VerifyDoc::Hmac(hmac) if hmac.secret.value == "SHOP_WEBHOOK"));
+}
+
+const HOSTILE: &str = "
+apiVersion: ebb.dev/v1
+kind: Source
+name: hostile
+verify: {bearer: {secret: S}}
+target: {kind: sandbox, name: \"a-${body.x}\"}
+document:
+  labels: {x: \"${body.x}\", own: '$${x}'}
+  description: ${body.x}
+  env: {X: \"${body.x}\", Z: \"$${body.x}\", W: \"$${body.x}${body.x}\"}
+  resources:
+    r: {plugin: p, params: {whole: \"${body.x}\", part: \"$${a}${body.x}\", deep: [{x: \"${body.x}\"}]}}
+events: [{when: \"${true}\", apply: {}}]
+";
+
+/// A plugin whose parameters have any type.
+fn any_plugin(whole: &str) -> String {
+    format!(
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams: {{whole: {{type: {whole}}}, part: {{type: string}}, deep: \
+         {{type: array}}}}\npreStart: {{u: {{webhook: {{url: \"https://e.example.org/\"}}, cleanup: none}}}}\n"
+    )
+}
+
+#[test]
+fn a_hostile_value_changes_nothing_else() {
+    let source = source(HOSTILE);
+    let texts = [
+        "${params.x}",
+        "$${x}",
+        "$$${x}",
+        "${",
+        "}",
+        "$",
+        "a${resources.r.outputs.y}b",
+        "@{var}",
+        "@{embed: /etc/passwd}",
+        "@{literal: @}{x}",
+        "@{",
+        "@{}@{a}",
+        "$@{literal: {}x}",
+        "null",
+        "~",
+        "true",
+        "no",
+        "y",
+        "1",
+        "1.10",
+        "0x1F",
+        "1e3",
+        "1:30",
+        "2026-01-01",
+        "",
+        " ",
+        "a: b",
+        "- a",
+        "# ebb:lines 1:1:0",
+        "a # b",
+        "&x",
+        "*x",
+        "!!str a",
+        "|",
+        ">-",
+        "%YAML",
+        "---",
+        "...",
+        "'",
+        "\"",
+        "\\",
+        "a\nb",
+        "a\r\nb",
+        "a\rb\n",
+        "\n\n",
+        " a\n  b\n",
+        "\ta",
+        "\u{0}",
+        "\u{7}\u{1b}[31m",
+        "\u{7f}",
+        "\u{85}",
+        "\u{a0}",
+        "\u{2028}\u{2029}",
+        "\u{feff}x",
+        "\u{fffe}",
+        "\u{202e}abc",
+        "\u{1f40b}",
+        "é\u{301}",
+        "{a: b}",
+        "[a]",
+        "<<",
+        "=",
+        "?",
+        ": ",
+        "key: |\n  text\n---\nname: other",
+        "..",
+        "../../x",
+        "a/b%2f?c#d",
+    ];
+    for text in texts.iter().map(|text| (*text).to_owned()).chain(["x".repeat(60_000), "${x}".repeat(9_000)]) {
+        let input = event(&[], json!({"x": text}));
+        let (document, sandbox) = rendered(&source, &input);
+        assert!(sandbox.name.value.starts_with("a-") && sandbox.name.value.len() <= 63, "{}", sandbox.name.value);
+        assert_eq!(sandbox.labels["x"], text);
+        assert_eq!(sandbox.labels["own"], "${x}");
+        assert_eq!(sandbox.description.as_deref(), Some(text.as_str()));
+        let (plan, _) =
+            compiled(&document, &[&any_plugin("string")]).unwrap_or_else(|error| panic!("{text:?} {error}"));
+        let literal = |text: &str| Template::Literal(text.into());
+        let params = &plan.resources["r"].params;
+        assert_eq!(params["whole"], literal(&text));
+        assert_eq!(params["part"], literal(&format!("${{a}}{text}")));
+        assert_eq!(params["deep"], Template::Literal(json!([{"x": text}])));
+        assert_eq!(plan.env["X"], literal(&text));
+        assert_eq!(plan.env["Z"], literal("${body.x}"));
+        assert_eq!(plan.env["W"], literal(&format!("${{body.x}}{text}")));
+        assert_eq!((plan.resources.len(), plan.env.len(), sandbox.labels.len()), (1, 3, 2));
+    }
+    for (value, kind) in [
+        (
+            json!({"<<": {"a": 1}, "null": "${x}", "": "@{x}", "a: b": ["${x}", -0.5, 1e300, u64::MAX], "@{k}": null}),
+            "object",
+        ),
+        (json!({"secret": "a", "key": 5}), "object"),
+        (json!({"secret": "a", "key": "b", "c": null}), "object"),
+        (json!(["a", {"secret": "a", "key": "b"}]), "array"),
+        (json!(1.10), "number"),
+        (json!(true), "boolean"),
+    ] {
+        let (document, _) = rendered(&source, &event(&[], json!({"x": value})));
+        let (plan, _) = compiled(&document, &[&any_plugin(kind)]).unwrap_or_else(|error| panic!("{value} {error}"));
+        assert_eq!(plan.resources["r"].params["whole"], Template::Literal(value));
+    }
+}
+
+#[test]
+fn a_hostile_value_that_does_not_fit_is_an_error() {
+    let source = source(HOSTILE);
+    let deep = (0..60).fold(json!(1), |inner, _| json!([inner]));
+    for (value, expected) in [
+        (json!({"secret": "a", "key": "b"}), "`document.resources.r.params.whole`: an event cannot select a Secret"),
+        (deep, "`document`: the document is nested more than 32 levels deep"),
+        (json!("y".repeat(600_000)), "`target.name`: `${body.x}`: the values have more than 524288 bytes"),
+        (json!("y".repeat(200_000)), "the values have more than 524288 bytes"),
+    ] {
+        let error = source.evaluate(&event(&[], json!({"x": value}))).unwrap_err().to_string();
+        assert!(error.contains(expected) && !error.contains("yyy"), "{error}");
+    }
+    let omitted = "{secret: \"${body.a}\", key: \"${body.b}\", c: \"${body.?c}\"}";
+    let source = self::source(&HOSTILE.replace("[{x: \"${body.x}\"}]", omitted));
+    let error = source.evaluate(&event(&[], json!({"x": "x", "a": "a", "b": "b"}))).unwrap_err();
+    assert_eq!(error.to_string(), "entry 1: `document.resources.r.params.deep`: an event cannot select a Secret");
+}
+
+#[test]
+fn different_texts_have_different_names() {
+    let source = source(&HOSTILE.replace("a-${body.x}", "${body.x}"));
+    let name = |text: &str| match source.evaluate(&event(&[], json!({"x": text}))) {
+        Ok(EventOutcome::Apply { name, .. }) => name,
+        other => format!("{other:?}"),
+    };
+    assert_eq!([name("feature-1"), name("A1")], ["feature-1", "A1"]);
+    let hashed = name("feature/1");
+    assert_eq!(hashed, "feature-1-d675fb4e9a9e288f");
+    let long = name(&"x".repeat(64));
+    let names = [hashed.clone(), name(&hashed), name("feature.1"), name("1"), name("é"), long, name(&"x".repeat(65))];
+    for (at, name) in names.iter().enumerate() {
+        assert!(!names[..at].contains(name) && name.len() <= 63 && name.starts_with(|c: char| c.is_ascii_alphabetic()));
+    }
+    assert!(name(" ").contains("the name is empty"));
+}
+
+#[test]
+fn presets_load_and_react() {
+    for preset in &PRESETS {
+        assert!(!preset.summary().is_empty(), "{}", preset.name);
+        assert_eq!(preset.document().name.value, preset.name);
+    }
+    assert!(PRESETS.is_sorted_by_key(|preset| preset.name));
+    let of = |preset: &str, name: &str, body: Value| {
+        let text = format!("apiVersion: ebb.dev/v1\nkind: Source\nname: s\npreset: {preset}\ndocument: {{ttl: 1h}}\n");
+        shown(&source(&text), &event(&[("x-github-event", name)], body))
+    };
+    let pull_request = |action: &str, draft: bool, head: Value| {
+        let repository = json!({"id": 1, "name": "shop", "full_name": "o/shop"});
+        let head = json!({"repo": head});
+        let pull_request = json!({"draft": draft, "updated_at": "1970-01-01T00:00:01Z", "head": head});
+        let body = json!({"action": action, "number": 7, "repository": repository, "pull_request": pull_request});
+        of("github", "pull_request", body)
+    };
+    let (own, fork) = (json!({"id": 1}), json!({"id": 2}));
+    let applied = "apply sandbox/pr-7-shop None Some(1000)";
+    let deleted = "delete sandbox/pr-7-shop None Some(1000)";
+    for (action, draft, head, expected) in [
+        ("opened", false, &own, applied),
+        ("reopened", false, &own, applied),
+        ("synchronize", false, &own, applied),
+        ("ready_for_review", false, &own, applied),
+        ("closed", false, &own, deleted),
+        ("closed", true, &own, deleted),
+        ("opened", true, &own, "ignored: drafts get a target when they are ready for review"),
+        ("opened", false, &fork, "ignored: pull requests of forks are not accepted"),
+        ("opened", false, &Value::Null, "ignored: pull requests of forks are not accepted"),
+        (
+            "labeled",
+            false,
+            &own,
+            "ignored: only opened, reopened, synchronize, ready_for_review and closed have an effect",
+        ),
+    ] {
+        assert_eq!(pull_request(action, draft, head.clone()), expected, "{action} {draft} {head}");
+    }
+    assert_eq!(of("github", "push", json!({})), "ignored: only pull_request events have an effect");
+    assert_eq!(of("github-branches", "ping", json!({})), "ignored: the webhook is set up");
+    let branch = |name: &str, kind: &str, branch: &str| {
+        let repository = json!({"name": "shop", "full_name": "o/shop"});
+        let body = json!({"ref": branch, "ref_type": kind, "master_branch": "main", "repository": repository});
+        of("github-branches", name, body)
+    };
+    assert_eq!(branch("create", "branch", "a"), "apply sandbox/branch-shop-a None None");
+    assert_eq!(branch("create", "branch", "main"), "ignored: the default branch has no target");
+    assert_eq!(branch("create", "tag", "a"), "ignored: only branches have a target");
+    assert_eq!(branch("delete", "branch", "a"), "delete sandbox/branch-shop-a None None");
+    let deployment = |name: &str, state: &str| {
+        let body = json!({
+            "action": "created", "repository": {"full_name": "o/shop"},
+            "deployment": {"id": 5, "environment": "preview", "updated_at": "1970-01-01T00:00:01Z"},
+            "deployment_status": {"state": state, "updated_at": "1970-01-01T00:00:02Z"},
+        });
+        of("github-deployments", name, body)
+    };
+    assert_eq!(deployment("deployment", ""), "apply sandbox/deployment-5 None Some(1000)");
+    assert_eq!(deployment("deployment_status", "inactive"), "delete sandbox/deployment-5 None Some(2000)");
+    assert_eq!(deployment("deployment_status", "success"), "ignored: only the state inactive has an effect");
+}
