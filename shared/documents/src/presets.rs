@@ -21,7 +21,10 @@ macro_rules! presets {
 }
 
 /// All presets, sorted by name.
-pub static PRESETS: [SourcePreset; 3] = presets!["github" "github-branches" "github-deployments"];
+pub static PRESETS: [SourcePreset; 15] = presets![
+    "argocd" "cdevents" "claude-sessions" "coder" "daytona" "e2b" "gitea" "github" "github-branches" "github-deployments"
+    "gitlab" "gitlab-branches" "gitlab-deployments" "qovery" "vercel"
+];
 
 /// Returns the preset with this name.
 pub fn preset(name: &str) -> Option<&'static SourcePreset> {

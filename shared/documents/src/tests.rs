@@ -2,5 +2,6 @@
 
 mod compiling;
 mod loading;
+mod presets;
 mod rejections;
 mod sources;

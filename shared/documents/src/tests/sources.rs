@@ -10,7 +10,7 @@ use crate::model::{SandboxDoc, VerifyDoc};
 use crate::plan::Template;
 use crate::presets::PRESETS;
 
-fn source(text: &str) -> EventSource {
+pub(super) fn source(text: &str) -> EventSource {
     let doc =
         load::event_source("source.yaml", text, &NoFiles, &DocumentVars::none()).unwrap_or_else(|e| panic!("{e}"));
     compile::event_source(&doc).unwrap_or_else(|e| panic!("{e}")).0
@@ -20,7 +20,7 @@ fn shop() -> EventSource {
     source(include_str!("../../tests/fixtures/source.yaml"))
 }
 
-fn event(headers: &[(&str, &str)], body: Value) -> EventInput {
+pub(super) fn event(headers: &[(&str, &str)], body: Value) -> EventInput {
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     EventInput { headers, body }
 }
@@ -38,7 +38,7 @@ fn shop_event(changes: &Value) -> EventInput {
 }
 
 /// Returns the outcome in one line without the document, or the error.
-fn shown(source: &EventSource, input: &EventInput) -> String {
+pub(super) fn shown(source: &EventSource, input: &EventInput) -> String {
     match source.evaluate(input) {
         Ok(EventOutcome::Apply { kind, name, uid, time_ms, .. }) => format!("apply {kind}/{name} {uid:?} {time_ms:?}"),
         Ok(EventOutcome::Delete { kind, name, uid, time_ms }) => format!("delete {kind}/{name} {uid:?} {time_ms:?}"),
