@@ -13,7 +13,7 @@ use ebb_flow::run::possible_resources;
 use ebb_flow::source::apply;
 use ebb_flow::source::record::{self, TargetEvent};
 use ebb_flow::{DeploymentSettings, Env, FlowError, RequestError};
-use ebb_protocol::api::{DeliveryOutcome, ForceCompleteUnit, ForceDeleteTarget};
+use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, SourceResponse};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::named_secrets::NamedSecrets;
@@ -116,7 +116,7 @@ impl SimFunctions {
     }
 
     /// Receives an event of a source. Returns the result if the event was applied or not stored.
-    pub async fn source_event(&self, event: TargetEvent) -> Result<Option<DeliveryOutcome>, InvocationFailure> {
+    pub async fn source_event(&self, event: TargetEvent) -> Result<Option<SourceResponse>, InvocationFailure> {
         self.invoke("source", |env, table| async move {
             if let Some(outcome) = record::record(&env, table.as_ref(), &event).await? {
                 return Ok(Some(outcome));

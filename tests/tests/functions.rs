@@ -25,6 +25,7 @@ mod lifecycle {
     pub(crate) mod own_hooks;
     pub(crate) mod platform;
     pub(crate) mod plugin_units;
+    pub(crate) mod pull_requests;
     pub(crate) mod removal;
     pub(crate) mod retention;
     pub(crate) mod setup;
@@ -80,6 +81,8 @@ fn main() {
             a_false_condition_skips_dependents failure_after_ready a_non_idempotent_request_is_not_repeated
             the_outcome_of_a_non_idempotent_request_is_described a_sweep_does_not_repeat_a_request_in_flight
             units_that_never_started_are_not_listed;
+        lifecycle::pull_requests: a_pull_request_has_a_target_until_it_is_closed
+            events_that_concern_no_target_change_nothing a_rejected_event_is_listed_until_it_is_applied;
         lifecycle::platform: time_to_live notifications_are_repeated_until_they_are_accepted
             a_run_continues_after_a_restart;
         lifecycle::retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept

@@ -2,7 +2,7 @@
 //!
 //! 1. [`instrument_router`] runs each request as an invocation (`background`).
 //! 2. A handler (`routes`) checks token or signature, reads the body and calls `ebb_flow`, `ebb_relay_client` or a query.
-//! 3. [`queries`] read state for people and programs. Only `plugins` also changes it.
+//! 3. [`queries`] read state for people and programs. Only `plugins` and `sources` also change it.
 //! 4. Errors become [`HttpProblem`]. [`openapi()`] returns the document of all operations.
 
 mod background;
@@ -46,6 +46,7 @@ pub struct ServerState {
         (name = "callbacks", description = "Results and progress of attempts."),
         (name = "plugins", description = "Immutable versions of plugins, and previews of plans."),
         (name = "targets", description = "Sandboxes, route groups and other objects with a lifecycle."),
+        (name = "sources", description = "Webhooks of third parties that create and delete targets."),
         (name = "clusters", description = "Connected clusters, their relays, and orphans in them."),
         (name = "checks", description = "Checks of the deployment."),
         (name = "runs", description = "Executions of the units of one hook, with their logs."),
@@ -81,7 +82,9 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 }
 
 fn receive_routes() -> OpenApiRouter<ServerState> {
-    OpenApiRouter::with_openapi(ApiDoc::openapi()).routes(routes!(routes::lifecycle::receive))
+    OpenApiRouter::with_openapi(ApiDoc::openapi())
+        .routes(routes!(routes::lifecycle::receive))
+        .routes(routes!(routes::sources::receive))
 }
 
 fn complete_routes() -> OpenApiRouter<ServerState> {
@@ -94,6 +97,8 @@ fn api_routes() -> OpenApiRouter<ServerState> {
         .routes(routes!(routes::plugins::versions))
         .routes(routes!(routes::plugins::signing_secrets))
         .routes(routes!(routes::plugins::get, routes::plugins::delete))
+        .routes(routes!(routes::sources::list))
+        .routes(routes!(routes::sources::get, routes::sources::put, routes::sources::delete))
         .routes(routes!(routes::targets::list))
         .routes(routes!(routes::targets::get))
         .routes(routes!(routes::targets::why))

@@ -6,6 +6,7 @@ pub mod logs;
 pub mod plans;
 pub mod plugins;
 pub mod runs;
+pub mod sources;
 pub mod targets;
 pub mod waits;
 pub mod why;

@@ -10,6 +10,7 @@ pub(super) mod orphans;
 pub(super) mod plans;
 pub(super) mod plugins;
 pub(super) mod runs;
+pub(super) mod sources;
 pub(super) mod targets;
 
 use axum::body::{Body, Bytes, to_bytes};

@@ -5,4 +5,5 @@
 //! state is applied like a lifecycle webhook. After a crash `sweep` applies it.
 
 pub mod apply;
+pub mod delivery;
 pub mod record;

@@ -2,7 +2,7 @@
 
 mod checks;
 mod clusters;
-mod sources;
+mod source_events;
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,9 @@ pub use clusters::{
     ClusterError, ClusterInfo, ClusterList, DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList, RelayOutage,
     TransportKind,
 };
-pub use sources::{DeliveryOutcome, DeliveryResult, FailedDelivery, PutSource, SourceDetail, SourceInfo, SourceList};
+pub use source_events::{
+    FailedDelivery, PutSource, SourceDetail, SourceInfo, SourceList, SourceResponse, SourceResult,
+};
 
 /// An error as in RFC 9457: `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

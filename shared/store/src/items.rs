@@ -1,6 +1,6 @@
 //! Items of the table as values.
 
-use ebb_protocol::api::DeliveryOutcome;
+use ebb_protocol::api::SourceResponse;
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{HeadState, Hook, Shard, TargetPhase, Timestamp};
 use ebb_protocol::id::{EventRef, RunId, instance_key};
@@ -213,7 +213,7 @@ pub struct DesiredTarget {
     pub recent: Vec<String>,
     /// The result, once the state was applied or rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<DeliveryOutcome>,
+    pub result: Option<SourceResponse>,
     /// The time at which it is applied. `None` once there is a final result.
     #[serde(skip)]
     pub due: Option<Timestamp>,

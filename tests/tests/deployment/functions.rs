@@ -15,6 +15,7 @@ use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use ebb_flow::{DeploymentSettings, Env};
 use ebb_local::embedded::EmbeddedTable;
+use ebb_protocol::named_secrets::NamedSecrets;
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_relay_client::{ClusterRegistry, ClusterRelay, PollEndpoint};
 use ebb_store::suite::s3_bucket;
@@ -48,6 +49,8 @@ pub(crate) fn secret() -> WebhookSecret {
 pub(crate) struct DeployedFunctions {
     /// The URLs of the functions with an HTTP server.
     pub(crate) urls: BTreeMap<&'static str, String>,
+    /// The table, without a recorder.
+    pub(crate) table: Store,
     recorders: BTreeMap<&'static str, Recorder>,
     _folder: tempfile::TempDir,
 }
@@ -119,6 +122,7 @@ impl DeployedFunctions {
         let url = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
         let urls: BTreeMap<_, _> = listeners.iter().map(|(name, listener)| (*name, url(listener))).collect();
         let (queue, _, messages) = fakes::channel();
+        let table = Store::new(DynamoTable::new(dynamo.clone(), NAME), Arc::new(bucket.clone()));
         let parts = SharedParts {
             dynamo,
             bucket,
@@ -142,7 +146,7 @@ impl DeployedFunctions {
         }
         let (server, store) = parts.make(&recorders["Sweep"]);
         tokio::spawn(sweep(server.env, store, telemetry, messages));
-        Self { urls, recorders, _folder: folder }
+        Self { urls, table, recorders, _folder: folder }
     }
 
     /// Returns the rights that each function has needed so far.
@@ -192,6 +196,7 @@ fn settings(callbacks: &str, platform: &str) -> DeploymentSettings {
     DeploymentSettings {
         callback_url: callbacks.to_owned(),
         platform_keys: secret().into(),
+        secrets: Arc::new(NamedSecrets::parse(json!({ "SENDER": TOKEN }).to_string().as_bytes()).unwrap()),
         webhook_keys: WebhookKeys::from(secret()),
         // A queued batch expires then.
         max_in_flight: Millis(5_000),

@@ -1,10 +1,12 @@
 //! Instances that together make all requests of the functions to the table, the bucket and the queue.
 
-use ebb_engine::{Hook, Unit};
+use axum::http::Method;
+use ebb_engine::{Hook, Timestamp, Unit};
 use ebb_flow::telemetry::Telemetry;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{self, RunId};
 use ebb_protocol::relay::TaskId;
+use ebb_store::{DesiredTarget, DesiredTargets as _};
 use ebb_tests::platform::{SignedRequest, http, sandbox};
 use ebb_tests::receiver::TestReceiver;
 use ebb_tests::wait::until;
@@ -108,6 +110,49 @@ fn task(name: &str, uid: &str) -> TaskId {
     TaskId { unit: TaskId::unit_of(&run, Unit(0)), attempt: 1 }
 }
 
+/// Creates and deletes targets by events of a source.
+async fn sources(instance: &LifecycleRun) {
+    let url = |function: &str, path: &str| format!("{}/v1/sources{path}", instance.functions.urls[function]);
+    let send = async |method: Method, url: String, body: Value| {
+        let response = instance.http.request(method, url).bearer_auth(TOKEN).json(&body).send().await.unwrap();
+        response.status().as_u16()
+    };
+    assert_eq!(send(Method::PUT, url("Api", "/events"), json!({"document": SOURCE})).await, 200);
+    let event = |plugin: &str, apply: bool| json!({"plugin": plugin, "name": format!("by-{plugin}"), "apply": apply});
+    assert_eq!(send(Method::POST, url("Receive", "/events"), event("stuck", true)).await, 202);
+    instance.until("by-stuck", "ready", |target| target["phase"] == "ready").await;
+    assert_eq!(send(Method::POST, url("Receive", "/events"), event("stuck", false)).await, 202);
+    // The document names an unknown plugin.
+    assert_eq!(send(Method::POST, url("Receive", "/events"), event("wohle", true)).await, 200);
+    // States whose invocation ended before it applied them.
+    for plugin in ["whole", "wohle"] {
+        let document = format!(
+            "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: swept-{plugin}\ncluster: {CLUSTER}\nresources: {{r: {{plugin: {plugin}}}}}\n"
+        );
+        let desired = DesiredTarget {
+            kind: "sandbox".into(),
+            name: format!("swept-{plugin}"),
+            source: "events".into(),
+            delivery: "1".into(),
+            time: 1,
+            uid: None,
+            new_uid: format!("event-{plugin}"),
+            confirm: false,
+            document: Some(document),
+            is_delete: false,
+            recent: Vec::new(),
+            result: None,
+            due: Some(Timestamp(1)),
+            version: 1,
+        };
+        assert!(instance.functions.table.put_desired(&desired).await.unwrap());
+    }
+    instance.until("swept-whole", "ready", |target| target["phase"] == "ready").await;
+    assert_eq!(send(Method::GET, url("Api", ""), json!({})).await, 200);
+    assert_eq!(send(Method::GET, url("Api", "/events"), json!({})).await, 200);
+    assert_eq!(send(Method::DELETE, url("Api", "/events"), json!({})).await, 204);
+}
+
 /// Runs all instances, and returns the functions with the rights that they needed.
 pub(crate) async fn all() -> DeployedFunctions {
     let instance = LifecycleRun::begin(Telemetry::default(), SeenTraces::default()).await;
@@ -180,6 +225,7 @@ pub(crate) async fn all() -> DeployedFunctions {
         let unreachable = check["name"] == format!("relay/{UNREACHABLE}");
         assert!(status == 200 && check["passed"] != unreachable, "{check}");
     }
+    sources(&instance).await;
     instance.post("/v1/orphans/delete", json!({"uids": ["uid-left"]}), 200).await;
     instance.functions
 }
@@ -215,6 +261,21 @@ postStop:
     inputs: {name: "${units.script.outputs.?name}"}
 outputs: {id: "${units.ok.outputs.id}", long: "${units.long.outputs.id}"}
 "##;
+const SOURCE: &str = r#"
+apiVersion: ebb.dev/v1
+kind: Source
+name: events
+verify: {bearer: {secret: SENDER}}
+target: {kind: sandbox, name: "${body.name}"}
+document: {cluster: inside, resources: {r: {plugin: stuck}}}
+events:
+  - when: ${!body.apply}
+    delete: {}
+  - when: ${body.plugin == "stuck"}
+    apply: {}
+  - when: ${true}
+    apply: {document: {cluster: inside, resources: {r: {plugin: wohle}}}}
+"#;
 const STUCK: &str = r#"
 preStart: {make: {webhook: {url: "OUTSIDE/ok"}}}
 postStop: {undo: {undoes: make, retry: {attempts: 1}, webhook: {url: "OUTSIDE/bad"}}}

@@ -23,14 +23,22 @@ async fn ready() -> Harness {
 }
 
 /// Routes without an API token. Events, callbacks and polls have their own signatures and tokens.
-const OPEN: [&str; 5] =
-    ["GET /v1/openapi.json", "GET /healthz", "POST /v1/events", "POST /v1/callbacks", "POST /v1/clusters/a/poll"];
+const OPEN: [&str; 6] = [
+    "GET /v1/openapi.json",
+    "GET /healthz",
+    "POST /v1/events",
+    "POST /v1/callbacks",
+    "POST /v1/clusters/a/poll",
+    "POST /v1/sources/s",
+];
 
 /// Returns a valid request for each route that needs a token.
 fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
     let document = json!({"document": plugin("other@1.0.0", SIMPLE)});
     let target = json!({"document": "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: p\n"});
     let reason = json!({"reason": "x"});
+    let source =
+        json!({"document": "apiVersion: ebb.dev/v1\nkind: Source\nname: s\npreset: github\ndocument: {ttl: 1h}\n"});
     let rows = [
         ("GET /v1/plugins", None),
         ("POST /v1/plugins", Some(document)),
@@ -39,6 +47,10 @@ fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
         ("GET /v1/plugins/simple/versions/1.0.0", None),
         ("DELETE /v1/plugins/simple/versions/1.0.0", None),
         ("POST /v1/plans", Some(target)),
+        ("PUT /v1/sources/s", Some(source)),
+        ("GET /v1/sources", None),
+        ("GET /v1/sources/s", None),
+        ("DELETE /v1/sources/s", None),
         ("GET /v1/targets", None),
         ("GET /v1/targets/sandbox/a", None),
         ("GET /v1/targets/sandbox/a/why", None),
@@ -134,9 +146,10 @@ pub(crate) async fn roles() {
         let operates = ["clusters", "orphans", "checks"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));
         // A user of sandboxes must not be able to sign requests as Ebb.
         let secret = path.ends_with("/signing-secret");
-        let reads = (*method == Method::GET || path == "/v1/plans") && !operates && !secret;
-        let plugins = path.starts_with("/v1/plugins") || path == "/v1/plans";
-        for (token, may) in [("user", reads), ("author", plugins)] {
+        let sources = path.starts_with("/v1/sources");
+        let reads = (*method == Method::GET || path == "/v1/plans") && !operates && !secret && !sources;
+        let writes = path.starts_with("/v1/plugins") || path == "/v1/plans" || (sources && *method == Method::GET);
+        for (token, may) in [("user", reads), ("author", writes)] {
             let response = request(&harness, &base, Some(&format!("Bearer {token}")), &route).await;
             if may {
                 assert!(response.status < 300 || response.status == 409, "{token} {route:?}: {response:?}");
@@ -239,13 +252,25 @@ pub(crate) async fn every_documented_route_exists() {
     let document: Value = harness.get("/v1/openapi.json").await.is(200).json();
     assert!(document["openapi"].as_str().unwrap().starts_with("3."), "{}", document["openapi"]);
     let paths = document["paths"].as_object().unwrap();
+    std::fs::write(harness.folder().join("state/secrets.json"), json!({"GITHUB_WEBHOOK": "x"}).to_string()).unwrap();
+    let (_, _, source) = routes(&run).into_iter().find(|(method, ..)| *method == Method::PUT).unwrap();
+    let source = source.unwrap();
     assert!(paths.len() >= 12, "{:?}", paths.keys());
     let tested: Vec<String> =
         routes(&run).iter().map(|(method, path, _)| format!("{method} {}", path.split('?').next().unwrap())).collect();
     for (path, item) in paths {
         let filled = path
             .replace("{kind}", "sandbox")
-            .replace("{name}", if path.contains("plugins") { "simple" } else { "a" })
+            .replace(
+                "{name}",
+                if path.contains("plugins") {
+                    "simple"
+                } else if path.contains("sources") {
+                    "s"
+                } else {
+                    "a"
+                },
+            )
             .replace("{version}", "1.0.0")
             .replace("{run}", &run);
         assert!(!filled.contains('{'), "{path}");
@@ -258,6 +283,9 @@ pub(crate) async fn every_documented_route_exists() {
                 tested.contains(&name) != OPEN.contains(&name.as_str()),
                 "{name} is in neither `routes` nor `OPEN`"
             );
+            if path.contains("sources") {
+                harness.request(Method::PUT, "/v1/sources/s", Some(source.clone())).await.is(200);
+            }
             let response = harness.request(method.clone(), &format!("{filled}{query}"), None).await;
             assert!(!matches!(response.status, 404 | 405 | 500..), "{method} {path}: {response:?}");
             let documented = operation["responses"].as_object().unwrap();

@@ -4,7 +4,7 @@
 
 mod every_injection_point;
 mod fairness;
-mod sources;
+mod racing_events;
 
 use ebb_tests::simulation::{BUSY, TargetScenario, UnitBehavior};
 
@@ -31,5 +31,5 @@ fn a_busy_cluster_does_not_delay_other_targets() {
 
 #[test]
 fn the_newest_event_of_a_target_decides() {
-    sources::check_newest_event(20_000);
+    racing_events::check_newest_event(20_000);
 }

@@ -6,9 +6,9 @@ mod crash_points;
 mod every_injection_point;
 mod fairness;
 mod properties;
+mod racing_events;
 mod regressions;
 mod schedules;
-mod sources;
 mod stored;
 
 use ebb_tests::simulation::{SimReport, TraceMode, simulate};
@@ -36,7 +36,7 @@ fn random_simulations_violate_no_property() {
 /// `cargo xtask verify simulation` simulates 20,000 targets.
 #[test]
 fn the_newest_event_of_a_target_decides() {
-    sources::check_newest_event(300);
+    racing_events::check_newest_event(300);
 }
 
 #[test]

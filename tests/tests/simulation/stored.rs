@@ -10,7 +10,7 @@ use ebb_engine::{
     Attempt, Epoch, EventName, Hook, LateMark, Patch, PatchChange, RunPhase, Shard, TargetPhase, Timestamp, Unit,
 };
 use ebb_local::embedded::{EmbeddedTable, FolderBucket};
-use ebb_protocol::api::{DeliveryOutcome, DeliveryResult};
+use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::id::{EventRef, RunId, digest};
@@ -180,8 +180,8 @@ async fn clusters(store: &Store) {
 
 async fn sources(store: &Store) {
     store.put_source(&SourceItem { name: "s".into(), document: "x".into(), changed: AT }).await.unwrap();
-    let outcome = DeliveryOutcome {
-        result: DeliveryResult::Rejected,
+    let outcome = SourceResponse {
+        result: SourceResult::Rejected,
         target: Some("sandbox/full".into()),
         uid: Some("uid".into()),
         detail: "why".into(),

@@ -149,7 +149,7 @@ pub enum VerifyDoc {
     Bearer(SecretDoc),
     /// `Authorization: Basic …`.
     Basic(BasicDoc),
-    /// The secret is the last part of the URL. For senders that sign nothing.
+    /// The secret is the query parameter `secret` of the URL. For senders that sign nothing.
     Url(SecretDoc),
 }
 

@@ -1,7 +1,7 @@
 //! Applies the desired state of a target.
 
 use ebb_engine::{Millis, TargetPhase};
-use ebb_protocol::api::{DeliveryOutcome, DeliveryResult};
+use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::short_digest;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult, TargetStopCause};
@@ -31,7 +31,7 @@ pub async fn apply(
     store: &dyn DesiredStore,
     kind: &str,
     name: &str,
-) -> Result<(Option<DeliveryOutcome>, Vec<FollowUp>), FlowError> {
+) -> Result<(Option<SourceResponse>, Vec<FollowUp>), FlowError> {
     let mut follow_ups = Vec::new();
     for _ in 0..crate::ATTEMPTS {
         let Some(seen) = store.read_desired(kind, name).await? else { return Ok((None, follow_ups)) };
@@ -49,7 +49,7 @@ pub async fn apply(
             store.put_desired(&again).await?;
             continue;
         }
-        let is_open = outcome.result == DeliveryResult::Accepted;
+        let is_open = outcome.result == SourceResult::Accepted;
         let is_last = !is_open && !seen.confirm;
         let after = DesiredTarget {
             due: (!is_last).then(|| env.now().plus(RETRY_WAIT)),
@@ -69,14 +69,14 @@ pub async fn apply(
 
 /// Returns true if the second application of a state finds that its instance has ended. The replaced state, a deletion,
 /// was applied at the same time and ended it.
-fn is_ended_by_replaced(seen: &DesiredTarget, now: &DeliveryOutcome) -> bool {
-    let is_second = seen.result.as_ref().is_some_and(|first| first.result != DeliveryResult::Accepted);
+fn is_ended_by_replaced(seen: &DesiredTarget, now: &SourceResponse) -> bool {
+    let is_second = seen.result.as_ref().is_some_and(|first| first.result != SourceResult::Accepted);
     let is_own = now.uid.as_ref() == Some(&seen.new_uid) && seen.uid.is_none();
-    is_second && is_own && now.result == DeliveryResult::Outdated
+    is_second && is_own && now.result == SourceResult::Outdated
 }
 
-fn outcome(desired: &DesiredTarget, result: DeliveryResult, uid: Option<String>, detail: String) -> DeliveryOutcome {
-    DeliveryOutcome { result, target: Some(format!("{}/{}", desired.kind, desired.name)), uid, detail }
+fn outcome(desired: &DesiredTarget, result: SourceResult, uid: Option<String>, detail: String) -> SourceResponse {
+    SourceResponse { result, target: Some(format!("{}/{}", desired.kind, desired.name)), uid, detail }
 }
 
 fn is_alive(head: &TargetHead) -> bool {
@@ -119,7 +119,7 @@ async fn create(
     store: &dyn DesiredStore,
     desired: &DesiredTarget,
     follow_ups: &mut Vec<FollowUp>,
-) -> Result<DeliveryOutcome, FlowError> {
+) -> Result<SourceResponse, FlowError> {
     let head = env.store.read_target(&desired.kind, &desired.name).await?;
     if let Some(second) = head.as_ref().and_then(|head| second(desired, head)) {
         let target = (desired.kind.as_str(), desired.name.as_str(), second);
@@ -143,18 +143,18 @@ async fn create(
                 let head = env.store.read_target(&desired.kind, &desired.name).await?;
                 if head.is_some_and(|head| second(desired, &head).is_some()) {
                     let detail = "another event of the target is being applied".to_owned();
-                    return Ok(outcome(desired, DeliveryResult::Accepted, Some(uid), detail));
+                    return Ok(outcome(desired, SourceResult::Accepted, Some(uid), detail));
                 }
             }
             let (result, detail) = match response.result {
                 LifecycleResult::Waiting => {
-                    (DeliveryResult::Waiting, "starts when the previous instance of the name is gone")
+                    (SourceResult::Waiting, "starts when the previous instance of the name is gone")
                 }
-                LifecycleResult::Unchanged => (DeliveryResult::Unchanged, "exists with this document"),
+                LifecycleResult::Unchanged => (SourceResult::Unchanged, "exists with this document"),
                 LifecycleResult::Retrying => {
-                    (DeliveryResult::Unchanged, "exists with this document; failed units are retried")
+                    (SourceResult::Unchanged, "exists with this document; failed units are retried")
                 }
-                _ => (DeliveryResult::Starting, "starts"),
+                _ => (SourceResult::Starting, "starts"),
             };
             return Ok(outcome(desired, result, Some(uid), detail.to_owned()));
         }
@@ -162,13 +162,13 @@ async fn create(
         Err(RequestError::Rejected(rejection)) => rejection,
     };
     let rejected =
-        |detail: String| outcome(desired, DeliveryResult::Rejected, Some(uid.clone()), limits::message(&detail));
+        |detail: String| outcome(desired, SourceResult::Rejected, Some(uid.clone()), limits::message(&detail));
     Ok(match rejection {
         LifecycleRejection::Conflict("name-taken", detail) | LifecycleRejection::Busy(detail) => {
-            outcome(desired, DeliveryResult::Accepted, Some(uid), detail)
+            outcome(desired, SourceResult::Accepted, Some(uid), detail)
         }
         // The delivery was applied before, and its instance has ended since.
-        LifecycleRejection::Conflict("stale", detail) => outcome(desired, DeliveryResult::Outdated, Some(uid), detail),
+        LifecycleRejection::Conflict("stale", detail) => outcome(desired, SourceResult::Outdated, Some(uid), detail),
         LifecycleRejection::Conflict(_, detail)
         | LifecycleRejection::Unknown(detail)
         | LifecycleRejection::Missing(detail) => rejected(detail),
@@ -184,7 +184,7 @@ async fn delete(
     env: &Env,
     desired: &DesiredTarget,
     follow_ups: &mut Vec<FollowUp>,
-) -> Result<DeliveryOutcome, FlowError> {
+) -> Result<SourceResponse, FlowError> {
     let head = env.store.read_target(&desired.kind, &desired.name).await?;
     let uids: Vec<String> = match &desired.uid {
         Some(uid) => vec![uid.clone()],
@@ -196,11 +196,11 @@ async fn delete(
     };
     let Some(last) = uids.last().cloned() else {
         let detail = "nothing of this name exists".to_owned();
-        return Ok(outcome(desired, DeliveryResult::Stopping, None, detail));
+        return Ok(outcome(desired, SourceResult::Stopping, None, detail));
     };
     for uid in &uids {
         let target = (desired.kind.as_str(), desired.name.as_str(), uid.as_str());
         follow_ups.push(Box::pin(lifecycle::begin_delete(env, target, TargetStopCause::Deleted)).await?);
     }
-    Ok(outcome(desired, DeliveryResult::Stopping, Some(last), "stops".to_owned()))
+    Ok(outcome(desired, SourceResult::Stopping, Some(last), "stops".to_owned()))
 }

@@ -1,7 +1,7 @@
 //! Records an event of a source as the desired state of its target.
 
 use ebb_engine::Timestamp;
-use ebb_protocol::api::{DeliveryOutcome, DeliveryResult};
+use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_store::{DesiredTarget, DesiredTargets};
 
 use super::apply::{RETRY_WAIT, derived_uid};
@@ -34,7 +34,7 @@ pub async fn record(
     env: &Env,
     store: &dyn DesiredTargets,
     event: &TargetEvent,
-) -> Result<Option<DeliveryOutcome>, FlowError> {
+) -> Result<Option<SourceResponse>, FlowError> {
     for _ in 0..crate::ATTEMPTS {
         let now = env.now();
         let seen = store.read_desired(&event.kind, &event.name).await?;
@@ -90,10 +90,10 @@ fn replace(desired: &mut DesiredTarget, seen: DesiredTarget) {
     }
 }
 
-fn repeated(event: &TargetEvent, seen: &DesiredTarget) -> DeliveryOutcome {
+fn repeated(event: &TargetEvent, seen: &DesiredTarget) -> SourceResponse {
     let last = seen.result.as_ref().filter(|_| seen.delivery == event.delivery);
-    DeliveryOutcome {
-        result: DeliveryResult::Repeated,
+    SourceResponse {
+        result: SourceResult::Repeated,
         target: Some(format!("{}/{}", event.kind, event.name)),
         uid: last.and_then(|outcome| outcome.uid.clone()),
         detail: match last {
@@ -103,9 +103,9 @@ fn repeated(event: &TargetEvent, seen: &DesiredTarget) -> DeliveryOutcome {
     }
 }
 
-fn outdated(event: &TargetEvent, seen: &DesiredTarget) -> DeliveryOutcome {
-    DeliveryOutcome {
-        result: DeliveryResult::Outdated,
+fn outdated(event: &TargetEvent, seen: &DesiredTarget) -> SourceResponse {
+    SourceResponse {
+        result: SourceResult::Outdated,
         target: Some(format!("{}/{}", event.kind, event.name)),
         uid: None,
         detail: format!("a newer event of the target was received before: {}", seen.delivery),

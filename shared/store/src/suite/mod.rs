@@ -11,6 +11,7 @@ use libtest_mimic::Trial;
 mod batch_queue;
 mod capacity;
 mod conditions;
+mod desired;
 mod document;
 mod dynamodb_local;
 mod expiry;
@@ -23,7 +24,6 @@ mod model;
 mod proxy;
 mod record;
 mod sizes;
-mod source;
 mod strong;
 mod target;
 mod transactions;
@@ -107,7 +107,7 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             a_transaction_is_retried_after_a_conflict,
             unprocessed_keys_are_read_again,
             a_lost_request_is_sent_again;
-        source:
+        desired:
             a_desired_state_is_due_until_it_has_a_result,
             sources_are_replaced_and_listed;
         capacity:

@@ -1,4 +1,4 @@
-use ebb_protocol::api::{DeliveryOutcome, DeliveryResult};
+use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::engine::Timestamp;
 
 use super::fixture::StoreFixture;
@@ -23,8 +23,8 @@ fn desired(delivery: &str, version: u64) -> DesiredTarget {
     }
 }
 
-fn rejected() -> DeliveryOutcome {
-    DeliveryOutcome { result: DeliveryResult::Rejected, target: None, uid: None, detail: "why".to_owned() }
+fn rejected() -> SourceResponse {
+    SourceResponse { result: SourceResult::Rejected, target: None, uid: None, detail: "why".to_owned() }
 }
 
 pub(super) async fn a_desired_state_is_due_until_it_has_a_result(fixture: StoreFixture) {

@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 /// responds with errors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct DeliveryOutcome {
-    pub result: DeliveryResult,
+pub struct SourceResponse {
+    pub result: SourceResult,
     /// `KIND/NAME` of the target. Absent if the event concerns none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
@@ -22,7 +22,7 @@ pub struct DeliveryOutcome {
 /// The effect of an event of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum DeliveryResult {
+pub enum SourceResult {
     /// The event is stored and will be applied.
     Accepted,
     /// An instance starts.
@@ -43,7 +43,7 @@ pub enum DeliveryResult {
     Rejected,
 }
 
-impl DeliveryResult {
+impl SourceResult {
     /// Returns true if an operator has to change something.
     pub fn is_failure(self) -> bool {
         self == Self::Rejected
@@ -71,7 +71,7 @@ pub struct FailedDelivery {
     /// The id of the sender.
     pub delivery: String,
     pub time: String,
-    pub outcome: DeliveryOutcome,
+    pub outcome: SourceResponse,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -1,0 +1,148 @@
+//! Handles sources and their events: `/v1/sources`.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
+use ebb_flow::source::delivery::{self, DeliveryRejection, DeliveryRequest};
+use ebb_protocol::api::{ProblemDetails, PutSource, SourceDetail, SourceList, SourceResponse, SourceResult};
+use ebb_protocol::limits;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Path;
+use super::auth::ApiPermission;
+use crate::background::{self, RemainingWork};
+use crate::bodies::{BodyBudget, check_length};
+use crate::queries::sources;
+use crate::{HttpProblem, ServerState};
+
+/// The credentials of a sender that signs nothing.
+#[derive(Deserialize, IntoParams)]
+pub(crate) struct DeliveryQuery {
+    /// The secret of a source with `verify: {url: …}`.
+    secret: Option<String>,
+}
+
+/// Receives an event of a source. The signature is verified before the body is parsed. A verified event gets a status
+/// 2xx, also one that changes nothing, because senders disable an endpoint that responds with errors.
+#[utoipa::path(post, path = "/v1/sources/{name}", operation_id = "receiveSourceEvent", tag = "sources", params(DeliveryQuery), responses(
+    (status = 200, body = SourceResponse, description = "The event changes nothing: it is ignored, repeated, outdated or rejected."),
+    (status = 202, body = SourceResponse, description = "The event is stored. It was applied, or will be."),
+    (status = 400, body = ProblemDetails, description = "The body is not JSON."),
+    (status = 401, body = ProblemDetails, description = "The sender is not verified."),
+    (status = 404, body = ProblemDetails), (status = 408, body = ProblemDetails),
+    (status = 413, body = ProblemDetails, description = "The body is larger than 4 MiB."),
+    (status = 503, body = ProblemDetails, description = "The event cannot be stored now, or the secret of the source is missing. Send the event again."),
+))]
+pub(crate) async fn receive(
+    State(server): State<ServerState>,
+    Extension(bodies): Extension<Arc<BodyBudget>>,
+    Path(name): Path<String>,
+    Query(query): Query<DeliveryQuery>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Option<Extension<RemainingWork>>, Json<SourceResponse>), HttpProblem> {
+    check_length(&headers, limits::SOURCE_BODY)?;
+    let source = delivery::open(server.store.as_ref(), &name).await?;
+    let body = bodies.read(&headers, body, limits::SOURCE_BODY).await?;
+    let request = DeliveryRequest { headers: &headers, url_secret: query.secret.as_deref(), body: body.as_ref() };
+    let (outcome, follow_ups) =
+        Box::pin(delivery::receive(&server.env, server.store.as_ref(), (&name, source), request)).await?;
+    drop(body);
+    let status = match outcome.result {
+        SourceResult::Ignored | SourceResult::Repeated | SourceResult::Outdated | SourceResult::Rejected => {
+            StatusCode::OK
+        }
+        _ => StatusCode::ACCEPTED,
+    };
+    let mut rest = None;
+    for follow_up in follow_ups {
+        // The event is stored and applied, so a sweep does what is left.
+        match background::run_follow_up(&server.env, follow_up).await {
+            Ok(follow_up) => rest = follow_up.or(rest),
+            Err(error) => tracing::warn!(%error, "the follow-up of an event failed; a sweep continues"),
+        }
+    }
+    Ok((status, rest, Json(outcome)))
+}
+
+impl From<DeliveryRejection> for HttpProblem {
+    fn from(rejection: DeliveryRejection) -> Self {
+        match rejection {
+            DeliveryRejection::Unknown(detail) => Self::not_found(detail),
+            DeliveryRejection::Unverified(detail) => Self::new(StatusCode::UNAUTHORIZED, "invalid-signature", detail),
+            DeliveryRejection::NoSecret(detail) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "missing-secret", detail),
+            DeliveryRejection::Malformed(detail) => Self::new(StatusCode::BAD_REQUEST, "invalid-json", detail),
+        }
+    }
+}
+
+/// Lists all sources. Roles: author, operator.
+#[utoipa::path(get, path = "/v1/sources", operation_id = "listSources", tag = "sources", responses(
+    (status = 200, body = SourceList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+))]
+pub(crate) async fn list(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+) -> Result<Json<SourceList>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
+    Ok(Json(SourceList { sources: sources::list(server.store.as_ref()).await? }))
+}
+
+/// Returns a source with its document, and the events that were rejected. Roles: author, operator.
+#[utoipa::path(get, path = "/v1/sources/{name}", operation_id = "getSource", tag = "sources", responses(
+    (status = 200, body = SourceDetail), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 404, body = ProblemDetails),
+))]
+pub(crate) async fn get(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+) -> Result<Json<SourceDetail>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
+    let found = sources::get(server.store.as_ref(), &name).await?;
+    found.map(Json).ok_or_else(|| unknown(&name))
+}
+
+/// Creates or replaces a source. Targets that its events created stay. Role: operator.
+#[utoipa::path(put, path = "/v1/sources/{name}", operation_id = "putSource", tag = "sources", request_body = PutSource, responses(
+    (status = 200, body = SourceDetail), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
+    (status = 403, body = ProblemDetails), (status = 413, body = ProblemDetails),
+    (status = 422, body = ProblemDetails, description = "The document has errors."),
+))]
+pub(crate) async fn put(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<Json<SourceDetail>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::Operate)?;
+    let request: PutSource = super::read_json(body).await?;
+    sources::put(server.store.as_ref(), &name, &request.document, server.env.now()).await?;
+    let found = sources::get(server.store.as_ref(), &name).await?;
+    found.map(Json).ok_or_else(|| unknown(&name))
+}
+
+/// Deletes a source. Targets that its events created stay. Role: operator.
+#[utoipa::path(delete, path = "/v1/sources/{name}", operation_id = "deleteSource", tag = "sources", responses(
+    (status = 204), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 404, body = ProblemDetails),
+))]
+pub(crate) async fn delete(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+) -> Result<StatusCode, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::Operate)?;
+    match server.store.delete_source(&name).await? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(unknown(&name)),
+    }
+}
+
+fn unknown(name: &str) -> HttpProblem {
+    HttpProblem::not_found(format!("no source {name:?} exists"))
+}

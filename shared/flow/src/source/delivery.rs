@@ -1,0 +1,221 @@
+//! Receives an event of a source: verifies it, maps it to a target, records and applies it.
+
+use std::collections::BTreeMap;
+
+use ebb_documents::compile;
+use ebb_documents::event::{EventInput, EventOutcome, EventSource};
+use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
+use ebb_documents::model::{HmacAlgorithm, SignatureEncoding, VerifyDoc};
+use ebb_engine::Timestamp;
+use ebb_protocol::api::{SourceResponse, SourceResult};
+use ebb_protocol::id;
+use ebb_protocol::lifecycle;
+use ebb_protocol::sign::MAX_ID;
+use ebb_protocol::source_signature::{self, SourceScheme};
+use ebb_store::{DesiredTarget, SourceStore};
+use http::HeaderMap;
+
+use super::apply::{self, DesiredStore};
+use super::record::{self, TargetEvent};
+use crate::env::Env;
+use crate::error::{FlowError, RequestError};
+use crate::offload::offload;
+use crate::run::follow_up::FollowUp;
+
+/// Headers that expressions do not see, because they contain credentials.
+const CREDENTIALS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-gitlab-token"];
+
+/// An event that is not accepted. The sender gets the text.
+#[derive(Debug)]
+pub enum DeliveryRejection {
+    /// 404: no such source.
+    Unknown(String),
+    /// 401: the sender is not verified.
+    Unverified(String),
+    /// 503: the secret of the source is missing, so no event can be verified.
+    NoSecret(String),
+    /// 400: the body is not JSON.
+    Malformed(String),
+}
+
+impl From<DeliveryRejection> for RequestError<DeliveryRejection> {
+    fn from(rejection: DeliveryRejection) -> Self {
+        Self::Rejected(rejection)
+    }
+}
+
+/// A request to the URL of a source.
+#[derive(Clone, Copy, Debug)]
+pub struct DeliveryRequest<'a> {
+    pub headers: &'a HeaderMap,
+    /// The query parameter `secret`.
+    pub url_secret: Option<&'a str>,
+    pub body: &'a [u8],
+}
+
+/// Returns the compiled source of a name.
+///
+/// # Errors
+/// Returns [`DeliveryRejection::Unknown`] if it does not exist.
+pub async fn open(store: &dyn SourceStore, name: &str) -> Result<EventSource, RequestError<DeliveryRejection>> {
+    let Some(item) = store.get_source(name).await? else {
+        return Err(DeliveryRejection::Unknown(format!("no source {name:?} exists")).into());
+    };
+    let broken = |error: &dyn std::fmt::Display| FlowError::Broken(format!("source {name}: {error}"));
+    let compiled =
+        offload(move || match load::document("document", &item.document, &NoFiles, &DocumentVars::none())? {
+            Document::Source(source) => Ok(Some(compile::event_source(&source)?.0)),
+            _ => Ok::<_, ebb_documents::diagnostic::Diagnostics>(None),
+        });
+    let compiled = compiled.await?.map_err(|errors| broken(&errors))?;
+    Ok(compiled.ok_or_else(|| broken(&"the document is not a source"))?)
+}
+
+/// Receives an event. Returns the response with the follow-ups of an applied one. The event is stored when this returns,
+/// unless the response says otherwise.
+///
+/// # Errors
+/// Returns a rejection, or an error if the event could not be stored. The sender repeats it.
+pub async fn receive(
+    env: &Env,
+    store: &dyn DesiredStore,
+    (name, source): (&str, EventSource),
+    request: DeliveryRequest<'_>,
+) -> Result<(SourceResponse, Vec<FollowUp>), RequestError<DeliveryRejection>> {
+    let sender_id = verify(env, source.verify(), request)?;
+    let body = serde_json::from_slice(request.body)
+        .map_err(|error| DeliveryRejection::Malformed(format!("the body is not JSON: {error}")))?;
+    let input = EventInput { headers: visible(request.headers), body };
+    let evaluated = offload(move || (source.delivery_id(&input), source.evaluate(&input))).await?;
+    let (id, outcome) = match evaluated {
+        (Ok(id), Ok(outcome)) => (id, outcome),
+        (Err(error), _) | (_, Err(error)) => return Ok((rejected(name, error.to_string()), Vec::new())),
+    };
+    let digest = || id::digest(request.body);
+    let delivery = id.or(sender_id).unwrap_or_else(digest);
+    let event = |kind, name_of_target, uid, time_ms: Option<u64>, document| TargetEvent {
+        source: name.to_owned(),
+        delivery: match delivery.len() <= MAX_ID {
+            true => delivery.clone(),
+            false => id::digest(delivery.as_bytes()),
+        },
+        kind,
+        name: name_of_target,
+        uid,
+        time: time_ms.map(Timestamp),
+        document,
+    };
+    let event = match outcome {
+        EventOutcome::Ignored { reason } => {
+            let outcome = SourceResponse { result: SourceResult::Ignored, target: None, uid: None, detail: reason };
+            return Ok((outcome, Vec::new()));
+        }
+        EventOutcome::Apply { kind, name, uid, time_ms, document } => event(kind, name, uid, time_ms, Some(document)),
+        EventOutcome::Delete { kind, name, uid, time_ms } => event(kind, name, uid, time_ms, None),
+    };
+    if let Err(reason) = check(&event) {
+        return Ok((rejected(name, reason), Vec::new()));
+    }
+    if let Some(outcome) = record::record(env, store, &event).await? {
+        return Ok((outcome, Vec::new()));
+    }
+    // The event is stored, so an error is not the sender's concern.
+    match apply::apply(env, store, &event.kind, &event.name).await {
+        Ok((outcome, follow_ups)) => Ok((outcome.unwrap_or_else(|| accepted(&event)), follow_ups)),
+        Err(error) => {
+            tracing::warn!(%error, kind = event.kind, name = event.name, "cannot apply a stored event; a sweep does");
+            Ok((accepted(&event), Vec::new()))
+        }
+    }
+}
+
+fn accepted(event: &TargetEvent) -> SourceResponse {
+    SourceResponse {
+        result: SourceResult::Accepted,
+        target: Some(format!("{}/{}", event.kind, event.name)),
+        uid: None,
+        detail: "the event is stored and will be applied".to_owned(),
+    }
+}
+
+fn rejected(source: &str, detail: String) -> SourceResponse {
+    tracing::warn!(source, detail, "an event of a source is rejected");
+    SourceResponse { result: SourceResult::Rejected, target: None, uid: None, detail }
+}
+
+/// Checks the fields that become keys and the size of the document.
+fn check(event: &TargetEvent) -> Result<(), String> {
+    let of_target = |error: lifecycle::FieldError| format!("the target's {error}");
+    lifecycle::kind(&event.kind).map_err(of_target)?;
+    lifecycle::name(&event.name).map_err(of_target)?;
+    event.uid.as_deref().map_or(Ok(()), lifecycle::uid).map_err(of_target)?;
+    let length = event.document.as_ref().map_or(0, String::len);
+    match length > DesiredTarget::MAX_DOCUMENT {
+        true => Err(format!(
+            "the target's document has {length} bytes, at most {} are allowed",
+            DesiredTarget::MAX_DOCUMENT
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Verifies the sender. Returns the id of the delivery that its headers give.
+fn verify(
+    env: &Env,
+    verify: &VerifyDoc,
+    request: DeliveryRequest<'_>,
+) -> Result<Option<String>, RequestError<DeliveryRejection>> {
+    let name = &verify.secret().value;
+    let secret = env.settings.secrets.secret(name).map_err(|error| {
+        tracing::error!(error, "cannot read the secrets of sources");
+        DeliveryRejection::NoSecret("the secrets of this deployment cannot be read".to_owned())
+    })?;
+    let Some(secret) = secret else {
+        let text = format!("the deployment has no secret {name}: add it, then send the event again");
+        return Err(DeliveryRejection::NoSecret(text).into());
+    };
+    let DeliveryRequest { headers, url_secret, body } = request;
+    let verified = source_signature::verify(&scheme(verify), &secret, headers, url_secret, body, env.now());
+    Ok(verified.map_err(|error| DeliveryRejection::Unverified(error.to_string()))?.id)
+}
+
+fn scheme(verify: &VerifyDoc) -> SourceScheme {
+    match verify {
+        VerifyDoc::Github(_) => SourceScheme::github(),
+        VerifyDoc::Gitlab(_) => SourceScheme::Gitlab,
+        VerifyDoc::Gitea(_) => SourceScheme::gitea(),
+        VerifyDoc::Vercel(_) => SourceScheme::vercel(),
+        VerifyDoc::Standard(_) => SourceScheme::Standard,
+        VerifyDoc::E2b(_) => SourceScheme::E2b,
+        VerifyDoc::Bearer(_) => SourceScheme::Bearer,
+        VerifyDoc::Basic(basic) => SourceScheme::Basic { user: basic.user.value.clone() },
+        VerifyDoc::Url(_) => SourceScheme::Url,
+        VerifyDoc::Hmac(hmac) => SourceScheme::Hmac {
+            header: hmac.header.value.to_ascii_lowercase(),
+            prefix: hmac.prefix.clone(),
+            algorithm: match hmac.algorithm {
+                HmacAlgorithm::Sha256 => source_signature::HmacHash::Sha256,
+                HmacAlgorithm::Sha1 => source_signature::HmacHash::Sha1,
+                HmacAlgorithm::Sha512 => source_signature::HmacHash::Sha512,
+            },
+            encoding: match hmac.encoding {
+                SignatureEncoding::Hex => source_signature::MacEncoding::Hex,
+                SignatureEncoding::Base64 => source_signature::MacEncoding::Base64,
+                SignatureEncoding::Base64url => source_signature::MacEncoding::Base64Url,
+            },
+        },
+    }
+}
+
+/// Returns the headers that expressions see: the first value of each, without credentials.
+fn visible(headers: &HeaderMap) -> BTreeMap<String, String> {
+    let mut visible = BTreeMap::new();
+    for (name, value) in headers {
+        if let Ok(value) = value.to_str()
+            && !CREDENTIALS.contains(&name.as_str())
+        {
+            visible.entry(name.as_str().to_owned()).or_insert_with(|| value.to_owned());
+        }
+    }
+    visible
+}

@@ -1,0 +1,144 @@
+//! Events of a source: a pull request of GitHub from its creation to its end, and requests that change nothing.
+
+use ebb_protocol::api::{SourceDetail, SourceResponse, SourceResult};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+
+use crate::harness::*;
+
+const SECRET: &str = "a secret of the tests";
+const SOURCE: &str = r#"
+apiVersion: ebb.dev/v1
+kind: Source
+name: prs
+preset: github
+document:
+  resources: {r: {plugin: db@1, params: {title: "${body.pull_request.title}"}}}
+"#;
+const PLUGIN: &str = r#"
+params: {title: {type: string}}
+preStart: {make: {webhook: {url: "RECEIVER/make", body: {title: "${params.title}"}}, outputs: {id: {value: "${response.body.id}"}}}}
+postStop: {drop: {undoes: make, webhook: {url: "RECEIVER/drop", body: {id: "${units.make.outputs.id}"}}}}
+"#;
+
+/// An event of GitHub.
+struct GithubEvent {
+    delivery: &'static str,
+    event: &'static str,
+    body: Value,
+}
+
+/// Returns an event of pull request 7 at a minute.
+fn pull_request(delivery: &'static str, action: &str, minute: u32) -> GithubEvent {
+    let body = json!({
+        "action": action,
+        "number": 7,
+        "repository": {"id": 1, "name": "shop", "full_name": "acme/shop"},
+        "pull_request": {
+            "title": "Add ${resources.r.outputs.id} and @{file}", "draft": false,
+            "updated_at": format!("2026-01-01T00:{minute:02}:00Z"), "head": {"repo": {"id": 1}},
+        },
+    });
+    GithubEvent { delivery, event: "pull_request", body }
+}
+
+fn signature(secret: &str, body: &[u8]) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
+    mac.update(body);
+    let hex: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256={hex}")
+}
+
+impl Harness {
+    async fn with_source() -> Self {
+        let harness = Self::new().await;
+        let secrets = json!({"GITHUB_WEBHOOK": SECRET}).to_string();
+        std::fs::write(harness.folder().join("state/secrets.json"), secrets).unwrap();
+        harness.publish("db@1.0.0", PLUGIN).await;
+        harness.request(Method::PUT, "/v1/sources/prs", Some(json!({"document": SOURCE}))).await.is(200);
+        harness
+    }
+
+    async fn send(&self, path: &str, secret: &str, event: &GithubEvent, body: Vec<u8>) -> ApiReply {
+        let request = self.http.post(self.url(path)).header("x-github-event", event.event);
+        let request = request.header("x-github-delivery", event.delivery).header("content-type", "application/json");
+        let request = request.header("x-hub-signature-256", signature(secret, &body));
+        ApiReply::of(request.body(body).send().await.unwrap()).await
+    }
+
+    async fn github(&self, event: &GithubEvent, expected: (u16, SourceResult)) -> SourceResponse {
+        let reply = self.send("/v1/sources/prs", SECRET, event, event.body.to_string().into_bytes()).await;
+        let outcome: SourceResponse = reply.json();
+        assert_eq!((reply.status, outcome.result), expected, "{outcome:?}");
+        outcome
+    }
+}
+
+pub(crate) async fn a_pull_request_has_a_target_until_it_is_closed() {
+    let harness = Harness::with_source().await;
+    harness.receiver.always("POST /make", CannedReply::ok(json!({"id": "one"})));
+    harness.receiver.always("POST /drop", CannedReply::ok(json!({})));
+    let opened = harness.github(&pull_request("1", "opened", 1), (202, SourceResult::Starting)).await;
+    assert_eq!(opened.target.as_deref(), Some("sandbox/pr-7-shop"));
+    let ready = harness.phase("pr-7-shop", TargetState::Ready).await;
+    assert_eq!(Some(ready.info.uid), opened.uid);
+    // Content of the event is text.
+    let call = harness.receiver.call("POST /make", 1).await;
+    assert_eq!(call.body["title"], "Add ${resources.r.outputs.id} and @{file}");
+    harness.github(&pull_request("1", "opened", 1), (200, SourceResult::Repeated)).await;
+    harness.github(&pull_request("2", "synchronize", 2), (202, SourceResult::Unchanged)).await;
+    harness.github(&pull_request("3", "closed", 4), (202, SourceResult::Stopping)).await;
+    harness.phase("pr-7-shop", TargetState::Gone).await;
+    // An event that was sent before the end arrives after it.
+    harness.github(&pull_request("4", "synchronize", 3), (200, SourceResult::Outdated)).await;
+    harness.github(&pull_request("3", "closed", 4), (200, SourceResult::Repeated)).await;
+    let again = harness.github(&pull_request("5", "reopened", 5), (202, SourceResult::Starting)).await;
+    assert_ne!(again.uid, opened.uid);
+    harness.phase("pr-7-shop", TargetState::Ready).await;
+    harness.github(&pull_request("6", "closed", 6), (202, SourceResult::Stopping)).await;
+    harness.phase("pr-7-shop", TargetState::Gone).await;
+    assert_eq!(harness.receiver.calls("POST /make").len(), 2);
+    assert_eq!(harness.receiver.calls("POST /drop").len(), 2);
+}
+
+pub(crate) async fn events_that_concern_no_target_change_nothing() {
+    let harness = Harness::with_source().await;
+    let event = || pull_request("1", "opened", 1);
+    let body = || event().body.to_string().into_bytes();
+    let prs = "/v1/sources/prs";
+    harness.send(prs, "another secret", &event(), body()).await.is_problem(401, "invalid-signature");
+    harness.send("/v1/sources/other", SECRET, &event(), body()).await.is_problem(404, "not-found");
+    harness.send(prs, SECRET, &event(), b"not JSON".to_vec()).await.is_problem(400, "invalid-json");
+    harness.send(prs, SECRET, &event(), vec![b' '; limits::SOURCE_BODY + 1]).await.is_problem(413, "too-large");
+    let unknown = GithubEvent { event: "issues", ..event() };
+    let ignored = harness.github(&unknown, (200, SourceResult::Ignored)).await;
+    assert_eq!(ignored.detail, "only pull_request events have an effect");
+    let mut fork = event();
+    fork.body["pull_request"]["head"]["repo"]["id"] = json!(2);
+    let ignored = harness.github(&fork, (200, SourceResult::Ignored)).await;
+    assert_eq!(ignored.detail, "pull requests of forks are not accepted");
+    // A field that the document reads is missing.
+    let mut incomplete = event();
+    incomplete.body["pull_request"].as_object_mut().unwrap().remove("title");
+    let rejected = harness.github(&incomplete, (200, SourceResult::Rejected)).await;
+    assert!(rejected.detail.contains("body.pull_request.title"), "{}", rejected.detail);
+    assert!(harness.target("pr-7-shop").await.is_none());
+    std::fs::write(harness.folder().join("state/secrets.json"), "{}").unwrap();
+    let problem = harness.send(prs, SECRET, &event(), body()).await.is_problem(503, "missing-secret");
+    assert!(problem.detail.contains("GITHUB_WEBHOOK"), "{}", problem.detail);
+}
+
+/// A document that has errors for the present plugins is listed, and applied when the event is sent again.
+pub(crate) async fn a_rejected_event_is_listed_until_it_is_applied() {
+    let harness = Harness::with_source().await;
+    harness.receiver.always("POST /make", CannedReply::ok(json!({"id": "one"})));
+    harness.request(Method::DELETE, "/v1/plugins/db/versions/1.0.0", None).await.is(204);
+    let rejected = harness.github(&pull_request("1", "opened", 1), (200, SourceResult::Rejected)).await;
+    let failed = || async { harness.get("/v1/sources/prs").await.json::<SourceDetail>().failed };
+    let listed = failed().await;
+    assert_eq!((listed[0].delivery.as_str(), &listed[0].outcome), ("1", &rejected));
+    harness.publish("db@1.0.0", PLUGIN).await;
+    harness.github(&pull_request("1", "opened", 1), (202, SourceResult::Starting)).await;
+    harness.phase("pr-7-shop", TargetState::Ready).await;
+    assert_eq!(failed().await, []);
+}
