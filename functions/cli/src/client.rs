@@ -6,7 +6,8 @@ use std::time::Duration;
 use ebb_protocol::api::{
     CheckList, ClusterInfo, ClusterList, DeleteOrphans, DeleteOrphansResponse, ForceCompleteUnit, ForceDeleteTarget,
     OrphanList, OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin,
-    RetryResponse, RunDetail, SigningSecrets, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage,
+    PutSource, RetryResponse, RunDetail, SigningSecrets, SourceDetail, SourceInfo, SourceList, TargetDetail,
+    TargetDiagnosis, TargetInfo, TargetPage,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -126,6 +127,26 @@ impl ApiClient {
     /// Withdraws one version of a plugin.
     pub(crate) async fn delete_plugin(&self, name: &str, version: &str) -> Result<(), CliError> {
         self.send(self.request(Method::DELETE, &["plugins", name, "versions", version])).await.map(drop)
+    }
+
+    pub(crate) async fn sources(&self) -> Result<Vec<SourceInfo>, CliError> {
+        let body: SourceList = self.read(self.get(&["sources"])).await?;
+        Ok(body.sources)
+    }
+
+    pub(crate) async fn source(&self, name: &str) -> Result<Option<SourceDetail>, CliError> {
+        found(self.read(self.get(&["sources", name])).await)
+    }
+
+    /// Creates or replaces a source.
+    pub(crate) async fn put_source(&self, name: &str, document: &str) -> Result<SourceDetail, CliError> {
+        let body = PutSource { document: document.to_owned() };
+        self.read(self.request(Method::PUT, &["sources", name]).json(&body)).await
+    }
+
+    /// Deletes a source. Returns `None` if it does not exist.
+    pub(crate) async fn delete_source(&self, name: &str) -> Result<Option<()>, CliError> {
+        found(self.send(self.request(Method::DELETE, &["sources", name])).await.map(drop))
     }
 
     /// Returns the targets of a kind, or of all kinds: those that are gone, or all others.
@@ -299,6 +320,11 @@ impl ApiClient {
             request = request.header(name, value);
         }
         Ok(request.header("content-type", content_type).body(body))
+    }
+
+    /// Returns the URL of a path of the server.
+    pub(crate) fn address(&self, path: &str) -> String {
+        format!("{}{path}", self.server.url.as_str().trim_end_matches('/'))
     }
 
     fn url(&self, path: &[&str]) -> Url {

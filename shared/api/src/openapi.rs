@@ -10,8 +10,8 @@ const PROBLEM: &str = "application/problem+json";
 const API: &str = "apiToken";
 /// The security scheme of tokens of attempts.
 const CALLBACK: &str = "callbackToken";
-/// Paths that are public, or whose requests are signed.
-const NO_TOKEN: [&str; 4] = ["/v1/events", "/v1/clusters/{name}/poll", "/v1/openapi.json", "/healthz"];
+/// Operations that are public, or whose requests are signed.
+const NO_TOKEN: [&str; 5] = ["receiveEvent", "receiveSourceEvent", "pollCluster", "getOpenApi", "getHealth"];
 const CALLBACKS: &str = "/v1/callbacks";
 
 /// Adds security schemes, common responses, missing descriptions and the media type of errors.
@@ -25,7 +25,7 @@ pub(super) fn complete(document: &mut OpenApi) {
         components.add_security_scheme(name, SecurityScheme::Http(scheme));
     }
     for (path, item) in &mut document.paths.paths {
-        let operations = [&mut item.get, &mut item.post, &mut item.delete];
+        let operations = [&mut item.get, &mut item.post, &mut item.put, &mut item.delete];
         for operation in operations.into_iter().flatten() {
             complete_operation(path, operation);
         }
@@ -35,7 +35,7 @@ pub(super) fn complete(document: &mut OpenApi) {
 fn complete_operation(path: &str, operation: &mut Operation) {
     let scheme = match path {
         CALLBACKS => Some(CALLBACK),
-        path if NO_TOKEN.contains(&path) => None,
+        _ if operation.operation_id.as_deref().is_some_and(|id| NO_TOKEN.contains(&id)) => None,
         _ => Some(API),
     };
     let mut statuses = Vec::new();

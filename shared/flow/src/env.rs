@@ -13,16 +13,15 @@ use ebb_protocol::named_secrets::SecretReader;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
 use ebb_store::{
-    HealthMarks, ListTargets, MoveTarget, ObjectStore, PatchRun, PlanStore, PutAttemptResult, PutExpiry, QueryDue,
-    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, SourceStore, StoreError, TargetHead,
-    UpdateAttemptRecord, WritePlugins,
+    DesiredTargets, HealthMarks, ListTargets, MoveTarget, ObjectStore, PatchRun, PlanStore, PutAttemptResult,
+    PutExpiry, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, SourceStore,
+    StoreError, TargetHead, UpdateAttemptRecord, WritePlugins,
 };
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::breaker::CircuitBreakers;
 use crate::error::FlowError;
 use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient};
-use crate::source::apply::DesiredStore;
 use crate::sweep::failures::FailedSweeps;
 
 /// The store operations that advance a run. `complete` needs no other operations.
@@ -62,6 +61,10 @@ impl<T> ApiStore for T where T: DriveStore + ReadPlugins + WritePlugins + ListTa
 /// The store operations of all routes, including outages, checks and sources.
 pub trait HttpStore: ApiStore + RelayOutages + QueryDue + DesiredStore + SourceStore {}
 impl<T> HttpStore for T where T: ApiStore + RelayOutages + QueryDue + DesiredStore + SourceStore {}
+
+/// The store operations that apply the events of sources.
+pub trait DesiredStore: DesiredTargets + ReadPlugins {}
+impl<T: DesiredTargets + ReadPlugins> DesiredStore for T {}
 
 pub trait SweepStore: DriveStore + QueryDue + DesiredStore {}
 impl<T> SweepStore for T where T: DriveStore + QueryDue + DesiredStore {}

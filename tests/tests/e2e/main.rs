@@ -28,6 +28,7 @@ mod postgres_in_a_cluster;
 mod postgres_server;
 mod relays;
 mod s3;
+mod source_events;
 mod wired;
 mod workdir_setup;
 

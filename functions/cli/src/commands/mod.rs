@@ -54,7 +54,7 @@ enum EbbCommand {
     /// Create, list and delete sandboxes
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
-    /// Write and test sources, which map events of third parties to targets
+    /// Write, test and publish sources, which map events of third parties to targets
     #[command(subcommand)]
     Source(source::SourceCommand),
     /// Connect clusters and list them
@@ -100,7 +100,7 @@ impl EbbCli {
             EbbCommand::Doctor(args) => args.run(&connect(server)?).await,
             EbbCommand::Plugin(command) => command.run(server).await,
             EbbCommand::Sandbox(command) => command.run(server).await,
-            EbbCommand::Source(command) => command.run(),
+            EbbCommand::Source(command) => command.run(&self.server).await,
             EbbCommand::Cluster(command) => command.run(server).await,
             EbbCommand::Unit(command) => command.run(server).await,
             EbbCommand::Logs(args) => args.run(&connect(server)?).await,

@@ -33,7 +33,7 @@ pub(crate) struct DeliveryQuery {
     (status = 202, body = SourceResponse, description = "The event is stored. It was applied, or will be."),
     (status = 400, body = ProblemDetails, description = "The body is not JSON."),
     (status = 401, body = ProblemDetails, description = "The sender is not verified."),
-    (status = 404, body = ProblemDetails), (status = 408, body = ProblemDetails),
+    (status = 404, body = ProblemDetails), (status = 408, body = ProblemDetails, description = "The body did not arrive within 20 s."),
     (status = 413, body = ProblemDetails, description = "The body is larger than 4 MiB."),
     (status = 503, body = ProblemDetails, description = "The event cannot be stored now, or the secret of the source is missing. Send the event again."),
 ))]
@@ -109,8 +109,8 @@ pub(crate) async fn get(
 
 /// Creates or replaces a source. Targets that its events created stay. Role: operator.
 #[utoipa::path(put, path = "/v1/sources/{name}", operation_id = "putSource", tag = "sources", request_body = PutSource, responses(
-    (status = 200, body = SourceDetail), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
-    (status = 403, body = ProblemDetails), (status = 413, body = ProblemDetails),
+    (status = 200, body = SourceDetail, description = "The source is created or replaced."), (status = 400, body = ProblemDetails, description = "The body is not the expected JSON."), (status = 401, body = ProblemDetails),
+    (status = 403, body = ProblemDetails), (status = 413, body = ProblemDetails, description = "The body is larger than 5 MiB."),
     (status = 422, body = ProblemDetails, description = "The document has errors."),
 ))]
 pub(crate) async fn put(
@@ -128,8 +128,8 @@ pub(crate) async fn put(
 
 /// Deletes a source. Targets that its events created stay. Role: operator.
 #[utoipa::path(delete, path = "/v1/sources/{name}", operation_id = "deleteSource", tag = "sources", responses(
-    (status = 204), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
-    (status = 404, body = ProblemDetails),
+    (status = 204, description = "The source is deleted."), (status = 401, body = ProblemDetails),
+    (status = 403, body = ProblemDetails), (status = 404, body = ProblemDetails),
 ))]
 pub(crate) async fn delete(
     State(server): State<ServerState>,

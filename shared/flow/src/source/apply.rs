@@ -6,16 +6,12 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::short_digest;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult, TargetStopCause};
 use ebb_protocol::limits;
-use ebb_store::{DesiredTarget, DesiredTargets, ReadPlugins, TargetHead};
+use ebb_store::{DesiredTarget, TargetHead};
 
-use crate::env::Env;
+use crate::env::{DesiredStore, Env};
 use crate::error::{FlowError, RequestError};
 use crate::instance::lifecycle::{self, LifecycleRejection};
 use crate::run::follow_up::FollowUp;
-
-/// The store operations of desired states.
-pub trait DesiredStore: DesiredTargets + ReadPlugins {}
-impl<T: DesiredTargets + ReadPlugins> DesiredStore for T {}
 
 /// The wait after which a state is applied again: after a crash, or while the name of the target is taken. An invocation
 /// that applies a state ends earlier.

@@ -15,9 +15,9 @@ use ebb_protocol::source_signature::{self, SourceScheme};
 use ebb_store::{DesiredTarget, SourceStore};
 use http::HeaderMap;
 
-use super::apply::{self, DesiredStore};
+use super::apply;
 use super::record::{self, TargetEvent};
-use crate::env::Env;
+use crate::env::{DesiredStore, Env};
 use crate::error::{FlowError, RequestError};
 use crate::offload::offload;
 use crate::run::follow_up::FollowUp;
