@@ -10,7 +10,7 @@ use ebb_flow::operator::{overrides, retry};
 use ebb_flow::ports::QueueMessage;
 use ebb_flow::run::callback::CallbackOutcome;
 use ebb_flow::run::possible_resources;
-use ebb_flow::source::apply;
+use ebb_flow::source::reconcile;
 use ebb_flow::source::record::{self, TargetEvent};
 use ebb_flow::{DeploymentSettings, Env, FlowError, RequestError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, SourceResponse};
@@ -121,7 +121,7 @@ impl SimFunctions {
             if let Some(outcome) = record::record(&env, table.as_ref(), &event).await? {
                 return Ok(Some(outcome));
             }
-            let (outcome, follow_ups) = apply::apply(&env, table.as_ref(), &event.kind, &event.name).await?;
+            let (outcome, follow_ups) = reconcile::apply(&env, table.as_ref(), &event.key).await?;
             for follow_up in follow_ups {
                 follow_up.finish(&env).await?;
             }

@@ -8,10 +8,10 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
 use ebb_store::{
-    AttemptUpdate, DesiredTarget, DesiredTargets, DueItem, HealthMark, HealthMarks, InstanceExpiry, ListPage,
-    ListTargets, MoveTarget, ObjectStore, OpenObject, PatchResult, PatchRun, PlanStore, PluginItem, PutAttemptResult,
-    PutExpiry, PutOutcome, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, StoreResult, TargetHead,
-    TargetList, TargetTransition, Tombstone, UpdateAttemptRecord, WritePlugins,
+    AttemptUpdate, DesiredKey, DesiredTarget, DesiredTargets, DueItem, HealthMark, HealthMarks, InstanceExpiry,
+    ListPage, ListTargets, MoveTarget, ObjectStore, OpenObject, PatchResult, PatchRun, PlanStore, PluginItem,
+    PutAttemptResult, PutExpiry, PutOutcome, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead,
+    StoreResult, TargetHead, TargetList, TargetTransition, Tombstone, UpdateAttemptRecord, WritePlugins,
 };
 
 use super::SimTable;
@@ -283,19 +283,19 @@ impl MoveTarget for SimTable {
 
 #[async_trait]
 impl DesiredTargets for SimTable {
-    async fn read_desired(&self, kind: &str, name: &str) -> StoreResult<Option<DesiredTarget>> {
-        self.read(|state| state.desired.get(&(kind.to_owned(), name.to_owned())).cloned()).await
+    async fn read_desired(&self, key: &DesiredKey) -> StoreResult<Option<DesiredTarget>> {
+        self.read(|state| state.desired.get(key).cloned()).await
     }
 
     async fn put_desired(&self, desired: &DesiredTarget) -> StoreResult<bool> {
-        let key = (desired.kind.clone(), desired.name.clone());
+        let key = desired.key.clone();
         self.write("PutItem", |state| {
             let present = state.desired.get(&key).map_or(0, |present| present.version);
             let fits = present + 1 == desired.version;
             if fits {
                 state.desired.insert(key.clone(), desired.clone());
             }
-            let name = key.1.clone();
+            let name = key.name.clone();
             (fits, move || format!("desired state of {name}"))
         })
         .await
@@ -350,7 +350,7 @@ fn due(state: &super::table::TableState) -> Vec<(Timestamp, DueItem)> {
         .values()
         .filter_map(|target| Some((target.due?, DueItem::Target(target.kind.clone(), target.name.clone()))));
     let desired = state.desired.values();
-    let desired = desired.filter_map(|one| Some((one.due?, DueItem::Desired(one.kind.clone(), one.name.clone()))));
+    let desired = desired.filter_map(|one| Some((one.due?, DueItem::Desired(one.key.clone()))));
     let mut found: Vec<_> = roots.chain(targets).chain(desired).collect();
     found.sort();
     found

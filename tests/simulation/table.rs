@@ -9,7 +9,9 @@ use async_trait::async_trait;
 use ebb_engine::{Attempt, Shard, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptRecord;
-use ebb_store::{DesiredTarget, DueItem, HealthMark, InstanceExpiry, PluginItem, RunHead, StoreError, TargetHead};
+use ebb_store::{
+    DesiredKey, DesiredTarget, DueItem, HealthMark, InstanceExpiry, PluginItem, RunHead, StoreError, TargetHead,
+};
 
 use super::runtime::lock;
 use super::{FaultInjector, FaultKind, SimRandom, SimRuntime};
@@ -49,7 +51,7 @@ pub struct TableState {
     /// The times of acceptances that one write has recorded together.
     pub accepted: BTreeMap<(RunId, Unit, Attempt), Timestamp>,
     pub targets: BTreeMap<(String, String), TargetHead>,
-    pub desired: BTreeMap<(String, String), DesiredTarget>,
+    pub desired: BTreeMap<DesiredKey, DesiredTarget>,
     pub tombstones: BTreeMap<String, Timestamp>,
     pub marks: BTreeMap<HealthMark, Timestamp>,
     pub plans: BTreeMap<String, Vec<u8>>,

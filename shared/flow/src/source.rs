@@ -4,6 +4,6 @@
 //! wins, so events that arrive out of order, repeated or at the same time have the effect of the newest one. Then the
 //! state is applied like a lifecycle webhook. After a crash `sweep` applies it.
 
-pub mod apply;
 pub mod delivery;
+pub mod reconcile;
 pub mod record;

@@ -104,9 +104,7 @@ pub async fn sweep_until(
                 DueItem::Target(kind, name) => {
                     permit.limit(Box::pin(targets::sweep_with_permit(env, kind, name, &permit))).await
                 }
-                DueItem::Desired(kind, name) => {
-                    permit.limit(Box::pin(desired::sweep_desired(env, store, kind, name))).await
-                }
+                DueItem::Desired(key) => permit.limit(Box::pin(desired::sweep_desired(env, store, key))).await,
             };
             open().remove(&due);
             Some(

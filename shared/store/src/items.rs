@@ -182,21 +182,27 @@ pub struct PendingCreation {
     pub ttl_ms: Option<u64>,
 }
 
+/// Identifies a desired state: a target, or one instance of it if its events name instances.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DesiredKey {
+    pub kind: String,
+    pub name: String,
+    /// The identity of the instance, if the events name one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+}
+
 /// The state of a target that its sources want. A newer event replaces it, so only the newest is applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DesiredTarget {
-    pub kind: String,
-    pub name: String,
+    pub key: DesiredKey,
     /// The source whose event decided.
     pub source: String,
     /// The id of its delivery.
     pub delivery: String,
     /// The time of the event, in milliseconds since 1970.
     pub time: u64,
-    /// The identity of the instance, if the event names one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
     /// The identity of an instance that this state begins without naming one.
     pub new_uid: String,
     /// True if the state replaced one that was possibly being applied. It is then applied a second time.

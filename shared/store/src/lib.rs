@@ -21,8 +21,8 @@ pub mod table;
 pub use dynamo::{DynamoTable, item_size};
 pub use error::StoreError;
 pub use items::{
-    DesiredTarget, NewRun, NotificationState, PatchResult, PendingCreation, RunFacts, RunHead, SecretRelease,
-    SourceItem, TargetEvents, TargetHead, TargetList, TargetTransition, Tombstone,
+    DesiredKey, DesiredTarget, NewRun, NotificationState, PatchResult, PendingCreation, RunFacts, RunHead,
+    SecretRelease, SourceItem, TargetEvents, TargetHead, TargetList, TargetTransition, Tombstone,
 };
 pub use meter::{Meter, TableUsage};
 pub use ops::*;

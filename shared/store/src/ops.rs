@@ -13,7 +13,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::error::StoreError;
 use crate::items::{
-    DesiredTarget, PatchResult, RunHead, SourceItem, TargetHead, TargetList, TargetTransition, Tombstone,
+    DesiredKey, DesiredTarget, PatchResult, RunHead, SourceItem, TargetHead, TargetList, TargetTransition, Tombstone,
 };
 
 pub type StoreResult<T> = Result<T, StoreError>;
@@ -159,8 +159,8 @@ pub enum DueItem {
     Run(RunId),
     /// Kind and name of a target.
     Target(String, String),
-    /// Kind and name of a target whose desired state is not applied.
-    Desired(String, String),
+    /// A desired state that is not applied.
+    Desired(DesiredKey),
 }
 
 /// Queries the due index (`Query` per index shard).
@@ -217,7 +217,7 @@ pub trait WritePlugins: Send + Sync {
 /// Reads and writes the desired states of targets (`GetItem`, `PutItem`; `Query` on the list index).
 #[async_trait]
 pub trait DesiredTargets: Send + Sync {
-    async fn read_desired(&self, kind: &str, name: &str) -> StoreResult<Option<DesiredTarget>>;
+    async fn read_desired(&self, key: &DesiredKey) -> StoreResult<Option<DesiredTarget>>;
     /// Writes a state whose version is one more than the one that was read, or 1. Returns false, and writes nothing, if
     /// the item has another version.
     async fn put_desired(&self, desired: &DesiredTarget) -> StoreResult<bool>;

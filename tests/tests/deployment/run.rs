@@ -6,7 +6,7 @@ use ebb_flow::telemetry::Telemetry;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{self, RunId};
 use ebb_protocol::relay::TaskId;
-use ebb_store::{DesiredTarget, DesiredTargets as _};
+use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets as _};
 use ebb_tests::platform::{SignedRequest, http, sandbox};
 use ebb_tests::receiver::TestReceiver;
 use ebb_tests::wait::until;
@@ -130,12 +130,10 @@ async fn sources(instance: &LifecycleRun) {
             "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: swept-{plugin}\ncluster: {CLUSTER}\nresources: {{r: {{plugin: {plugin}}}}}\n"
         );
         let desired = DesiredTarget {
-            kind: "sandbox".into(),
-            name: format!("swept-{plugin}"),
+            key: DesiredKey { kind: "sandbox".into(), name: format!("swept-{plugin}"), uid: None },
             source: "events".into(),
             delivery: "1".into(),
             time: 1,
-            uid: None,
             new_uid: format!("event-{plugin}"),
             confirm: false,
             document: Some(document),

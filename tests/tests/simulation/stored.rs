@@ -187,12 +187,10 @@ async fn sources(store: &Store) {
         detail: "why".into(),
     };
     let desired = DesiredTarget {
-        kind: "sandbox".into(),
-        name: "full".into(),
+        key: DesiredKey { kind: "sandbox".into(), name: "full".into(), uid: Some("uid".into()) },
         source: "s".into(),
         delivery: "2".into(),
         time: AT.0,
-        uid: Some("uid".into()),
         new_uid: "new".into(),
         confirm: true,
         document: Some("x".into()),
@@ -203,7 +201,7 @@ async fn sources(store: &Store) {
         version: 1,
     };
     assert!(store.put_desired(&desired).await.unwrap());
-    let done = DesiredTarget { name: "done".into(), due: None, ..desired };
+    let done = DesiredTarget { key: DesiredKey { uid: None, ..desired.key.clone() }, due: None, ..desired };
     assert!(store.put_desired(&done).await.unwrap());
 }
 

@@ -12,10 +12,10 @@ use ebb_protocol::id;
 use ebb_protocol::lifecycle;
 use ebb_protocol::sign::MAX_ID;
 use ebb_protocol::source_signature::{self, SourceScheme};
-use ebb_store::{DesiredTarget, SourceStore};
+use ebb_store::{DesiredKey, DesiredTarget, SourceStore};
 use http::HeaderMap;
 
-use super::apply;
+use super::reconcile;
 use super::record::{self, TargetEvent};
 use crate::env::{DesiredStore, Env};
 use crate::error::{FlowError, RequestError};
@@ -99,9 +99,7 @@ pub async fn receive(
             true => delivery.clone(),
             false => id::digest(delivery.as_bytes()),
         },
-        kind,
-        name: name_of_target,
-        uid,
+        key: DesiredKey { kind, name: name_of_target, uid },
         time: time_ms.map(Timestamp),
         document,
     };
@@ -120,10 +118,10 @@ pub async fn receive(
         return Ok((outcome, Vec::new()));
     }
     // The event is stored, so an error is not the sender's concern.
-    match apply::apply(env, store, &event.kind, &event.name).await {
+    match reconcile::apply(env, store, &event.key).await {
         Ok((outcome, follow_ups)) => Ok((outcome.unwrap_or_else(|| accepted(&event)), follow_ups)),
         Err(error) => {
-            tracing::warn!(%error, kind = event.kind, name = event.name, "cannot apply a stored event; a sweep does");
+            tracing::warn!(%error, kind = event.key.kind, name = event.key.name, "cannot apply a stored event; a sweep does");
             Ok((accepted(&event), Vec::new()))
         }
     }
@@ -132,7 +130,7 @@ pub async fn receive(
 fn accepted(event: &TargetEvent) -> SourceResponse {
     SourceResponse {
         result: SourceResult::Accepted,
-        target: Some(format!("{}/{}", event.kind, event.name)),
+        target: Some(format!("{}/{}", event.key.kind, event.key.name)),
         uid: None,
         detail: "the event is stored and will be applied".to_owned(),
     }
@@ -146,9 +144,9 @@ fn rejected(source: &str, detail: String) -> SourceResponse {
 /// Checks the fields that become keys and the size of the document.
 fn check(event: &TargetEvent) -> Result<(), String> {
     let of_target = |error: lifecycle::FieldError| format!("the target's {error}");
-    lifecycle::kind(&event.kind).map_err(of_target)?;
-    lifecycle::name(&event.name).map_err(of_target)?;
-    event.uid.as_deref().map_or(Ok(()), lifecycle::uid).map_err(of_target)?;
+    lifecycle::kind(&event.key.kind).map_err(of_target)?;
+    lifecycle::name(&event.key.name).map_err(of_target)?;
+    event.key.uid.as_deref().map_or(Ok(()), lifecycle::uid).map_err(of_target)?;
     let length = event.document.as_ref().map_or(0, String::len);
     match length > DesiredTarget::MAX_DOCUMENT {
         true => Err(format!(

@@ -2,9 +2,9 @@
 
 use ebb_engine::Timestamp;
 use ebb_protocol::api::{SourceResponse, SourceResult};
-use ebb_store::{DesiredTarget, DesiredTargets};
+use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets};
 
-use super::apply::{RETRY_WAIT, derived_uid};
+use super::reconcile::{RETRY_WAIT, derived_uid};
 use crate::env::Env;
 use crate::error::FlowError;
 
@@ -15,10 +15,8 @@ pub struct TargetEvent {
     pub source: String,
     /// The id of the delivery.
     pub delivery: String,
-    pub kind: String,
-    pub name: String,
-    /// The identity of the instance, if the event names one.
-    pub uid: Option<String>,
+    /// The target, and the instance if the event names one.
+    pub key: DesiredKey,
     /// The time of the event by the sender. `None` means the time of its receipt.
     pub time: Option<Timestamp>,
     /// The document of the target. `None` deletes the target.
@@ -37,7 +35,7 @@ pub async fn record(
 ) -> Result<Option<SourceResponse>, FlowError> {
     for _ in 0..crate::ATTEMPTS {
         let now = env.now();
-        let seen = store.read_desired(&event.kind, &event.name).await?;
+        let seen = store.read_desired(&event.key).await?;
         let mut desired = new_state(event, now);
         if let Some(seen) = seen {
             let has_failed = seen.result.as_ref().is_some_and(|outcome| outcome.result.is_failure());
@@ -54,18 +52,16 @@ pub async fn record(
             return Ok(None);
         }
     }
-    Err(FlowError::Contended(format!("the desired state of {}/{}", event.kind, event.name)))
+    Err(FlowError::Contended(format!("the desired state of {}/{}", event.key.kind, event.key.name)))
 }
 
 fn new_state(event: &TargetEvent, now: Timestamp) -> DesiredTarget {
     DesiredTarget {
-        kind: event.kind.clone(),
-        name: event.name.clone(),
+        key: event.key.clone(),
         source: event.source.clone(),
         delivery: event.delivery.clone(),
         // A sender's clock that is fast must not hide later events.
         time: event.time.map_or(now, |time| time.min(now)).0,
-        uid: event.uid.clone(),
         new_uid: derived_uid(&event.source, &event.delivery),
         confirm: false,
         document: event.document.clone(),
@@ -94,7 +90,7 @@ fn repeated(event: &TargetEvent, seen: &DesiredTarget) -> SourceResponse {
     let last = seen.result.as_ref().filter(|_| seen.delivery == event.delivery);
     SourceResponse {
         result: SourceResult::Repeated,
-        target: Some(format!("{}/{}", event.kind, event.name)),
+        target: Some(format!("{}/{}", event.key.kind, event.key.name)),
         uid: last.and_then(|outcome| outcome.uid.clone()),
         detail: match last {
             Some(outcome) => format!("the event was received before; the target {}", outcome.detail),
@@ -106,7 +102,7 @@ fn repeated(event: &TargetEvent, seen: &DesiredTarget) -> SourceResponse {
 fn outdated(event: &TargetEvent, seen: &DesiredTarget) -> SourceResponse {
     SourceResponse {
         result: SourceResult::Outdated,
-        target: Some(format!("{}/{}", event.kind, event.name)),
+        target: Some(format!("{}/{}", event.key.kind, event.key.name)),
         uid: None,
         detail: format!("a newer event of the target was received before: {}", seen.delivery),
     }

@@ -1,16 +1,16 @@
 //! Sweeps one desired state: applies it if its invocation has ended early or the target could not take it.
 
-use ebb_store::{DesiredTarget, DueItem};
+use ebb_store::{DesiredKey, DesiredTarget, DueItem};
 
 use crate::env::{Env, SweepStore};
 use crate::error::FlowError;
-use crate::source::apply;
+use crate::source::reconcile;
 
 /// Applies a desired state. After an error, it is due again later.
-pub(super) async fn sweep_desired(env: &Env, store: &dyn SweepStore, kind: &str, name: &str) -> Result<(), FlowError> {
-    let due = DueItem::Desired(kind.to_owned(), name.to_owned());
+pub(super) async fn sweep_desired(env: &Env, store: &dyn SweepStore, key: &DesiredKey) -> Result<(), FlowError> {
+    let due = DueItem::Desired(key.clone());
     let applied = async {
-        let (_, follow_ups) = apply::apply(env, store, kind, name).await?;
+        let (_, follow_ups) = reconcile::apply(env, store, key).await?;
         for follow_up in follow_ups {
             follow_up.finish(env).await?;
         }
@@ -22,7 +22,7 @@ pub(super) async fn sweep_desired(env: &Env, store: &dyn SweepStore, kind: &str,
         Err(error) => {
             let wait = env.cache.failed_sweeps.next_wait(&due, FlowError::is_retryable(error));
             let postponed = async {
-                let Some(seen) = store.read_desired(kind, name).await? else { return Ok(()) };
+                let Some(seen) = store.read_desired(key).await? else { return Ok(()) };
                 if seen.due.is_some_and(|due| due <= env.now()) {
                     let due = Some(env.now().plus(wait));
                     store.put_desired(&DesiredTarget { due, version: seen.version + 1, ..seen }).await?;
@@ -30,7 +30,7 @@ pub(super) async fn sweep_desired(env: &Env, store: &dyn SweepStore, kind: &str,
                 Ok::<_, FlowError>(())
             };
             if let Err(error) = postponed.await {
-                tracing::warn!(kind, name, %error, "cannot postpone the desired state");
+                tracing::warn!(?key, %error, "cannot postpone the desired state");
             }
         }
     }

@@ -1,11 +1,11 @@
-//! Desired states of targets: `d#KIND#NAME` / `h`. The state is JSON in `b`, and its version is in `tv`.
+//! Desired states: `d#KIND#NAME` / `h` of a target, `d#KIND#NAME#UID` / `h` of an instance. The state is JSON in `b`, and its version is in `tv`.
 
 use async_trait::async_trait;
 
 use super::attribute::{Item, ItemReader, item, json, number, optional, text};
 use super::target::{has_version, ttl_attribute};
 use super::{WriteOutcome, key};
-use crate::items::DesiredTarget;
+use crate::items::{DesiredKey, DesiredTarget};
 use crate::ops::{DesiredTargets, StoreResult};
 use crate::store::Store;
 use crate::table::TableSpec;
@@ -19,13 +19,13 @@ fn read_state(operation: &'static str, item: &Item) -> StoreResult<DesiredTarget
 
 #[async_trait]
 impl DesiredTargets for Store {
-    async fn read_desired(&self, kind: &str, name: &str) -> StoreResult<Option<DesiredTarget>> {
-        let item = self.dynamo.get(&key::desired(kind, name), key::HEAD).await?;
+    async fn read_desired(&self, key: &DesiredKey) -> StoreResult<Option<DesiredTarget>> {
+        let item = self.dynamo.get(&key::desired(key), key::HEAD).await?;
         item.map(|item| read_state("GetItem", &item)).transpose()
     }
 
     async fn put_desired(&self, desired: &DesiredTarget) -> StoreResult<bool> {
-        let partition = key::desired(&desired.kind, &desired.name);
+        let partition = key::desired(&desired.key);
         let has_failed = desired.result.as_ref().is_some_and(|outcome| outcome.result.is_failure());
         let mut attributes = item([("sk", text(key::HEAD)), ("b", json(desired)?), ("tv", number(desired.version))]);
         attributes.extend(optional([

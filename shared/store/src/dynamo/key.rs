@@ -4,6 +4,7 @@ use ebb_protocol::engine::{Attempt, Shard, Timestamp, Unit};
 use ebb_protocol::id::{RunId, short_digest};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
+use crate::items::DesiredKey;
 use crate::ops::DueItem;
 
 /// Characters that sort at or before the separator `#`, and the escape character.
@@ -65,8 +66,9 @@ pub(crate) fn source(name: &str) -> String {
     format!("s#{}", encode(name))
 }
 
-pub(crate) fn desired(kind: &str, name: &str) -> String {
-    format!("d#{}#{}", encode(kind), encode(name))
+pub(crate) fn desired(DesiredKey { kind, name, uid }: &DesiredKey) -> String {
+    let target = format!("d#{}#{}", encode(kind), encode(name));
+    uid.as_ref().map_or(target.clone(), |uid| format!("{target}#{}", encode(uid)))
 }
 
 /// The partition of removal times.
@@ -169,12 +171,13 @@ pub(crate) fn due_of(partition: &str) -> Option<DueItem> {
     if let Some(run) = partition.strip_prefix("r#") {
         return Some(DueItem::Run(run.parse().ok()?));
     }
-    let (item, rest) = partition.split_once('#')?;
-    let (kind, name) = rest.split_once('#')?;
-    let (kind, name) = (decode(kind)?, decode(name)?);
-    match item {
-        "t" => Some(DueItem::Target(kind, name)),
-        "d" => Some(DueItem::Desired(kind, name)),
+    let mut parts = partition.split('#');
+    let item = parts.next()?;
+    let (kind, name) = (decode(parts.next()?)?, decode(parts.next()?)?);
+    match (item, parts.next()) {
+        ("t", None) => Some(DueItem::Target(kind, name)),
+        ("d", None) => Some(DueItem::Desired(DesiredKey { kind, name, uid: None })),
+        ("d", Some(uid)) => Some(DueItem::Desired(DesiredKey { kind, name, uid: Some(decode(uid)?) })),
         _ => None,
     }
 }
@@ -205,7 +208,10 @@ mod tests {
     fn keys_are_parsed() {
         for (kind, name) in [("sandbox", "a"), ("route group", "x#y%z"), ("ä", "!\"#$")] {
             assert_eq!(due_of(&target(kind, name)), Some(DueItem::Target(kind.into(), name.into())));
-            assert_eq!(due_of(&desired(kind, name)), Some(DueItem::Desired(kind.into(), name.into())));
+            for uid in [None, Some("u#1".to_owned())] {
+                let key = DesiredKey { kind: kind.into(), name: name.into(), uid };
+                assert_eq!(due_of(&desired(&key)), Some(DueItem::Desired(key)));
+            }
         }
         assert_eq!(due_of("p#x"), None);
         assert_eq!(plugin_of(&plugin("acme/db")), Some("acme/db".into()));

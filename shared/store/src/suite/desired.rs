@@ -2,16 +2,18 @@ use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::engine::Timestamp;
 
 use super::fixture::StoreFixture;
-use crate::{DesiredTarget, DesiredTargets as _, DueItem, QueryDue as _, SourceItem, SourceStore as _};
+use crate::{DesiredKey, DesiredTarget, DesiredTargets as _, DueItem, QueryDue as _, SourceItem, SourceStore as _};
+
+fn key() -> DesiredKey {
+    DesiredKey { kind: "sandbox".to_owned(), name: "a b".to_owned(), uid: None }
+}
 
 fn desired(delivery: &str, version: u64) -> DesiredTarget {
     DesiredTarget {
-        kind: "sandbox".to_owned(),
-        name: "a b".to_owned(),
+        key: key(),
         source: "github".to_owned(),
         delivery: delivery.to_owned(),
         time: 1_000,
-        uid: None,
         new_uid: "u".to_owned(),
         confirm: false,
         document: Some("ttl: 1h".to_owned()),
@@ -30,10 +32,10 @@ fn rejected() -> SourceResponse {
 pub(super) async fn a_desired_state_is_due_until_it_has_a_result(fixture: StoreFixture) {
     let store = &fixture.store;
     let first = desired("1", 1);
-    assert_eq!(store.read_desired("sandbox", "a b").await.unwrap(), None);
+    assert_eq!(store.read_desired(&key()).await.unwrap(), None);
     assert!(store.put_desired(&first).await.unwrap());
-    assert_eq!(store.read_desired("sandbox", "a b").await.unwrap(), Some(first.clone()));
-    let due = DueItem::Desired("sandbox".to_owned(), "a b".to_owned());
+    assert_eq!(store.read_desired(&key()).await.unwrap(), Some(first.clone()));
+    let due = DueItem::Desired(key());
     assert_eq!(store.query_due(Timestamp(2_000), 10).await.unwrap(), [(Timestamp(2_000), due)]);
     // A repetition counts as written. Another state of the same version is refused.
     assert!(store.put_desired(&first).await.unwrap());

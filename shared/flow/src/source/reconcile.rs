@@ -6,7 +6,7 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::short_digest;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult, TargetStopCause};
 use ebb_protocol::limits;
-use ebb_store::{DesiredTarget, TargetHead};
+use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
 use crate::env::{DesiredStore, Env};
 use crate::error::{FlowError, RequestError};
@@ -25,12 +25,11 @@ pub(crate) const RETRY_WAIT: Millis = Millis(30_000);
 pub async fn apply(
     env: &Env,
     store: &dyn DesiredStore,
-    kind: &str,
-    name: &str,
+    key: &DesiredKey,
 ) -> Result<(Option<SourceResponse>, Vec<FollowUp>), FlowError> {
     let mut follow_ups = Vec::new();
     for _ in 0..crate::ATTEMPTS {
-        let Some(seen) = store.read_desired(kind, name).await? else { return Ok((None, follow_ups)) };
+        let Some(seen) = store.read_desired(key).await? else { return Ok((None, follow_ups)) };
         let is_applied = seen.result.is_some() && seen.due.is_none_or(|due| due > env.now());
         if is_applied {
             return Ok((seen.result, follow_ups));
@@ -60,19 +59,19 @@ pub async fn apply(
             return Ok((Some(outcome), follow_ups));
         }
     }
-    Err(FlowError::Contended(format!("the desired state of {kind}/{name}")))
+    Err(FlowError::Contended(format!("the desired state of {}/{}", key.kind, key.name)))
 }
 
 /// Returns true if the second application of a state finds that its instance has ended. The replaced state, a deletion,
 /// was applied at the same time and ended it.
 fn is_ended_by_replaced(seen: &DesiredTarget, now: &SourceResponse) -> bool {
     let is_second = seen.result.as_ref().is_some_and(|first| first.result != SourceResult::Accepted);
-    let is_own = now.uid.as_ref() == Some(&seen.new_uid) && seen.uid.is_none();
+    let is_own = now.uid.as_ref() == Some(&seen.new_uid) && seen.key.uid.is_none();
     is_second && is_own && now.result == SourceResult::Outdated
 }
 
 fn outcome(desired: &DesiredTarget, result: SourceResult, uid: Option<String>, detail: String) -> SourceResponse {
-    SourceResponse { result, target: Some(format!("{}/{}", desired.kind, desired.name)), uid, detail }
+    SourceResponse { result, target: Some(format!("{}/{}", desired.key.kind, desired.key.name)), uid, detail }
 }
 
 fn is_alive(head: &TargetHead) -> bool {
@@ -92,7 +91,7 @@ pub(super) fn derived_uid(source: &str, delivery: &str) -> String {
 /// then applied at the same time.
 fn second<'a>(desired: &DesiredTarget, head: &'a TargetHead) -> Option<&'a str> {
     let waiting = head.waiting.as_ref().map(|waiting| waiting.uid.as_str());
-    waiting.filter(|uid| desired.uid.is_none() && is_alive(head) && uid.starts_with(DERIVED))
+    waiting.filter(|uid| desired.key.uid.is_none() && is_alive(head) && uid.starts_with(DERIVED))
 }
 
 /// Returns the instance that an event concerns, with its next generation: the one that it names, otherwise the one that
@@ -100,13 +99,13 @@ fn second<'a>(desired: &DesiredTarget, head: &'a TargetHead) -> Option<&'a str> 
 fn instance(desired: &DesiredTarget, head: Option<&TargetHead>) -> (String, u64) {
     let waiting = head.and_then(|head| head.waiting.as_ref()).map(|waiting| (&waiting.uid, waiting.generation));
     let present = head.map(|head| (&head.uid, head.generation));
-    let found = match &desired.uid {
+    let found = match &desired.key.uid {
         Some(uid) => waiting.into_iter().chain(present).find(|(known, _)| *known == uid),
         None => present.filter(|_| head.is_some_and(is_alive)).or(waiting),
     };
     match found {
         Some((uid, generation)) => (uid.clone(), generation + 1),
-        None => (desired.uid.as_ref().unwrap_or(&desired.new_uid).clone(), 1),
+        None => (desired.key.uid.as_ref().unwrap_or(&desired.new_uid).clone(), 1),
     }
 }
 
@@ -116,15 +115,15 @@ async fn create(
     desired: &DesiredTarget,
     follow_ups: &mut Vec<FollowUp>,
 ) -> Result<SourceResponse, FlowError> {
-    let head = env.store.read_target(&desired.kind, &desired.name).await?;
+    let head = env.store.read_target(&desired.key.kind, &desired.key.name).await?;
     if let Some(second) = head.as_ref().and_then(|head| second(desired, head)) {
-        let target = (desired.kind.as_str(), desired.name.as_str(), second);
+        let target = (desired.key.kind.as_str(), desired.key.name.as_str(), second);
         follow_ups.push(Box::pin(lifecycle::begin_delete(env, target, TargetStopCause::Deleted)).await?);
     }
     let (uid, generation) = instance(desired, head.as_ref());
     let event = LifecycleData {
-        kind: desired.kind.clone(),
-        name: desired.name.clone(),
+        kind: desired.key.kind.clone(),
+        name: desired.key.name.clone(),
         uid: uid.clone(),
         generation,
         document: desired.document.clone(),
@@ -136,7 +135,7 @@ async fn create(
         Ok((response, follow_up)) => {
             follow_ups.push(follow_up);
             if response.result == LifecycleResult::Waiting {
-                let head = env.store.read_target(&desired.kind, &desired.name).await?;
+                let head = env.store.read_target(&desired.key.kind, &desired.key.name).await?;
                 if head.is_some_and(|head| second(desired, &head).is_some()) {
                     let detail = "another event of the target is being applied".to_owned();
                     return Ok(outcome(desired, SourceResult::Accepted, Some(uid), detail));
@@ -181,8 +180,8 @@ async fn delete(
     desired: &DesiredTarget,
     follow_ups: &mut Vec<FollowUp>,
 ) -> Result<SourceResponse, FlowError> {
-    let head = env.store.read_target(&desired.kind, &desired.name).await?;
-    let uids: Vec<String> = match &desired.uid {
+    let head = env.store.read_target(&desired.key.kind, &desired.key.name).await?;
+    let uids: Vec<String> = match &desired.key.uid {
         Some(uid) => vec![uid.clone()],
         None => {
             let waiting = head.iter().filter_map(|head| head.waiting.as_ref()).map(|waiting| waiting.uid.clone());
@@ -195,7 +194,7 @@ async fn delete(
         return Ok(outcome(desired, SourceResult::Stopping, None, detail));
     };
     for uid in &uids {
-        let target = (desired.kind.as_str(), desired.name.as_str(), uid.as_str());
+        let target = (desired.key.kind.as_str(), desired.key.name.as_str(), uid.as_str());
         follow_ups.push(Box::pin(lifecycle::begin_delete(env, target, TargetStopCause::Deleted)).await?);
     }
     Ok(outcome(desired, SourceResult::Stopping, Some(last), "stops".to_owned()))
