@@ -82,7 +82,7 @@ fn main() {
             the_outcome_of_a_non_idempotent_request_is_described a_sweep_does_not_repeat_a_request_in_flight
             units_that_never_started_are_not_listed;
         lifecycle::pull_requests: a_pull_request_has_a_target_until_it_is_closed
-            events_that_concern_no_target_change_nothing a_rejected_event_is_listed_until_it_is_applied;
+            a_source_controls_only_its_own_targets events_that_concern_no_target_change_nothing a_rejected_event_is_listed_until_it_is_applied;
         lifecycle::platform: time_to_live notifications_are_repeated_until_they_are_accepted
             a_run_continues_after_a_restart;
         lifecycle::retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept

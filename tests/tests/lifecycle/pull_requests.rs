@@ -55,6 +55,7 @@ impl Harness {
         let secrets = json!({"GITHUB_WEBHOOK": SECRET}).to_string();
         std::fs::write(harness.folder().join("state/secrets.json"), secrets).unwrap();
         harness.publish("db@1.0.0", PLUGIN).await;
+        harness.publish("db-of-the-platform@1.0.0", "preStart: {make: {webhook: {url: \"RECEIVER/make\"}}}\n").await;
         harness.request(Method::PUT, "/v1/sources/prs", Some(json!({"document": SOURCE}))).await.is(200);
         harness
     }
@@ -126,6 +127,29 @@ pub(crate) async fn events_that_concern_no_target_change_nothing() {
     std::fs::write(harness.folder().join("state/secrets.json"), "{}").unwrap();
     let problem = harness.send(prs, SECRET, &event(), body()).await.is_problem(503, "missing-secret");
     assert!(problem.detail.contains("GITHUB_WEBHOOK"), "{}", problem.detail);
+}
+
+pub(crate) async fn a_source_controls_only_its_own_targets() {
+    let harness = Harness::with_source().await;
+    harness.receiver.always("POST /make", CannedReply::ok(json!({"id": "one"})));
+    harness.ready("pr-7-shop", "db-of-the-platform").await;
+    let events = || [pull_request("1", "opened", 1), pull_request("2", "closed", 2)];
+    for event in events() {
+        let rejected = harness.github(&event, (200, SourceResult::Rejected)).await;
+        assert!(rejected.detail.starts_with("no source has created the target"), "{}", rejected.detail);
+    }
+    harness.phase("pr-7-shop", TargetState::Ready).await;
+    harness.tear_down("pr-7-shop").await;
+    harness.github(&pull_request("3", "opened", 3), (202, SourceResult::Starting)).await;
+    harness.phase("pr-7-shop", TargetState::Ready).await;
+    let other = SOURCE.replace("name: prs", "name: other");
+    harness.request(Method::PUT, "/v1/sources/other", Some(json!({"document": other}))).await.is(200);
+    for event in events() {
+        let reply = harness.send("/v1/sources/other", SECRET, &event, event.body.to_string().into_bytes()).await;
+        let rejected: SourceResponse = reply.json();
+        assert_eq!((reply.status, rejected.result), (200, SourceResult::Rejected), "{rejected:?}");
+        assert!(rejected.detail.starts_with("source prs controls the target"), "{}", rejected.detail);
+    }
 }
 
 /// A document that has errors for the present plugins is listed, and applied when the event is sent again.

@@ -74,7 +74,7 @@ fn outcome(desired: &DesiredTarget, result: SourceResult, uid: Option<String>, d
     SourceResponse { result, target: Some(format!("{}/{}", desired.key.kind, desired.key.name)), uid, detail }
 }
 
-fn is_alive(head: &TargetHead) -> bool {
+pub(super) fn is_alive(head: &TargetHead) -> bool {
     matches!(head.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed)
 }
 
@@ -87,11 +87,16 @@ pub(super) fn derived_uid(source: &str, delivery: &str) -> String {
     format!("{DERIVED}{}", short_digest(&[source, delivery], 20))
 }
 
+/// Returns true for a UID of [`derived_uid`].
+pub(super) fn is_derived(uid: &str) -> bool {
+    uid.starts_with(DERIVED)
+}
+
 /// Returns the instance that waits for the name of a living one, although the event names none of them. Two states were
 /// then applied at the same time.
 fn second<'a>(desired: &DesiredTarget, head: &'a TargetHead) -> Option<&'a str> {
     let waiting = head.waiting.as_ref().map(|waiting| waiting.uid.as_str());
-    waiting.filter(|uid| desired.key.uid.is_none() && is_alive(head) && uid.starts_with(DERIVED))
+    waiting.filter(|uid| desired.key.uid.is_none() && is_alive(head) && is_derived(uid))
 }
 
 /// Returns the instance that an event concerns, with its next generation: the one that it names, otherwise the one that

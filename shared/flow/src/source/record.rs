@@ -4,7 +4,7 @@ use ebb_engine::Timestamp;
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets};
 
-use super::reconcile::{RETRY_WAIT, derived_uid};
+use super::reconcile::{RETRY_WAIT, derived_uid, is_alive, is_derived};
 use crate::env::Env;
 use crate::error::FlowError;
 
@@ -23,7 +23,7 @@ pub struct TargetEvent {
     pub document: Option<String>,
 }
 
-/// Records an event, unless it was received before or a newer one is known. Of two events of the same time, a deletion is
+/// Records an event, unless another sender controls its target, it was received before, or a newer one is known. Of two events of the same time, a deletion is
 /// the newer one. Returns the result of an event that is not recorded.
 ///
 /// # Errors
@@ -36,6 +36,9 @@ pub async fn record(
     for _ in 0..crate::ATTEMPTS {
         let now = env.now();
         let seen = store.read_desired(&event.key).await?;
+        if let Some(outcome) = foreign(env, event, seen.as_ref()).await? {
+            return Ok(Some(outcome));
+        }
         let mut desired = new_state(event, now);
         if let Some(seen) = seen {
             let has_failed = seen.result.as_ref().is_some_and(|outcome| outcome.result.is_failure());
@@ -53,6 +56,31 @@ pub async fn record(
         }
     }
     Err(FlowError::Contended(format!("the desired state of {}/{}", event.key.kind, event.key.name)))
+}
+
+/// Returns the rejection of an event for a living target that its source does not control.
+async fn foreign(
+    env: &Env,
+    event: &TargetEvent,
+    seen: Option<&DesiredTarget>,
+) -> Result<Option<SourceResponse>, FlowError> {
+    let DesiredKey { kind, name, uid } = &event.key;
+    let owner = seen.map(|seen| seen.source.as_str()).filter(|source| *source != event.source);
+    if uid.is_some() || (seen.is_some() && owner.is_none()) {
+        return Ok(None);
+    }
+    let Some(head) = env.store.read_target(kind, name).await?.filter(is_alive) else { return Ok(None) };
+    let why = match owner {
+        Some(owner) => format!("source {owner} controls the target"),
+        None if is_derived(&head.uid) => return Ok(None),
+        None => format!("no source has created the target; its uid is {}", head.uid),
+    };
+    Ok(Some(SourceResponse {
+        result: SourceResult::Rejected,
+        target: Some(format!("{kind}/{name}")),
+        uid: Some(head.uid),
+        detail: format!("{why}: give the targets of this source other names"),
+    }))
 }
 
 fn new_state(event: &TargetEvent, now: Timestamp) -> DesiredTarget {
