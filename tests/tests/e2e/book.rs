@@ -161,7 +161,8 @@ fn commands_of_the_first_hour() {
 async fn examples_of_a_platform() {
     let examples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/examples").canonicalize().unwrap();
     let examples = examples.to_str().unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // `ebb dev` could get any free port of the range of the kernel, which begins at 32,768.
+    let port = (20_000_u16..30_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap();
     let workdir = Workdir::with(&["--platform-url", &format!("http://127.0.0.1:{port}")]);
     let dev = workdir.dev().await;
     let settings: Value = serde_json::from_slice(&std::fs::read(workdir.state().join("server.json")).unwrap()).unwrap();
