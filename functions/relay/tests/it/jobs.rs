@@ -102,7 +102,7 @@ async fn outputs_of_the_maximum_size() {
     fixture.callbacks.reject_with(Some(503));
     let unit = name("unit", 1);
     let text = "for i in a b c kept; do head -c 1048576 /dev/zero | tr '\\0' $i > /tmp/$i; done
-        head -c 1048576 /dev/zero | tr '\\0' k > /tmp/kept; head -c 300000 /dev/zero | tr '\\0' l";
+        head -c 1048576 /dev/zero | tr '\\0' k > /tmp/kept; yes l | head -c 300000";
     let mut script = ScriptJob::new(&unit, text).output("kept", true);
     for output in ["a", "b", "c"] {
         script = script.output(output, false);
@@ -117,7 +117,8 @@ async fn outputs_of_the_maximum_size() {
     for output in ["a", "b", "c"] {
         assert!(result.outputs[output] == output.repeat(1 << 20), "{output}");
     }
-    assert_eq!(result.log.as_ref().map(String::len), Some(256 << 10));
+    // The first line of a log that is cut may be the rest of a sensitive value, so it is left out.
+    assert_eq!(result.log.as_ref().map(String::len), Some((256 << 10) - 1));
     assert!(fixture.sensitive_output(&result, "kept").await == [b'k'; 1 << 20]);
     fixture.release("instance-1").await;
     fixture.close().await;

@@ -8,7 +8,7 @@ use crate::fixture::*;
 
 /// Returns a script that writes its outputs and runs a command then.
 fn script_then(unit: &TaskId, command: &str) -> ScriptJob {
-    let text = format!("echo {0}; printf %s {0} > /tmp/out; printf %s {0} > /tmp/kept; {command}", unit.unit);
+    let text = format!("echo {0}; printf %s {0} > /tmp/out; printf %s secret-{0} > /tmp/kept; {command}", unit.unit);
     ScriptJob::new(unit, &text).output("out", false).output("kept", true)
 }
 
@@ -17,7 +17,7 @@ async fn check(fixture: &RelayFixture, unit: &TaskId) {
     let result = fixture.success(unit).await;
     assert_eq!(result.outputs, BTreeMap::from([("out".to_owned(), unit.unit.clone().into())]));
     assert_eq!(result.log, Some(format!("{}\n", unit.unit)), "{unit:?}");
-    assert_eq!(fixture.sensitive_output(&result, "kept").await, unit.unit.as_bytes());
+    assert_eq!(fixture.sensitive_output(&result, "kept").await, format!("secret-{}", unit.unit).as_bytes());
     assert!(fixture.callbacks.accepted(&token(unit)).iter().all(|again| *again == result));
 }
 
