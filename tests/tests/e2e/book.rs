@@ -84,11 +84,12 @@ fn output_matches(patterns: &[String], lines: &[&str]) -> bool {
     }
 }
 
-/// Returns a shell command in a folder, with `ebb` in `PATH`.
+/// Returns a shell command in a folder, with `ebb` in `PATH`. Its messages are part of its output. A redirection in the
+/// command applies to its data only.
 fn shell(command: &str, folder: &Path) -> Command {
     let path = format!("{}:{}", program::ebb().parent().unwrap().display(), std::env::var("PATH").unwrap());
     let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("{command} 2>&1")]).current_dir(folder).env("PATH", path);
+    shell.args(["-c", r#"exec sh -c "$0" 2>&1"#, command]).current_dir(folder).env("PATH", path);
     shell.env_remove("EBB_URL").stdin(Stdio::null());
     shell
 }
@@ -106,7 +107,9 @@ impl Drop for Server {
 /// Starts a server and waits until it has printed the output on the page. The output is closed then, as by `| head`. The
 /// server must continue without it.
 fn serve(step: &Step, folder: &Path) -> Server {
-    let mut server = Server(shell(&step.command, folder).stdout(Stdio::piped()).spawn().unwrap());
+    // Without `exec`, a failed test would kill the shell, and the server would stay.
+    let command = format!("exec {}", step.command);
+    let mut server = Server(shell(&command, folder).stdout(Stdio::piped()).spawn().unwrap());
     let lines = BufReader::new(server.0.stdout.take().unwrap()).lines().take(step.output.len());
     let lines: Vec<String> = lines.map(Result::unwrap).collect();
     check(step, &lines.join("\n"));
@@ -123,16 +126,15 @@ fn check(step: &Step, printed: &str) {
     );
 }
 
-#[test]
-fn commands_of_the_first_hour() {
-    let temporary = tempfile::tempdir().unwrap();
-    // Scripts have their own `/tmp`.
-    let shared = tempfile::tempdir_in("/var/tmp").unwrap();
-    let notes = shared.path().join("notes");
+/// Runs the blocks of a page in order, and begins in the root folder of the repository. Each pair replaces a text of the
+/// page. Returns the number of commands.
+fn follow(page: &str, replaced: &[(&str, &str)]) -> usize {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
-    let page = std::fs::read_to_string(root.join("docs/src/first-hour.md")).unwrap();
-    let page = page.replace("/var/tmp/ebb-first-hour", notes.to_str().unwrap());
-    let page = page.replace("/tmp/first-hour", temporary.path().to_str().unwrap());
+    let mut page = std::fs::read_to_string(root.join("docs/src").join(page)).unwrap();
+    for (from, to) in replaced {
+        assert!(page.contains(from), "{from}");
+        page = page.replace(from, to);
+    }
     let (mut folder, mut servers, mut commands) = (root, Vec::new(), 0);
     for block in blocks(&page) {
         match block {
@@ -153,6 +155,22 @@ fn commands_of_the_first_hour() {
             }
         }
     }
+    commands
+}
+
+#[test]
+fn commands_of_the_first_hour() {
+    let temporary = tempfile::tempdir().unwrap();
+    // Scripts have their own `/tmp`.
+    let shared = tempfile::tempdir_in("/var/tmp").unwrap();
+    let notes = shared.path().join("notes");
+    let commands = follow(
+        "first-hour.md",
+        &[
+            ("/var/tmp/ebb-first-hour", notes.to_str().unwrap()),
+            ("/tmp/first-hour", temporary.path().to_str().unwrap()),
+        ],
+    );
     assert!(commands > 30, "{commands} commands");
 }
 
