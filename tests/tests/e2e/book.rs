@@ -174,6 +174,27 @@ fn commands_of_the_first_hour() {
     assert!(commands > 30, "{commands} commands");
 }
 
+#[test]
+fn commands_of_github_pull_requests() {
+    let temporary = tempfile::tempdir().unwrap();
+    let shared = tempfile::tempdir_in("/var/tmp").unwrap();
+    let pages = shared.path().join("pages");
+    // The server of the first hour can run at the same time. It has the default ports.
+    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [port, s3] = listeners.map(|listener| listener.local_addr().unwrap().port());
+    let commands = follow(
+        "github.md",
+        &[
+            ("/var/tmp/ebb-github", pages.to_str().unwrap()),
+            ("/tmp/github", temporary.path().to_str().unwrap()),
+            ("exec ebb dev", &format!("exec ebb dev --port {port} --s3-port {s3}")),
+            (":7878", &format!(":{port}")),
+            (":7879", &format!(":{s3}")),
+        ],
+    );
+    assert!(commands > 20, "{commands} commands");
+}
+
 /// Both senders create and delete a sandbox. The receiver verifies the notifications.
 #[tokio::test]
 async fn examples_of_a_platform() {
