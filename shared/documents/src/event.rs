@@ -325,7 +325,7 @@ impl EventRenderer {
                     Some(json) => joined.push_str(&json.to_string()),
                     None if text.0.len() == 1 => return Ok(None),
                     None if missing == MissingPiece::Empty => {}
-                    None => return Err(self.error(key, Some(expression), "there is no value")),
+                    None => return Err(self.error(key, Some(expression), "the value is missing")),
                 },
             }
         }

@@ -229,8 +229,6 @@ pub struct DesiredTarget {
 
 impl DesiredTarget {
     pub const MAX_RECENT: usize = 20;
-    /// Maximum bytes of a document. An item may have 400 KB.
-    pub const MAX_DOCUMENT: usize = 256 << 10;
 
     /// Returns true if the delivery decided this state or an earlier one.
     pub fn has(&self, source: &str, delivery: &str) -> bool {
@@ -242,9 +240,14 @@ impl DesiredTarget {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceItem {
     pub name: String,
-    /// At most [`DesiredTarget::MAX_DOCUMENT`] bytes.
+    /// At most [`Self::MAX_DOCUMENT`] bytes.
     pub document: String,
     pub changed: Timestamp,
+}
+
+impl SourceItem {
+    /// Maximum bytes of a document. An item may have 400 KB.
+    pub const MAX_DOCUMENT: usize = 256 << 10;
 }
 
 /// The events of the present instance, the oldest first.

@@ -69,8 +69,7 @@ fn count(simulation: &Simulation, cluster: &str, phase: TargetPhase) -> usize {
     state.targets.values().filter(|target| target.name.starts_with(cluster) && target.phase == phase).count()
 }
 
-/// Returns the longest time in milliseconds for which a target or run outside of `cluster` has been due, and that for
-/// which one in `cluster` has been due.
+/// Returns the longest delays of due targets and runs in milliseconds: outside of `cluster`, then in it.
 fn overdue(simulation: &Simulation, cluster: &str) -> (u64, u64) {
     let (now, state) = (simulation.runtime.now(), simulation.table.state());
     let roots = state.heads.values().filter_map(|heads| heads.get(&Shard::ROOT));

@@ -10,7 +10,7 @@ use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::offload::offload;
 use ebb_protocol::api::{FailedDelivery, SourceDetail, SourceInfo};
 use ebb_protocol::time::rfc3339;
-use ebb_store::{DesiredTarget, SourceItem};
+use ebb_store::SourceItem;
 
 pub async fn list(store: &dyn HttpStore) -> Result<Vec<SourceInfo>, FlowError> {
     let sources = store.list_sources().await?.into_iter();
@@ -35,20 +35,20 @@ pub async fn get(store: &dyn HttpStore, name: &str) -> Result<Option<SourceDetai
     }))
 }
 
-/// Creates or replaces the source `name`. Returns false if the same document exists.
+/// Creates or replaces the source `name`. A source with the same document stays unchanged.
 pub async fn put(
     store: &dyn HttpStore,
     name: &str,
     document: &str,
     now: Timestamp,
-) -> Result<bool, RequestError<Diagnostics>> {
+) -> Result<(), RequestError<Diagnostics>> {
     let (name, text) = (name.to_owned(), document.to_owned());
     let source = offload(move || checked(&name, &text)).await??;
-    if store.get_source(&source.name).await?.is_some_and(|present| present.document == source.document) {
-        return Ok(false);
+    let present = store.get_source(&source.name).await?;
+    if present.is_none_or(|present| present.document != source.document) {
+        store.put_source(&SourceItem { changed: now, ..source }).await?;
     }
-    store.put_source(&SourceItem { changed: now, ..source }).await?;
-    Ok(true)
+    Ok(())
 }
 
 /// Loads and checks the source of a document.
@@ -64,8 +64,8 @@ fn checked(name: &str, document: &str) -> Result<SourceItem, Diagnostics> {
         let message = format!("the document is named {:?}, the path names {name:?}", source.name.value);
         return Err(wrong("other-name", message).into());
     }
-    if source.expanded.len() > DesiredTarget::MAX_DOCUMENT {
-        let (length, most) = (source.expanded.len(), DesiredTarget::MAX_DOCUMENT);
+    if source.expanded.len() > SourceItem::MAX_DOCUMENT {
+        let (length, most) = (source.expanded.len(), SourceItem::MAX_DOCUMENT);
         return Err(wrong("too-large", format!("the document has {length} bytes, at most {most} are allowed")).into());
     }
     compile::event_source(&source)?;

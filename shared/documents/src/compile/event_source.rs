@@ -30,7 +30,7 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
         Some(name) => match presets::preset(&name.value).map(SourcePreset::document) {
             Some(preset) => preset,
             None => {
-                let wrong = own.error("unknown-preset", name.at, format!("there is no preset `{}`", name.value));
+                let wrong = own.error("unknown-preset", name.at, format!("unknown preset `{}`", name.value));
                 return Err(wrong.suggest(&name.value, presets::PRESETS.iter().map(|preset| preset.name)).into());
             }
         },

@@ -12,7 +12,7 @@ use ebb_protocol::id;
 use ebb_protocol::lifecycle;
 use ebb_protocol::sign::MAX_ID;
 use ebb_protocol::source_signature::{self, SourceScheme};
-use ebb_store::{DesiredKey, DesiredTarget, SourceStore};
+use ebb_store::{DesiredKey, SourceStore};
 use http::HeaderMap;
 
 use super::reconcile;
@@ -91,8 +91,7 @@ pub async fn receive(
         (Ok(id), Ok(outcome)) => (id, outcome),
         (Err(error), _) | (_, Err(error)) => return Ok((rejected(name, error.to_string()), Vec::new())),
     };
-    let digest = || id::digest(request.body);
-    let delivery = id.or(sender_id).unwrap_or_else(digest);
+    let delivery = id.or(sender_id).unwrap_or_else(|| id::digest(request.body));
     let event = |kind, name_of_target, uid, time_ms: Option<u64>, document| TargetEvent {
         source: name.to_owned(),
         delivery: match delivery.len() <= MAX_ID {
@@ -111,7 +110,7 @@ pub async fn receive(
         EventOutcome::Apply { kind, name, uid, time_ms, document } => event(kind, name, uid, time_ms, Some(document)),
         EventOutcome::Delete { kind, name, uid, time_ms } => event(kind, name, uid, time_ms, None),
     };
-    if let Err(reason) = check(&event) {
+    if let Err(reason) = check(&event.key) {
         return Ok((rejected(name, reason), Vec::new()));
     }
     if let Some(outcome) = record::record(env, store, &event).await? {
@@ -141,20 +140,12 @@ fn rejected(source: &str, detail: String) -> SourceResponse {
     SourceResponse { result: SourceResult::Rejected, target: None, uid: None, detail }
 }
 
-/// Checks the fields that become keys and the size of the document.
-fn check(event: &TargetEvent) -> Result<(), String> {
+/// Checks the fields that become keys.
+fn check(DesiredKey { kind, name, uid }: &DesiredKey) -> Result<(), String> {
     let of_target = |error: lifecycle::FieldError| format!("the target's {error}");
-    lifecycle::kind(&event.key.kind).map_err(of_target)?;
-    lifecycle::name(&event.key.name).map_err(of_target)?;
-    event.key.uid.as_deref().map_or(Ok(()), lifecycle::uid).map_err(of_target)?;
-    let length = event.document.as_ref().map_or(0, String::len);
-    match length > DesiredTarget::MAX_DOCUMENT {
-        true => Err(format!(
-            "the target's document has {length} bytes, at most {} are allowed",
-            DesiredTarget::MAX_DOCUMENT
-        )),
-        false => Ok(()),
-    }
+    lifecycle::kind(kind).map_err(of_target)?;
+    lifecycle::name(name).map_err(of_target)?;
+    uid.as_deref().map_or(Ok(()), lifecycle::uid).map_err(of_target)
 }
 
 /// Verifies the sender. Returns the id of the delivery that its headers give.

@@ -23,8 +23,8 @@ pub struct TargetEvent {
     pub document: Option<String>,
 }
 
-/// Records an event, unless another sender controls its target, it was received before, or a newer one is known. Of two events of the same time, a deletion is
-/// the newer one. Returns the result of an event that is not recorded.
+/// Records an event, unless another sender controls its target, it was received before, or a newer one is known. Of two
+/// events of the same time, a deletion is the newer one. Returns the result of an event that is not recorded.
 ///
 /// # Errors
 /// Returns an error if the event could not be written. The sender repeats it.

@@ -224,13 +224,13 @@ fn words_of_a_passphrase_are_not_values() {
 proptest! {
     #[test]
     fn no_mutation_of_a_valid_request_verifies(
-        which in any::<proptest::sample::Index>(),
+        request_index in any::<proptest::sample::Index>(),
         at in any::<proptest::sample::Index>(),
         bit in 0u8..7,
         kind in 0..3,
     ) {
         let requests = requests();
-        let valid = which.get(&requests);
+        let valid = request_index.get(&requests);
         let mut request = valid.clone();
         match (kind, request.headers.last_mut()) {
             (0, _) if signs(valid) => {

@@ -29,7 +29,7 @@ impl SourceNewArgs {
         }
         let wanted = self.preset.unwrap_or_default();
         let Some(preset) = preset(&wanted) else {
-            return Err(CliError::broken(format!("there is no preset `{wanted}`")).with_hint("ebb source new --list"));
+            return Err(CliError::broken(format!("unknown preset `{wanted}`")).with_hint("ebb source new --list"));
         };
         let name = self.name.as_deref().unwrap_or(preset.name);
         let document = document(name, preset);
