@@ -32,8 +32,8 @@ pub struct SimInstance {
     pub name: String,
     pub uid: String,
     pub(super) document: String,
-    /// Another document of the same target.
-    pub(super) changed: String,
+    /// Other documents of the same target.
+    pub(super) changed: Vec<String>,
     /// True if its time to live ends it.
     pub(super) expires: bool,
     /// The ids of the events that the platform sends to it, see [`EVENT`].
@@ -134,14 +134,13 @@ impl PlatformSender {
                 // Too many events wait.
                 Ok(Err(LifecycleRejection::Busy(_))) => work.runtime.sleep(AGAIN_MS).await,
                 Ok(Err(rejection)) if !is_lost => {
-                    let is_known = matches!(
-                        rejection,
-                        LifecycleRejection::Conflict("stale" | "name-taken", _) | LifecycleRejection::Changed(_)
-                    ) || (data.event.is_some()
-                        && matches!(
-                            rejection,
-                            LifecycleRejection::Conflict("failed", _) | LifecycleRejection::Unknown(_)
-                        ));
+                    let is_known =
+                        matches!(rejection, LifecycleRejection::Conflict("stale" | "name-taken" | "outdated", _))
+                            || (data.event.is_some()
+                                && matches!(
+                                    rejection,
+                                    LifecycleRejection::Conflict("failed", _) | LifecycleRejection::Unknown(_)
+                                ));
                     if !is_known {
                         work.ledger.report_violation(format!("{event_type:?} {}: {rejection:?}", data.uid));
                     }
@@ -214,11 +213,16 @@ impl PlatformSender {
                     own.send_events(&instance, &random, EVENT_PAUSE_MS).await;
                 });
             }
-            if random.below(4) == 0 {
-                pause(&random).await;
-                let document = if random.below(2) == 0 { &instance.document } else { &instance.changed };
-                let event = Self::event(instance, LifecycleType::Updated, 2 + random.below(3), document);
-                self.send(event).await;
+            if random.below(3) == 0 {
+                let mut generation = 1;
+                for _ in 0..1 + random.below(3) {
+                    pause(&random).await;
+                    let others = instance.changed.len() as u64;
+                    let other = instance.changed.get(random.below(others + 1) as usize);
+                    let document = other.unwrap_or(&instance.document);
+                    generation += random.below(3);
+                    self.send(Self::event(instance, LifecycleType::Updated, generation, document)).await;
+                }
             }
             pause(&random).await;
             if let Some(before) = alive.take() {

@@ -3,13 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ebb_documents::plan::document_name;
 use ebb_protocol::id;
 use ebb_protocol::infrakit::{self, KEY_TAG};
 use serde_json::{Value, json};
 
 use super::executor::SimExecutor;
 use super::ledger::{SimActivity, SimObject};
-use super::registry::SimUnit;
+use super::registry::{SimUnit, key_scope};
 use super::runtime::lock;
 use super::{FaultKind, KIND};
 
@@ -23,7 +24,8 @@ pub(super) struct SimPlugin {
 
 fn key_of(unit: &SimUnit) -> String {
     let (resource, name) = unit.unit_key.split_once('/').unwrap_or(("", &unit.unit_key));
-    id::unit_key(&id::instance_key(KIND, &unit.target, &unit.uid), resource, name)
+    let scope = key_scope(&id::instance_key(KIND, &unit.target, &unit.uid), unit.generation, unit.hook.into());
+    id::unit_key(&scope, document_name(resource), name)
 }
 
 impl SimPlugin {

@@ -28,7 +28,7 @@ impl TargetScenario {
         let mut document =
             format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources:\n  a: {{plugin: {first}@1.0.0}}\n");
         let of = |name: String, text: String| (name, "1.0.0".to_owned(), text);
-        let mut plugins = Vec::new();
+        let (mut plugins, mut changed) = (Vec::new(), Vec::new());
         if random.below(100) == 0 {
             plugins.push(of(first.clone(), wide(&random, &first)));
         } else {
@@ -37,10 +37,15 @@ impl TargetScenario {
             if random.below(3) == 0 {
                 let wire = "wire: \"${resources.a.outputs.first}\"";
                 document += &format!("  b:\n    plugin: {second}@1.0.0\n    params: {{{wire}}}\n");
+                let alone = document.split("  b:\n").next().unwrap_or_default();
+                changed.push(alone.to_owned());
                 plugins.push(of(second.clone(), plugin(&random, &second, true)));
             }
+            let name = format!("plugin: {first}@1.0.0");
+            let sized = |size: u32| document.replacen(&name, &format!("{name}, params: {{size: {size}}}"), 1);
+            changed.extend([sized(1), sized(2), format!("{document}  c: {{{name}}}\n")]);
         }
-        Self::new(plugins, document, UnitBehavior::Random)
+        Self { changed, ..Self::new(plugins, document, UnitBehavior::Random) }
     }
 }
 

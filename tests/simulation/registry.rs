@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ebb_documents::plan::{Action, HookName, HookPlan, Plan, UnitRef};
+use ebb_documents::plan::{Action, HookName, HookPlan, Plan, UnitRef, document_name};
 use ebb_engine::Hook;
 use ebb_protocol::id::{self, EventRef, RunId};
 use ebb_protocol::token::idempotency_key;
@@ -43,6 +43,10 @@ pub struct SimUnit {
     /// `RESOURCE/UNIT`.
     pub unit_key: String,
     pub(super) hook: Hook,
+    /// The generation in the ids of its runs.
+    pub(super) generation: u64,
+    /// True for units before the teardown: those of the setup, of updates and of events.
+    sets_up: bool,
     pub(super) unit: u32,
     pub action: UnitAction,
     /// The positions of the units that it waits for.
@@ -58,24 +62,34 @@ pub struct SimUnit {
 }
 
 impl SimUnit {
-    /// Returns true for units before the teardown: those of the setup and of events.
+    /// Returns true for units that make something. The others undo something.
     pub fn sets_up(&self) -> bool {
-        !self.hook.is_teardown()
+        self.sets_up
+    }
+}
+
+/// Returns the scope of the idempotency keys of a hook's units.
+pub(super) fn key_scope(instance: &str, generation: u64, hook: HookName) -> String {
+    match hook {
+        HookName::Update(_) => RunId::new(instance, generation, hook.into()).to_string(),
+        _ => instance.to_owned(),
     }
 }
 
 /// Returns the units of an instance, those of events for each of the ids `events`.
 pub(super) fn units(
     plan: &Plan,
-    (name, uid, events): (&str, &str, &[String]),
+    (name, uid, generation, events): (&str, &str, u64, &[String]),
     seed: u64,
     behavior: &UnitBehavior,
 ) -> Vec<SimUnit> {
     let instance = id::instance_key(KIND, name, uid);
     let key_of = |at: UnitRef| {
-        let key = &plan.unit(at).expect("plans name their own units").key;
-        let (resource, unit) = key.split_once('/').unwrap_or(("", key));
-        idempotency_key(&instance, resource, unit)
+        let planned = plan.unit(at).expect("plans name their own units");
+        let (resource, unit) = planned.key.split_once('/').unwrap_or(("", &planned.key));
+        // A resource that an update has ended had its plain name when its setup ran.
+        let resource = if planned.is_setup(at.hook) { document_name(resource) } else { resource };
+        idempotency_key(&key_scope(&instance, generation, at.hook), resource, unit)
     };
     let units = plan.hooks.iter().flat_map(|hook| &hook.units);
     let undone: BTreeSet<UnitRef> = units.flat_map(|unit| unit.undoes.iter().copied()).collect();
@@ -93,7 +107,7 @@ pub(super) fn units(
                 None => key_of(at),
                 Some(event) => {
                     let (resource, unit) = unit.key.split_once('/').unwrap_or(("", &unit.key));
-                    idempotency_key(RunId::of_event(&instance, 1, event).as_str(), resource, unit)
+                    idempotency_key(RunId::of_event(&instance, generation, event).as_str(), resource, unit)
                 }
             };
             let action = match &unit.action {
@@ -108,7 +122,11 @@ pub(super) fn units(
                 }
                 UnitBehavior::Steady => (700 * (u64::from(position) + 1), 0, UnitEffect::Once),
                 UnitBehavior::Planned(scenario) => {
-                    scenario.behavior(&unit.key).expect("the documents of a scenario have no other units")
+                    let name = unit.key.split_once('/').map_or("", |(_, name)| name);
+                    let resource = document_name(unit.resource());
+                    scenario
+                        .behavior(&format!("{resource}/{name}"))
+                        .expect("the documents of a scenario have no other units")
                 }
             };
             // A plugin works for up to three quarters of its time.
@@ -122,6 +140,8 @@ pub(super) fn units(
                 target: name.to_owned(),
                 unit_key: unit.key.clone(),
                 hook: hook.hook.into(),
+                generation,
+                sets_up: !Hook::from(unit.stage.unwrap_or(hook.hook)).is_teardown(),
                 unit: position,
                 action,
                 waits_for: unit.dependencies.clone(),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use ebb_documents::plan::Plan;
 use ebb_engine::Hook;
 use ebb_flow::instance::changes::PinnedVersions;
-use ebb_flow::instance::lifecycle::compile_document;
+use ebb_flow::instance::target_document::compile_document;
 use ebb_store::PluginItem;
 use proptest::prelude::*;
 
@@ -181,6 +181,8 @@ pub struct TargetScenario {
     pub plugins: Vec<(String, String, String)>,
     /// The target's document; `NAME` stands for its name.
     pub document: String,
+    /// Other documents of the target, with other resources.
+    pub changed: Vec<String>,
     pub behavior: UnitBehavior,
     /// The plans of documents. Thousands of simulations of one target have the same plan.
     pub plans: Arc<Mutex<BTreeMap<String, Arc<Plan>>>>,
@@ -188,7 +190,7 @@ pub struct TargetScenario {
 
 impl TargetScenario {
     pub fn new(plugins: Vec<(String, String, String)>, document: String, behavior: UnitBehavior) -> Self {
-        Self { plugins, document, behavior, plans: Arc::default() }
+        Self { plugins, document, changed: Vec::new(), behavior, plans: Arc::default() }
     }
 
     /// Returns the plugins as the store has them.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
+use ebb_documents::plan::Plan;
 use ebb_engine::{HeadState, Shard, TargetPhase, Timestamp, Unit};
 use ebb_flow::instance::lifecycle::LifecycleRejection;
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
@@ -139,7 +140,11 @@ pub struct Simulation {
     operator: SimOperator,
     /// The start times of sweeps that were missed or died.
     lost_sweeps: Arc<Mutex<Vec<Timestamp>>>,
+    /// The names, events and behaviors of instances by UID, for the units that updates add.
+    updated: Arc<Mutex<BTreeMap<String, UpdatedInstance>>>,
 }
+
+type UpdatedInstance = (String, Vec<String>, UnitBehavior);
 
 impl Drop for Simulation {
     fn drop(&mut self) {
@@ -169,6 +174,15 @@ impl Simulation {
             ledger: Arc::clone(&ledger),
             faults: Arc::clone(&faults),
         });
+        let updated: Arc<Mutex<BTreeMap<String, UpdatedInstance>>> = Arc::default();
+        let (known, units) = (Arc::clone(&updated), Arc::clone(&ledger));
+        *lock(&table.updated) = Some(Box::new(move |target, json| {
+            let Some((name, events, behavior)) = lock(&known).get(&target.uid).cloned() else { return };
+            let plan = std::str::from_utf8(json).ok().and_then(|text| Plan::from_json(text).ok());
+            let plan = plan.expect("the functions store plans");
+            let found = registry::units(&plan, (&name, &target.uid, target.first_generation, &events), seed, &behavior);
+            units.state().units.extend(found.into_iter().map(|unit| (unit.key.clone(), Arc::new(unit))));
+        }));
         table.publish(targets.into_iter().flat_map(TargetScenario::items));
         let few = |kind| faults.should_inject(kind).then(|| 1 + faults.random_below(kind, MAX_SCARCE) as usize);
         let slots = few(FaultKind::SlotsScarce).unwrap_or(clusters.slots);
@@ -200,6 +214,7 @@ impl Simulation {
             seed,
             operator,
             lost_sweeps: Arc::default(),
+            updated,
         }
     }
 
@@ -224,13 +239,19 @@ impl Simulation {
         let document = ttl_minutes.map_or_else(|| plain.clone(), |ttl| with_ttl(&format!("{ttl}m")));
         match target.plan(name, &document) {
             Ok(plan) => {
-                let units = registry::units(&plan, (name, uid, &events), self.seed, &target.behavior);
+                let units = registry::units(&plan, (name, uid, 1, &events), self.seed, &target.behavior);
                 let units = units.into_iter().map(|unit| (unit.key.clone(), Arc::new(unit)));
                 self.ledger.state().units.extend(units);
             }
             Err(error) => self.ledger.report_violation(format!("the document of {uid} is rejected: {error}")),
         }
-        let (name, uid, changed) = (name.to_owned(), uid.to_owned(), with_ttl("9h"));
+        // A target that its TTL ends keeps one.
+        let ttl = |text: String| if expires { text.replace("resources:", "ttl: 9m\nresources:") } else { text };
+        let changed = target.changed.iter().map(|changed| ttl(changed.replace("NAME", name)));
+        let changed = changed.chain([with_ttl(if expires { "9m" } else { "9h" })]).collect();
+        let updated = (name.to_owned(), events.clone(), target.behavior.clone());
+        lock(&self.updated).insert(uid.to_owned(), updated);
+        let (name, uid) = (name.to_owned(), uid.to_owned());
         self.instances.push(SimInstance { name, uid, document, changed, expires, events });
         self.instances[self.instances.len() - 1].clone()
     }
@@ -403,8 +424,9 @@ impl Simulation {
     /// Returns true if nothing is in progress for the targets in `scope`, and all notifications have a response.
     fn is_idle(&self, scope: TargetScope) -> bool {
         let is_idle = |target: &TargetHead| {
-            let is_moving = matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping)
-                || (target.phase == TargetPhase::Ready && !target.events.waiting.is_empty());
+            let is_moving =
+                matches!(target.phase, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping)
+                    || (target.phase == TargetPhase::Ready && !target.events.waiting.is_empty());
             // A notification that an open run holds back is sent when the run is closed.
             target.notification.as_ref().is_none_or(|pending| pending.delivered_by.is_some())
                 && (scope.is_without(&target.name) || !is_moving)

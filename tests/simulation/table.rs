@@ -75,7 +75,11 @@ pub struct SimTable {
     /// True if writes are described.
     pub(super) is_traced: bool,
     pub(super) indexed: Mutex<Vec<(Timestamp, DueItem)>>,
+    /// Receives a target and its plan after an update.
+    pub(super) updated: Mutex<Option<PlanObserver>>,
 }
+
+type PlanObserver = Box<dyn Fn(&TargetHead, &[u8]) + Send>;
 
 /// The longest time of a slow operation.
 const SLOW_MS: u64 = 10_000;
@@ -92,6 +96,7 @@ impl SimTable {
             faults: None,
             is_traced: true,
             indexed: Mutex::default(),
+            updated: Mutex::default(),
         }
     }
 

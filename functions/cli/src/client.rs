@@ -19,7 +19,6 @@ use serde::de::DeserializeOwned;
 use url::{Host, Url};
 
 use crate::exit::CliError;
-use crate::output::printable;
 use crate::server::{AddressOrigin, ServerAccess};
 use crate::target::{TargetRef, fresh_uid};
 
@@ -58,10 +57,6 @@ fn refused(problem: &ProblemDetails) -> CliError {
         if let Some(help) = &error.help {
             text.push_str(&format!("\n    help: {help}"));
         }
-    }
-    for change in &problem.changes {
-        let value = |value: &Option<String>| value.as_deref().map_or("(none)".to_owned(), printable);
-        text.push_str(&format!("\n  {}: {} → {}", change.path, value(&change.old), value(&change.new)));
     }
     let report = match problem.status {
         401 | 403 => CliError::broken(text).with_hint("set EBB_TOKEN, and EBB_WEBHOOK_SECRET for lifecycle webhooks"),

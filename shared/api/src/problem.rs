@@ -4,7 +4,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection, RawPathParamsRejec
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
-use ebb_protocol::api::{DocumentChange, DocumentError, ProblemDetails};
+use ebb_protocol::api::{DocumentError, ProblemDetails};
 
 use ebb_flow::error::{FlowError, RequestError};
 
@@ -18,15 +18,7 @@ impl HttpProblem {
     /// Creates a problem. `code` is stable and for programs. `detail` describes the error and its fix.
     pub fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
         let (code, detail) = (code.to_owned(), detail.into());
-        Self(ProblemDetails { status: status.as_u16(), code, detail, errors: Vec::new(), changes: Vec::new() })
-    }
-
-    /// Creates a 409 with the differences between an active target and its update.
-    pub fn changed(changes: Vec<DocumentChange>) -> Self {
-        let detail = "an active target cannot be changed: delete it first, then create it again";
-        let mut problem = Self::new(StatusCode::CONFLICT, "changed", detail);
-        problem.0.changes = changes;
-        problem
+        Self(ProblemDetails { status: status.as_u16(), code, detail, errors: Vec::new() })
     }
 
     pub fn not_found(detail: impl Into<String>) -> Self {

@@ -27,6 +27,48 @@ pub struct Plan {
     pub env: BTreeMap<String, Template>,
     /// The hooks that have units, in the order of the lifecycle. A hook without units is omitted.
     pub hooks: Vec<HookPlan>,
+    /// The state of a plan whose document was changed while the target was alive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update: Option<UpdateState>,
+}
+
+/// The origin of the resources of a changed plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct UpdateState {
+    /// The number of the last update with units. 0 if none had units.
+    pub number: u32,
+    /// The digest of the document's content, without positions and order.
+    pub content: String,
+    /// The present resources by name, and [`HookOwner::TARGET`](crate::model::HookOwner::TARGET) for own units.
+    pub resources: BTreeMap<String, ResourceOrigin>,
+    /// The resources that updates have removed or replaced, by their names with the number of the update: `NAME~N`. The
+    /// keys of their units begin with this name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub former: BTreeMap<String, FormerResource>,
+}
+
+/// A removed or replaced resource. Its undo reads its params and its outputs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FormerResource {
+    /// Absent for own units of the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<Resource>,
+    /// The former resources that it reads, by the names in its document.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub names: BTreeMap<String, String>,
+}
+
+/// The setup units of a resource.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ResourceOrigin {
+    /// The digest of params and setup units, without positions and order.
+    pub setup: String,
+    /// The units that made the resource, by their keys.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub units: BTreeMap<String, UnitRef>,
 }
 
 /// The parts of the target's document other than its resources.
@@ -82,6 +124,8 @@ pub enum HookName {
     PreStart,
     /// After the target is ready.
     PostStart,
+    /// When the document of a living target changes. The value is the number of the update, from 1.
+    Update(u32),
     /// When the platform sends the event.
     Event(EventName),
     /// Before the target stops. The stop waits for the hook.
@@ -99,14 +143,17 @@ impl TryFrom<String> for HookName {
     type Error = HookNameError;
 
     fn try_from(name: String) -> Result<Self, HookNameError> {
-        let known = Self::ALL.into_iter().find(|hook| hook.name() == name);
+        let known = Self::ALL.into_iter().find(|hook| hook.name() == name).or_else(|| Self::update_of(&name));
         known.or_else(|| EventName::new(&name).map(Self::Event)).ok_or(HookNameError(name))
     }
 }
 
 impl From<HookName> for String {
     fn from(hook: HookName) -> Self {
-        hook.name().to_owned()
+        match hook {
+            HookName::Update(number) => format!("{}-{number}", hook.name()),
+            hook => hook.name().to_owned(),
+        }
     }
 }
 
@@ -150,6 +197,12 @@ pub struct UnitPlan {
     /// could not be told from those of `after`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ordered_after: Vec<u32>,
+    /// In an update: the hook of the document to which the unit belongs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<HookName>,
+    /// In preStop and postStop: the units of updates that did the same. If one of them is done, this unit is skipped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unless: Vec<UnitRef>,
     /// The timeout of one attempt, in milliseconds.
     pub timeout_ms: u64,
     /// The retry policy.
@@ -428,7 +481,7 @@ pub enum Template {
 }
 
 impl HookName {
-    /// The hooks of the lifecycle in their order, without events.
+    /// The hooks of the lifecycle in their order, without updates and events.
     pub const ALL: [Self; 4] = [Self::PreStart, Self::PostStart, Self::PreStop, Self::PostStop];
 
     /// Returns the name of the hook in documents.
@@ -436,10 +489,23 @@ impl HookName {
         match self {
             Self::PreStart => "preStart",
             Self::PostStart => "postStart",
+            Self::Update(_) => "update",
             Self::Event(name) => name.as_str(),
             Self::PreStop => "preStop",
             Self::PostStop => "postStop",
         }
+    }
+
+    /// Returns true for a hook whose units make the resources of a target.
+    pub fn is_setup(self) -> bool {
+        matches!(self, Self::PreStart | Self::PostStart | Self::Update(_))
+    }
+
+    /// Returns the update of a text such as `update-3`.
+    fn update_of(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix("update-")?;
+        let number: u32 = digits.parse().ok()?;
+        (number > 0 && number.to_string() == digits).then_some(Self::Update(number))
     }
 
     /// Returns true if units of this hook can read outputs of units of `maker`: of the same hook, or of an earlier one
@@ -453,6 +519,11 @@ impl UnitPlan {
     /// Returns the name of the unit's resource.
     pub fn resource(&self) -> &str {
         self.key.split_once('/').map_or(&self.key, |(resource, _)| resource)
+    }
+
+    /// Returns true for a unit of `hook` that makes a resource.
+    pub fn is_setup(&self, hook: HookName) -> bool {
+        self.stage.unwrap_or(hook).is_setup()
     }
 }
 
@@ -475,6 +546,26 @@ impl Plan {
             resources: BTreeMap::new(),
             env: BTreeMap::new(),
             hooks: Vec::new(),
+            update: None,
+        }
+    }
+
+    /// Returns a present or former resource by the name in the keys of its units.
+    pub fn resource(&self, name: &str) -> Option<&Resource> {
+        let former = || self.former(name).and_then(|former| former.resource.as_ref());
+        self.resources.get(name).or_else(former)
+    }
+
+    /// Returns a former resource by its name `NAME~N`.
+    pub fn former(&self, name: &str) -> Option<&FormerResource> {
+        self.update.as_ref()?.former.get(name)
+    }
+
+    /// Returns the resource that the resource `reader` calls `name`, with the name in the keys of its units.
+    pub fn resource_read(&self, reader: &str, name: &str) -> Option<(&str, &Resource)> {
+        match self.former(reader).and_then(|former| former.names.get(name)) {
+            Some(name) => Some((name, self.resource(name)?)),
+            None => self.resources.get_key_value(name).map(|(name, resource)| (name.as_str(), resource)),
         }
     }
 
@@ -527,6 +618,11 @@ impl Plan {
     }
 }
 
+/// Returns the name of a resource in its document, without the number of the update that has ended it.
+pub fn document_name(resource: &str) -> &str {
+    resource.split_once('~').map_or(resource, |(name, _)| name)
+}
+
 /// Returns the name of a cluster. The default is `default`.
 pub fn cluster_name(cluster: Option<&str>) -> &str {
     cluster.unwrap_or("default")
@@ -537,6 +633,7 @@ impl From<HookName> for ebb_engine::Hook {
         match hook {
             HookName::PreStart => Self::PreStart,
             HookName::PostStart => Self::PostStart,
+            HookName::Update(number) => Self::Update(number),
             HookName::Event(name) => Self::Event(name),
             HookName::PreStop => Self::PreStop,
             HookName::PostStop => Self::PostStop,
@@ -550,6 +647,7 @@ impl From<ebb_engine::Hook> for HookName {
         match hook {
             Hook::PreStart => Self::PreStart,
             Hook::PostStart => Self::PostStart,
+            Hook::Update(number) => Self::Update(number),
             Hook::Event(name) => Self::Event(name),
             Hook::PreStop => Self::PreStop,
             Hook::PostStop => Self::PostStop,

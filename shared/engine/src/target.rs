@@ -11,6 +11,8 @@ pub enum Hook {
     PreStart,
     /// After the target is ready.
     PostStart,
+    /// When the document of a living target changes. The value is the number of the update, from 1.
+    Update(u32),
     /// When the platform sends the event, to a target that is ready.
     Event(EventName),
     /// Before the target stops. The stop waits for the hook.
@@ -20,7 +22,8 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// The hooks of the lifecycle in their order. Each runs at most once for an instance. Events are not among them.
+    /// The hooks of the lifecycle in their order. Each runs at most once for an instance. Updates and events are not
+    /// among them.
     pub const ALL: [Self; 4] = [Self::PreStart, Self::PostStart, Self::PreStop, Self::PostStop];
 
     /// Returns true for the hooks that run while the target stops. A deletion cancels the other ones.
@@ -69,12 +72,21 @@ pub enum TargetPhase {
     /// The units of `preStart` run.
     Starting,
     Ready,
-    /// A setup unit failed. Resources stay until the target is deleted.
+    /// The units of an update run.
+    Updating,
+    /// A unit of the setup or of an update failed. Resources stay until the target is updated or deleted.
     Failed,
     Stopping,
     /// The teardown failed and waits for an operator.
     Stuck,
     Gone,
+}
+
+impl TargetPhase {
+    /// Returns true for a target that has begun and does not stop.
+    pub fn is_alive(self) -> bool {
+        matches!(self, Self::Starting | Self::Ready | Self::Updating | Self::Failed)
+    }
 }
 
 /// The state of a target for decisions of the engine.
@@ -93,7 +105,7 @@ pub struct Target {
     pub event: Option<EventName>,
 }
 
-/// The hooks of the lifecycle with units. Events are omitted.
+/// The hooks of the lifecycle with units. Updates and events are omitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HookSet {
     bits: u8,
@@ -209,7 +221,7 @@ pub fn event(existing: Option<&Target>, uid: &str) -> EventDecision {
         None => EventDecision::Unknown,
         Some(target) if target.uid != uid => EventDecision::Stale,
         Some(target) => match target.phase {
-            TargetPhase::Starting | TargetPhase::Ready => EventDecision::Accepted,
+            TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Updating => EventDecision::Accepted,
             TargetPhase::Failed => EventDecision::Failed,
             TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone => EventDecision::Stale,
         },
@@ -220,6 +232,19 @@ pub fn event(existing: Option<&Target>, uid: &str) -> EventDecision {
 pub fn next_event(target: &Target) -> Option<PhaseChange> {
     let start = target.event.filter(|_| target.phase == TargetPhase::Ready).map(Hook::Event)?;
     Some(PhaseChange { phase: TargetPhase::Ready, start: Some(start), notification: None })
+}
+
+/// Returns the transition that updates a living target, with the number of the update if it has units. No run of the
+/// target may be active. Returns `None` for a target that cannot be updated now.
+pub fn update(target: &Target, number: Option<u32>) -> Option<PhaseChange> {
+    let (phase, start, notification) = match (target.phase, number) {
+        (TargetPhase::Ready | TargetPhase::Failed, Some(number)) => {
+            (TargetPhase::Updating, Some(Hook::Update(number)), None)
+        }
+        (TargetPhase::Ready | TargetPhase::Failed, None) => (TargetPhase::Ready, None, Some(Notification::Ready)),
+        _ => return None,
+    };
+    Some(PhaseChange { phase, start, notification })
 }
 
 /// The effect of a deletion.
@@ -246,10 +271,9 @@ pub fn delete(existing: Option<&Target>, uid: &str, hooks: HookSet) -> DeleteDec
     let stopping = PhaseChange { phase: TargetPhase::Stopping, start: None, notification: None };
     match (target.phase, target.hook) {
         (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _) => DeleteDecision::Repeated,
-        (TargetPhase::Starting, _) | (TargetPhase::Ready, Some(Hook::PostStart | Hook::Event(_))) => {
-            DeleteDecision::Cancel(stopping)
-        }
-        (TargetPhase::Ready, _) | (TargetPhase::Failed, Some(Hook::PostStart)) => {
+        (TargetPhase::Starting | TargetPhase::Updating, _)
+        | (TargetPhase::Ready, Some(Hook::PostStart | Hook::Event(_))) => DeleteDecision::Cancel(stopping),
+        (TargetPhase::Ready, _) | (TargetPhase::Failed, Some(Hook::PostStart | Hook::Update(_))) => {
             DeleteDecision::Begin(teardown(TeardownStage::WasReady, hooks))
         }
         (TargetPhase::Failed, _) => DeleteDecision::Begin(teardown(TeardownStage::NeverReady, hooks)),
@@ -272,7 +296,7 @@ impl TeardownStage {
     pub fn cancelled_in(hook: Hook) -> Self {
         match hook {
             Hook::PreStart => Self::NeverReady,
-            Hook::PostStart | Hook::Event(_) => Self::WasReady,
+            Hook::PostStart | Hook::Update(_) | Hook::Event(_) => Self::WasReady,
             Hook::PreStop | Hook::PostStop => Self::Drained,
         }
     }
@@ -302,8 +326,12 @@ pub fn run_ended(target: &Target, hook: Hook, outcome: RunOutcome, hooks: HookSe
         (TargetPhase::Ready, Hook::PostStart, RunOutcome::Succeeded) | (TargetPhase::Ready, Hook::Event(_), _) => {
             next_event(target)
         }
+        (TargetPhase::Updating, Hook::Update(_), RunOutcome::Succeeded) => {
+            step(TargetPhase::Ready, target.event.map(Hook::Event), Some(Notification::Ready))
+        }
         (TargetPhase::Starting, Hook::PreStart, RunOutcome::Failed)
-        | (TargetPhase::Ready, Hook::PostStart, RunOutcome::Failed) => {
+        | (TargetPhase::Ready, Hook::PostStart, RunOutcome::Failed)
+        | (TargetPhase::Updating, Hook::Update(_), RunOutcome::Failed) => {
             step(TargetPhase::Failed, None, Some(Notification::Failed))
         }
         (TargetPhase::Stopping | TargetPhase::Stuck, Hook::PreStop, RunOutcome::Succeeded) => {
@@ -326,9 +354,10 @@ fn ready(hooks: HookSet, event: Option<EventName>) -> PhaseChange {
 mod tests {
     use super::*;
 
-    const PHASES: [TargetPhase; 6] = [
+    const PHASES: [TargetPhase; 7] = [
         TargetPhase::Starting,
         TargetPhase::Ready,
+        TargetPhase::Updating,
         TargetPhase::Failed,
         TargetPhase::Stopping,
         TargetPhase::Stuck,
@@ -346,7 +375,7 @@ mod tests {
     fn events_run_one_after_the_other_while_the_target_is_ready() {
         use {EventDecision as D, TargetPhase as P};
         let decisions = PHASES.map(|phase| event(Some(&target(phase, None, None)), "own"));
-        assert_eq!(decisions, [D::Accepted, D::Accepted, D::Failed, D::Stale, D::Stale, D::Stale]);
+        assert_eq!(decisions, [D::Accepted, D::Accepted, D::Accepted, D::Failed, D::Stale, D::Stale, D::Stale]);
         assert_eq!(event(Some(&target(P::Ready, None, None)), "other"), D::Stale);
         assert_eq!(event(None, "own"), D::Unknown);
         let hooks: HookSet = Hook::ALL.into_iter().chain([Hook::Event(SLEEP())]).collect();
@@ -390,6 +419,28 @@ mod tests {
         }
         let names = ["a", "aa", "b"].map(|name| Hook::Event(EventName::new(name).unwrap()));
         assert!(names.is_sorted() && Hook::PostStart < names[0] && names[2] < Hook::PreStop);
+    }
+
+    #[test]
+    fn a_living_target_is_updated_between_its_runs() {
+        use {Hook as M, TargetPhase as P};
+        let runs = PHASES.map(|phase| update(&target(phase, None, None), Some(3)).is_some());
+        assert_eq!(runs, [false, true, false, true, false, false, false]);
+        let begun = update(&target(P::Failed, Some(M::Update(2)), None), Some(3));
+        assert_eq!(begun, Some(step(P::Updating, Some(M::Update(3)), None)));
+        let in_place = update(&target(P::Ready, Some(M::PreStart), None), None);
+        assert_eq!(in_place, Some(step(P::Ready, None, Some(Notification::Ready))));
+
+        let updating = Target { event: Some(SLEEP()), ..target(P::Updating, Some(M::Update(3)), None) };
+        let hooks: HookSet = Hook::ALL.into_iter().collect();
+        let ended = |hook, outcome| run_ended(&updating, hook, outcome, hooks);
+        let ready = step(P::Ready, Some(M::Event(SLEEP())), Some(Notification::Ready));
+        assert_eq!(ended(M::Update(3), RunOutcome::Succeeded), Some(ready));
+        let failed = step(P::Failed, None, Some(Notification::Failed));
+        assert_eq!(ended(M::Update(3), RunOutcome::Failed), Some(failed));
+        assert_eq!(ended(M::Update(2), RunOutcome::Succeeded), None);
+        assert_eq!(TeardownStage::cancelled_in(M::Update(3)), TeardownStage::WasReady);
+        assert!(!M::Update(1).is_teardown() && M::PostStart < M::Update(1) && M::Update(9) < M::Event(SLEEP()));
     }
 
     /// Returns every set of hooks. Each hook is inserted twice.
@@ -492,14 +543,12 @@ mod tests {
         let cancel = DeleteDecision::Cancel(step(P::Stopping, None, None));
         let begin = |hook| DeleteDecision::Begin(step(P::Stopping, Some(hook), None));
         assert_eq!(delete(None, "own", hooks), DeleteDecision::PutTombstone);
-        for (phase, hook) in PHASES
-            .into_iter()
-            .flat_map(|phase| Hook::ALL.into_iter().map(Some).chain([None]).map(move |hook| (phase, hook)))
-        {
+        let stages = Hook::ALL.into_iter().chain([Hook::Update(2)]).map(Some).chain([None]);
+        for (phase, hook) in PHASES.into_iter().flat_map(|phase| stages.clone().map(move |hook| (phase, hook))) {
             let expected = match (phase, hook) {
                 (phase, _) if STOPPING_OR_GONE.contains(&phase) => DeleteDecision::Repeated,
-                (P::Starting, _) | (P::Ready, Some(M::PostStart)) => cancel,
-                (P::Ready, _) | (P::Failed, Some(M::PostStart)) => begin(M::PreStop),
+                (P::Starting | P::Updating, _) | (P::Ready, Some(M::PostStart)) => cancel,
+                (P::Ready, _) | (P::Failed, Some(M::PostStart | M::Update(_))) => begin(M::PreStop),
                 _ => begin(M::PostStop),
             };
             let existing = target(phase, hook, Some("next"));

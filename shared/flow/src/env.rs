@@ -166,6 +166,12 @@ impl CompiledPlan {
         self.plan.hooks.iter().filter(|hook| !hook.units.is_empty()).map(|hook| hook.hook.into()).collect()
     }
 
+    /// Returns the hooks with units in their order, with updates and without events.
+    pub fn lifecycle_hooks(&self) -> impl Iterator<Item = Hook> + '_ {
+        let hooks = self.plan.hooks.iter().map(|hook| Hook::from(hook.hook));
+        hooks.filter(|hook| !matches!(hook, Hook::Event(_)))
+    }
+
     /// Returns the units and the graph of a hook, if it has units.
     pub fn hook_plan(&self, hook: Hook) -> Option<(&HookPlan, &Graph)> {
         Some((self.plan.hook_plan(hook.into())?, self.graphs.get(&hook)?))
@@ -230,7 +236,8 @@ impl Env {
     }
 
     /// Returns the plan of an instance, from memory by its digest, or from the store. An empty digest is the plan
-    /// without hooks of a target that never had a plan.
+    /// without hooks of a target that never had a plan. After an update, the store has the newer plan of the instance. It
+    /// has all units of earlier runs at the same positions.
     ///
     /// # Errors
     /// Returns [`FlowError::Damaged`] if the plan is missing or unreadable.
@@ -250,10 +257,11 @@ impl Env {
                 error => error.into(),
             })?;
             let json = json.ok_or_else(|| damaged(format!("the stored plan {digest} is missing")))?;
-            let loaded = CompiledPlan::read(digest, &json)
+            let stored = ebb_protocol::id::digest(&json);
+            let loaded = CompiledPlan::read(&stored, &json)
                 .map_err(|error| damaged(format!("the stored plan cannot be read: {error}")))?;
             let loaded = Arc::new(loaded);
-            lock(&self.cache.plans).put(digest, Arc::clone(&loaded), json.len());
+            lock(&self.cache.plans).put(&stored, Arc::clone(&loaded), json.len());
             Ok::<_, FlowError>(loaded)
         });
         Ok(Arc::clone(loaded.await?))
@@ -310,8 +318,8 @@ struct LruCache<T> {
     old: HashMap<String, (T, usize)>,
 }
 
-/// The fix for a damaged plan. The digest depends on the compiled document only, so the same document stores the same
-/// plan.
+/// The fix for a damaged plan. Before its first update, the digest depends on the compiled document only, so the same
+/// document stores the same plan.
 const RESTORE: &str = "to restore it, apply the document that the target was created with (`ebb sandbox apply -f FILE`); \
                        if a newer version of Ebb has written it, run that version";
 const MAX_ENTRIES: usize = 512;

@@ -33,9 +33,6 @@ pub struct ProblemDetails {
     pub detail: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<DocumentError>,
-    /// Differences between an active target and an update of it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub changes: Vec<DocumentChange>,
 }
 
 /// One difference between an active target and an update of it.
@@ -158,6 +155,8 @@ pub enum TargetState {
     Starting,
     /// All resources are ready.
     Ready,
+    /// Resources are being changed.
+    Updating,
     /// A unit failed.
     Failed,
     /// Resources are being deleted.

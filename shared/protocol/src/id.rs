@@ -69,19 +69,39 @@ const HOOKS: [(Hook, &str, &str); 4] = [
     (Hook::PostStop, "post-stop", "postStop"),
 ];
 
-/// Returns the name of a hook in documents: `preStart`, `postStart`, `preStop`, `postStop`, or the name of an event.
+/// Returns the name of a hook in documents: `preStart`, `postStart`, `update`, `preStop`, `postStop`, or the name of an
+/// event.
 pub fn hook_name(hook: &Hook) -> &str {
     match hook {
         Hook::Event(name) => name.as_str(),
+        Hook::Update(_) => "update",
         hook => HOOKS.iter().find(|row| row.0 == *hook).map_or("", |row| row.2),
     }
 }
 
-/// Returns the hook of a name in documents.
-pub fn hook_named(name: &str) -> Option<Hook> {
-    let known = HOOKS.iter().find(|row| row.2 == name).map(|row| row.0);
-    known.or_else(|| EventName::new(name).map(Hook::Event))
+/// Returns the stored form of a hook: its name, with the number of an update as in `update-3`.
+pub fn hook_text(hook: &Hook) -> String {
+    match hook {
+        Hook::Update(number) => format!("{UPDATE}{number}"),
+        hook => hook_name(hook).to_owned(),
+    }
 }
+
+/// Returns the hook of a stored form.
+pub fn hook_of_text(text: &str) -> Option<Hook> {
+    let known = HOOKS.iter().find(|row| row.2 == text).map(|row| row.0);
+    known.or_else(|| update_of_text(text)).or_else(|| EventName::new(text).map(Hook::Event))
+}
+
+/// Returns the update of a text such as `update-3`.
+fn update_of_text(text: &str) -> Option<Hook> {
+    let digits = text.strip_prefix(UPDATE)?;
+    let number: u32 = digits.parse().ok()?;
+    (number > 0 && number.to_string() == digits).then_some(Hook::Update(number))
+}
+
+/// The part of the text of an update that precedes its number.
+const UPDATE: &str = "update-";
 
 /// The part of a run id that precedes an occurrence of an event.
 const EVENT: &str = "on-";
@@ -91,6 +111,7 @@ impl RunId {
     pub fn new(instance_key: &str, generation: u64, hook: Hook) -> Self {
         match hook {
             Hook::Event(name) => Self::of_event(instance_key, generation, &EventRef::new(name, "")),
+            Hook::Update(_) => Self(format!("{instance_key}-{generation}-{}", hook_text(&hook))),
             hook => {
                 let name = HOOKS.iter().find(|row| row.0 == hook).map_or("", |row| row.1);
                 Self(format!("{instance_key}-{generation}-{name}"))
@@ -124,7 +145,7 @@ impl RunId {
         let (generation, name) = rest.split_once('-')?;
         let hook = match name.strip_prefix(EVENT) {
             Some(event) => Hook::Event(EventRef::try_from(event.to_owned()).ok()?.name),
-            None => HOOKS.iter().find(|row| row.1 == name)?.0,
+            None => HOOKS.iter().find(|row| row.1 == name).map(|row| row.0).or_else(|| update_of_text(name))?,
         };
         let plain = !key.is_empty() && key.len() <= 32;
         let plain = plain && key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());

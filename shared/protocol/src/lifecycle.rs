@@ -144,6 +144,10 @@ pub enum LifecycleResult {
     Running,
     /// The target waits until another instance of the same name is gone, or the event until the present run has ended.
     Waiting,
+    /// The units of an update run.
+    Updating,
+    /// The target has changed without a run of units.
+    Updated,
     /// The target stops, has stopped or never existed.
     Stopping,
     /// The update changes nothing. The event has no units, or was accepted before.

@@ -16,6 +16,10 @@ pub struct TargetHead {
     pub uid: String,
     /// Rises with each change of the document.
     pub generation: u64,
+    /// The generation at which the instance began. The ids of its runs contain it.
+    pub first_generation: u64,
+    /// The number of runs that updated the instance.
+    pub updates: u32,
     pub phase: TargetPhase,
     /// The hook of the last run.
     pub hook: Option<Hook>,
@@ -53,6 +57,8 @@ impl TargetHead {
             name: name.to_owned(),
             uid: uid.to_owned(),
             generation: 0,
+            first_generation: 0,
+            updates: 0,
             phase: TargetPhase::Starting,
             hook: None,
             plan: String::new(),
@@ -80,8 +86,8 @@ impl TargetHead {
     /// Returns the id of a run of the present instance. For an event it is the last run.
     pub fn run(&self, hook: Hook) -> RunId {
         match (hook, self.events.recent.last()) {
-            (Hook::Event(_), Some(last)) => RunId::of_event(&self.instance_key(), self.generation, last),
-            _ => RunId::new(&self.instance_key(), self.generation, hook),
+            (Hook::Event(_), Some(last)) => RunId::of_event(&self.instance_key(), self.first_generation, last),
+            _ => RunId::new(&self.instance_key(), self.first_generation, hook),
         }
     }
 
@@ -284,6 +290,7 @@ pub struct RunFacts {
     pub kind: String,
     pub name: String,
     pub uid: String,
+    /// The generation of the document when the run began.
     pub generation: u64,
     pub plan: String,
     /// The routing key for scripts.
@@ -340,18 +347,18 @@ enum NotificationText {
 
 mod hook_text {
     use ebb_protocol::engine::Hook;
-    use ebb_protocol::id::{hook_name, hook_named};
+    use ebb_protocol::id::{hook_of_text, hook_text as text_of};
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     pub(super) fn serialize<S: Serializer>(hook: &Option<Hook>, serializer: S) -> Result<S::Ok, S::Error> {
         match hook {
-            Some(hook) => serializer.serialize_str(hook_name(hook)),
+            Some(hook) => serializer.serialize_str(&text_of(hook)),
             None => serializer.serialize_none(),
         }
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Hook>, D::Error> {
         let Some(word) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
-        hook_named(&word).map(Some).ok_or_else(|| Error::custom(format!("unknown hook {word:?}")))
+        hook_of_text(&word).map(Some).ok_or_else(|| Error::custom(format!("unknown hook {word:?}")))
     }
 }

@@ -243,6 +243,7 @@ pub struct InstanceExpiry {
     pub kind: String,
     pub name: String,
     pub uid: String,
+    /// The generation in the ids of its runs.
     pub generation: u64,
     pub plan: String,
     /// The event whose run is removed. `None` removes the instance.

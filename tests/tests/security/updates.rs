@@ -60,8 +60,6 @@ pub(crate) async fn an_update_retries_failed_units() {
     harness.receiver.replies("POST /make", &[400, 200]);
     accepted_result(&harness, LifecycleType::Created, &event("u", 1, DOCUMENT)).await;
     harness.phase("a", TargetState::Failed).await;
-    harness.lifecycle(LifecycleType::Updated, &event("u", 2, CHANGED)).await.is_problem(409, "changed");
-    assert_eq!(harness.receiver.count("POST /make"), 1);
     let again = accepted_result(&harness, LifecycleType::Updated, &event("u", 2, DOCUMENT)).await;
     assert_eq!(again, (LifecycleResult::Retrying, 1));
     harness.phase("a", TargetState::Ready).await;
@@ -82,6 +80,12 @@ pub(crate) async fn an_update_of_a_waiting_instance() {
         accepted_result(&harness, LifecycleType::Updated, &event("v", 2, DOCUMENT)).await.0,
         LifecycleResult::Unchanged
     );
-    harness.lifecycle(LifecycleType::Updated, &event("v", 2, CHANGED)).await.is_problem(409, "changed");
+    let changed = accepted_result(&harness, LifecycleType::Updated, &event("v", 2, CHANGED)).await;
+    assert_eq!(changed, (LifecycleResult::Waiting, 2));
+    harness.lifecycle(LifecycleType::Updated, &event("v", 2, DOCUMENT)).await.is_problem(409, "outdated");
     assert_eq!(harness.target("a").await.unwrap().waiting_uid.as_deref(), Some("v"));
+    harness.lifecycle(LifecycleType::Deleted, &event("u", 1, DOCUMENT)).await.is(202);
+    harness.instance_is_ready("a", "v").await;
+    let calls = harness.receiver.calls("POST /make");
+    assert_eq!(calls.last().unwrap().body["size"], "big", "{calls:?}");
 }

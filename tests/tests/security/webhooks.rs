@@ -230,11 +230,12 @@ pub(crate) async fn repeated_events() {
     assert_eq!(harness.receiver.count("POST /make"), 2);
     let target = harness.target("a").await.unwrap();
     assert_eq!(target.runs.len(), 1);
-    // A higher generation with the same document is unchanged. With another document it is rejected.
+    // A higher generation with the same document is unchanged. Another document needs a higher generation.
     let mut higher = LifecycleData { generation: 2, ..sandbox_event };
     assert_eq!(result(&harness.lifecycle(LifecycleType::Updated, &higher).await), "unchanged");
     higher.document = higher.document.map(|text| text.replace("resources: {r:", "resources: {s:"));
-    harness.lifecycle(LifecycleType::Updated, &higher).await.is_problem(409, "changed");
+    higher.generation = 1;
+    harness.lifecycle(LifecycleType::Updated, &higher).await.is_problem(409, "outdated");
     delete(&harness, "a", "u1").await.is(202);
     harness.phase("a", TargetState::Gone).await;
     delete(&harness, "a", "u1").await.is(202);

@@ -190,7 +190,10 @@ fn outcome(instance: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDet
         (_, TargetState::Stuck) => Some(FollowEnd::Failed),
         (FollowGoal::Gone, _) => None,
         (FollowGoal::Ready | FollowGoal::Settled, TargetState::Failed) => Some(FollowEnd::Failed),
-        (FollowGoal::Ready | FollowGoal::Settled, TargetState::Starting | TargetState::Stopping) => None,
+        (
+            FollowGoal::Ready | FollowGoal::Settled,
+            TargetState::Starting | TargetState::Updating | TargetState::Stopping,
+        ) => None,
         (FollowGoal::Ready, TargetState::Ready) => Some(FollowEnd::Reached),
         (FollowGoal::Settled, TargetState::Ready) => match after_ready(seen) {
             None | Some(RunState::Running | RunState::Cancelling) => None,

@@ -13,7 +13,7 @@ pub(crate) fn changes(before: Option<&TargetDetail>, after: &TargetDetail, now: 
     let phase = format!("{}/{}  {}", info.kind, info.name, labels::name(&info.phase));
     let changed = before.map(|view| view.info.phase) != Some(info.phase);
     // The line of a phase precedes the runs that it starts, and follows those that it ends.
-    let begins = matches!(info.phase, TargetState::Starting | TargetState::Stopping);
+    let begins = matches!(info.phase, TargetState::Starting | TargetState::Updating | TargetState::Stopping);
     if changed && begins {
         lines.push(phase.clone());
     }

@@ -14,7 +14,7 @@ use crate::HttpProblem;
 use ebb_flow::env::{ApiStore, CompiledPlan};
 use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::instance::changes::PinnedVersions;
-use ebb_flow::instance::lifecycle::compile_document;
+use ebb_flow::instance::target_document::compile_document;
 use ebb_flow::offload::offload;
 
 /// The kind of a target whose document names none.

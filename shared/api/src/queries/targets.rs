@@ -82,6 +82,7 @@ pub fn phase(phase: TargetPhase) -> TargetState {
     match phase {
         TargetPhase::Starting => TargetState::Starting,
         TargetPhase::Ready => TargetState::Ready,
+        TargetPhase::Updating => TargetState::Updating,
         TargetPhase::Failed => TargetState::Failed,
         TargetPhase::Stopping => TargetState::Stopping,
         TargetPhase::Stuck => TargetState::Stuck,
@@ -185,8 +186,10 @@ fn without_plan(target: &TargetHead) -> TargetDetail {
 /// Returns the possible runs of the present instance, in the order of its hooks, with those of its last events.
 pub fn runs_of(target: &TargetHead) -> Vec<RunId> {
     let events = target.events.recent.iter();
-    let events = events.map(|event| RunId::of_event(&target.instance_key(), target.generation, event));
-    let mut runs: Vec<RunId> = Hook::ALL.iter().map(|&hook| target.run(hook)).chain(events).collect();
+    let events = events.map(|event| RunId::of_event(&target.instance_key(), target.first_generation, event));
+    let updates = (1..=target.updates).map(Hook::Update);
+    let mut runs: Vec<RunId> =
+        Hook::ALL.into_iter().chain(updates).map(|hook| target.run(hook)).chain(events).collect();
     runs.sort_by_key(|run| match run.hook() {
         // Events are in the order in which they came.
         Hook::Event(_) => (Hook::PostStart, true),

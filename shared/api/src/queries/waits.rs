@@ -32,7 +32,9 @@ pub fn reason(target: &TargetHead) -> Option<String> {
             let events: Vec<&str> = target.events.waiting.iter().map(|event| event.name.as_str()).collect();
             Some(format!("its {} units, before {}", hook_name(hook), events.join(", ")))
         }
-        (TargetPhase::Starting | TargetPhase::Stopping, Some(hook)) => Some(format!("its {} units", hook_name(hook))),
+        (TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping, Some(hook)) => {
+            Some(format!("its {} units", hook_name(hook)))
+        }
         (TargetPhase::Stuck, _) => Some("an operator".to_owned()),
         _ => None,
     };

@@ -131,7 +131,7 @@ fn undelivered(target: &TargetHead) -> Option<String> {
 /// Returns true if `run` explains the present phase of the target.
 fn concerns(target: &TargetHead, run: &RunId) -> bool {
     match (target.phase, target.hook) {
-        (TargetPhase::Failed, _) => target.is_last_run(run),
+        (TargetPhase::Failed | TargetPhase::Updating, _) => target.is_last_run(run),
         (TargetPhase::Starting, _) => run.hook() == Hook::PreStart,
         (TargetPhase::Ready, _) => run.hook() != Hook::PreStart && target.is_last_run(run),
         // The run is being cancelled. The teardown begins after the cancellation.
@@ -229,7 +229,7 @@ fn summary(
         TargetPhase::Failed | TargetPhase::Stuck => {
             failures.first().map_or_else(|| format!("failed since {since}"), failed)
         }
-        TargetPhase::Starting | TargetPhase::Stopping => match (outage, waiting) {
+        TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => match (outage, waiting) {
             (Some(RelayOutage { cluster, since, reason, units }), _) => {
                 let units = units.join(", ");
                 format!("cluster {cluster} has not responded since {since} ({reason}); waiting units: {units}")
@@ -340,7 +340,7 @@ fn advice(
             }));
             next.push(format!("give up what remains: ebb sandbox delete {name} --force --reason WHY"));
         }
-        TargetPhase::Starting | TargetPhase::Stopping => {
+        TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => {
             if let Some(RelayOutage { cluster, .. }) = outage {
                 next.push("show relay health: ebb cluster list".to_owned());
                 next.push(

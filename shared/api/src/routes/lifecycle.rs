@@ -70,7 +70,6 @@ impl From<LifecycleRejection> for HttpProblem {
     fn from(rejection: LifecycleRejection) -> Self {
         match rejection {
             LifecycleRejection::Conflict(code, detail) => Self::new(StatusCode::CONFLICT, code, detail),
-            LifecycleRejection::Changed(changes) => Self::changed(changes),
             LifecycleRejection::Unknown(detail) => Self::not_found(detail),
             LifecycleRejection::Busy(detail) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail),
             LifecycleRejection::Document(errors) => errors.into(),

@@ -67,7 +67,7 @@ pub(super) fn plan(
     };
     let resources = instances.iter().enumerate().filter(|(_, instance)| !instance.is_target());
     let resources = resources.map(|(number, i)| (i.name.to_owned(), resource(number, i, wires)));
-    Plan { v: PLAN_VERSION, target, resources: resources.collect(), env, hooks: hooks.collect() }
+    Plan { v: PLAN_VERSION, target, resources: resources.collect(), env, hooks: hooks.collect(), update: None }
 }
 
 fn resource(number: usize, instance: &BoundResource<'_>, wires: &ResourceReads<'_>) -> Resource {
@@ -237,9 +237,25 @@ fn reason(
 pub(super) fn order_teardown(report: &DiagnosticCollector, plan: &mut Plan, instances: &[BoundResource<'_>]) {
     let dialects: HashMap<&str, Dialect> =
         instances.iter().map(|instance| (instance.name, instance.checked.plugin.dialect)).collect();
+    let place = |unit: &UnitPlan| {
+        let order = match dialects.get(unit.resource()) {
+            Some(Dialect::Ebb) => OrderSource::Setup,
+            _ => OrderSource::Author,
+        };
+        (unit.resource().to_owned(), order)
+    };
+    add_teardown_edges(plan, &|steps| report.count(steps), place);
+}
+
+/// Adds the edges of teardown to postStop. `place` returns the resource of a unit and the source of the order within it.
+pub(super) fn add_teardown_edges(
+    plan: &mut Plan,
+    count: &dyn Fn(u64) -> bool,
+    place: impl Fn(&UnitPlan) -> (String, OrderSource),
+) {
     let mut users: HashMap<UnitRef, Vec<UnitRef>> = HashMap::new();
-    for hook in plan.hooks.iter().filter(|hook| hook.hook <= HookName::PostStart) {
-        for (number, unit) in hook.units.iter().enumerate() {
+    for hook in plan.hooks.iter().filter(|hook| hook.hook.is_setup()) {
+        for (number, unit) in hook.units.iter().enumerate().filter(|(_, unit)| unit.is_setup(hook.hook)) {
             let at = UnitRef { hook: hook.hook, unit: u32::try_from(number).unwrap_or(u32::MAX) };
             let waits = unit.dependencies.iter().map(|&unit| UnitRef { hook: hook.hook, unit });
             let used: BTreeSet<UnitRef> = waits.chain(unit.reads.iter().map(|read| read.at)).collect();
@@ -249,11 +265,11 @@ pub(super) fn order_teardown(report: &DiagnosticCollector, plan: &mut Plan, inst
     let Some(hook) = plan.hooks.iter_mut().find(|hook| hook.hook == HookName::PostStop) else {
         return;
     };
-    let undoing: Vec<TeardownUnit<'_>> = hook
-        .units
-        .iter()
-        .map(|unit| TeardownUnit {
-            resource: unit.resource(),
+    let places: Vec<(String, OrderSource)> = hook.units.iter().map(place).collect();
+    let units = hook.units.iter().zip(&places);
+    let undoing: Vec<TeardownUnit<'_>> = units
+        .map(|(unit, (resource, order))| TeardownUnit {
+            resource,
             undoes: &unit.undoes,
             touches: {
                 // An added unit reads what its setup unit read. That need not exist any more.
@@ -262,14 +278,10 @@ pub(super) fn order_teardown(report: &DiagnosticCollector, plan: &mut Plan, inst
                 touched.into_iter().collect()
             },
             dependencies: &unit.dependencies,
-            order: match dialects.get(unit.resource()) {
-                _ if unit.action.is_added() => OrderSource::Compiler,
-                Some(Dialect::Ebb) => OrderSource::Setup,
-                _ => OrderSource::Author,
-            },
+            order: if unit.action.is_added() { OrderSource::Compiler } else { *order },
         })
         .collect();
-    let edges: Vec<(usize, usize, bool)> = teardown::edges(report, &undoing, &users)
+    let edges: Vec<(usize, usize, bool)> = teardown::edges(count, &undoing, &users)
         .into_iter()
         .map(|(x, y)| {
             let by_author = [x, y].iter().all(|&unit| undoing[unit].order == OrderSource::Setup);

@@ -18,6 +18,7 @@ mod k8s_apply;
 mod order;
 mod own_hooks;
 mod params;
+mod plan_update;
 mod plugin;
 mod profile;
 mod reads;
@@ -47,6 +48,7 @@ pub use edges::{DependencyEdge, EdgeReason, edges};
 pub use event_source::event_source;
 pub use k8s_apply::is_built_in;
 pub use params::kind_name;
+pub use plan_update::{PlanUpdate, ResourceChange, UpdateError, update};
 pub use route_group::check_route_group;
 pub use version::resolve_version;
 

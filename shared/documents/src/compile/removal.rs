@@ -53,6 +53,8 @@ fn removal(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
         outputs: Default::default(),
         undoes: vec![at],
         ordered_after: Vec::new(),
+        stage: None,
+        unless: Vec::new(),
         // A resource that takes long to create takes long to delete.
         timeout_ms: unit.timeout_ms.max(TIMEOUT_MS),
         retry: RetryPolicy {

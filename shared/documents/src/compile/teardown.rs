@@ -16,10 +16,9 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
-use super::collector::DiagnosticCollector;
 use super::order;
 use super::reads::READ_STEPS;
-use crate::plan::{HookName, UnitRef};
+use crate::plan::UnitRef;
 
 /// A unit of postStop.
 pub(super) struct TeardownUnit<'a> {
@@ -57,27 +56,24 @@ impl TeardownUnit<'_> {
 }
 
 /// Returns the additional edges as pairs `(x, y)`: `x` waits for `y`. `users` has, for each setup unit, the setup units
-/// that wait for it or read it. Returns none if there are too many steps.
+/// that wait for it or read it. Returns none if `count` does not allow the steps.
 pub(super) fn edges(
-    report: &DiagnosticCollector,
+    count: &dyn Fn(u64) -> bool,
     units: &[TeardownUnit<'_>],
     users: &HashMap<UnitRef, Vec<UnitRef>>,
 ) -> Vec<(usize, usize)> {
     let mut touched_by: HashMap<UnitRef, Vec<usize>> = HashMap::new();
     for (y, unit) in units.iter().enumerate() {
-        unit.touches
-            .iter()
-            .filter(|at| at.hook <= HookName::PostStart)
-            .for_each(|&at| touched_by.entry(at).or_default().push(y));
+        unit.touches.iter().filter(|at| at.hook.is_setup()).for_each(|&at| touched_by.entry(at).or_default().push(y));
     }
     let teardown = Teardown { units, users, touched_by };
     // Without cycles, direct edges are enough.
-    let direct = teardown.wanted(report, true);
+    let direct = teardown.wanted(count, true);
     if order::order(&teardown.graph(&direct)).is_ok() {
         return direct;
     }
-    let all = teardown.wanted(report, false);
-    teardown.without_cycles(report, all)
+    let all = teardown.wanted(count, false);
+    teardown.without_cycles(count, all)
 }
 
 struct Teardown<'a> {
@@ -90,7 +86,7 @@ struct Teardown<'a> {
 impl Teardown<'_> {
     /// Returns the edges of the rule, sorted, without those that are explicit. With `direct`, an edge is missing if it
     /// follows from others: `x` waits for a unit between them, which waits for `y`.
-    fn wanted(&self, report: &DiagnosticCollector, direct: bool) -> Vec<(usize, usize)> {
+    fn wanted(&self, count: &dyn Fn(u64) -> bool, direct: bool) -> Vec<(usize, usize)> {
         let mut wanted: BTreeSet<(usize, usize)> = BTreeSet::new();
         for (x, unit) in self.units.iter().enumerate() {
             let touching = |at: UnitRef| self.touched_by.get(&at).map_or(&[][..], Vec::as_slice);
@@ -106,7 +102,7 @@ impl Teardown<'_> {
                     let before = wanted.len();
                     wanted.extend(others(user).map(|y| (x, y)));
                     let edges = (wanted.len() - before) as u64;
-                    if !report.count(1 + touching(user).len() as u64 + READ_STEPS * edges) {
+                    if !count(1 + touching(user).len() as u64 + READ_STEPS * edges) {
                         return Vec::new();
                     }
                     if !(direct && others(user).any(|y| self.units[y].waits_for_users_of(user))) {
@@ -131,11 +127,11 @@ impl Teardown<'_> {
     }
 
     /// Returns the edges that close no cycle with the explicit edges or with each other.
-    fn without_cycles(&self, report: &DiagnosticCollector, wanted: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
+    fn without_cycles(&self, count: &dyn Fn(u64) -> bool, wanted: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
         let mut graph = self.graph(&[]);
         let mut kept = Vec::new();
         for (x, y) in wanted {
-            let Some(reached) = reaches(report, &graph, y, x) else { return Vec::new() };
+            let Some(reached) = reaches(count, &graph, y, x) else { return Vec::new() };
             if !reached {
                 graph[x].push(y);
                 kept.push((x, y));
@@ -155,14 +151,14 @@ fn is_ours(x: &TeardownUnit<'_>, y: &TeardownUnit<'_>) -> bool {
 }
 
 /// Returns true if a path leads from a unit to another one, or `None` if there are too many steps.
-fn reaches(report: &DiagnosticCollector, graph: &[Vec<usize>], from: usize, to: usize) -> Option<bool> {
+fn reaches(count: &dyn Fn(u64) -> bool, graph: &[Vec<usize>], from: usize, to: usize) -> Option<bool> {
     let mut seen = HashSet::from([from]);
     let mut open = vec![from];
     while let Some(at) = open.pop() {
         if at == to {
             return Some(true);
         }
-        if !report.count(1 + graph[at].len() as u64) {
+        if !count(1 + graph[at].len() as u64) {
             return None;
         }
         open.extend(graph[at].iter().copied().filter(|&next| seen.insert(next)));

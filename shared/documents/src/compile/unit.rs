@@ -178,6 +178,8 @@ pub(super) fn compile<'a>(
         outputs,
         undoes: Vec::new(),
         ordered_after: Vec::new(),
+        stage: None,
+        unless: Vec::new(),
         timeout_ms: doc.timeout.map_or(default, |timeout| timeout.0),
         retry: retry(report, doc, hook),
         source,

@@ -90,11 +90,11 @@ impl<'a> RenderContext<'a> {
             | ReferenceSource::Event(_) => return found(None),
             ReferenceSource::Output { unit, output } => return Ok(self.output(unit, output)),
             ReferenceSource::Param(name) => {
-                let given = self.plan.resources.get(self.resource).and_then(|resource| resource.params.get(name));
+                let given = self.plan.resource(self.resource).and_then(|resource| resource.params.get(name));
                 given.map(|template| self.template(template, place))
             }
             ReferenceSource::Resource { resource, output } => {
-                let public = self.plan.resources.get_key_value(resource);
+                let public = self.plan.resource_read(self.resource, resource);
                 let public = public.and_then(|(name, found)| Some((name, found.outputs.get(output)?)));
                 public.map(|(resource, public)| Self { resource, ..self }.template(&public.value, place))
             }
@@ -107,7 +107,7 @@ impl<'a> RenderContext<'a> {
 
     fn output(self, unit: &str, output: &str) -> LookupResult {
         let key = format!("{}/{unit}", self.resource);
-        let at = self.compiled.unit(&key);
+        let at = self.compiled.unit(&key, self.outputs);
         let sensitive = || {
             let declared = at.and_then(|at| self.plan.unit(at)).and_then(|unit| unit.outputs.get(output));
             declared.is_some_and(|output| output.sensitive)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value as Json;
 
-use super::RenderError;
+use super::{KnownOutputs, RenderError};
 use crate::expr::convert::CelOutput;
 use crate::expr::{self, EvaluationError, Expression, Scope};
 use crate::plan::{Action, OutputFrom, Plan, Template, UnitRef};
@@ -14,7 +14,8 @@ use crate::template::{self, TemplatePiece};
 pub struct CompiledExpressions {
     texts: HashMap<String, Vec<TextPart>>,
     expressions: HashMap<String, Expression>,
-    units: HashMap<String, UnitRef>,
+    /// The units with each key. The undo of a former resource is in the hook of its update and in a later hook.
+    units: HashMap<String, Vec<UnitRef>>,
 }
 
 /// A part of a text.
@@ -37,7 +38,9 @@ impl CompiledExpressions {
     /// Returns [`RenderError::Plan`] for a plan that this crate did not create.
     pub fn new(plan: &Plan) -> Result<Self, RenderError> {
         let mut compiled = Self { texts: HashMap::new(), expressions: HashMap::new(), units: HashMap::new() };
-        for (name, resource) in &plan.resources {
+        let former = plan.update.iter().flat_map(|state| &state.former);
+        let former = former.filter_map(|(name, former)| Some((name, former.resource.as_ref()?)));
+        for (name, resource) in plan.resources.iter().chain(former) {
             for (param, value) in &resource.params {
                 compiled.template(value, &format!("param `{param}` of `{name}`"))?;
             }
@@ -52,7 +55,8 @@ impl CompiledExpressions {
             for (number, unit) in hook.units.iter().enumerate() {
                 let place = &unit.key;
                 let number = u32::try_from(number).unwrap_or(u32::MAX);
-                compiled.units.insert(unit.key.clone(), UnitRef { hook: hook.hook, unit: number });
+                let at = UnitRef { hook: hook.hook, unit: number };
+                compiled.units.entry(unit.key.clone()).or_default().push(at);
                 let outputs = unit.outputs.values().filter_map(|output| match &output.from {
                     OutputFrom::Expression(text) | OutputFrom::Secret { name: text, .. } => Some(text),
                     OutputFrom::File(_) => None,
@@ -140,9 +144,10 @@ impl CompiledExpressions {
         self.expressions.get(text).ok_or_else(|| wrong(place, "it belongs to another plan".to_owned()))
     }
 
-    /// Returns the plan reference of a unit.
-    pub(super) fn unit(&self, key: &str) -> Option<UnitRef> {
-        self.units.get(key).copied()
+    /// Returns the plan reference of a unit. Of several units with one key, returns the one with known outputs.
+    pub(super) fn unit(&self, key: &str, known: &KnownOutputs) -> Option<UnitRef> {
+        let units = self.units.get(key)?;
+        units.iter().find(|at| known.contains_key(at)).or(units.first()).copied()
     }
 
     /// Evaluates an expression over these variables.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::plan::document_name;
+
 /// The facts about a target that its units can read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetFacts {
@@ -31,8 +33,8 @@ impl TargetFacts {
     /// Returns the value of `resource.FIELD` for a resource of the target.
     pub(crate) fn own(&self, resource: &str, field: &str) -> Option<serde_json::Value> {
         match field {
-            "name" => Some(resource.into()),
-            "key" => Some(self.resource_key(resource).into()),
+            "name" => Some(document_name(resource).into()),
+            "key" => Some(self.resource_key(document_name(resource)).into()),
             _ => None,
         }
     }

@@ -15,7 +15,7 @@ const LONGEST_WAIT_MS: u64 = 15 * 60 * 1000;
 pub fn next_due(env: &Env, target: &TargetHead) -> Option<Timestamp> {
     let soon = env.now().plus(env.settings.first_sweep_delay);
     let notification = target.notification.as_ref().filter(|pending| pending.delivered_by.is_none()).map(|_| soon);
-    let is_active = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
+    let is_active = target.phase.is_alive();
     let expires = target.expires.filter(|_| is_active);
     let stopping = target.phase == TargetPhase::Stopping && target.hook.is_some_and(|hook| !hook.is_teardown());
     // The run has its own wake-ups, and a cluster may be unreachable for days.

@@ -54,7 +54,7 @@ pub(super) async fn receive(
             }
         };
         let loaded = env.plan_of(&seen).await?;
-        let run = RunId::of_event(&seen.instance_key(), seen.generation, &event);
+        let run = RunId::of_event(&seen.instance_key(), seen.first_generation, &event);
         let has_units = loaded.hook_plan(Hook::Event(event.name)).is_some();
         if !has_units || seen.events.has(&event) || env.store.read_root(&run).await?.is_some() {
             return Ok((LifecycleResult::Unchanged, seen.generation, FollowUp::default()));
@@ -107,7 +107,7 @@ pub(crate) async fn start_next(env: &Env, kind: &str, name: &str) -> Result<Opti
 }
 
 /// Returns true if the target is ready and none of its runs is active.
-async fn is_idle(env: &Env, target: &TargetHead) -> Result<bool, FlowError> {
+pub(super) async fn is_idle(env: &Env, target: &TargetHead) -> Result<bool, FlowError> {
     let hook = match target.hook {
         _ if target.phase != TargetPhase::Ready => return Ok(false),
         Some(hook @ (Hook::PostStart | Hook::Event(_))) => hook,

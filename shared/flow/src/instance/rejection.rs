@@ -1,7 +1,6 @@
 //! Lifecycle webhooks that are rejected.
 
 use ebb_documents::diagnostic::Diagnostics;
-use ebb_protocol::api::DocumentChange;
 use ebb_protocol::lifecycle::LifecycleData;
 
 use crate::error::RequestError;
@@ -10,8 +9,6 @@ use crate::error::RequestError;
 pub enum LifecycleRejection {
     /// 409: the instance has ended, or another one waits for the name. The fields are a code and a text.
     Conflict(&'static str, String),
-    /// 409: the update differs from the active target.
-    Changed(Vec<DocumentChange>),
     /// 404: the target of an event does not exist.
     Unknown(String),
     /// 503: too many events wait.

@@ -1,16 +1,16 @@
 //! Ends a run: moves the target, closes the run, begins the next run, and sends the notification.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::target::{self, PhaseChange};
-use ebb_engine::{Attempt, Epoch, HeadState, Hook, RunEvent, RunOutcome, TargetPhase, accept};
+use ebb_engine::{Attempt, Epoch, HeadState, Hook, HookSet, RunEvent, RunOutcome, TargetPhase, accept};
 use ebb_protocol::id::{self, RunId};
 use ebb_store::{NewRun, NotificationState, RunFacts, TargetHead, TargetTransition};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
-use crate::instance::update::update_target;
 use crate::instance::{due, notify, secrets};
 use crate::ports::QueueMessage;
 use crate::run::head::Run;
@@ -43,12 +43,12 @@ pub async fn end_run(
         RunOutcome::Succeeded => tracing::debug!(run = %run.id, "run ended"),
         _ => tracing::info!(run = %run.id, ?outcome, "run ended"),
     }
-    let moved = move_target(env, run, |engine| match (engine.phase, run.hook()) {
+    let moved = move_target(env, run, |engine, hooks| match (engine.phase, run.hook()) {
         // The target was stopped while the run was ending, so there is nothing to cancel.
         (TargetPhase::Stopping, hook) if !hook.is_teardown() && engine.hook == Some(hook) => {
-            Some(target::teardown(target::TeardownStage::cancelled_in(hook), run.loaded.hooks()))
+            Some(target::teardown(target::TeardownStage::cancelled_in(hook), hooks))
         }
-        _ => target::run_ended(engine, run.hook(), outcome, run.loaded.hooks()),
+        _ => target::run_ended(engine, run.hook(), outcome, hooks),
     })
     .await?;
     if moved.is_some() {
@@ -60,7 +60,7 @@ pub async fn end_run(
             // The run may have undone a late success of an ended instance.
             secrets::schedule_late_release(env, run).await?;
         }
-        let holds = holds_notification(env, run, moved.as_ref()).await?;
+        let holds = holds_notification(env, run, moved.as_ref().map(|moved| &moved.transition)).await?;
         match view.root() {
             Some(root) if holds => schedule_notification(env, &run.id, root).await?,
             Some(root) => drop(due::close_seen(env, &run.id, root).await?),
@@ -70,7 +70,7 @@ pub async fn end_run(
         // A late success has reopened an undo. The run stays due, and the target moves back to it.
         reopen::restore_target(env, run).await?;
     }
-    continue_after(env, run, moved, sender).await
+    continue_after(env, moved, sender).await
 }
 
 /// Returns true if `run` stays open until the platform accepts its notification. Delivers the notification if the
@@ -79,7 +79,7 @@ async fn holds_notification(env: &Env, run: &Run, moved: Option<&TargetTransitio
     let facts = &run.facts;
     let holds = |target: &TargetHead| {
         let is_pending = target.notification.as_ref().is_some_and(|pending| pending.delivered_by == Some(run.hook()));
-        is_pending && target.uid == facts.uid && target.generation == facts.generation
+        is_pending && target.uid == facts.uid
     };
     if let Some(moved) = moved {
         return Ok(holds(&moved.target));
@@ -109,39 +109,57 @@ async fn schedule_notification(env: &Env, run: &RunId, root: &HeadState) -> Resu
 pub async fn end_cancelled_run(env: &Env, run: &Run) -> Result<Option<Continuation>, FlowError> {
     tracing::info!(run = %run.id, "run cancelled");
     let hook = run.hook();
-    let moved = move_target(env, run, |engine| {
+    let moved = move_target(env, run, |engine, hooks| {
         let stopping = engine.phase == TargetPhase::Stopping && engine.hook == Some(hook);
-        stopping.then(|| target::teardown(target::TeardownStage::cancelled_in(hook), run.loaded.hooks()))
+        stopping.then(|| target::teardown(target::TeardownStage::cancelled_in(hook), hooks))
     })
     .await?;
     if moved.is_some() {
         telemetry::run_ended(run, None, env.now());
     }
-    if !holds_notification(env, run, moved.as_ref()).await? {
+    if !holds_notification(env, run, moved.as_ref().map(|moved| &moved.transition)).await? {
         close(env, &run.id).await?;
     } else if let Some(root) = env.store.read_root(&run.id).await? {
         schedule_notification(env, &run.id, &root.head).await?;
     }
-    continue_after(env, run, moved, NotificationSender::Queue).await
+    continue_after(env, moved, NotificationSender::Queue).await
 }
 
-/// Moves the run's target by the change that `decide` returns. `None` means no change.
+/// The transition of a target, with the plan that it has.
+struct MovedTarget {
+    transition: TargetTransition,
+    loaded: Arc<CompiledPlan>,
+}
+
+/// Moves the run's target by the change that `decide` returns for the target and the hooks of its plan. `None` means no
+/// change.
 async fn move_target(
     env: &Env,
     run: &Run,
-    decide: impl Fn(&target::Target) -> Option<PhaseChange>,
-) -> Result<Option<TargetTransition>, FlowError> {
-    let facts = &run.facts;
-    let moved = update_target(env, &facts.kind, &facts.name, |seen| {
-        let step = seen.is_last_run(&run.id).then(|| decide(&engine_target(seen))).flatten()?;
-        Some(transition(env, seen, step, &run.loaded, Some(run.hook())))
-    });
-    let moved = moved.await?;
-    if moved.as_ref().is_some_and(|moved| moved.target.phase == TargetPhase::Stuck) {
-        telemetry::target_stuck();
-        tracing::warn!(kind = facts.kind, name = facts.name, run = %run.id, "target is stuck");
+    decide: impl Fn(&target::Target, HookSet) -> Option<PhaseChange>,
+) -> Result<Option<MovedTarget>, FlowError> {
+    let RunFacts { kind, name, .. } = &run.facts;
+    for _ in 0..crate::ATTEMPTS {
+        let Some(seen) = env.store.read_target(kind, name).await? else { return Ok(None) };
+        if !seen.is_last_run(&run.id) {
+            return Ok(None);
+        }
+        // The target can have been updated without a run, after this one.
+        let loaded = match seen.plan == run.loaded.digest {
+            true => Arc::clone(&run.loaded),
+            false => env.plan_of(&seen).await?,
+        };
+        let Some(step) = decide(&engine_target(&seen), loaded.hooks()) else { return Ok(None) };
+        let transition = transition(env, &seen, step, &loaded, Some(run.hook()));
+        if env.store.move_target(&transition).await? {
+            if transition.target.phase == TargetPhase::Stuck {
+                telemetry::target_stuck();
+                tracing::warn!(kind, name, run = %run.id, "target is stuck");
+            }
+            return Ok(Some(MovedTarget { transition, loaded }));
+        }
     }
-    Ok(moved)
+    Err(FlowError::Contended(format!("{kind}/{name}")))
 }
 
 /// Returns the part of a stored target that the engine uses.
@@ -195,8 +213,8 @@ pub fn transition(
             let delivered_by = ending.filter(|_| run.is_none());
             let pending = NotificationState { notification, attempts: 0, delivered_by, reason: None };
             target.notification = env.settings.platform_url.is_some().then_some(pending);
-        } else if step.phase == TargetPhase::Stopping {
-            // A notification of the setup is obsolete.
+        } else if matches!(step.phase, TargetPhase::Updating | TargetPhase::Stopping) {
+            // A notification about the present resources is obsolete.
             target.notification = None;
         }
         if matches!(step.phase, TargetPhase::Stopping | TargetPhase::Gone) {
@@ -224,14 +242,13 @@ pub async fn close(env: &Env, run: &RunId) -> Result<(), FlowError> {
 
 async fn continue_after(
     env: &Env,
-    run: &Run,
-    moved: Option<TargetTransition>,
+    moved: Option<MovedTarget>,
     sender: NotificationSender,
 ) -> Result<Option<Continuation>, FlowError> {
-    let Some(moved) = moved else { return Ok(None) };
+    let Some(MovedTarget { transition, loaded }) = moved else { return Ok(None) };
     // Units do not wait for the platform.
-    let sender = if moved.run.is_some() { NotificationSender::Queue } else { sender };
-    after_transition(env, moved, &run.loaded, sender).await
+    let sender = if transition.run.is_some() { NotificationSender::Queue } else { sender };
+    after_transition(env, transition, &loaded, sender).await
 }
 
 /// Completes a transition: sends the notification through `sender`, begins the instance that waits for the name of a
@@ -239,7 +256,7 @@ async fn continue_after(
 pub async fn after_transition(
     env: &Env,
     TargetTransition { target, run, .. }: TargetTransition,
-    loaded: &std::sync::Arc<CompiledPlan>,
+    loaded: &Arc<CompiledPlan>,
     sender: NotificationSender,
 ) -> Result<Option<Continuation>, FlowError> {
     if target.notification.is_some() {
@@ -290,6 +307,7 @@ pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<C
         let now = env.now();
         let fresh = TargetHead {
             generation: waiting.generation,
+            first_generation: waiting.generation,
             plan: waiting.plan.clone(),
             routing_key: waiting.routing_key.clone(),
             plugins: waiting.plugins.clone(),

@@ -163,7 +163,7 @@ async fn override_matching(
 /// Returns the reason why a target has no unit to override, and the fix.
 fn not_stuck(target: &TargetHead) -> String {
     let why = match target.phase {
-        TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed => {
+        TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Updating | TargetPhase::Failed => {
             "its teardown has not begun; only a teardown can be overridden"
         }
         TargetPhase::Stopping | TargetPhase::Stuck => {

@@ -213,10 +213,13 @@ async fn record_late_success(
 ) -> Result<UndoCoverage, FlowError> {
     let view = run.read_view(env).await?;
     let mark = mark(digest);
+    let sealed = view.is_sealed(attempt.unit);
     if view.is_late(attempt.unit, attempt.number, mark) {
+        if sealed {
+            repeat_skipped_undos(env, run, attempt.unit).await?;
+        }
         return Ok(UndoCoverage::Yes);
     }
-    let sealed = view.is_sealed(attempt.unit);
     // Without a mark, every repetition would reopen the undo. Without a limit, the item would outgrow the table.
     if view.late_marks(attempt.unit) >= MAX_LATE_MARKS {
         // An undo that has not read the records yet will read this one.
@@ -231,6 +234,9 @@ async fn record_late_success(
     }
     let patch = accept(RunEvent::SucceededLate { unit: attempt.unit, attempt: attempt.number, mark });
     env.store.patch_run(&run.id, &patch).await?;
+    if sealed {
+        repeat_skipped_undos(env, run, attempt.unit).await?;
+    }
     // A cancelled run waits for this result.
     env.queue.send(QueueMessage::Run(run.id.clone()), Duration::ZERO).await;
     Ok(UndoCoverage::Yes)
@@ -250,11 +256,41 @@ fn undos(run: &Run, hook: Hook, unit: Unit) -> Vec<Unit> {
     undo::undo_units(run, hook, UnitRef { hook: run.hook().into(), unit: unit.0 })
 }
 
+/// Reopens the undos of a unit in the runs of the teardown, and in an update that runs or has failed.
 async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError> {
-    for hook in TEARDOWN {
-        let undos = undos(run, hook, unit);
+    let target = env.store.read_target(&run.facts.kind, &run.facts.name).await?;
+    let last = target.filter(|target| target.uid == run.facts.uid).and_then(|target| target.hook);
+    let update = last.filter(|hook| matches!(hook, Hook::Update(_)));
+    for hook in TEARDOWN.into_iter().chain(update) {
+        // The plan of `run` may be older than the updates of the instance.
+        let Some(later) = Run::load(env, &run.id.sibling(hook)).await? else { continue };
+        let undos = undo::undo_units(&later, hook, UnitRef { hook: run.hook().into(), unit: unit.0 });
         if !undos.is_empty() {
-            reopen(env, &run.id.sibling(hook), &undos, ReopenCause::LateSuccess).await?;
+            reopen(env, &later.id, &undos, ReopenCause::LateSuccess).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Reopens undos that were skipped because an update has done the same. They can have missed the mark of a late success
+/// that the undo of the update did not know. The second pass is not skipped, so a repetition changes nothing.
+async fn repeat_skipped_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError> {
+    for hook in TEARDOWN {
+        let Some(later) = Run::load(env, &run.id.sibling(hook)).await? else { continue };
+        let mut undos = undo::undo_units(&later, hook, UnitRef { hook: run.hook().into(), unit: unit.0 });
+        undos.retain(|&undo| later.unit(undo).is_some_and(|unit| !unit.unless.is_empty()));
+        if undos.is_empty() {
+            continue;
+        }
+        let records = env.store.read_records(&later.id, &undos).await?;
+        let is_last_skipped = |undo: &Unit| {
+            let last =
+                records.iter().rev().filter(|(of, ..)| of == undo).find_map(|(.., record)| record.result.as_ref());
+            last.is_some_and(|result| result.outcome == AttemptOutcome::Skipped)
+        };
+        undos.retain(is_last_skipped);
+        if !undos.is_empty() {
+            reopen(env, &later.id, &undos, ReopenCause::LateSuccess).await?;
         }
     }
     Ok(())

@@ -1,12 +1,12 @@
 //! Identifies an attempt, with its name at a relay and its callback token.
 
-use ebb_documents::plan::UnitPlan;
+use ebb_documents::plan::{UnitPlan, document_name};
 use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
 use ebb_protocol::relay::TaskId;
 use ebb_protocol::token::{TokenClaims, TokenKind};
 
 use crate::env::Env;
-use crate::run::head::Run;
+use crate::run::head::{Run, UnitName};
 
 /// Time for which a callback token is valid after the unit's deadline.
 const TOKEN_SLACK_MS: u64 = 60 * 60 * 1000;
@@ -52,12 +52,15 @@ pub(crate) fn sent_at(claims: &TokenClaims, unit: &UnitPlan) -> Timestamp {
     Timestamp(claims.expiry.0.saturating_sub(unit.timeout_ms).saturating_sub(TOKEN_SLACK_MS))
 }
 
-pub(super) fn split_key(key: &str) -> (&str, &str) {
-    key.split_once('/').unwrap_or(("", key))
+/// Returns the name of a unit of `run`.
+pub(super) fn unit_name<'a>(run: &Run, unit: &'a UnitPlan) -> UnitName<'a> {
+    let (resource, name) = unit.key.split_once('/').unwrap_or(("", &unit.key));
+    UnitName { hook: run.hook(), resource, unit: name }
 }
 
-/// Returns the resource and the name of the unit that an undo reverses. Of several units, returns the first.
-pub(super) fn undone_parts<'a>(run: &'a Run, unit: &UnitPlan) -> Option<(&'a str, &'a str)> {
-    let undone = unit.undoes.first().and_then(|&at| run.loaded.plan.unit(at))?;
-    Some(split_key(&undone.key))
+/// Returns the name of the unit that an undo reverses, as at its start. Of several units, returns the first.
+pub(super) fn undone_name<'a>(run: &'a Run, unit: &UnitPlan) -> Option<UnitName<'a>> {
+    let at = *unit.undoes.first()?;
+    let undone = unit_name(run, run.loaded.plan.unit(at)?);
+    Some(UnitName { hook: at.hook.into(), resource: document_name(undone.resource), ..undone })
 }

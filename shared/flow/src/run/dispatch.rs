@@ -30,6 +30,9 @@ pub async fn send(
     let Some(unit) = run.unit(attempt.unit) else {
         return Err(FlowError::Broken(format!("run {} has no unit {}", run.id, attempt.unit.0)));
     };
+    if let Some(why) = undo::done_before(env, run, unit, cache).await? {
+        return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why)));
+    }
     let mut known = inputs::read_inputs(env, run, unit, cache).await?;
     let mut remaining = 0;
     let mut may_act_until = Timestamp(0);

@@ -6,12 +6,20 @@ use std::sync::Arc;
 use ebb_documents::plan::{HookPlan, UnitPlan};
 use ebb_documents::render::TargetFacts;
 use ebb_engine::{Attempt, Epoch, Graph, HeadState, Hook, Patch, RunView, Shard, Unit, UnitProgress};
-use ebb_protocol::id::RunId;
+use ebb_protocol::id::{RunId, unit_key};
 use ebb_protocol::token::idempotency_key;
 use ebb_store::{RunFacts, RunHead};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
+
+/// Identifies a unit of an instance, without positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitName<'a> {
+    pub hook: Hook,
+    pub resource: &'a str,
+    pub unit: &'a str,
+}
 
 /// A run with its immutable data.
 #[derive(Clone)]
@@ -25,6 +33,11 @@ impl Run {
     /// Loads a run. Returns `None` if it does not exist or was removed.
     pub async fn load(env: &Env, id: &RunId) -> Result<Option<Self>, FlowError> {
         let Some(facts) = env.facts(id).await? else { return Ok(None) };
+        let loaded = env.plan(&facts.instance_key(), &facts.plan).await?;
+        // An update has replaced the units of the event. Its run has ended before.
+        if matches!(id.hook(), Hook::Event(_)) && loaded.digest != facts.plan {
+            return Ok(None);
+        }
         Self::of(env, id, facts).await.map(Some)
     }
 
@@ -72,7 +85,7 @@ impl Run {
     /// Returns the name of a unit's plugin, without its version. Own units of the target have none.
     pub fn plugin(&self, unit: &UnitPlan) -> Option<&str> {
         let (resource, _) = unit.key.split_once('/')?;
-        let plugin = self.loaded.plan.resources.get(resource)?.plugin.as_str();
+        let plugin = self.loaded.plan.resource(resource)?.plugin.as_str();
         Some(plugin.rsplit_once('@').map_or(plugin, |(name, _)| name))
     }
 
@@ -80,12 +93,26 @@ impl Run {
         self.facts.instance_key()
     }
 
-    /// Returns the idempotency key of a unit of this run or of one that it undoes. Each occurrence of an event has keys
-    /// of its own.
-    pub fn idempotency_key(&self, resource: &str, unit: &str) -> String {
-        match self.hook() {
+    /// Returns the idempotency key of a unit of this run or of one that it undoes. Each update and each occurrence of an
+    /// event has keys of its own.
+    pub fn idempotency_key(&self, unit: UnitName<'_>) -> String {
+        let UnitName { hook, resource, unit } = unit;
+        match hook {
             Hook::Event(_) => idempotency_key(self.id.as_str(), resource, unit),
-            _ => idempotency_key(&self.instance_key(), resource, unit),
+            hook => idempotency_key(&self.key_scope(hook), resource, unit),
+        }
+    }
+
+    /// Returns the value of `EBB_KEY` for a unit or for what it undoes. A resource that an update makes has another key
+    /// than the one that it replaces.
+    pub fn stable_key(&self, unit: UnitName<'_>) -> String {
+        unit_key(&self.key_scope(unit.hook), unit.resource, unit.unit)
+    }
+
+    fn key_scope(&self, hook: Hook) -> String {
+        match hook {
+            Hook::Update(_) => self.id.sibling(hook).to_string(),
+            _ => self.instance_key(),
         }
     }
 

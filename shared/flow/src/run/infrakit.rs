@@ -8,7 +8,6 @@ use ebb_documents::plan::{Action, InfrakitAction, PluginInterface, UnitPlan};
 use ebb_documents::render::{self, RenderError, RenderedInstance};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::id::unit_key;
 use ebb_protocol::infrakit::KEY_TAG;
 use ebb_protocol::limits;
 use ebb_store::AttemptUpdate;
@@ -16,7 +15,7 @@ use serde_json::Value;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::attempt::{AttemptRef, split_key, undone_parts};
+use crate::run::attempt::{AttemptRef, undone_name, unit_name};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::head::Run;
@@ -82,13 +81,13 @@ pub(super) async fn send(
 
 impl PluginUnit<'_> {
     fn client<'a>(&'a self, env: &'a Env) -> PluginClient<'a> {
-        let (resource, name) = undone_parts(self.run, self.unit).unwrap_or(split_key(&self.unit.key));
+        let name = undone_name(self.run, self.unit).unwrap_or(unit_name(self.run, self.unit));
         PluginClient {
             env,
             cluster: self.run.cluster(self.attempt.unit),
             action: self.action,
             spec: &self.spec,
-            key: unit_key(&self.run.instance_key(), resource, name),
+            key: self.run.stable_key(name),
             begun: env.now(),
         }
     }

@@ -1,6 +1,6 @@
 //! Builds the tasks of object units and of removals.
 
-use ebb_documents::plan::{HookName, ObjectAction, OutputFrom, UnitPlan};
+use ebb_documents::plan::{ObjectAction, OutputFrom, UnitPlan};
 use ebb_engine::Unit;
 use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, TaskCompletion, TaskId};
 
@@ -39,7 +39,7 @@ pub(crate) fn applied(
         apply: manifests,
         until: TaskCompletion::Ready(rules),
         outputs: outputs.collect(),
-        keep: HookName::from(run.hook()) <= HookName::PostStart,
+        keep: unit.is_setup(run.hook().into()),
         ..ObjectTask::default()
     }
 }

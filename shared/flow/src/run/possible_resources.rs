@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::UnitRef;
-use ebb_engine::{Attempt, Hook, RunView, Unit, UnitProgress};
+use ebb_engine::{Attempt, RunView, Unit, UnitProgress};
 use ebb_protocol::api::{Certainty, RemainingEffect};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::OutputValue;
@@ -103,7 +103,7 @@ pub async fn remaining_resources(
 
 async fn runs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> Result<Vec<(RunId, RunView)>, FlowError> {
     let mut runs = Vec::new();
-    for hook in Hook::ALL.into_iter().filter(|&hook| loaded.hook_plan(hook).is_some()) {
+    for hook in loaded.lifecycle_hooks() {
         let id = target.run(hook);
         if let Some(run) = Run::load(env, &id).await? {
             runs.push((id, run.read_view(env).await?));
@@ -120,9 +120,12 @@ async fn find(
     let of = |hook| runs.iter().find(|(run, _)| run.hook() == hook);
     let (mut undone, mut not_found) = (BTreeSet::new(), BTreeSet::new());
     let mut found = Vec::new();
-    for hook in [Hook::PreStop, Hook::PostStop] {
+    for hook in loaded.lifecycle_hooks() {
         let Some((hook_plan, graph)) = loaded.hook_plan(hook) else { continue };
         let Some((run, view)) = of(hook) else { continue };
+        if !hook_plan.units.iter().any(|plan| !plan.is_setup(hook.into())) {
+            continue;
+        }
         let all = by_unit(env.store.read_outlines(run).await?);
         for unit in graph.units().filter(|&unit| view.status(unit) == UnitProgress::Done) {
             let Some(plan) = hook_plan.units.get(unit.0 as usize) else { continue };
@@ -132,18 +135,24 @@ async fn find(
                 found.push(Override { unit, reason, is_open: override_record::is_open(records) });
                 continue;
             }
+            // The undo of an update does not know later successes. Those are left to the teardown.
+            let is_final = |at: &UnitRef| {
+                let setup = of(at.hook.into()).map(|(_, view)| view.late_marks(Unit(at.unit)));
+                hook.is_teardown() || setup.is_none_or(|marks| marks == 0)
+            };
             let done = if records::found_nothing(records) { &mut not_found } else { &mut undone };
-            done.extend(plan.undoes.clone());
+            done.extend(plan.undoes.iter().copied().filter(is_final));
         }
     }
     let undoable: BTreeSet<UnitRef> =
         loaded.plan.hooks.iter().flat_map(|hook_plan| &hook_plan.units).flat_map(|unit| unit.undoes.clone()).collect();
     let mut resources = Vec::new();
-    for hook in [Hook::PreStart, Hook::PostStart] {
+    for hook in loaded.lifecycle_hooks().filter(|hook| !hook.is_teardown()) {
         let Some((hook_plan, graph)) = loaded.hook_plan(hook) else { continue };
         let Some((run, view)) = of(hook) else { continue };
         let all = by_unit(env.store.read_outlines(run).await?);
-        for (plan, unit) in hook_plan.units.iter().zip(graph.units()) {
+        let units = hook_plan.units.iter().zip(graph.units());
+        for (plan, unit) in units.filter(|(plan, _)| plan.is_setup(hook.into())) {
             let at = UnitRef { hook: hook.into(), unit: unit.0 };
             // A unit without an undo has no resources that Ebb removes.
             if undone.contains(&at) || !undoable.contains(&at) {

@@ -1,10 +1,10 @@
 //! Dispatches a unit to a relay: a script, objects, or a removal of objects.
 
-use ebb_documents::plan::{Action, OutputFrom, PodAction, UnitPlan};
+use ebb_documents::plan::{Action, OutputFrom, PodAction, UnitPlan, document_name};
 use ebb_documents::render::{InputValue, RenderedInput, RenderedUnit};
 use ebb_engine::Millis;
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::id::{hook_name, unit_key};
+use ebb_protocol::id::hook_name;
 use ebb_protocol::relay::{self, CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutput, ScriptTask, TaskState};
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::unit as headers;
@@ -14,7 +14,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay::{GuardedRelay, retry_at};
 use crate::ports::{RelayClient as _, RelayError};
-use crate::run::attempt::{AttemptRef, split_key, task_id, token, undone_parts};
+use crate::run::attempt::{AttemptRef, task_id, token, undone_name, unit_name};
 use crate::run::callback_result::{relay_result, with_checked_outputs};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::head::Run;
@@ -95,21 +95,22 @@ pub fn script_task(
 }
 
 fn environment(run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Vec<(String, String)> {
-    let (resource, name) = split_key(&unit.key);
+    let own = unit_name(run, unit);
+    let resource = document_name(own.resource);
+    // In an update, scripts see the hook of their document.
+    let hook = unit.stage.map_or(run.hook(), Into::into);
     let facts = &run.facts;
     let routing_key = facts.routing_key.clone().unwrap_or_else(|| run.instance_key());
-    let instance = run.instance_key();
     // A script may end before it reports the name of its resource. Its undo gets the same key (rule 17).
-    let undone = undone_parts(run, unit);
-    let (key_resource, key_unit) = undone.unwrap_or((resource, name));
+    let undone = undone_name(run, unit);
     let mut pairs = vec![
-        ("EBB_KEY", unit_key(&instance, key_resource, key_unit)),
-        ("EBB_IDEMPOTENCY_KEY", run.idempotency_key(resource, name)),
+        ("EBB_KEY", run.stable_key(undone.unwrap_or(own))),
+        ("EBB_IDEMPOTENCY_KEY", run.idempotency_key(own)),
         ("EBB_ATTEMPT", attempt.number.0.to_string()),
         ("EBB_RUN", run.id.to_string()),
-        ("EBB_HOOK", hook_name(&run.hook()).to_owned()),
+        ("EBB_HOOK", hook_name(&hook).to_owned()),
         ("EBB_RESOURCE", resource.to_owned()),
-        ("EBB_UNIT", name.to_owned()),
+        ("EBB_UNIT", own.unit.to_owned()),
         ("EBB_TARGET_KIND", facts.kind.clone()),
         ("EBB_TARGET_NAME", facts.name.clone()),
         ("EBB_TARGET_UID", facts.uid.clone()),
@@ -118,9 +119,7 @@ fn environment(run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Vec<(String, 
         ("SIGNADOT_SANDBOX_ROUTING_KEY", routing_key),
         ("SIGNADOT_RESOURCE_NAME", resource.to_owned()),
     ];
-    pairs.extend(
-        undone.map(|(resource, name)| (headers::UNDOES_IDEMPOTENCY_KEY_VARIABLE, run.idempotency_key(resource, name))),
-    );
+    pairs.extend(undone.map(|undone| (headers::UNDOES_IDEMPOTENCY_KEY_VARIABLE, run.idempotency_key(undone))));
     pairs.extend(telemetry::traceparent(&run.id, attempt).map(|of| (headers::TRACEPARENT_VARIABLE, of)));
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

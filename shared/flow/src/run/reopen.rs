@@ -167,7 +167,7 @@ async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Res
     let otherwise = if is_teardown { RunEligibility::Yes } else { RunEligibility::No };
     for _ in 0..crate::ATTEMPTS {
         let Some(seen) = env.store.read_target(&facts.kind, &facts.name).await? else { return Ok(otherwise) };
-        if seen.uid != facts.uid || seen.generation != facts.generation {
+        if seen.uid != facts.uid {
             return Ok(otherwise);
         }
         // The data of the run is being removed, so the target would wait for it forever.
@@ -182,7 +182,10 @@ async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Res
             }
             (TargetPhase::Failed, Hook::PreStart) if seen.hook == Some(Hook::PreStart) => TargetPhase::Starting,
             (TargetPhase::Failed, Hook::PostStart) if seen.hook == Some(Hook::PostStart) => TargetPhase::Ready,
-            (TargetPhase::Starting, Hook::PreStart) | (TargetPhase::Ready, Hook::PostStart) => {
+            (TargetPhase::Failed, Hook::Update(_)) if seen.hook == Some(run.hook()) => TargetPhase::Updating,
+            (TargetPhase::Starting, Hook::PreStart)
+            | (TargetPhase::Ready, Hook::PostStart)
+            | (TargetPhase::Updating, Hook::Update(_)) => {
                 return Ok(if seen.hook == Some(run.hook()) { RunEligibility::Yes } else { RunEligibility::No });
             }
             _ => return Ok(otherwise),

@@ -6,7 +6,7 @@ use ebb_protocol::unit as headers;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::attempt::{AttemptRef, split_key, undone_parts};
+use crate::run::attempt::{AttemptRef, undone_name, unit_name};
 use crate::run::head::Run;
 use crate::telemetry;
 
@@ -22,19 +22,17 @@ pub(crate) fn signed_headers(
     unit: &UnitPlan,
     (purpose, body): (&str, &[u8]),
 ) -> Result<Vec<(String, String)>, FlowError> {
-    let (resource, name) = split_key(&unit.key);
     let id = MessageId::parse(&format!("{}-{}-{}{purpose}", run.id, attempt.unit.0, attempt.number.0))
         .map_err(|error| FlowError::Broken(error.to_string()))?;
     let plugin = run.plugin(unit).unwrap_or(sign::OWN_HOOKS);
     let signature = sign::sign_with(&env.settings.unit_keys.for_plugin(plugin), &id, env.now(), body);
     let mut list: Vec<(String, String)> = signature.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     list.extend([
-        (headers::IDEMPOTENCY_KEY.to_owned(), run.idempotency_key(resource, name)),
+        (headers::IDEMPOTENCY_KEY.to_owned(), run.idempotency_key(unit_name(run, unit))),
         (headers::ATTEMPT.to_owned(), attempt.number.0.to_string()),
     ]);
     list.extend(
-        undone_parts(run, unit)
-            .map(|(resource, name)| (headers::UNDOES_IDEMPOTENCY_KEY.to_owned(), run.idempotency_key(resource, name))),
+        undone_name(run, unit).map(|undone| (headers::UNDOES_IDEMPOTENCY_KEY.to_owned(), run.idempotency_key(undone))),
     );
     list.extend(telemetry::traceparent(&run.id, attempt).map(|of| (headers::TRACEPARENT.to_owned(), of)));
     Ok(list)

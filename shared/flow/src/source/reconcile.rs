@@ -75,7 +75,7 @@ fn outcome(desired: &DesiredTarget, result: SourceResult, uid: Option<String>, d
 }
 
 pub(super) fn is_alive(head: &TargetHead) -> bool {
-    matches!(head.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed)
+    head.phase.is_alive()
 }
 
 /// The prefix of the UIDs of instances that events begin without naming one.
@@ -150,6 +150,8 @@ async fn create(
                 LifecycleResult::Waiting => {
                     (SourceResult::Waiting, "starts when the previous instance of the name is gone")
                 }
+                LifecycleResult::Updating => (SourceResult::Updating, "changes to this document"),
+                LifecycleResult::Updated => (SourceResult::Updating, "has changed to this document"),
                 LifecycleResult::Unchanged => (SourceResult::Unchanged, "exists with this document"),
                 LifecycleResult::Retrying => {
                     (SourceResult::Unchanged, "exists with this document; failed units are retried")
@@ -172,10 +174,6 @@ async fn create(
         LifecycleRejection::Conflict(_, detail)
         | LifecycleRejection::Unknown(detail)
         | LifecycleRejection::Missing(detail) => rejected(detail),
-        LifecycleRejection::Changed(changes) => {
-            let paths: Vec<&str> = changes.iter().map(|change| change.path.as_str()).collect();
-            rejected(format!("a living target cannot be changed: {}; delete it first", paths.join(", ")))
-        }
         LifecycleRejection::Document(errors) => rejected(errors.to_string()),
     })
 }

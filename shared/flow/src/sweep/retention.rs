@@ -38,15 +38,15 @@ const MAX_WAIT_MS: u64 = 7 * 86_400_000;
 
 /// Schedules the removal of a target's stored data, before the target begins to end.
 pub async fn schedule_removal(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
-    let TargetHead { uid, generation, plan, .. } = target;
-    write(env, target, (uid, *generation, plan), None).await
+    let TargetHead { uid, first_generation, plan, .. } = target;
+    write(env, target, (uid, *first_generation, plan), None).await
 }
 
 /// Schedules the removal of the run of an event, before the event is accepted. Its resources are not kept, so it is
 /// removed although its target may be active.
 pub(crate) async fn schedule_event_removal(env: &Env, target: &TargetHead, event: &EventRef) -> Result<(), FlowError> {
-    let TargetHead { uid, generation, plan, .. } = target;
-    write(env, target, (uid, *generation, plan), Some(event.clone())).await
+    let TargetHead { uid, first_generation, plan, .. } = target;
+    write(env, target, (uid, *first_generation, plan), Some(event.clone())).await
 }
 
 /// Returns the tombstone of an instance that ended at `ended` and is no longer in the target item. It is the only
@@ -270,7 +270,7 @@ async fn find_remains(env: &Env, expiry: &InstanceExpiry) -> Result<InstanceRema
         }
     };
     let mut runs = Vec::new();
-    for hook in Hook::ALL {
+    for hook in loaded.lifecycle_hooks() {
         let Some((_, graph)) = loaded.hook_plan(hook) else { continue };
         let run = RunId::new(&expiry.instance_key(), expiry.generation, hook);
         let heads = env.store.read_run(&run).await?;
@@ -314,10 +314,8 @@ async fn remove(
         return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
     }
     // Setup runs come first. While one exists, the teardown with the results of its undos must exist, too.
-    for hook in Hook::ALL {
-        if plan.is_some_and(|plan| plan.hook_plan(hook).is_none()) {
-            continue;
-        }
+    let hooks = plan.map_or_else(|| Hook::ALL.to_vec(), |plan| plan.lifecycle_hooks().collect());
+    for hook in hooks {
         let run = RunId::new(&instance, expiry.generation, hook);
         // A log may exist without a record, so the records do not list all objects.
         if plan.is_some_and(|plan| has_tasks(plan, hook)) {

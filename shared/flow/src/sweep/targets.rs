@@ -62,7 +62,7 @@ async fn sweep_once(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> 
         tracing::warn!(kind, name, %error, "cannot deliver the notification");
     }
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
-    let is_active = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
+    let is_active = target.phase.is_alive();
     if is_active && target.expires.is_some_and(|at| at <= env.now()) {
         tracing::info!(kind, name, "the time to live has ended");
         lifecycle::delete(env, kind, name, &target.uid, TargetStopCause::Expired).await?;

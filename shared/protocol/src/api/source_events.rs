@@ -29,6 +29,8 @@ pub enum SourceResult {
     Starting,
     /// The instance starts when the previous one of its name is gone.
     Waiting,
+    /// The instance changes to this document, or has changed to it.
+    Updating,
     /// The instance exists with this document. If units had failed, they are retried.
     Unchanged,
     /// The instance stops, or did not exist.

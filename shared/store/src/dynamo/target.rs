@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::types::{
 };
 use backon::BackoffBuilder as _;
 use ebb_protocol::engine::{Hook, TargetPhase, Timestamp};
-use ebb_protocol::id::{hook_name, hook_named};
+use ebb_protocol::id::{hook_of_text, hook_text};
 use ebb_protocol::lifecycle::TargetStopCause;
 
 use super::attribute::{Item, ItemReader, digest, item, item_size, json, number, optional, text};
@@ -28,9 +28,10 @@ use crate::ops::{MoveTarget, ReadTarget, StoreResult};
 use crate::store::Store;
 use crate::table::TableSpec;
 
-const PHASES: [(TargetPhase, &str); 6] = [
+const PHASES: [(TargetPhase, &str); 7] = [
     (TargetPhase::Starting, "starting"),
     (TargetPhase::Ready, "ready"),
+    (TargetPhase::Updating, "updating"),
     (TargetPhase::Failed, "failed"),
     (TargetPhase::Stopping, "stopping"),
     (TargetPhase::Stuck, "stuck"),
@@ -72,7 +73,9 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
     let plugins = || AttributeValue::L(target.plugins.iter().map(text).collect());
     let is_final = target.phase == TargetPhase::Gone && target.due.is_none();
     attributes.extend(optional([
-        ("hk", target.hook.map(|hook| text(hook_name(&hook)))),
+        ("fg", (target.first_generation != target.generation).then(|| number(target.first_generation))),
+        ("up", (target.updates > 0).then(|| number(target.updates))),
+        ("hk", target.hook.map(|hook| text(hook_text(&hook)))),
         ("rk", target.routing_key.as_ref().map(text)),
         ("pv", (!target.plugins.is_empty()).then(plugins)),
         ("ex", target.expires.map(|expires| number(expires.0))),
@@ -94,12 +97,14 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<T
     let reader = ItemReader::new(operation, item);
     let word = reader.text("ph")?;
     let phase = PHASES.iter().find(|row| row.1 == word);
-    let hook = |word: &str| hook_named(word).ok_or_else(|| reader.broken(format!("unknown hook {word:?}")));
+    let hook = |word: &str| hook_of_text(word).ok_or_else(|| reader.broken(format!("unknown hook {word:?}")));
     Ok(TargetHead {
         kind: reader.text("k")?.to_owned(),
         name: reader.text("n")?.to_owned(),
         uid: reader.text("uid")?.to_owned(),
         generation: reader.number("gen")?,
+        first_generation: reader.number_if_any("fg")?.map_or_else(|| reader.number("gen"), Ok)?,
+        updates: reader.number_if_any("up")?.unwrap_or(0),
         phase: phase.ok_or_else(|| reader.broken(format!("unknown phase {word:?}")))?.0,
         hook: reader.text_if_any("hk")?.map(hook).transpose()?,
         plan: reader.digest("plan")?,

@@ -184,6 +184,8 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
         name: name.into(),
         uid: "u1".into(),
         generation: 1,
+        first_generation: 1,
+        updates: 0,
         phase: TargetPhase::Starting,
         hook: Some(Hook::PreStart),
         plan: ebb_protocol::id::digest(b"plan"),

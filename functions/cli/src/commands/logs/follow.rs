@@ -110,7 +110,7 @@ fn has_ended(run: &RunDetail, unit: &UnitDetail) -> bool {
 
 /// Returns true if all runs of a target have ended and no other run follows.
 fn is_settled(seen: &TargetDetail) -> bool {
-    let is_moving = matches!(seen.info.phase, TargetState::Starting | TargetState::Stopping);
+    let is_moving = matches!(seen.info.phase, TargetState::Starting | TargetState::Updating | TargetState::Stopping);
     !is_moving && seen.runs.iter().all(|run| !matches!(run.state, RunState::Running | RunState::Cancelling))
 }
 

@@ -58,6 +58,8 @@ impl SandboxApplyArgs {
             LifecycleResult::Unchanged => "Unchanged",
             LifecycleResult::Retrying => "Retrying",
             LifecycleResult::Waiting => "Waiting",
+            LifecycleResult::Updating => "Updating",
+            LifecycleResult::Updated => "Updated",
             LifecycleResult::Starting | LifecycleResult::Running | LifecycleResult::Stopping => "Created",
         };
         output::status_line(&format!(

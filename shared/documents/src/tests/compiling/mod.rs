@@ -4,3 +4,4 @@ pub(super) mod fixtures;
 mod plans;
 mod properties;
 mod rendering;
+mod updates;

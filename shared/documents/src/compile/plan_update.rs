@@ -1,0 +1,518 @@
+//! Merges the plan of a changed document into the plan of a living target.
+//!
+//! 1. Compare the resources of both plans. A resource without a counterpart is added or removed. A resource with other
+//!    params or other setup units is replaced. So is one that reads a replaced one, or whose setup is incomplete.
+//! 2. Keep all hooks that may have run, so that their units keep their positions. Units of earlier runs have results.
+//! 3. Add the hook of the update. Its units undo what is removed or replaced, then make what is added or replaced.
+//! 4. Take preStop and postStop from the new plan, and add the undos of removed and replaced resources. They run if the
+//!    update has not completed them.
+//!
+//! A removed or replaced resource gets the name `NAME~N` with the number of the update, so its undo reads the params and
+//! outputs with which it was made.
+//!
+//! Neither the order of a document nor the positions in it matter.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ebb_engine::MAX_UNITS;
+use serde_json::{Map, Value, json};
+
+use super::assemble::add_teardown_edges;
+use super::defaults::MAX_STEPS;
+use super::teardown::OrderSource;
+use crate::canonical::digest;
+use crate::plan::{
+    FormerResource, HookName, HookPlan, Plan, ResourceOrigin, UnitPlan, UnitRef, UpdateState, document_name,
+};
+
+/// Maximum bytes of the JSON of a changed plan, which has the units of all updates.
+const MAX_PLAN: usize = 8 << 20;
+
+/// The effect of an update on a resource. An unchanged resource has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceChange {
+    Added,
+    Removed,
+    /// It is undone, then made again.
+    Replaced,
+}
+
+/// The plan of a living target after a change of its document.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanUpdate {
+    pub plan: Plan,
+    /// The effect on each changed resource with units, by name.
+    pub resources: BTreeMap<String, ResourceChange>,
+    /// The number of the update, if it has units.
+    pub number: Option<u32>,
+}
+
+/// The reason why a living target cannot get a plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UpdateError {
+    #[error("`{0}` of a living target cannot be changed; delete the target and create it again")]
+    Fixed(&'static str),
+    #[error(
+        "with the units of its earlier updates, the target has {found} {unit}; the limit is {limit}; delete the target \
+         and create it again"
+    )]
+    TooLarge { found: usize, unit: &'static str, limit: usize },
+}
+
+/// Merges the plan `wanted` of a changed document into the plan of a living target. Returns `None` if the content of the
+/// document is the same. `is_done` returns true for a unit of an earlier run that has succeeded or was skipped.
+///
+/// # Errors
+/// Returns [`UpdateError`] if the target cannot be changed to this plan.
+pub fn update(
+    current: &Plan,
+    wanted: &Plan,
+    is_done: impl Fn(UnitRef) -> bool,
+) -> Result<Option<PlanUpdate>, UpdateError> {
+    let content = content_digest(wanted);
+    let is_same = match &current.update {
+        Some(state) => state.content == content,
+        None => content_digest(current) == content,
+    };
+    if is_same {
+        return Ok(None);
+    }
+    if current.target.cluster != wanted.target.cluster {
+        return Err(UpdateError::Fixed("cluster"));
+    }
+    if current.target.namespace != wanted.target.namespace {
+        return Err(UpdateError::Fixed("namespace"));
+    }
+    let (old, new) = (origins(current), origins(wanted));
+    let resources = changes(wanted, &old, &new, &is_done);
+    let number = current.update.as_ref().map_or(0, |state| state.number) + 1;
+    let (current, former) = (renamed(current, number, &resources), former(current, number, &resources));
+    let mut merge = PlanMerge {
+        current,
+        former,
+        wanted,
+        number,
+        hook: HookName::Update(number),
+        resources,
+        units: Vec::new(),
+        undos: BTreeMap::new(),
+        setup: BTreeMap::new(),
+    };
+    merge.add_undos(&is_done);
+    merge.add_setup(&old);
+    merge.finish(content, &old, new)
+}
+
+/// Returns the effect on each resource that has units in a run.
+fn changes(
+    wanted: &Plan,
+    old: &BTreeMap<String, ResourceOrigin>,
+    new: &BTreeMap<String, ResourceOrigin>,
+    is_done: &impl Fn(UnitRef) -> bool,
+) -> BTreeMap<String, ResourceChange> {
+    let removed =
+        old.keys().filter(|name| !new.contains_key(*name)).map(|name| (name.clone(), ResourceChange::Removed));
+    let mut changes: BTreeMap<String, ResourceChange> = removed.collect();
+    for (name, origin) in new {
+        let change = match old.get(name) {
+            None => ResourceChange::Added,
+            Some(before) if before.setup != origin.setup => ResourceChange::Replaced,
+            Some(before) if !before.units.values().all(|&at| is_done(at)) => ResourceChange::Replaced,
+            Some(_) => continue,
+        };
+        changes.insert(name.clone(), change);
+    }
+    let is_read = |name: &str, at: UnitRef, changes: &BTreeMap<String, ResourceChange>| {
+        let maker = wanted.unit(at).map_or("", UnitPlan::resource);
+        maker != name && changes.get(maker) == Some(&ResourceChange::Replaced)
+    };
+    // The readers of a replaced resource are replaced, too, and then their readers.
+    loop {
+        let readers: Vec<String> = new
+            .iter()
+            .filter(|(name, origin)| {
+                let units = origin.units.values().filter_map(|&at| wanted.unit(at));
+                !changes.contains_key(*name)
+                    && units.flat_map(|unit| &unit.reads).any(|read| is_read(name, read.at, &changes))
+            })
+            .map(|(name, _)| name.clone())
+            .collect();
+        if readers.is_empty() {
+            return changes;
+        }
+        changes.extend(readers.into_iter().map(|name| (name, ResourceChange::Replaced)));
+    }
+}
+
+/// Returns the name that the update `number` gives to a resource if it undoes the resource.
+fn former_name(number: u32, resources: &BTreeMap<String, ResourceChange>, name: &str) -> Option<String> {
+    match resources.get(name)? {
+        ResourceChange::Removed | ResourceChange::Replaced => Some(format!("{name}~{number}")),
+        ResourceChange::Added => None,
+    }
+}
+
+/// Returns the hooks of a plan with the new keys of the units of resources that the update undoes.
+fn renamed(plan: &Plan, number: u32, resources: &BTreeMap<String, ResourceChange>) -> Vec<HookPlan> {
+    let mut hooks = plan.hooks.clone();
+    for unit in hooks.iter_mut().flat_map(|hook| &mut hook.units) {
+        if let Some(name) = former_name(number, resources, unit.resource()) {
+            unit.key = format!("{name}{}", &unit.key[unit.resource().len()..]);
+        }
+    }
+    hooks
+}
+
+/// Returns all former resources after the update.
+fn former(plan: &Plan, number: u32, resources: &BTreeMap<String, ResourceChange>) -> BTreeMap<String, FormerResource> {
+    let mut former = plan.update.as_ref().map(|state| state.former.clone()).unwrap_or_default();
+    let ended = resources.keys().filter_map(|name| Some((name.clone(), former_name(number, resources, name)?)));
+    let ended: BTreeMap<String, String> = ended.collect();
+    for (name, ended_name) in &ended {
+        let resource = plan.resources.get(name).cloned();
+        former.insert(ended_name.clone(), FormerResource { resource, names: BTreeMap::new() });
+    }
+    // A resource that ended earlier keeps the names that it has already.
+    for one in former.values_mut() {
+        for (name, ended_name) in &ended {
+            one.names.entry(name.clone()).or_insert_with(|| ended_name.clone());
+        }
+    }
+    former
+}
+
+struct PlanMerge<'a> {
+    /// The hooks of the current plan, with the names of former resources.
+    current: Vec<HookPlan>,
+    former: BTreeMap<String, FormerResource>,
+    wanted: &'a Plan,
+    number: u32,
+    /// The hook of the update.
+    hook: HookName,
+    resources: BTreeMap<String, ResourceChange>,
+    /// The units of the update.
+    units: Vec<UnitPlan>,
+    /// The positions in the update of undos of the current plan.
+    undos: BTreeMap<UnitRef, u32>,
+    /// The positions in the update of setup units of the new plan.
+    setup: BTreeMap<UnitRef, u32>,
+}
+
+impl PlanMerge<'_> {
+    /// Returns true if the update makes the resource.
+    fn is_made(&self, resource: &str) -> bool {
+        matches!(self.resources.get(resource), Some(ResourceChange::Added | ResourceChange::Replaced))
+    }
+
+    /// Adds the undos of removed and replaced resources, and those that a failed update has left open.
+    fn add_undos(&mut self, is_done: &impl Fn(UnitRef) -> bool) {
+        let current = std::mem::take(&mut self.current);
+        let mut chosen: Vec<(UnitRef, &UnitPlan)> = Vec::new();
+        for (at, unit) in
+            [HookName::PreStop, HookName::PostStop].into_iter().flat_map(|stage| units_of(&current, stage))
+        {
+            if self.former.contains_key(unit.resource()) && !unit.unless.iter().any(|&undo| is_done(undo)) {
+                self.undos.insert(at, position(chosen.len()));
+                chosen.push((at, unit));
+            }
+        }
+        for (at, unit) in chosen {
+            let place = |first: u32| self.undos.get(&UnitRef { hook: at.hook, unit: first }).copied();
+            let moved = |at: UnitRef| match self.undos.get(&at) {
+                Some(&unit) => UnitRef { hook: self.hook, unit },
+                None => at,
+            };
+            let unit = UnitPlan {
+                dependencies: unit.dependencies.iter().filter_map(|&first| place(first)).collect(),
+                ordered_after: unit.ordered_after.iter().filter_map(|&first| place(first)).collect(),
+                undoes: unit.undoes.iter().map(|&at| moved(at)).collect(),
+                stage: Some(at.hook),
+                unless: Vec::new(),
+                ..with_reads(unit, moved)
+            };
+            self.units.push(unit);
+        }
+        self.current = current;
+        self.wait_for_stage(0, HookName::PostStop, HookName::PreStop);
+    }
+
+    /// Adds the setup units of added and replaced resources, after the undos of the same resource.
+    fn add_setup(&mut self, old: &BTreeMap<String, ResourceOrigin>) {
+        let (wanted, first) = (self.wanted, self.units.len());
+        let stages = [HookName::PreStart, HookName::PostStart];
+        let chosen: Vec<(UnitRef, &UnitPlan)> = stages
+            .into_iter()
+            .flat_map(|stage| units_of(&wanted.hooks, stage))
+            .filter(|(_, unit)| self.is_made(unit.resource()))
+            .collect();
+        for (index, (at, _)) in chosen.iter().enumerate() {
+            self.setup.insert(*at, position(first + index));
+        }
+        let last_undos = last_of(&self.units);
+        for (at, unit) in chosen {
+            let place = |first: u32| self.setup.get(&UnitRef { hook: at.hook, unit: first }).copied();
+            let mut dependencies: Vec<u32> = unit.dependencies.iter().filter_map(|&first| place(first)).collect();
+            let is_own = |&first: &u32| wanted.unit(UnitRef { hook: at.hook, unit: first }).map(UnitPlan::resource);
+            // Units that wait for others of the resource wait for its undos, too.
+            if !unit.dependencies.iter().any(|first| is_own(first) == Some(unit.resource())) {
+                let is_undo = |undo: &&u32| document_name(self.units[**undo as usize].resource()) == unit.resource();
+                dependencies.extend(last_undos.iter().filter(is_undo));
+            }
+            let unit = UnitPlan {
+                dependencies,
+                ordered_after: unit.ordered_after.iter().filter_map(|&first| place(first)).collect(),
+                stage: Some(at.hook),
+                ..with_reads(unit, |at| self.origin(old, at))
+            };
+            self.units.push(unit);
+        }
+        self.wait_for_stage(first, HookName::PostStart, HookName::PreStart);
+    }
+
+    /// Lets the first units of a stage wait for the last ones of an earlier stage, from the position `from`.
+    fn wait_for_stage(&mut self, from: usize, stage: HookName, earlier: HookName) {
+        let (before, units) = self.units.split_at_mut(from);
+        let of = |unit: &UnitPlan, stage: HookName| unit.stage == Some(stage);
+        let is_waited_for: BTreeSet<u32> =
+            units.iter().filter(|unit| of(unit, earlier)).flat_map(|unit| unit.dependencies.iter().copied()).collect();
+        let numbered = units.iter().zip(position(before.len())..);
+        let last: Vec<u32> = numbered
+            .filter(|(unit, number)| of(unit, earlier) && !is_waited_for.contains(number))
+            .map(|(_, number)| number)
+            .collect();
+        let same: BTreeSet<u32> = units
+            .iter()
+            .zip(position(before.len())..)
+            .filter(|(unit, _)| of(unit, stage))
+            .map(|(_, number)| number)
+            .collect();
+        for unit in units.iter_mut().filter(|unit| of(unit, stage)) {
+            if !unit.dependencies.iter().any(|first| same.contains(first)) {
+                unit.dependencies.extend(&last);
+            }
+        }
+    }
+
+    /// Returns the place of a setup unit of the new plan: in the update, or in the run that made its resource.
+    fn origin(&self, old: &BTreeMap<String, ResourceOrigin>, at: UnitRef) -> UnitRef {
+        if let Some(&unit) = self.setup.get(&at) {
+            return UnitRef { hook: self.hook, unit };
+        }
+        let Some(unit) = self.wanted.unit(at).filter(|_| at.hook.is_setup()) else { return at };
+        let made = old.get(unit.resource()).and_then(|origin| origin.units.get(&unit.key));
+        made.copied().unwrap_or(at)
+    }
+
+    fn finish(
+        mut self,
+        content: String,
+        old: &BTreeMap<String, ResourceOrigin>,
+        new: BTreeMap<String, ResourceOrigin>,
+    ) -> Result<Option<PlanUpdate>, UpdateError> {
+        let mut units = std::mem::take(&mut self.units);
+        for unit in &mut units {
+            unit.dependencies.sort_unstable();
+            unit.dependencies.dedup();
+        }
+        let has_units = !units.is_empty();
+        // The number is used even without units, because former resources can have it.
+        let number = self.number;
+        let kept = self.current.iter().filter(|hook| hook.hook.is_setup()).cloned();
+        let mut hooks: Vec<HookPlan> = kept.collect();
+        hooks.extend(has_units.then_some(HookPlan { hook: self.hook, units }));
+        for hook in self.wanted.hooks.iter().filter(|hook| matches!(hook.hook, HookName::Event(_))) {
+            let units = hook.units.iter().map(|unit| with_reads(unit, |at| self.origin(old, at)));
+            hooks.push(HookPlan { hook: hook.hook, units: units.collect() });
+        }
+        let mut moved = BTreeMap::new();
+        for stage in [HookName::PreStop, HookName::PostStop] {
+            let units = self.teardown(old, stage, &mut moved);
+            hooks.extend((!units.is_empty()).then_some(HookPlan { hook: stage, units }));
+        }
+        let mut public = self.wanted.resources.clone();
+        let outputs = public.values_mut().flat_map(|resource| resource.outputs.values_mut());
+        for read in outputs.flat_map(|output| &mut output.reads) {
+            read.at = self.origin(old, read.at);
+        }
+        let origins = new.into_iter().map(|(name, origin)| {
+            let units = origin.units.into_iter().map(|(key, at)| (key, self.origin(old, at))).collect();
+            (name, ResourceOrigin { units, ..origin })
+        });
+        let origins = origins.collect();
+        let former = std::mem::take(&mut self.former);
+        let update = Some(UpdateState { number, content, resources: origins, former });
+        let mut plan = Plan { resources: public, hooks, update, ..self.wanted.clone() };
+        let steps = std::cell::Cell::new(0_u64);
+        let count = |more: u64| {
+            steps.set(steps.get().saturating_add(more));
+            steps.get() <= MAX_STEPS
+        };
+        // The units of one resource have their order already.
+        add_teardown_edges(&mut plan, &count, |unit| (unit.resource().to_owned(), OrderSource::Author));
+        check_size(&plan)?;
+        Ok(Some(PlanUpdate { plan, resources: self.resources, number: has_units.then_some(number) }))
+    }
+
+    /// Returns the units of preStop or postStop: those of the new plan, then those for removed and replaced resources.
+    /// `moved` gets the places of the latter.
+    fn teardown(
+        &self,
+        old: &BTreeMap<String, ResourceOrigin>,
+        stage: HookName,
+        moved: &mut BTreeMap<UnitRef, UnitRef>,
+    ) -> Vec<UnitPlan> {
+        let own = units_of(&self.wanted.hooks, stage).map(|(_, unit)| UnitPlan {
+            undoes: unit.undoes.iter().map(|&at| self.origin(old, at)).collect(),
+            ..with_reads(unit, |at| self.origin(old, at))
+        });
+        let mut units: Vec<UnitPlan> = own.collect();
+        let is_kept = |unit: &UnitPlan| self.former.contains_key(unit.resource());
+        let kept: Vec<(UnitRef, &UnitPlan)> =
+            units_of(&self.current, stage).filter(|(_, unit)| is_kept(unit)).collect();
+        for (index, (at, _)) in kept.iter().enumerate() {
+            moved.insert(*at, UnitRef { hook: stage, unit: position(units.len() + index) });
+        }
+        for (at, unit) in kept {
+            let place = |first: u32| moved.get(&UnitRef { hook: stage, unit: first }).map(|at| at.unit);
+            let new_place = |at: UnitRef| moved.get(&at).copied().unwrap_or(at);
+            let undo = self.undos.get(&at).map(|&unit| UnitRef { hook: self.hook, unit });
+            let unit = UnitPlan {
+                dependencies: unit.dependencies.iter().filter_map(|&first| place(first)).collect(),
+                ordered_after: unit.ordered_after.iter().filter_map(|&first| place(first)).collect(),
+                undoes: unit.undoes.iter().map(|&at| new_place(at)).collect(),
+                unless: unit.unless.iter().copied().chain(undo).collect(),
+                ..with_reads(unit, new_place)
+            };
+            units.push(unit);
+        }
+        units
+    }
+}
+
+fn check_size(plan: &Plan) -> Result<(), UpdateError> {
+    if let Some(units) = plan.hooks.iter().map(|hook| hook.units.len()).find(|&units| units > MAX_UNITS) {
+        return Err(UpdateError::TooLarge { found: units, unit: "units in one hook", limit: MAX_UNITS });
+    }
+    match plan.to_json().len() {
+        bytes if bytes > MAX_PLAN => Err(UpdateError::TooLarge { found: bytes, unit: "bytes", limit: MAX_PLAN }),
+        _ => Ok(()),
+    }
+}
+
+fn position(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+fn units_of(hooks: &[HookPlan], hook: HookName) -> impl Iterator<Item = (UnitRef, &UnitPlan)> {
+    let units = hooks.iter().filter(move |planned| planned.hook == hook).flat_map(|hook| &hook.units);
+    units.zip(0..).map(move |(unit, position)| (UnitRef { hook, unit: position }, unit))
+}
+
+/// Returns the positions of the units for which no other unit of the same resource waits.
+fn last_of(units: &[UnitPlan]) -> Vec<u32> {
+    let waited_for: BTreeSet<u32> = units
+        .iter()
+        .flat_map(|unit| {
+            let is_same = |first: &&u32| units[**first as usize].resource() == unit.resource();
+            unit.dependencies.iter().filter(is_same).copied()
+        })
+        .collect();
+    (0..position(units.len())).filter(|number| !waited_for.contains(number)).collect()
+}
+
+fn with_reads(unit: &UnitPlan, place: impl Fn(UnitRef) -> UnitRef) -> UnitPlan {
+    let mut unit = unit.clone();
+    for read in &mut unit.reads {
+        read.at = place(read.at);
+    }
+    unit
+}
+
+/// Returns the resources of a plan with their setup units, and the target itself if it has own units.
+fn origins(plan: &Plan) -> BTreeMap<String, ResourceOrigin> {
+    if let Some(state) = &plan.update {
+        return state.resources.clone();
+    }
+    let mut units: BTreeMap<String, BTreeMap<String, UnitRef>> =
+        plan.resources.keys().map(|name| (name.clone(), BTreeMap::new())).collect();
+    for hook in &plan.hooks {
+        for (at, unit) in units_of(&plan.hooks, hook.hook) {
+            let own = units.entry(unit.resource().to_owned()).or_default();
+            if at.hook.is_setup() {
+                own.insert(unit.key.clone(), at);
+            }
+        }
+    }
+    let origin = |(name, units): (String, BTreeMap<String, UnitRef>)| {
+        let setup = setup_digest(plan, &name, &units);
+        (name, ResourceOrigin { setup, units })
+    };
+    units.into_iter().map(origin).collect()
+}
+
+/// Returns the digest of what the setup of a resource depends on.
+fn setup_digest(plan: &Plan, name: &str, units: &BTreeMap<String, UnitRef>) -> String {
+    let units: Map<String, Value> =
+        units.iter().filter_map(|(key, &at)| Some((key.clone(), content(plan, at.hook, plan.unit(at)?)))).collect();
+    let mut made = json!({"params": plan.resources.get(name).map(|resource| &resource.params), "units": units});
+    if made.to_string().contains("target.labels") {
+        made["labels"] = json!(plan.target.labels);
+    }
+    digest_of(made)
+}
+
+/// Returns the digest of a plan's content, without positions and order.
+fn content_digest(plan: &Plan) -> String {
+    let hooks: Map<String, Value> = plan
+        .hooks
+        .iter()
+        .map(|hook| {
+            let units = hook.units.iter().map(|unit| (unit.key.clone(), content(plan, hook.hook, unit)));
+            (hook.hook.into(), Value::Object(units.collect()))
+        })
+        .collect();
+    let resources: Map<String, Value> = plan
+        .resources
+        .iter()
+        .map(|(name, resource)| {
+            let outputs: Map<String, Value> = resource
+                .outputs
+                .iter()
+                .map(|(name, output)| {
+                    let reads: BTreeSet<String> =
+                        output.reads.iter().map(|read| read_key(plan, read.at, &read.output, read.optional)).collect();
+                    (name.clone(), json!([output.value, output.sensitive, reads]))
+                })
+                .collect();
+            (name.clone(), json!([resource.plugin, resource.digest, resource.params, outputs]))
+        })
+        .collect();
+    digest_of(json!([plan.target, resources, plan.env, hooks]))
+}
+
+/// Returns a unit without positions: its references are keys.
+fn content(plan: &Plan, hook: HookName, unit: &UnitPlan) -> Value {
+    let key = |at: UnitRef| plan.unit(at).map_or("", |unit| unit.key.as_str());
+    let keys =
+        |positions: &[u32]| -> BTreeSet<&str> { positions.iter().map(|&unit| key(UnitRef { hook, unit })).collect() };
+    let reads: BTreeSet<String> =
+        unit.reads.iter().map(|read| read_key(plan, read.at, &read.output, read.optional)).collect();
+    let undoes: BTreeSet<&str> = unit.undoes.iter().map(|&at| key(at)).collect();
+    let mut content = json!(unit);
+    content["source"] = Value::Null;
+    content["reads"] = json!(reads);
+    content["undoes"] = json!(undoes);
+    content["dependencies"] = json!(keys(&unit.dependencies));
+    content["orderedAfter"] = json!(keys(&unit.ordered_after));
+    content
+}
+
+fn read_key(plan: &Plan, at: UnitRef, output: &str, optional: bool) -> String {
+    let key = plan.unit(at).map_or("", |unit| unit.key.as_str());
+    format!("{key}.{output}{}", if optional { "?" } else { "" })
+}
+
+fn digest_of(mut value: Value) -> String {
+    value.sort_all_objects();
+    digest(&value.to_string())
+}

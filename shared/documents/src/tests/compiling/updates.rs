@@ -1,0 +1,218 @@
+//! Merged plans of changed documents.
+
+use std::collections::BTreeMap;
+
+use crate::compile::{self, BoundPlugin, PlanUpdate, ResourceChange, UpdateError};
+use crate::load::{self, Document, DocumentVars, NoFiles};
+use crate::plan::{HookName, Plan, UnitRef};
+
+const DATABASE: &str = r##"
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: db
+params: {rows: {type: integer, default: 1}}
+preStart:
+  create: {webhook: {url: "https://db.example.org/create"}, outputs: {dsn: {value: "${response.body.dsn}"}}}
+  seed: {webhook: {url: "https://db.example.org/seed", body: {dsn: "${units.create.outputs.dsn}", rows: "${params.rows}"}}}
+preStop:
+  drain: {webhook: {url: "https://db.example.org/drain"}}
+postStop:
+  drop: {webhook: {url: "https://db.example.org/drop", body: {dsn: "${units.create.outputs.dsn}", rows: "${params.rows}"}}}
+outputs: {dsn: "${units.create.outputs.dsn}"}
+"##;
+
+const SEARCH: &str = r##"
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: search
+params: {dsn: {type: string}, size: {type: string, default: small}}
+preStart:
+  index: {webhook: {url: "https://search.example.org/index", body: {dsn: "${params.dsn}"}}, outputs: {url: {value: "${response.body.url}"}}}
+postStart:
+  warm: {webhook: {url: "https://search.example.org/warm", body: {url: "${units.index.outputs.url}"}}}
+postStop:
+  unindex: {webhook: {url: "https://search.example.org/unindex", body: {url: "${units.index.outputs.url}", dsn: "${params.dsn}"}}}
+outputs: {url: "${units.index.outputs.url}"}
+"##;
+
+fn plan(rest: &str) -> Plan {
+    let text = format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n{rest}");
+    let Ok(Document::Sandbox(sandbox)) = load::document("document", &text, &NoFiles, &DocumentVars::none()) else {
+        panic!("{text}")
+    };
+    let load = |name, text| load::plugins(name, text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
+    let plugins = BTreeMap::from([("db", load("db", DATABASE)), ("search", load("search", SEARCH))]);
+    let version = semver::Version::new(1, 0, 0);
+    let bound = sandbox.resources.iter().filter_map(|resource| {
+        let plugin = plugins.get(resource.plugin.value.as_str())?;
+        Some((resource.name.value.clone(), BoundPlugin { plugin, version: &version, digest: "sha256:d" }))
+    });
+    compile::plan(&sandbox, &bound.collect()).unwrap().0
+}
+
+fn resources(text: &str) -> Plan {
+    plan(&format!("resources: {{{text}}}\n"))
+}
+
+fn update(current: &Plan, wanted: &Plan) -> PlanUpdate {
+    compile::update(current, wanted, |_| true).unwrap().expect("the documents differ")
+}
+
+/// Returns the units of a hook with the units that they wait for, undo and read.
+fn units(plan: &Plan, hook: HookName) -> Vec<String> {
+    let Some(of) = plan.hook_plan(hook) else { return Vec::new() };
+    let named = |at: UnitRef| format!("{}:{}", String::from(at.hook), plan.unit(at).unwrap().key);
+    let line = |unit: &crate::plan::UnitPlan| {
+        let mut line = unit.key.clone();
+        let after: Vec<&str> = unit.dependencies.iter().map(|&at| of.units[at as usize].key.as_str()).collect();
+        for (word, list) in [
+            ("after", after.join(" ")),
+            ("undoes", unit.undoes.iter().map(|&at| named(at)).collect::<Vec<_>>().join(" ")),
+            ("reads", unit.reads.iter().map(|read| named(read.at)).collect::<Vec<_>>().join(" ")),
+            ("unless", unit.unless.iter().map(|&at| named(at)).collect::<Vec<_>>().join(" ")),
+        ] {
+            if !list.is_empty() {
+                line += &format!(" {word} {list}");
+            }
+        }
+        line
+    };
+    of.units.iter().map(line).collect()
+}
+
+const WIRED: &str = "db: {plugin: db}, search: {plugin: search, params: {dsn: \"${resources.db.outputs.dsn}\"}}";
+
+#[test]
+fn order_and_positions_change_nothing() {
+    let one = plan("resources:\n  x: {plugin: db}\n  y: {plugin: db, params: {rows: 2}}\n");
+    let other = plan(
+        "# again\nresources:\n  y:\n    plugin: db\n    params: {rows: 2}\n\n  x: {plugin: db, params: {rows: 1}}\n",
+    );
+    assert_eq!(compile::update(&one, &other, |_| true), Ok(None));
+    assert_eq!(compile::update(&one, &other, |_| false), Ok(None));
+}
+
+#[test]
+fn labels_environment_and_ttl_change_without_units() {
+    let one = plan("resources: {x: {plugin: db}}\n");
+    let other =
+        plan("labels: {team: a}\nttl: 2h\nenv: {DSN: \"${resources.x.outputs.dsn}\"}\nresources: {x: {plugin: db}}\n");
+    let made = update(&one, &other);
+    assert_eq!((made.number, made.resources.len()), (None, 0));
+    assert_eq!(made.plan.target, other.target);
+    assert_eq!(made.plan.hooks, one.hooks);
+    assert_eq!(made.plan.env, other.env);
+    // The next update compares with this one.
+    assert_eq!(compile::update(&made.plan, &other, |_| true), Ok(None));
+    assert_eq!(update(&made.plan, &one).number, None);
+}
+
+#[test]
+fn a_changed_resource_is_undone_and_made_with_its_readers() {
+    let one = resources(WIRED);
+    let other = resources(&WIRED.replace("{plugin: db}", "{plugin: db, params: {rows: 2}}"));
+    let made = update(&one, &other);
+    assert_eq!(made.number, Some(1));
+    let replaced = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), ResourceChange::Replaced)).collect();
+    assert_eq!(made.resources, replaced(&["db", "search"]));
+    let hook = HookName::Update(1);
+    assert_eq!(
+        units(&made.plan, hook),
+        [
+            "db~1/drain",
+            "db~1/drop after search~1/unindex undoes preStart:db~1/create reads preStart:db~1/create",
+            "search~1/unindex after db~1/drain undoes preStart:search~1/index reads preStart:db~1/create preStart:search~1/index",
+            "db/create after db~1/drain db~1/drop",
+            "db/seed after db/create reads update-1:db/create",
+            "search/index after search~1/unindex db/create reads update-1:db/create",
+            "search/warm after search~1/unindex db/seed search/index reads update-1:search/index",
+        ]
+    );
+    assert_eq!(
+        units(&made.plan, HookName::PostStop),
+        [
+            "db/drop after search/unindex undoes update-1:db/create reads update-1:db/create",
+            "search/unindex undoes update-1:search/index reads update-1:db/create update-1:search/index",
+            "db~1/drop after search~1/unindex undoes preStart:db~1/create reads preStart:db~1/create unless update-1:db~1/drop",
+            "search~1/unindex undoes preStart:search~1/index reads preStart:db~1/create preStart:search~1/index unless update-1:search~1/unindex",
+        ]
+    );
+    assert_eq!(made.plan.resources["search"].outputs["url"].reads[0].at.hook, hook);
+    let former = |name: &str| made.plan.resource(name).unwrap().params["rows"].clone();
+    assert_ne!(former("db"), former("db~1"));
+    assert_eq!(made.plan.resource_read("search~1", "db").unwrap().0, "db~1");
+    assert_eq!(made.plan.resource_read("search", "db").unwrap().0, "db");
+    made.plan.hooks.iter().for_each(|hook| drop(hook.graph().unwrap()));
+}
+
+#[test]
+fn units_of_unchanged_resources_keep_their_places() {
+    let one = resources("x: {plugin: db}, y: {plugin: db}");
+    let made = update(&one, &resources("z: {plugin: db}, y: {plugin: db}"));
+    let expected = [("x".to_owned(), ResourceChange::Removed), ("z".to_owned(), ResourceChange::Added)];
+    assert_eq!(made.resources, BTreeMap::from(expected));
+    let keys = |plan: &Plan| {
+        plan.hook_plan(HookName::PreStart).unwrap().units.iter().map(|unit| unit.key.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&made.plan), ["x~1/create", "x~1/seed", "y/create", "y/seed"]);
+    let update_units = units(&made.plan, HookName::Update(1));
+    assert_eq!(update_units[2], "z/create", "nothing of the name is undone before");
+    let undo = units(&made.plan, HookName::PostStop).into_iter().find(|unit| unit.starts_with("y/")).unwrap();
+    assert_eq!(undo, "y/drop undoes preStart:y/create reads preStart:y/create");
+
+    // A second update, back to the first document.
+    let again = update(&made.plan, &one);
+    assert_eq!(again.number, Some(2));
+    assert_eq!(again.resources["x"], ResourceChange::Added);
+    assert_eq!(again.resources["z"], ResourceChange::Removed);
+    let undos: Vec<String> =
+        units(&again.plan, HookName::PostStop).into_iter().filter(|unit| unit.starts_with("x")).collect();
+    assert_eq!(
+        undos,
+        [
+            "x/drop undoes update-2:x/create reads update-2:x/create",
+            "x~1/drop undoes preStart:x~1/create reads preStart:x~1/create unless update-1:x~1/drop"
+        ]
+    );
+    assert!(units(&again.plan, HookName::Update(2)).iter().all(|unit| !unit.contains("x~1")), "it is undone already");
+}
+
+#[test]
+fn the_next_update_completes_a_failed_one() {
+    let one = resources("x: {plugin: db}");
+    let failed = update(&one, &resources("x: {plugin: db, params: {rows: 2}}"));
+    let is_open = |at: UnitRef| {
+        let unit = failed.plan.unit(at).unwrap();
+        at.hook != HookName::Update(1) || unit.key == "x~1/drain"
+    };
+    let wanted = resources("x: {plugin: db, params: {rows: 3}}");
+    let made = compile::update(&failed.plan, &wanted, is_open).unwrap().unwrap();
+    assert_eq!(
+        units(&made.plan, HookName::Update(2)),
+        [
+            "x~2/drain",
+            "x~2/drop after x~2/drain undoes update-1:x~2/create reads update-1:x~2/create",
+            "x~1/drop after x~2/drain undoes preStart:x~1/create reads preStart:x~1/create",
+            "x/create after x~2/drop x~1/drop",
+            "x/seed after x/create reads update-2:x/create",
+        ]
+    );
+    let last = units(&made.plan, HookName::PostStop).pop().unwrap();
+    assert_eq!(
+        last,
+        "x~1/drop undoes preStart:x~1/create reads preStart:x~1/create unless update-1:x~1/drop update-2:x~1/drop"
+    );
+    // A unit of the setup that is not done makes its resource again, without any change of the resource.
+    let wanted = plan("ttl: 1h\nresources: {x: {plugin: db}}\n");
+    let made = compile::update(&one, &wanted, |at| at.unit == 0).unwrap().unwrap();
+    assert_eq!(made.resources["x"], ResourceChange::Replaced);
+}
+
+#[test]
+fn the_place_of_a_target_is_fixed() {
+    let one = plan("cluster: eu\nnamespace: a\nresources: {x: {plugin: db}}\n");
+    for (field, other) in [("cluster", "namespace: a\n"), ("namespace", "cluster: eu\nnamespace: b\n")] {
+        let other = plan(&format!("{other}resources: {{x: {{plugin: db}}}}\n"));
+        assert_eq!(compile::update(&one, &other, |_| true), Err(UpdateError::Fixed(field)));
+    }
+}

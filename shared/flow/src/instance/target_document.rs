@@ -1,0 +1,262 @@
+//! Compiles the document of a target with the published plugins.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ebb_documents::compile::{self, BoundPlugin, resolve_version};
+use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
+use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
+use ebb_documents::model::{PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
+use ebb_documents::plan::Plan;
+use ebb_protocol::lifecycle::LifecycleData;
+use ebb_store::{PendingCreation, PluginItem, ReadPlugins, StoreError};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+
+use crate::env::CompiledPlan;
+use crate::error::{FlowError, RequestError};
+use crate::instance::changes::PinnedVersions;
+use crate::instance::rejection::LifecycleRejection;
+use crate::offload::offload;
+
+pub(super) fn no_document() -> LifecycleRejection {
+    LifecycleRejection::Missing("`data.document` is missing; expected the document of the target as text".to_owned())
+}
+
+/// A compiled document with its plan as JSON and the plugins in use.
+pub(super) struct CompiledDocument {
+    pub(super) loaded: Arc<CompiledPlan>,
+    pub(super) json: String,
+    pub(super) plugins: Vec<String>,
+}
+
+impl CompiledDocument {
+    /// Returns the creation that waits for its name.
+    pub(super) fn pending(&self, event: &LifecycleData) -> PendingCreation {
+        PendingCreation {
+            uid: event.uid.clone(),
+            generation: event.generation,
+            plan: self.loaded.digest.clone(),
+            routing_key: event.routing_key.clone(),
+            plugins: self.plugins.clone(),
+            ttl_ms: self.loaded.plan.target.ttl_ms,
+        }
+    }
+}
+
+/// Compiles the document of a creation with the newest published plugins.
+pub(super) async fn compile(
+    plugins: &dyn ReadPlugins,
+    event: &LifecycleData,
+) -> Result<CompiledDocument, RequestError<LifecycleRejection>> {
+    let document = event.document.as_ref().ok_or_else(no_document)?;
+    let compiled = compile_document(plugins, (&event.kind, &event.name), document, PinnedVersions::Latest).await;
+    let (plan, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
+    load_plan(plan).await.map_err(RequestError::Failed)
+}
+
+/// Returns a compiled plan with its JSON and the plugins in use.
+pub(super) async fn load_plan(plan: Plan) -> Result<CompiledDocument, FlowError> {
+    let names = plan.resources.values().map(|resource| resource.plugin.clone());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names.dedup();
+    let loaded = offload(move || {
+        let (digest, json) = (plan.digest(), plan.to_json());
+        Ok::<_, FlowError>((Arc::new(CompiledPlan::of(plan, &digest)?), json))
+    });
+    let (loaded, json) = loaded.await??;
+    Ok(CompiledDocument { loaded, json, plugins: names })
+}
+
+/// Compiles a target's document with the published plugins. `versions` are used for resources that do not name a
+/// version. Returns the plan and the warnings. An invalid document is rejected with its errors.
+pub async fn compile_document(
+    plugins: &dyn ReadPlugins,
+    (kind, name): (&str, &str),
+    document: &str,
+    versions: PinnedVersions<'_>,
+) -> Result<(Plan, Vec<Diagnostic>), RequestError<Diagnostics>> {
+    let text = document.to_owned();
+    let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
+    let mut sandbox = match loaded? {
+        Document::Sandbox(sandbox) => sandbox,
+        Document::RouteGroup(group) => {
+            compile::check_route_group(&group)?;
+            group.target
+        }
+        other @ (Document::Plugin(_) | Document::Source(_)) => {
+            let text = format!("this is {}; expected the document of the target", other.noun());
+            return Err(Diagnostics::from(Diagnostic::error("not-a-target", other.source(), None, text)).into());
+        }
+    };
+    if sandbox.name.value != name {
+        let text = format!("the document is named {:?}, the target {name:?}", sandbox.name.value);
+        let error = Diagnostic::error("other-name", &sandbox.source, Some(sandbox.name.at), text);
+        return Err(Diagnostics::from(error).into());
+    }
+    if let Some(own) =
+        sandbox.target_kind.as_ref().filter(|own| sandbox.kind == SandboxKind::Target && own.value != kind)
+    {
+        let text = format!("the document has `targetKind: {}`, the kind of the target is {kind:?}", own.value);
+        let error = Diagnostic::error("other-kind", &sandbox.source, Some(own.at), text);
+        return Err(Diagnostics::from(error).into());
+    }
+    versions.apply(&mut sandbox);
+    let (found, errors) = find_plugins(plugins, &sandbox, versions).await?;
+    if errors.has_errors() {
+        return Err(errors.sorted().into());
+    }
+    let compiled = offload(move || {
+        let bound: BTreeMap<String, BoundPlugin<'_>> = found
+            .iter()
+            .map(|(resource, published)| {
+                let PublishedPlugin { plugin, version, digest } = published.as_ref();
+                (resource.clone(), BoundPlugin { plugin, version, digest })
+            })
+            .collect();
+        compile::plan(&sandbox, &bound)
+    });
+    Ok(compiled.await??)
+}
+
+struct PublishedPlugin {
+    plugin: PluginDoc,
+    version: semver::Version,
+    digest: String,
+}
+
+type ResourcePlugins = BTreeMap<String, Arc<PublishedPlugin>>;
+
+const PLUGIN_READS: usize = 16;
+
+/// Finds the published plugin of each resource, or the withdrawn one that an active target has `pinned`. Reads and
+/// parses each version once.
+async fn find_plugins(
+    plugins: &dyn ReadPlugins,
+    sandbox: &SandboxDoc,
+    pinned: PinnedVersions<'_>,
+) -> Result<(ResourcePlugins, Diagnostics), FlowError> {
+    let mut errors = Diagnostics::new();
+    let diagnostic = |resource: &ResourceDoc, code, text: String| {
+        Diagnostic::error(code, &sandbox.source, Some(resource.plugin.at), text)
+    };
+    let versions = list_versions(plugins, sandbox).await?;
+    let mut published: Option<Vec<PluginItem>> = None;
+    let mut wanted: BTreeMap<(&str, &semver::Version), Vec<&ResourceDoc>> = BTreeMap::new();
+    for resource in &sandbox.resources {
+        let name = resource.plugin.value.as_str();
+        let Some(versions) = versions.get(name) else { continue };
+        let PluginVersions { published: usable, withdrawn } = versions;
+        let in_use = pinned.pinned_versions(&resource.name.value, name);
+        let withdrawn_in_use =
+            withdrawn.iter().find(|one| resource.version.as_ref() == Some(*one) && in_use.contains(one));
+        if let Some(version) = resolve_version(resource.version.as_ref(), usable).or(withdrawn_in_use) {
+            wanted.entry((name, version)).or_default().push(resource);
+            continue;
+        }
+        if usable.is_empty() && compile::is_built_in(resource) {
+            continue;
+        }
+        if usable.is_empty() && withdrawn.is_empty() {
+            let all = match published.take() {
+                Some(all) => all,
+                None => plugins.list_plugins().await?,
+            };
+            let names = published.insert(all).iter().map(|item| item.name.as_str());
+            let publish = "publish it: ebb plugin apply -f FILE";
+            let help = match ebb_documents::expr::nearest(name, names) {
+                Some(near) => format!("did you mean `{near}`? If not, {publish}"),
+                None => publish.to_owned(),
+            };
+            let error = diagnostic(resource, "unknown-plugin", format!("no plugin {name:?} is published"));
+            errors.push(error.help(help));
+        } else {
+            let (code, text) = versions.none_for(resource);
+            errors.push(diagnostic(resource, code, text).help(versions.help()));
+        }
+    }
+    let reads = wanted.into_iter().map(|((name, version), resources)| {
+        async move {
+            let item = plugins.get_plugin(name, &version.to_string()).await?;
+            Ok::<_, StoreError>((name, version, resources, item))
+        }
+        .boxed()
+    });
+    let reads: Vec<_> = reads.collect();
+    let mut reads = futures::stream::iter(reads).buffered(PLUGIN_READS);
+    let mut found = ResourcePlugins::new();
+    while let Some((name, version, resources, item)) = reads.try_next().await? {
+        let Some(first) = resources.first() else { continue };
+        let stored = format!("{name}@{version}");
+        let Some(item) = item else {
+            errors.push(diagnostic(first, "unknown-version", format!("plugin {stored} is not in the table")));
+            continue;
+        };
+        let (source, text) = (stored.clone(), item.document);
+        match offload(move || load::plugins(&source, &text, &NoFiles, &DocumentVars::none())).await? {
+            Ok(mut list) if list.len() == 1 => {
+                let version = version.clone();
+                let published = Arc::new(PublishedPlugin { plugin: list.remove(0), version, digest: item.digest });
+                let names = resources.iter().map(|resource| resource.name.value.clone());
+                found.extend(names.map(|name| (name, Arc::clone(&published))));
+            }
+            Ok(_) => errors.push(diagnostic(first, "broken-plugin", format!("{stored} is not one plugin"))),
+            Err(broken) => errors.extend(broken),
+        }
+    }
+    Ok((found, errors))
+}
+
+struct PluginVersions {
+    published: Vec<semver::Version>,
+    withdrawn: Vec<semver::Version>,
+}
+
+impl PluginVersions {
+    /// Returns the code and the text of the error that a resource has no usable version.
+    fn none_for(&self, resource: &ResourceDoc) -> (&'static str, String) {
+        let name = &resource.plugin.value;
+        match &resource.version {
+            Some(version) if self.withdrawn.contains(version) => {
+                ("withdrawn-version", format!("plugin {name}@{version} was withdrawn"))
+            }
+            Some(version) => ("unknown-version", format!("plugin {name:?} has no version {version}")),
+            None => {
+                let all = version_list(&self.withdrawn);
+                ("withdrawn-version", format!("all versions of plugin {name:?} were withdrawn: {all}"))
+            }
+        }
+    }
+
+    fn help(&self) -> String {
+        match self.published.as_slice() {
+            [] => "publish another version: ebb plugin apply -f FILE".to_owned(),
+            published => format!("published: {}", version_list(published)),
+        }
+    }
+}
+
+fn version_list(versions: &[semver::Version]) -> String {
+    versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the versions of all plugins that a sandbox names.
+async fn list_versions<'a>(
+    plugins: &dyn ReadPlugins,
+    sandbox: &'a SandboxDoc,
+) -> Result<BTreeMap<&'a str, PluginVersions>, StoreError> {
+    let published = sandbox.resources.iter().filter(|resource| resource.collection.is_none());
+    let names: BTreeSet<&str> = published.map(|resource| resource.plugin.value.as_str()).collect();
+    let lists = names.into_iter().map(|name| {
+        async move {
+            let listed = plugins.list_versions(name).await?;
+            let (withdrawn, published): (Vec<_>, Vec<_>) = listed.iter().partition(|item| item.withdrawn.is_some());
+            let parsed =
+                |items: Vec<&PluginItem>| items.into_iter().filter_map(|item| item.version.parse().ok()).collect();
+            Ok((name, PluginVersions { published: parsed(published), withdrawn: parsed(withdrawn) }))
+        }
+        .boxed()
+    });
+    let lists: Vec<_> = lists.collect();
+    futures::stream::iter(lists).buffer_unordered(PLUGIN_READS).try_collect().await
+}

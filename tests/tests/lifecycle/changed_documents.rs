@@ -1,0 +1,201 @@
+//! Living targets whose documents change.
+
+use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult, OutputValue};
+use serde_json::Value;
+
+use crate::harness::*;
+
+/// A database with a name that the receiver gives it.
+const DATABASE: &str = r#"
+params: {rows: {type: integer, default: 1}}
+preStart:
+  create: {webhook: {url: "RECEIVER/create", body: {rows: "${params.rows}", key: "${resource.key}"}}, outputs: {id: {value: "${response.body.id}"}}}
+postStop:
+  drop: {webhook: {url: "RECEIVER/drop", body: {id: "${units.create.outputs.id}", rows: "${params.rows}"}}, retry: {attempts: 1}}
+outputs: {id: "${units.create.outputs.id}"}
+"#;
+
+/// An index of a database.
+const INDEX: &str = r#"
+params: {of: {type: string}}
+preStart:
+  index: {webhook: {url: "RECEIVER/index", body: {of: "${params.of}"}}, retry: {attempts: 1}}
+postStop:
+  unindex: {webhook: {url: "RECEIVER/unindex", body: {of: "${params.of}"}}, undoes: [index]}
+"#;
+
+async fn harness() -> Harness {
+    let harness = Harness::new().await;
+    harness.receiver.on("POST /create", |_, number| CannedReply::ok(serde_json::json!({"id": format!("db-{number}")})));
+    harness.publish("database@1.0.0", DATABASE).await;
+    harness.publish("index@1.0.0", INDEX).await;
+    harness
+}
+
+/// Sends a document with a generation.
+async fn send(harness: &Harness, generation: u64, rest: &str) -> LifecycleResult {
+    let data = LifecycleData { generation, ..ebb_tests::platform::sandbox("a", "a-uid", rest) };
+    let event_type = if generation == 1 { LifecycleType::Created } else { LifecycleType::Updated };
+    harness.lifecycle(event_type, &data).await.is(202).json::<LifecycleResponse>().result
+}
+
+/// Returns the requests since the last call, each with its body.
+fn requests(harness: &Harness) -> Vec<String> {
+    let value = |body: &Value, name: &str| body[name].as_str().map(str::to_owned).unwrap_or(body[name].to_string());
+    let calls = harness.receiver.all().into_iter().map(|call| {
+        let of = if call.body["of"].is_null() { value(&call.body, "rows") } else { value(&call.body, "of") };
+        let id = call.body["id"].as_str().map(|id| format!(" {id}")).unwrap_or_default();
+        format!("{}{id} {of}", call.line.trim_start_matches("POST /"))
+    });
+    let calls = calls.collect();
+    harness.receiver.forget();
+    calls
+}
+
+const ENV: &str = "env: {ID: \"${resources.db.outputs.id}\"}\n";
+const INDEXED: &str = "index: {plugin: index, params: {of: \"${resources.db.outputs.id}\"}}";
+
+pub(crate) async fn labels_environment_and_ttl_change_without_a_run() {
+    let harness = harness().await;
+    send(&harness, 1, "resources: {db: {plugin: database}}\n").await;
+    let before = harness.phase("a", TargetState::Ready).await;
+    requests(&harness);
+    let changed = format!("labels: {{team: x}}\nttl: 2h\n{ENV}resources: {{db: {{plugin: database}}}}\n");
+    assert_eq!(send(&harness, 2, &changed).await, LifecycleResult::Updated);
+    let target = harness.phase("a", TargetState::Ready).await;
+    assert_eq!((target.info.generation, before.info.expires), (2, None));
+    assert_eq!(target.labels["team"], "x");
+    assert!(target.info.expires.is_some());
+    let notified = harness.notified("a", &["ready", "ready"]).await;
+    assert_eq!(
+        (notified[1]["generation"].as_u64(), notified[1]["env"]["ID"]["value"].as_str()),
+        (Some(2), Some("db-1"))
+    );
+    assert_eq!(send(&harness, 3, &changed).await, LifecycleResult::Unchanged);
+    assert_eq!(requests(&harness), Vec::<String>::new());
+    harness.tear_down("a").await;
+    assert_eq!(requests(&harness), ["drop db-1 1"]);
+}
+
+pub(crate) async fn a_changed_resource_is_replaced_with_its_readers() {
+    let harness = harness().await;
+    let document = |db: &str| format!("{ENV}resources: {{db: {db}, {INDEXED}, other: {{plugin: database}}}}\n");
+    send(&harness, 1, &document("{plugin: database}")).await;
+    harness.phase("a", TargetState::Ready).await;
+    let mut made = requests(&harness);
+    made.sort();
+    assert_eq!(made[..2], ["create 1", "create 1"]);
+    let index = made[2].replace("index ", "");
+
+    assert_eq!(send(&harness, 2, &document("{plugin: database, params: {rows: 2}}")).await, LifecycleResult::Updating);
+    let target = harness.phase("a", TargetState::Ready).await;
+    let expected = [&format!("unindex {index}"), &format!("drop {index} 1"), "create 2", "index db-1"];
+    assert_eq!(requests(&harness), expected);
+    assert_eq!(target.env["ID"], OutputValue::Value("db-1".into()));
+    let runs: Vec<&str> = target.runs.iter().map(|run| run.hook.as_str()).collect();
+    assert_eq!(runs, ["preStart", "update"]);
+    let notified = harness.notified("a", &["ready", "ready"]).await;
+    assert_eq!(notified[1]["env"]["ID"]["value"], "db-1");
+
+    // The teardown undoes what exists, once.
+    harness.tear_down("a").await;
+    let mut undone = requests(&harness);
+    let unindex = undone.iter().position(|line| line == "unindex db-1").unwrap();
+    assert!(unindex < undone.iter().position(|line| line == "drop db-1 2").unwrap(), "{undone:?}");
+    undone.sort();
+    let other = if index == "db-1" { "drop db-2 1" } else { "drop db-1 1" };
+    let mut expected = [other, "drop db-1 2", "unindex db-1"];
+    expected.sort_unstable();
+    assert_eq!(undone, expected);
+    assert_eq!(harness.remaining("a").await, []);
+}
+
+pub(crate) async fn resources_are_added_and_removed() {
+    let harness = harness().await;
+    send(&harness, 1, "resources: {x: {plugin: database}}\n").await;
+    harness.phase("a", TargetState::Ready).await;
+    requests(&harness);
+    let document = "resources: {y: {plugin: database, params: {rows: 2}}, x: {plugin: database}}\n";
+    assert_eq!(send(&harness, 2, document).await, LifecycleResult::Updating);
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(requests(&harness), ["create 2"]);
+    assert_eq!(
+        send(&harness, 3, "resources: {y: {plugin: database, params: {rows: 2}}}\n").await,
+        LifecycleResult::Updating
+    );
+    let target = harness.phase("a", TargetState::Ready).await;
+    assert_eq!(requests(&harness), ["drop db-1 1"]);
+    assert_eq!(target.resources.keys().collect::<Vec<_>>(), ["y"]);
+    harness.tear_down("a").await;
+    assert_eq!(requests(&harness), ["drop db-1 2"]);
+    assert_eq!(harness.remaining("a").await, []);
+}
+
+pub(crate) async fn the_next_update_completes_a_failed_one() {
+    let harness = harness().await;
+    let document =
+        |rows: u32| format!("resources: {{db: {{plugin: database, params: {{rows: {rows}}}}}, {INDEXED}}}\n");
+    send(&harness, 1, &document(1)).await;
+    harness.phase("a", TargetState::Ready).await;
+    requests(&harness);
+    // The undo of the present database fails, so nothing is made.
+    harness.receiver.replies("POST /drop", &[400]);
+    assert_eq!(send(&harness, 2, &document(2)).await, LifecycleResult::Updating);
+    harness.phase("a", TargetState::Failed).await;
+    assert_eq!(requests(&harness), ["unindex db-1", "drop db-1 1"]);
+    assert_eq!(harness.remaining("a").await.len(), 1);
+    harness.notified("a", &["ready", "failed"]).await;
+    harness.receiver.replies("POST /drop", &[200]);
+    assert_eq!(send(&harness, 3, &document(3)).await, LifecycleResult::Updating);
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(requests(&harness), ["drop db-1 1", "create 3", "index db-1"]);
+    harness.tear_down("a").await;
+    assert_eq!(requests(&harness), ["unindex db-1", "drop db-1 3"]);
+    assert_eq!(harness.remaining("a").await, []);
+}
+
+pub(crate) async fn a_deletion_overtakes_an_update() {
+    let harness = harness().await;
+    send(&harness, 1, &format!("resources: {{db: {{plugin: database}}, {INDEXED}}}\n")).await;
+    harness.phase("a", TargetState::Ready).await;
+    requests(&harness);
+    let hold = harness.receiver.hold("POST /drop");
+    let changed = format!("resources: {{db: {{plugin: database, params: {{rows: 2}}}}, {INDEXED}}}\n");
+    assert_eq!(send(&harness, 2, &changed).await, LifecycleResult::Updating);
+    harness.receiver.call("POST /drop", 1).await;
+    // One update runs at a time.
+    let data = LifecycleData { generation: 3, ..ebb_tests::platform::sandbox("a", "a-uid", "resources: {}\n") };
+    harness.lifecycle(LifecycleType::Updated, &data).await.is_problem(503, "busy");
+    harness.delete("a").await;
+    drop(hold);
+    harness.phase("a", TargetState::Gone).await;
+    let requests = requests(&harness);
+    assert_eq!(requests[..2], ["unindex db-1", "drop db-1 1"]);
+    assert!(requests[2..].iter().all(|line| line == "drop db-1 1"), "{requests:?}");
+    assert_eq!(harness.remaining("a").await, []);
+}
+
+pub(crate) async fn a_failed_setup_is_corrected_by_an_update() {
+    let harness = harness().await;
+    harness.receiver.replies("POST /index", &[400]);
+    let document = |rows: u32| {
+        format!(
+            "resources: {{db: {{plugin: database}}, more: {{plugin: database, params: {{rows: {rows}}}}}, {INDEXED}}}\n"
+        )
+    };
+    send(&harness, 1, &document(5)).await;
+    harness.phase("a", TargetState::Failed).await;
+    let index = requests(&harness).pop().unwrap();
+    harness.receiver.replies("POST /index", &[200]);
+    assert_eq!(send(&harness, 2, &document(6)).await, LifecycleResult::Updating);
+    harness.phase("a", TargetState::Ready).await;
+    let mut made = requests(&harness);
+    made.sort();
+    let of = index.replace("index ", "");
+    let changed = if of == "db-1" { "drop db-2 5" } else { "drop db-1 5" };
+    let mut expected = vec!["create 6".to_owned(), changed.to_owned(), index, format!("unindex {of}")];
+    expected.sort();
+    assert_eq!(made, expected, "the database stays, and its failed index is undone and made again");
+    harness.tear_down("a").await;
+    assert_eq!(harness.remaining("a").await, []);
+}
