@@ -29,6 +29,7 @@ mod lifecycle {
     pub(crate) mod pull_requests;
     pub(crate) mod removal;
     pub(crate) mod retention;
+    pub(crate) mod self_service;
     pub(crate) mod setup;
     pub(crate) mod teardown;
 }
@@ -99,6 +100,8 @@ fn main() {
             lost_outputs_are_reported;
         lifecycle::events: events_run_one_after_the_other a_deletion_ends_events a_failed_target_takes_no_events
             a_queue_of_events_has_a_limit runs_of_events_are_removed_after_their_retention;
+        lifecycle::self_service: a_target_is_created_and_deleted_with_a_token a_repeated_request_begins_no_second_instance
+            concurrent_requests_begin_one_instance a_named_instance_waits_for_the_former_one a_dry_run_writes_nothing;
         lifecycle::own_hooks: a_namespace_and_a_route_group_with_own_hooks another_kind_than_that_of_the_document;
         lifecycle::plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order
             an_instance_with_the_tag_is_adopted several_instances_with_the_tag_are_refused_and_listed

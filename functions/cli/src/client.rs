@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebb_protocol::api::{
-    CheckList, ClusterInfo, ClusterList, DeleteOrphans, DeleteOrphansResponse, ForceCompleteUnit, ForceDeleteTarget,
-    OrphanList, OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin,
-    PutSource, RetryResponse, RunDetail, SigningSecrets, SourceDetail, SourceInfo, SourceList, TargetDetail,
-    TargetDiagnosis, TargetInfo, TargetPage,
+    ApplyTarget, CheckList, ClusterInfo, ClusterList, DeleteOrphans, DeleteOrphansResponse, ForceCompleteUnit,
+    ForceDeleteTarget, OrphanList, OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan,
+    ProblemDetails, PublishPlugin, PutSource, RetryResponse, RunDetail, SigningSecrets, SourceDetail, SourceInfo,
+    SourceList, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -59,7 +59,7 @@ fn refused(problem: &ProblemDetails) -> CliError {
         }
     }
     let report = match problem.status {
-        401 | 403 => CliError::broken(text).with_hint("set EBB_TOKEN, and EBB_WEBHOOK_SECRET for lifecycle webhooks"),
+        401 | 403 => CliError::broken(text).with_hint("set EBB_TOKEN, and EBB_WEBHOOK_SECRET for `ebb sandbox event`"),
         // A retry does not repair damaged state. The text names the command that restores it.
         500.. if problem.code == "damaged" => CliError::broken(text),
         500.. => CliError::broken(text).with_hint("run the command again; the server's log has the cause"),
@@ -185,6 +185,17 @@ impl ApiClient {
     /// Returns a target. A missing target is an error.
     pub(crate) async fn existing(&self, target: &TargetRef) -> Result<TargetDetail, CliError> {
         self.target(target).await?.ok_or_else(|| unknown(target))
+    }
+
+    /// Creates a target or updates a living one.
+    pub(crate) async fn apply_target(&self, body: &ApplyTarget) -> Result<TargetReceipt, CliError> {
+        let request = self.request(Method::POST, &["targets"]).header("idempotency-key", fresh_uid());
+        self.read(request.json(body)).await
+    }
+
+    /// Deletes every instance of a target.
+    pub(crate) async fn delete_target(&self, target: &TargetRef) -> Result<TargetReceipt, CliError> {
+        self.of_target(target, self.request(Method::DELETE, &["targets", &target.kind, &target.name])).await
     }
 
     /// Returns the diagnosis of a target.

@@ -36,6 +36,19 @@ pub(crate) async fn run_follow_up(
     Ok(rest.map(|rest| Extension(RemainingWork(Arc::new(Mutex::new(Some(rest)))))))
 }
 
+/// Runs the follow-ups of a request whose state is durable. Returns the rest of the last one that has one.
+pub(crate) async fn run_follow_ups(env: &Arc<Env>, follow_ups: Vec<FollowUp>) -> Option<Extension<RemainingWork>> {
+    let mut rest = None;
+    for follow_up in follow_ups {
+        // The state is durable, so a sweep does what is left.
+        match run_follow_up(env, follow_up).await {
+            Ok(follow_up) => rest = follow_up.or(rest),
+            Err(error) => tracing::warn!(%error, "the follow-up of a request failed; a sweep continues"),
+        }
+    }
+    rest
+}
+
 /// Returns true if a request changes state. Its invocation then continues when the client disconnects. A poll of a relay
 /// can be repeated, so it counts as a read.
 fn is_change(request: &Request) -> bool {
@@ -45,9 +58,12 @@ fn is_change(request: &Request) -> bool {
 
 /// Returns the function that serves a request on AWS.
 fn function(request: &Request) -> FunctionKind {
-    match request.uri().path() {
+    let (method, path) = (request.method(), request.uri().path());
+    match path {
         "/v1/events" => FunctionKind::Receive,
-        path if path.starts_with("/v1/sources/") && *request.method() == Method::POST => FunctionKind::Receive,
+        "/v1/targets" if *method == Method::POST => FunctionKind::Receive,
+        _ if path.starts_with("/v1/sources/") && *method == Method::POST => FunctionKind::Receive,
+        _ if path.starts_with("/v1/targets/") && *method == Method::DELETE => FunctionKind::Receive,
         "/v1/callbacks" => FunctionKind::Complete,
         _ => FunctionKind::Api,
     }

@@ -54,7 +54,7 @@ pub struct ServerState {
 )]
 struct ApiDoc;
 
-/// Returns the router of `receive`: lifecycle webhooks.
+/// Returns the router of `receive`: lifecycle webhooks, events of sources, and requests that create or delete a target.
 pub fn receive(server: ServerState) -> Router {
     finish(receive_routes(), server)
 }
@@ -85,6 +85,8 @@ fn receive_routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::with_openapi(ApiDoc::openapi())
         .routes(routes!(routes::lifecycle::receive))
         .routes(routes!(routes::sources::receive))
+        .routes(routes!(routes::target_requests::apply))
+        .routes(routes!(routes::target_requests::delete))
 }
 
 fn complete_routes() -> OpenApiRouter<ServerState> {

@@ -11,6 +11,7 @@ pub(super) mod plans;
 pub(super) mod plugins;
 pub(super) mod runs;
 pub(super) mod sources;
+pub(super) mod target_requests;
 pub(super) mod targets;
 
 use axum::body::{Body, Bytes, to_bytes};
@@ -47,7 +48,11 @@ async fn read(body: Body, limit: usize) -> Result<Bytes, HttpProblem> {
 }
 
 async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, HttpProblem> {
-    let bytes = read(body, ebb_protocol::limits::API_BODY).await?;
+    read_json_within(body, ebb_protocol::limits::API_BODY).await
+}
+
+async fn read_json_within<T: DeserializeOwned>(body: Body, limit: usize) -> Result<T, HttpProblem> {
+    let bytes = read(body, limit).await?;
     serde_json::from_slice(&bytes).map_err(|error| {
         HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-json", format!("the body is not the expected JSON: {error}"))
     })

@@ -1,12 +1,12 @@
 //! Moves a target through its phases, from the lifecycle webhook that creates an instance to its end.
 
 pub mod changes;
-mod document_update;
+pub(crate) mod document_update;
 pub mod due;
 pub mod events;
 pub mod lifecycle;
 pub mod notify;
-mod rejection;
+pub(crate) mod rejection;
 pub mod secrets;
 pub mod target_document;
 pub mod transition;

@@ -1,4 +1,5 @@
-//! Applies decisions of operators about failed units.
+//! Applies requests of people and programs: targets, and decisions about failed units.
 
 pub mod overrides;
 pub mod retry;
+pub mod target_request;

@@ -3,6 +3,7 @@
 mod checks;
 mod clusters;
 mod source_events;
+mod target_requests;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ pub use clusters::{
 pub use source_events::{
     FailedDelivery, PutSource, SourceDetail, SourceInfo, SourceList, SourceResponse, SourceResult,
 };
+pub use target_requests::{ApplyTarget, ResourceEffect, TargetReceipt};
 
 /// An error as in RFC 9457: `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

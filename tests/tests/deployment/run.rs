@@ -151,6 +151,20 @@ async fn sources(instance: &LifecycleRun) {
     assert_eq!(send(Method::DELETE, url("Api", "/events"), json!({})).await, 204);
 }
 
+/// Creates and deletes a target with a token.
+async fn requests(instance: &LifecycleRun) {
+    let url = format!("{}/v1/targets", instance.functions.urls["Receive"]);
+    let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: by-token\nresources: {r: {plugin: stuck}}\n";
+    let body = json!({"kind": "sandbox", "name": "by-token", "document": document});
+    for (query, expected) in [("?dryRun=true", 200), ("", 202)] {
+        let request = instance.http.post(format!("{url}{query}")).bearer_auth(TOKEN).json(&body);
+        assert_eq!(request.send().await.unwrap().status().as_u16(), expected);
+    }
+    instance.until("by-token", "ready", |target| target["phase"] == "ready").await;
+    let delete = instance.http.delete(format!("{url}/sandbox/by-token")).bearer_auth(TOKEN);
+    assert_eq!(delete.send().await.unwrap().status().as_u16(), 202);
+}
+
 /// Runs all instances, and returns the functions with the rights that they needed.
 pub(crate) async fn all() -> DeployedFunctions {
     let instance = LifecycleRun::begin(Telemetry::default(), SeenTraces::default()).await;
@@ -224,6 +238,7 @@ pub(crate) async fn all() -> DeployedFunctions {
         assert!(status == 200 && check["passed"] != unreachable, "{check}");
     }
     sources(&instance).await;
+    requests(&instance).await;
     instance.post("/v1/orphans/delete", json!({"uids": ["uid-left"]}), 200).await;
     instance.functions
 }

@@ -201,6 +201,7 @@ fn every_documented_route_leads_to_its_function() {
             let route = route.or_else(|| routes.iter().find(|(key, _)| below && *key == "ANY /v1/{proxy+}"));
             let expected = match exact.as_str() {
                 "POST /v1/events" | "POST /v1/sources/{name}" => "Receive",
+                "POST /v1/targets" | "DELETE /v1/targets/{kind}/{name}" => "Receive",
                 "POST /v1/callbacks" => "Complete",
                 _ => "Api",
             };

@@ -36,6 +36,7 @@ const OPEN: [&str; 6] = [
 fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
     let document = json!({"document": plugin("other@1.0.0", SIMPLE)});
     let target = json!({"document": "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: p\n"});
+    let request = json!({"kind": "sandbox", "name": "p", "document": target["document"]});
     let reason = json!({"reason": "x"});
     let source =
         json!({"document": "apiVersion: ebb.dev/v1\nkind: Source\nname: s\npreset: github\ndocument: {ttl: 1h}\n"});
@@ -54,6 +55,8 @@ fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
         ("GET /v1/targets", None),
         ("GET /v1/targets/sandbox/a", None),
         ("GET /v1/targets/sandbox/a/why", None),
+        ("POST /v1/targets", Some(request)),
+        ("DELETE /v1/targets/sandbox/a", None),
         ("POST /v1/targets/sandbox/a/retry", None),
         ("POST /v1/targets/sandbox/a/force-complete", Some(json!({"unit": "r/u", "reason": "x"}))),
         ("POST /v1/targets/sandbox/a/force-delete", Some(reason)),
@@ -138,9 +141,13 @@ pub(crate) async fn roles() {
             Arc::new(SystemClock),
         )),
     };
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let base = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, ebb_api::api(server)).await.unwrap() });
+    let serve = async |router| {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        base
+    };
+    let base = serve(ebb_api::all(server.clone())).await;
     for route in routes(&run) {
         let (method, path, _) = &route;
         let operates = ["clusters", "orphans", "checks"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));
@@ -161,6 +168,7 @@ pub(crate) async fn roles() {
         assert!(!matches!(response.status, 401 | 403), "{route:?}: {response:?}");
     }
     // The router of `api` does not have the routes of the other functions.
+    let base = serve(ebb_api::api(server)).await;
     let event = (Method::POST, "/v1/events".to_owned(), Some(json!({})));
     request(&harness, &base, Some("Bearer operator"), &event).await.is_problem(404, "not-found");
 }
@@ -173,7 +181,7 @@ pub(crate) async fn unknown_routes_and_methods() {
     for (line, status, code) in [
         ("PUT /v1/plugins", 405, "method-not-allowed"),
         ("GET /v1/events", 405, "method-not-allowed"),
-        ("DELETE /v1/targets/sandbox/a", 405, "method-not-allowed"),
+        ("PUT /v1/targets/sandbox/a", 405, "method-not-allowed"),
         ("GET /v1/plugins/nothing/signing-secret", 404, "not-found"),
         ("GET /v1/plugins/simple/versions/9.9.9", 404, "not-found"),
         ("GET /v1/targets/room/a", 404, "not-found"),

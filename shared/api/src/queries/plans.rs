@@ -1,7 +1,7 @@
 //! Compiles documents into previews of plans.
 
 use ebb_documents::compile::{EdgeReason, edges};
-use ebb_documents::diagnostic::Diagnostics;
+use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc};
 use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef};
@@ -32,6 +32,16 @@ pub async fn preview(store: &dyn ApiStore, document: &str) -> Result<PlanPreview
         }
     };
     let (plan, warnings) = compile_document(store, (&kind, &name), document, PinnedVersions::Latest).await?;
+    Ok(shown_plan(kind, name, plan, &warnings).await?)
+}
+
+/// Returns a preview of a compiled plan with its warnings.
+pub async fn shown_plan(
+    kind: String,
+    name: String,
+    plan: Plan,
+    warnings: &[Diagnostic],
+) -> Result<PlanPreview, FlowError> {
     let warnings = warnings.iter().map(HttpProblem::document_error).collect();
     let preview = offload(move || show(&kind, &name, plan)).await??;
     Ok(PlanPreview { warnings, ..preview })

@@ -21,6 +21,8 @@ pub(crate) enum ApiPermission {
     ReadPlugins,
     WritePlugins,
     ReadTargets,
+    /// Creates, updates and deletes targets.
+    WriteTargets,
     /// Retries, overrides, orphans, clusters and checks.
     Operate,
 }

@@ -74,6 +74,7 @@ impl From<LifecycleRejection> for HttpProblem {
             LifecycleRejection::Busy(detail) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail),
             LifecycleRejection::Document(errors) => errors.into(),
             LifecycleRejection::Missing(detail) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail),
+            LifecycleRejection::Invalid(detail) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-field", detail),
         }
     }
 }

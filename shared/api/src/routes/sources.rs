@@ -58,14 +58,7 @@ pub(crate) async fn receive(
         }
         _ => StatusCode::ACCEPTED,
     };
-    let mut rest = None;
-    for follow_up in follow_ups {
-        // The event is stored and applied, so a sweep does what is left.
-        match background::run_follow_up(&server.env, follow_up).await {
-            Ok(follow_up) => rest = follow_up.or(rest),
-            Err(error) => tracing::warn!(%error, "the follow-up of an event failed; a sweep continues"),
-        }
-    }
+    let rest = background::run_follow_ups(&server.env, follow_ups).await;
     Ok((status, rest, Json(outcome)))
 }
 

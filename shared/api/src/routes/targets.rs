@@ -53,7 +53,7 @@ pub(crate) async fn list(
     Ok(Json(page.map_err(|error| error.map(invalid))?))
 }
 
-fn unknown(kind: &str, name: &str) -> HttpProblem {
+pub(super) fn unknown(kind: &str, name: &str) -> HttpProblem {
     HttpProblem::not_found(format!("{kind} {name:?} does not exist"))
 }
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::model::{HookOwner, SandboxDoc};
-use ebb_documents::plan::{Action, HookPlan, Plan, Template, UnitPlan};
+use ebb_documents::plan::{Action, HookName, HookPlan, Plan, Template, UnitPlan};
 use ebb_protocol::api::DocumentChange;
 use ebb_protocol::limits;
 use serde_json::{Map, Value, json};
@@ -79,9 +79,11 @@ fn content(plan: &Plan) -> Value {
             (name.clone(), json!({"plugin": resource.plugin, "params": params, "units": units}))
         })
         .collect();
-    let hooks = plan.hooks.iter().map(|hook| (hook.hook.name().to_owned(), own_units(plan, hook)));
-    let hooks = hooks.filter(|(_, units)| !units.is_empty());
-    let mut content: Map<String, Value> = hooks.map(|(hook, units)| (hook, units.into())).collect();
+    let mut hooks: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+    for (hook, unit) in plan.hooks.iter().flat_map(|hook| own_units(plan, hook)) {
+        hooks.entry(hook.name().to_owned()).or_default().extend([unit]);
+    }
+    let mut content: Map<String, Value> = hooks.into_iter().map(|(hook, units)| (hook, units.into())).collect();
     let env: Map<String, Value> = plan.env.iter().map(|(name, value)| (name.clone(), shown(value))).collect();
     let rest = json!({
         "cluster": target.cluster, "namespace": target.namespace, "labels": target.labels,
@@ -91,13 +93,15 @@ fn content(plan: &Plan) -> Value {
     content.into()
 }
 
-/// Returns the own units of the target in a hook. Other units follow from the versions of plugins.
-fn own_units(plan: &Plan, hook: &HookPlan) -> Map<String, Value> {
+/// Returns the own units of the target in a hook, with the hook of the document. Other units follow from the versions of
+/// plugins.
+fn own_units(plan: &Plan, hook: &HookPlan) -> Vec<(HookName, (String, Value))> {
     let own = |unit: &&UnitPlan| unit.resource() == HookOwner::TARGET && unit.action != Action::Removal;
     let is_own = |unit: &&UnitPlan| own(unit) && !plan.resources.contains_key(HookOwner::TARGET);
     let units = hook.units.iter().filter(is_own).map(|unit| {
-        let Value::Object(mut content) = json!(unit) else { return (unit.key.clone(), Value::Null) };
-        for derived in ["key", "source", "reads", "dependencies", "undoes"] {
+        let stage = unit.stage.unwrap_or(hook.hook);
+        let Value::Object(mut content) = json!(unit) else { return (stage, (unit.key.clone(), Value::Null)) };
+        for derived in ["key", "source", "reads", "dependencies", "undoes", "stage"] {
             content.remove(derived);
         }
         if let Some(Value::Object(action)) = content.remove("action") {
@@ -110,7 +114,7 @@ fn own_units(plan: &Plan, hook: &HookPlan) -> Map<String, Value> {
         content.insert("after".to_owned(), json!(keys(first)));
         content.insert("undoes".to_owned(), json!(keys(unit.undoes.iter().map(|&at| plan.unit(at)).collect())));
         let name = unit.key.split_once('/').map_or(unit.key.as_str(), |(_, name)| name);
-        (name.to_owned(), as_written(Value::Object(content)))
+        (stage, (name.to_owned(), as_written(Value::Object(content))))
     });
     units.collect()
 }

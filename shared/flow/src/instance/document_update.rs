@@ -10,8 +10,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ebb_documents::compile::{self, UpdateError};
-use ebb_documents::plan::UnitRef;
+use ebb_documents::compile::{self, PlanUpdate, UpdateError};
+use ebb_documents::plan::{Plan, UnitRef};
 use ebb_engine::target::update as decide_update;
 use ebb_engine::{Millis, TargetPhase, UnitProgress};
 use ebb_protocol::id;
@@ -57,12 +57,7 @@ pub(super) async fn update(
     let versions = PinnedVersions::OfPlan(&current.plan);
     let compiled = compile_document(plugins, (&event.kind, &event.name), document, versions).await;
     let (wanted, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
-    let done = match waiting {
-        Some(_) => None,
-        None => done_units(env, target, &current).await?,
-    };
-    let is_done = |at: UnitRef| done.as_ref().is_none_or(|done| done.contains(&at));
-    let merged = compile::update(&current.plan, &wanted, is_done).map_err(refused)?;
+    let merged = merge(env, target, waiting.is_some(), (&current, &wanted)).await?;
     let other_key = event.routing_key.is_some() && event.routing_key != *routing_key;
     if merged.is_none() && !other_key {
         return Ok(Some(unchanged(env, event, target, (waiting, generation)).await?));
@@ -85,6 +80,19 @@ pub(super) async fn update(
         None => (current.plan.clone(), None),
     };
     begin(env, event, target, load_plan(plan).await?, number).await
+}
+
+/// Returns the effect of a document on the present instance of a target, or on the one that waits for its name. Returns
+/// `None` if the document changes nothing.
+pub(crate) async fn merge(
+    env: &Env,
+    target: &TargetHead,
+    is_waiting: bool,
+    (current, wanted): (&CompiledPlan, &Plan),
+) -> Result<Option<PlanUpdate>, RequestError<LifecycleRejection>> {
+    let done = if is_waiting { None } else { done_units(env, target, current).await? };
+    let is_done = |at: UnitRef| done.as_ref().is_none_or(|done| done.contains(&at));
+    compile::update(&current.plan, wanted, is_done).map_err(|error| refused(error).into())
 }
 
 /// Begins the update of a living target to a merged plan. `number` is that of the update, if it has units.

@@ -203,7 +203,9 @@ async fn notification_data(
             data.env = outputs.env;
             match outputs.problem {
                 None => {}
-                Some(OutputsProblem::TooLarge(_)) => data.outputs_url = Some(target_url(env, target)),
+                Some(OutputsProblem::TooLarge(_)) => {
+                    data.outputs_url = Some(target_url(env, &target.kind, &target.name))
+                }
                 // The units are done, but their outputs cannot be rendered as the documents require.
                 Some(OutputsProblem::Render(message)) => {
                     data.reason = Some(FailureReason { code: ReasonCode::Render, message });
@@ -221,11 +223,11 @@ async fn notification_data(
 }
 
 /// Returns the URL of a target in the API.
-fn target_url(env: &Env, target: &TargetHead) -> String {
+pub(crate) fn target_url(env: &Env, kind: &str, name: &str) -> String {
     let source = &env.settings.source;
     let Ok(mut url) = url::Url::parse(source) else { return source.clone() };
     if let Ok(mut path) = url.path_segments_mut() {
-        path.pop_if_empty().extend(["v1", "targets", &target.kind, &target.name]);
+        path.pop_if_empty().extend(["v1", "targets", kind, name]);
     }
     url.into()
 }

@@ -17,6 +17,8 @@ pub enum LifecycleRejection {
     Document(Diagnostics),
     /// 422: a field is missing. The value is the error text.
     Missing(String),
+    /// 422: a field has an invalid value. The value is the error text.
+    Invalid(String),
 }
 
 impl From<LifecycleRejection> for RequestError<LifecycleRejection> {
@@ -26,7 +28,7 @@ impl From<LifecycleRejection> for RequestError<LifecycleRejection> {
 }
 
 /// Returns the rejection of a webhook for an instance that has ended or is not the present one.
-pub(super) fn stale(event: &LifecycleData) -> LifecycleRejection {
+pub(crate) fn stale(event: &LifecycleData) -> LifecycleRejection {
     let text =
         format!("the {} {:?} with uid {:?} has ended; create it with a new uid", event.kind, event.name, event.uid);
     LifecycleRejection::Conflict("stale", text)

@@ -74,7 +74,7 @@ fn outcome(desired: &DesiredTarget, result: SourceResult, uid: Option<String>, d
     SourceResponse { result, target: Some(format!("{}/{}", desired.key.kind, desired.key.name)), uid, detail }
 }
 
-pub(super) fn is_alive(head: &TargetHead) -> bool {
+pub(crate) fn is_alive(head: &TargetHead) -> bool {
     head.phase.is_alive()
 }
 
@@ -173,7 +173,8 @@ async fn create(
         LifecycleRejection::Conflict("stale", detail) => outcome(desired, SourceResult::Outdated, Some(uid), detail),
         LifecycleRejection::Conflict(_, detail)
         | LifecycleRejection::Unknown(detail)
-        | LifecycleRejection::Missing(detail) => rejected(detail),
+        | LifecycleRejection::Missing(detail)
+        | LifecycleRejection::Invalid(detail) => rejected(detail),
         LifecycleRejection::Document(errors) => rejected(errors.to_string()),
     })
 }

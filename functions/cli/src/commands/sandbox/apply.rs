@@ -3,19 +3,18 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_protocol::api::TargetDetail;
-use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::api::ApplyTarget;
 use ebb_protocol::lifecycle::LifecycleResult;
 
 use super::WaitArgs;
 use crate::commands::connect;
 use crate::documents::{SetArgs, TargetDocument};
 use crate::exit::{CliError, Exit};
-use crate::lifecycle::{is_alive, request, wait};
+use crate::lifecycle::wait;
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
 use crate::server::ServerArgs;
-use crate::target::{KindArgs, fresh_uid};
+use crate::target::KindArgs;
 use crate::{timing, why};
 
 #[derive(Debug, clap::Args)]
@@ -44,16 +43,16 @@ impl SandboxApplyArgs {
         let document = TargetDocument::read(&self.file, &self.sets.vars()?)?;
         let client = connect(server)?;
         let target = document.target(self.kind.kind());
-        let seen = client.target(&target).await?;
-        let uid = seen.as_ref().and_then(current_uid).map_or_else(fresh_uid, str::to_owned);
-        let known = seen.as_ref().filter(|seen| current_uid(seen).is_some());
-        let (change, generation) = match known {
-            Some(seen) => (LifecycleType::Updated, seen.info.generation + 1),
-            None => (LifecycleType::Created, 1),
+        let request = ApplyTarget {
+            kind: target.kind.clone(),
+            name: target.name.clone(),
+            document: document.expanded().to_owned(),
+            uid: None,
+            routing_key: None,
         };
-        let mut instance = WatchedInstance { target, uid, generation };
-        let response = request(&client, change, &instance, Some(document.expanded())).await?;
-        instance.generation = response.generation;
+        let response = client.apply_target(&request).await?;
+        let uid = response.uid.unwrap_or_default();
+        let instance = WatchedInstance { target, uid, generation: response.generation };
         let result = match response.result {
             LifecycleResult::Unchanged => "Unchanged",
             LifecycleResult::Retrying => "Retrying",
@@ -83,11 +82,4 @@ impl SandboxApplyArgs {
         }
         ended
     }
-}
-
-/// Returns the uid to update. It is that of the instance that waits for the name, or otherwise that of an instance that
-/// is not being deleted.
-fn current_uid(seen: &TargetDetail) -> Option<&str> {
-    let active = || is_alive(seen).then_some(seen.info.uid.as_str());
-    seen.waiting_uid.as_deref().or_else(active)
 }

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ebb_protocol::api::{ForceDeleteTarget, TargetDetail, TargetState};
-use ebb_protocol::cloudevents::LifecycleType;
 
 use super::WaitArgs;
 use crate::client::ApiClient;
@@ -12,7 +11,7 @@ use crate::commands::connect;
 use crate::commands::unit::override_text;
 use crate::documents::{SetArgs, TargetDocument};
 use crate::exit::{CliError, Exit};
-use crate::lifecycle::{is_alive, named, request, wait};
+use crate::lifecycle::{is_alive, named, wait};
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
 use crate::server::ServerArgs;
@@ -59,10 +58,8 @@ impl SandboxDeleteArgs {
             return self.force_delete(&client, &target, seen).await;
         }
         let info = &seen.info;
-        if let Some(uid) = &seen.waiting_uid {
-            // Without this, the waiting instance would start when its predecessor is gone.
-            let waiting = WatchedInstance { target: target.clone(), uid: uid.clone(), generation: 1 };
-            request(&client, LifecycleType::Deleted, &waiting, None).await?;
+        if seen.waiting_uid.is_some() || info.phase != TargetState::Gone {
+            client.delete_target(&target).await?;
         }
         if info.phase == TargetState::Gone {
             output::status_line(&format!("{target} was deleted at {}", timing::clock(&info.since)));
@@ -70,7 +67,6 @@ impl SandboxDeleteArgs {
             return Ok(Exit::Done);
         }
         let instance = watched(&target, &seen);
-        request(&client, LifecycleType::Deleted, &instance, None).await?;
         self.wait_until_gone(&client, &instance, seen).await
     }
 

@@ -1,0 +1,130 @@
+//! Handles requests that create, update and delete targets: `POST /v1/targets`, `DELETE /v1/targets/KIND/NAME`.
+
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
+use ebb_flow::operator::target_request::{self, TargetPreview, TargetRequest};
+use ebb_flow::run::follow_up::FollowUp;
+use ebb_flow::telemetry;
+use ebb_protocol::api::{ApplyTarget, ProblemDetails, TargetReceipt};
+use ebb_protocol::lifecycle::LifecycleResponse;
+use ebb_protocol::limits;
+use ebb_protocol::sign::MAX_ID;
+use ebb_protocol::unit::TRACEPARENT;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Path;
+use super::auth::ApiPermission;
+use super::targets::unknown;
+use crate::background::{self, RemainingWork};
+use crate::queries::plans;
+use crate::{HttpProblem, ServerState};
+
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// A receipt, its status and the rest of the request.
+type ReceiptResponse = (StatusCode, Option<Extension<RemainingWork>>, Json<TargetReceipt>);
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ApplyQuery {
+    /// Returns the plan and the effect of the request, and writes nothing.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Creates a target or updates a living one. Role: operator.
+#[utoipa::path(post, path = "/v1/targets", operation_id = "applyTarget", tag = "targets", request_body = ApplyTarget,
+    params(ApplyQuery, ("idempotency-key" = Option<String>, Header, description = "The name of the request, 1 to 128 visible ASCII characters. A repetition begins no second instance.")),
+    responses(
+    (status = 200, body = TargetReceipt, description = "The effect of the request. With `dryRun`."),
+    (status = 202, body = TargetReceipt, description = "Accepted. The target shows the outcome."),
+    (status = 400, body = ProblemDetails, description = "The body, a query parameter or the idempotency key is malformed."),
+    (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 409, body = ProblemDetails, description = "`stale`: the instance has ended. `name-taken`: another instance waits for the name. `fixed-field`, `plan-too-large`: the target cannot be changed to this document."),
+    (status = 413, body = ProblemDetails, description = "The body is larger than 1 MiB."),
+    (status = 422, body = ProblemDetails, description = "A field is invalid, or the document has errors."),
+))]
+pub(crate) async fn apply(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    query: Result<Query<ApplyQuery>, QueryRejection>,
+    body: Body,
+) -> Result<ReceiptResponse, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::WriteTargets)?;
+    let Query(query) = query?;
+    let key = idempotency_key(&headers)?;
+    let ApplyTarget { kind, name, document, uid, routing_key } =
+        super::read_json_within(body, limits::WEBHOOK_BODY).await?;
+    let request = TargetRequest { kind, name, document, uid, routing_key, key };
+    let env = &server.env;
+    let plugins: &dyn ebb_flow::env::ApiStore = server.store.as_ref();
+    if query.dry_run {
+        let TargetPreview { plan, warnings, uid, generation, result, changes, resources } =
+            target_request::preview(env, plugins, &request).await?;
+        let TargetRequest { kind, name, .. } = request;
+        let (target, url) = (format!("{kind}/{name}"), target_request::url(env, &kind, &name));
+        let plan = Some(plans::shown_plan(kind, name, plan, &warnings).await?);
+        let receipt = TargetReceipt { target, uid, generation, result, url, changes, resources, plan };
+        return Ok((StatusCode::OK, None, Json(receipt)));
+    }
+    let parent = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
+    telemetry::webhook_received(&request.kind, &request.name, parent);
+    let (response, follow_ups) = Box::pin(target_request::apply(env, plugins, &request)).await?;
+    accepted(&server, (&request.kind, &request.name), response, follow_ups).await
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DeleteQuery {
+    /// The identity of the instance. Without it, every instance of the name is deleted, also one that waits for it.
+    uid: Option<String>,
+}
+
+/// Deletes a target. A repetition changes nothing. Role: operator.
+#[utoipa::path(delete, path = "/v1/targets/{kind}/{name}", operation_id = "deleteTarget", tag = "targets", params(DeleteQuery), responses(
+    (status = 202, body = TargetReceipt, description = "The target stops or has stopped."),
+    (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails), (status = 404, body = ProblemDetails),
+    (status = 422, body = ProblemDetails, description = "`uid` is invalid."),
+))]
+pub(crate) async fn delete(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path((kind, name)): Path<(String, String)>,
+    query: Result<Query<DeleteQuery>, QueryRejection>,
+) -> Result<ReceiptResponse, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::WriteTargets)?;
+    let Query(query) = query?;
+    let deleted = Box::pin(target_request::delete(&server.env, &kind, &name, query.uid.as_deref())).await?;
+    let (response, follow_ups) = deleted.ok_or_else(|| unknown(&kind, &name))?;
+    accepted(&server, (&kind, &name), response, follow_ups).await
+}
+
+/// Runs the follow-ups of a request whose state is durable, and returns its receipt.
+async fn accepted(
+    server: &ServerState,
+    (kind, name): (&str, &str),
+    LifecycleResponse { target, uid, generation, result }: LifecycleResponse,
+    follow_ups: Vec<FollowUp>,
+) -> Result<ReceiptResponse, HttpProblem> {
+    let rest = background::run_follow_ups(&server.env, follow_ups).await;
+    let url = target_request::url(&server.env, kind, name);
+    let (changes, resources) = (Vec::new(), BTreeMap::new());
+    let receipt = TargetReceipt { target, uid: Some(uid), generation, result, url, changes, resources, plan: None };
+    Ok((StatusCode::ACCEPTED, rest, Json(receipt)))
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, HttpProblem> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let text = value.to_str().ok().filter(|text| (1..=MAX_ID).contains(&text.len()));
+    text.map(|text| Some(text.to_owned())).ok_or_else(|| {
+        let detail = format!("`Idempotency-Key` is invalid; expected 1 to {MAX_ID} visible ASCII characters");
+        HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-header", detail)
+    })
+}

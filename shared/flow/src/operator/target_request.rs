@@ -1,0 +1,274 @@
+//! Creates, updates and deletes targets at the request of a person or program.
+//!
+//! A request is a lifecycle webhook whose instance Ebb selects: the one that the request names, otherwise the newest
+//! one of the name, otherwise a new one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ebb_documents::compile::ResourceChange;
+use ebb_documents::diagnostic::Diagnostic;
+use ebb_documents::plan::Plan;
+use ebb_engine::TargetPhase;
+use ebb_protocol::api::{DocumentChange, ResourceEffect};
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::id::{instance_key, short_digest};
+use ebb_protocol::lifecycle::{self as fields, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause};
+use ebb_store::{ReadPlugins, TargetHead};
+
+use crate::env::{CompiledPlan, Env};
+use crate::error::{FlowError, RequestError};
+use crate::instance::changes::{self, PinnedVersions};
+use crate::instance::lifecycle::{self, LifecycleRejection};
+use crate::instance::rejection::stale;
+use crate::instance::target_document::compile_document;
+use crate::instance::{document_update, notify};
+use crate::run::follow_up::FollowUp;
+use crate::source::reconcile::is_alive;
+
+/// A request to create or update a target.
+#[derive(Clone, Debug)]
+pub struct TargetRequest {
+    pub kind: String,
+    pub name: String,
+    pub document: String,
+    /// The instance. `None` means the newest one of the name, or a new one.
+    pub uid: Option<String>,
+    pub routing_key: Option<String>,
+    /// The name of the request. The UID of a new instance follows from it, so a repetition begins no second instance.
+    pub key: Option<String>,
+}
+
+/// The effect that a request would have.
+#[derive(Debug)]
+pub struct TargetPreview {
+    pub plan: Plan,
+    pub warnings: Vec<Diagnostic>,
+    /// `None` for an instance that would get a random UID.
+    pub uid: Option<String>,
+    pub generation: u64,
+    pub result: LifecycleResult,
+    /// The differences from the present document.
+    pub changes: Vec<DocumentChange>,
+    /// The effect on each changed resource with units.
+    pub resources: BTreeMap<String, ResourceEffect>,
+}
+
+/// The instance that a request concerns.
+struct SelectedInstance {
+    change: LifecycleType,
+    uid: String,
+    generation: u64,
+    /// The generation and the digest of the plan of an instance that has begun or waits for its name.
+    known: Option<(u64, String)>,
+}
+
+impl TargetRequest {
+    fn derived_uid(&self) -> Option<String> {
+        let key = self.key.as_ref()?;
+        Some(format!("{OWN}{}", short_digest(&[&self.kind, &self.name, key], 20)))
+    }
+
+    fn data(&self, instance: &SelectedInstance) -> LifecycleData {
+        LifecycleData {
+            kind: self.kind.clone(),
+            name: self.name.clone(),
+            uid: instance.uid.clone(),
+            generation: instance.generation,
+            document: Some(self.document.clone()),
+            routing_key: self.routing_key.clone(),
+            event: None,
+        }
+    }
+
+    /// Returns the instance that the request concerns.
+    ///
+    /// # Errors
+    /// Returns [`LifecycleRejection::Invalid`] if a field cannot be a part of a key.
+    fn select(&self, env: &Env, head: Option<&TargetHead>) -> Result<SelectedInstance, LifecycleRejection> {
+        let waiting = head.filter(|head| self.uid.is_some() || second(head).is_none());
+        let waiting = waiting.and_then(|head| head.waiting.as_ref());
+        let waiting = waiting.map(|waiting| (&waiting.uid, waiting.generation, &waiting.plan));
+        let alive = head.filter(|head| is_alive(head)).map(|head| (&head.uid, head.generation, &head.plan));
+        let found =
+            waiting.into_iter().chain(alive).find(|(uid, ..)| self.uid.as_ref().is_none_or(|wanted| wanted == *uid));
+        let derived = self.derived_uid();
+        let instance = match found {
+            Some((uid, generation, plan)) => {
+                // The request that began the instance is repeated.
+                let is_repeated = self.uid.is_none() && derived.as_ref() == Some(uid);
+                let known = Some((generation, plan.clone()));
+                let (change, generation) = match is_repeated {
+                    true => (LifecycleType::Created, 1),
+                    false => (LifecycleType::Updated, generation.saturating_add(1)),
+                };
+                SelectedInstance { change, uid: uid.clone(), generation, known }
+            }
+            None => {
+                let random = || format!("{OWN}{:016x}{:016x}", env.random.next(), env.random.next());
+                let uid = self.uid.clone().or(derived).unwrap_or_else(random);
+                SelectedInstance { change: LifecycleType::Created, uid, generation: 1, known: None }
+            }
+        };
+        self.data(&instance).validate().map_err(|error| LifecycleRejection::Invalid(error.to_string()))?;
+        Ok(instance)
+    }
+}
+
+/// The prefix of the UIDs of instances that requests begin without naming one.
+const OWN: &str = "api-";
+
+/// Returns the instance that waits for the name of a living one, although its request named none. Two requests were then
+/// applied at the same time, and this instance must not begin when the other one is gone.
+fn second(head: &TargetHead) -> Option<&str> {
+    let waiting = head.waiting.as_ref().map(|waiting| waiting.uid.as_str());
+    waiting.filter(|uid| is_alive(head) && uid.starts_with(OWN))
+}
+
+/// Returns the URL of a target in the API.
+pub fn url(env: &Env, kind: &str, name: &str) -> String {
+    notify::target_url(env, kind, name)
+}
+
+/// Applies a request. Returns the response with the follow-ups. The state is durable when this returns.
+///
+/// # Errors
+/// Returns a rejection as a lifecycle webhook does, or an error if the state could not be written.
+pub async fn apply(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    request: &TargetRequest,
+) -> Result<(LifecycleResponse, Vec<FollowUp>), RequestError<LifecycleRejection>> {
+    let mut follow_ups = Vec::new();
+    let is_free = request.uid.is_none();
+    for _ in 0..crate::ATTEMPTS {
+        let head = env.store.read_target(&request.kind, &request.name).await?;
+        if let Some(second) = head.as_ref().filter(|_| is_free).and_then(second) {
+            let target = (request.kind.as_str(), request.name.as_str(), second);
+            follow_ups.push(Box::pin(lifecycle::begin_delete(env, target, TargetStopCause::Deleted)).await?);
+        }
+        let instance = request.select(env, head.as_ref())?;
+        let data = request.data(&instance);
+        let begun = Box::pin(lifecycle::begin(env, plugins, (instance.change, ""), &data)).await;
+        let (response, follow_up) = match begun {
+            Ok(begun) => begun,
+            // Another request has begun or ended an instance since the target was read.
+            Err(RequestError::Rejected(LifecycleRejection::Conflict("name-taken", _))) if is_free => continue,
+            Err(RequestError::Rejected(LifecycleRejection::Conflict("stale", _)))
+                if is_free && instance.change == LifecycleType::Updated =>
+            {
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        follow_ups.push(follow_up);
+        if is_free && response.result == LifecycleResult::Waiting && instance.known.is_none() {
+            let head = env.store.read_target(&request.kind, &request.name).await?;
+            if head.is_some_and(|head| second(&head).is_some()) {
+                continue;
+            }
+        }
+        let known = instance.known.filter(|_| instance.change == LifecycleType::Created);
+        let generation = known.map_or(response.generation, |(generation, _)| generation);
+        return Ok((LifecycleResponse { generation, ..response }, follow_ups));
+    }
+    Err(FlowError::Contended(format!("{}/{}", request.kind, request.name)).into())
+}
+
+/// Returns the effect that a request would have. Writes nothing.
+///
+/// # Errors
+/// Returns the same rejections as [`apply`].
+pub async fn preview(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    request: &TargetRequest,
+) -> Result<TargetPreview, RequestError<LifecycleRejection>> {
+    let head = env.store.read_target(&request.kind, &request.name).await?;
+    let instance = request.select(env, head.as_ref())?;
+    let key = instance_key(&request.kind, &request.name, &instance.uid);
+    let current: Option<Arc<CompiledPlan>> = match &instance.known {
+        Some((_, digest)) => Some(env.plan(&key, digest).await?),
+        None => None,
+    };
+    let versions = current.as_ref().map_or(PinnedVersions::Latest, |plan| PinnedVersions::OfPlan(&plan.plan));
+    let names = (request.kind.as_str(), request.name.as_str());
+    let compiled = compile_document(plugins, names, &request.document, versions).await;
+    let (plan, warnings) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
+    let has_ended = match (&instance.known, &head) {
+        (None, Some(head)) if head.uid == instance.uid => true,
+        (None, _) => env.store.read_tombstone(&key).await?.is_some(),
+        (Some(_), _) => false,
+    };
+    if has_ended {
+        return Err(stale(&request.data(&instance)).into());
+    }
+    let (mut changes, mut resources) = (Vec::new(), BTreeMap::new());
+    let (generation, result) = match (&instance.known, &current, &head) {
+        (Some((generation, _)), Some(current), Some(head)) if instance.change == LifecycleType::Updated => {
+            let is_waiting = head.uid != instance.uid;
+            match document_update::merge(env, head, is_waiting, (current, &plan)).await? {
+                None => (*generation, LifecycleResult::Unchanged),
+                Some(update) => {
+                    changes = changes::between(&current.plan, &plan);
+                    let result = match update.number {
+                        _ if is_waiting => LifecycleResult::Waiting,
+                        Some(_) => LifecycleResult::Updating,
+                        None => LifecycleResult::Updated,
+                    };
+                    resources = update.resources.into_iter().map(|(name, change)| (name, effect(change))).collect();
+                    (instance.generation, result)
+                }
+            }
+        }
+        (Some((generation, _)), ..) => (*generation, LifecycleResult::Unchanged),
+        _ => {
+            let waits = head.is_some_and(|head| head.phase != TargetPhase::Gone);
+            (1, if waits { LifecycleResult::Waiting } else { LifecycleResult::Starting })
+        }
+    };
+    let is_random = instance.known.is_none() && request.uid.is_none() && request.key.is_none();
+    let uid = (!is_random).then_some(instance.uid);
+    Ok(TargetPreview { plan, warnings, uid, generation, result, changes, resources })
+}
+
+fn effect(change: ResourceChange) -> ResourceEffect {
+    match change {
+        ResourceChange::Added => ResourceEffect::Added,
+        ResourceChange::Removed => ResourceEffect::Removed,
+        ResourceChange::Replaced => ResourceEffect::Replaced,
+    }
+}
+
+/// Begins to delete an instance, or without `uid` every instance of a name. Returns the response with the follow-ups, or
+/// `None` if nothing of the name is known.
+///
+/// # Errors
+/// Returns a rejection for an invalid `uid`, or an error if the state could not be written.
+pub async fn delete(
+    env: &Env,
+    kind: &str,
+    name: &str,
+    uid: Option<&str>,
+) -> Result<Option<(LifecycleResponse, Vec<FollowUp>)>, RequestError<LifecycleRejection>> {
+    let Some(head) = env.store.read_target(kind, name).await? else { return Ok(None) };
+    let uids: Vec<String> = match uid {
+        Some(uid) => {
+            fields::uid(uid).map_err(|error| LifecycleRejection::Invalid(error.to_string()))?;
+            vec![uid.to_owned()]
+        }
+        // Without the first deletion, the waiting instance would start when the present one is gone.
+        None => head.waiting.iter().map(|waiting| waiting.uid.clone()).chain([head.uid.clone()]).collect(),
+    };
+    let mut follow_ups = Vec::new();
+    for uid in &uids {
+        follow_ups.push(Box::pin(lifecycle::begin_delete(env, (kind, name, uid), TargetStopCause::Deleted)).await?);
+    }
+    let uid = uids.last().cloned().unwrap_or_default();
+    let generation = match &head.waiting {
+        Some(waiting) if waiting.uid == uid => waiting.generation,
+        _ => head.generation,
+    };
+    let (target, result) = (format!("{kind}/{name}"), LifecycleResult::Stopping);
+    Ok(Some((LifecycleResponse { target, uid, generation, result }, follow_ups)))
+}

@@ -1,0 +1,63 @@
+//! Bodies of requests that create, update and delete targets.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{DocumentChange, PlanPreview};
+use crate::lifecycle::LifecycleResult;
+
+/// Creates a target or updates a living one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ApplyTarget {
+    /// For example `sandbox` or `routegroup`: `[a-z][a-z0-9-]*`, at most 63 characters.
+    pub kind: String,
+    /// The name of the target, at most 253 characters.
+    pub name: String,
+    /// The document as YAML or JSON text, with all `@{…}` expanded.
+    pub document: String,
+    /// The identity of the instance, at most 128 characters. Without it, the newest instance of the name is updated, or a
+    /// new one begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// The value of `SIGNADOT_SANDBOX_ROUTING_KEY`. The default is the key of the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing_key: Option<String>,
+}
+
+/// The effect of an update on a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ResourceEffect {
+    Added,
+    Removed,
+    /// It is undone, then made again.
+    Replaced,
+}
+
+/// The response to a request that creates, updates or deletes a target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetReceipt {
+    /// `KIND/NAME`.
+    pub target: String,
+    /// The identity of the instance. Absent in the preview of an instance that gets a random one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// The generation of the target. An update without a change keeps it.
+    pub generation: u64,
+    pub result: LifecycleResult,
+    /// The URL of the target in this API.
+    pub url: String,
+    /// The differences from the present document. In a preview.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<DocumentChange>,
+    /// The effect on each changed resource with units: `added`, `removed` or `replaced`. In a preview.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, ResourceEffect>,
+    /// The plan of the document. In a preview.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanPreview>,
+}

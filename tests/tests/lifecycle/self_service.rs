@@ -1,0 +1,129 @@
+//! Targets that a person or program creates, updates and deletes with an API token.
+
+use ebb_protocol::api::TargetReceipt;
+use ebb_protocol::lifecycle::LifecycleResult;
+
+use crate::harness::*;
+
+const SIMPLE: &str = r#"
+preStart: {make: {webhook: {url: "RECEIVER/make"}}}
+postStop: {remove: {undoes: make, webhook: {url: "RECEIVER/remove"}}}
+"#;
+
+async fn harness() -> Harness {
+    let harness = Harness::new().await;
+    harness.publish("simple@1.0.0", SIMPLE).await;
+    harness
+}
+
+fn body(name: &str) -> Value {
+    let document =
+        format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{r: {{plugin: simple}}}}\n");
+    json!({"kind": "sandbox", "name": name, "document": document})
+}
+
+/// Sends a request with an idempotency key.
+async fn keyed(harness: &Harness, key: &str, body: &Value) -> ApiReply {
+    let request = harness.http.post(harness.url("/v1/targets")).bearer_auth(harness.stack().token());
+    ApiReply::of(request.header("idempotency-key", key).json(body).send().await.unwrap()).await
+}
+
+async fn delete(harness: &Harness, path: &str) -> ApiReply {
+    harness.request(Method::DELETE, &format!("/v1/targets/sandbox/{path}"), None).await
+}
+
+pub(crate) async fn a_target_is_created_and_deleted_with_a_token() {
+    let harness = harness().await;
+    let begun: TargetReceipt = harness.post("/v1/targets", body("a")).await.is(202).json();
+    assert_eq!((begun.target.as_str(), begun.generation, begun.result), ("sandbox/a", 1, LifecycleResult::Starting));
+    assert_eq!(begun.url, harness.url("/v1/targets/sandbox/a"));
+    let ready = harness.phase("a", TargetState::Ready).await;
+    assert_eq!(Some(&ready.info.uid), begun.uid.as_ref());
+    let again: TargetReceipt = harness.post("/v1/targets", body("a")).await.is(202).json();
+    assert_eq!((again.uid, again.generation, again.result), (begun.uid.clone(), 1, LifecycleResult::Unchanged));
+    assert_eq!(harness.receiver.count("POST /make"), 1);
+    for _ in 0..2 {
+        let gone: TargetReceipt = delete(&harness, "a").await.is(202).json();
+        assert_eq!((gone.uid, gone.result), (begun.uid.clone(), LifecycleResult::Stopping));
+        harness.phase("a", TargetState::Gone).await;
+    }
+    assert_eq!(harness.receiver.count("POST /remove"), 1);
+    delete(&harness, "none").await.is_problem(404, "not-found");
+    let next: TargetReceipt = harness.post("/v1/targets", body("a")).await.is(202).json();
+    assert_ne!(next.uid, begun.uid);
+}
+
+pub(crate) async fn a_repeated_request_begins_no_second_instance() {
+    let harness = harness().await;
+    let begun: TargetReceipt = keyed(&harness, "build-7", &body("a")).await.is(202).json();
+    harness.phase("a", TargetState::Ready).await;
+    let again: TargetReceipt = keyed(&harness, "build-7", &body("a")).await.is(202).json();
+    assert_eq!((&again.uid, again.generation), (&begun.uid, 1));
+    delete(&harness, "a").await.is(202);
+    harness.phase("a", TargetState::Gone).await;
+    keyed(&harness, "build-7", &body("a")).await.is_problem(409, "stale");
+    let other: TargetReceipt = keyed(&harness, "build-8", &body("a")).await.is(202).json();
+    assert_ne!(other.uid, begun.uid);
+    keyed(&harness, &"k".repeat(129), &body("b")).await.is_problem(400, "invalid-header");
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(harness.receiver.count("POST /make"), 2);
+}
+
+pub(crate) async fn concurrent_requests_begin_one_instance() {
+    let harness = harness().await;
+    let requests = (0..4).map(|_| harness.post("/v1/targets", body("a")));
+    let uids: BTreeSet<Option<String>> = futures::future::join_all(requests)
+        .await
+        .iter()
+        .map(|reply| reply.is(202).json::<TargetReceipt>().uid)
+        .collect();
+    let ready = harness.phase("a", TargetState::Ready).await;
+    assert_eq!(uids, BTreeSet::from([Some(ready.info.uid)]));
+    assert_eq!((ready.waiting_uid, harness.receiver.count("POST /make")), (None, 1));
+}
+
+pub(crate) async fn a_named_instance_waits_for_the_former_one() {
+    let harness = harness().await;
+    let named = |uid: &str| {
+        let mut body = body("a");
+        body["uid"] = uid.into();
+        body
+    };
+    harness.post("/v1/targets", named("1")).await.is(202);
+    harness.phase("a", TargetState::Ready).await;
+    let second: TargetReceipt = harness.post("/v1/targets", named("2")).await.is(202).json();
+    assert_eq!(second.result, LifecycleResult::Waiting);
+    delete(&harness, "a?uid=1").await.is(202);
+    harness.instance_is_ready("a", "2").await;
+    harness.post("/v1/targets", named("1")).await.is_problem(409, "stale");
+    for uid in ["a/b", "", " "] {
+        harness.post("/v1/targets", named(uid)).await.is_problem(422, "invalid-field");
+    }
+    delete(&harness, "a?uid=a/b").await.is_problem(422, "invalid-field");
+    assert_eq!(harness.phase("a", TargetState::Ready).await.info.uid, "2");
+}
+
+pub(crate) async fn a_dry_run_writes_nothing() {
+    let harness = harness().await;
+    let preview = async |body: Value| harness.post("/v1/targets?dryRun=true", body).await;
+    let first: TargetReceipt = preview(body("a")).await.is(200).json();
+    assert_eq!((first.uid, first.result), (None, LifecycleResult::Starting));
+    assert_eq!(first.plan.unwrap().hooks[0].units[0].key, "r/make");
+    assert!(harness.target("a").await.is_none());
+    let mut wrong = body("a");
+    wrong["document"] = wrong["document"].as_str().unwrap().replace("simple", "smiple").into();
+    let problem = preview(wrong).await.is_problem(422, "invalid-document");
+    assert_eq!(problem.errors[0].code, "unknown-plugin");
+    let begun: TargetReceipt = harness.post("/v1/targets", body("a")).await.is(202).json();
+    let ready = harness.phase("a", TargetState::Ready).await;
+    let again: TargetReceipt = preview(body("a")).await.is(200).json();
+    assert_eq!((again.uid, again.generation, again.result), (begun.uid, 1, LifecycleResult::Unchanged));
+    let mut other = body("a");
+    other["uid"] = "other".into();
+    let waits: TargetReceipt = preview(other).await.is(200).json();
+    assert_eq!(waits.result, LifecycleResult::Waiting);
+    let after = harness.target("a").await.unwrap();
+    assert_eq!((after.waiting_uid, after.info.since), (None, ready.info.since));
+    preview(json!({"kind": "A", "name": "a", "document": ""})).await.is_problem(422, "invalid-field");
+    harness.post("/v1/targets?dryRun=yes", body("a")).await.is_problem(400, "invalid-query");
+}
