@@ -6,6 +6,7 @@
 
 mod security {
     pub(crate) mod api;
+    pub(crate) mod api_tokens;
     pub(crate) mod callbacks;
     pub(crate) mod connections;
     pub(crate) mod heads;
@@ -124,6 +125,8 @@ fn main() {
         security::secrets: sensitive_values_are_stored_by_the_relay_only evidence_contains_no_credentials
             plain_values_of_sensitive_params references_from_receivers secrets_of_a_late_success;
         security::sizes: headers_and_urls large_outputs large_documents;
+        security::api_tokens: each_write_needs_its_scope a_plugin_scope_covers_one_plugin forged_tokens
+            expired_and_revoked_tokens invalid_requests_for_tokens a_secret_is_shown_once secrets_differ;
         security::updates: updates_without_a_change an_update_retries_failed_units an_update_of_a_waiting_instance;
         security::users: values_are_not_interpreted header_injection destinations_and_paths_are_not_templates
             internal_addresses;

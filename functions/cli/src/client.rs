@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebb_protocol::api::{
-    ApplyTarget, CheckList, ClusterInfo, ClusterList, DeleteOrphans, DeleteOrphansResponse, ForceCompleteUnit,
-    ForceDeleteTarget, OrphanList, OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan,
-    ProblemDetails, PublishPlugin, PutSource, RetryResponse, RunDetail, SigningSecrets, SourceDetail, SourceInfo,
-    SourceList, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt,
+    ApplyTarget, CheckList, ClusterInfo, ClusterList, CreateToken, CreatedToken, DeleteOrphans, DeleteOrphansResponse,
+    ForceCompleteUnit, ForceDeleteTarget, OrphanList, OverrideResponse, PlanPreview, PluginDetail, PluginInfo,
+    PreviewPlan, ProblemDetails, PublishPlugin, PutSource, RetryResponse, RunDetail, SigningSecrets, SourceDetail,
+    SourceInfo, SourceList, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TokenInfo, TokenList,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -142,6 +142,22 @@ impl ApiClient {
     /// Deletes a source. Returns `None` if it does not exist.
     pub(crate) async fn delete_source(&self, name: &str) -> Result<Option<()>, CliError> {
         found(self.send(self.request(Method::DELETE, &["sources", name])).await.map(drop))
+    }
+
+    /// Returns the named tokens that are not revoked.
+    pub(crate) async fn tokens(&self) -> Result<Vec<TokenInfo>, CliError> {
+        let body: TokenList = self.read(self.get(&["tokens"])).await?;
+        Ok(body.tokens)
+    }
+
+    /// Creates a named token.
+    pub(crate) async fn create_token(&self, body: &CreateToken) -> Result<CreatedToken, CliError> {
+        self.read(self.request(Method::POST, &["tokens"]).json(body)).await
+    }
+
+    /// Revokes a named token. Returns `None` if it does not exist.
+    pub(crate) async fn revoke_token(&self, name: &str) -> Result<Option<()>, CliError> {
+        found(self.send(self.request(Method::DELETE, &["tokens", name])).await.map(drop))
     }
 
     /// Returns the targets of a kind, or of all kinds: those that are gone, or all others.

@@ -2,7 +2,7 @@
 //!
 //! 1. [`instrument_router`] runs each request as an invocation (`background`).
 //! 2. A handler (`routes`) checks token or signature, reads the body and calls `ebb_flow`, `ebb_relay_client` or a query.
-//! 3. [`queries`] read state for people and programs. Only `plugins` and `sources` also change it.
+//! 3. [`queries`] read state for people and programs. Only `plugins`, `sources` and `named_tokens` also change it.
 //! 4. Errors become [`HttpProblem`]. [`openapi()`] returns the document of all operations.
 
 mod background;
@@ -48,6 +48,7 @@ pub struct ServerState {
         (name = "targets", description = "Sandboxes, route groups and other objects with a lifecycle."),
         (name = "sources", description = "Webhooks of third parties that create and delete targets."),
         (name = "clusters", description = "Connected clusters, their relays, and orphans in them."),
+        (name = "tokens", description = "Named API tokens, which expire and can be revoked."),
         (name = "checks", description = "Checks of the deployment."),
         (name = "runs", description = "Executions of the units of one hook, with their logs."),
     )
@@ -107,6 +108,8 @@ fn api_routes() -> OpenApiRouter<ServerState> {
         .routes(routes!(routes::targets::retry))
         .routes(routes!(routes::targets::force_complete))
         .routes(routes!(routes::targets::force_delete))
+        .routes(routes!(routes::tokens::list, routes::tokens::create))
+        .routes(routes!(routes::tokens::revoke))
         .routes(routes!(routes::runs::get))
         .routes(routes!(routes::runs::logs))
         .routes(routes!(routes::plans::preview))

@@ -18,7 +18,7 @@ const CALLBACKS: &str = "/v1/callbacks";
 pub(super) fn complete(document: &mut OpenApi) {
     let components = document.components.get_or_insert_with(Components::new);
     for (name, description) in [
-        (API, "A token of `EBB_API_TOKENS`. Its role limits the operations."),
+        (API, "A token of `EBB_API_TOKENS`, or a named token. Its scopes limit the operations."),
         (CALLBACK, "The token of the attempt, from the request or the environment of the unit."),
     ] {
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(description)).build();
@@ -85,8 +85,8 @@ fn description(status: u16) -> &'static str {
         202 => "Accepted.",
         204 => "The request succeeded. The response has no body.",
         400 => "The request is malformed.",
-        401 => "The token is missing or unknown.",
-        403 => "The token's role does not allow this.",
+        401 => "The token is missing, unknown, expired or revoked.",
+        403 => "The token's scopes do not allow this.",
         404 => "The object does not exist.",
         409 => "The state does not allow this.",
         413 => "The body is too large.",

@@ -1,8 +1,10 @@
-//! Reads state for people and programs: plugins, targets, runs, logs and causes. `plugins` and `sources` also publish.
+//! Reads state for people and programs: plugins, targets, runs, logs and causes. `plugins`, `sources` and
+//! `named_tokens` also write.
 
 pub mod checks;
 pub mod clusters;
 pub mod logs;
+pub mod named_tokens;
 pub mod plans;
 pub mod plugins;
 pub mod runs;

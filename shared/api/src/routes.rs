@@ -13,6 +13,7 @@ pub(super) mod runs;
 pub(super) mod sources;
 pub(super) mod target_requests;
 pub(super) mod targets;
+pub(super) mod tokens;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequestParts, RawPathParams};

@@ -15,7 +15,7 @@ use ebb_protocol::token::TokenKeys;
 use ebb_store::{
     DesiredTargets, HealthMarks, ListTargets, MoveTarget, ObjectStore, PatchRun, PlanStore, PutAttemptResult,
     PutExpiry, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, SourceStore,
-    StoreError, TargetHead, UpdateAttemptRecord, WritePlugins,
+    StoreError, TargetHead, TokenStore, UpdateAttemptRecord, WritePlugins,
 };
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
@@ -58,9 +58,9 @@ impl<T> DriveStore for T where
 pub trait ApiStore: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 impl<T> ApiStore for T where T: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 
-/// The store operations of all routes, including outages, checks and sources.
-pub trait HttpStore: ApiStore + RelayOutages + QueryDue + DesiredStore + SourceStore {}
-impl<T> HttpStore for T where T: ApiStore + RelayOutages + QueryDue + DesiredStore + SourceStore {}
+/// The store operations of all routes, including outages, checks, sources and tokens.
+pub trait HttpStore: ApiStore + RelayOutages + QueryDue + DesiredStore + SourceStore + TokenStore {}
+impl<T> HttpStore for T where T: ApiStore + RelayOutages + QueryDue + DesiredStore + SourceStore + TokenStore {}
 
 /// The store operations that apply the events of sources.
 pub trait DesiredStore: DesiredTargets + ReadPlugins {}

@@ -4,6 +4,7 @@
 //! in messages of our own programs, because an older relay must work with a newer control plane.
 
 pub mod api;
+pub mod api_token;
 pub mod callback;
 pub mod cloudevents;
 pub mod entrypoint;

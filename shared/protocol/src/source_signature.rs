@@ -225,7 +225,7 @@ fn values(secret: &str) -> Result<Vec<&str>, SourceSignatureError> {
 }
 
 /// Compares in a time that depends only on the lengths.
-fn same(expected: impl AsRef<[u8]>, given: impl AsRef<[u8]>) -> bool {
+pub(crate) fn same(expected: impl AsRef<[u8]>, given: impl AsRef<[u8]>) -> bool {
     let mac = |bytes: &[u8]| hmac_with(expected.as_ref()).chain_update(bytes);
     mac(given.as_ref()).verify(&mac(expected.as_ref()).finalize().into_bytes()).is_ok()
 }

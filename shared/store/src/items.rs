@@ -256,6 +256,21 @@ impl SourceItem {
     pub const MAX_DOCUMENT: usize = 256 << 10;
 }
 
+/// A named API token. Its secret is not stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenItem {
+    pub name: String,
+    /// The digest of the whole token.
+    pub digest: String,
+    /// Scopes as text, at least one.
+    pub scopes: Vec<String>,
+    pub created: Timestamp,
+    pub expires: Timestamp,
+    /// The caller that created it.
+    pub created_by: String,
+    pub revoked: Option<Timestamp>,
+}
+
 /// The events of the present instance, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

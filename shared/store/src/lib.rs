@@ -22,7 +22,7 @@ pub use dynamo::{DynamoTable, item_size};
 pub use error::StoreError;
 pub use items::{
     DesiredKey, DesiredTarget, NewRun, NotificationState, PatchResult, PendingCreation, RunFacts, RunHead,
-    SecretRelease, SourceItem, TargetEvents, TargetHead, TargetList, TargetTransition, Tombstone,
+    SecretRelease, SourceItem, TargetEvents, TargetHead, TargetList, TargetTransition, TokenItem, Tombstone,
 };
 pub use meter::{Meter, TableUsage};
 pub use ops::*;

@@ -13,7 +13,8 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::error::StoreError;
 use crate::items::{
-    DesiredKey, DesiredTarget, PatchResult, RunHead, SourceItem, TargetHead, TargetList, TargetTransition, Tombstone,
+    DesiredKey, DesiredTarget, PatchResult, RunHead, SourceItem, TargetHead, TargetList, TargetTransition, TokenItem,
+    Tombstone,
 };
 
 pub type StoreResult<T> = Result<T, StoreError>;
@@ -235,6 +236,19 @@ pub trait SourceStore: Send + Sync {
     async fn put_source(&self, source: &SourceItem) -> StoreResult<()>;
     /// Deletes a source. Returns false if it does not exist.
     async fn delete_source(&self, name: &str) -> StoreResult<bool>;
+}
+
+/// Reads and writes named API tokens (`GetItem`, `PutItem`, `UpdateItem`; `Query` on the list index, `BatchGetItem`).
+#[async_trait]
+pub trait TokenStore: Send + Sync {
+    /// Returns a token by its id, also one that has expired or was revoked.
+    async fn read_token(&self, id: &str) -> StoreResult<Option<TokenItem>>;
+    /// Returns all tokens that are not revoked, by name.
+    async fn list_tokens(&self) -> StoreResult<Vec<TokenItem>>;
+    /// Creates a token. Returns false, and writes nothing, if its name has a token that is valid at its creation.
+    async fn create_token(&self, token: &TokenItem) -> StoreResult<bool>;
+    /// Revokes the token of a name. A repetition keeps the first time. Returns false if the name has no token.
+    async fn revoke_token(&self, name: &str, at: Timestamp) -> StoreResult<bool>;
 }
 
 /// The removal time of the data of an instance, or of the run of one event.

@@ -24,7 +24,7 @@ impl TableSpec {
     pub const DUE_SHARD: &'static str = "g";
     /// Its sort key, in milliseconds since 1970.
     pub const DUE: &'static str = "due";
-    /// The index of targets, plugin versions, sources and failed desired states by partition key, keys only.
+    /// The index of targets, plugin versions, sources, tokens and failed desired states by partition key, keys only.
     pub const LIST_INDEX: &'static str = "list-index";
     /// Its partition key: one of the lists below.
     pub const LIST: &'static str = "l";
@@ -32,6 +32,7 @@ impl TableSpec {
     pub const LIST_GONE: &'static str = "g";
     pub const LIST_PLUGINS: &'static str = "plugin";
     pub const LIST_SOURCES: &'static str = "source";
+    pub const LIST_TOKENS: &'static str = "token";
     /// Desired states that could not be applied.
     pub const LIST_FAILED: &'static str = "failed";
     /// The expiry of an item, in seconds since 1970.

@@ -151,18 +151,26 @@ async fn sources(instance: &LifecycleRun) {
     assert_eq!(send(Method::DELETE, url("Api", "/events"), json!({})).await, 204);
 }
 
-/// Creates and deletes a target with a token.
+/// Creates and deletes a target with a named token.
 async fn requests(instance: &LifecycleRun) {
+    let tokens = json!({"name": "ci", "scopes": ["targets:write", "operate"]});
+    let (status, created) = instance.api("/v1/tokens", Some(tokens)).await;
+    assert_eq!(status, 201, "{created}");
+    let token = created["token"].as_str().unwrap();
+    assert_eq!(instance.api("/v1/tokens", None).await.0, 200);
     let url = format!("{}/v1/targets", instance.functions.urls["Receive"]);
     let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: by-token\nresources: {r: {plugin: stuck}}\n";
     let body = json!({"kind": "sandbox", "name": "by-token", "document": document});
     for (query, expected) in [("?dryRun=true", 200), ("", 202)] {
-        let request = instance.http.post(format!("{url}{query}")).bearer_auth(TOKEN).json(&body);
+        let request = instance.http.post(format!("{url}{query}")).bearer_auth(token).json(&body);
         assert_eq!(request.send().await.unwrap().status().as_u16(), expected);
     }
     instance.until("by-token", "ready", |target| target["phase"] == "ready").await;
-    let delete = instance.http.delete(format!("{url}/sandbox/by-token")).bearer_auth(TOKEN);
+    let delete = instance.http.delete(format!("{url}/sandbox/by-token")).bearer_auth(token);
     assert_eq!(delete.send().await.unwrap().status().as_u16(), 202);
+    let revoke = format!("{}/v1/tokens/ci", instance.functions.urls["Api"]);
+    let revoke = instance.http.delete(revoke).bearer_auth(token);
+    assert_eq!(revoke.send().await.unwrap().status().as_u16(), 204);
 }
 
 /// Runs all instances, and returns the functions with the rights that they needed.

@@ -38,6 +38,7 @@ fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
     let target = json!({"document": "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: p\n"});
     let request = json!({"kind": "sandbox", "name": "p", "document": target["document"]});
     let reason = json!({"reason": "x"});
+    let token = json!({"name": "a", "scopes": ["read"]});
     let source =
         json!({"document": "apiVersion: ebb.dev/v1\nkind: Source\nname: s\npreset: github\ndocument: {ttl: 1h}\n"});
     let rows = [
@@ -60,6 +61,9 @@ fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
         ("POST /v1/targets/sandbox/a/retry", None),
         ("POST /v1/targets/sandbox/a/force-complete", Some(json!({"unit": "r/u", "reason": "x"}))),
         ("POST /v1/targets/sandbox/a/force-delete", Some(reason)),
+        ("GET /v1/tokens", None),
+        ("POST /v1/tokens", Some(token)),
+        ("DELETE /v1/tokens/a", None),
         ("GET /v1/clusters", None),
         ("GET /v1/orphans", None),
         ("GET /v1/checks", None),
@@ -150,7 +154,8 @@ pub(crate) async fn roles() {
     let base = serve(ebb_api::all(server.clone())).await;
     for route in routes(&run) {
         let (method, path, _) = &route;
-        let operates = ["clusters", "orphans", "checks"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));
+        let operates =
+            ["clusters", "orphans", "checks", "tokens"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));
         // A user of sandboxes must not be able to sign requests as Ebb.
         let secret = path.ends_with("/signing-secret");
         let sources = path.starts_with("/v1/sources");
@@ -291,6 +296,11 @@ pub(crate) async fn every_documented_route_exists() {
                 tested.contains(&name) != OPEN.contains(&name.as_str()),
                 "{name} is in neither `routes` nor `OPEN`"
             );
+            if path.contains("tokens") {
+                let token = json!({"name": "a", "scopes": ["read"]});
+                let created = harness.post("/v1/tokens", token).await;
+                assert!(matches!(created.status, 201 | 409), "{created:?}");
+            }
             if path.contains("sources") {
                 harness.request(Method::PUT, "/v1/sources/s", Some(source.clone())).await.is(200);
             }

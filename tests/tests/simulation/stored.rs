@@ -207,6 +207,22 @@ async fn sources(store: &Store) {
     assert!(store.put_desired(&done).await.unwrap());
 }
 
+async fn tokens(store: &Store) {
+    let token = TokenItem {
+        name: "ci".into(),
+        digest: digest(b"token"),
+        scopes: vec!["read".into(), "targets:write".into()],
+        created: AT,
+        expires: AT,
+        created_by: "role operator".into(),
+        revoked: None,
+    };
+    assert!(store.create_token(&token).await.unwrap());
+    let revoked = TokenItem { name: "revoked".into(), ..token };
+    assert!(store.create_token(&revoked).await.unwrap());
+    assert!(store.revoke_token("revoked", AT).await.unwrap());
+}
+
 /// Returns the type and value of an attribute. Binary and random values are left out.
 fn shown(name: &str, value: &AttributeValue) -> String {
     match value {
@@ -236,6 +252,7 @@ async fn stored_items_and_objects_match_the_snapshot() {
     documents(&store).await;
     clusters(&store).await;
     sources(&store).await;
+    tokens(&store).await;
 
     // The items of a run differ by their sort keys.
     let mut kinds: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();

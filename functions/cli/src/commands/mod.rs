@@ -12,6 +12,7 @@ mod run;
 mod sandbox;
 mod schema;
 mod source;
+mod token;
 mod unit;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -57,6 +58,9 @@ enum EbbCommand {
     /// Write, test and publish sources, which map events of third parties to targets
     #[command(subcommand)]
     Source(source::SourceCommand),
+    /// Create, list and revoke API tokens
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     /// Connect clusters and list them
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
@@ -101,6 +105,7 @@ impl EbbCli {
             EbbCommand::Plugin(command) => command.run(server).await,
             EbbCommand::Sandbox(command) => command.run(server).await,
             EbbCommand::Source(command) => command.run(&self.server).await,
+            EbbCommand::Token(command) => command.run(&connect(server)?).await,
             EbbCommand::Cluster(command) => command.run(server).await,
             EbbCommand::Unit(command) => command.run(server).await,
             EbbCommand::Logs(args) => args.run(&connect(server)?).await,

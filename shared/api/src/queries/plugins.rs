@@ -9,6 +9,7 @@ use ebb_protocol::api::{PluginDetail, PluginInfo};
 use ebb_protocol::time::rfc3339;
 use ebb_store::{PluginItem, ReadPlugins};
 
+use crate::HttpProblem;
 use ebb_flow::env::ApiStore;
 use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::offload::offload;
@@ -26,6 +27,8 @@ pub enum PublishRejection {
     /// The version exists with another document.
     Exists(String),
     Document(Diagnostics),
+    /// The caller may not publish this plugin.
+    Forbidden(HttpProblem),
 }
 
 /// Returns all versions of all plugins that are not withdrawn, by name, the highest version first.
@@ -63,9 +66,20 @@ pub async fn publish(
     document: &str,
     now: Timestamp,
 ) -> Result<PublishOutcome, RequestError<PublishRejection>> {
+    publish_if(store, document, now, |_| Ok(())).await
+}
+
+/// Publishes in the same way as [`publish`], if `permit` accepts the name of the plugin.
+pub(crate) async fn publish_if(
+    store: &dyn ApiStore,
+    document: &str,
+    now: Timestamp,
+    permit: impl Fn(&str) -> Result<(), HttpProblem>,
+) -> Result<PublishOutcome, RequestError<PublishRejection>> {
     let text = document.to_owned();
     let plugin = offload(move || one_plugin(&text)).await?;
     let plugin = plugin.map_err(|errors| RequestError::Rejected(PublishRejection::Document(errors)))?;
+    permit(&plugin.name.value).map_err(|problem| RequestError::Rejected(PublishRejection::Forbidden(problem)))?;
     let version = plugin.version.clone().unwrap_or_else(|| semver::Version::new(0, 0, 0));
     let dialect = match plugin.dialect {
         Dialect::Signadot => "signadot",

@@ -1,10 +1,16 @@
-//! Authorises requests by bearer tokens with roles.
+//! Authorises requests by bearer tokens: those of the configuration with a role, and named ones of the table.
+
+use std::fmt;
 
 use axum::http::{HeaderMap, StatusCode, header};
+use ebb_protocol::api_token::{self, TokenScope, has_digest, parse_scopes};
+use ebb_protocol::limits;
+use ebb_protocol::time::rfc3339;
 use sha2::{Digest as _, Sha256};
 
-use crate::HttpProblem;
+use crate::{HttpProblem, ServerState};
 
+/// The role of a token of the configuration. Each role is a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ApiRole {
     /// Reads targets, runs, logs and plugins, and previews plans.
@@ -15,29 +21,102 @@ pub enum ApiRole {
     Operator,
 }
 
-/// The permission that a request needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ApiPermission {
-    ReadPlugins,
-    WritePlugins,
-    ReadTargets,
-    /// Creates, updates and deletes targets.
-    WriteTargets,
-    /// Retries, overrides, orphans, clusters and checks.
-    Operate,
-}
-
 impl ApiRole {
-    fn may(self, permission: ApiPermission) -> bool {
+    fn scope(self) -> TokenScope {
         match self {
-            Self::Operator => true,
-            Self::Author => matches!(permission, ApiPermission::ReadPlugins | ApiPermission::WritePlugins),
-            Self::User => matches!(permission, ApiPermission::ReadPlugins | ApiPermission::ReadTargets),
+            Self::User => TokenScope::Read,
+            Self::Author => TokenScope::PluginsWrite(None),
+            Self::Operator => TokenScope::Operate,
         }
     }
 }
 
-/// The valid tokens, as digests. The time of a comparison of digests reveals nothing about a token.
+/// The permission that a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ApiPermission<'a> {
+    ReadPlugins,
+    /// Writes at least one plugin. The plugin is not known yet.
+    PublishPlugin,
+    /// Writes the plugin of a name.
+    WritePlugin(&'a str),
+    ReadTargets,
+    /// Creates, updates and deletes targets.
+    WriteTargets,
+    ReadSources,
+    WriteSources,
+    /// Retries, overrides, orphans, clusters, checks and tokens.
+    Operate,
+}
+
+impl ApiPermission<'_> {
+    fn is_in(self, scope: &TokenScope) -> bool {
+        match (scope, self) {
+            (TokenScope::Operate, _)
+            | (TokenScope::Read, Self::ReadPlugins | Self::ReadTargets)
+            | (TokenScope::TargetsWrite, Self::WriteTargets)
+            | (TokenScope::PluginsWrite(_), Self::ReadPlugins | Self::PublishPlugin)
+            | (TokenScope::PluginsWrite(None), Self::WritePlugin(_) | Self::ReadSources)
+            | (TokenScope::SourcesWrite, Self::ReadSources | Self::WriteSources) => true,
+            (TokenScope::PluginsWrite(Some(own)), Self::WritePlugin(name)) => own == name,
+            _ => false,
+        }
+    }
+
+    /// Returns the smallest scope with the permission.
+    fn scope(self) -> TokenScope {
+        match self {
+            Self::ReadPlugins | Self::ReadTargets => TokenScope::Read,
+            Self::PublishPlugin => TokenScope::PluginsWrite(None),
+            Self::WritePlugin(name) => TokenScope::PluginsWrite(Some(name.to_owned())),
+            Self::WriteTargets => TokenScope::TargetsWrite,
+            Self::ReadSources | Self::WriteSources => TokenScope::SourcesWrite,
+            Self::Operate => TokenScope::Operate,
+        }
+    }
+}
+
+/// The verified sender of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ApiCaller {
+    /// `role ROLE`, `token NAME` or `ISSUER SUBJECT`.
+    name: String,
+    is_role: bool,
+    scopes: Vec<TokenScope>,
+}
+
+impl ApiCaller {
+    /// Checks that a scope of the caller has a permission.
+    ///
+    /// # Errors
+    /// Returns 403 with the missing scope.
+    pub(crate) fn require(&self, permission: ApiPermission<'_>) -> Result<(), HttpProblem> {
+        if self.scopes.iter().any(|scope| permission.is_in(scope)) {
+            return Ok(());
+        }
+        let scopes: Vec<String> = self.scopes.iter().map(ToString::to_string).collect();
+        let (needed, own) = (permission.scope(), scopes.join(", "));
+        let detail = format!("the request needs the scope {needed}; {self} has: {own}");
+        Err(HttpProblem::new(StatusCode::FORBIDDEN, "forbidden", detail))
+    }
+
+    /// Returns the name of a caller with a name of its own. A role has none.
+    pub(crate) fn own_name(&self) -> Option<&str> {
+        (!self.is_role).then_some(&self.name)
+    }
+
+    /// Logs a change that the caller requests. `subject` is the object of the change.
+    pub(crate) fn log_change(&self, change: &'static str, subject: impl fmt::Display) {
+        tracing::info!(caller = self.name, change, %subject, "a caller changes the state");
+    }
+}
+
+impl fmt::Display for ApiCaller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// The valid tokens of the configuration, as digests. The time of a comparison of digests reveals nothing about a token.
 #[derive(Debug, Default)]
 pub struct ApiTokens {
     tokens: Vec<([u8; 32], ApiRole)>,
@@ -49,29 +128,79 @@ impl ApiTokens {
         Self { tokens: tokens.into_iter().map(|(token, role)| (digest(token), role)).collect() }
     }
 
-    /// Checks the bearer token of a request.
-    ///
-    /// # Errors
-    /// Returns 401 without a valid token, and 403 for a role without the permission.
-    pub(crate) fn check(&self, headers: &HeaderMap, permission: ApiPermission) -> Result<(), HttpProblem> {
-        let Some(token) = bearer(headers) else {
-            let detail = "the request has no token: send `Authorization: Bearer TOKEN`";
-            return Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "missing-token", detail));
-        };
+    fn caller(&self, token: &str) -> Option<ApiCaller> {
         let digest = <[u8; 32]>::from(Sha256::digest(token.as_bytes()));
-        match self.tokens.iter().find(|(valid, _)| *valid == digest) {
-            None => Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-token", "the token is unknown")),
-            Some((_, role)) if role.may(permission) => Ok(()),
-            Some((_, role)) => {
-                let detail = format!("the role of the token, {role:?}, does not allow this request");
-                Err(HttpProblem::new(StatusCode::FORBIDDEN, "forbidden", detail))
-            }
-        }
+        let (_, role) = self.tokens.iter().find(|(valid, _)| *valid == digest)?;
+        let name = format!("role {role:?}").to_lowercase();
+        Some(ApiCaller { name, is_role: true, scopes: vec![role.scope()] })
     }
 }
 
+/// The maximum bytes of a token.
+const MAX_TOKEN: usize = 16 << 10;
+
+fn unauthorized(code: &str, detail: impl Into<String>) -> HttpProblem {
+    HttpProblem::new(StatusCode::UNAUTHORIZED, code, detail)
+}
+
+impl ServerState {
+    /// Returns the verified sender of a request, who has a permission.
+    ///
+    /// # Errors
+    /// Returns 401 without a valid token, 403 for a token without the permission, and 503 if the token cannot be read.
+    pub(crate) async fn authorize(
+        &self,
+        headers: &HeaderMap,
+        permission: ApiPermission<'_>,
+    ) -> Result<ApiCaller, HttpProblem> {
+        let Some(token) = bearer(headers) else {
+            return Err(unauthorized("missing-token", "the request has no token: send `Authorization: Bearer TOKEN`"));
+        };
+        if token.len() > MAX_TOKEN {
+            return Err(unauthorized("invalid-token", format!("the token is longer than {MAX_TOKEN} bytes")));
+        }
+        let caller = match self.tokens.caller(token) {
+            Some(caller) => caller,
+            None => self.named_caller(token).await?,
+        };
+        caller.require(permission)?;
+        Ok(caller)
+    }
+
+    async fn named_caller(&self, token: &str) -> Result<ApiCaller, HttpProblem> {
+        let found = match api_token::id_of(token) {
+            Some(id) => self.store.read_token(id).await?,
+            None => None,
+        };
+        // A wrong secret gets the same response as an unknown id.
+        let Some(found) = found.filter(|found| has_digest(token, &found.digest)) else {
+            return Err(unauthorized("invalid-token", "the token is unknown"));
+        };
+        let name = found.name;
+        if let Some(revoked) = found.revoked {
+            let detail = format!("the token {name} was revoked at {}: create another one", rfc3339(revoked));
+            return Err(unauthorized("token-revoked", detail));
+        }
+        if found.expires <= self.env.now() {
+            let detail = format!("the token {name} has expired at {}: create another one", rfc3339(found.expires));
+            return Err(unauthorized("token-expired", detail));
+        }
+        let scopes = parse_scopes(found.scopes.iter().map(String::as_str)).map_err(|error| {
+            tracing::error!(name, %error, "a stored token has an unknown scope");
+            HttpProblem::new(StatusCode::FORBIDDEN, "forbidden", format!("the token {name} has an unknown scope"))
+        })?;
+        Ok(ApiCaller { name: format!("token {name}"), is_role: false, scopes })
+    }
+}
+
+/// Returns the text after `Bearer `.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Returns the name of a caller as a stored text.
+pub(crate) fn stored_name(caller: &ApiCaller) -> String {
+    limits::clean(&caller.name, limits::REFUSAL)
 }

@@ -9,8 +9,8 @@ use super::auth::ApiPermission;
 use crate::queries::checks;
 use crate::{HttpProblem, ServerState};
 
-/// Checks table, indexes, bucket, queue, schedule and relays, and returns a result for each. Takes up to 10 s. Role:
-/// operator.
+/// Checks table, indexes, bucket, queue, schedule and relays, and returns a result for each. Takes up to 10 s. Scope:
+/// `operate`.
 #[utoipa::path(get, path = "/v1/checks", operation_id = "listChecks", tag = "checks", responses(
     (status = 200, body = CheckList, description = "The result of each check. Failed checks have `passed: false`."),
     (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
@@ -19,6 +19,6 @@ pub(crate) async fn list(
     State(server): State<ServerState>,
     headers: HeaderMap,
 ) -> Result<Json<CheckList>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::Operate)?;
+    server.authorize(&headers, ApiPermission::Operate).await?;
     Ok(Json(checks::all(&server.env, server.store.as_ref()).await))
 }

@@ -17,7 +17,7 @@ use crate::queries::clusters;
 use crate::{HttpProblem, ServerState};
 use ebb_relay_client::PollRejection;
 
-/// Lists the connected clusters, with information from their relays. Role: operator.
+/// Lists the connected clusters, with information from their relays. Scope: `operate`.
 #[utoipa::path(get, path = "/v1/clusters", operation_id = "listClusters", tag = "clusters", responses(
     (status = 200, body = ClusterList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
 ))]
@@ -25,7 +25,7 @@ pub(crate) async fn list(
     State(server): State<ServerState>,
     headers: HeaderMap,
 ) -> Result<Json<ClusterList>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::Operate)?;
+    server.authorize(&headers, ApiPermission::Operate).await?;
     Ok(Json(clusters::list(&server.env, server.store.as_ref()).await?))
 }
 

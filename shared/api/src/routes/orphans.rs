@@ -10,7 +10,7 @@ use super::auth::ApiPermission;
 use crate::{HttpProblem, ServerState};
 use ebb_flow::sweep::orphans;
 
-/// Lists the orphans of all clusters: objects whose instance has ended or is unknown. Role: operator.
+/// Lists the orphans of all clusters: objects whose instance has ended or is unknown. Scope: `operate`.
 #[utoipa::path(get, path = "/v1/orphans", operation_id = "listOrphans", tag = "clusters", responses(
     (status = 200, body = OrphanList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
 ))]
@@ -18,11 +18,11 @@ pub(crate) async fn list(
     State(server): State<ServerState>,
     headers: HeaderMap,
 ) -> Result<Json<OrphanList>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::Operate)?;
+    server.authorize(&headers, ApiPermission::Operate).await?;
     Ok(Json(orphans::list(&server.env).await?))
 }
 
-/// Deletes the owned ones of the given orphans, with the other objects of their tasks. Role: operator.
+/// Deletes the owned ones of the given orphans, with the other objects of their tasks. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/orphans/delete", operation_id = "deleteOrphans", tag = "clusters", request_body = DeleteOrphans, responses(
     (status = 200, body = DeleteOrphansResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
     (status = 403, body = ProblemDetails), (status = 413, body = ProblemDetails, description = "The body is larger than 5 MiB."),
@@ -32,7 +32,8 @@ pub(crate) async fn delete(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<DeleteOrphansResponse>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::Operate)?;
+    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
     let request: DeleteOrphans = super::read_json(body).await?;
+    caller.log_change("delete orphans", request.uids.len());
     Ok(Json(orphans::delete(&server.env, &request.uids).await?))
 }

@@ -21,7 +21,7 @@ pub(crate) async fn preview(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<PlanPreview>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::ReadPlugins)?;
+    server.authorize(&headers, ApiPermission::ReadPlugins).await?;
     let request: PreviewPlan = super::read_json(body).await?;
     Ok(Json(plans::preview(server.store.as_ref(), &request.document).await?))
 }

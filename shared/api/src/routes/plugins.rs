@@ -29,12 +29,13 @@ pub(crate) async fn list(
     State(server): State<ServerState>,
     headers: HeaderMap,
 ) -> Result<Json<PluginList>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::ReadPlugins)?;
+    server.authorize(&headers, ApiPermission::ReadPlugins).await?;
     Ok(Json(PluginList { plugins: plugins::list(server.store.as_ref()).await? }))
 }
 
 /// Publishes a version. A version is immutable. Publishing the same document again changes nothing, or reverses a
-/// withdrawal. Roles: author, operator.
+/// withdrawal. Scope: `plugins:write` or
+/// `plugins:write:NAME`.
 #[utoipa::path(post, path = "/v1/plugins", operation_id = "publishPlugin", tag = "plugins", request_body = PublishPlugin, responses(
     (status = 200, body = PluginInfo, description = "The same document was published before."),
     (status = 201, body = PluginInfo), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
@@ -47,11 +48,15 @@ pub(crate) async fn publish(
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<PluginInfo>), HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
+    let caller = server.authorize(&headers, ApiPermission::PublishPlugin).await?;
     let request: PublishPlugin = super::read_json(body).await?;
     let now = server.env.now();
-    Ok(match plugins::publish(server.store.as_ref(), &request.document, now).await? {
-        PublishOutcome::Created(info) => (StatusCode::CREATED, Json(info)),
+    let permit = |name: &str| caller.require(ApiPermission::WritePlugin(name));
+    Ok(match plugins::publish_if(server.store.as_ref(), &request.document, now, permit).await? {
+        PublishOutcome::Created(info) => {
+            caller.log_change("publish plugin", format_args!("{}@{}", info.name, info.version));
+            (StatusCode::CREATED, Json(info))
+        }
         PublishOutcome::Unchanged(info) => (StatusCode::OK, Json(info)),
     })
 }
@@ -61,6 +66,7 @@ impl From<PublishRejection> for HttpProblem {
         match rejection {
             PublishRejection::Exists(detail) => Self::new(StatusCode::CONFLICT, "already-exists", detail),
             PublishRejection::Document(errors) => errors.into(),
+            PublishRejection::Forbidden(problem) => problem,
         }
     }
 }
@@ -74,7 +80,7 @@ pub(crate) async fn versions(
     headers: HeaderMap,
     Path(name): Path<String>,
 ) -> Result<Json<PluginList>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::ReadPlugins)?;
+    server.authorize(&headers, ApiPermission::ReadPlugins).await?;
     let plugins = plugins::versions(server.store.as_ref(), &name).await?;
     if plugins.is_empty() {
         return Err(HttpProblem::not_found(format!("no plugin {name:?} is published")));
@@ -83,7 +89,8 @@ pub(crate) async fn versions(
 }
 
 /// Returns the secrets that sign the requests of a plugin's webhook units. Existing targets continue to use them after
-/// all versions are withdrawn. `_target` has those of the own units of targets. Roles: author, operator.
+/// all versions are withdrawn. `_target` has those of the own units of targets. Scope: `plugins:write` or
+/// `plugins:write:NAME`.
 #[utoipa::path(get, path = "/v1/plugins/{name}/signing-secret", operation_id = "getSigningSecrets", tag = "plugins", responses(
     (status = 200, body = SigningSecrets), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
     (status = 404, body = ProblemDetails),
@@ -93,7 +100,7 @@ pub(crate) async fn signing_secrets(
     headers: HeaderMap,
     Path(name): Path<String>,
 ) -> Result<(HeaderMap, Json<SigningSecrets>), HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
+    server.authorize(&headers, ApiPermission::WritePlugin(&name)).await?;
     if name != OWN_HOOKS && server.store.list_versions(&name).await?.is_empty() {
         return Err(HttpProblem::not_found(format!("no plugin {name:?} is published")));
     }
@@ -112,13 +119,14 @@ pub(crate) async fn get(
     headers: HeaderMap,
     Path((name, version)): Path<(String, String)>,
 ) -> Result<Json<PluginDetail>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::ReadPlugins)?;
+    server.authorize(&headers, ApiPermission::ReadPlugins).await?;
     let found = plugins::get(server.store.as_ref(), &name, &version).await?;
     found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("plugin {name}@{version} is not published")))
 }
 
 /// Withdraws a version: new targets cannot use it, existing targets keep it. `latest` is the highest version that is not
-/// withdrawn. Roles: author, operator.
+/// withdrawn. Scope: `plugins:write` or
+/// `plugins:write:NAME`.
 #[utoipa::path(delete, path = "/v1/plugins/{name}/versions/{version}", operation_id = "deletePluginVersion", tag = "plugins", responses(
     (status = 204), (status = 401, body = ProblemDetails),
     (status = 404, body = ProblemDetails, description = "The version is not published."),
@@ -128,10 +136,13 @@ pub(crate) async fn delete(
     headers: HeaderMap,
     Path((name, version)): Path<(String, String)>,
 ) -> Result<StatusCode, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
+    let caller = server.authorize(&headers, ApiPermission::WritePlugin(&name)).await?;
     let now = server.env.now();
     match plugins::withdraw(server.store.as_ref(), &name, &version, now).await? {
-        true => Ok(StatusCode::NO_CONTENT),
+        true => {
+            caller.log_change("withdraw plugin", format_args!("{name}@{version}"));
+            Ok(StatusCode::NO_CONTENT)
+        }
         false => Err(HttpProblem::not_found(format!("plugin {name}@{version} is not published"))),
     }
 }

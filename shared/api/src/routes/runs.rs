@@ -46,7 +46,7 @@ pub(crate) async fn get(
     Path(run): Path<String>,
     query: Result<Query<UnitsQuery>, QueryRejection>,
 ) -> Result<Json<RunDetail>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::ReadTargets)?;
+    server.authorize(&headers, ApiPermission::ReadTargets).await?;
     let Query(query) = query?;
     let found = runs::get(&server.env, &parse(&run)?).await?;
     let mut found = found.ok_or_else(|| HttpProblem::not_found(format!("run {run} does not exist")))?;
@@ -84,7 +84,7 @@ pub(crate) async fn logs(
     Path(run): Path<String>,
     query: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<([(&'static str, String); 1], String), HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::ReadTargets)?;
+    server.authorize(&headers, ApiPermission::ReadTargets).await?;
     let Query(query) = query?;
     let found = logs::log(&server.env, &parse(&run)?, &query.unit, query.attempt).await?;
     let found = found.map(|(attempt, log)| ([(ATTEMPT, attempt.0.to_string())], log));

@@ -73,7 +73,7 @@ impl From<DeliveryRejection> for HttpProblem {
     }
 }
 
-/// Lists all sources. Roles: author, operator.
+/// Lists all sources. Scope: `sources:write` or `plugins:write`.
 #[utoipa::path(get, path = "/v1/sources", operation_id = "listSources", tag = "sources", responses(
     (status = 200, body = SourceList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
 ))]
@@ -81,11 +81,11 @@ pub(crate) async fn list(
     State(server): State<ServerState>,
     headers: HeaderMap,
 ) -> Result<Json<SourceList>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
+    server.authorize(&headers, ApiPermission::ReadSources).await?;
     Ok(Json(SourceList { sources: sources::list(server.store.as_ref()).await? }))
 }
 
-/// Returns a source with its document, and the events that were rejected. Roles: author, operator.
+/// Returns a source with its document, and the events that were rejected. Scope: `sources:write` or `plugins:write`.
 #[utoipa::path(get, path = "/v1/sources/{name}", operation_id = "getSource", tag = "sources", responses(
     (status = 200, body = SourceDetail), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
     (status = 404, body = ProblemDetails),
@@ -95,12 +95,12 @@ pub(crate) async fn get(
     headers: HeaderMap,
     Path(name): Path<String>,
 ) -> Result<Json<SourceDetail>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
+    server.authorize(&headers, ApiPermission::ReadSources).await?;
     let found = sources::get(server.store.as_ref(), &name).await?;
     found.map(Json).ok_or_else(|| unknown(&name))
 }
 
-/// Creates or replaces a source. Targets that its events created stay. Role: operator.
+/// Creates or replaces a source. Targets that its events created stay. Scope: `sources:write`.
 #[utoipa::path(put, path = "/v1/sources/{name}", operation_id = "putSource", tag = "sources", request_body = PutSource, responses(
     (status = 200, body = SourceDetail, description = "The source is created or replaced."), (status = 400, body = ProblemDetails, description = "The body is not the expected JSON."), (status = 401, body = ProblemDetails),
     (status = 403, body = ProblemDetails), (status = 413, body = ProblemDetails, description = "The body is larger than 5 MiB."),
@@ -112,14 +112,15 @@ pub(crate) async fn put(
     Path(name): Path<String>,
     body: Body,
 ) -> Result<Json<SourceDetail>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::Operate)?;
+    let caller = server.authorize(&headers, ApiPermission::WriteSources).await?;
     let request: PutSource = super::read_json(body).await?;
     sources::put(server.store.as_ref(), &name, &request.document, server.env.now()).await?;
+    caller.log_change("put source", &name);
     let found = sources::get(server.store.as_ref(), &name).await?;
     found.map(Json).ok_or_else(|| unknown(&name))
 }
 
-/// Deletes a source. Targets that its events created stay. Role: operator.
+/// Deletes a source. Targets that its events created stay. Scope: `sources:write`.
 #[utoipa::path(delete, path = "/v1/sources/{name}", operation_id = "deleteSource", tag = "sources", responses(
     (status = 204, description = "The source is deleted."), (status = 401, body = ProblemDetails),
     (status = 403, body = ProblemDetails), (status = 404, body = ProblemDetails),
@@ -129,9 +130,12 @@ pub(crate) async fn delete(
     headers: HeaderMap,
     Path(name): Path<String>,
 ) -> Result<StatusCode, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::Operate)?;
+    let caller = server.authorize(&headers, ApiPermission::WriteSources).await?;
     match server.store.delete_source(&name).await? {
-        true => Ok(StatusCode::NO_CONTENT),
+        true => {
+            caller.log_change("delete source", &name);
+            Ok(StatusCode::NO_CONTENT)
+        }
         false => Err(unknown(&name)),
     }
 }

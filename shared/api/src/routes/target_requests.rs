@@ -39,7 +39,7 @@ pub(crate) struct ApplyQuery {
     dry_run: bool,
 }
 
-/// Creates a target or updates a living one. Role: operator.
+/// Creates a target or updates a living one. Scope: `targets:write`.
 #[utoipa::path(post, path = "/v1/targets", operation_id = "applyTarget", tag = "targets", request_body = ApplyTarget,
     params(ApplyQuery, ("idempotency-key" = Option<String>, Header, description = "The name of the request, 1 to 128 visible ASCII characters. A repetition begins no second instance.")),
     responses(
@@ -57,7 +57,7 @@ pub(crate) async fn apply(
     query: Result<Query<ApplyQuery>, QueryRejection>,
     body: Body,
 ) -> Result<ReceiptResponse, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::WriteTargets)?;
+    let caller = server.authorize(&headers, ApiPermission::WriteTargets).await?;
     let Query(query) = query?;
     let key = idempotency_key(&headers)?;
     let ApplyTarget { kind, name, document, uid, routing_key } =
@@ -77,6 +77,7 @@ pub(crate) async fn apply(
     let parent = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
     telemetry::webhook_received(&request.kind, &request.name, parent);
     let (response, follow_ups) = Box::pin(target_request::apply(env, plugins, &request)).await?;
+    caller.log_change("apply target", format_args!("{} with uid {}", response.target, response.uid));
     accepted(&server, (&request.kind, &request.name), response, follow_ups).await
 }
 
@@ -87,7 +88,7 @@ pub(crate) struct DeleteQuery {
     uid: Option<String>,
 }
 
-/// Deletes a target. A repetition changes nothing. Role: operator.
+/// Deletes a target. A repetition changes nothing. Scope: `targets:write`.
 #[utoipa::path(delete, path = "/v1/targets/{kind}/{name}", operation_id = "deleteTarget", tag = "targets", params(DeleteQuery), responses(
     (status = 202, body = TargetReceipt, description = "The target stops or has stopped."),
     (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails), (status = 404, body = ProblemDetails),
@@ -99,10 +100,11 @@ pub(crate) async fn delete(
     Path((kind, name)): Path<(String, String)>,
     query: Result<Query<DeleteQuery>, QueryRejection>,
 ) -> Result<ReceiptResponse, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::WriteTargets)?;
+    let caller = server.authorize(&headers, ApiPermission::WriteTargets).await?;
     let Query(query) = query?;
     let deleted = Box::pin(target_request::delete(&server.env, &kind, &name, query.uid.as_deref())).await?;
     let (response, follow_ups) = deleted.ok_or_else(|| unknown(&kind, &name))?;
+    caller.log_change("delete target", format_args!("{} with uid {}", response.target, response.uid));
     accepted(&server, (&kind, &name), response, follow_ups).await
 }
 

@@ -10,12 +10,13 @@ use ebb_protocol::api::{
     TargetDiagnosis, TargetPage,
 };
 use ebb_protocol::lifecycle::FieldError;
+use ebb_protocol::limits;
 use ebb_store::TargetList;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Path;
-use super::auth::ApiPermission;
+use super::auth::{ApiCaller, ApiPermission};
 use crate::queries::{targets, why};
 use crate::{HttpProblem, ServerState};
 use ebb_flow::operator::{overrides, retry};
@@ -44,7 +45,7 @@ pub(crate) async fn list(
     headers: HeaderMap,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<TargetPage>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::ReadTargets)?;
+    server.authorize(&headers, ApiPermission::ReadTargets).await?;
     let Query(query) = query?;
     let list = if query.gone { TargetList::Gone } else { TargetList::Active };
     let (kind, token) = (query.kind.as_deref(), query.next_token.as_deref());
@@ -74,7 +75,7 @@ pub(crate) async fn get(
     Path((kind, name)): Path<(String, String)>,
     query: Result<Query<DetailQuery>, QueryRejection>,
 ) -> Result<Json<TargetDetail>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::ReadTargets)?;
+    server.authorize(&headers, ApiPermission::ReadTargets).await?;
     let Query(query) = query?;
     let found = targets::get(&server.env, server.store.as_ref(), &kind, &name, query.outputs.as_deref()).await?;
     found.map(Json).ok_or_else(|| unknown(&kind, &name))
@@ -89,12 +90,12 @@ pub(crate) async fn why(
     headers: HeaderMap,
     Path((kind, name)): Path<(String, String)>,
 ) -> Result<Json<TargetDiagnosis>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::ReadTargets)?;
+    server.authorize(&headers, ApiPermission::ReadTargets).await?;
     let found = why::why(&server.env, server.store.as_ref(), &kind, &name).await?;
     found.map(Json).ok_or_else(|| unknown(&kind, &name))
 }
 
-/// Retries the failed units of a failed or stuck target. Role: operator.
+/// Retries the failed units of a failed or stuck target. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/retry", operation_id = "retryTarget", tag = "targets", responses(
     (status = 202, body = RetryResponse), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
     (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "`nothing-failed`: no unit has failed."),
@@ -104,7 +105,8 @@ pub(crate) async fn retry(
     headers: HeaderMap,
     Path((kind, name)): Path<(String, String)>,
 ) -> Result<(StatusCode, Json<RetryResponse>), HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::Operate)?;
+    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
+    caller.log_change("retry", format_args!("{kind}/{name}"));
     match retry::retry(&server.env, &kind, &name).await? {
         retry::RetryOutcome::Retried(retried) => Ok((StatusCode::ACCEPTED, Json(retried))),
         retry::RetryOutcome::NotFound => Err(unknown(&kind, &name)),
@@ -112,6 +114,15 @@ pub(crate) async fn retry(
             Err(HttpProblem::new(StatusCode::CONFLICT, "nothing-failed", detail))
         }
     }
+}
+
+/// The maximum characters of the name that is stored with an override.
+const MAX_OPERATOR: usize = 100;
+
+/// Returns the operator that is stored with an override: the one of the request, otherwise the verified name of the
+/// caller.
+fn operator(by: Option<String>, caller: &ApiCaller) -> Option<String> {
+    by.or_else(|| Some(limits::excerpt(caller.own_name()?, MAX_OPERATOR - 1)))
 }
 
 fn override_response(
@@ -132,7 +143,7 @@ fn override_response(
 }
 
 /// Marks a failed unit of a stuck target's teardown as complete. The teardown continues. The resources that the unit
-/// removes may still exist. Role: operator.
+/// removes may still exist. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/force-complete", operation_id = "forceCompleteUnit", tag = "targets", request_body = ForceCompleteUnit, responses(
     (status = 202, body = OverrideResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
     (status = 403, body = ProblemDetails),
@@ -145,12 +156,14 @@ pub(crate) async fn force_complete(
     Path((kind, name)): Path<(String, String)>,
     body: Body,
 ) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::Operate)?;
-    let request: ForceCompleteUnit = super::read_json(body).await?;
+    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
+    let mut request: ForceCompleteUnit = super::read_json(body).await?;
+    caller.log_change("force-complete", format_args!("{} of {kind}/{name}", request.unit));
+    request.by = operator(request.by, &caller);
     override_response(overrides::force_complete(&server.env, &kind, &name, &request).await?, &kind, &name)
 }
 
-/// Force-deletes a stuck target. Its remaining resources may still exist. Role: operator.
+/// Force-deletes a stuck target. Its remaining resources may still exist. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/force-delete", operation_id = "forceDeleteTarget", tag = "targets", request_body = ForceDeleteTarget, responses(
     (status = 202, body = OverrideResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
     (status = 403, body = ProblemDetails),
@@ -163,7 +176,9 @@ pub(crate) async fn force_delete(
     Path((kind, name)): Path<(String, String)>,
     body: Body,
 ) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::Operate)?;
-    let request: ForceDeleteTarget = super::read_json(body).await?;
+    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
+    let mut request: ForceDeleteTarget = super::read_json(body).await?;
+    caller.log_change("force-delete", format_args!("{kind}/{name}"));
+    request.by = operator(request.by, &caller);
     override_response(overrides::force_delete(&server.env, &kind, &name, &request).await?, &kind, &name)
 }

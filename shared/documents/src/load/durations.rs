@@ -6,13 +6,13 @@ const MAX_DURATION: u64 = 10 * 366 * DAY;
 const DAY: u64 = 24 * 60 * 60 * 1000;
 
 /// The units of a duration in milliseconds.
-pub(crate) const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", DAY)];
+pub const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", DAY)];
 
 /// The units of a duration in Signadot's documents in milliseconds.
 pub(crate) const SIGNADOT_UNITS: [(&str, u64); 4] = [("m", 60_000), ("h", 3_600_000), ("d", DAY), ("w", 7 * DAY)];
 
 /// Parses a whole number above 0 with one of the units. Returns milliseconds.
-pub(crate) fn duration(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+pub fn duration(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit())?;
     let number: u64 = text[..end].parse().ok().filter(|n| *n > 0)?;
     let (_, factor) = units.iter().find(|(unit, _)| *unit == &text[end..])?;

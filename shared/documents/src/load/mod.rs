@@ -20,7 +20,7 @@ pub(crate) use vars::is_variable;
 
 pub(crate) mod collection;
 pub(crate) mod directives;
-pub(crate) mod durations;
+pub mod durations;
 mod ebb;
 mod files;
 pub(crate) mod lines;

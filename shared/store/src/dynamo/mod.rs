@@ -27,6 +27,7 @@ mod record;
 mod run;
 mod source;
 mod target;
+mod token;
 
 use std::sync::Arc;
 

@@ -21,6 +21,7 @@ mod hints;
 mod list;
 mod lost_replies;
 mod model;
+mod named_tokens;
 mod proxy;
 mod record;
 mod sizes;
@@ -110,6 +111,8 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
         desired:
             a_desired_state_is_due_until_it_has_a_result,
             sources_are_replaced_and_listed;
+        named_tokens:
+            a_name_has_one_valid_token;
         capacity:
             a_completion_is_one_write_and_two_with_outputs,
             a_full_head_costs_one_write_unit,

@@ -1,0 +1,95 @@
+//! The subcommands of `ebb token`.
+
+use clap::Subcommand;
+use ebb_protocol::api::CreateToken;
+
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit};
+use crate::output::{self, OutputArgs};
+use crate::timing;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Create a token and print it once
+    Create(TokenCreateArgs),
+    /// List tokens that are not revoked
+    List(TokenListArgs),
+    /// Revoke a token; the next request with it is refused
+    Revoke(TokenRevokeArgs),
+}
+
+impl TokenCommand {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        match self {
+            Self::Create(args) => args.run(client).await,
+            Self::List(args) => args.run(client).await,
+            Self::Revoke(args) => args.run(client).await,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb token create ci --scope read --scope targets:write\n  ebb token create db-team --scope plugins:write:tenant-db --ttl 30d"
+)]
+pub(crate) struct TokenCreateArgs {
+    /// Name of the token: letters, digits, `-`, `_` and `.`
+    name: String,
+    /// Permission: read, targets:write, plugins:write, plugins:write:NAME, sources:write or operate; repeatable
+    #[arg(long = "scope", value_name = "SCOPE", required = true)]
+    scopes: Vec<String>,
+    /// Time until it expires, such as 12h or 30d, at most 366d
+    #[arg(long, value_name = "DURATION", default_value = "90d")]
+    ttl: String,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl TokenCreateArgs {
+    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let request = CreateToken { name: self.name, scopes: self.scopes, ttl: Some(self.ttl) };
+        let created = client.create_token(&request).await?;
+        let expires = timing::clock(&created.info.expires);
+        output::status_line(&format!(
+            "Created token {}, valid until {expires}. It is printed once:",
+            created.info.name
+        ));
+        self.output.write(&created, |created| format!("{}\n", created.token))?;
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TokenListArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl TokenListArgs {
+    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        self.output.write(&client.tokens().await?, |tokens| {
+            let rows = tokens.iter().map(|token| {
+                let expires = timing::clock(&token.expires);
+                [token.name.clone(), token.scopes.join(", "), expires, output::printable(&token.created_by)]
+            });
+            output::table(&["NAME", "SCOPES", "EXPIRES", "CREATED BY"], rows)
+        })?;
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TokenRevokeArgs {
+    /// Name of the token
+    name: String,
+}
+
+impl TokenRevokeArgs {
+    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let unknown =
+            || CliError::failed(format!("the token {} does not exist", self.name)).with_hint("ebb token list");
+        client.revoke_token(&self.name).await?.ok_or_else(unknown)?;
+        output::status_line(&format!("Revoked token {}", self.name));
+        Ok(Exit::Done)
+    }
+}

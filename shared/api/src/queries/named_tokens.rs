@@ -1,0 +1,85 @@
+//! Creates, lists and revokes named API tokens.
+
+use ebb_documents::load::durations;
+use ebb_engine::{Millis, Timestamp};
+use ebb_flow::env::{Env, HttpStore};
+use ebb_flow::error::{FlowError, RequestError};
+use ebb_protocol::api::{CreateToken, CreatedToken, TokenInfo};
+use ebb_protocol::api_token::{self, parse_scopes};
+use ebb_protocol::time::rfc3339;
+use ebb_store::TokenItem;
+
+const DAY: u64 = 86_400_000;
+/// The time after which a token expires, unless its creator gives another one.
+const DEFAULT_TTL: Millis = Millis(90 * DAY);
+const MAX_TTL: Millis = Millis(366 * DAY);
+/// The maximum number of scopes of a token.
+const MAX_SCOPES: usize = 50;
+
+/// A token that is not created.
+#[derive(Debug)]
+pub enum TokenRejection {
+    /// 422: a field has an invalid value.
+    Invalid(String),
+    /// 409: the name has a valid token.
+    Exists(String),
+}
+
+fn about(token: TokenItem) -> TokenInfo {
+    TokenInfo {
+        name: token.name,
+        scopes: token.scopes,
+        created: rfc3339(token.created),
+        expires: rfc3339(token.expires),
+        created_by: token.created_by,
+    }
+}
+
+/// Returns the tokens that are not revoked, by name.
+pub async fn list(store: &dyn HttpStore) -> Result<Vec<TokenInfo>, FlowError> {
+    Ok(store.list_tokens().await?.into_iter().map(about).collect())
+}
+
+/// Creates a token. Only the response contains its secret.
+pub async fn create(
+    env: &Env,
+    store: &dyn HttpStore,
+    request: &CreateToken,
+    created_by: String,
+) -> Result<CreatedToken, RequestError<TokenRejection>> {
+    let invalid = |detail: String| RequestError::Rejected(TokenRejection::Invalid(detail));
+    api_token::check_name(&request.name).map_err(invalid)?;
+    if !(1..=MAX_SCOPES).contains(&request.scopes.len()) {
+        return Err(invalid(format!("the token has {} scopes; expected 1 to {MAX_SCOPES}", request.scopes.len())));
+    }
+    let scopes = parse_scopes(request.scopes.iter().map(String::as_str)).map_err(|error| invalid(error.to_string()))?;
+    let mut scopes: Vec<String> = scopes.iter().map(ToString::to_string).collect();
+    if scopes.iter().any(|scope| scope.chars().any(|c| c.is_whitespace() || c.is_control()) || scope.len() > 300) {
+        return Err(invalid("a scope contains white space or is too long".to_owned()));
+    }
+    scopes.sort();
+    scopes.dedup();
+    let ttl = match request.ttl.as_deref() {
+        None => Some(DEFAULT_TTL),
+        Some(text) => durations::duration(text, &durations::UNITS).map(Millis).filter(|ttl| *ttl <= MAX_TTL),
+    };
+    let ttl = ttl.ok_or_else(|| {
+        invalid("`ttl` is invalid; expected a number with its unit, such as 12h or 30d, at most 366d".to_owned())
+    })?;
+    let created: Timestamp = env.now();
+    let token = api_token::issue(&request.name, std::array::from_fn(|_| env.random.next()));
+    let item = TokenItem {
+        name: request.name.clone(),
+        digest: api_token::token_digest(&token),
+        scopes,
+        created,
+        expires: created.plus(ttl),
+        created_by,
+        revoked: None,
+    };
+    if !store.create_token(&item).await? {
+        let detail = format!("the token {} exists: revoke it first, or use another name", item.name);
+        return Err(RequestError::Rejected(TokenRejection::Exists(detail)));
+    }
+    Ok(CreatedToken { token: token.to_string(), info: about(item) })
+}

@@ -1,0 +1,73 @@
+//! Handles named API tokens: `/v1/tokens`.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::CACHE_CONTROL;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use ebb_protocol::api::{CreateToken, CreatedToken, ProblemDetails, TokenList};
+
+use super::Path;
+use super::auth::{ApiPermission, stored_name};
+use crate::queries::named_tokens::{self, TokenRejection};
+use crate::{HttpProblem, ServerState};
+
+/// Lists the named tokens that are not revoked, without their secrets. Scope: `operate`.
+#[utoipa::path(get, path = "/v1/tokens", operation_id = "listTokens", tag = "tokens", responses(
+    (status = 200, body = TokenList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+))]
+pub(crate) async fn list(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+) -> Result<Json<TokenList>, HttpProblem> {
+    server.authorize(&headers, ApiPermission::Operate).await?;
+    Ok(Json(TokenList { tokens: named_tokens::list(server.store.as_ref()).await? }))
+}
+
+/// Creates a named token and returns it with its secret, which no other response contains. Scope: `operate`.
+#[utoipa::path(post, path = "/v1/tokens", operation_id = "createToken", tag = "tokens", request_body = CreateToken, responses(
+    (status = 201, body = CreatedToken), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
+    (status = 403, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "`already-exists`: the name has a token that is neither expired nor revoked."),
+    (status = 422, body = ProblemDetails, description = "The name, a scope or `ttl` is invalid."),
+))]
+pub(crate) async fn create(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, HeaderMap, Json<CreatedToken>), HttpProblem> {
+    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
+    let request: CreateToken = super::read_json(body).await?;
+    let created = named_tokens::create(&server.env, server.store.as_ref(), &request, stored_name(&caller)).await?;
+    caller.log_change("create token", format_args!("{} with {}", created.info.name, created.info.scopes.join(", ")));
+    let headers = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
+    Ok((StatusCode::CREATED, headers, Json(created)))
+}
+
+impl From<TokenRejection> for HttpProblem {
+    fn from(rejection: TokenRejection) -> Self {
+        match rejection {
+            TokenRejection::Invalid(detail) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-field", detail),
+            TokenRejection::Exists(detail) => Self::new(StatusCode::CONFLICT, "already-exists", detail),
+        }
+    }
+}
+
+/// Revokes a named token. The next request with it is refused. Scope: `operate`.
+#[utoipa::path(delete, path = "/v1/tokens/{name}", operation_id = "revokeToken", tag = "tokens", responses(
+    (status = 204, description = "The token is revoked."), (status = 401, body = ProblemDetails),
+    (status = 403, body = ProblemDetails), (status = 404, body = ProblemDetails),
+))]
+pub(crate) async fn revoke(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+) -> Result<StatusCode, HttpProblem> {
+    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
+    match server.store.revoke_token(&name, server.env.now()).await? {
+        true => {
+            caller.log_change("revoke token", &name);
+            Ok(StatusCode::NO_CONTENT)
+        }
+        false => Err(HttpProblem::not_found(format!("the token {name:?} does not exist"))),
+    }
+}

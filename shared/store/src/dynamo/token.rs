@@ -1,0 +1,83 @@
+//! Named API tokens: `k#ID` / `h`. The item has the digest of the token, and no secret.
+
+use async_trait::async_trait;
+use ebb_protocol::api_token::token_id;
+use ebb_protocol::engine::Timestamp;
+
+use super::attribute::{Item, ItemReader, digest, item, number, text};
+use super::expression::WriteExpression;
+use super::target::ttl_attribute;
+use super::{WriteOutcome, key};
+use crate::items::TokenItem;
+use crate::ops::{StoreResult, TokenStore};
+use crate::store::Store;
+use crate::table::TableSpec;
+
+const REVOKED: &str = "rv";
+const EXPIRES: &str = "ex";
+
+fn read_token(operation: &'static str, item: &Item) -> StoreResult<TokenItem> {
+    let reader = ItemReader::new(operation, item);
+    Ok(TokenItem {
+        name: reader.text("n")?.to_owned(),
+        digest: reader.digest_if_any("dg")?.ok_or_else(|| reader.broken("attribute dg is missing"))?,
+        scopes: reader.text("sc")?.split(' ').map(str::to_owned).collect(),
+        created: reader.time("cr")?,
+        expires: reader.time(EXPIRES)?,
+        created_by: reader.text("cb")?.to_owned(),
+        revoked: reader.time_if_any(REVOKED)?,
+    })
+}
+
+#[async_trait]
+impl TokenStore for Store {
+    async fn read_token(&self, id: &str) -> StoreResult<Option<TokenItem>> {
+        let item = self.dynamo.get(&key::token(id), key::HEAD).await?;
+        item.map(|item| read_token("GetItem", &item)).transpose()
+    }
+
+    async fn list_tokens(&self) -> StoreResult<Vec<TokenItem>> {
+        let query = self.dynamo.list_query(TableSpec::LIST_TOKENS).key_condition_expression("#l = :l");
+        let keys = self.dynamo.pages(query, usize::MAX).await?;
+        let items = self.dynamo.batch_get(&keys, None).await?;
+        let mut tokens = items.iter().map(|item| read_token("BatchGetItem", item)).collect::<StoreResult<Vec<_>>>()?;
+        // The index may be stale.
+        tokens.retain(|token| token.revoked.is_none());
+        tokens.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(tokens)
+    }
+
+    async fn create_token(&self, token: &TokenItem) -> StoreResult<bool> {
+        let attributes = item([
+            ("pk", text(key::token(&token_id(&token.name)))),
+            ("sk", text(key::HEAD)),
+            (TableSpec::LIST, text(TableSpec::LIST_TOKENS)),
+            ("n", text(&token.name)),
+            ("dg", digest(&token.digest)),
+            ("sc", text(token.scopes.join(" "))),
+            ("cr", number(token.created.0)),
+            (EXPIRES, number(token.expires.0)),
+            ("cb", text(&token.created_by)),
+            (TableSpec::TTL, ttl_attribute(token.expires)),
+        ]);
+        let mut expression = WriteExpression::default();
+        let [partition, revoked, expires] = ["pk", REVOKED, EXPIRES].map(|name| expression.name(name));
+        let now = expression.value(number(token.created.0));
+        expression.require(format!(
+            "(attribute_not_exists({partition}) OR attribute_exists({revoked}) OR {expires} <= {now})"
+        ));
+        Ok(match self.dynamo.put_if(attributes.clone(), expression, 1).await? {
+            WriteOutcome::Written(_) => true,
+            // A repeated write whose first response was lost.
+            WriteOutcome::Refused(image) => image == attributes,
+        })
+    }
+
+    async fn revoke_token(&self, name: &str, at: Timestamp) -> StoreResult<bool> {
+        let mut expression = WriteExpression::default();
+        expression.require_present("pk");
+        expression.set_if_absent(REVOKED, number(at.0));
+        expression.remove(TableSpec::LIST);
+        self.dynamo.update_if((&key::token(&token_id(name)), key::HEAD), expression).await
+    }
+}

@@ -1,0 +1,43 @@
+use ebb_protocol::api_token::token_id;
+use ebb_protocol::engine::Timestamp;
+use ebb_protocol::id::digest;
+
+use super::fixture::StoreFixture;
+use crate::{TokenItem, TokenStore as _};
+
+fn token(name: &str, secret: &str, created: u64) -> TokenItem {
+    TokenItem {
+        name: name.to_owned(),
+        digest: digest(secret.as_bytes()),
+        scopes: vec!["read".to_owned(), "plugins:write:acme/db".to_owned()],
+        created: Timestamp(created),
+        expires: Timestamp(created + 1_000),
+        created_by: "role operator".to_owned(),
+        revoked: None,
+    }
+}
+
+pub(super) async fn a_name_has_one_valid_token(fixture: StoreFixture) {
+    let store = &fixture.store;
+    let first = token("ci", "1", 1_000);
+    assert!(store.create_token(&first).await.unwrap());
+    assert_eq!(store.read_token(&token_id("ci")).await.unwrap(), Some(first.clone()));
+    // A repetition counts as written. Another token of the name is refused while the first one is valid.
+    assert!(store.create_token(&first).await.unwrap());
+    assert!(!store.create_token(&token("ci", "2", 1_999)).await.unwrap());
+    assert!(store.create_token(&token("a", "3", 1_000)).await.unwrap());
+    let names: Vec<String> = store.list_tokens().await.unwrap().into_iter().map(|token| token.name).collect();
+    assert_eq!(names, ["a", "ci"]);
+    let second = token("ci", "2", 2_000);
+    assert!(store.create_token(&second).await.unwrap());
+    assert!(!store.revoke_token("none", Timestamp(1)).await.unwrap());
+    for at in [2_100, 2_200] {
+        assert!(store.revoke_token("ci", Timestamp(at)).await.unwrap());
+    }
+    let revoked = store.read_token(&token_id("ci")).await.unwrap().unwrap();
+    assert_eq!(revoked, TokenItem { revoked: Some(Timestamp(2_100)), ..second });
+    assert_eq!(store.list_tokens().await.unwrap().len(), 1);
+    assert!(store.create_token(&token("ci", "4", 2_300)).await.unwrap());
+    assert_eq!(store.read_token(&token_id("ci")).await.unwrap().unwrap().revoked, None);
+    assert_eq!(store.read_token("").await.unwrap(), None);
+}

@@ -1,0 +1,257 @@
+//! Named API tokens: their secrets, scopes, expiry and revocation.
+
+use ebb_api::{ApiTokens, ServerState};
+use ebb_flow::Env;
+use ebb_flow::ports::{Clock, RandomSource};
+use ebb_flow::system::SystemClock;
+use ebb_protocol::api::{CreatedToken, TokenList};
+use ebb_relay_client::PollEndpoint;
+use ebb_tests::fakes;
+
+use crate::harness::*;
+
+const SIMPLE: &str = r##"
+runners: {sh: {image: "busybox:1"}}
+preStart: {hello: {pod: {runner: sh, script: "#!/bin/sh\necho hello\n"}}}
+"##;
+const SOURCE: &str = "apiVersion: ebb.dev/v1\nkind: Source\nname: s\npreset: github\ndocument: {ttl: 1h}\n";
+
+async fn create(harness: &Harness, name: &str, scopes: &[&str]) -> CreatedToken {
+    harness.post("/v1/tokens", json!({"name": name, "scopes": scopes})).await.is(201).json()
+}
+
+/// Sends a request with a token.
+async fn send(harness: &Harness, token: &str, line: &str, body: Option<Value>) -> ApiReply {
+    let (method, path) = line.split_once(' ').unwrap();
+    let authorization = format!("Bearer {token}");
+    ApiReply::to(&harness.http, &harness.url(path), Some(&authorization), method.parse().unwrap(), body).await
+}
+
+/// Returns a valid request that changes the state for each scope that permits one.
+fn writes() -> Vec<(&'static str, &'static str, Option<Value>)> {
+    let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: t\n";
+    vec![
+        ("targets:write", "POST /v1/targets", Some(json!({"kind": "sandbox", "name": "t", "document": document}))),
+        ("targets:write", "DELETE /v1/targets/sandbox/t", None),
+        ("plugins:write", "POST /v1/plugins", Some(json!({"document": plugin("other@1.0.0", SIMPLE)}))),
+        ("plugins:write", "DELETE /v1/plugins/other/versions/1.0.0", None),
+        ("sources:write", "PUT /v1/sources/s", Some(json!({ "document": SOURCE }))),
+        ("sources:write", "DELETE /v1/sources/s", None),
+        ("operate", "POST /v1/targets/sandbox/t/retry", None),
+        ("operate", "POST /v1/targets/sandbox/t/force-delete", Some(json!({"reason": "x"}))),
+        ("operate", "POST /v1/targets/sandbox/t/force-complete", Some(json!({"unit": "r/u", "reason": "x"}))),
+        ("operate", "POST /v1/orphans/delete", Some(json!({"uids": []}))),
+        ("operate", "POST /v1/tokens", Some(json!({"name": "more", "scopes": ["operate"]}))),
+        ("operate", "DELETE /v1/tokens/more", None),
+    ]
+}
+
+const SCOPES: [&str; 5] = ["read", "targets:write", "plugins:write", "sources:write", "operate"];
+
+pub(crate) async fn each_write_needs_its_scope() {
+    let harness = Harness::new().await;
+    for scope in SCOPES {
+        let token = create(&harness, &scope.replace(':', "-"), &[scope]).await.token;
+        for (needed, line, body) in writes() {
+            let reply = send(&harness, &token, line, body).await;
+            if scope == needed || scope == "operate" {
+                assert!(!matches!(reply.status, 401 | 403 | 500..), "{scope} {line}: {reply:?}");
+            } else {
+                let problem = reply.is_problem(403, "forbidden");
+                assert!(problem.detail.contains(&format!("has: {scope}")), "{problem:?}");
+                assert!(problem.detail.contains(&format!("needs the scope {needed}")), "{problem:?}");
+            }
+        }
+        let reads = send(&harness, &token, "GET /v1/targets", None).await;
+        assert_eq!(reads.status == 200, matches!(scope, "read" | "operate"), "{scope}: {reads:?}");
+    }
+}
+
+pub(crate) async fn a_plugin_scope_covers_one_plugin() {
+    let harness = Harness::new().await;
+    harness.publish("theirs@1.0.0", SIMPLE).await;
+    let token = create(&harness, "own", &["plugins:write:own"]).await.token;
+    let publish = async |name: &str| {
+        send(&harness, &token, "POST /v1/plugins", Some(json!({"document": plugin(name, SIMPLE)}))).await
+    };
+    publish("own@1.0.0").await.is(201);
+    for name in ["theirs@2.0.0", "own2@1.0.0", "own-other@1.0.0"] {
+        let problem = publish(name).await.is_problem(403, "forbidden");
+        let wanted = format!("plugins:write:{}", name.split('@').next().unwrap());
+        assert!(problem.detail.contains(&wanted), "{problem:?}");
+    }
+    for line in [
+        "DELETE /v1/plugins/theirs/versions/1.0.0",
+        "GET /v1/plugins/theirs/signing-secret",
+        "GET /v1/plugins/_target/signing-secret",
+        "GET /v1/sources",
+    ] {
+        send(&harness, &token, line, None).await.is_problem(403, "forbidden");
+    }
+    send(&harness, &token, "GET /v1/plugins/own/signing-secret", None).await.is(200);
+    send(&harness, &token, "DELETE /v1/plugins/own/versions/1.0.0", None).await.is(204);
+    let listed: Value = send(&harness, &token, "GET /v1/plugins", None).await.is(200).json();
+    assert_eq!(listed["plugins"].as_array().unwrap().len(), 1, "{listed}");
+}
+
+pub(crate) async fn forged_tokens() {
+    let harness = Harness::new().await;
+    let token = create(&harness, "a", &["read"]).await.token;
+    let other = create(&harness, "b", &["read"]).await.token;
+    send(&harness, &token, "GET /v1/targets", None).await.is(200);
+    let (_, secret) = token.strip_prefix("ebbt_").unwrap().split_once('_').unwrap();
+    let (id, other_secret) = other.strip_prefix("ebbt_").unwrap().split_once('_').unwrap();
+    let digest = ebb_protocol::api_token::token_digest(&token);
+    for wrong in [
+        format!("ebbt_{id}_{secret}"),
+        token.replace(secret, other_secret),
+        format!("ebbt_aaaaaaaaaaaaaaaa_{secret}"),
+        format!("{token}x"),
+        token[..token.len() - 1].to_owned(),
+        token.to_uppercase(),
+        token.replacen("ebbt_", "EBBT_", 1),
+        format!("ebbt__{secret}"),
+        format!("ebbt_{id}_"),
+        format!("ebbt_{id}"),
+        format!("ebbt_{}_{secret}", "a".repeat(4_000)),
+        "ebbt_..%2F..%2Ft%23sandbox_x".to_owned(),
+        // A reader of the table knows the digest.
+        digest.clone(),
+        format!("ebbt_{id}_{digest}"),
+        secret.to_owned(),
+    ] {
+        let problem = send(&harness, &wrong, "GET /v1/targets", None).await.is_problem(401, "invalid-token");
+        assert_eq!(problem.detail, "the token is unknown", "{wrong}");
+    }
+    let huge = send(&harness, &"x".repeat((16 << 10) + 1), "GET /v1/targets", None).await;
+    assert!(huge.is_problem(401, "invalid-token").detail.contains("longer than 16384 bytes"));
+    // A token in a URL or another header reaches logs of proxies, so it has no effect.
+    for path in [format!("/v1/targets?token={token}"), format!("/v1/targets?access_token={token}")] {
+        ApiReply::to(&harness.http, &harness.url(&path), None, Method::GET, None)
+            .await
+            .is_problem(401, "missing-token");
+    }
+    let request = harness.http.get(harness.url("/v1/targets")).header("x-api-key", &token);
+    ApiReply::of(request.send().await.unwrap()).await.is_problem(401, "missing-token");
+}
+
+/// A clock that shows a later time.
+struct LaterClock(u64);
+
+impl Clock for LaterClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(now().0 + self.0)
+    }
+}
+
+/// Serves the functions of a harness at a later time. Returns the URL.
+async fn later(harness: &Harness, by: Duration) -> String {
+    let env = harness.stack().env();
+    let clock = Arc::new(LaterClock(u64::try_from(by.as_millis()).unwrap()));
+    let settings = fakes::settings("urn:tests", None, Millis(1_000)).unwrap();
+    let env = fakes::env(harness.stack().store().clone(), env.egress.clone(), env.queue.clone(), settings);
+    let env = Env { clock, ..env };
+    let poll_endpoint =
+        Arc::new(PollEndpoint::new(Arc::default(), harness.stack().store().clone(), Arc::new(SystemClock)));
+    let store = Arc::clone(harness.stack().store()) as _;
+    let server = ServerState { env: Arc::new(env), store, tokens: Arc::new(ApiTokens::default()), poll_endpoint };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, ebb_api::all(server)).await.unwrap() });
+    url
+}
+
+pub(crate) async fn expired_and_revoked_tokens() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let harness = Harness::new().await;
+    let token = create(&harness, "ci", &["read"]).await.token;
+    let short: CreatedToken =
+        harness.post("/v1/tokens", json!({"name": "short", "scopes": ["read"], "ttl": "1h"})).await.is(201).json();
+    let at = async |by: Duration, token: &str| {
+        let url = format!("{}/v1/targets", later(&harness, by).await);
+        ApiReply::to(&harness.http, &url, Some(&format!("Bearer {token}")), Method::GET, None).await
+    };
+    at(89 * DAY, &token).await.is(200);
+    let problem = at(90 * DAY, &token).await.is_problem(401, "token-expired");
+    assert!(problem.detail.starts_with("the token ci has expired at "), "{problem:?}");
+    at(Duration::from_secs(3_599), &short.token).await.is(200);
+    at(Duration::from_secs(3_601), &short.token).await.is_problem(401, "token-expired");
+    // Without its secret, the response does not show that a token has expired.
+    let unknown = format!("{}x", short.token);
+    assert_eq!(at(DAY, &unknown).await.is_problem(401, "invalid-token").detail, "the token is unknown");
+    for _ in 0..2 {
+        harness.request(Method::DELETE, "/v1/tokens/ci", None).await.is(204);
+    }
+    let problem = send(&harness, &token, "GET /v1/targets", None).await.is_problem(401, "token-revoked");
+    assert!(problem.detail.starts_with("the token ci was revoked at "), "{problem:?}");
+    // The name can be used again. The first token stays invalid.
+    let second = create(&harness, "ci", &["read"]).await.token;
+    send(&harness, &second, "GET /v1/targets", None).await.is(200);
+    send(&harness, &token, "GET /v1/targets", None).await.is_problem(401, "invalid-token");
+    harness.request(Method::DELETE, "/v1/tokens/none", None).await.is_problem(404, "not-found");
+}
+
+pub(crate) async fn invalid_requests_for_tokens() {
+    let harness = Harness::new().await;
+    for (name, scopes, ttl) in [
+        ("", json!(["read"]), json!("1h")),
+        ("a b", json!(["read"]), json!("1h")),
+        ("a/b", json!(["read"]), json!("1h")),
+        ("..", json!(["read"]), json!("1h")),
+        (&"a".repeat(64), json!(["read"]), json!("1h")),
+        ("a", json!([]), json!("1h")),
+        ("a", json!(["admin"]), json!("1h")),
+        ("a", json!(["read", "plugins:write:"]), json!("1h")),
+        ("a", json!(["plugins:write:a b"]), json!("1h")),
+        ("a", json!(["read"]), json!("0s")),
+        ("a", json!(["read"]), json!("367d")),
+        ("a", json!(["read"]), json!("forever")),
+    ] {
+        let body = json!({"name": name, "scopes": scopes, "ttl": ttl});
+        harness.post("/v1/tokens", body).await.is_problem(422, "invalid-field");
+    }
+    harness.post("/v1/tokens", json!({"name": "a", "scopes": "read"})).await.is_problem(400, "invalid-json");
+    create(&harness, "a", &["read"]).await;
+    let again = json!({"name": "a", "scopes": ["operate"]});
+    harness.post("/v1/tokens", again).await.is_problem(409, "already-exists");
+}
+
+/// The secret is in one response, and in nothing that is stored, listed or logged.
+pub(crate) async fn a_secret_is_shown_once() {
+    let harness = Harness::new().await;
+    let created = create(&harness, "ci", &["read", "targets:write"]).await;
+    assert!(!format!("{created:?}").contains(&created.token));
+    let list: TokenList = harness.get("/v1/tokens").await.is(200).json();
+    assert_eq!(list.tokens, [created.info.clone()]);
+    assert_eq!(created.info.created_by, "role operator");
+    let secret = &created.token[created.token.len() - 43..];
+    send(&harness, &created.token, "GET /v1/tokens", None).await.is_problem(403, "forbidden");
+    let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: audited\n";
+    let body = json!({"kind": "sandbox", "name": "audited", "document": document});
+    send(&harness, &created.token, "POST /v1/targets", Some(body)).await.is(202);
+    harness.request(Method::DELETE, "/v1/tokens/ci", None).await.is(204);
+    let refused = send(&harness, &created.token, "GET /v1/targets", None).await;
+    assert!(!refused.is_problem(401, "token-revoked").detail.contains(secret));
+    let log = std::fs::read_to_string(crate::log_file()).unwrap();
+    assert!(!log.contains(secret));
+    let change = log.lines().find(|line| line.contains("apply target") && line.contains("sandbox/audited with uid"));
+    assert!(change.is_some_and(|line| line.contains("token ci")), "{change:?}");
+    let mut stored = Vec::new();
+    for entry in std::fs::read_dir(harness.folder().join("state/table")).unwrap() {
+        stored.extend(std::fs::read(entry.unwrap().path()).unwrap());
+    }
+    let has = |text: &str| stored.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(has("targets:write") && !has(secret));
+}
+
+/// The random bits of a token are those of the operating system.
+pub(crate) async fn secrets_differ() {
+    let harness = Harness::new().await;
+    let mut secrets = BTreeSet::new();
+    for number in 0..20 {
+        secrets.insert(create(&harness, &format!("t{number}"), &["read"]).await.token[22..].to_owned());
+    }
+    assert_eq!(secrets.len(), 20);
+    let bits: BTreeSet<u64> = (0..100).map(|_| ebb_flow::system::SystemRandom.next()).collect();
+    assert_eq!(bits.len(), 100);
+}
