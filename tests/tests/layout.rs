@@ -28,7 +28,8 @@ const ARROWS: &str = "
     flow: engine documents protocol store egress
     # It builds the Job of a script with the author's pod template. The relay applies objects only.
     relay_client: engine podspec protocol store egress flow
-    api: engine documents protocol store flow relay_client
+    # The rules for identity tokens are expressions, and the keys of issuers are fetched through the guard.
+    api: engine cel documents protocol store egress flow relay_client
     otlp: flow
     # These construct the adapters of the functions, on AWS and on one machine.
     lambda: engine protocol store egress flow relay_client api otlp
