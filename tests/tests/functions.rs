@@ -10,6 +10,7 @@ mod security {
     pub(crate) mod callbacks;
     pub(crate) mod connections;
     pub(crate) mod heads;
+    pub(crate) mod identity_tokens;
     pub(crate) mod orphans;
     pub(crate) mod polls;
     pub(crate) mod secrets;
@@ -120,6 +121,8 @@ fn main() {
             a_repeated_callback_repeats_no_request a_callback_is_processed_after_its_client_disconnects
             an_event_is_processed_after_its_client_disconnects;
         security::heads: headers_are_checked_before_bodies unverified_bodies_are_limited;
+        security::identity_tokens: claims_of_pipelines_grant_scopes forged_identity_tokens times_and_names_of_identity_tokens
+            keys_that_are_not_accepted issuers_that_cannot_be_trusted;
         security::orphans: orphans_are_listed_and_scanned only_owned_orphans_are_deleted_on_request;
         security::polls: invalid_polls replies_to_batches invalid_replies unfetched_batches_expire;
         security::secrets: sensitive_values_are_stored_by_the_relay_only evidence_contains_no_credentials

@@ -7,6 +7,7 @@
 
 mod background;
 mod bodies;
+mod oidc;
 mod openapi;
 mod problem;
 pub mod queries;
@@ -26,6 +27,7 @@ use ebb_relay_client::PollEndpoint;
 use bodies::BodyBudget;
 
 pub use background::instrument_router;
+pub use oidc::OidcIssuers;
 pub use problem::HttpProblem;
 pub use routes::auth::{ApiRole, ApiTokens};
 

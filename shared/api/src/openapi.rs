@@ -18,7 +18,7 @@ const CALLBACKS: &str = "/v1/callbacks";
 pub(super) fn complete(document: &mut OpenApi) {
     let components = document.components.get_or_insert_with(Components::new);
     for (name, description) in [
-        (API, "A token of `EBB_API_TOKENS`, or a named token. Its scopes limit the operations."),
+        (API, "A token of `EBB_API_TOKENS`, a named token, or an identity token. Its scopes limit the operations."),
         (CALLBACK, "The token of the attempt, from the request or the environment of the unit."),
     ] {
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(description)).build();

@@ -102,7 +102,8 @@ pub enum ReferenceSource {
     Object,
     Objects,
     Instance,
-    /// A value of an event: [`RootVariable::Headers`], [`RootVariable::Body`] or [`RootVariable::Source`].
+    /// A value of an event: [`RootVariable::Headers`], [`RootVariable::Body`] or [`RootVariable::Source`]. Or
+    /// [`RootVariable::Claims`].
     Event(RootVariable),
 }
 

@@ -21,10 +21,12 @@ pub enum RootVariable {
     Body,
     /// The source that received an event.
     Source,
+    /// The claims of an identity token.
+    Claims,
 }
 
 impl RootVariable {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Params,
         Self::Units,
         Self::Resources,
@@ -37,6 +39,7 @@ impl RootVariable {
         Self::Headers,
         Self::Body,
         Self::Source,
+        Self::Claims,
     ];
 
     /// Returns the name.
@@ -54,6 +57,7 @@ impl RootVariable {
             Self::Headers => "headers",
             Self::Body => "body",
             Self::Source => "source",
+            Self::Claims => "claims",
         }
     }
 
@@ -81,6 +85,8 @@ pub enum Scope {
     Event,
     /// A target document in a source: values of the event, or values of the target.
     EventDocument,
+    /// A rule for the identity tokens of an issuer.
+    Identity,
     /// A plan, whose expressions were checked before.
     Plan,
 }
@@ -103,6 +109,7 @@ impl Scope {
                 RootVariable::Resources,
                 RootVariable::Target,
             ],
+            Self::Identity => &[RootVariable::Claims],
             Self::Plan => &RootVariable::ALL,
         }
     }

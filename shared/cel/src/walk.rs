@@ -284,7 +284,8 @@ impl ExpressionWalker<'_> {
             | RootVariable::Instance
             | RootVariable::Headers
             | RootVariable::Body
-            | RootVariable::Source => 0,
+            | RootVariable::Source
+            | RootVariable::Claims => 0,
         };
         let Some(source) = self.source(root, path) else { return };
         let last = path.steps.len().checked_sub(1).and_then(|last| path.steps.get(last));
@@ -306,7 +307,7 @@ impl ExpressionWalker<'_> {
         match root {
             RootVariable::Object => Some(ReferenceSource::Object),
             RootVariable::Objects => Some(ReferenceSource::Objects),
-            RootVariable::Headers | RootVariable::Body => Some(ReferenceSource::Event(root)),
+            RootVariable::Headers | RootVariable::Body | RootVariable::Claims => Some(ReferenceSource::Event(root)),
             RootVariable::Response | RootVariable::Instance => {
                 let (fields, source) = match root {
                     RootVariable::Response => (&RESPONSE_FIELDS[..], ReferenceSource::Response),

@@ -19,7 +19,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use ebb_api::{ApiRole, ApiTokens, HttpProblem, ServerState};
+use ebb_api::{ApiRole, ApiTokens, HttpProblem, OidcIssuers, ServerState};
 use ebb_egress::{HttpClient, Policy};
 use ebb_engine::Millis;
 use ebb_flow::background::BackgroundTasks;
@@ -114,6 +114,7 @@ struct FunctionContext {
 /// - `EBB_RELAY_NETWORKS`: networks of relays that are not public, see [`Policy::and_networks`].
 /// - `EBB_WEBHOOK_SECRETS`, `EBB_PLATFORM_SECRETS`, `EBB_UNIT_SECRETS`, `EBB_TOKEN_KEYS`: keys.
 /// - `EBB_API_TOKENS`: a list of `ROLE:TOKEN`, separated by commas.
+/// - `EBB_OIDC`: issuers of identity tokens, see [`OidcIssuers::parse`].
 /// - `EBB_SECRETS`: a JSON object of the secrets that sources name.
 /// - `EBB_SECRET_ARN`: a secret of AWS Secrets Manager, a JSON object of [`SECRET_VARIABLES`].
 /// - `EBB_RETENTION_DAYS`: days to keep the data of gone targets. 0 or none keeps it forever.
@@ -171,7 +172,9 @@ impl FunctionContext {
             settings,
             cache: InstanceCache::default(),
         });
-        let tokens = Arc::new(api_tokens(&variables.optional("EBB_API_TOKENS"))?);
+        let issuers = OidcIssuers::parse(&variables.optional("EBB_OIDC"))
+            .map_err(|reason| FunctionError::Invalid { name: "EBB_OIDC", reason })?;
+        let tokens = Arc::new(api_tokens(&variables.optional("EBB_API_TOKENS"))?.with_issuers(issuers));
         let telemetry = Arc::new(telemetry(variables)?);
         Ok(Self { env, store, tokens, poll_endpoint, telemetry })
     }

@@ -13,12 +13,13 @@ use crate::FunctionError;
 /// The variable with the ARN or the name of the secret.
 const SECRET_NAME: &str = "EBB_SECRET_ARN";
 /// The variables that the secret may contain. The template never puts them into the environment.
-pub const SECRET_VARIABLES: [&str; 8] = [
+pub const SECRET_VARIABLES: [&str; 9] = [
     "EBB_WEBHOOK_SECRETS",
     "EBB_PLATFORM_SECRETS",
     "EBB_UNIT_SECRETS",
     "EBB_TOKEN_KEYS",
     "EBB_API_TOKENS",
+    "EBB_OIDC",
     "EBB_CLUSTERS",
     "EBB_SECRETS",
     "OTEL_EXPORTER_OTLP_HEADERS",
@@ -83,12 +84,12 @@ fn parse_secret(text: &str) -> Result<BTreeMap<String, String>, &'static str> {
     let values: BTreeMap<String, Value> = serde_json::from_str(text).map_err(|_| "the secret is not a JSON object")?;
     if values.keys().any(|name| !SECRET_VARIABLES.contains(&name.as_str())) {
         return Err("the secret has an unknown name; expected EBB_WEBHOOK_SECRETS, EBB_PLATFORM_SECRETS, \
-                    EBB_UNIT_SECRETS, EBB_TOKEN_KEYS, EBB_API_TOKENS, EBB_CLUSTERS, EBB_SECRETS, \
+                    EBB_UNIT_SECRETS, EBB_TOKEN_KEYS, EBB_API_TOKENS, EBB_OIDC, EBB_CLUSTERS, EBB_SECRETS, \
                     OTEL_EXPORTER_OTLP_HEADERS");
     }
     let text = |value| match value {
         Value::String(text) => text,
-        // `EBB_CLUSTERS` and `EBB_SECRETS` are objects.
+        // `EBB_CLUSTERS` and `EBB_SECRETS` are objects, `EBB_OIDC` is a list.
         other => other.to_string(),
     };
     Ok(values.into_iter().map(|(name, value)| (name, text(value))).collect())

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_api::{ApiRole, ApiTokens, ServerState};
+use ebb_api::{ApiRole, ApiTokens, OidcIssuers, ServerState};
 use ebb_egress::{HttpClient, Policy};
 use ebb_engine::{Millis, Timestamp};
 use ebb_flow::background::BackgroundTasks;
@@ -70,6 +70,8 @@ pub struct StackSettings {
     /// The DynamoDB service of the table. `None` means a file in the state folder.
     pub dynamodb: Option<ExternalTable>,
     pub units: UnitBackend,
+    /// The issuers of identity tokens, see [`OidcIssuers::parse`]. Empty means none.
+    pub oidc: String,
     /// The folder of the sockets of InfraKit's plugins. `None` means [`plugin_sockets::default_folder`].
     pub plugins: Option<PathBuf>,
     pub telemetry: Arc<Telemetry>,
@@ -187,7 +189,9 @@ impl Stack {
             settings: flow_settings,
             cache: InstanceCache::default(),
         });
-        let tokens = Arc::new(ApiTokens::new([(connection.token.as_str(), ApiRole::Operator)]));
+        let issuers = OidcIssuers::parse(&settings.oidc).map_err(StackError::part("EBB_OIDC"))?;
+        let tokens = ApiTokens::new([(connection.token.as_str(), ApiRole::Operator)]).with_issuers(issuers);
+        let tokens = Arc::new(tokens);
         let poll_endpoint = Arc::new(PollEndpoint::new(opened.clusters, store.clone(), Arc::new(SystemClock)));
         let server = ServerState { env: Arc::clone(&env), store: store.clone(), tokens, poll_endpoint };
         let telemetry = settings.telemetry;

@@ -116,6 +116,11 @@ impl Harness {
         Self::start(|settings, _| settings).await
     }
 
+    /// Starts a stack that accepts identity tokens of issuers.
+    pub(crate) async fn with_issuers(oidc: &Value) -> Self {
+        Self::start(|settings, _| StackSettings { oidc: oidc.to_string(), ..settings }).await
+    }
+
     /// Starts a stack whose platform is the receiver, at `POST /platform`.
     pub(crate) async fn with_platform() -> Self {
         let platform = |receiver: &TestReceiver| Some(format!("{}/platform", receiver.url()));

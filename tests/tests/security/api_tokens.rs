@@ -222,7 +222,7 @@ pub(crate) async fn a_secret_is_shown_once() {
     let created = create(&harness, "ci", &["read", "targets:write"]).await;
     assert!(!format!("{created:?}").contains(&created.token));
     let list: TokenList = harness.get("/v1/tokens").await.is(200).json();
-    assert_eq!(list.tokens, [created.info.clone()]);
+    assert_eq!(list.tokens, std::slice::from_ref(&created.info));
     assert_eq!(created.info.created_by, "role operator");
     let secret = &created.token[created.token.len() - 43..];
     send(&harness, &created.token, "GET /v1/tokens", None).await.is_problem(403, "forbidden");

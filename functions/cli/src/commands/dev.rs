@@ -39,6 +39,16 @@ pub(crate) struct DevArgs {
     /// Days to keep runs, outputs and logs of gone targets; 0 keeps them forever
     #[arg(long, value_name = "DAYS", default_value_t = 90)]
     retention_days: u32,
+    /// Issuers of identity tokens, a JSON list of {issuer, audience, rules}
+    #[arg(
+        long,
+        env = "EBB_OIDC",
+        value_name = "JSON",
+        default_value = "",
+        hide_default_value = true,
+        hide_env_values = true
+    )]
+    oidc: String,
     #[command(flatten)]
     backend: BackendArgs,
 }
@@ -51,6 +61,7 @@ impl DevArgs {
             state: self.state,
             port: Some(self.port),
             s3_port: Some(self.s3_port),
+            oidc: self.oidc,
             platform: self.platform_url.map(|url| url.to_string()),
             retention: (self.retention_days > 0).then(|| DAY.saturating_mul(self.retention_days)),
             dynamodb: self.dynamodb.map(|url| ExternalTable { endpoint: url.to_string(), table: self.table }),

@@ -1,6 +1,8 @@
-//! Authorises requests by bearer tokens: those of the configuration with a role, and named ones of the table.
+//! Authorises requests by bearer tokens: those of the configuration with a role, named ones of the table, and identity
+//! tokens of issuers.
 
 use std::fmt;
+use std::time::Instant;
 
 use axum::http::{HeaderMap, StatusCode, header};
 use ebb_protocol::api_token::{self, TokenScope, has_digest, parse_scopes};
@@ -8,6 +10,7 @@ use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
 use sha2::{Digest as _, Sha256};
 
+use crate::oidc::{self, IdentityClaims, OidcIssuers};
 use crate::{HttpProblem, ServerState};
 
 /// The role of a token of the configuration. Each role is a scope.
@@ -116,16 +119,25 @@ impl fmt::Display for ApiCaller {
     }
 }
 
-/// The valid tokens of the configuration, as digests. The time of a comparison of digests reveals nothing about a token.
+/// The valid tokens of the configuration, as digests, and the issuers of identity tokens. The time of a comparison of
+/// digests reveals nothing about a token.
 #[derive(Debug, Default)]
 pub struct ApiTokens {
     tokens: Vec<([u8; 32], ApiRole)>,
+    issuers: OidcIssuers,
 }
 
 impl ApiTokens {
     pub fn new<'a>(tokens: impl IntoIterator<Item = (&'a str, ApiRole)>) -> Self {
         let digest = |token: &str| <[u8; 32]>::from(Sha256::digest(token.as_bytes()));
-        Self { tokens: tokens.into_iter().map(|(token, role)| (digest(token), role)).collect() }
+        let tokens = tokens.into_iter().map(|(token, role)| (digest(token), role)).collect();
+        Self { tokens, issuers: OidcIssuers::default() }
+    }
+
+    /// Accepts identity tokens of `issuers`.
+    #[must_use]
+    pub fn with_issuers(self, issuers: OidcIssuers) -> Self {
+        Self { issuers, ..self }
     }
 
     fn caller(&self, token: &str) -> Option<ApiCaller> {
@@ -161,6 +173,11 @@ impl ServerState {
         }
         let caller = match self.tokens.caller(token) {
             Some(caller) => caller,
+            None if oidc::is_jwt(token) => {
+                let verified = self.tokens.issuers.verify(token, self.env.egress.as_ref(), Instant::now());
+                let IdentityClaims { name, scopes } = Box::pin(verified).await?;
+                ApiCaller { name, is_role: false, scopes }
+            }
             None => self.named_caller(token).await?,
         };
         caller.require(permission)?;

@@ -1,0 +1,154 @@
+//! The public keys of an issuer, from its discovery document. They are kept for an hour.
+
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use ebb_egress::{HttpCall, HttpRequest};
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::Mutex;
+use url::Url;
+
+use super::check_url;
+
+/// The time after which fetched keys are not used any more, so that a removed key ends.
+const MAX_AGE: Duration = Duration::from_secs(3_600);
+/// The time between two fetches. A sender can name unknown keys without end.
+const FETCH_INTERVAL: Duration = Duration::from_secs(60);
+/// The time after a failed fetch.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(4);
+/// The maximum number of keys of an issuer.
+const MAX_KEYS: usize = 100;
+
+#[derive(Debug)]
+pub(super) struct IssuerKeys {
+    issuer: String,
+    discovery: String,
+    fetched: RwLock<Option<FetchedKeys>>,
+    /// The earliest time of the next fetch. The lock is held during a fetch.
+    next_fetch: Mutex<Option<Instant>>,
+}
+
+#[derive(Debug)]
+struct FetchedKeys {
+    at: Instant,
+    keys: Vec<Jwk>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum KeyError {
+    /// The issuer has no such key.
+    Unknown,
+    /// The keys cannot be fetched, for this reason.
+    Unavailable(String),
+}
+
+#[derive(Deserialize)]
+struct DiscoveryDocument {
+    issuer: String,
+    jwks_uri: String,
+}
+
+#[derive(Deserialize)]
+struct KeySet {
+    /// Keys of unknown kinds are skipped.
+    keys: Vec<Value>,
+}
+
+impl IssuerKeys {
+    pub(super) fn new(url: &Url, issuer: &str) -> Self {
+        let base = url.as_str().trim_end_matches('/');
+        let discovery = format!("{base}/.well-known/openid-configuration");
+        Self { issuer: issuer.to_owned(), discovery, fetched: RwLock::default(), next_fetch: Mutex::default() }
+    }
+
+    /// Returns the key with an id for an algorithm. Fetches the keys if they are missing or old, and once a minute at
+    /// most if the id is unknown.
+    pub(super) async fn find(
+        &self,
+        kid: &str,
+        algorithm: Algorithm,
+        http: &dyn HttpCall,
+        now: Instant,
+    ) -> Result<DecodingKey, KeyError> {
+        if let Some(Ok(key)) = self.known(kid, algorithm, now) {
+            return Ok(key);
+        }
+        let mut next_fetch = self.next_fetch.lock().await;
+        // Another request may have fetched the keys.
+        let known = self.known(kid, algorithm, now);
+        if let Some(Ok(key)) = known {
+            return Ok(key);
+        }
+        if next_fetch.is_some_and(|next| now < next) {
+            return Err(match known {
+                Some(_) => KeyError::Unknown,
+                None => KeyError::Unavailable("the last request failed: try again in some seconds".to_owned()),
+            });
+        }
+        match self.fetch(http).await {
+            Ok(keys) => {
+                *next_fetch = Some(now + FETCH_INTERVAL);
+                *self.fetched.write().unwrap_or_else(PoisonError::into_inner) = Some(FetchedKeys { at: now, keys });
+            }
+            Err(reason) => {
+                *next_fetch = Some(now + RETRY_INTERVAL);
+                return Err(KeyError::Unavailable(reason));
+            }
+        }
+        self.known(kid, algorithm, now).unwrap_or(Err(KeyError::Unknown))
+    }
+
+    /// Returns a key of the fetched ones, or `None` if they are missing or old.
+    fn known(&self, kid: &str, algorithm: Algorithm, now: Instant) -> Option<Result<DecodingKey, KeyError>> {
+        let fetched = self.fetched.read().unwrap_or_else(PoisonError::into_inner);
+        let fetched = fetched.as_ref().filter(|fetched| now.saturating_duration_since(fetched.at) < MAX_AGE)?;
+        let mut fitting =
+            fetched.keys.iter().filter(|key| key.common.key_id.as_deref() == Some(kid) && fits(key, algorithm));
+        let key = fitting.find_map(|key| DecodingKey::from_jwk(key).ok());
+        Some(key.ok_or(KeyError::Unknown))
+    }
+
+    async fn fetch(&self, http: &dyn HttpCall) -> Result<Vec<Jwk>, String> {
+        let discovery: DiscoveryDocument = get(http, &self.discovery).await?;
+        if discovery.issuer != self.issuer {
+            return Err(format!("{} names another issuer", self.discovery));
+        }
+        check_url(&discovery.jwks_uri)?;
+        let set: KeySet = get(http, &discovery.jwks_uri).await?;
+        let keys = set.keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
+        Ok(keys.take(MAX_KEYS).collect())
+    }
+}
+
+/// Returns true if a key is for signatures of an algorithm.
+fn fits(key: &Jwk, algorithm: Algorithm) -> bool {
+    let signs = key.common.public_key_use.as_ref().is_none_or(|purpose| *purpose == PublicKeyUse::Signature);
+    let declared = key.common.key_algorithm;
+    signs
+        && match (algorithm, &key.algorithm) {
+            (Algorithm::RS256, AlgorithmParameters::RSA(_)) => declared.is_none_or(|it| it == KeyAlgorithm::RS256),
+            (Algorithm::ES256, AlgorithmParameters::EllipticCurve(key)) => {
+                key.curve == EllipticCurve::P256 && declared.is_none_or(|it| it == KeyAlgorithm::ES256)
+            }
+            _ => false,
+        }
+}
+
+async fn get<T: serde::de::DeserializeOwned>(http: &dyn HttpCall, url: &str) -> Result<T, String> {
+    let request = HttpRequest {
+        method: "GET".to_owned(),
+        url: url.to_owned(),
+        headers: vec![("accept".to_owned(), "application/json".to_owned())],
+        body: Vec::new(),
+        timeout: FETCH_TIMEOUT,
+    };
+    let response = http.call(request).await.map_err(|error| format!("{url}: {error}"))?;
+    if response.status != 200 {
+        return Err(format!("{url} responded with status {}", response.status));
+    }
+    serde_json::from_slice(&response.body).map_err(|error| format!("{url}: {error}"))
+}

@@ -1,0 +1,100 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::routing::get;
+use ebb_egress::{HttpClient, Policy};
+use serde_json::json;
+
+use super::*;
+
+/// A server of an issuer that counts its responses. Its key has the number of the response as id.
+async fn issuer() -> (String, Arc<AtomicUsize>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let count = Arc::new(AtomicUsize::new(0));
+    let discovery = json!({"issuer": url, "jwks_uri": format!("{url}/keys")});
+    let keys = get(|State(count): State<Arc<AtomicUsize>>| async move {
+        let number = count.fetch_add(1, Ordering::SeqCst) + 1;
+        let other = json!({"kty": "unknown", "kid": "x"});
+        let key = json!({"kty": "RSA", "kid": number.to_string(), "use": "sig", "n": "AQAB", "e": "AQAB"});
+        Json(json!({"keys": [other, key]}))
+    });
+    let router = axum::Router::new()
+        .route("/.well-known/openid-configuration", get(|| async { Json(discovery) }))
+        .route("/keys", keys)
+        .with_state(Arc::clone(&count));
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (url, count)
+}
+
+#[tokio::test]
+async fn keys_are_fetched_once_a_minute_at_most_and_end_after_an_hour() {
+    let (url, count) = issuer().await;
+    let keys = IssuerKeys::new(&Url::parse(&url).unwrap(), &url);
+    let http = HttpClient::new(Policy::with_loopback()).unwrap();
+    let begun = Instant::now();
+    let find = async |kid: &str, after: u64| {
+        let now = begun + Duration::from_secs(after);
+        keys.find(kid, Algorithm::RS256, &http, now).await.map(drop)
+    };
+    assert_eq!(find("1", 0).await, Ok(()));
+    for _ in 0..10 {
+        assert_eq!(find("2", 59).await, Err(KeyError::Unknown));
+    }
+    assert_eq!((find("1", 59).await, count.load(Ordering::SeqCst)), (Ok(()), 1));
+    assert_eq!((find("2", 60).await, count.load(Ordering::SeqCst)), (Ok(()), 2));
+    // A key that the issuer has removed ends with the next fetch.
+    assert_eq!(find("1", 61).await, Err(KeyError::Unknown));
+    assert_eq!((find("2", 60 + 3_599).await, count.load(Ordering::SeqCst)), (Ok(()), 2));
+    assert_eq!((find("3", 60 + 3_600).await, count.load(Ordering::SeqCst)), (Ok(()), 3));
+}
+
+#[tokio::test]
+async fn a_fetch_that_failed_is_repeated_after_some_seconds() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let keys = IssuerKeys::new(&Url::parse(&url).unwrap(), &url);
+    let http = HttpClient::new(Policy::with_loopback()).unwrap();
+    let begun = Instant::now();
+    let reason = async |after: u64| {
+        let now = begun + Duration::from_secs(after);
+        match keys.find("1", Algorithm::RS256, &http, now).await.map(drop) {
+            Err(KeyError::Unavailable(reason)) => reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(reason(0).await.contains("openid-configuration"));
+    assert!(reason(4).await.contains("try again"));
+    assert!(reason(5).await.contains("openid-configuration"));
+}
+
+#[test]
+fn an_invalid_configuration_names_the_field() {
+    let entry = |issuer: &str, when: &str, scope: &str| {
+        let rules = json!([{"when": when, "scopes": [scope]}]);
+        json!([{"issuer": issuer, "audience": "ebb", "rules": rules}]).to_string()
+    };
+    assert!(OidcIssuers::parse("").unwrap().issuers.is_empty());
+    OidcIssuers::parse(&entry("https://issuer.test", "claims.sub == 'a'", "read")).unwrap();
+    let twice = json!([
+        {"issuer": "https://issuer.test", "audience": "a", "rules": []},
+        {"issuer": "https://issuer.test", "audience": "b", "rules": []},
+    ]);
+    for (text, expected) in [
+        ("{}".to_owned(), "expected a JSON list of {issuer, audience, rules}"),
+        ("[{\"issuer\": \"https://a.test\"}]".to_owned(), "missing field `audience`"),
+        (entry("http://issuer.test", "true", "read"), "has the scheme http; expected https"),
+        (entry("issuer.test", "true", "read"), "is not a URL"),
+        (entry("https://issuer.test", "claims.sub ==", "read"), "this is not a CEL expression"),
+        (entry("https://issuer.test", "body.sub == 'a'", "read"), "`body` cannot be used here"),
+        (entry("https://issuer.test", "true", "admin"), "unknown scope \"admin\""),
+        (twice.to_string(), "is listed twice"),
+    ] {
+        let error = OidcIssuers::parse(&text).unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+}
