@@ -10,12 +10,12 @@ mod issuer_keys;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use axum::http::StatusCode;
 use ebb_cel::convert::{CelOutput, from_json};
 use ebb_cel::{Expression, Scope};
 use ebb_egress::HttpCall;
+use ebb_engine::Timestamp;
 use ebb_protocol::api_token::{TokenScope, parse_scopes};
 use ebb_protocol::limits;
 use jsonwebtoken::errors::ErrorKind;
@@ -138,7 +138,7 @@ impl OidcIssuers {
         &self,
         token: &str,
         http: &dyn HttpCall,
-        now: Instant,
+        now: Timestamp,
     ) -> Result<IdentityClaims, HttpProblem> {
         let unsigned = jsonwebtoken::dangerous::insecure_decode::<Value>(token)
             .map_err(|_| refused("the token is not a JWT that is signed with RS256 or ES256"))?;
@@ -171,7 +171,7 @@ impl OidcIssuers {
 
 impl TrustedIssuer {
     /// Returns the key that a header names.
-    async fn key(&self, header: &Header, http: &dyn HttpCall, now: Instant) -> Result<DecodingKey, HttpProblem> {
+    async fn key(&self, header: &Header, http: &dyn HttpCall, now: Timestamp) -> Result<DecodingKey, HttpProblem> {
         if !ALGORITHMS.contains(&header.alg) {
             return Err(refused(format!("the token is signed with {:?}; expected RS256 or ES256", header.alg)));
         }
@@ -186,7 +186,6 @@ impl TrustedIssuer {
         self.keys.find(kid, header.alg, http, now).await.map_err(|error| match error {
             KeyError::Unknown => unknown(),
             KeyError::Unavailable(reason) => {
-                tracing::warn!(issuer = self.issuer, reason, "cannot fetch the keys of an issuer");
                 let detail = format!("the keys of the issuer {} cannot be fetched: {reason}", self.issuer);
                 HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "issuer-unavailable", detail)
             }

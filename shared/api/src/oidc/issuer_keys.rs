@@ -1,9 +1,10 @@
 //! The public keys of an issuer, from its discovery document. They are kept for an hour.
 
 use std::sync::{PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ebb_egress::{HttpCall, HttpRequest};
+use ebb_engine::{Millis, Timestamp};
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
@@ -14,11 +15,11 @@ use url::Url;
 use super::check_url;
 
 /// The time after which fetched keys are not used any more, so that a removed key ends.
-const MAX_AGE: Duration = Duration::from_secs(3_600);
+const MAX_AGE: Millis = Millis(3_600_000);
 /// The time between two fetches. A sender can name unknown keys without end.
-const FETCH_INTERVAL: Duration = Duration::from_secs(60);
+const FETCH_INTERVAL: Millis = Millis(60_000);
 /// The time after a failed fetch.
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Millis = Millis(5_000);
 const FETCH_TIMEOUT: Duration = Duration::from_secs(4);
 /// The maximum number of keys of an issuer.
 const MAX_KEYS: usize = 100;
@@ -29,12 +30,12 @@ pub(super) struct IssuerKeys {
     discovery: String,
     fetched: RwLock<Option<FetchedKeys>>,
     /// The earliest time of the next fetch. The lock is held during a fetch.
-    next_fetch: Mutex<Option<Instant>>,
+    next_fetch: Mutex<Option<Timestamp>>,
 }
 
 #[derive(Debug)]
 struct FetchedKeys {
-    at: Instant,
+    at: Timestamp,
     keys: Vec<Jwk>,
 }
 
@@ -72,7 +73,7 @@ impl IssuerKeys {
         kid: &str,
         algorithm: Algorithm,
         http: &dyn HttpCall,
-        now: Instant,
+        now: Timestamp,
     ) -> Result<DecodingKey, KeyError> {
         if let Some(Ok(key)) = self.known(kid, algorithm, now) {
             return Ok(key);
@@ -91,11 +92,12 @@ impl IssuerKeys {
         }
         match self.fetch(http).await {
             Ok(keys) => {
-                *next_fetch = Some(now + FETCH_INTERVAL);
+                *next_fetch = Some(now.plus(FETCH_INTERVAL));
                 *self.fetched.write().unwrap_or_else(PoisonError::into_inner) = Some(FetchedKeys { at: now, keys });
             }
             Err(reason) => {
-                *next_fetch = Some(now + RETRY_INTERVAL);
+                *next_fetch = Some(now.plus(RETRY_INTERVAL));
+                tracing::warn!(issuer = self.issuer, reason, "cannot fetch the keys of an issuer");
                 return Err(KeyError::Unavailable(reason));
             }
         }
@@ -103,9 +105,9 @@ impl IssuerKeys {
     }
 
     /// Returns a key of the fetched ones, or `None` if they are missing or old.
-    fn known(&self, kid: &str, algorithm: Algorithm, now: Instant) -> Option<Result<DecodingKey, KeyError>> {
+    fn known(&self, kid: &str, algorithm: Algorithm, now: Timestamp) -> Option<Result<DecodingKey, KeyError>> {
         let fetched = self.fetched.read().unwrap_or_else(PoisonError::into_inner);
-        let fetched = fetched.as_ref().filter(|fetched| now.saturating_duration_since(fetched.at) < MAX_AGE)?;
+        let fetched = fetched.as_ref().filter(|fetched| now < fetched.at.plus(MAX_AGE))?;
         let mut fitting =
             fetched.keys.iter().filter(|key| key.common.key_id.as_deref() == Some(kid) && fits(key, algorithm));
         let key = fitting.find_map(|key| DecodingKey::from_jwk(key).ok());

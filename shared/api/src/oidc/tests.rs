@@ -1,11 +1,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::routing::get;
 use ebb_egress::{HttpClient, Policy};
+use ebb_engine::Millis;
 use serde_json::json;
 
 use super::*;
@@ -35,9 +35,9 @@ async fn keys_are_fetched_once_a_minute_at_most_and_end_after_an_hour() {
     let (url, count) = issuer().await;
     let keys = IssuerKeys::new(&Url::parse(&url).unwrap(), &url);
     let http = HttpClient::new(Policy::with_loopback()).unwrap();
-    let begun = Instant::now();
+    let begun = Timestamp(1_000_000);
     let find = async |kid: &str, after: u64| {
-        let now = begun + Duration::from_secs(after);
+        let now = begun.plus(Millis(1_000 * after));
         keys.find(kid, Algorithm::RS256, &http, now).await.map(drop)
     };
     assert_eq!(find("1", 0).await, Ok(()));
@@ -59,9 +59,9 @@ async fn a_fetch_that_failed_is_repeated_after_some_seconds() {
     drop(listener);
     let keys = IssuerKeys::new(&Url::parse(&url).unwrap(), &url);
     let http = HttpClient::new(Policy::with_loopback()).unwrap();
-    let begun = Instant::now();
+    let begun = Timestamp(1_000_000);
     let reason = async |after: u64| {
-        let now = begun + Duration::from_secs(after);
+        let now = begun.plus(Millis(1_000 * after));
         match keys.find("1", Algorithm::RS256, &http, now).await.map(drop) {
             Err(KeyError::Unavailable(reason)) => reason,
             other => panic!("{other:?}"),

@@ -2,7 +2,6 @@
 //! tokens of issuers.
 
 use std::fmt;
-use std::time::Instant;
 
 use axum::http::{HeaderMap, StatusCode, header};
 use ebb_protocol::api_token::{self, TokenScope, has_digest, parse_scopes};
@@ -174,7 +173,7 @@ impl ServerState {
         let caller = match self.tokens.caller(token) {
             Some(caller) => caller,
             None if oidc::is_jwt(token) => {
-                let verified = self.tokens.issuers.verify(token, self.env.egress.as_ref(), Instant::now());
+                let verified = self.tokens.issuers.verify(token, self.env.egress.as_ref(), self.env.now());
                 let IdentityClaims { name, scopes } = Box::pin(verified).await?;
                 ApiCaller { name, is_role: false, scopes }
             }
