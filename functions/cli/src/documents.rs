@@ -106,7 +106,7 @@ pub(crate) fn plugins(path: &Path, vars: &DocumentVars) -> Result<Vec<PluginDoc>
     for document in source.documents(vars)? {
         match document {
             Document::Plugin(plugin) => plugins.push(plugin),
-            Document::Sandbox(_) | Document::RouteGroup(_) | Document::Source(_) => {
+            Document::Sandbox(_) | Document::RouteGroup(_) | Document::Source(_) | Document::Connection(_) => {
                 return Err(CliError::failed(format!("{} contains a document that is not a plugin", source.name))
                     .with_hint("apply sandboxes with `ebb sandbox apply -f FILE`"));
             }
@@ -147,6 +147,10 @@ impl TargetDocument {
             (Some(Document::Source(_)), 0) => {
                 Err(CliError::failed(format!("{} is a source; expected a sandbox", source.name))
                     .with_hint("test it with `ebb source test FILE --payload FILE`"))
+            }
+            (Some(Document::Connection(_)), 0) => {
+                Err(CliError::failed(format!("{} is a connection; expected a sandbox", source.name))
+                    .with_hint("store it with `ebb connection apply -f FILE`"))
             }
             (None, _) => Err(CliError::failed(format!("{} contains no document", source.name))),
             (Some(_), more) => {

@@ -4,6 +4,7 @@
 //! and makes the plan. Signadot's documents are converted into these structs.
 
 mod collection;
+mod connection;
 mod event_source;
 mod param;
 mod plugin;
@@ -23,6 +24,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 pub use crate::source::{LineColumn, SourceText};
 pub use collection::{CollectionDoc, CollectionEntry, CollectionForm, CollectionKind, CollectionTarget};
 pub(crate) use collection::{ControllerCollection, KeyedResource, ListedResource, PluginCollection, PluginResources};
+pub use connection::{AuthChoice, AuthDoc, BasicAuthDoc, ConnectionDoc, ConnectionKind, HeaderAuthDoc, OWN_UNITS};
 pub(crate) use event_source::SUPPLIED_KEYS;
 pub use event_source::{
     ApplyDoc, BasicDoc, DeleteDoc, EventAction, EventRule, HmacAlgorithm, HmacDoc, SecretDoc, SignatureEncoding,

@@ -256,6 +256,14 @@ impl Action {
         }
     }
 
+    /// Returns the connection of a webhook.
+    pub fn connection(&self) -> Option<&BoundConnection> {
+        match self {
+            Self::Webhook(webhook) => webhook.connection.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Returns true for a unit that only the compiler adds. It undoes exactly one setup unit.
     pub fn is_added(&self) -> bool {
         matches!(self, Self::Removal | Self::Destroy)
@@ -302,7 +310,11 @@ pub struct PodAction {
 pub struct WebhookAction {
     /// The HTTP method. The default is `POST`.
     pub method: String,
-    /// The URL. Its host is literal, and parts of path and query can be templates.
+    /// The connection that authorizes the request. Absent for a request that Ebb signs for the plugin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<BoundConnection>,
+    /// The URL. Its host is literal, and parts of path and query can be templates. With a connection, it is the path
+    /// after the origin.
     pub url: Template,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, Template>,
@@ -319,6 +331,16 @@ pub struct WebhookAction {
     /// The URL that returns the result of a request with an unknown outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub describe: Option<Template>,
+}
+
+/// A connection with the origin that it had when the plan was made. Its credential is read for each request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BoundConnection {
+    pub name: String,
+    /// Empty until [`connections::bind`](crate::compile::connection::bind).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub origin: String,
 }
 
 /// Kubernetes objects.

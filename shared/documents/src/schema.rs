@@ -6,7 +6,7 @@ use schemars::schema_for;
 use serde_json::Value;
 
 use crate::load::signadot::{ResourcePlugin, SignadotSandbox};
-use crate::model::{CollectionTarget, PluginDoc, SandboxDoc, SourceDoc};
+use crate::model::{CollectionTarget, ConnectionDoc, PluginDoc, SandboxDoc, SourceDoc};
 
 /// Returns the schema of Ebb's `kind: Plugin`.
 pub fn plugin() -> Value {
@@ -26,6 +26,11 @@ pub fn collection() -> Value {
 /// Returns the schema of Ebb's `kind: Source`.
 pub fn event_source() -> Value {
     schema_for!(SourceDoc).to_value()
+}
+
+/// Returns the schema of Ebb's `kind: Connection`.
+pub fn connection() -> Value {
+    schema_for!(ConnectionDoc).to_value()
 }
 
 /// Returns the schema of Signadot's ResourcePlugin.

@@ -134,6 +134,11 @@ pub fn place(source: &SourceText, value: &At<&str>, offset: usize) -> LineColumn
     value.at
 }
 
+/// Returns true if parsing the URL does not change it: it has no `..`, no `\\`, and no character to encode.
+pub(crate) fn is_normal_url(text: &str) -> bool {
+    url::Url::parse(text).is_ok_and(|parsed| parsed.as_str() == text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -47,6 +47,9 @@ impl GraphArgs {
                     let planned = offline::plan(&sandbox, &plugins)?;
                     pictures.push(picture(&sandbox.name.value, planned.plan, self.format)?);
                 }
+                Document::Connection(_) => {
+                    return Err(CliError::failed(format!("{} is a connection, which has no units", source.name)));
+                }
                 Document::Source(_) => {
                     return Err(CliError::failed(format!("{} is a source, which has no units", source.name))
                         .with_hint("test it with `ebb source test FILE --payload FILE`"));

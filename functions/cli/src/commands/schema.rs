@@ -25,6 +25,8 @@ enum SchemaDocument {
     Collection,
     /// A source of events
     Source,
+    /// A connection for outgoing requests
+    Connection,
 }
 
 impl SchemaArgs {
@@ -34,7 +36,8 @@ impl SchemaArgs {
             (SchemaDocument::Sandbox, false) => schema::sandbox(),
             (SchemaDocument::Collection, false) => schema::collection(),
             (SchemaDocument::Source, false) => schema::event_source(),
-            (SchemaDocument::Collection | SchemaDocument::Source, true) => {
+            (SchemaDocument::Connection, false) => schema::connection(),
+            (SchemaDocument::Collection | SchemaDocument::Source | SchemaDocument::Connection, true) => {
                 return Err(CliError::failed("Signadot has no such document").with_hint("leave out `--signadot`"));
             }
             (SchemaDocument::Plugin, true) => schema::signadot_plugin(),

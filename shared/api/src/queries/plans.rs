@@ -3,7 +3,7 @@
 use ebb_documents::compile::{EdgeReason, edges};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::model::{PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc};
+use ebb_documents::model::{ConnectionDoc, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc};
 use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef};
 use ebb_documents::render::{self, InputValue, KnownOutputs, RenderedUnit, SkipReason, TargetFacts};
 use ebb_engine::Unit;
@@ -27,9 +27,9 @@ pub async fn preview(store: &dyn ApiStore, document: &str) -> Result<PlanPreview
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
     let (kind, name) = match loaded? {
         Document::Sandbox(target) | Document::RouteGroup(RouteGroupDoc { target, .. }) => target_of(&target),
-        Document::Plugin(PluginDoc { name, .. }) | Document::Source(SourceDoc { name, .. }) => {
-            (SANDBOX.to_owned(), name.value)
-        }
+        Document::Plugin(PluginDoc { name, .. })
+        | Document::Source(SourceDoc { name, .. })
+        | Document::Connection(ConnectionDoc { name, .. }) => (SANDBOX.to_owned(), name.value),
     };
     let (plan, warnings) = compile_document(store, (&kind, &name), document, PinnedVersions::Latest).await?;
     Ok(shown_plan(kind, name, plan, &warnings).await?)
@@ -123,9 +123,15 @@ fn shown(action: &Action, rendered: RenderedUnit) -> Value {
             });
             json!({ "inputs": list.collect::<Vec<_>>() })
         }
-        RenderedUnit::Webhook(request) => json!({
-            "method": request.method, "url": request.url, "headers": request.headers, "body": request.body,
-        }),
+        RenderedUnit::Webhook(request) => {
+            let mut shown = json!({
+                "method": request.method, "url": request.url, "headers": request.headers, "body": request.body,
+            });
+            if let Some(connection) = action.connection() {
+                shown["connection"] = json!(connection.name);
+            }
+            shown
+        }
         RenderedUnit::Object { mut manifests } => match manifests.len() {
             1 => json!({ "manifest": manifests.remove(0) }),
             _ => json!({ "manifest": manifests }),

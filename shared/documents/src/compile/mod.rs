@@ -9,6 +9,7 @@ mod clusters;
 mod collection;
 mod collection_text;
 mod collector;
+pub mod connection;
 pub mod defaults;
 mod edges;
 mod event_source;

@@ -16,8 +16,8 @@ use super::webhook;
 use crate::expr::{self, ReferenceUsage, Scope};
 use crate::model::{ActionDoc, At, LineColumn, OutputFromDoc, PluginDoc, PodDoc, TemplateTree, UnitDoc, WebhookDoc};
 use crate::plan::{
-    Action, HookName, InputPlan, ObjectAction, OutputFrom, OutputPlan, PodAction, RetryPolicy, SourceLocation,
-    UnitPlan, WebhookAction,
+    Action, BoundConnection, HookName, InputPlan, ObjectAction, OutputFrom, OutputPlan, PodAction, RetryPolicy,
+    SourceLocation, UnitPlan, WebhookAction,
 };
 
 /// Compiles a unit and reports its errors.
@@ -46,10 +46,17 @@ pub(super) fn compile<'a>(
         }
         ActionDoc::Webhook(webhook) => {
             let method = webhook.method.as_str().to_owned();
-            let url = webhook::url(report, &webhook.url, &mut found);
+            let connection = webhook.connection.as_ref();
+            let url = webhook::destination(report, &doc.name, connection, (&webhook.url, &webhook.path), &mut found);
             let headers = webhook::headers(report, &webhook.headers, &mut found);
             let body = webhook.body.as_ref().map(|body| report.strings(body, report.units, &mut found));
-            let describe = webhook.describe.as_ref().map(|it| webhook::url(report, &it.url, &mut found));
+            let describe = webhook
+                .describe
+                .as_ref()
+                .map(|it| webhook::destination(report, &doc.name, connection, (&it.url, &it.path), &mut found));
+            if connection.is_some() {
+                webhook::check_connection_headers(report, &webhook.headers);
+            }
             collect(TextRole::Webhook, std::mem::take(&mut found));
             if let (Some(_), Some(first)) = (&body, doc.inputs.first()) {
                 let message = "this webhook has a body, so its inputs go nowhere";
@@ -58,8 +65,18 @@ pub(super) fn compile<'a>(
             }
             let max_processing_time_ms = webhook.max_processing_time.map(|time| time.0);
             let non_idempotent = webhook.idempotent == Some(false);
-            let webhook =
-                WebhookAction { method, url, headers, body, max_processing_time_ms, non_idempotent, describe };
+            let name = connection.map(|connection| connection.value.clone());
+            let connection = name.map(|name| BoundConnection { name, origin: String::new() });
+            let webhook = WebhookAction {
+                method,
+                connection,
+                url,
+                headers,
+                body,
+                max_processing_time_ms,
+                non_idempotent,
+                describe,
+            };
             (Action::Webhook(webhook), TextRole::Webhook)
         }
         ActionDoc::Object(object) => {
@@ -219,7 +236,7 @@ fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, webhook:
     }
     let timeout = doc.timeout.map_or(TIMEOUT_MS, |timeout| timeout.0);
     let Some(describe) = &webhook.describe else { return };
-    let at = describe.url.at;
+    let at = describe.url.as_ref().or(describe.path.as_ref()).map_or(doc.name.at, |url| url.at);
     if webhook.idempotent != Some(false) {
         let help = "a request that is idempotent is sent again instead";
         report.push(report.error("contradiction", at, "`describe` needs `idempotent: false`").help(help));

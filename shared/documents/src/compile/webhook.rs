@@ -9,6 +9,65 @@ use crate::template::{self, TemplatePiece};
 
 const RESERVED_HEADERS: [&str; 5] = ["host", "content-length", "transfer-encoding", "connection", "upgrade"];
 
+/// Parses the destination of a request: an absolute URL, or the path at a connection.
+pub(super) fn destination<'a>(
+    report: &mut DiagnosticCollector,
+    unit: &At<String>,
+    connection: Option<&At<String>>,
+    (url, path): (&'a Option<At<String>>, &'a Option<At<String>>),
+    uses: &mut Vec<ExpressionRead<'a>>,
+) -> Template {
+    match (url, path, connection) {
+        (Some(url), _, None) => self::url(report, url, uses),
+        (_, Some(path), Some(_)) => self::path(report, path, uses),
+        (url, path, connection) => {
+            let (message, help) = match connection {
+                Some(_) => {
+                    ("a webhook with a `connection` has no `url`", "write `path:`; the connection has the origin")
+                }
+                None => ("a `path` needs a `connection`", "add `connection: NAME`, or write `url:`"),
+            };
+            let at = url.as_ref().or(path.as_ref()).map_or(unit.at, |text| text.at);
+            report.push(report.error("url", at, message).help(help));
+            Template::Literal(serde_json::Value::Null)
+        }
+    }
+}
+
+/// Parses the path at a connection. Its text must be what a server receives, so that no part of it changes the origin
+/// or the path before it.
+fn path<'a>(report: &mut DiagnosticCollector, path: &'a At<String>, uses: &mut Vec<ExpressionRead<'a>>) -> Template {
+    let made = report.text(&path.value, path.at, report.units, uses);
+    let sample = sample(&path.value);
+    let (message, help) = if !path.value.starts_with('/') {
+        ("the path does not begin with `/`", "such as `/api/v2/projects`; the connection has the origin")
+    } else if sample.starts_with("//") {
+        ("the path begins with `//`", "write one `/`")
+    } else if sample.contains('#') {
+        ("the path has a fragment", "leave out `#` and the text after it, or write `%23`")
+    } else if !template::is_normal_url(&format!("https://x.invalid{sample}")) {
+        (
+            "the path is not written as a URL has it",
+            "leave out `.`, `..` and `\\`, and percent-encode special characters",
+        )
+    } else {
+        return made;
+    };
+    report.push(report.error("path", path.at, message).help(help));
+    made
+}
+
+/// Returns a text with `x` for each expression.
+fn sample(text: &str) -> String {
+    // Errors of the pieces are reported elsewhere.
+    let pieces = template::split(text).unwrap_or_default();
+    let texts = pieces.iter().map(|piece| match piece {
+        TemplatePiece::Literal(literal) => literal.as_str(),
+        TemplatePiece::Expression { .. } => "x",
+    });
+    texts.collect()
+}
+
 /// Parses the URL. It must be absolute, with `http` or `https`, a literal host, and no user or password.
 pub(super) fn url<'a>(
     report: &mut DiagnosticCollector,
@@ -38,14 +97,7 @@ pub(super) fn url<'a>(
         report.push(report.error("url", url.at, "the host of a webhook's URL is not literal").help(help));
         return made;
     }
-    let sample: String = pieces
-        .iter()
-        .map(|piece| match piece {
-            TemplatePiece::Literal(literal) => literal.as_str(),
-            TemplatePiece::Expression { .. } => "x",
-        })
-        .collect();
-    match url::Url::parse(&sample) {
+    match url::Url::parse(&sample(&url.value)) {
         Err(error) => report.push(report.error("url", url.at, format!("`{}` is not a URL: {error}", url.value))),
         Ok(parsed) if !parsed.username().is_empty() || parsed.password().is_some() => {
             let help = "webhooks are signed; the receiver verifies the signature";
@@ -79,4 +131,19 @@ pub(super) fn headers<'a>(
         made.insert(name.value.clone(), report.text(&value.value, value.at, report.units, uses));
     }
     made
+}
+
+/// Reports headers that would compete with the credential of a connection.
+pub(super) fn check_connection_headers(report: &mut DiagnosticCollector, headers: &Entries<At<String>>) {
+    for Named { name, .. } in headers {
+        if is_credential_header(&name.value) {
+            let message = format!("header `{}` is set by the connection", name.value);
+            report.push(report.error("header", name.at, message).help("leave it out"));
+        }
+    }
+}
+
+/// Returns true for a header that always contains credentials.
+pub(super) fn is_credential_header(name: &str) -> bool {
+    ["authorization", "proxy-authorization", "cookie"].iter().any(|own| own.eq_ignore_ascii_case(name))
 }

@@ -1,5 +1,6 @@
 //! Reads Ebb's documents: `apiVersion: ebb.dev/v1` and a `kind`.
 
+mod connection;
 mod event_source;
 
 use std::collections::HashMap;
@@ -38,10 +39,12 @@ pub(crate) fn document(reader: &DocumentReader<'_>, node: &YamlNode, expanded: S
                 return target(reader, node, &NodePath::Root, expanded).map(Document::Sandbox);
             }
             "Source" => return event_source::event_source(reader, node, expanded).map(Document::Source),
+            "Connection" => return connection::connection(reader, node, expanded).map(Document::Connection),
             "Collection" => return collection::target(reader, node, expanded).map(Document::Sandbox),
             other => {
                 let wrong = reader.wrong("unknown-kind", kind.at, format!("unknown kind `{other}`"));
-                reader.note(wrong.suggest(other, ["Plugin", "Sandbox", "Target", "Collection", "Source"]));
+                reader
+                    .note(wrong.suggest(other, ["Plugin", "Sandbox", "Target", "Collection", "Source", "Connection"]));
                 return None;
             }
         },

@@ -9,7 +9,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::directives::DirectiveExpansion;
 use crate::load::reader::DocumentReader;
 use crate::load::yaml::{YamlNode, YamlValue};
-use crate::model::{At, Dialect, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc, SourceText};
+use crate::model::{At, ConnectionDoc, Dialect, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc, SourceText};
 
 pub use files::{FileError, FileSource, FolderFiles, MAX_FILE, NoFiles};
 pub use names::{MAX_PLUGIN_NAME, MAX_SCRIPT, PluginReference, ReferenceError, version};
@@ -39,6 +39,7 @@ pub enum Document {
     /// Signadot's route group.
     RouteGroup(RouteGroupDoc),
     Source(SourceDoc),
+    Connection(ConnectionDoc),
 }
 
 /// The documents of a text, with warnings.
@@ -60,6 +61,9 @@ impl Document {
                 ("a route group", &target.name, &target.source, &target.expanded)
             }
             Self::Source(source) => ("a source", &source.name, &source.source, &source.expanded),
+            Self::Connection(connection) => {
+                ("a connection", &connection.name, &connection.source, &connection.expanded)
+            }
         }
     }
 
@@ -235,6 +239,22 @@ pub fn event_source(
     match document(source_name, text, files, vars)? {
         Document::Source(source) => Ok(source),
         other => Err(unwanted(&other, "not-a-source", "a source").into()),
+    }
+}
+
+/// Returns the only connection of a text.
+///
+/// # Errors
+/// Returns all errors of the document, or an error if the text does not consist of exactly one connection.
+pub fn connection(
+    source_name: &str,
+    text: &str,
+    files: &dyn FileSource,
+    vars: &DocumentVars,
+) -> Result<ConnectionDoc, Diagnostics> {
+    match document(source_name, text, files, vars)? {
+        Document::Connection(connection) => Ok(connection),
+        other => Err(unwanted(&other, "not-a-connection", "a connection").into()),
     }
 }
 

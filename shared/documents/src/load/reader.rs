@@ -44,8 +44,10 @@ const ANY_CASE: [&str; 7] = [
     "PluginResources",
 ];
 
+const WITH_CONNECTION: &str = "a webhook has `url`, or `connection` and `path`";
+
 /// Structs that have exactly one of several keys: struct, error code, keys, help for no key, help for several keys.
-const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 6] = [
+const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 9] = [
     ("UnitSpec", "unit-kind", &["pod", "webhook", "object", "infrakit"], "add one of them", "make two units of it"),
     (
         "OutputSpec",
@@ -70,6 +72,15 @@ const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 6] = [
         "add one of them, such as `standard: {secret: NAME}`",
         "leave exactly one",
     ),
+    (
+        "AuthChoice",
+        "auth",
+        &["bearer", "basic", "header", "signed"],
+        "add one of them, such as `bearer: {secret: NAME}`",
+        "leave exactly one",
+    ),
+    ("WebhookDoc", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
+    ("DescribeDoc", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
 ];
 
 /// Reads a document and reports its errors.

@@ -77,13 +77,17 @@ pub struct PodDoc {
     pub script: At<String>,
 }
 
-/// A signed HTTP request.
+/// An HTTP request: to a `url`, signed, or to a `path` of a `connection`, with its credential.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Webhook")]
 pub struct WebhookDoc {
     /// The URL. Its host is literal, other parts may hold `${…}`.
-    pub url: At<String>,
+    pub url: Option<At<String>>,
+    /// A connection, instead of `url`. It has the origin and the credential.
+    pub connection: Option<At<String>>,
+    /// The path and query at the connection. Parts may hold `${…}`.
+    pub path: Option<At<String>>,
     /// The default is `POST`.
     #[serde(default)]
     pub method: WebhookMethod,
@@ -128,13 +132,15 @@ impl WebhookMethod {
     }
 }
 
-/// A signed `GET` request: 2xx with the outputs if the thing exists, 404 if it does not.
+/// A `GET` request, authorized like the webhook: 2xx with the outputs if the thing exists, 404 if it does not.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Describe")]
 pub struct DescribeDoc {
     /// The URL. Its host is literal, other parts may hold `${…}`.
-    pub url: At<String>,
+    pub url: Option<At<String>>,
+    /// The path and query at the connection of the webhook. Parts may hold `${…}`.
+    pub path: Option<At<String>>,
 }
 
 /// Kubernetes objects.

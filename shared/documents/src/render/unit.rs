@@ -168,8 +168,9 @@ fn request(
     webhook: &WebhookAction,
     lenience: MissingPolicy,
 ) -> Result<RenderedRequest, RenderError> {
-    let url = url::render(fixture, &webhook.url)?;
-    let describe = webhook.describe.as_ref().map(|url| url::render(fixture, url)).transpose()?;
+    let origin = webhook.connection.as_ref().map(|connection| connection.origin.as_str());
+    let url = url::render(fixture, origin, &webhook.url)?;
+    let describe = webhook.describe.as_ref().map(|url| url::render(fixture, origin, url)).transpose()?;
     let mut headers = BTreeMap::new();
     for (name, template) in &webhook.headers {
         let place = format!("header `{name}`");

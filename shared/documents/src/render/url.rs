@@ -6,12 +6,26 @@ use super::RenderError;
 use super::context::{PendingOutputs, RenderContext, capped, mistyped};
 use super::evaluate::TextPart;
 use crate::plan::Template;
+use crate::template::is_normal_url;
 
 /// All characters except the unreserved ones of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Returns the URL with percent-encoded values.
-pub(super) fn render(fixture: RenderContext<'_>, template: &Template) -> Result<String, RenderError> {
+/// Returns the URL with percent-encoded values. With the `origin` of a connection, the template is the path after it.
+pub(super) fn render(
+    fixture: RenderContext<'_>,
+    origin: Option<&str>,
+    template: &Template,
+) -> Result<String, RenderError> {
+    let Some(origin) = origin else { return text(fixture, template) };
+    let url = format!("{origin}{}", text(fixture, template)?);
+    match fixture.unknowns == PendingOutputs::Shown || is_normal_url(&url) {
+        true => Ok(url),
+        false => Err(mistyped("url", "a path that stays as it is written", "another one")),
+    }
+}
+
+fn text(fixture: RenderContext<'_>, template: &Template) -> Result<String, RenderError> {
     let place = "url";
     let text = match template {
         Template::Literal(serde_json::Value::String(text)) => return Ok(text.clone()),

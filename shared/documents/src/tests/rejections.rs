@@ -5,6 +5,8 @@
 //! `compiling::fixtures`.
 #![allow(clippy::disallowed_methods, reason = "tests read files")]
 
+use std::collections::BTreeMap;
+
 use super::compiling::fixtures::{SHARED_PG, TENANT_DB, planned, plugins};
 use super::loading::folder;
 use crate::compile;
@@ -32,18 +34,22 @@ fn drawn<'a>(diagnostics: impl IntoIterator<Item = &'a Diagnostic>) -> String {
 /// Loads and compiles the documents of a case. Returns the errors, or the clusters of the units and the warnings.
 fn check(case: &str) -> Result<String, Diagnostics> {
     let vars = DocumentVars::parse(["team=a", "tfstate-bucket=b"]).unwrap();
-    let (mut own, mut sandbox) = (Vec::new(), None);
+    let (mut own, mut sandbox, mut connections) = (Vec::new(), None, BTreeMap::new());
     for text in case.split("\n---\n") {
         let of_sandbox = ["kind: Sandbox", "kind: Target", "\n  cluster: c"].iter().any(|part| text.contains(part));
         let name = match of_sandbox {
             true => "sandbox.yaml",
             false if text.contains("kind: Source") => "source.yaml",
+            false if text.contains("kind: Connection") => "connection.yaml",
             false => "plugin.yaml",
         };
         for document in load::documents(name, text, &FolderFiles::new(folder()), &vars)?.documents {
             match document {
                 Document::Plugin(plugin) => own.push(plugin),
                 Document::Sandbox(document) => sandbox = Some(document),
+                Document::Connection(connection) => {
+                    connections.insert(connection.name.value.clone(), connection);
+                }
                 Document::Source(source) => compile::event_source(&source).map(drop)?,
                 Document::RouteGroup(group) => {
                     compile::check_route_group(&group)?;
@@ -55,7 +61,8 @@ fn check(case: &str) -> Result<String, Diagnostics> {
     let (units, warnings) = match (sandbox, own.as_slice()) {
         (Some(sandbox), _) => {
             own.extend(plugins(&[TENANT_DB, SHARED_PG])?);
-            let (plan, warnings) = planned(&sandbox, &own)?;
+            let (mut plan, warnings) = planned(&sandbox, &own)?;
+            compile::connection::bind(&mut plan, &sandbox, &connections, None)?;
             let units = plan.hooks.iter().flat_map(|hook| &hook.units);
             let place = |cluster: Option<&str>| cluster.map_or(String::new(), |cluster| format!(" in {cluster}"));
             (units.map(|unit| format!("{}{}\n", unit.key, place(plan.cluster(unit)))).collect(), warnings)
@@ -82,7 +89,7 @@ fn messages_equal_the_snapshots() {
             golden(file.file_stem().unwrap().to_str().unwrap(), &shown);
         }
     }
-    assert_eq!(groups, 19);
+    assert_eq!(groups, 20);
 }
 
 #[test]

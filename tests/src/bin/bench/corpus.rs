@@ -75,6 +75,7 @@ fn check_document(path: &Path, vars: &DocumentVars) -> anyhow::Result<String> {
             }
             Document::Sandbox(sandbox) => ("sandbox", &sandbox.expanded),
             Document::RouteGroup(group) => ("route group", &group.target.expanded),
+            Document::Connection(connection) => ("connection", &connection.expanded),
             Document::Source(source) => {
                 compile::event_source(source)?;
                 ("source", &source.expanded)

@@ -59,8 +59,8 @@ fn check_document(reader: &DocumentReader<'_>, document: &YamlNode, path: &NodeP
     ebb::target(reader, &YamlNode { value, ..document.clone() }, path, String::new());
 }
 
-fn check_verify(reader: &DocumentReader<'_>, verify: &VerifyDoc) {
-    let secret = verify.secret();
+/// Checks the name of a value of the secret store.
+pub(super) fn check_secret_name(reader: &DocumentReader<'_>, secret: &At<String>) {
     // The message does not repeat the text, because it may be a secret.
     let problem = if secret.value.starts_with("whsec_") {
         "`secret` looks like a secret itself"
@@ -73,6 +73,10 @@ fn check_verify(reader: &DocumentReader<'_>, verify: &VerifyDoc) {
         let help = "write the name of a value of the secret store: letters, digits and `_`, no digit first, at most 63";
         reader.note(reader.wrong("secret-name", secret.at, problem).help(help));
     }
+}
+
+fn check_verify(reader: &DocumentReader<'_>, verify: &VerifyDoc) {
+    check_secret_name(reader, verify.secret());
     let token = |text: &At<String>, what: &str, allowed: fn(char) -> bool, help: &str| {
         if !text.value.chars().all(allowed) {
             let wrong = reader.wrong("bad-name", text.at, format!("{what} `{}` is not valid", text.value));

@@ -16,6 +16,7 @@ fn schemas_accept_the_fixtures() {
         (schema::sandbox(), &["pr-1234.yaml", "wired.yaml"]),
         (schema::collection(), &["collection.yaml"]),
         (schema::event_source(), &["source.yaml"]),
+        (schema::connection(), &["connection.yaml"]),
         (schema::signadot_plugin(), &["bucket.yaml", "small.json"]),
         (schema::signadot_sandbox(), &["bucket-sandbox.yaml"]),
     ] {
@@ -113,6 +114,7 @@ fn schemas_have_descriptions() {
     // The parts of a target document are listed above.
     of_source.retain(|line| !lines.contains(&line.replacen("source", "sandbox", 1)));
     lines.extend(of_source);
+    descriptions(&schema::connection(), "connection", &mut lines);
     descriptions(&schema::signadot_plugin(), "signadot", &mut lines);
     descriptions(&schema::signadot_sandbox(), "signadot-sandbox", &mut lines);
     lines.dedup();

@@ -1,0 +1,82 @@
+//! Binds the webhooks of a plan to connections.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::webhook::is_credential_header;
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::model::{ConnectionDoc, LineColumn, OWN_UNITS, SandboxDoc};
+use crate::plan::{Action, BoundConnection, Plan, WebhookAction};
+
+/// Returns the names of the connections of a plan.
+pub fn names(plan: &Plan) -> BTreeSet<String> {
+    let units = plan.hooks.iter().flat_map(|hook| &hook.units);
+    units.filter_map(|unit| Some(unit.action.connection()?.name.clone())).collect()
+}
+
+/// Freezes the origins of connections in a plan. `known` has the present connections by name. A unit that the active
+/// target already has keeps its origin from `current`.
+///
+/// # Errors
+/// Returns an error for each unit whose connection does not exist or does not permit its plugin.
+pub fn bind(
+    plan: &mut Plan,
+    sandbox: &SandboxDoc,
+    known: &BTreeMap<String, ConnectionDoc>,
+    current: Option<&Plan>,
+) -> Result<(), Diagnostics> {
+    let mut found = Diagnostics::new();
+    let bound: BTreeMap<&str, &BoundConnection> = current
+        .iter()
+        .flat_map(|current| current.hooks.iter().flat_map(|hook| &hook.units))
+        .filter_map(|unit| Some((unit.key.as_str(), unit.action.connection()?)))
+        .collect();
+    let Plan { hooks, resources, .. } = plan;
+    for unit in hooks.iter_mut().flat_map(|hook| &mut hook.units) {
+        let (resource, name) = unit.key.split_once('/').unwrap_or((&unit.key, ""));
+        let plugin = resources.get(resource).map(|resource| resource.plugin.as_str());
+        let Action::Webhook(WebhookAction { connection: Some(connection), headers, .. }) = &mut unit.action else {
+            continue;
+        };
+        if let Some(frozen) = bound.get(unit.key.as_str()).filter(|frozen| frozen.name == connection.name) {
+            connection.origin.clone_from(&frozen.origin);
+            continue;
+        }
+        let at = match sandbox.resources.iter().find(|one| one.name.value == resource) {
+            Some(resource) => resource.plugin.at,
+            None => LineColumn { line: unit.source.line, column: unit.source.column },
+        };
+        let of_plugin = plugin.map_or(String::new(), |plugin| format!(" of plugin `{plugin}`"));
+        let mut wrong = |code, what: &str, help: String| {
+            let message = format!("unit `{name}`{of_plugin} uses the connection `{}`, which {what}", connection.name);
+            found.push(Diagnostic::error(code, &sandbox.source, at, message).help(help));
+        };
+        let Some(document) = known.get(&connection.name) else {
+            wrong("unknown-connection", "does not exist", "create it: ebb connection apply -f FILE".to_owned());
+            continue;
+        };
+        let user = plugin.map_or(OWN_UNITS, |plugin| plugin.split('@').next().unwrap_or(plugin));
+        if !document.permits(user) {
+            wrong("denied-connection", "does not permit it", format!("add `{user}` to `plugins` of the connection"));
+        } else if let Some(name) = headers.keys().find(|name| document.sets_header(name)) {
+            wrong("header", &format!("sets the header `{name}`"), "leave out the header".to_owned());
+        } else {
+            connection.origin.clone_from(&document.origin.value);
+        }
+    }
+    match found.has_errors() {
+        true => Err(found.sorted()),
+        false => Ok(()),
+    }
+}
+
+impl ConnectionDoc {
+    /// Returns true if the plugin may use the connection. `_target` stands for the own units of targets.
+    pub fn permits(&self, plugin: &str) -> bool {
+        self.plugins.iter().any(|permitted| permitted.value == plugin)
+    }
+
+    /// Returns true for a header that a webhook with this connection cannot set.
+    pub fn sets_header(&self, name: &str) -> bool {
+        is_credential_header(name) || self.auth.scheme.header().is_some_and(|own| own.eq_ignore_ascii_case(name))
+    }
+}

@@ -1,0 +1,119 @@
+//! Reads `kind: Connection`.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use url::{Host, Url};
+
+use crate::load::ebb::event_source::check_secret_name;
+use crate::load::names::{MAX_NAME, MAX_PLUGIN_NAME, NameSyntax, is_name};
+use crate::load::reader::DocumentReader;
+use crate::load::yaml::YamlNode;
+use crate::model::{At, AuthDoc, ConnectionDoc, OWN_UNITS};
+
+/// Headers that Ebb or the client sets, besides those with a prefix of [`RESERVED_PREFIXES`].
+const RESERVED: [&str; 10] = [
+    "host",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "connection",
+    "upgrade",
+    "te",
+    "expect",
+    "idempotency-key",
+    "traceparent",
+];
+const RESERVED_PREFIXES: [&str; 3] = ["webhook-", "ebb-", "proxy-"];
+
+/// Reads a connection. Returns `None` after it has reported an error.
+pub(super) fn connection(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<ConnectionDoc> {
+    let connection: ConnectionDoc = reader.read(node)?;
+    reader.check_name(&connection.name, "the connection's name", NameSyntax::Signadot, MAX_NAME);
+    check_origin(reader, &connection.origin);
+    check_auth(reader, &connection.auth.scheme);
+    if connection.plugins.is_empty() {
+        let at = node.get("plugins").map_or(node.at, |plugins| plugins.at);
+        let wrong = reader.wrong("empty", at, "`plugins` is empty, so nothing may use the connection");
+        reader.note(wrong.help("list the plugins, such as `[neon-branch]`"));
+    }
+    for plugin in connection.plugins.iter().filter(|plugin| plugin.value != OWN_UNITS) {
+        match plugin.value.contains('@') {
+            true => {
+                let wrong = reader.wrong("bad-name", plugin.at, format!("`{}` has a version", plugin.value));
+                reader.note(wrong.help("write the name alone; all versions of the plugin may use the connection"));
+            }
+            false => reader.check_name(plugin, "the plugin's name", NameSyntax::Signadot, MAX_PLUGIN_NAME),
+        }
+    }
+    Some(ConnectionDoc { source: reader.source.clone(), expanded, ..connection })
+}
+
+/// Checks an origin. The message does not repeat a user or password.
+fn check_origin(reader: &DocumentReader<'_>, origin: &At<String>) {
+    let text = origin.value.as_str();
+    let example = "such as `https://console.neon.tech`";
+    let url = match Url::parse(text) {
+        Ok(url) => url,
+        Err(error) => {
+            let wrong = reader.wrong("origin", origin.at, format!("the origin is not a URL: {error}"));
+            return reader.note(wrong.help(example));
+        }
+    };
+    let own = url.origin().ascii_serialization();
+    let is_host = |c: char| c.is_ascii_alphanumeric() || "-.:[]".contains(c);
+    let (message, help) = if !url.username().is_empty() || url.password().is_some() || text.contains('@') {
+        ("the origin has a user or password".to_owned(), "give credentials in `auth`".to_owned())
+    } else if url.scheme() == "http" && !is_loopback(&url) {
+        ("the origin is not encrypted".to_owned(), "write `https://`; `http://` is for this machine only".to_owned())
+    } else if !["http", "https"].contains(&url.scheme()) || url.port() == Some(0) {
+        (format!("`{text}` is not an origin of HTTP"), example.to_owned())
+    } else if !url.host_str().unwrap_or_default().chars().all(is_host) {
+        (format!("`{text}` is not an origin"), format!("the host is literal, {example}"))
+    } else if own != text {
+        (format!("`{text}` is not an origin"), format!("write `{own}`; the path stands in the webhook"))
+    } else {
+        return;
+    };
+    reader.note(reader.wrong("origin", origin.at, message).help(help));
+}
+
+/// Returns true for loopback, which only `ebb dev` and `ebb run` can reach.
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => IpAddr::from(address).is_loopback() && address != Ipv4Addr::UNSPECIFIED,
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+fn check_auth(reader: &DocumentReader<'_>, auth: &AuthDoc) {
+    check_secret_name(reader, auth.secret());
+    let is_visible = |c: char| c.is_ascii_graphic() || c == ' ';
+    match auth {
+        AuthDoc::Basic(basic) => {
+            let username = &basic.username;
+            if username.value.contains(':') || username.value.chars().any(char::is_control) {
+                let wrong = reader.wrong("bad-name", username.at, "the username is not valid");
+                reader.note(wrong.help("no `:` and no control characters"));
+            }
+        }
+        AuthDoc::Header(header) => {
+            let name = header.name.value.to_ascii_lowercase();
+            let reserved = RESERVED.contains(&name.as_str());
+            if reserved || RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+                let message = format!("the header `{}` is set by Ebb", header.name.value);
+                reader.note(reader.wrong("header", header.name.at, message).help("such as `X-Api-Key`"));
+            } else if !is_name(&name, NameSyntax::Ours) {
+                let message = format!("the header `{}` is not valid", header.name.value);
+                let wrong = reader.wrong("bad-name", header.name.at, message);
+                reader.note(wrong.help("letters, digits, `-` and `_`, such as `X-Api-Key`"));
+            }
+            if !header.prefix.value.chars().all(is_visible) {
+                let wrong = reader.wrong("bad-name", header.prefix.at, "the prefix is not visible ASCII");
+                reader.note(wrong.help("such as `Token `"));
+            }
+        }
+        AuthDoc::Bearer(_) | AuthDoc::Signed(_) => {}
+    }
+}
