@@ -9,9 +9,10 @@ use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
 use ebb_store::{
     AttemptUpdate, DesiredKey, DesiredTarget, DesiredTargets, DueItem, HealthMark, HealthMarks, InstanceExpiry,
-    ListPage, ListTargets, MoveTarget, ObjectStore, OpenObject, PatchResult, PatchRun, PlanStore, PluginItem,
-    PutAttemptResult, PutExpiry, PutOutcome, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead,
-    StoreResult, TargetHead, TargetList, TargetTransition, Tombstone, UpdateAttemptRecord, WritePlugins,
+    ListPage, ListTargets, MoveTarget, NamedDocument, NamedKind, ObjectStore, OpenObject, PatchResult, PatchRun,
+    PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, QueryDue, ReadDocuments, ReadPlugins, ReadRecords,
+    ReadRun, ReadTarget, RunHead, StoreResult, TargetHead, TargetList, TargetTransition, Tombstone,
+    UpdateAttemptRecord, WritePlugins,
 };
 
 use super::SimTable;
@@ -377,6 +378,14 @@ impl PlanStore for SimTable {
 
     async fn get_plan(&self, instance: &str) -> StoreResult<Option<Vec<u8>>> {
         self.read(|state| state.plans.get(instance).cloned()).await
+    }
+}
+
+/// No simulated target has a source or a connection.
+#[async_trait]
+impl ReadDocuments for SimTable {
+    async fn get_document(&self, _kind: NamedKind, _name: &str) -> StoreResult<Option<NamedDocument>> {
+        self.read(|_| None).await
     }
 }
 

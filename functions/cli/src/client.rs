@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebb_protocol::api::{
-    ApplyTarget, CheckList, ClusterInfo, ClusterList, CreateToken, CreatedToken, DeleteOrphans, DeleteOrphansResponse,
-    ForceCompleteUnit, ForceDeleteTarget, OrphanList, OverrideResponse, PlanPreview, PluginDetail, PluginInfo,
-    PreviewPlan, ProblemDetails, PublishPlugin, PutSource, RetryResponse, RunDetail, SigningSecrets, SourceDetail,
-    SourceInfo, SourceList, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TokenInfo, TokenList,
+    ApplyTarget, CheckList, ClusterInfo, ClusterList, ConnectionDetail, ConnectionInfo, ConnectionList, CreateToken,
+    CreatedToken, DeleteOrphans, DeleteOrphansResponse, ForceCompleteUnit, ForceDeleteTarget, OrphanList,
+    OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin, PutConnection,
+    PutSource, RetryResponse, RunDetail, SigningSecrets, SourceDetail, SourceInfo, SourceList, TargetDetail,
+    TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TokenInfo, TokenList,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -137,6 +138,26 @@ impl ApiClient {
     pub(crate) async fn put_source(&self, name: &str, document: &str) -> Result<SourceDetail, CliError> {
         let body = PutSource { document: document.to_owned() };
         self.read(self.request(Method::PUT, &["sources", name]).json(&body)).await
+    }
+
+    pub(crate) async fn connections(&self) -> Result<Vec<ConnectionInfo>, CliError> {
+        let body: ConnectionList = self.read(self.get(&["connections"])).await?;
+        Ok(body.connections)
+    }
+
+    pub(crate) async fn connection(&self, name: &str) -> Result<Option<ConnectionDetail>, CliError> {
+        found(self.read(self.get(&["connections", name])).await)
+    }
+
+    /// Creates or replaces a connection.
+    pub(crate) async fn put_connection(&self, name: &str, document: &str) -> Result<ConnectionDetail, CliError> {
+        let body = PutConnection { document: document.to_owned() };
+        self.read(self.request(Method::PUT, &["connections", name]).json(&body)).await
+    }
+
+    /// Deletes a connection. Returns `None` if it does not exist.
+    pub(crate) async fn delete_connection(&self, name: &str) -> Result<Option<()>, CliError> {
+        found(self.send(self.request(Method::DELETE, &["connections", name])).await.map(drop))
     }
 
     /// Deletes a source. Returns `None` if it does not exist.

@@ -2,7 +2,8 @@
 //!
 //! 1. [`instrument_router`] runs each request as an invocation (`background`).
 //! 2. A handler (`routes`) checks token or signature, reads the body and calls `ebb_flow`, `ebb_relay_client` or a query.
-//! 3. [`queries`] read state for people and programs. Only `plugins`, `sources` and `named_tokens` also change it.
+//! 3. [`queries`] read state for people and programs. Only `plugins`, `sources`, `connections` and `named_tokens` also
+//!    change it.
 //! 4. Errors become [`HttpProblem`]. [`openapi()`] returns the document of all operations.
 
 mod background;
@@ -49,6 +50,7 @@ pub struct ServerState {
         (name = "plugins", description = "Immutable versions of plugins, and previews of plans."),
         (name = "targets", description = "Sandboxes, route groups and other objects with a lifecycle."),
         (name = "sources", description = "Webhooks of third parties that create and delete targets."),
+        (name = "connections", description = "Credentials of outgoing requests."),
         (name = "clusters", description = "Connected clusters, their relays, and orphans in them."),
         (name = "tokens", description = "Named API tokens, which expire and can be revoked."),
         (name = "checks", description = "Checks of the deployment."),
@@ -104,6 +106,8 @@ fn api_routes() -> OpenApiRouter<ServerState> {
         .routes(routes!(routes::plugins::get, routes::plugins::delete))
         .routes(routes!(routes::sources::list))
         .routes(routes!(routes::sources::get, routes::sources::put, routes::sources::delete))
+        .routes(routes!(routes::connections::list))
+        .routes(routes!(routes::connections::get, routes::connections::put, routes::connections::delete))
         .routes(routes!(routes::targets::list))
         .routes(routes!(routes::targets::get))
         .routes(routes!(routes::targets::why))

@@ -1,8 +1,9 @@
 //! Reads state for people and programs: plugins, targets, runs, logs and causes. `plugins`, `sources` and
-//! `named_tokens` also write.
+//! `connections` and `named_tokens` also change it.
 
 pub mod checks;
 pub mod clusters;
+pub mod connections;
 pub mod logs;
 pub mod named_tokens;
 pub mod plans;

@@ -4,6 +4,7 @@ pub(super) mod auth;
 pub(super) mod callbacks;
 pub(super) mod checks;
 pub(super) mod clusters;
+pub(super) mod connections;
 pub(super) mod lifecycle;
 pub(super) mod meta;
 pub(super) mod orphans;

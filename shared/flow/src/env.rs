@@ -14,8 +14,8 @@ use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
 use ebb_store::{
     DesiredTargets, HealthMarks, ListTargets, MoveTarget, ObjectStore, PatchRun, PlanStore, PutAttemptResult,
-    PutExpiry, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, SourceStore,
-    StoreError, TargetHead, TokenStore, UpdateAttemptRecord, WritePlugins,
+    PutExpiry, QueryDue, ReadDocuments, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts,
+    StoreError, TargetHead, TokenStore, UpdateAttemptRecord, WriteDocuments, WritePlugins,
 };
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
@@ -36,6 +36,7 @@ pub trait DriveStore:
     + PlanStore
     + PutExpiry
     + ObjectStore
+    + ReadDocuments
     + HealthMarks
 {
 }
@@ -50,6 +51,7 @@ impl<T> DriveStore for T where
         + PlanStore
         + PutExpiry
         + ObjectStore
+        + ReadDocuments
         + HealthMarks
 {
 }
@@ -58,9 +60,9 @@ impl<T> DriveStore for T where
 pub trait ApiStore: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 impl<T> ApiStore for T where T: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 
-/// The store operations of all routes, including outages, checks, sources and tokens.
-pub trait HttpStore: ApiStore + RelayOutages + QueryDue + DesiredStore + SourceStore + TokenStore {}
-impl<T> HttpStore for T where T: ApiStore + RelayOutages + QueryDue + DesiredStore + SourceStore + TokenStore {}
+/// The store operations of all routes, including outages, checks, sources, connections and tokens.
+pub trait HttpStore: ApiStore + RelayOutages + QueryDue + DesiredStore + WriteDocuments + TokenStore {}
+impl<T> HttpStore for T where T: ApiStore + RelayOutages + QueryDue + DesiredStore + WriteDocuments + TokenStore {}
 
 /// The store operations that apply the events of sources.
 pub trait DesiredStore: DesiredTargets + ReadPlugins {}
@@ -84,7 +86,7 @@ pub struct DeploymentSettings {
     /// The root secrets. The secrets that sign the requests of each plugin's webhook units are derived from them.
     pub unit_keys: WebhookKeys,
     pub token_keys: TokenKeys,
-    /// The secrets that sources name.
+    /// The secrets that sources and connections name.
     pub secrets: Arc<dyn SecretReader>,
     /// The in-flight limit: the longest time from the decision to send a request until it can no longer arrive. It
     /// covers function timeout, transport and clock skew. `L` of the protocol.

@@ -2,6 +2,7 @@
 
 mod checks;
 mod clusters;
+mod connection_bodies;
 mod named_tokens;
 mod source_events;
 mod target_requests;
@@ -20,6 +21,7 @@ pub use clusters::{
     ClusterError, ClusterInfo, ClusterList, DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList, RelayOutage,
     TransportKind,
 };
+pub use connection_bodies::{ConnectionDetail, ConnectionInfo, ConnectionList, PutConnection};
 pub use named_tokens::{CreateToken, CreatedToken, TokenInfo, TokenList};
 pub use source_events::{
     FailedDelivery, PutSource, SourceDetail, SourceInfo, SourceList, SourceResponse, SourceResult,

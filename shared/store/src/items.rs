@@ -242,16 +242,23 @@ impl DesiredTarget {
     }
 }
 
-/// A document of `kind: Source`.
+/// The kind of a [`NamedDocument`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamedKind {
+    Source,
+    Connection,
+}
+
+/// A document that is replaced as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceItem {
+pub struct NamedDocument {
     pub name: String,
     /// At most [`Self::MAX_DOCUMENT`] bytes.
     pub document: String,
     pub changed: Timestamp,
 }
 
-impl SourceItem {
+impl NamedDocument {
     /// Maximum bytes of a document. An item may have 400 KB.
     pub const MAX_DOCUMENT: usize = 256 << 10;
 }

@@ -21,8 +21,8 @@ pub mod table;
 pub use dynamo::{DynamoTable, item_size};
 pub use error::StoreError;
 pub use items::{
-    DesiredKey, DesiredTarget, NewRun, NotificationState, PatchResult, PendingCreation, RunFacts, RunHead,
-    SecretRelease, SourceItem, TargetEvents, TargetHead, TargetList, TargetTransition, TokenItem, Tombstone,
+    DesiredKey, DesiredTarget, NamedDocument, NamedKind, NewRun, NotificationState, PatchResult, PendingCreation,
+    RunFacts, RunHead, SecretRelease, TargetEvents, TargetHead, TargetList, TargetTransition, TokenItem, Tombstone,
 };
 pub use meter::{Meter, TableUsage};
 pub use ops::*;

@@ -13,8 +13,8 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::error::StoreError;
 use crate::items::{
-    DesiredKey, DesiredTarget, PatchResult, RunHead, SourceItem, TargetHead, TargetList, TargetTransition, TokenItem,
-    Tombstone,
+    DesiredKey, DesiredTarget, NamedDocument, NamedKind, PatchResult, RunHead, TargetHead, TargetList,
+    TargetTransition, TokenItem, Tombstone,
 };
 
 pub type StoreResult<T> = Result<T, StoreError>;
@@ -194,9 +194,9 @@ pub struct PluginItem {
     pub withdrawn: Option<Timestamp>,
 }
 
-/// Reads published plugins (`GetItem`, `Query`).
+/// Reads published plugins (`GetItem`, `Query`), and the connections that they use.
 #[async_trait]
-pub trait ReadPlugins: Send + Sync {
+pub trait ReadPlugins: ReadDocuments {
     /// Returns a version, even if it is withdrawn.
     async fn get_plugin(&self, name: &str, version: &str) -> StoreResult<Option<PluginItem>>;
     /// Returns all versions of a plugin, even withdrawn ones, without documents and in no order.
@@ -226,16 +226,21 @@ pub trait DesiredTargets: Send + Sync {
     async fn list_failed(&self) -> StoreResult<Vec<DesiredTarget>>;
 }
 
-/// Reads and writes sources (`GetItem`, `PutItem`, `DeleteItem`; `Query` on the list index, `BatchGetItem`).
+/// Reads sources and connections (`GetItem`).
 #[async_trait]
-pub trait SourceStore: Send + Sync {
-    async fn get_source(&self, name: &str) -> StoreResult<Option<SourceItem>>;
-    /// Returns all sources by name.
-    async fn list_sources(&self) -> StoreResult<Vec<SourceItem>>;
-    /// Creates or replaces a source.
-    async fn put_source(&self, source: &SourceItem) -> StoreResult<()>;
-    /// Deletes a source. Returns false if it does not exist.
-    async fn delete_source(&self, name: &str) -> StoreResult<bool>;
+pub trait ReadDocuments: Send + Sync {
+    async fn get_document(&self, kind: NamedKind, name: &str) -> StoreResult<Option<NamedDocument>>;
+}
+
+/// Writes and lists sources and connections (`PutItem`, `DeleteItem`; `Query` on the list index, `BatchGetItem`).
+#[async_trait]
+pub trait WriteDocuments: Send + Sync {
+    /// Returns all documents of a kind by name.
+    async fn list_documents(&self, kind: NamedKind) -> StoreResult<Vec<NamedDocument>>;
+    /// Creates or replaces a document.
+    async fn put_document(&self, kind: NamedKind, document: &NamedDocument) -> StoreResult<()>;
+    /// Deletes a document. Returns false if it does not exist.
+    async fn delete_document(&self, kind: NamedKind, name: &str) -> StoreResult<bool>;
 }
 
 /// Reads and writes named API tokens (`GetItem`, `PutItem`, `UpdateItem`; `Query` on the list index, `BatchGetItem`).

@@ -24,7 +24,8 @@ impl TableSpec {
     pub const DUE_SHARD: &'static str = "g";
     /// Its sort key, in milliseconds since 1970.
     pub const DUE: &'static str = "due";
-    /// The index of targets, plugin versions, sources, tokens and failed desired states by partition key, keys only.
+    /// The index of targets, plugin versions, sources, connections, tokens and failed desired states by partition key, keys
+    /// only.
     pub const LIST_INDEX: &'static str = "list-index";
     /// Its partition key: one of the lists below.
     pub const LIST: &'static str = "l";
@@ -33,6 +34,7 @@ impl TableSpec {
     pub const LIST_PLUGINS: &'static str = "plugin";
     pub const LIST_SOURCES: &'static str = "source";
     pub const LIST_TOKENS: &'static str = "token";
+    pub const LIST_CONNECTIONS: &'static str = "connection";
     /// Desired states that could not be applied.
     pub const LIST_FAILED: &'static str = "failed";
     /// The expiry of an item, in seconds since 1970.

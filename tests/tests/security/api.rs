@@ -41,6 +41,7 @@ fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
     let token = json!({"name": "a", "scopes": ["read"]});
     let source =
         json!({"document": "apiVersion: ebb.dev/v1\nkind: Source\nname: s\npreset: github\ndocument: {ttl: 1h}\n"});
+    let connection = json!({"document": "apiVersion: ebb.dev/v1\nkind: Connection\nname: c\norigin: https://a.example\nauth: {bearer: {secret: S}}\nplugins: [simple]\n"});
     let rows = [
         ("GET /v1/plugins", None),
         ("POST /v1/plugins", Some(document)),
@@ -53,6 +54,10 @@ fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
         ("GET /v1/sources", None),
         ("GET /v1/sources/s", None),
         ("DELETE /v1/sources/s", None),
+        ("PUT /v1/connections/c", Some(connection)),
+        ("GET /v1/connections", None),
+        ("GET /v1/connections/c", None),
+        ("DELETE /v1/connections/c", None),
         ("GET /v1/targets", None),
         ("GET /v1/targets/sandbox/a", None),
         ("GET /v1/targets/sandbox/a/why", None),
@@ -158,7 +163,7 @@ pub(crate) async fn roles() {
             ["clusters", "orphans", "checks", "tokens"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));
         // A user of sandboxes must not be able to sign requests as Ebb.
         let secret = path.ends_with("/signing-secret");
-        let sources = path.starts_with("/v1/sources");
+        let sources = path.starts_with("/v1/sources") || path.starts_with("/v1/connections");
         let reads = (*method == Method::GET || path == "/v1/plans") && !operates && !secret && !sources;
         let writes = path.starts_with("/v1/plugins") || path == "/v1/plans" || (sources && *method == Method::GET);
         for (token, may) in [("user", reads), ("author", writes)] {
@@ -266,8 +271,7 @@ pub(crate) async fn every_documented_route_exists() {
     assert!(document["openapi"].as_str().unwrap().starts_with("3."), "{}", document["openapi"]);
     let paths = document["paths"].as_object().unwrap();
     std::fs::write(harness.folder().join("state/secrets.json"), json!({"GITHUB_WEBHOOK": "x"}).to_string()).unwrap();
-    let (_, _, source) = routes(&run).into_iter().find(|(method, ..)| *method == Method::PUT).unwrap();
-    let source = source.unwrap();
+    let put: Vec<_> = routes(&run).into_iter().filter(|(method, ..)| *method == Method::PUT).collect();
     assert!(paths.len() >= 12, "{:?}", paths.keys());
     let tested: Vec<String> =
         routes(&run).iter().map(|(method, path, _)| format!("{method} {}", path.split('?').next().unwrap())).collect();
@@ -280,6 +284,8 @@ pub(crate) async fn every_documented_route_exists() {
                     "simple"
                 } else if path.contains("sources") {
                     "s"
+                } else if path.contains("connections") {
+                    "c"
                 } else {
                     "a"
                 },
@@ -301,8 +307,8 @@ pub(crate) async fn every_documented_route_exists() {
                 let created = harness.post("/v1/tokens", token).await;
                 assert!(matches!(created.status, 201 | 409), "{created:?}");
             }
-            if path.contains("sources") {
-                harness.request(Method::PUT, "/v1/sources/s", Some(source.clone())).await.is(200);
+            for (_, put, document) in put.iter().filter(|(_, put, _)| *put == filled) {
+                harness.request(Method::PUT, put, document.clone()).await.is(200);
             }
             let response = harness.request(method.clone(), &format!("{filled}{query}"), None).await;
             assert!(!matches!(response.status, 404 | 405 | 500..), "{method} {path}: {response:?}");

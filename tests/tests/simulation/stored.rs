@@ -181,7 +181,9 @@ async fn clusters(store: &Store) {
 }
 
 async fn sources(store: &Store) {
-    store.put_source(&SourceItem { name: "s".into(), document: "x".into(), changed: AT }).await.unwrap();
+    let document = NamedDocument { name: "s".into(), document: "x".into(), changed: AT };
+    store.put_document(NamedKind::Source, &document).await.unwrap();
+    store.put_document(NamedKind::Connection, &document).await.unwrap();
     let outcome = SourceResponse {
         result: SourceResult::Rejected,
         target: Some("sandbox/full".into()),

@@ -1,6 +1,7 @@
 //! The commands, one per file.
 
 mod cluster;
+mod connection;
 mod dev;
 mod doctor;
 mod graph;
@@ -61,6 +62,9 @@ enum EbbCommand {
     /// Create, list and revoke API tokens
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Write, check and store connections, which authorize requests of plugins
+    #[command(subcommand)]
+    Connection(connection::ConnectionCommand),
     /// Connect clusters and list them
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
@@ -106,6 +110,7 @@ impl EbbCli {
             EbbCommand::Sandbox(command) => command.run(server).await,
             EbbCommand::Source(command) => command.run(&self.server).await,
             EbbCommand::Token(command) => command.run(&connect(server)?).await,
+            EbbCommand::Connection(command) => command.run(server).await,
             EbbCommand::Cluster(command) => command.run(server).await,
             EbbCommand::Unit(command) => command.run(server).await,
             EbbCommand::Logs(args) => args.run(&connect(server)?).await,

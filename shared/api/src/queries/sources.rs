@@ -2,24 +2,23 @@
 
 use ebb_documents::compile;
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
-use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::model::SourceText;
+use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_engine::Timestamp;
 use ebb_flow::env::HttpStore;
 use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::offload::offload;
 use ebb_protocol::api::{FailedDelivery, SourceDetail, SourceInfo};
 use ebb_protocol::time::rfc3339;
-use ebb_store::SourceItem;
+use ebb_store::{NamedDocument, NamedKind};
 
 pub async fn list(store: &dyn HttpStore) -> Result<Vec<SourceInfo>, FlowError> {
-    let sources = store.list_sources().await?.into_iter();
+    let sources = store.list_documents(NamedKind::Source).await?.into_iter();
     Ok(sources.map(|source| SourceInfo { name: source.name, changed: rfc3339(source.changed) }).collect())
 }
 
 /// Returns a source with the events of it that were rejected, the newest first.
 pub async fn get(store: &dyn HttpStore, name: &str) -> Result<Option<SourceDetail>, FlowError> {
-    let Some(source) = store.get_source(name).await? else { return Ok(None) };
+    let Some(source) = store.get_document(NamedKind::Source, name).await? else { return Ok(None) };
     let mut failed = store.list_failed().await?;
     failed.retain(|state| state.source == name);
     failed.sort_by_key(|state| std::cmp::Reverse(state.time));
@@ -44,30 +43,35 @@ pub async fn put(
 ) -> Result<(), RequestError<Diagnostics>> {
     let (name, text) = (name.to_owned(), document.to_owned());
     let source = offload(move || checked(&name, &text)).await??;
-    let present = store.get_source(&source.name).await?;
+    let present = store.get_document(NamedKind::Source, &source.name).await?;
     if present.is_none_or(|present| present.document != source.document) {
-        store.put_source(&SourceItem { changed: now, ..source }).await?;
+        store.put_document(NamedKind::Source, &NamedDocument { changed: now, ..source }).await?;
     }
     Ok(())
 }
 
 /// Loads and checks the source of a document.
-fn checked(name: &str, document: &str) -> Result<SourceItem, Diagnostics> {
-    let loaded = load::document("document", document, &NoFiles, &DocumentVars::none())?;
-    let Document::Source(source) = loaded else {
-        let text = SourceText::new("document", document);
-        let message = "this is not a source; expected a document with `kind: Source`";
-        return Err(Diagnostic::error("not-a-source", &text, None, message).into());
-    };
-    let wrong = |code, message: String| Diagnostic::error(code, &source.source, Some(source.name.at), message);
-    if source.name.value != name {
-        let message = format!("the document is named {:?}, the path names {name:?}", source.name.value);
-        return Err(wrong("other-name", message).into());
+fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
+    let source = load::event_source("document", text, &NoFiles, &DocumentVars::none())?;
+    let wrong = |code, message: String| Diagnostic::error(code, &source.source, source.name.at, message);
+    let checked = check_stored(name, &source.name.value, source.expanded.clone(), wrong)?;
+    compile::event_source(&source)?;
+    Ok(checked)
+}
+
+/// Checks the name and the size of a document. Returns it without the time of its change.
+pub(super) fn check_stored(
+    name: &str,
+    own: &str,
+    document: String,
+    wrong: impl Fn(&'static str, String) -> Diagnostic,
+) -> Result<NamedDocument, Diagnostics> {
+    if own != name {
+        return Err(wrong("other-name", format!("the document is named {own:?}, the path names {name:?}")).into());
     }
-    if source.expanded.len() > SourceItem::MAX_DOCUMENT {
-        let (length, most) = (source.expanded.len(), SourceItem::MAX_DOCUMENT);
+    let (length, most) = (document.len(), NamedDocument::MAX_DOCUMENT);
+    if length > most {
         return Err(wrong("too-large", format!("the document has {length} bytes, at most {most} are allowed")).into());
     }
-    compile::event_source(&source)?;
-    Ok(SourceItem { name: name.to_owned(), document: source.expanded, changed: Timestamp(0) })
+    Ok(NamedDocument { name: name.to_owned(), document, changed: Timestamp(0) })
 }

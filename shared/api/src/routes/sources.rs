@@ -9,6 +9,7 @@ use axum::{Extension, Json};
 use ebb_flow::source::delivery::{self, DeliveryRejection, DeliveryRequest};
 use ebb_protocol::api::{ProblemDetails, PutSource, SourceDetail, SourceList, SourceResponse, SourceResult};
 use ebb_protocol::limits;
+use ebb_store::NamedKind;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -131,7 +132,7 @@ pub(crate) async fn delete(
     Path(name): Path<String>,
 ) -> Result<StatusCode, HttpProblem> {
     let caller = server.authorize(&headers, ApiPermission::WriteSources).await?;
-    match server.store.delete_source(&name).await? {
+    match server.store.delete_document(NamedKind::Source, &name).await? {
         true => {
             caller.log_change("delete source", &name);
             Ok(StatusCode::NO_CONTENT)

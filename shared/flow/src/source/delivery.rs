@@ -12,7 +12,7 @@ use ebb_protocol::id;
 use ebb_protocol::lifecycle;
 use ebb_protocol::sign::MAX_ID;
 use ebb_protocol::source_signature::{self, SourceScheme};
-use ebb_store::{DesiredKey, SourceStore};
+use ebb_store::{DesiredKey, NamedKind, ReadDocuments};
 use http::HeaderMap;
 
 use super::reconcile;
@@ -57,8 +57,8 @@ pub struct DeliveryRequest<'a> {
 ///
 /// # Errors
 /// Returns [`DeliveryRejection::Unknown`] if it does not exist.
-pub async fn open(store: &dyn SourceStore, name: &str) -> Result<EventSource, RequestError<DeliveryRejection>> {
-    let Some(item) = store.get_source(name).await? else {
+pub async fn open(store: &dyn ReadDocuments, name: &str) -> Result<EventSource, RequestError<DeliveryRejection>> {
+    let Some(item) = store.get_document(NamedKind::Source, name).await? else {
         return Err(DeliveryRejection::Unknown(format!("no source {name:?} exists")).into());
     };
     let broken = |error: &dyn std::fmt::Display| FlowError::Broken(format!("source {name}: {error}"));

@@ -70,6 +70,10 @@ pub(crate) fn token(id: &str) -> String {
     format!("k#{}", encode(id))
 }
 
+pub(crate) fn connection(name: &str) -> String {
+    format!("c#{}", encode(name))
+}
+
 pub(crate) fn desired(DesiredKey { kind, name, uid }: &DesiredKey) -> String {
     let target = format!("d#{}#{}", encode(kind), encode(name));
     uid.as_ref().map_or(target.clone(), |uid| format!("{target}#{}", encode(uid)))

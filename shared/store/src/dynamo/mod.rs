@@ -2,7 +2,7 @@
 //!
 //! [`DynamoTable`] sends and counts requests. The other modules implement the operations of [`Store`](crate::Store) and
 //! describe their items: heads of runs in `run`, records in `record` and `accepted`, targets and tombstones in
-//! `target`, plans in `plan`, plugins in `document`, sources in `source`, desired states in `desired`, removal times in
+//! `target`, plans in `plan`, plugins in `document`, sources and connections in `source`, desired states in `desired`, removal times in
 //! `expiry`, queued batches in `batch_queue`, clusters in `clusters`, and marks of the health check in `health`. Reads of
 //! the table are strongly consistent.
 //!

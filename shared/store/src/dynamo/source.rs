@@ -1,53 +1,72 @@
-//! Sources: `s#NAME` / `h`. The document is in `b`.
+//! Sources: `s#NAME` / `h`. Connections: `c#NAME` / `h`. The document is in `b`.
 
 use async_trait::async_trait;
 
 use super::attribute::{Item, ItemReader, item, number, text};
 use super::key;
-use crate::items::SourceItem;
-use crate::ops::{SourceStore, StoreResult};
+use crate::items::{NamedDocument, NamedKind};
+use crate::ops::{ReadDocuments, StoreResult, WriteDocuments};
 use crate::store::Store;
 use crate::table::TableSpec;
 
-fn read_source(operation: &'static str, item: &Item) -> StoreResult<SourceItem> {
+fn read_document(operation: &'static str, item: &Item) -> StoreResult<NamedDocument> {
     let reader = ItemReader::new(operation, item);
-    Ok(SourceItem {
+    Ok(NamedDocument {
         name: reader.text("n")?.to_owned(),
         document: reader.text("b")?.to_owned(),
         changed: reader.time("cr")?,
     })
 }
 
-#[async_trait]
-impl SourceStore for Store {
-    async fn get_source(&self, name: &str) -> StoreResult<Option<SourceItem>> {
-        let item = self.dynamo.get(&key::source(name), key::HEAD).await?;
-        item.map(|item| read_source("GetItem", &item)).transpose()
+impl NamedKind {
+    fn key(self, name: &str) -> String {
+        match self {
+            Self::Source => key::source(name),
+            Self::Connection => key::connection(name),
+        }
     }
 
-    async fn list_sources(&self) -> StoreResult<Vec<SourceItem>> {
-        let query = self.dynamo.list_query(TableSpec::LIST_SOURCES).key_condition_expression("#l = :l");
+    fn list(self) -> &'static str {
+        match self {
+            Self::Source => TableSpec::LIST_SOURCES,
+            Self::Connection => TableSpec::LIST_CONNECTIONS,
+        }
+    }
+}
+
+#[async_trait]
+impl ReadDocuments for Store {
+    async fn get_document(&self, kind: NamedKind, name: &str) -> StoreResult<Option<NamedDocument>> {
+        let item = self.dynamo.get(&kind.key(name), key::HEAD).await?;
+        item.map(|item| read_document("GetItem", &item)).transpose()
+    }
+}
+
+#[async_trait]
+impl WriteDocuments for Store {
+    async fn list_documents(&self, kind: NamedKind) -> StoreResult<Vec<NamedDocument>> {
+        let query = self.dynamo.list_query(kind.list()).key_condition_expression("#l = :l");
         let keys = self.dynamo.pages(query, usize::MAX).await?;
         let items = self.dynamo.batch_get(&keys, None).await?;
-        let mut sources =
-            items.iter().map(|item| read_source("BatchGetItem", item)).collect::<StoreResult<Vec<_>>>()?;
-        sources.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(sources)
+        let mut documents =
+            items.iter().map(|item| read_document("BatchGetItem", item)).collect::<StoreResult<Vec<_>>>()?;
+        documents.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(documents)
     }
 
-    async fn put_source(&self, source: &SourceItem) -> StoreResult<()> {
+    async fn put_document(&self, kind: NamedKind, document: &NamedDocument) -> StoreResult<()> {
         let item = item([
-            ("pk", text(key::source(&source.name))),
+            ("pk", text(kind.key(&document.name))),
             ("sk", text(key::HEAD)),
-            (TableSpec::LIST, text(TableSpec::LIST_SOURCES)),
-            ("n", text(&source.name)),
-            ("cr", number(source.changed.0)),
-            ("b", text(&source.document)),
+            (TableSpec::LIST, text(kind.list())),
+            ("n", text(&document.name)),
+            ("cr", number(document.changed.0)),
+            ("b", text(&document.document)),
         ]);
         self.dynamo.put(item).await
     }
 
-    async fn delete_source(&self, name: &str) -> StoreResult<bool> {
-        Ok(self.dynamo.take(key::source(name), key::HEAD).await?.is_some())
+    async fn delete_document(&self, kind: NamedKind, name: &str) -> StoreResult<bool> {
+        Ok(self.dynamo.take(kind.key(name), key::HEAD).await?.is_some())
     }
 }

@@ -2,7 +2,10 @@ use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::engine::Timestamp;
 
 use super::fixture::StoreFixture;
-use crate::{DesiredKey, DesiredTarget, DesiredTargets as _, DueItem, QueryDue as _, SourceItem, SourceStore as _};
+use crate::{
+    DesiredKey, DesiredTarget, DesiredTargets as _, DueItem, NamedDocument, NamedKind, QueryDue as _,
+    ReadDocuments as _, WriteDocuments as _,
+};
 
 fn key() -> DesiredKey {
     DesiredKey { kind: "sandbox".to_owned(), name: "a b".to_owned(), uid: None }
@@ -49,19 +52,24 @@ pub(super) async fn a_desired_state_is_due_until_it_has_a_result(fixture: StoreF
     assert_eq!(store.list_failed().await.unwrap(), []);
 }
 
-pub(super) async fn sources_are_replaced_and_listed(fixture: StoreFixture) {
+pub(super) async fn named_documents_are_replaced_and_listed(fixture: StoreFixture) {
     let store = &fixture.store;
-    let source = |name: &str, document: &str| SourceItem {
+    let document = |name: &str, document: &str| NamedDocument {
         name: name.to_owned(),
         document: document.to_owned(),
         changed: Timestamp(7),
     };
-    for source in [source("b", "1"), source("a", "1"), source("b", "2")] {
-        store.put_source(&source).await.unwrap();
+    for kind in [NamedKind::Source, NamedKind::Connection] {
+        for one in [document("b", "1"), document("a", "1"), document("b", "2")] {
+            store.put_document(kind, &one).await.unwrap();
+        }
     }
-    assert_eq!(store.list_sources().await.unwrap(), [source("a", "1"), source("b", "2")]);
-    assert_eq!(store.get_source("b").await.unwrap(), Some(source("b", "2")));
-    assert_eq!((store.delete_source("b").await.unwrap(), store.delete_source("b").await.unwrap()), (true, false));
-    assert_eq!(store.get_source("b").await.unwrap(), None);
-    assert_eq!(store.list_sources().await.unwrap(), [source("a", "1")]);
+    for kind in [NamedKind::Source, NamedKind::Connection] {
+        assert_eq!(store.list_documents(kind).await.unwrap(), [document("a", "1"), document("b", "2")]);
+        assert_eq!(store.get_document(kind, "b").await.unwrap(), Some(document("b", "2")));
+        assert!(store.delete_document(kind, "b").await.unwrap());
+        assert!(!store.delete_document(kind, "b").await.unwrap());
+        assert_eq!(store.get_document(kind, "b").await.unwrap(), None);
+        assert_eq!(store.list_documents(kind).await.unwrap(), [document("a", "1")]);
+    }
 }

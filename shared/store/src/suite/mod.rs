@@ -110,7 +110,7 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             a_lost_request_is_sent_again;
         desired:
             a_desired_state_is_due_until_it_has_a_result,
-            sources_are_replaced_and_listed;
+            named_documents_are_replaced_and_listed;
         named_tokens:
             a_name_has_one_valid_token;
         capacity:

@@ -5,7 +5,7 @@ mod delete;
 mod get;
 mod list;
 mod new;
-mod validate;
+pub(super) mod validate;
 
 use std::str::FromStr;
 

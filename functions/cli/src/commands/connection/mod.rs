@@ -1,0 +1,192 @@
+//! The subcommands of `ebb connection`.
+
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueEnum};
+use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_protocol::api::ConnectionDetail;
+
+use crate::client::ApiClient;
+use crate::commands::connect;
+use crate::commands::plugin::validate::PluginValidateArgs;
+use crate::documents::{DocumentSource, SetArgs};
+use crate::exit::{CliError, Exit};
+use crate::output::{self, OutputArgs, OutputFormat};
+use crate::server::ServerArgs;
+use crate::timing;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConnectionCommand {
+    /// Print a connection as a starting point
+    New(ConnectionNewArgs),
+    /// Check documents without a server
+    Validate(PluginValidateArgs),
+    /// Create or replace a connection
+    Apply(ConnectionApplyArgs),
+    /// List connections, and whether their secrets exist
+    List(ConnectionListArgs),
+    /// Show a connection. `-o yaml` prints the document, `-o json` all stored data
+    Get(ConnectionGetArgs),
+    /// Delete a connection; units of existing targets that use it fail
+    Delete(ConnectionDeleteArgs),
+}
+
+impl ConnectionCommand {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
+        match self {
+            Self::New(args) => args.run(),
+            Self::Validate(args) => args.run(),
+            Self::Apply(args) => args.run(&connect(server)?).await,
+            Self::List(args) => args.run(&connect(server)?).await,
+            Self::Get(args) => args.run(&connect(server)?).await,
+            Self::Delete(args) => args.run(&connect(server)?).await,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  ebb connection new neon --origin https://console.neon.tech --plugin neon-branch > neon.yaml"
+)]
+pub(crate) struct ConnectionNewArgs {
+    /// Name of the connection
+    name: String,
+    /// Origin of the API
+    #[arg(long, value_name = "URL")]
+    origin: String,
+    /// Scheme of the credential
+    #[arg(long, value_name = "SCHEME", value_enum, default_value = "bearer")]
+    auth: AuthScheme,
+    /// Plugin that may use the connection; repeatable
+    #[arg(long = "plugin", value_name = "NAME", required = true)]
+    plugins: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum AuthScheme {
+    /// `Authorization: Bearer VALUE`
+    Bearer,
+    /// `Authorization: Basic …`
+    Basic,
+    /// The value in a header
+    Header,
+    /// Standard Webhooks
+    Signed,
+}
+
+impl ConnectionNewArgs {
+    fn run(self) -> Result<Exit, CliError> {
+        let Self { name, origin, auth, plugins } = self;
+        let secret = format!("{}_TOKEN", name.to_ascii_uppercase().replace('-', "_"));
+        let auth = match auth {
+            AuthScheme::Bearer => format!("{{bearer: {{secret: {secret}}}}}"),
+            AuthScheme::Basic => format!("{{basic: {{username: ebb, secret: {secret}}}}}"),
+            AuthScheme::Header => format!("{{header: {{name: X-Api-Key, secret: {secret}}}}}"),
+            AuthScheme::Signed => format!("{{signed: {{secret: {secret}}}}}"),
+        };
+        let plugins = plugins.join(", ");
+        let document = format!(
+            "apiVersion: ebb.dev/v1\nkind: Connection\nname: {name}\norigin: {origin}\nauth: {auth}\nplugins: [{plugins}]\n"
+        );
+        load::connection("the new connection", &document, &NoFiles, &DocumentVars::none())?;
+        output::print(&document)?;
+        output::status_line(&format!(
+            "Store the credential as the secret {secret}, then: ebb connection apply -f FILE"
+        ));
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConnectionApplyArgs {
+    /// File with the connection; `-` reads standard input
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    sets: SetArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl ConnectionApplyArgs {
+    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let file = DocumentSource::read(&self.file)?;
+        let connection = load::connection(&file.name, &file.text, &file.folder, &self.sets.vars()?)?;
+        let detail = client.put_connection(&connection.name.value, &connection.expanded).await?;
+        output::status_line(&format!("Applied connection {} to {}", detail.info.name, detail.info.origin));
+        if !detail.info.has_secret {
+            output::status_line(&format!("The deployment needs the secret {}", detail.info.secret));
+        }
+        self.output.write_data(&detail)?;
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConnectionListArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl ConnectionListArgs {
+    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        self.output.write(&client.connections().await?, |connections| {
+            let rows = connections.iter().map(|one| {
+                let secret = if one.has_secret { one.secret.clone() } else { format!("{} (missing)", one.secret) };
+                [one.name.clone(), one.origin.clone(), one.auth.clone(), secret, one.plugins.join(", ")]
+            });
+            output::table(&["NAME", "ORIGIN", "AUTH", "SECRET", "PLUGINS"], rows)
+        })?;
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConnectionGetArgs {
+    /// Name of the connection
+    name: String,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl ConnectionGetArgs {
+    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let detail = client.connection(&self.name).await?.ok_or_else(|| unknown(&self.name))?;
+        match self.output.format() {
+            Some(OutputFormat::Yaml) => output::print(&detail.document)?,
+            Some(OutputFormat::Json) | None => self.output.write(&detail, text)?,
+        }
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConnectionDeleteArgs {
+    /// Name of the connection
+    name: String,
+}
+
+impl ConnectionDeleteArgs {
+    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        client.delete_connection(&self.name).await?.ok_or_else(|| unknown(&self.name))?;
+        output::status_line(&format!("Deleted connection {}; units of existing targets that use it fail", self.name));
+        Ok(Exit::Done)
+    }
+}
+
+fn unknown(name: &str) -> CliError {
+    CliError::failed(format!("no connection {name} exists")).with_hint("ebb connection list")
+}
+
+fn text(ConnectionDetail { info, .. }: &ConnectionDetail) -> String {
+    let missing = if info.has_secret { "" } else { " (missing)" };
+    format!(
+        "Name:     {}\nOrigin:   {}\nAuth:     {}\nSecret:   {}{missing}\nPlugins:  {}\nChanged:  {}\n",
+        info.name,
+        info.origin,
+        info.auth,
+        info.secret,
+        info.plugins.join(", "),
+        timing::clock(&info.changed)
+    )
+}

@@ -1,0 +1,76 @@
+//! Stores, lists and deletes connections.
+
+use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
+use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_documents::model::ConnectionDoc;
+use ebb_flow::env::{Env, HttpStore};
+use ebb_flow::error::{FlowError, RequestError};
+use ebb_flow::offload::offload;
+use ebb_protocol::api::{ConnectionDetail, ConnectionInfo};
+use ebb_protocol::time::rfc3339;
+use ebb_store::{NamedDocument, NamedKind};
+
+use super::sources::check_stored;
+
+pub async fn list(env: &Env, store: &dyn HttpStore) -> Result<Vec<ConnectionInfo>, FlowError> {
+    let mut connections = Vec::new();
+    for item in store.list_documents(NamedKind::Connection).await? {
+        connections.push(detail(env, item).await?.info);
+    }
+    Ok(connections)
+}
+
+/// Returns a connection with its document.
+pub async fn get(env: &Env, store: &dyn HttpStore, name: &str) -> Result<Option<ConnectionDetail>, FlowError> {
+    match store.get_document(NamedKind::Connection, name).await? {
+        Some(item) => Ok(Some(detail(env, item).await?)),
+        None => Ok(None),
+    }
+}
+
+/// Creates or replaces the connection `name`. A connection with the same document stays unchanged.
+pub async fn put(
+    env: &Env,
+    store: &dyn HttpStore,
+    name: &str,
+    document: &str,
+) -> Result<(), RequestError<Diagnostics>> {
+    let (name, text) = (name.to_owned(), document.to_owned());
+    let connection = offload(move || checked(&name, &text)).await??;
+    let present = store.get_document(NamedKind::Connection, &connection.name).await?;
+    if present.is_none_or(|present| present.document != connection.document) {
+        let connection = NamedDocument { changed: env.now(), ..connection };
+        store.put_document(NamedKind::Connection, &connection).await?;
+    }
+    Ok(())
+}
+
+/// Loads and checks the connection of a document.
+fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
+    let connection = load::connection("document", text, &NoFiles, &DocumentVars::none())?;
+    let wrong = |code, message: String| Diagnostic::error(code, &connection.source, connection.name.at, message);
+    check_stored(name, &connection.name.value, connection.expanded, wrong)
+}
+
+async fn detail(env: &Env, item: NamedDocument) -> Result<ConnectionDetail, FlowError> {
+    let NamedDocument { name, document, changed } = item;
+    let text = document.clone();
+    let loaded = offload(move || load::connection("document", &text, &NoFiles, &DocumentVars::none())).await?;
+    let ConnectionDoc { origin, auth, plugins, .. } =
+        loaded.map_err(|errors| FlowError::Broken(format!("connection {name}: {errors}")))?;
+    let secret = auth.scheme.secret().value.clone();
+    let has_secret = env.settings.secrets.secret(&secret).unwrap_or_else(|error| {
+        tracing::error!(error, "cannot read the secrets of the deployment");
+        None
+    });
+    let info = ConnectionInfo {
+        name,
+        origin: origin.value,
+        auth: auth.scheme.name().to_owned(),
+        secret,
+        has_secret: has_secret.is_some(),
+        plugins: plugins.into_iter().map(|plugin| plugin.value).collect(),
+        changed: rfc3339(changed),
+    };
+    Ok(ConnectionDetail { info, document })
+}

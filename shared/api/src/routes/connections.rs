@@ -1,0 +1,82 @@
+//! Handles connections: `/v1/connections`.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use ebb_protocol::api::{ConnectionDetail, ConnectionList, ProblemDetails, PutConnection};
+use ebb_store::NamedKind;
+
+use super::Path;
+use super::auth::ApiPermission;
+use crate::queries::connections;
+use crate::{HttpProblem, ServerState};
+
+/// Lists all connections. Shows whether their secrets exist, and no value. Roles: author, operator.
+#[utoipa::path(get, path = "/v1/connections", operation_id = "listConnections", tag = "connections", responses(
+    (status = 200, body = ConnectionList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+))]
+pub(crate) async fn list(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+) -> Result<Json<ConnectionList>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
+    Ok(Json(ConnectionList { connections: connections::list(&server.env, server.store.as_ref()).await? }))
+}
+
+/// Returns a connection with its document. Roles: author, operator.
+#[utoipa::path(get, path = "/v1/connections/{name}", operation_id = "getConnection", tag = "connections", responses(
+    (status = 200, body = ConnectionDetail), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 404, body = ProblemDetails),
+))]
+pub(crate) async fn get(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+) -> Result<Json<ConnectionDetail>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
+    let found = connections::get(&server.env, server.store.as_ref(), &name).await?;
+    found.map(Json).ok_or_else(|| unknown(&name))
+}
+
+/// Creates or replaces a connection. The next request of each unit uses it. If the origin changes, units of existing
+/// targets fail. Role: operator.
+#[utoipa::path(put, path = "/v1/connections/{name}", operation_id = "putConnection", tag = "connections", request_body = PutConnection, responses(
+    (status = 200, body = ConnectionDetail, description = "The connection is created or replaced."),
+    (status = 400, body = ProblemDetails, description = "The body is not the expected JSON."), (status = 401, body = ProblemDetails),
+    (status = 403, body = ProblemDetails), (status = 413, body = ProblemDetails, description = "The body is larger than 5 MiB."),
+    (status = 422, body = ProblemDetails, description = "The document has errors."),
+))]
+pub(crate) async fn put(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<Json<ConnectionDetail>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::Operate)?;
+    let request: PutConnection = super::read_json(body).await?;
+    connections::put(&server.env, server.store.as_ref(), &name, &request.document).await?;
+    let found = connections::get(&server.env, server.store.as_ref(), &name).await?;
+    found.map(Json).ok_or_else(|| unknown(&name))
+}
+
+/// Deletes a connection. Units of existing targets that use it fail, also those of the teardown. Role: operator.
+#[utoipa::path(delete, path = "/v1/connections/{name}", operation_id = "deleteConnection", tag = "connections", responses(
+    (status = 204, description = "The connection is deleted."), (status = 401, body = ProblemDetails),
+    (status = 403, body = ProblemDetails), (status = 404, body = ProblemDetails),
+))]
+pub(crate) async fn delete(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+) -> Result<StatusCode, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::Operate)?;
+    match server.store.delete_document(NamedKind::Connection, &name).await? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(unknown(&name)),
+    }
+}
+
+fn unknown(name: &str) -> HttpProblem {
+    HttpProblem::not_found(format!("no connection {name:?} exists"))
+}

@@ -1,0 +1,45 @@
+//! Bodies of requests and responses about connections.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A connection without its document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConnectionInfo {
+    pub name: String,
+    pub origin: String,
+    /// `bearer`, `basic`, `header` or `signed`.
+    pub auth: String,
+    /// The name of the secret. Its value is never shown.
+    pub secret: String,
+    /// True if the deployment has a secret of this name.
+    pub has_secret: bool,
+    /// The plugins that may use the connection.
+    pub plugins: Vec<String>,
+    /// The time of the last change.
+    pub changed: String,
+}
+
+/// A connection with its document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConnectionDetail {
+    #[serde(flatten)]
+    pub info: ConnectionInfo,
+    pub document: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ConnectionList {
+    /// Connections ordered by name.
+    pub connections: Vec<ConnectionInfo>,
+}
+
+/// A connection to create or replace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PutConnection {
+    /// A document of `kind: Connection`, as YAML or JSON text.
+    pub document: String,
+}
