@@ -9,6 +9,7 @@ mod security {
     pub(crate) mod api_tokens;
     pub(crate) mod callbacks;
     pub(crate) mod connections;
+    pub(crate) mod credentials;
     pub(crate) mod heads;
     pub(crate) mod identity_tokens;
     pub(crate) mod orphans;
@@ -120,6 +121,10 @@ fn main() {
         security::connections: responses_do_not_wait_for_receivers responses_do_not_wait_for_the_platform
             a_repeated_callback_repeats_no_request a_callback_is_processed_after_its_client_disconnects
             an_event_is_processed_after_its_client_disconnects;
+        security::credentials: connections_that_changed_after_the_plan schemes_of_connections
+            a_server_without_a_callback_token_is_not_awaited a_repeated_credential_is_masked_everywhere
+            a_redirect_does_not_get_the_credential connections_that_a_target_cannot_use values_stay_in_the_path
+            a_setup_without_its_secret_leaves_nothing internal_origins origins_that_are_refused;
         security::heads: headers_are_checked_before_bodies unverified_bodies_are_limited;
         security::identity_tokens: claims_of_pipelines_grant_scopes forged_identity_tokens times_and_names_of_identity_tokens
             keys_that_are_not_accepted issuers_that_cannot_be_trusted;

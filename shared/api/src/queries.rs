@@ -1,5 +1,5 @@
-//! Reads state for people and programs: plugins, targets, runs, logs and causes. `plugins`, `sources` and
-//! `connections` and `named_tokens` also change it.
+//! Reads state for people and programs: plugins, targets, runs, logs and causes. `plugins`, `sources`, `connections` and
+//! `named_tokens` also change it.
 
 pub mod checks;
 pub mod clusters;

@@ -11,6 +11,7 @@ pub mod callback;
 pub mod callback_result;
 pub mod cancel;
 pub mod cause;
+pub(crate) mod credential;
 mod describe;
 pub mod dispatch;
 pub mod dispatch_all;

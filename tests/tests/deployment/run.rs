@@ -110,6 +110,13 @@ fn task(name: &str, uid: &str) -> TaskId {
     TaskId { unit: TaskId::unit_of(&run, Unit(0)), attempt: 1 }
 }
 
+/// Sends a request about a connection. Expects a status.
+async fn connection(instance: &LifecycleRun, method: Method, path: &str, body: Value, expected: u16) {
+    let url = format!("{}/v1/connections{path}", instance.functions.urls["Api"]);
+    let response = instance.http.request(method, url).bearer_auth(TOKEN).json(&body).send().await.unwrap();
+    assert_eq!(response.status().as_u16(), expected, "{path}");
+}
+
 /// Creates and deletes targets by events of a source.
 async fn sources(instance: &LifecycleRun) {
     let url = |function: &str, path: &str| format!("{}/v1/sources{path}", instance.functions.urls[function]);
@@ -176,6 +183,8 @@ async fn requests(instance: &LifecycleRun) {
 /// Runs all instances, and returns the functions with the rights that they needed.
 pub(crate) async fn all() -> DeployedFunctions {
     let instance = LifecycleRun::begin(Telemetry::default(), SeenTraces::default()).await;
+    let document = CONNECTION.replace("OUTSIDE", instance.outside.url());
+    connection(&instance, Method::PUT, "/outside", json!({ "document": document }), 200).await;
     // The document and its compressed plan are too large for the table.
     let noise = (1..=256_u64).map(|number| format!("{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let whole = WHOLE.replace("NOISE", &noise.collect::<String>());
@@ -247,6 +256,8 @@ pub(crate) async fn all() -> DeployedFunctions {
     }
     sources(&instance).await;
     requests(&instance).await;
+    connection(&instance, Method::GET, "", json!({}), 200).await;
+    connection(&instance, Method::DELETE, "/outside", json!({}), 204).await;
     instance.post("/v1/orphans/delete", json!({"uids": ["uid-left"]}), 200).await;
     instance.functions
 }
@@ -258,7 +269,7 @@ preStart:
   long: {webhook: {url: "OUTSIDE/long"}, outputs: {id: {value: "${response.body.id}"}}}
   flaky:
     retry: {attempts: 2, backoff: 10ms}
-    webhook: {url: "OUTSIDE/flaky"}
+    webhook: {connection: outside, path: /flaky}
     outputs: {id: {value: "${response.body.id}"}}
   later:
     webhook: {url: "OUTSIDE/later", body: {id: "${units.ok.outputs.id}"}}
@@ -273,7 +284,8 @@ preStart:
     pod: {runner: sh, script: "#!/bin/sh\nprintf name >/tmp/name"}
     inputs: {id: "${units.later.outputs.id}"}
     outputs: {name: {file: /tmp/name}}
-  last: {webhook: {url: "OUTSIDE/ok", body: {a: "${units.script.outputs.name}", b: "${units.twice.outputs.id}"}}}
+  first: {webhook: {connection: outside, path: /ok}}
+  last: {webhook: {connection: outside, path: /ok, body: {a: "${units.script.outputs.name}", b: "${units.twice.outputs.id}"}}}
 postStop:
   undo-later: {undoes: later, webhook: {url: "OUTSIDE/ok", body: {id: "${units.later.outputs.?id}"}}}
   undo-script:
@@ -282,6 +294,14 @@ postStop:
     inputs: {name: "${units.script.outputs.?name}"}
 outputs: {id: "${units.ok.outputs.id}", long: "${units.long.outputs.id}"}
 "##;
+const CONNECTION: &str = r#"
+apiVersion: ebb.dev/v1
+kind: Connection
+name: outside
+origin: OUTSIDE
+auth: {bearer: {secret: SENDER}}
+plugins: [whole]
+"#;
 const SOURCE: &str = r#"
 apiVersion: ebb.dev/v1
 kind: Source

@@ -9,7 +9,7 @@ use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
 use ebb_documents::plan::Plan;
 use ebb_protocol::lifecycle::LifecycleData;
-use ebb_store::{PendingCreation, PluginItem, ReadPlugins, StoreError};
+use ebb_store::{NamedKind, PendingCreation, PluginItem, ReadPlugins, StoreError};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::env::CompiledPlan;
@@ -84,7 +84,7 @@ pub async fn compile_document(
             compile::check_route_group(&group)?;
             group.target
         }
-        other @ (Document::Plugin(_) | Document::Source(_)) => {
+        other @ (Document::Plugin(_) | Document::Source(_) | Document::Connection(_)) => {
             let text = format!("this is {}; expected the document of the target", other.noun());
             return Err(Diagnostics::from(Diagnostic::error("not-a-target", other.source(), None, text)).into());
         }
@@ -114,9 +114,35 @@ pub async fn compile_document(
                 (resource.clone(), BoundPlugin { plugin, version, digest })
             })
             .collect();
-        compile::plan(&sandbox, &bound)
+        let compiled = compile::plan(&sandbox, &bound);
+        (sandbox, compiled)
     });
-    Ok(compiled.await??)
+    let (sandbox, compiled) = compiled.await?;
+    let (mut plan, warnings) = compiled?;
+    bind_connections(plugins, &sandbox, versions, &mut plan).await?;
+    Ok((plan, warnings))
+}
+
+/// Freezes the origins of the connections that the plan uses.
+async fn bind_connections(
+    store: &dyn ReadPlugins,
+    sandbox: &SandboxDoc,
+    versions: PinnedVersions<'_>,
+    plan: &mut Plan,
+) -> Result<(), RequestError<Diagnostics>> {
+    let current = match versions {
+        PinnedVersions::OfPlan(plan) => Some(plan),
+        PinnedVersions::Latest | PinnedVersions::Listed(_) => None,
+    };
+    let mut known = BTreeMap::new();
+    for name in compile::connection::names(plan) {
+        let Some(item) = store.get_document(NamedKind::Connection, &name).await? else { continue };
+        let load = move || load::connection("document", &item.document, &NoFiles, &DocumentVars::none());
+        if let Ok(connection) = offload(load).await? {
+            known.insert(name, connection);
+        }
+    }
+    Ok(compile::connection::bind(plan, sandbox, &known, current)?)
 }
 
 struct PublishedPlugin {

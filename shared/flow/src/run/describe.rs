@@ -13,6 +13,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::run::attempt::AttemptRef;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
+use crate::run::credential::RequestCredential;
 use crate::run::dispatch_outcome::DispatchOutcome;
 use crate::run::head::Run;
 use crate::run::wakeup::{self, AttemptWakeup};
@@ -48,7 +49,7 @@ pub(crate) async fn describe_attempt(
     env: &Env,
     run: &Run,
     attempt: AttemptRef,
-    (unit, webhook): (&UnitPlan, &WebhookAction),
+    (unit, webhook, credential): (&UnitPlan, &WebhookAction, &RequestCredential),
     describe: Option<String>,
     record: &AttemptRecord,
 ) -> Result<DispatchOutcome, FlowError> {
@@ -66,7 +67,7 @@ pub(crate) async fn describe_attempt(
         let failure = AttemptFailure::new(ReasonCode::Connect, "no response to its request is known");
         return unanswered(env, run, attempt, None, failure).await;
     };
-    let headers = request_headers::signed_headers(env, run, attempt, unit, ("-describe", &[]))?;
+    let headers = request_headers::signed_headers(env, run, attempt, unit, credential, ("-describe", &[]))?;
     let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
     let request = HttpRequest {
         method: METHOD.to_owned(),
@@ -80,7 +81,7 @@ pub(crate) async fn describe_attempt(
         return describe_later(env, run, attempt, RETRY_SECONDS).await;
     };
     let begun = env.now();
-    let result = env.egress.call(request).await;
+    let result = credential.call(env, request).await;
     permit.end(env, begun);
     let end = match result {
         Ok(response) if (200..300).contains(&response.status) => {

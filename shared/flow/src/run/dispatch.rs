@@ -82,10 +82,10 @@ pub async fn send(
         },
     };
     if reason == DispatchReason::SweepStart
-        && unit.action.is_relayed()
+        && (unit.action.is_relayed() || unit.action.connection().is_some())
         && matches!(outcome.end, Some(AttemptEnd::Failed(_)))
     {
-        // An earlier dispatcher may have reached the relay.
+        // An earlier dispatcher may have reached the relay, or the server of a connection that cannot be used now.
         record_start(env, run, attempt).await?;
     }
     Ok(DispatchOutcome { remaining, ..outcome })

@@ -12,7 +12,7 @@ use ebb_protocol::{limits, sign, unit as headers};
 use regex::Regex;
 
 /// The replacement of a masked value.
-const MASK: &str = "***";
+pub(crate) const MASK: &str = "***";
 /// Minimum length of a credential in a header. Masking shorter values would remove large parts of a response.
 const MIN_SECRET: usize = 8;
 /// Maximum bytes of a content type or URL.

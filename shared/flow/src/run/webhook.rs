@@ -1,4 +1,4 @@
-//! Dispatches a webhook unit: one signed HTTP request.
+//! Dispatches a webhook unit: one signed or authorized HTTP request.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use ebb_documents::plan::{Action, UnitPlan};
 use ebb_documents::render;
 use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::{Millis, Timestamp};
+use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::unit as headers;
 use ebb_store::AttemptUpdate;
@@ -14,6 +15,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::run::attempt::{AttemptRef, token};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
+use crate::run::credential::credential;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::head::Run;
 use crate::run::request_headers::signed_headers;
@@ -44,17 +46,25 @@ pub(super) async fn post_webhook(
     WebhookDispatch { request, remaining, may_act_until }: WebhookDispatch,
     reason: DispatchReason,
 ) -> Result<DispatchOutcome, FlowError> {
+    let credential = match credential(env, run, unit).await? {
+        Ok(credential) => credential,
+        // An undo is retried, because an operator can restore a connection.
+        Err(why) if unit.undoes.is_empty() => return Ok(DispatchOutcome::failed(ReasonCode::NotStartable, &why)),
+        Err(why) => return Ok(DispatchOutcome::failed(ReasonCode::Failed, &why)),
+    };
     let Some(permit) = OriginPermit::acquire(env, &request.url).await else {
         let at = env.now().plus(POSTPONEMENT);
         postpone(env, run, attempt, at).await?;
         return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
     };
     let body = request.body.as_ref().map(|body| body.to_string().into_bytes()).unwrap_or_default();
-    let mut list = signed_headers(env, run, attempt, unit, ("", &body))?;
-    list.extend([
-        (headers::CALLBACK_URL.to_owned(), env.settings.callback_url.clone()),
-        (headers::CALLBACK_TOKEN.to_owned(), token(env, run, attempt, unit, TokenKind::Webhook, remaining)),
-    ]);
+    let mut list = signed_headers(env, run, attempt, unit, &credential, ("", &body))?;
+    if credential.permits_callbacks() {
+        list.extend([
+            (headers::CALLBACK_URL.to_owned(), env.settings.callback_url.clone()),
+            (headers::CALLBACK_TOKEN.to_owned(), token(env, run, attempt, unit, TokenKind::Webhook, remaining)),
+        ]);
+    }
     let own: Vec<String> = list.iter().map(|(name, _)| name.clone()).collect();
     let plugin_headers = request.headers.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
     list.extend(plugin_headers.filter(|(name, _)| !own.contains(name)));
@@ -68,7 +78,15 @@ pub(super) async fn post_webhook(
         let note = AttemptUpdate::Posted(env.now());
         let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &note).await?;
         if before.posted.is_some() || before.accepted.is_some() || before.result.is_some() {
-            return describe::describe_attempt(env, run, attempt, (unit, webhook), request.describe, &before).await;
+            return describe::describe_attempt(
+                env,
+                run,
+                attempt,
+                (unit, webhook, &credential),
+                request.describe,
+                &before,
+            )
+            .await;
         }
     }
     let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
@@ -76,7 +94,7 @@ pub(super) async fn post_webhook(
     telemetry::dispatch_started(run, attempt, begun);
     let (method, url, describe_url) = (request.method, request.url, request.describe);
     let request = HttpRequest { method: method.clone(), url: url.clone(), headers: list.clone(), body, timeout };
-    let result = env.egress.call(request).await;
+    let result = credential.call(env, request).await;
     permit.end(env, begun);
     let now = env.now();
     let failure = match &result {

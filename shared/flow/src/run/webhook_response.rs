@@ -5,6 +5,7 @@ use ebb_documents::render;
 use ebb_egress::{CallError, HttpResponse, retry_after};
 use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::unit as headers;
 
 use crate::run::attempt_end::AttemptFailure;
 use crate::run::head::Run;
@@ -19,8 +20,8 @@ pub(super) enum ResponseVerdict {
     Failed(AttemptFailure),
 }
 
-/// Judges the response of a webhook unit. 2xx is a success. 202 announces a callback or, with `Retry-After`, a
-/// repetition of the request. 410 is a final failure. For a `DELETE` that undoes a unit, 404 and 410 mean that the
+/// Judges the response of a webhook unit. 2xx is a success. 202 of a receiver with a callback token announces a callback
+/// or, with `Retry-After`, a repetition of the request. 410 is a final failure. For a `DELETE` that undoes a unit, 404 and 410 mean that the
 /// resource does not exist.
 pub(super) fn judge_response(
     run: &Run,
@@ -33,9 +34,11 @@ pub(super) fn judge_response(
     let wait = retry_after(&response.headers, now).map(|wait| wait.as_millis().div_ceil(1000));
     let wait = wait.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
     let undone = sent.method == "DELETE" && !unit.undoes.is_empty() && matches!(response.status, 404 | 410);
+    // Others than receivers of Ebb mean by 202 that they have the request.
+    let calls_back = sent.headers.iter().any(|(name, _)| name == headers::CALLBACK_TOKEN);
     match (response.status, wait) {
-        (202, Some(seconds)) => ResponseVerdict::Repeat(seconds),
-        (202, None) => ResponseVerdict::Accepted,
+        (202, Some(seconds)) if calls_back => ResponseVerdict::Repeat(seconds),
+        (202, None) if calls_back => ResponseVerdict::Accepted,
         (200..=299, _) => {
             outputs(run, unit, sent, response).map_or_else(ResponseVerdict::Failed, ResponseVerdict::Succeeded)
         }

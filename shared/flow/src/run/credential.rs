@@ -1,0 +1,147 @@
+//! The credential of the requests of a webhook unit: the signing secret of its plugin, or a connection.
+//!
+//! A connection is read for each request, so a changed secret or a withdrawn permission has an effect at once. The
+//! credential is in the request only. A response that repeats it is masked before anything reads the response.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_documents::model::{AuthDoc, ConnectionDoc};
+use ebb_documents::plan::{Action, BoundConnection, UnitPlan};
+use ebb_egress::{CallError, HttpRequest, HttpResponse};
+use ebb_protocol::named_secrets::SecretText;
+use ebb_protocol::sign::{self, WebhookKeys};
+use ebb_store::NamedKind;
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::offload::offload;
+use crate::run::evidence::MASK;
+use crate::run::head::Run;
+
+/// Minimum bytes of a credential. Masking shorter texts would damage responses.
+const MIN_SECRET: usize = 8;
+
+/// The credential of the requests of a unit.
+pub(crate) struct RequestCredential {
+    /// The keys that sign the requests.
+    pub(crate) keys: Option<WebhookKeys>,
+    /// The header with the credential, by its name in lower case.
+    pub(crate) header: Option<(String, SecretText)>,
+    /// The texts that are masked in responses.
+    masked: Vec<SecretText>,
+}
+
+impl RequestCredential {
+    /// Returns true if the receiver knows Ebb. Others get no callback token, because they could not use it.
+    pub(crate) fn permits_callbacks(&self) -> bool {
+        self.keys.is_some()
+    }
+
+    /// Sends a request, and masks the credential in its response.
+    pub(crate) async fn call(&self, env: &Env, request: HttpRequest) -> Result<HttpResponse, CallError> {
+        let mut response = env.egress.call(request).await?;
+        for secret in &self.masked {
+            for (_, value) in &mut response.headers {
+                *value = value.replace(secret.as_str(), MASK);
+            }
+            response.body = replace(response.body, secret.as_bytes());
+        }
+        Ok(response)
+    }
+}
+
+/// Replaces each occurrence of `secret`.
+fn replace(body: Vec<u8>, secret: &[u8]) -> Vec<u8> {
+    let Some(mut found) = position(&body, secret) else { return body };
+    let mut masked = Vec::with_capacity(body.len());
+    let mut rest = body.as_slice();
+    loop {
+        masked.extend_from_slice(&rest[..found]);
+        masked.extend_from_slice(MASK.as_bytes());
+        rest = &rest[found + secret.len()..];
+        match position(rest, secret) {
+            Some(next) => found = next,
+            None => break,
+        }
+    }
+    masked.extend_from_slice(rest);
+    masked
+}
+
+fn position(body: &[u8], text: &[u8]) -> Option<usize> {
+    body.windows(text.len()).position(|window| window == text)
+}
+
+/// Returns the credential of a unit, or the reason why its connection cannot be used. The reason contains no secret.
+pub(crate) async fn credential(
+    env: &Env,
+    run: &Run,
+    unit: &UnitPlan,
+) -> Result<Result<RequestCredential, String>, FlowError> {
+    let user = run.plugin(unit).unwrap_or(sign::OWN_HOOKS);
+    let Action::Webhook(webhook) = &unit.action else { return Err(FlowError::Broken(unit.key.clone())) };
+    let Some(BoundConnection { name, origin }) = &webhook.connection else {
+        let keys = Some(env.settings.unit_keys.for_plugin(user));
+        return Ok(Ok(RequestCredential { keys, header: None, masked: Vec::new() }));
+    };
+    let Some(item) = env.store.get_document(NamedKind::Connection, name).await? else {
+        return Ok(Err(format!("the connection {name} does not exist")));
+    };
+    let loaded = offload(move || load::connection("document", &item.document, &NoFiles, &DocumentVars::none())).await?;
+    let Ok(document) = loaded else { return Ok(Err(format!("the connection {name} has errors; apply it again"))) };
+    if document.origin.value != *origin {
+        let now = &document.origin.value;
+        return Ok(Err(format!("the connection {name} leads to {now} now; the plan of the target has {origin}")));
+    }
+    if !document.permits(user) {
+        return Ok(Err(format!("the connection {name} does not permit {user}: add it to `plugins` of the connection")));
+    }
+    let secret_name = &document.auth.scheme.secret().value;
+    let secret = match env.settings.secrets.secret(secret_name) {
+        Ok(Some(secret)) => secret,
+        Ok(None) => {
+            return Ok(Err(format!("the deployment has no secret {secret_name}; the connection {name} needs it")));
+        }
+        Err(error) => return Ok(Err(format!("the secrets of the deployment cannot be read: {error}"))),
+    };
+    Ok(authorize(&document, secret).map_err(|problem| format!("the secret {secret_name} {problem}")))
+}
+
+/// Returns the credential with the value of the secret of a connection.
+fn authorize(document: &ConnectionDoc, secret: SecretText) -> Result<RequestCredential, String> {
+    let scheme = &document.auth.scheme;
+    if let AuthDoc::Signed(_) = scheme {
+        let keys = WebhookKeys::parse(&secret).map_err(|error| format!("cannot sign: {error}"))?;
+        let masked = keys.reveal();
+        return Ok(RequestCredential { keys: Some(keys), header: None, masked });
+    }
+    if secret.len() < MIN_SECRET {
+        return Err(format!("has {} bytes; expected at least {MIN_SECRET}", secret.len()));
+    }
+    let mut masked = vec![secret.clone()];
+    let value = match scheme {
+        AuthDoc::Basic(basic) => {
+            let pair = SecretText::new(format!("{}:{}", basic.username.value, secret.as_str()));
+            let encoded = SecretText::new(STANDARD.encode(pair.as_bytes()));
+            let value = SecretText::new(format!("Basic {}", encoded.as_str()));
+            masked.push(encoded);
+            value
+        }
+        // Every character of a header stands for itself.
+        _ if !secret.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            return Err("contains characters other than visible ASCII, such as a line break".to_owned());
+        }
+        AuthDoc::Header(header) => SecretText::new(format!("{}{}", header.prefix.value, secret.as_str())),
+        AuthDoc::Bearer(_) | AuthDoc::Signed(_) => SecretText::new(format!("Bearer {}", secret.as_str())),
+    };
+    // The forms in which JSON has the text.
+    let json = SecretText::new(serde_json::Value::from(secret.as_str()).to_string());
+    for form in [json.trim_matches('"').to_owned(), secret.replace('/', "\\/")] {
+        if form != *secret {
+            masked.push(SecretText::new(form));
+        }
+    }
+    let header = scheme.header().map(|name| (name, value));
+    Ok(RequestCredential { keys: None, header, masked })
+}

@@ -1,0 +1,300 @@
+//! The credential of a connection reaches its origin, for permitted plugins, and nothing else.
+
+use std::fs;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::secrets::{GIVEN, api_responses, assert_no_event_contains_it, contains, contains_canary, stored};
+use crate::harness::*;
+
+const PLUGIN: &str = r#"
+params: {v: {type: string, required: false}}
+preStart:
+  make:
+    retry: {attempts: 1}
+    webhook: {connection: api, path: "/branches/${params.?v.orValue('a')}", body: {name: "${target.name}"}}
+    outputs: {id: {value: "${response.body.id}"}, echo: {value: "${response.body.?echo.orValue('')}"}}
+postStop:
+  undo:
+    undoes: make
+    retry: {attempts: 1}
+    webhook: {connection: api, method: DELETE, path: "/branches/${units.make.outputs.id}"}
+outputs: {id: "${units.make.outputs.id}", echo: "${units.make.outputs.echo}"}
+"#;
+
+fn connection(origin: &str, auth: &str, plugins: &str) -> Value {
+    let head = "apiVersion: ebb.dev/v1\nkind: Connection\nname: api\n";
+    json!({"document": format!("{head}origin: {origin}\nauth: {auth}\nplugins: [{plugins}]\n")})
+}
+
+const BEARER: &str = "{bearer: {secret: TOKEN}}";
+
+impl Harness {
+    async fn connection(&self, origin: &str, auth: &str, plugins: &str) {
+        self.request(Method::PUT, "/v1/connections/api", Some(connection(origin, auth, plugins))).await.is(200);
+    }
+
+    fn secrets(&self, secrets: &Value) {
+        fs::write(self.folder().join("state/secrets.json"), secrets.to_string()).unwrap();
+    }
+
+    /// Starts a stack with a connection to the receiver.
+    async fn connected(auth: &str) -> Self {
+        let harness = Self::new().await;
+        harness.secrets(&json!({"TOKEN": GIVEN}));
+        harness.connection(harness.receiver.url(), auth, "branch").await;
+        harness.publish("branch@1.0.0", PLUGIN).await;
+        harness.receiver.always("POST /branches/a", json!({"id": "br-1"}));
+        harness
+    }
+
+    /// Waits until a unit has failed for a reason with this text.
+    async fn failed_because(&self, name: &str, hook: &str, unit: &str, why: &str) {
+        until(&format!("{why} of {unit}"), async || {
+            let found = find(&self.target(name).await?, hook, unit).filter(|it| it.state == UnitState::Failed)?;
+            found.reason.filter(|reason| reason.message.contains(why)).map(drop)
+        })
+        .await;
+    }
+}
+
+/// Each scheme authorizes setup and teardown. Only receivers of signed requests get a callback token.
+pub(crate) async fn schemes_of_connections() {
+    let signing = WebhookSecret::from_bytes(&[7; 32]).unwrap().reveal();
+    let basic = format!("Basic {}", STANDARD.encode(format!("ebb:{GIVEN}")));
+    for (auth, header, value) in [
+        (BEARER, "authorization", format!("Bearer {GIVEN}")),
+        ("{basic: {username: ebb, secret: TOKEN}}", "authorization", basic),
+        ("{header: {name: X-Api-Key, secret: TOKEN, prefix: \"Token \"}}", "x-api-key", format!("Token {GIVEN}")),
+        ("{signed: {secret: SIGNING}}", "webhook-signature", "v1,".to_owned()),
+    ] {
+        let harness = Harness::connected(auth).await;
+        harness.secrets(&json!({"TOKEN": GIVEN, "SIGNING": signing.as_str()}));
+        harness.ready("a", "branch").await;
+        harness.tear_down("a").await;
+        for line in ["POST /branches/a", "DELETE /branches/br-1"] {
+            let call = &harness.receiver.calls(line)[0];
+            assert!(call.header(header).starts_with(&value), "{line} {auth}: {call:?}");
+            let signed = auth.contains("signed");
+            assert_eq!(call.headers.contains_key("webhook-signature"), signed, "{line} {auth}: {call:?}");
+            assert_eq!(!call.token().is_empty(), signed, "{line} {auth}: {call:?}");
+            assert!(!call.header("idempotency-key").is_empty(), "{call:?}");
+        }
+    }
+}
+
+/// 202 of a server that gets no callback token is its result.
+pub(crate) async fn a_server_without_a_callback_token_is_not_awaited() {
+    let harness = Harness::connected(BEARER).await;
+    harness.receiver.always("POST /branches/a", CannedReply::status(202).after(5).with(json!({"id": "br-2"})));
+    assert_eq!(outputs(&harness.ready("a", "branch").await)["id"]["value"], "br-2");
+    assert_eq!(harness.receiver.count("POST /branches/a"), 1);
+}
+
+/// A server repeats the credential wherever it can: in a success, whose body is an output, and in a failure.
+pub(crate) async fn a_repeated_credential_is_masked_everywhere() {
+    for auth in [BEARER, "{basic: {username: ebb, secret: TOKEN}}"] {
+        let harness = Harness::connected(auth).await;
+        harness.receiver.on("POST /branches/a", |call: &ReceivedCall, _| {
+            CannedReply::ok(json!({"id": "br-1", "echo": format!("{} {GIVEN}", call.header("authorization"))}))
+        });
+        harness.receiver.on("DELETE /branches/br-1", |call: &ReceivedCall, _| {
+            let value = call.header("authorization");
+            CannedReply::status(400).header("x-echo", value).with(json!({"error": format!("no {value} {GIVEN}")}))
+        });
+        let target = harness.ready("a", "branch").await;
+        let echo = outputs(&target)["echo"]["value"].as_str().unwrap().to_owned();
+        assert!(["Bearer *** ***", "Basic *** ***"].contains(&echo.as_str()), "{echo}");
+        harness.delete("a").await;
+        harness.failed_because("a", "postStop", "undo", "400").await;
+        harness.notification_accepted("a").await;
+        let sent = harness.receiver.calls("POST /branches/a")[0].header("authorization").to_owned();
+        let encoded = sent.split_once(' ').unwrap().1.as_bytes();
+        let leaks = |bytes: &[u8]| contains_canary(bytes) || contains(bytes, encoded);
+        assert!(leaks(sent.as_bytes()), "the request had no credential");
+
+        let state = harness.folder().join("state");
+        let stored: Vec<_> = stored(&state).into_iter().filter(|(file, _)| !file.ends_with("secrets.json")).collect();
+        assert!(stored.iter().any(|(_, bytes)| contains(bytes, b"br-1")), "the search does not find stored texts");
+        let found: Vec<_> = stored.iter().filter(|(_, bytes)| leaks(bytes)).map(|(file, _)| file).collect();
+        assert!(found.is_empty(), "a credential is in {found:?}");
+        let mut responses = api_responses(&harness, "a").await;
+        for path in ["/v1/connections", "/v1/connections/api", "/v1/plugins/branch/versions/1.0.0"] {
+            responses.push((path.to_owned(), harness.get(path).await.is(200).body.clone()));
+        }
+        for (path, body) in responses {
+            assert!(!leaks(body.as_bytes()), "{path}: {body}");
+        }
+        assert_no_event_contains_it(&harness);
+        let log = fs::read(crate::log_file()).unwrap();
+        assert!(contains(&log, run_id("a", Hook::PostStop).to_string().as_bytes()), "the log has no lines about it");
+        assert!(!leaks(&log), "a credential is in the log");
+    }
+}
+
+/// A redirect to another origin is not followed.
+pub(crate) async fn a_redirect_does_not_get_the_credential() {
+    let harness = Harness::connected(BEARER).await;
+    let other = TestReceiver::start().await;
+    for status in [301, 302, 303, 307, 308] {
+        let name = format!("s{status}");
+        let reply = CannedReply::status(status).header("location", &format!("{}/stolen", other.url()));
+        harness.receiver.always("POST /branches/a", reply);
+        harness.create(&name, "branch").await;
+        harness.failed_because(&name, "preStart", "make", &format!("the server answered {status}")).await;
+    }
+    assert!(other.all().is_empty(), "{:?}", other.all());
+}
+
+/// A document whose units cannot use the connection is refused.
+pub(crate) async fn connections_that_a_target_cannot_use() {
+    let harness = Harness::connected(BEARER).await;
+    let refused = async |plugin: &str, code: &str, text: &str| {
+        let response = harness.lifecycle(LifecycleType::Created, &sandbox("a", "a-uid", plugin)).await;
+        let problem = response.is_problem(422, "invalid-document");
+        assert_eq!(problem.errors[0].code, code, "{problem:?}");
+        assert!(problem.errors[0].message.contains(text) && problem.errors[0].line.is_some(), "{problem:?}");
+    };
+    harness.publish("thief@1.0.0", PLUGIN).await;
+    refused("thief", "denied-connection", "does not permit it").await;
+    let own = "preStart: {make: {webhook: {connection: api, path: /a}}}\n";
+    let own = ebb_tests::platform::sandbox("a", "a-uid", own);
+    let problem = harness.lifecycle(LifecycleType::Created, &own).await.is_problem(422, "invalid-document");
+    assert_eq!(problem.errors[0].code, "denied-connection", "{problem:?}");
+    let overrides = "preStart: {make: {webhook: {connection: api, path: /a, headers: {X-Api-Key: mine}}}}\n";
+    harness.publish("branch@2.0.0", overrides).await;
+    let header = "{header: {name: x-api-key, secret: TOKEN}}";
+    harness.connection(harness.receiver.url(), header, "branch").await;
+    refused("branch", "header", "X-Api-Key").await;
+    harness.request(Method::DELETE, "/v1/connections/api", None).await.is(204);
+    refused("branch@1.0.0", "unknown-connection", "does not exist").await;
+    for header in ["Authorization", "Cookie", "proxy-authorization"] {
+        let text =
+            format!("preStart: {{make: {{webhook: {{connection: api, path: /a, headers: {{{header}: a}}}}}}}}\n");
+        let document = plugin("override@1.0.0", &text);
+        let response = harness.post("/v1/plugins", json!({"document": document})).await;
+        assert_eq!(response.is_problem(422, "invalid-document").errors[0].code, "header", "{header}");
+    }
+    assert!(harness.receiver.all().is_empty());
+}
+
+/// Values of users cannot leave the path of the plugin.
+pub(crate) async fn values_stay_in_the_path() {
+    let harness = Harness::connected(BEARER).await;
+    let values = [
+        ("crlf", "a\r\nx-injected: 1"),
+        ("host", "//evil.example/"),
+        ("user", "@evil.example"),
+        ("backslash", "\\\\evil.example\\"),
+        ("encoded", "%2e%2e%2fadmin"),
+        ("query", "a?admin=1#b"),
+    ];
+    let data = |name: &str, value: &str| {
+        let rest = json!({"r": {"plugin": "branch", "params": {"v": value}}});
+        ebb_tests::platform::sandbox(name, &format!("{name}-uid"), &format!("resources: {rest}\n"))
+    };
+    for (name, value) in values {
+        harness.lifecycle(LifecycleType::Created, &data(name, value)).await.is(202);
+        // The receiver has no such path: it answers 200 without an `id`.
+        harness.unit(name, "preStart", "make", UnitState::Failed).await;
+    }
+    for call in harness.receiver.all() {
+        let rest = call.line.strip_prefix("POST /branches/").unwrap_or_else(|| panic!("{call:?}"));
+        assert!(rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"%-._~".contains(&b)), "{call:?}");
+        assert!(!call.headers.contains_key("x-injected"), "{call:?}");
+    }
+    assert_eq!(harness.receiver.all().len(), values.len());
+    for value in ["..", "."] {
+        let name = format!("d{}", value.len());
+        harness.lifecycle(LifecycleType::Created, &data(&name, value)).await.is(202);
+        harness.failed_because(&name, "preStart", "make", "a path without").await;
+    }
+    assert_eq!(harness.receiver.all().len(), values.len());
+}
+
+/// A connection that changed after the plan was made: the undo fails with the reason, and succeeds once the connection
+/// is restored.
+pub(crate) async fn connections_that_changed_after_the_plan() {
+    let harness = Harness::connected(BEARER).await;
+    let other = TestReceiver::start().await;
+    harness.ready("a", "branch").await;
+    harness.request(Method::DELETE, "/v1/connections/api", None).await.is(204);
+    harness.delete("a").await;
+    harness.failed_because("a", "postStop", "undo", "the connection api does not exist").await;
+    let (origin, long) = (harness.receiver.url().to_owned(), json!({"TOKEN": GIVEN}));
+    for (origin, plugins, secrets, why) in [
+        (other.url(), "branch", &long, "leads to"),
+        (&origin, "other", &long, "does not permit branch"),
+        (&origin, "branch", &json!({}), "no secret TOKEN"),
+        (&origin, "branch", &json!({"TOKEN": "short"}), "has 5 bytes"),
+        (&origin, "branch", &json!({"TOKEN": format!("{GIVEN}\r\nx-injected: 1")}), "a line break"),
+        (&origin, "branch", &json!([]), "cannot be read"),
+    ] {
+        harness.secrets(secrets);
+        harness.connection(origin, BEARER, plugins).await;
+        // A target that is not stuck yet cannot be retried.
+        harness.phase("a", TargetState::Stuck).await;
+        harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202);
+        harness.failed_because("a", "postStop", "undo", why).await;
+        let why = harness.get("/v1/targets/sandbox/a/why").await.body;
+        assert!(!contains_canary(why.as_bytes()), "{why}");
+    }
+    assert_eq!((other.all().len(), harness.receiver.all().len()), (0, 1), "a request was sent");
+    harness.phase("a", TargetState::Stuck).await;
+    harness.secrets(&long);
+    harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202);
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(harness.receiver.calls("DELETE /branches/br-1")[0].header("authorization"), format!("Bearer {GIVEN}"));
+}
+
+/// A unit whose connection cannot be used was never sent, so its undo has nothing to do.
+pub(crate) async fn a_setup_without_its_secret_leaves_nothing() {
+    let harness = Harness::connected(BEARER).await;
+    harness.secrets(&json!({"OTHER": GIVEN}));
+    harness.create("a", "branch").await;
+    harness.failed_because("a", "preStart", "make", "no secret TOKEN").await;
+    let list: Value = harness.get("/v1/connections").await.is(200).json();
+    assert_eq!(list["connections"][0]["hasSecret"], false, "{list}");
+    harness.tear_down("a").await;
+    assert!(harness.receiver.all().is_empty());
+}
+
+/// The guard applies to connections. `ebb dev` opens loopback only.
+pub(crate) async fn internal_origins() {
+    let harness = Harness::connected(BEARER).await;
+    for (number, origin) in ["https://169.254.169.254", "https://10.0.0.1", "https://[fd00::1]"].iter().enumerate() {
+        harness.connection(origin, BEARER, "branch").await;
+        let name = format!("i{number}");
+        harness.create(&name, "branch").await;
+        harness.failed_because(&name, "preStart", "make", "is not allowed").await;
+    }
+    assert!(harness.receiver.all().is_empty());
+}
+
+/// An origin that is not exactly the origin of an encrypted server is refused, and the response repeats no password.
+pub(crate) async fn origins_that_are_refused() {
+    let harness = Harness::connected(BEARER).await;
+    for origin in [
+        "http://api.example",
+        "http://10.0.0.1",
+        "https://ebb:canary-4711-given@api.example",
+        "https://api.example@evil.example",
+        "https://api.example/",
+        "https://api.example/v1",
+        "https://api.example\\@evil.example",
+        "https://api.example:443",
+        "\"https://${params.host}\"",
+        "ftp://api.example",
+        "//api.example",
+    ] {
+        let document = connection(origin, BEARER, "branch");
+        let response = harness.request(Method::PUT, "/v1/connections/api", Some(document)).await;
+        let problem = response.is_problem(422, "invalid-document");
+        assert_eq!(problem.errors[0].code, "origin", "{origin}: {problem:?}");
+        assert!(!contains_canary(response.body.as_bytes()), "{response:?}");
+    }
+    let named = connection("https://api.example", BEARER, "branch");
+    let response = harness.request(Method::PUT, "/v1/connections/other", Some(named)).await;
+    assert_eq!(response.is_problem(422, "invalid-document").errors[0].code, "other-name");
+}
