@@ -48,8 +48,6 @@ const OWN_HEADERS: [&str; 10] = [
     "transfer-encoding",
     "upgrade",
 ];
-const SECRET_HEADERS: [&str; 4] =
-    ["authorization", "cookie", "proxy-authorization", ebb_protocol::unit::CALLBACK_TOKEN];
 
 /// Sends requests by HTTP/1.1, with TLS for `https`. Clones share connections.
 #[derive(Clone, Debug)]
@@ -182,7 +180,8 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> 
     let plain = if value.is_ascii() { HeaderValue::from_str(value).ok() } else { None };
     let mut value = plain
         .ok_or_else(|| format!("the value of the header {parsed} contains characters other than visible ASCII"))?;
-    value.set_sensitive(SECRET_HEADERS.contains(&parsed.as_str()));
+    // Any header can have a credential, by its connection or its document.
+    value.set_sensitive(true);
     Ok((parsed, value))
 }
 

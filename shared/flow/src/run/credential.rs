@@ -40,14 +40,21 @@ impl RequestCredential {
 
     /// Sends a request, and masks the credential in its response.
     pub(crate) async fn call(&self, env: &Env, request: HttpRequest) -> Result<HttpResponse, CallError> {
-        let mut response = env.egress.call(request).await?;
-        for secret in &self.masked {
-            for (_, value) in &mut response.headers {
-                *value = value.replace(secret.as_str(), MASK);
-            }
-            response.body = replace(response.body, secret.as_bytes());
+        let HttpResponse { status, mut headers, body } = env.egress.call(request).await?;
+        for (_, value) in &mut headers {
+            *value = self.masked.iter().fold(std::mem::take(value), |text, secret| text.replace(secret.as_str(), MASK));
         }
-        Ok(response)
+        Ok(HttpResponse { status, headers, body: self.mask(body) })
+    }
+
+    /// Masks the credential in a body.
+    fn mask(&self, mut body: Vec<u8>) -> Vec<u8> {
+        if !self.masked.is_empty() && body.contains(&b'\\') {
+            // JSON can escape every character. Written again, it has one form of each text.
+            let parsed = serde_json::from_slice::<serde_json::Value>(&body).ok();
+            body = parsed.map_or(body, |json| json.to_string().into_bytes());
+        }
+        self.masked.iter().fold(body, |body, secret| replace(body, secret.as_bytes()))
     }
 }
 
@@ -135,13 +142,62 @@ fn authorize(document: &ConnectionDoc, secret: SecretText) -> Result<RequestCred
         AuthDoc::Header(header) => SecretText::new(format!("{}{}", header.prefix.value, secret.as_str())),
         AuthDoc::Bearer(_) | AuthDoc::Signed(_) => SecretText::new(format!("Bearer {}", secret.as_str())),
     };
-    // The forms in which JSON has the text.
+    // The text in JSON, without its quotation marks.
     let json = SecretText::new(serde_json::Value::from(secret.as_str()).to_string());
-    for form in [json.trim_matches('"').to_owned(), secret.replace('/', "\\/")] {
-        if form != *secret {
-            masked.push(SecretText::new(form));
-        }
+    if let Some(form) = json.get(1..json.len() - 1).filter(|form| *form != secret.as_str()) {
+        masked.push(SecretText::new(form.to_owned()));
     }
     let header = scheme.header().map(|name| (name, value));
     Ok(RequestCredential { keys: None, header, masked })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn credential(auth: &str, secret: &str) -> Result<RequestCredential, String> {
+        let text = format!(
+            "apiVersion: ebb.dev/v1\nkind: Connection\nname: c\norigin: https://a.example\nauth: {auth}\nplugins: [p]\n"
+        );
+        let document = load::connection("c.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap();
+        authorize(&document, SecretText::new(secret.to_owned()))
+    }
+
+    #[test]
+    fn every_form_of_a_credential_is_masked() {
+        let secret = r#"a"b\c/d-canary"#;
+        let basic = STANDARD.encode(format!("ebb:{secret}"));
+        let credential = credential("{basic: {username: ebb, secret: S}}", secret).unwrap();
+        let json = serde_json::json!([secret, basic]).to_string();
+        let escaped = r#"{"k":"a\u0022b\\c\/d-c\u0061nary"}"#;
+        for text in [secret, &basic, &json, r#"{"a\"b\\c\/d-canary":1}"#, escaped] {
+            let masked = credential.mask(text.into());
+            let masked = String::from_utf8(masked).unwrap();
+            assert!(masked.contains(MASK) && !masked.contains("canary") && !masked.contains(&basic), "{masked}");
+        }
+    }
+
+    #[test]
+    fn all_occurrences_are_replaced() {
+        for (body, expected) in [("", ""), ("abc", "***"), ("xabcabcy", "x******y"), ("ab", "ab"), ("ababc", "ab***")] {
+            assert_eq!(replace(body.into(), b"abc"), expected.as_bytes(), "{body}");
+        }
+    }
+
+    #[test]
+    fn errors_do_not_contain_the_secret() {
+        let basic = "{basic: {username: ebb, secret: S}}";
+        for (auth, secret) in [
+            (basic, "canary"),
+            ("{bearer: {secret: S}}", "canary canary"),
+            ("{bearer: {secret: S}}", "canary-canary\n"),
+            ("{header: {name: X-Key, secret: S}}", "canary-ä-canary"),
+            ("{signed: {secret: S}}", "canary-canary"),
+            ("{signed: {secret: S}}", "whsec_canary"),
+        ] {
+            let error = credential(auth, secret).map(drop).unwrap_err();
+            assert!(!error.contains("canary"), "{error}");
+        }
+        assert!(credential(basic, "with white space and ä").is_ok());
+    }
 }
