@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, FolderFiles, MAX_DOCUMENT};
-use ebb_documents::model::{PluginDoc, SandboxDoc};
+use ebb_documents::model::{ConnectionDoc, PluginDoc, SandboxDoc};
 
 use crate::exit::CliError;
 use crate::output;
@@ -126,6 +126,12 @@ pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<
         all.extend(plugins(path, vars)?);
     }
     Ok(all)
+}
+
+/// Reads a file that contains one connection.
+pub(crate) fn connection(path: &Path, vars: &DocumentVars) -> Result<ConnectionDoc, CliError> {
+    let DocumentSource { name, text, folder } = &DocumentSource::read(path)?;
+    Ok(load::connection(name, text, folder, vars)?)
 }
 
 /// The document of a target: a sandbox, a target of another kind, or a route group.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_documents::model::PluginDoc;
+use ebb_documents::model::{ConnectionDoc, PluginDoc};
 use ebb_local::StackSettings;
 use ebb_protocol::api::{RunDetail, TargetDetail, TargetState, UnitState};
 use ebb_protocol::cloudevents::LifecycleType;
@@ -35,6 +35,9 @@ pub(crate) struct RunArgs {
     /// File with plugins; repeatable
     #[arg(long = "plugin", value_name = "FILE", num_args = 1..)]
     plugins: Vec<PathBuf>,
+    /// File with a connection; repeatable
+    #[arg(long = "connection", value_name = "FILE", num_args = 1..)]
+    connections: Vec<PathBuf>,
     #[command(flatten)]
     sets: SetArgs,
     /// Delete the sandbox when it is ready
@@ -88,6 +91,8 @@ impl RunArgs {
         let vars = self.sets.vars()?;
         let document = TargetDocument::read(&self.file, &vars)?;
         let plugins = documents::all_plugins(&self.plugins, &vars)?;
+        let connections = self.connections.iter().map(|path| documents::connection(path, &vars));
+        let connections = connections.collect::<Result<Vec<_>, _>>()?;
         if offline::complete(&document.0, &plugins) {
             // Errors from the files have exact positions. The server reads expanded documents.
             documents::warn(&offline::plan(&document.0, &plugins)?.warnings);
@@ -105,7 +110,10 @@ impl RunArgs {
             screen: ProgressScreen::new(),
             is_left: false,
         };
-        let ended = sandbox.run_to_end(&document, &plugins, self.rm, self.output).await;
+        let ended = match store(&machine.client, &connections).await {
+            Ok(()) => sandbox.run_to_end(&document, &plugins, self.rm, self.output).await,
+            Err(error) => Err(error),
+        };
         if !sandbox.is_left {
             let seen = interrupts.count();
             tokio::select! {
@@ -238,6 +246,13 @@ impl LocalSandbox<'_> {
 }
 
 /// Publishes a plugin. A version with the same content counts as success.
+async fn store(client: &ApiClient, connections: &[ConnectionDoc]) -> Result<(), CliError> {
+    for connection in connections {
+        client.put_connection(&connection.name.value, &connection.expanded).await?;
+    }
+    Ok(())
+}
+
 async fn publish(client: &ApiClient, plugin: &PluginDoc) -> Result<(), CliError> {
     match client.publish(&plugin.expanded).await {
         Ok(_) => Ok(()),

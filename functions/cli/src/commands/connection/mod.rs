@@ -9,7 +9,7 @@ use ebb_protocol::api::ConnectionDetail;
 use crate::client::ApiClient;
 use crate::commands::connect;
 use crate::commands::plugin::validate::PluginValidateArgs;
-use crate::documents::{DocumentSource, SetArgs};
+use crate::documents::{self, SetArgs};
 use crate::exit::{CliError, Exit};
 use crate::output::{self, OutputArgs, OutputFormat};
 use crate::server::ServerArgs;
@@ -110,8 +110,7 @@ pub(crate) struct ConnectionApplyArgs {
 
 impl ConnectionApplyArgs {
     async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
-        let file = DocumentSource::read(&self.file)?;
-        let connection = load::connection(&file.name, &file.text, &file.folder, &self.sets.vars()?)?;
+        let connection = documents::connection(&self.file, &self.sets.vars()?)?;
         let detail = client.put_connection(&connection.name.value, &connection.expanded).await?;
         output::status_line(&format!("Applied connection {} to {}", detail.info.name, detail.info.origin));
         if !detail.info.has_secret {
