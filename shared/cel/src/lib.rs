@@ -102,8 +102,8 @@ pub enum ReferenceSource {
     Object,
     Objects,
     Instance,
-    /// A value of an event: [`RootVariable::Headers`], [`RootVariable::Body`] or [`RootVariable::Source`]. Or
-    /// [`RootVariable::Claims`].
+    /// A value of an event: [`RootVariable::Headers`], [`RootVariable::Body`], [`RootVariable::Source`] or
+    /// [`RootVariable::Fetched`]. Or [`RootVariable::Claims`].
     Event(RootVariable),
 }
 

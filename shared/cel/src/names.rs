@@ -23,10 +23,12 @@ pub enum RootVariable {
     Source,
     /// The claims of an identity token.
     Claims,
+    /// The response to the request by which a source completes an event.
+    Fetched,
 }
 
 impl RootVariable {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Params,
         Self::Units,
         Self::Resources,
@@ -40,6 +42,7 @@ impl RootVariable {
         Self::Body,
         Self::Source,
         Self::Claims,
+        Self::Fetched,
     ];
 
     /// Returns the name.
@@ -58,6 +61,7 @@ impl RootVariable {
             Self::Body => "body",
             Self::Source => "source",
             Self::Claims => "claims",
+            Self::Fetched => "fetched",
         }
     }
 
@@ -87,6 +91,10 @@ pub enum Scope {
     EventDocument,
     /// A rule for the identity tokens of an issuer.
     Identity,
+    /// An event that a source completes.
+    FetchedEvent,
+    /// A target document in a source that completes its events.
+    FetchedEventDocument,
     /// A plan, whose expressions were checked before.
     Plan,
 }
@@ -110,6 +118,17 @@ impl Scope {
                 RootVariable::Target,
             ],
             Self::Identity => &[RootVariable::Claims],
+            Self::FetchedEvent => {
+                &[RootVariable::Headers, RootVariable::Body, RootVariable::Source, RootVariable::Fetched]
+            }
+            Self::FetchedEventDocument => &[
+                RootVariable::Headers,
+                RootVariable::Body,
+                RootVariable::Source,
+                RootVariable::Fetched,
+                RootVariable::Resources,
+                RootVariable::Target,
+            ],
             Self::Plan => &RootVariable::ALL,
         }
     }
@@ -121,6 +140,7 @@ pub const RESOURCE_FIELDS: [&str; 2] = ["name", "key"];
 
 pub(crate) const SOURCE_FIELDS: [&str; 1] = ["name"];
 
+pub(crate) const FETCHED_FIELDS: [&str; 2] = ["status", "body"];
 pub(crate) const RESPONSE_FIELDS: [&str; 3] = ["status", "headers", "body"];
 
 /// The fields of an instance, of the result of `Resource.Commit`, and of the object of a controller.

@@ -39,6 +39,7 @@ fn references_in_all_spellings() {
         ("object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')", Scope::Object),
         ("headers[body.which] == body.?a.b && source.name != ''", Scope::Event),
         ("body.a + resources.pg.outputs.dsn", Scope::EventDocument),
+        ("fetched.status == 200 && fetched.body.?a.b == body.b", Scope::FetchedEvent),
     ];
     let table = table(include_str!("../tests/references.txt").lines(), &others);
     insta::assert_snapshot!(table);
@@ -54,6 +55,8 @@ fn mistakes() {
         ("params.x", Scope::Sandbox),
         ("response.boddy", Scope::Response),
         ("source.uid == size(source) || target.name == 'a'", Scope::Event),
+        ("fetched.body.a", Scope::Event),
+        ("fetched.headers.a", Scope::FetchedEventDocument),
     ];
     let table = table(texts, &others);
     insta::assert_snapshot!(table);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use crate::names::{
-    FUNCTIONS, INSTANCE_FIELDS, RESOURCE_FIELDS, RESPONSE_FIELDS, RootVariable, SOURCE_FIELDS, Scope, TARGET_FIELDS,
-    TYPES,
+    FETCHED_FIELDS, FUNCTIONS, INSTANCE_FIELDS, RESOURCE_FIELDS, RESPONSE_FIELDS, RootVariable, SOURCE_FIELDS, Scope,
+    TARGET_FIELDS, TYPES,
 };
 use crate::path::{PathKey, SelectionPath, StepAccess, step};
 use crate::pattern::PATTERN_HELP;
@@ -285,7 +285,8 @@ impl ExpressionWalker<'_> {
             | RootVariable::Headers
             | RootVariable::Body
             | RootVariable::Source
-            | RootVariable::Claims => 0,
+            | RootVariable::Claims
+            | RootVariable::Fetched => 0,
         };
         let Some(source) = self.source(root, path) else { return };
         let last = path.steps.len().checked_sub(1).and_then(|last| path.steps.get(last));
@@ -308,9 +309,10 @@ impl ExpressionWalker<'_> {
             RootVariable::Object => Some(ReferenceSource::Object),
             RootVariable::Objects => Some(ReferenceSource::Objects),
             RootVariable::Headers | RootVariable::Body | RootVariable::Claims => Some(ReferenceSource::Event(root)),
-            RootVariable::Response | RootVariable::Instance => {
+            RootVariable::Response | RootVariable::Instance | RootVariable::Fetched => {
                 let (fields, source) = match root {
                     RootVariable::Response => (&RESPONSE_FIELDS[..], ReferenceSource::Response),
+                    RootVariable::Fetched => (&FETCHED_FIELDS[..], ReferenceSource::Event(root)),
                     _ => (&INSTANCE_FIELDS[..], ReferenceSource::Instance),
                 };
                 let field = path.name(0)?;
@@ -381,7 +383,7 @@ impl ExpressionWalker<'_> {
         let here = format!("`{}`", allowed.join("`, `"));
         let name = path.root;
         let (message, help) = match RootVariable::named(name) {
-            Some(RootVariable::Resources) if self.scope != Scope::Event => (
+            Some(RootVariable::Resources) if !matches!(self.scope, Scope::Event | Scope::FetchedEvent) => (
                 "a plugin cannot name other resources".to_owned(),
                 "declare a param; the sandbox wires the other resource's output into it".to_owned(),
             ),

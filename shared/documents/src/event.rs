@@ -34,6 +34,16 @@ pub struct EventInput {
     /// The first value of each header, by the name in lower case.
     pub headers: BTreeMap<String, String>,
     pub body: Json,
+    /// The `status` and `body` of the response to the request of [`EventSource::fetch`].
+    pub fetched: Option<Json>,
+}
+
+/// The request by which a source completes an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventRequest {
+    pub connection: String,
+    /// The path and query. Values of the event are percent-encoded.
+    pub path: String,
 }
 
 /// The effect of an event.
@@ -110,8 +120,16 @@ impl std::fmt::Display for SourceEventError {
 pub struct EventSource {
     pub(crate) name: String,
     pub(crate) verify: VerifyDoc,
+    pub(crate) fetch: Option<EventFetch>,
     pub(crate) id: Option<EventText>,
     pub(crate) entries: Vec<EventEntry>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct EventFetch {
+    pub(crate) when: Option<EventExpression>,
+    pub(crate) connection: String,
+    pub(crate) path: EventText,
 }
 
 #[derive(Clone, Debug)]
@@ -196,6 +214,22 @@ impl EventSource {
         Ok(EventRenderer::new(&self.name, input).text(id, "id", MissingPiece::Rejected)?.map(identity))
     }
 
+    /// Returns the request that completes an event, or `None` if the event needs none.
+    ///
+    /// # Errors
+    /// Returns an error if an expression fails on this event, or if its values do not fit into a path.
+    pub fn fetch(&self, input: &EventInput) -> Result<Option<EventRequest>, SourceEventError> {
+        let Some(EventFetch { when, connection, path }) = &self.fetch else { return Ok(None) };
+        let renderer = EventRenderer::new(&self.name, input);
+        if let Some(when) = when
+            && renderer.skip_reason(when, "fetch.when")?.is_some()
+        {
+            return Ok(None);
+        }
+        let path = renderer.path(path)?;
+        Ok(Some(EventRequest { connection: connection.clone(), path }))
+    }
+
     /// Returns the effect of an event.
     ///
     /// # Errors
@@ -211,7 +245,7 @@ impl EventSource {
         let mut skipped = Vec::new();
         for (number, entry) in (1..).zip(&self.entries) {
             renderer.entry = Some(number);
-            let outcome = match renderer.skip_reason(&entry.when) {
+            let outcome = match renderer.skip_reason(&entry.when, "when") {
                 Ok(Some(reason)) => {
                     skipped.push(SkippedEntry { entry: number, reason });
                     continue;
@@ -249,6 +283,8 @@ impl EventRenderer {
             ("headers", convert::from_json(&headers.collect())),
             ("body", convert::from_json(&input.body)),
             ("source", convert::from_json(&serde_json::json!({"name": source}))),
+            // An event that was not completed reads missing keys.
+            ("fetched", convert::from_json(input.fetched.as_ref().unwrap_or(&Json::Object(Map::new())))),
         ];
         Self { variables: variables.into(), entry: None, bytes: Cell::new(0) }
     }
@@ -259,7 +295,7 @@ impl EventRenderer {
     }
 
     /// Returns the reason why a condition does not hold, or `None` if it holds.
-    fn skip_reason(&self, when: &EventExpression) -> Result<Option<String>, SourceEventError> {
+    fn skip_reason(&self, when: &EventExpression, key: &str) -> Result<Option<String>, SourceEventError> {
         let problem = match expr::evaluate(&when.parsed, self.variables.clone()) {
             Ok(CelOutput::Json(Json::Bool(true))) => return Ok(None),
             Ok(CelOutput::Json(Json::Bool(false))) => return Ok(Some("`when` is false".to_owned())),
@@ -269,7 +305,7 @@ impl EventRenderer {
             Ok(CelOutput::Bytes(_)) => "expected true or false, got bytes".to_owned(),
             Err(error) => error.to_string(),
         };
-        Err(self.error("when", Some(when), problem))
+        Err(self.error(key, Some(when), problem))
     }
 
     fn outcome(&self, entry: &EventEntry) -> Result<EventOutcome, SourceEventError> {
@@ -330,6 +366,32 @@ impl EventRenderer {
             }
         }
         Ok(Some(joined))
+    }
+
+    /// Returns a rendered path.
+    fn path(&self, path: &EventText) -> Result<String, SourceEventError> {
+        let key = "fetch.path";
+        let mut joined = String::new();
+        for piece in &path.0 {
+            match piece {
+                EventPiece::Literal(text) => joined.push_str(text),
+                EventPiece::Expression(expression) => {
+                    let value = match self.value(expression, key)? {
+                        Some(Json::String(text)) => text,
+                        Some(json) => json.to_string(),
+                        None => String::new(),
+                    };
+                    if value.is_empty() {
+                        return Err(self.error(key, Some(expression), "the value is missing"));
+                    }
+                    joined.push_str(&template::url_encoded(&value));
+                }
+            }
+        }
+        match template::is_normal_url(&format!("https://x.invalid{joined}")) {
+            true => Ok(joined),
+            false => Err(self.error(key, None, "the values change the path")),
+        }
     }
 
     /// Returns a time in milliseconds since 1970.

@@ -5,5 +5,6 @@
 //! state is applied like a lifecycle webhook. After a crash `sweep` applies it.
 
 pub mod delivery;
+mod fetch;
 pub mod reconcile;
 pub mod record;

@@ -23,6 +23,23 @@ postStop:
 outputs: {id: "${units.make.outputs.id}", echo: "${units.make.outputs.echo}"}
 "#;
 
+/// Events have the number of a build only.
+const SOURCE: &str = r#"
+apiVersion: ebb.dev/v1
+kind: Source
+name: builds
+verify: {bearer: {secret: SENDER}}
+fetch: {when: "${body.kind == 'build'}", connection: api, path: "/builds/${string(body.id)}?full=${body.full}"}
+target: {kind: sandbox, name: "b-${string(body.id)}"}
+document: {labels: {by: "${fetched.body.author}"}, resources: {r: {plugin: branch, params: {v: "${fetched.body.branch}"}}}}
+events:
+  - when: ${fetched.status == 404}
+    delete: {}
+  - when: ${fetched.body.state == "running"}
+    apply: {}
+"#;
+const SENDER: &str = "the secret of a sender";
+
 fn connection(origin: &str, auth: &str, plugins: &str) -> Value {
     let head = "apiVersion: ebb.dev/v1\nkind: Connection\nname: api\n";
     json!({"document": format!("{head}origin: {origin}\nauth: {auth}\nplugins: [{plugins}]\n")})
@@ -297,4 +314,102 @@ pub(crate) async fn origins_that_are_refused() {
     let named = connection("https://api.example", BEARER, "branch");
     let response = harness.request(Method::PUT, "/v1/connections/other", Some(named)).await;
     assert_eq!(response.is_problem(422, "invalid-document").errors[0].code, "other-name");
+}
+
+impl Harness {
+    /// Starts a stack with a source that completes its events with the connection.
+    async fn with_builds() -> Self {
+        let harness = Self::connected(BEARER).await;
+        harness.secrets(&json!({"TOKEN": GIVEN, "SENDER": SENDER}));
+        harness.permit_source(harness.receiver.url(), "builds").await;
+        harness.request(Method::PUT, "/v1/sources/builds", Some(json!({"document": SOURCE}))).await.is(200);
+        harness
+    }
+
+    async fn permit_source(&self, origin: &str, sources: &str) {
+        let plugins = format!("branch]\nsources: [{sources}");
+        self.connection(origin, BEARER, &plugins).await;
+    }
+
+    async fn build(&self, secret: &str, id: &Value) -> ApiReply {
+        let body = json!({"kind": "build", "id": id, "full": "a&admin=1"});
+        let authorization = format!("Bearer {secret}");
+        ApiReply::to(&self.http, &self.url("/v1/sources/builds"), Some(&authorization), Method::POST, Some(body)).await
+    }
+}
+
+/// A source reads what its events do not have. Nothing is sent before the sender is verified.
+pub(crate) async fn a_source_completes_its_events() {
+    let harness = Harness::with_builds().await;
+    harness.build("another secret of a sender", &json!(7)).await.is_problem(401, "invalid-signature");
+    assert!(harness.receiver.all().is_empty(), "an unverified event sent a request");
+    // The server repeats the credential.
+    harness.receiver.on("GET /builds/7", |call: &ReceivedCall, _| {
+        let author = format!("me {}", call.header("authorization"));
+        CannedReply::ok(json!({"state": "running", "branch": "a", "author": author}))
+    });
+    harness.build(SENDER, &json!(7)).await.is(202);
+    let target = harness.phase("b-7", TargetState::Ready).await;
+    let call = &harness.receiver.calls("GET /builds/7")[0];
+    assert_eq!(call.header("authorization"), format!("Bearer {GIVEN}"));
+    assert_eq!((call.token(), call.header("webhook-signature")), ("", ""), "{call:?}");
+    let shown = harness.get("/v1/targets/sandbox/b-7").await.body;
+    assert!(!contains_canary(shown.as_bytes()) && target.runs.len() == 1, "{shown}");
+    let state = harness.folder().join("state");
+    let leaks: Vec<_> = stored(&state).into_iter().filter(|(_, bytes)| contains_canary(bytes)).collect();
+    assert!(leaks.iter().all(|(file, _)| file.ends_with("secrets.json")), "{leaks:?}");
+    // The build is gone.
+    harness.receiver.always("GET /builds/7", 404);
+    harness.build(SENDER, &json!(7)).await.is(202);
+    harness.phase("b-7", TargetState::Gone).await;
+    // An event that needs no completion.
+    let other = json!({"kind": "ping"});
+    let authorization = format!("Bearer {SENDER}");
+    let url = harness.url("/v1/sources/builds");
+    let reply = ApiReply::to(&harness.http, &url, Some(&authorization), Method::POST, Some(other)).await;
+    assert_eq!(reply.is(200).json::<Value>()["result"], "ignored");
+    assert_eq!(harness.receiver.count("GET /builds/7"), 2);
+}
+
+/// An event that cannot be completed is not accepted, and its values stay in the path.
+pub(crate) async fn events_that_cannot_be_completed() {
+    let harness = Harness::with_builds().await;
+    let other = TestReceiver::start().await;
+    let refused = async |why: &str| {
+        let response = harness.build(SENDER, &json!(7)).await;
+        let problem = response.is_problem(503, "incomplete-event");
+        assert!(problem.detail.contains(why) && !contains_canary(response.body.as_bytes()), "{problem:?}");
+    };
+    let redirect = CannedReply::status(307).header("location", &format!("{}/stolen", other.url()));
+    for (reply, why) in [(redirect, "answered 307"), (500.into(), "answered 500"), (401.into(), "answered 401")] {
+        harness.receiver.always("GET /builds/7", reply);
+        refused(why).await;
+    }
+    harness.receiver.forget();
+    harness.permit_source(harness.receiver.url(), "others").await;
+    refused("does not permit the source builds").await;
+    harness.permit_source("https://169.254.169.254", "builds").await;
+    refused("is not allowed").await;
+    harness.permit_source(harness.receiver.url(), "builds").await;
+    harness.secrets(&json!({"SENDER": SENDER}));
+    refused("no secret TOKEN").await;
+    harness.request(Method::DELETE, "/v1/connections/api", None).await.is(204);
+    refused("does not exist").await;
+    assert!(harness.receiver.all().is_empty() && other.all().is_empty());
+    harness.secrets(&json!({"TOKEN": GIVEN, "SENDER": SENDER}));
+    harness.permit_source(harness.receiver.url(), "builds").await;
+    for id in ["..", "."] {
+        let reply = harness.build(SENDER, &json!(id)).await;
+        assert_eq!(reply.is(200).json::<Value>()["result"], "rejected", "{reply:?}");
+    }
+    assert!(harness.receiver.all().is_empty());
+    for id in ["../admin", "//evil.example", "@evil.example", "a\\b", "a\r\nx-injected: 1", "a?b#c"] {
+        harness.build(SENDER, &json!(id)).await.is(200);
+    }
+    for call in harness.receiver.all() {
+        let rest = call.line.strip_prefix("GET /builds/").unwrap_or_else(|| panic!("{call:?}"));
+        assert!(rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"%-._~".contains(&b)), "{call:?}");
+        assert!(!call.headers.contains_key("x-injected"), "{call:?}");
+    }
+    assert_eq!(harness.receiver.all().len(), 6);
 }

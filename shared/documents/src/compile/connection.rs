@@ -75,6 +75,11 @@ impl ConnectionDoc {
         self.plugins.iter().any(|permitted| permitted.value == plugin)
     }
 
+    /// Returns true if the source may complete events with the connection.
+    pub fn permits_source(&self, source: &str) -> bool {
+        self.sources.iter().any(|permitted| permitted.value == source)
+    }
+
     /// Returns true for a header that a webhook with this connection cannot set.
     pub fn sets_header(&self, name: &str) -> bool {
         is_credential_header(name) || self.auth.scheme.header().is_some_and(|own| own.eq_ignore_ascii_case(name))

@@ -4,12 +4,14 @@ use serde_json::Value as Json;
 
 use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
 use super::defaults::MAX_EVENTS;
+use super::webhook;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::event::{
-    EntryAction, EventEntry, EventExpression, EventPiece, EventSource, EventTarget, EventText, EventTextRole, EventTree,
+    EntryAction, EventEntry, EventExpression, EventFetch, EventPiece, EventSource, EventTarget, EventText,
+    EventTextRole, EventTree,
 };
 use crate::expr::{self, ReferenceSource, Scope};
-use crate::model::{At, Entries, EventAction, EventRule, LineColumn, SourceDoc, SourceTarget, TemplateTree};
+use crate::model::{At, Entries, EventAction, EventRule, FetchDoc, LineColumn, SourceDoc, SourceTarget, TemplateTree};
 use crate::plan::Template;
 use crate::presets::{self, SourcePreset};
 use crate::template::{self, TemplatePiece};
@@ -36,6 +38,11 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
         },
     };
     let mut of_preset = DiagnosticCollector::new(&preset.source, &steps);
+    let mut of_fetch = DiagnosticCollector::new(&doc.source, &steps);
+    of_fetch.units = Scope::Event;
+    let fetch = doc.fetch.as_ref().map(|fetch| self::fetch(&mut of_fetch, fetch));
+    own.units = if fetch.is_some() { Scope::FetchedEvent } else { Scope::Event };
+    of_preset.units = own.units;
     let id = match (&doc.id, &preset.id) {
         (Some(id), _) => text(&mut own, id),
         (None, Some(id)) => text(&mut of_preset, id),
@@ -77,10 +84,11 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
     }
     let mut errors = own.errors(whole).unwrap_or_default();
     errors.extend(of_preset.errors(preset.name.at).unwrap_or_default());
+    errors.extend(of_fetch.errors(whole).unwrap_or_default());
     match verify {
         Some(verify) if !errors.has_errors() => {
             let (name, verify) = (doc.name.value.clone(), verify.scheme.clone());
-            Ok((EventSource { name, verify, id, entries }, Vec::new()))
+            Ok((EventSource { name, verify, fetch: fetch.flatten(), id, entries }, Vec::new()))
         }
         _ => Err(errors.sorted()),
     }
@@ -137,12 +145,25 @@ impl EntryDefaults {
 
 fn condition(report: &mut DiagnosticCollector, when: &At<String>) -> Option<EventExpression> {
     let errors = report.found.len();
-    let text = report.expression("`when`", when, Scope::Event, &mut Vec::new())?;
+    let text = report.expression("`when`", when, report.units, &mut Vec::new())?;
     if report.found.len() > errors {
         return None;
     }
-    let parsed = expr::parse(&text, Scope::Event).ok()?;
+    let parsed = expr::parse(&text, report.units).ok()?;
     Some(EventExpression { text, parsed })
+}
+
+fn fetch(report: &mut DiagnosticCollector, fetch: &FetchDoc) -> Option<EventFetch> {
+    let when = fetch.when.as_ref().map(|when| condition(report, when));
+    let errors = report.found.len();
+    webhook::path(report, &fetch.path, &mut Vec::new());
+    let is_valid = report.found.len() == errors;
+    let path = pieces(&fetch.path.value, report.units).filter(|_| is_valid)?;
+    let when = match when {
+        Some(when) => Some(when?),
+        None => None,
+    };
+    Some(EventFetch { when, connection: fetch.connection.value.clone(), path })
 }
 
 fn target(report: &mut DiagnosticCollector, target: &SourceTarget) -> Option<EventTarget> {
@@ -151,8 +172,8 @@ fn target(report: &mut DiagnosticCollector, target: &SourceTarget) -> Option<Eve
 
 fn text(report: &mut DiagnosticCollector, text: &At<String>) -> Option<EventText> {
     let errors = report.found.len();
-    report.text(&text.value, text.at, Scope::Event, &mut Vec::new());
-    if report.found.len() > errors { None } else { pieces(&text.value, Scope::Event) }
+    report.text(&text.value, text.at, report.units, &mut Vec::new());
+    if report.found.len() > errors { None } else { pieces(&text.value, report.units) }
 }
 
 /// Returns the pieces of a text that was checked.
@@ -224,16 +245,17 @@ fn map(tree: &TemplateTree, mut value: impl FnMut(&str, &At<TemplateTree>) -> Ev
 
 /// Converts a text that the target reads as it is, such as a label.
 fn plain(report: &mut DiagnosticCollector, text: &str, at: LineColumn, role: EventTextRole) -> EventTree {
-    match report.text(text, at, Scope::Event, &mut Vec::new()) {
+    match report.text(text, at, report.units, &mut Vec::new()) {
         Template::Literal(literal) => EventTree::Literal(literal),
-        _ => pieces(text, Scope::Event).map_or(EventTree::Literal(Json::Null), |text| EventTree::Text(text, role)),
+        _ => pieces(text, report.units).map_or(EventTree::Literal(Json::Null), |text| EventTree::Text(text, role)),
     }
 }
 
 /// Converts a text that is rendered for an event, or remains a template of the target.
 fn deferred(report: &mut DiagnosticCollector, text: &str, at: LineColumn, role: EventTextRole) -> EventTree {
+    let scope = if report.units == Scope::Event { Scope::EventDocument } else { Scope::FetchedEventDocument };
     let mut reads = Vec::new();
-    report.text(text, at, Scope::EventDocument, &mut reads);
+    report.text(text, at, scope, &mut reads);
     let (of_event, of_target): (Vec<_>, Vec<_>) = reads.iter().partition(|read| is_of_event(read));
     match (of_event.first(), of_target.first()) {
         (Some(event), Some(target)) => {
@@ -242,7 +264,7 @@ fn deferred(report: &mut DiagnosticCollector, text: &str, at: LineColumn, role: 
             report.push(report.error_in("mixed-event", &target.spot, message).help(help));
         }
         (Some(_), None) => {
-            if let Some(text) = pieces(text, Scope::EventDocument) {
+            if let Some(text) = pieces(text, scope) {
                 return EventTree::Text(text, role);
             }
         }

@@ -36,7 +36,11 @@ pub(super) fn destination<'a>(
 
 /// Parses the path at a connection. Its text must be what a server receives, so that no part of it changes the origin
 /// or the path before it.
-fn path<'a>(report: &mut DiagnosticCollector, path: &'a At<String>, uses: &mut Vec<ExpressionRead<'a>>) -> Template {
+pub(super) fn path<'a>(
+    report: &mut DiagnosticCollector,
+    path: &'a At<String>,
+    uses: &mut Vec<ExpressionRead<'a>>,
+) -> Template {
     let made = report.text(&path.value, path.at, report.units, uses);
     let sample = sample(&path.value);
     let (message, help) = if !path.value.starts_with('/') {

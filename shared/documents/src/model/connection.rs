@@ -33,7 +33,11 @@ pub struct ConnectionDoc {
     pub auth: AuthChoice,
     /// The plugins whose webhooks may use the connection, by name without version. `_target` stands for the own units of
     /// targets.
+    #[serde(default)]
     pub plugins: Vec<At<String>>,
+    /// The sources that may complete events with the connection.
+    #[serde(default)]
+    pub sources: Vec<At<String>>,
     #[serde(skip)]
     pub source: Arc<SourceText>,
     /// The document as YAML with all `@{…}` expanded.

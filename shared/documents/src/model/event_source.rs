@@ -28,6 +28,8 @@ pub struct SourceDoc {
     pub preset: Option<At<String>>,
     /// The proof that a request is from the sender.
     pub verify: Option<VerifyChoice>,
+    /// A request that completes an event. Expressions read its response as `fetched`.
+    pub fetch: Option<FetchDoc>,
     /// The ID of a delivery: `${…}`. The default is the ID that the sender gives in a header, or a hash of the body.
     pub id: Option<At<String>>,
     /// The target of the entries that have none.
@@ -43,6 +45,19 @@ pub struct SourceDoc {
     /// The document as YAML with all `@{…}` expanded.
     #[serde(skip)]
     pub expanded: String,
+}
+
+/// A `GET` request by which a source completes an event, before its entries are checked.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Fetch")]
+pub struct FetchDoc {
+    /// A condition over `headers`, `body` and `source`: `${…}`. Without it, every event is completed.
+    pub when: Option<At<String>>,
+    /// The connection, which lists the source.
+    pub connection: At<String>,
+    /// The path and query at the connection. Parts may hold `${…}`.
+    pub path: At<String>,
 }
 
 /// A target by kind and name.

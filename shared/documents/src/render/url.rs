@@ -1,15 +1,10 @@
 //! Renders URLs of webhooks. Rendered values cannot change the destination of a URL.
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-
 use super::RenderError;
 use super::context::{PendingOutputs, RenderContext, capped, mistyped};
 use super::evaluate::TextPart;
 use crate::plan::Template;
-use crate::template::is_normal_url;
-
-/// All characters except the unreserved ones of RFC 3986.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+use crate::template::{is_normal_url, url_encoded};
 
 /// Returns the URL with percent-encoded values. With the `origin` of a connection, the template is the path after it.
 pub(super) fn render(
@@ -44,7 +39,7 @@ fn text(fixture: RenderContext<'_>, template: &Template) -> Result<String, Rende
                     return Err(mistyped(place, "text that is not empty", "empty text"));
                 }
                 match fixture.unknowns {
-                    PendingOutputs::Missing => url.extend(utf8_percent_encode(&piece, ENCODED)),
+                    PendingOutputs::Missing => url.push_str(&url_encoded(&piece)),
                     PendingOutputs::Shown => url.push_str(&piece),
                 }
             }

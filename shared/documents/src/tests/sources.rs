@@ -22,7 +22,7 @@ fn shop() -> EventSource {
 
 pub(super) fn event(headers: &[(&str, &str)], body: Value) -> EventInput {
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    EventInput { headers, body }
+    EventInput { headers, body, fetched: None }
 }
 
 /// Returns an event of the fixture with these changes.

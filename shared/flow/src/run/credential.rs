@@ -1,4 +1,4 @@
-//! The credential of the requests of a webhook unit: the signing secret of its plugin, or a connection.
+//! The credential of the requests of a webhook unit, or of a source: the signing secret of a plugin, or a connection.
 //!
 //! A connection is read for each request, so a changed secret or a withdrawn permission has an effect at once. The
 //! credential is in the request only. A response that repeats it is masked before anything reads the response.
@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::{AuthDoc, ConnectionDoc};
-use ebb_documents::plan::{Action, BoundConnection, UnitPlan};
+use ebb_documents::plan::{BoundConnection, UnitPlan};
 use ebb_egress::{CallError, HttpRequest, HttpResponse};
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::sign::{self, WebhookKeys};
@@ -86,33 +86,63 @@ pub(crate) async fn credential(
     run: &Run,
     unit: &UnitPlan,
 ) -> Result<Result<RequestCredential, String>, FlowError> {
-    let user = run.plugin(unit).unwrap_or(sign::OWN_HOOKS);
-    let Action::Webhook(webhook) = &unit.action else { return Err(FlowError::Broken(unit.key.clone())) };
-    let Some(BoundConnection { name, origin }) = &webhook.connection else {
-        let keys = Some(env.settings.unit_keys.for_plugin(user));
+    let plugin = run.plugin(unit).unwrap_or(sign::OWN_HOOKS);
+    let Some(BoundConnection { name, origin }) = unit.action.connection() else {
+        let keys = Some(env.settings.unit_keys.for_plugin(plugin));
         return Ok(Ok(RequestCredential { keys, header: None, masked: Vec::new() }));
     };
-    let Some(item) = env.store.get_document(NamedKind::Connection, name).await? else {
-        return Ok(Err(format!("the connection {name} does not exist")));
+    let document = match open(env, name).await? {
+        Ok(document) => document,
+        Err(why) => return Ok(Err(why)),
     };
-    let loaded = offload(move || load::connection("document", &item.document, &NoFiles, &DocumentVars::none())).await?;
-    let Ok(document) = loaded else { return Ok(Err(format!("the connection {name} has errors; apply it again"))) };
     if document.origin.value != *origin {
         let now = &document.origin.value;
         return Ok(Err(format!("the connection {name} leads to {now} now; the plan of the target has {origin}")));
     }
-    if !document.permits(user) {
-        return Ok(Err(format!("the connection {name} does not permit {user}: add it to `plugins` of the connection")));
+    if !document.permits(plugin) {
+        return Ok(Err(format!(
+            "the connection {name} does not permit {plugin}: add it to `plugins` of the connection"
+        )));
     }
-    let secret_name = &document.auth.scheme.secret().value;
-    let secret = match env.settings.secrets.secret(secret_name) {
-        Ok(Some(secret)) => secret,
-        Ok(None) => {
-            return Ok(Err(format!("the deployment has no secret {secret_name}; the connection {name} needs it")));
-        }
-        Err(error) => return Ok(Err(format!("the secrets of the deployment cannot be read: {error}"))),
+    Ok(authorized(env, &document))
+}
+
+/// Returns the origin and the credential of a connection for a source, or the reason why the source cannot use it.
+pub(crate) async fn of_source(
+    env: &Env,
+    name: &str,
+    source: &str,
+) -> Result<Result<(String, RequestCredential), String>, FlowError> {
+    let document = match open(env, name).await? {
+        Ok(document) => document,
+        Err(why) => return Ok(Err(why)),
     };
-    Ok(authorize(&document, secret).map_err(|problem| format!("the secret {secret_name} {problem}")))
+    if !document.permits_source(source) {
+        let why =
+            format!("the connection {name} does not permit the source {source}: add it to `sources` of the connection");
+        return Ok(Err(why));
+    }
+    Ok(authorized(env, &document).map(|credential| (document.origin.value, credential)))
+}
+
+async fn open(env: &Env, name: &str) -> Result<Result<ConnectionDoc, String>, FlowError> {
+    let Some(item) = env.store.get_document(NamedKind::Connection, name).await? else {
+        return Ok(Err(format!("the connection {name} does not exist")));
+    };
+    let load = move || load::connection("document", &item.document, &NoFiles, &DocumentVars::none());
+    Ok(offload(load).await?.map_err(|_| format!("the connection {name} has errors; apply it again")))
+}
+
+fn authorized(env: &Env, document: &ConnectionDoc) -> Result<RequestCredential, String> {
+    let name = &document.auth.scheme.secret().value;
+    match env.settings.secrets.secret(name) {
+        Ok(Some(secret)) => authorize(document, secret).map_err(|problem| format!("the secret {name} {problem}")),
+        Ok(None) => {
+            let connection = &document.name.value;
+            Err(format!("the deployment has no secret {name}; the connection {connection} needs it"))
+        }
+        Err(error) => Err(format!("the secrets of the deployment cannot be read: {error}")),
+    }
 }
 
 /// Returns the credential with the value of the secret of a connection.

@@ -15,8 +15,8 @@ use ebb_protocol::source_signature::{self, SourceScheme};
 use ebb_store::{DesiredKey, NamedKind, ReadDocuments};
 use http::HeaderMap;
 
-use super::reconcile;
 use super::record::{self, TargetEvent};
+use super::{fetch, reconcile};
 use crate::env::{DesiredStore, Env};
 use crate::error::{FlowError, RequestError};
 use crate::offload::offload;
@@ -34,6 +34,8 @@ pub enum DeliveryRejection {
     Unverified(String),
     /// 503: the secret of the source is missing, so no event can be verified.
     NoSecret(String),
+    /// 503: the event cannot be completed now.
+    Incomplete(String),
     /// 400: the body is not JSON.
     Malformed(String),
 }
@@ -85,13 +87,26 @@ pub async fn receive(
     let sender_id = verify(env, source.verify(), request)?;
     let body = serde_json::from_slice(request.body)
         .map_err(|error| DeliveryRejection::Malformed(format!("the body is not JSON: {error}")))?;
-    let input = EventInput { headers: visible(request.headers), body };
+    let mut input = EventInput { headers: visible(request.headers), body, fetched: None };
+    match source.fetch(&input) {
+        Ok(None) => {}
+        Ok(Some(fetch)) => {
+            let fetched = fetch::fetch(env, name, fetch).await?;
+            input.fetched = Some(fetched.map_err(|why| {
+                tracing::warn!(source = name, why, "an event of a source cannot be completed");
+                DeliveryRejection::Incomplete(format!("the event cannot be completed now: {why}"))
+            })?);
+        }
+        Err(error) => return Ok((rejected(name, error.to_string()), Vec::new())),
+    }
+    // The same event can be about another state.
+    let fetched = input.fetched.as_ref().map_or_else(String::new, ToString::to_string);
     let evaluated = offload(move || (source.delivery_id(&input), source.evaluate(&input))).await?;
     let (id, outcome) = match evaluated {
         (Ok(id), Ok(outcome)) => (id, outcome),
         (Err(error), _) | (_, Err(error)) => return Ok((rejected(name, error.to_string()), Vec::new())),
     };
-    let delivery = id.or(sender_id).unwrap_or_else(|| id::digest(request.body));
+    let delivery = id.or(sender_id).unwrap_or_else(|| id::digest(&[request.body, fetched.as_bytes()].concat()));
     let event = |kind, name_of_target, uid, time_ms: Option<u64>, document| TargetEvent {
         source: name.to_owned(),
         delivery: match delivery.len() <= MAX_ID {

@@ -17,6 +17,8 @@ pub struct ConnectionInfo {
     pub has_secret: bool,
     /// The plugins that may use the connection.
     pub plugins: Vec<String>,
+    /// The sources that may use the connection.
+    pub sources: Vec<String>,
     /// The time of the last change.
     pub changed: String,
 }

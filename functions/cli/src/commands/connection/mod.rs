@@ -132,9 +132,11 @@ impl ConnectionListArgs {
         self.output.write(&client.connections().await?, |connections| {
             let rows = connections.iter().map(|one| {
                 let secret = if one.has_secret { one.secret.clone() } else { format!("{} (missing)", one.secret) };
-                [one.name.clone(), one.origin.clone(), one.auth.clone(), secret, one.plugins.join(", ")]
+                let users = [one.plugins.join(", "), one.sources.join(", ")];
+                let [plugins, sources] = users.map(|names| if names.is_empty() { "-".to_owned() } else { names });
+                [one.name.clone(), one.origin.clone(), one.auth.clone(), secret, plugins, sources]
             });
-            output::table(&["NAME", "ORIGIN", "AUTH", "SECRET", "PLUGINS"], rows)
+            output::table(&["NAME", "ORIGIN", "AUTH", "SECRET", "PLUGINS", "SOURCES"], rows)
         })?;
         Ok(Exit::Done)
     }
@@ -180,12 +182,13 @@ fn unknown(name: &str) -> CliError {
 fn text(ConnectionDetail { info, .. }: &ConnectionDetail) -> String {
     let missing = if info.has_secret { "" } else { " (missing)" };
     format!(
-        "Name:     {}\nOrigin:   {}\nAuth:     {}\nSecret:   {}{missing}\nPlugins:  {}\nChanged:  {}\n",
+        "Name:     {}\nOrigin:   {}\nAuth:     {}\nSecret:   {}{missing}\nPlugins:  {}\nSources:  {}\nChanged:  {}\n",
         info.name,
         info.origin,
         info.auth,
         info.secret,
         info.plugins.join(", "),
+        info.sources.join(", "),
         timing::clock(&info.changed)
     )
 }

@@ -23,6 +23,9 @@ pub(crate) struct SourceTestArgs {
     /// File with the JSON body of an event; `-` reads standard input
     #[arg(long, value_name = "FILE")]
     payload: PathBuf,
+    /// File with the JSON body of the response that completes the event, for a source with `fetch`
+    #[arg(long, value_name = "FILE")]
+    fetched: Option<PathBuf>,
     /// Header of the event; repeatable
     #[arg(long = "header", value_name = "NAME=VALUE")]
     headers: Vec<String>,
@@ -51,8 +54,18 @@ impl SourceTestArgs {
         let doc = load::event_source(&source.name, &source.text, &source.folder, &self.sets.vars()?)?;
         let (source, warnings) = compile::event_source(&doc)?;
         documents::warn(&warnings);
-        let input = EventInput { headers: headers(&self.headers)?, body: payload(&self.payload)? };
+        let fetched = match &self.fetched {
+            Some(file) => Some(serde_json::json!({"status": 200, "body": payload(file)?})),
+            None => None,
+        };
+        let input = EventInput { headers: headers(&self.headers)?, body: payload(&self.payload)?, fetched };
         let failed = |error: &(dyn std::error::Error + 'static)| CliError::failed(error.to_string());
+        if let Some(request) = source.fetch(&input).map_err(|error| failed(&error))?
+            && input.fetched.is_none()
+        {
+            let text = format!("the source completes the event by GET {} with {}", request.path, request.connection);
+            return Err(CliError::failed(text).with_hint("give the body of its response: --fetched FILE"));
+        }
         let delivery_id = source.delivery_id(&input).map_err(|error| failed(&error))?;
         let EventExplanation { skipped, entry, outcome } = source.explain(&input);
         let outcome = outcome.map_err(|error| failed(&error))?;

@@ -31,10 +31,13 @@ pub(super) fn connection(reader: &DocumentReader<'_>, node: &YamlNode, expanded:
     reader.check_name(&connection.name, "the connection's name", NameSyntax::Signadot, MAX_NAME);
     check_origin(reader, &connection.origin);
     check_auth(reader, &connection.auth.scheme);
-    if connection.plugins.is_empty() {
+    if connection.plugins.is_empty() && connection.sources.is_empty() {
         let at = node.get("plugins").map_or(node.at, |plugins| plugins.at);
-        let wrong = reader.wrong("empty", at, "`plugins` is empty, so nothing may use the connection");
-        reader.note(wrong.help("list the plugins, such as `[neon-branch]`"));
+        let wrong = reader.wrong("empty", at, "nothing may use the connection");
+        reader.note(wrong.help("list plugins, such as `plugins: [neon-branch]`, or `sources`"));
+    }
+    for source in &connection.sources {
+        reader.check_name(source, "the source's name", NameSyntax::Signadot, MAX_NAME);
     }
     for plugin in connection.plugins.iter().filter(|plugin| plugin.value != OWN_UNITS) {
         match plugin.value.contains('@') {

@@ -25,6 +25,9 @@ pub(super) fn event_source(reader: &DocumentReader<'_>, node: &YamlNode, expande
     if let Some(verify) = &source.verify {
         check_verify(reader, &verify.scheme);
     }
+    if let Some(fetch) = &source.fetch {
+        reader.check_name(&fetch.connection, "the connection's name", NameSyntax::Signadot, MAX_NAME);
+    }
     let of_entries = source.events.iter().flatten().filter_map(|event| match &event.action {
         EventAction::Apply(apply) => apply.target.as_ref(),
         EventAction::Delete(delete) => delete.target.as_ref(),

@@ -1,0 +1,48 @@
+//! Completes an event of a source by a request with a connection.
+
+use std::time::Duration;
+
+use ebb_documents::event::EventRequest;
+use ebb_egress::HttpRequest;
+use ebb_protocol::id;
+use ebb_protocol::sign::{self, MessageId};
+use serde_json::{Value, json};
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::run::credential;
+
+/// The wait for the response. The sender of the event waits meanwhile, GitHub for 10 s.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Returns `status` and `body` of the response, or the reason why the event cannot be completed now. A missing resource
+/// completes the event, too.
+pub(super) async fn fetch(
+    env: &Env,
+    source: &str,
+    EventRequest { connection, path }: EventRequest,
+) -> Result<Result<Value, String>, FlowError> {
+    let (origin, credential) = match credential::of_source(env, &connection, source).await? {
+        Ok(found) => found,
+        Err(why) => return Ok(Err(why)),
+    };
+    let mut headers = vec![("accept".to_owned(), "application/json".to_owned())];
+    headers.extend(credential.header.iter().map(|(name, value)| (name.clone(), value.to_string())));
+    if let Some(keys) = &credential.keys {
+        let id =
+            MessageId::parse(&id::digest(path.as_bytes())).map_err(|error| FlowError::Broken(error.to_string()))?;
+        let signature = sign::sign_with(keys, &id, env.now(), &[]);
+        headers.extend(signature.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    }
+    let url = format!("{origin}{path}");
+    let request = HttpRequest { method: "GET".to_owned(), url, headers, body: Vec::new(), timeout: TIMEOUT };
+    Ok(match credential.call(env, request).await {
+        Ok(response) if matches!(response.status, 200..=299 | 404) => {
+            let text = || String::from_utf8_lossy(&response.body).into_owned();
+            let body = serde_json::from_slice(&response.body).unwrap_or_else(|_| Value::String(text()));
+            Ok(json!({"status": response.status, "body": body}))
+        }
+        Ok(response) => Err(format!("the server of the connection {connection} answered {}", response.status)),
+        Err(error) => Err(format!("the server of the connection {connection} gave no answer: {error}")),
+    })
+}
