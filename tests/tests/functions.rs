@@ -125,7 +125,7 @@ fn main() {
             a_server_without_a_callback_token_is_not_awaited a_repeated_credential_is_masked_everywhere
             a_redirect_does_not_get_the_credential connections_that_a_target_cannot_use values_stay_in_the_path
             a_setup_without_its_secret_leaves_nothing internal_origins origins_that_are_refused
-            a_source_completes_its_events events_that_cannot_be_completed;
+            a_request_that_may_have_been_sent_is_undone a_source_completes_its_events events_that_cannot_be_completed;
         security::heads: headers_are_checked_before_bodies unverified_bodies_are_limited;
         security::identity_tokens: claims_of_pipelines_grant_scopes forged_identity_tokens times_and_names_of_identity_tokens
             keys_that_are_not_accepted issuers_that_cannot_be_trusted;

@@ -4,6 +4,12 @@ use std::fs;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ebb_flow::run::attempt::AttemptRef;
+use ebb_flow::run::attempt_end::AttemptEnd;
+use ebb_flow::run::dispatch;
+use ebb_flow::run::dispatch_outcome::DispatchReason;
+use ebb_flow::run::head::Run;
+use ebb_flow::run::inputs::InvocationCache;
 
 use super::secrets::{GIVEN, api_responses, assert_no_event_contains_it, contains, contains_canary, stored};
 use crate::harness::*;
@@ -275,6 +281,28 @@ pub(crate) async fn a_setup_without_its_secret_leaves_nothing() {
     assert_eq!(list["connections"][0]["hasSecret"], false, "{list}");
     harness.tear_down("a").await;
     assert!(harness.receiver.all().is_empty());
+}
+
+/// A request may have been sent by a function that ended, before its connection was deleted. The unit is then not one that
+/// was never sent.
+pub(crate) async fn a_request_that_may_have_been_sent_is_undone() {
+    let harness = Harness::connected(BEARER).await;
+    let hold = harness.receiver.hold("POST /branches/a");
+    harness.create("a", "branch").await;
+    harness.receiver.call("POST /branches/a", 1).await;
+    harness.request(Method::DELETE, "/v1/connections/api", None).await.is(204);
+    let (env, id) = (harness.stack().env(), run_id("a", Hook::PreStart));
+    let run = Run::load(env, &id).await.unwrap().unwrap();
+    let attempt = AttemptRef { unit: Unit(0), number: Attempt(1), epoch: Epoch(1) };
+    for (reason, is_started) in [(DispatchReason::Result, false), (DispatchReason::SweepStart, true)] {
+        let sent = dispatch::send(env, &run, attempt, &InvocationCache::default(), reason).await.unwrap();
+        let Some(AttemptEnd::Failed(failure)) = sent.end else { panic!("{sent:?}") };
+        assert_eq!(json!(failure.reason.code), "notStartable", "{failure:?}");
+        let records = harness.stack().store().read_all_records(&id).await.unwrap();
+        assert_eq!(records.iter().any(|(.., record)| record.started.is_some()), is_started, "{reason:?}");
+    }
+    drop(hold);
+    harness.phase("a", TargetState::Ready).await;
 }
 
 /// The guard applies to connections. `ebb dev` opens loopback only.

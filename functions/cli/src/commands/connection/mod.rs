@@ -58,8 +58,11 @@ pub(crate) struct ConnectionNewArgs {
     #[arg(long, value_name = "SCHEME", value_enum, default_value = "bearer")]
     auth: AuthScheme,
     /// Plugin that may use the connection; repeatable
-    #[arg(long = "plugin", value_name = "NAME", required = true)]
+    #[arg(long = "plugin", value_name = "NAME", required_unless_present = "sources")]
     plugins: Vec<String>,
+    /// Source that may complete its events with the connection; repeatable
+    #[arg(long = "source", value_name = "NAME")]
+    sources: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -76,7 +79,7 @@ enum AuthScheme {
 
 impl ConnectionNewArgs {
     fn run(self) -> Result<Exit, CliError> {
-        let Self { name, origin, auth, plugins } = self;
+        let Self { name, origin, auth, plugins, sources } = self;
         let secret = format!("{}_TOKEN", name.to_ascii_uppercase().replace('-', "_"));
         let auth = match auth {
             AuthScheme::Bearer => format!("{{bearer: {{secret: {secret}}}}}"),
@@ -84,10 +87,13 @@ impl ConnectionNewArgs {
             AuthScheme::Header => format!("{{header: {{name: X-Api-Key, secret: {secret}}}}}"),
             AuthScheme::Signed => format!("{{signed: {{secret: {secret}}}}}"),
         };
-        let plugins = plugins.join(", ");
-        let document = format!(
-            "apiVersion: ebb.dev/v1\nkind: Connection\nname: {name}\norigin: {origin}\nauth: {auth}\nplugins: [{plugins}]\n"
-        );
+        let mut document =
+            format!("apiVersion: ebb.dev/v1\nkind: Connection\nname: {name}\norigin: {origin}\nauth: {auth}\n");
+        for (key, names) in [("plugins", plugins), ("sources", sources)] {
+            if !names.is_empty() {
+                document.push_str(&format!("{key}: [{}]\n", names.join(", ")));
+            }
+        }
         load::connection("the new connection", &document, &NoFiles, &DocumentVars::none())?;
         output::print(&document)?;
         output::status_line(&format!(
