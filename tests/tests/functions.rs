@@ -122,7 +122,7 @@ fn main() {
             a_repeated_callback_repeats_no_request a_callback_is_processed_after_its_client_disconnects
             an_event_is_processed_after_its_client_disconnects;
         security::credentials: connections_that_changed_after_the_plan schemes_of_connections
-            a_server_without_a_callback_token_is_not_awaited a_repeated_credential_is_masked_everywhere
+            an_outcome_is_described_with_the_credential a_server_without_a_callback_token_is_not_awaited a_repeated_credential_is_masked_everywhere
             a_redirect_does_not_get_the_credential connections_that_a_target_cannot_use values_stay_in_the_path
             a_setup_without_its_secret_leaves_nothing internal_origins origins_that_are_refused
             a_request_that_may_have_been_sent_is_undone a_source_completes_its_events events_that_cannot_be_completed;

@@ -6,9 +6,10 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::program;
+use crate::receiver::TestReceiver;
 use crate::workdir::{WAIT_TIMEOUT, Workdir};
 
 /// A command of a page and its expected result.
@@ -252,3 +253,44 @@ preStart:
 outputs: {name: "${units.create.outputs.name}"}
 "##;
 const SANDBOX: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {r: {plugin: p@1.0.0}}\n";
+
+/// The page about connections, with a server in place of the provider.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_of_connections() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = std::fs::read_to_string(root.join("docs/src/connections.md")).unwrap();
+    let examples = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let [connection, plugin] = examples.take(2).collect::<Vec<_>>().try_into().unwrap();
+    let provider = TestReceiver::start().await;
+    let branches = "/api/v2/projects/quiet-sea-1/branches";
+    let made = json!({"branch": {"id": "br-1"}, "endpoints": [{"host": "ep-1.example.com"}]});
+    provider.always(&format!("POST {branches}"), made);
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    let origin = "https://console.neon.tech";
+    let new = ["connection", "new", "neon", "--origin", origin, "--plugin", "neon-branch"];
+    assert_eq!(workdir.ebb(&new).await.done().stdout, connection);
+    workdir.apply("connection", connection).await;
+    let list = || async { workdir.ebb(&["connection", "list"]).await.done().stdout };
+    assert!(list().await.contains("NEON_TOKEN (missing)"), "{}", list().await);
+    std::fs::write(workdir.state().join("secrets.json"), json!({"NEON_TOKEN": "napi-canary"}).to_string()).unwrap();
+    let shown = page.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
+    assert_eq!(list().await, shown);
+
+    workdir.apply("connection", &connection.replace(origin, provider.url())).await;
+    workdir.apply("plugin", plugin).await;
+    let resources = "resources: {db: {plugin: neon-branch, params: {project: quiet-sea-1}}}";
+    let applied =
+        workdir.apply("sandbox", &format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n{resources}\n")).await;
+    assert!(applied.stdout.contains("ep-1.example.com"), "{applied:?}");
+    let deleted = workdir.ebb(&["sandbox", "delete", "a"]).await.done();
+    let got = workdir.ebb(&["connection", "get", "neon", "-o", "json"]).await.done();
+    assert_eq!(provider.order(), [format!("POST {branches}"), format!("DELETE {branches}/br-1")]);
+    assert!(provider.all().iter().all(|call| call.header("authorization") == "Bearer napi-canary"));
+    for text in [&applied.stdout, &applied.stderr, &deleted.stderr, &got.stdout, &got.stderr, &workdir.log()] {
+        assert!(!text.contains("napi-canary"), "{text}");
+    }
+    workdir.ebb(&["connection", "delete", "neon"]).await.done();
+    assert_eq!(workdir.ebb(&["connection", "get", "neon"]).await.code, Some(1));
+    dev.stop().await;
+}

@@ -67,7 +67,7 @@ impl Harness {
         let harness = Self::new().await;
         harness.secrets(&json!({"TOKEN": GIVEN}));
         harness.connection(harness.receiver.url(), auth, "branch").await;
-        harness.publish("branch@1.0.0", PLUGIN).await;
+        harness.publish("branch@0.9.0", PLUGIN).await;
         harness.receiver.always("POST /branches/a", json!({"id": "br-1"}));
         harness
     }
@@ -143,7 +143,7 @@ pub(crate) async fn a_repeated_credential_is_masked_everywhere() {
         let found: Vec<_> = stored.iter().filter(|(_, bytes)| leaks(bytes)).map(|(file, _)| file).collect();
         assert!(found.is_empty(), "a credential is in {found:?}");
         let mut responses = api_responses(&harness, "a").await;
-        for path in ["/v1/connections", "/v1/connections/api", "/v1/plugins/branch/versions/1.0.0"] {
+        for path in ["/v1/connections", "/v1/connections/api", "/v1/plugins/branch/versions/0.9.0"] {
             responses.push((path.to_owned(), harness.get(path).await.is(200).body.clone()));
         }
         for (path, body) in responses {
@@ -154,6 +154,27 @@ pub(crate) async fn a_repeated_credential_is_masked_everywhere() {
         assert!(contains(&log, run_id("a", Hook::PostStop).to_string().as_bytes()), "the log has no lines about it");
         assert!(!leaks(&log), "a credential is in the log");
     }
+}
+
+/// The request that asks for an unknown outcome has the credential, too.
+pub(crate) async fn an_outcome_is_described_with_the_credential() {
+    let harness = Harness::connected(BEARER).await;
+    let once = r#"
+preStart:
+  make:
+    timeout: 1m
+    retry: {attempts: 1}
+    webhook:
+      {connection: api, path: /make, idempotent: false, maxProcessingTime: 1s, describe: {path: "/made?by=${target.name}"}}
+    outputs: {id: {value: "${response.body.id}"}}
+outputs: {id: "${units.make.outputs.id}"}
+"#;
+    harness.receiver.always("POST /make", 504);
+    harness.receiver.always("GET /made", json!({"id": "found"}));
+    let target = harness.run("a", "branch", once, TargetState::Ready).await;
+    assert_eq!(outputs(&target)["id"]["value"], "found");
+    let call = harness.receiver.call("GET /made", 1).await;
+    assert_eq!(call.header("authorization"), format!("Bearer {GIVEN}"), "{call:?}");
 }
 
 /// A redirect to another origin is not followed.
@@ -191,7 +212,7 @@ pub(crate) async fn connections_that_a_target_cannot_use() {
     harness.connection(harness.receiver.url(), header, "branch").await;
     refused("branch", "header", "X-Api-Key").await;
     harness.request(Method::DELETE, "/v1/connections/api", None).await.is(204);
-    refused("branch@1.0.0", "unknown-connection", "does not exist").await;
+    refused("branch@0.9.0", "unknown-connection", "does not exist").await;
     for header in ["Authorization", "Cookie", "proxy-authorization"] {
         let text =
             format!("preStart: {{make: {{webhook: {{connection: api, path: /a, headers: {{{header}: a}}}}}}}}\n");
