@@ -235,6 +235,12 @@ impl ApiClient {
         self.of_target(target, self.request(Method::DELETE, &["targets", &target.kind, &target.name])).await
     }
 
+    /// Returns a target with the outputs of one resource only, without `env`.
+    pub(crate) async fn outputs(&self, target: &TargetRef, resource: &str) -> Result<TargetDetail, CliError> {
+        let request = self.query(&["targets", &target.kind, &target.name], &[("outputs", Some(resource))]);
+        self.of_target(target, request).await
+    }
+
     /// Returns the diagnosis of a target.
     pub(crate) async fn why(&self, target: &TargetRef) -> Result<TargetDiagnosis, CliError> {
         self.of_target(target, self.get(&["targets", &target.kind, &target.name, "why"])).await

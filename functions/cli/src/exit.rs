@@ -18,6 +18,8 @@ pub(crate) enum Exit {
     Failed,
     /// The command line is wrong, or the program cannot run.
     Broken,
+    /// The time limit of a wait ended. The server continues.
+    TimedOut,
     Interrupted,
 }
 
@@ -27,6 +29,8 @@ impl From<Exit> for ExitCode {
             Exit::Done => 0,
             Exit::Failed => 1,
             Exit::Broken => 2,
+            // As of the program `timeout`.
+            Exit::TimedOut => 124,
             Exit::Interrupted => 130,
         })
     }
@@ -71,6 +75,11 @@ impl CliError {
     /// Returns an error with exit code 2: the command line is wrong, or the program cannot run.
     pub(crate) fn broken(message: impl Into<String>) -> Self {
         Self::failed(message).with(|report| report.exit = Exit::Broken)
+    }
+
+    /// Returns an error with exit code 124: the time limit of a wait ended.
+    pub(crate) fn timed_out(message: impl Into<String>) -> Self {
+        Self::failed(message).with(|report| report.exit = Exit::TimedOut)
     }
 
     /// Returns the error of a server that does not respond.

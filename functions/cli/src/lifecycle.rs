@@ -66,10 +66,8 @@ pub(crate) async fn wait(
         FollowEnd::TimedOut => {
             explain(client, target).await;
             let phase = seen.map_or("not known to the server".to_owned(), |seen| labels::name(&seen.info.phase));
-            Err(CliError::failed(format!("{target} is {phase} after {}", timing::length(timeout))).with_hint(format!(
-                "the server continues; wait longer with --wait-timeout, or run `ebb why {}`",
-                named(target)
-            )))
+            Err(CliError::timed_out(format!("{target} is {phase} after {}", timing::length(timeout)))
+                .with_hint(format!("the server continues; wait longer, or run `ebb why {}`", named(target))))
         }
         FollowEnd::Interrupted => {
             output::status_line(&format!("the server continues with {target}; see `ebb why {}`", named(target)));

@@ -31,7 +31,9 @@ const OUTPUT: &str = "format";
 
 /// Returns the format that a command line selects.
 pub(crate) fn selected_format(arguments: &ArgMatches) -> Option<OutputFormat> {
-    let own = arguments.try_get_one::<OutputFormat>(OUTPUT).ok().flatten().copied();
+    // A command with formats of its own has `json` as well.
+    let own = arguments.try_get_raw(OUTPUT).ok().flatten().and_then(|mut values| values.next()?.to_str());
+    let own = own.and_then(|name| OutputFormat::from_str(name, false).ok());
     own.or_else(|| arguments.subcommand().and_then(|(_, arguments)| selected_format(arguments)))
 }
 

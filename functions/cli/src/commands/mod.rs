@@ -32,8 +32,8 @@ use crate::{output, why};
     name = "ebb",
     version,
     after_help = "Examples:\n  ebb run sandbox.yaml --plugin plugin.yaml --rm\n  ebb sandbox apply -f sandbox.yaml\n  ebb why pr-1\n\n\
-                  Exit codes: 0 success, 1 the run failed or the document is invalid, 2 usage or internal error, 130 \
-                  interrupted.\nData goes to standard output, messages to standard error."
+                  Exit codes: 0 success, 1 the run failed or the document is invalid, 2 usage or internal error, 124 \
+                  the time limit of a wait ended, 130 interrupted.\nData goes to standard output, messages to standard error."
 )]
 pub(crate) struct EbbCli {
     #[command(flatten)]

@@ -147,7 +147,10 @@ impl LocalSandbox<'_> {
             FollowEnd::Deleted => {
                 return Err(CliError::failed(format!("{} was deleted by another client", self.instance.target)));
             }
-            FollowEnd::TimedOut => self.explained("error: the sandbox is not ready after --wait-timeout").await,
+            FollowEnd::TimedOut => {
+                self.explained("error: the sandbox is not ready after --wait-timeout").await;
+                Exit::TimedOut
+            }
             FollowEnd::Interrupted => {
                 output::status_line("interrupted: deleting its resources; press Ctrl-C again to exit at once");
                 return self.delete(Exit::Interrupted, 1).await;
@@ -225,7 +228,8 @@ impl LocalSandbox<'_> {
             }
             FollowEnd::TimedOut => {
                 let line = "error: the sandbox is not deleted after --wait-timeout";
-                self.explained(&format!("{line}\n{}", self.how_to_delete())).await
+                self.explained(&format!("{line}\n{}", self.how_to_delete())).await;
+                Exit::TimedOut
             }
             FollowEnd::Interrupted if interrupts == 0 => {
                 output::status_line("interrupted: the deletion continues; press Ctrl-C again to exit at once");

@@ -5,6 +5,7 @@
 
 mod commands;
 mod new;
+mod outputs;
 mod run;
 
 mod program {

@@ -2,9 +2,11 @@
 
 mod apply;
 mod delete;
+mod env;
 mod event;
 mod get;
 mod list;
+mod wait;
 
 use std::time::Duration;
 
@@ -24,6 +26,10 @@ pub(crate) enum SandboxCommand {
     Get(TargetCommandArgs),
     /// List sandboxes
     List(list::SandboxListArgs),
+    /// Print the environment of a ready sandbox for a shell or CI system
+    Env(env::SandboxEnvArgs),
+    /// Wait until a sandbox is ready or gone
+    Wait(wait::SandboxWaitArgs),
     /// Run the units of an event, such as `sleep`
     Event(event::SandboxEventArgs),
     /// Delete a sandbox and its resources
@@ -40,6 +46,8 @@ impl SandboxCommand {
                 args.print(async |target| client.existing(target).await, |output, seen| output.write(seen, text)).await
             }
             Self::List(args) => args.run(&super::connect(server)?).await,
+            Self::Env(args) => args.run(&super::connect(server)?).await,
+            Self::Wait(args) => args.run(&super::connect(server)?).await,
             Self::Event(args) => args.run(&super::connect(server)?).await,
             Self::Delete(args) => args.run(server).await,
         }

@@ -1,0 +1,365 @@
+//! `ebb sandbox env`: prints the environment of a ready target for shells and CI systems.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use clap::ValueEnum;
+use ebb_protocol::api::{TargetDetail, TargetState};
+use ebb_protocol::lifecycle::OutputValue;
+
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit};
+use crate::lifecycle::named;
+use crate::output;
+use crate::target::{TargetArgs, TargetRef, fresh_uid};
+
+/// A form of variables. Each one keeps every value exactly, or the command fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum EnvFormat {
+    /// Lines `NAME=VALUE` for dotenv parsers.
+    Dotenv,
+    /// One object of texts.
+    Json,
+    /// Lines `export NAME='VALUE'` for POSIX shells.
+    Shell,
+    /// Entries for the file `$GITHUB_ENV`.
+    Github,
+    /// Lines `NAME=VALUE` for a dotenv report of GitLab.
+    Gitlab,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  eval \"$(ebb sandbox env pr-1234 -o shell)\"\n  ebb sandbox env pr-1234 -o github >>\"$GITHUB_ENV\""
+)]
+pub(crate) struct SandboxEnvArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Print the outputs of this resource, or one of them, instead of `env`: `seed.base-prefix` becomes
+    /// `SEED_BASE_PREFIX`
+    #[arg(long, value_name = "RESOURCE[/OUTPUT]")]
+    resource: Option<String>,
+    /// Leave out sensitive values; without this, one is an error
+    #[arg(long)]
+    skip_sensitive: bool,
+    /// Form of the variables: dotenv, json, shell, github or gitlab
+    #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "dotenv", hide_possible_values = true)]
+    format: EnvFormat,
+}
+
+impl SandboxEnvArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let target = self.target.target();
+        let seen = match &self.resource {
+            None => client.existing(&target).await?,
+            Some(resource) => client.outputs(&target, resource).await?,
+        };
+        let mut values = values(&target, seen, self.resource.as_deref())?;
+        if self.skip_sensitive {
+            values.retain(|name, value| {
+                let is_sensitive = matches!(value, OutputValue::Secret(_));
+                if is_sensitive {
+                    output::status_line(&format!("{name} is left out: its value is sensitive"));
+                }
+                !is_sensitive
+            });
+        }
+        if values.is_empty() {
+            let origin =
+                self.resource.map_or("no `env` in its document".to_owned(), |name| format!("no outputs of {name}"));
+            output::status_line(&format!("{target} has {origin}"));
+        }
+        output::print(&text(self.format, &texts(&values)?)?)?;
+        Ok(Exit::Done)
+    }
+}
+
+/// Returns the values of a ready target by variable: its `env`, or the outputs of a resource.
+fn values(
+    target: &TargetRef,
+    mut seen: TargetDetail,
+    resource: Option<&str>,
+) -> Result<BTreeMap<String, OutputValue>, CliError> {
+    let name = named(target);
+    let phase = seen.info.phase;
+    if phase != TargetState::Ready {
+        let next = if phase == TargetState::Starting { "sandbox wait" } else { "why" };
+        let phase = crate::progress::labels::name(&phase);
+        return Err(CliError::failed(format!("{target} is {phase}; only a ready target has an environment"))
+            .with_hint(format!("ebb {next} {name}")));
+    }
+    if let Some(problem) = seen.outputs_error {
+        return Err(CliError::failed(format!("the server cannot return the values of {target}: {problem}")));
+    }
+    let Some(resource) = resource else { return Ok(seen.env) };
+    // `RESOURCE/OUTPUT` selects one output.
+    let resource = resource.split_once('/').map_or(resource, |(resource, _)| resource);
+    let mut values = BTreeMap::new();
+    for (output, value) in seen.resources.remove(resource).into_iter().flat_map(|detail| detail.outputs) {
+        let variable = output.to_ascii_uppercase().replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+        if values.insert(variable.clone(), value).is_some() {
+            return Err(CliError::failed(format!("two outputs of {resource} become the variable {variable}"))
+                .with_hint("give them names of their own in `env` of the document"));
+        }
+    }
+    Ok(values)
+}
+
+/// Returns the text of each variable. JSON that is not a text is written in one line.
+fn texts(values: &BTreeMap<String, OutputValue>) -> Result<BTreeMap<&str, String>, CliError> {
+    let mut texts = BTreeMap::new();
+    let mut sensitive = Vec::new();
+    for (name, value) in values {
+        match value {
+            OutputValue::Value(serde_json::Value::String(text)) => texts.insert(name.as_str(), text.clone()),
+            OutputValue::Value(json) => texts.insert(name, json.to_string()),
+            OutputValue::Base64(_) => {
+                return Err(CliError::failed(format!("{name} is not text, and a variable holds text only")));
+            }
+            OutputValue::Secret(_) => {
+                sensitive.push(format!("{name}: {}", crate::why::value_line(value)));
+                continue;
+            }
+        };
+    }
+    if sensitive.is_empty() {
+        return Ok(texts);
+    }
+    let message = "the server does not know sensitive values: each one stays in its cluster";
+    Err(CliError::failed(format!("{message}\n  {}", sensitive.join("\n  ")))
+        .with_hint("read the Secret in the cluster, or add --skip-sensitive"))
+}
+
+/// Returns all variables in a format, or an error if the format cannot hold one of them.
+fn text(format: EnvFormat, texts: &BTreeMap<&str, String>) -> Result<String, CliError> {
+    if format == EnvFormat::Json {
+        let json = serde_json::to_string_pretty(texts);
+        return json.map(|json| json + "\n").map_err(|error| CliError::broken("cannot write JSON").with_causes(&error));
+    }
+    let mut lines = String::new();
+    for (&name, text) in texts {
+        let written = if !is_variable(name) {
+            Err("its name must have letters, digits and `_`, no digit first")
+        } else if text.contains('\0') {
+            Err("its value has a NUL character")
+        } else {
+            variable(&mut lines, format, name, text)
+        };
+        written.map_err(|reason| {
+            let next = if format == EnvFormat::Shell { "use -o json" } else { "use -o shell or -o json" };
+            CliError::failed(format!("cannot write {name} in this format: {reason}")).with_hint(next)
+        })?;
+    }
+    Ok(lines)
+}
+
+fn is_variable(name: &str) -> bool {
+    let mut characters = name.chars();
+    characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+        && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Appends a variable to `lines`. Fails with the reason if the format cannot hold its value.
+fn variable(lines: &mut String, format: EnvFormat, name: &str, text: &str) -> Result<(), &'static str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.:/@%+,=-".contains(c);
+    let written = match format {
+        EnvFormat::Shell => writeln!(lines, "export {name}='{}'", text.replace('\'', r"'\''")),
+        EnvFormat::Github => {
+            // A value could contain a known delimiter and then set other variables.
+            let delimiter = format!("ebb_{}", fresh_uid());
+            writeln!(lines, "{name}<<{delimiter}\n{text}\n{delimiter}")
+        }
+        EnvFormat::Gitlab if text.chars().any(|c| c.is_whitespace() || c.is_control()) => {
+            return Err("its value has a space or line break, which GitLab does not accept");
+        }
+        EnvFormat::Gitlab => writeln!(lines, "{name}={text}"),
+        EnvFormat::Dotenv | EnvFormat::Json if text.chars().all(is_plain) => writeln!(lines, "{name}={text}"),
+        // Parsers disagree about these: python-dotenv reads `\\` in quotes as one backslash and expands `${…}` in them,
+        // dotenv of Node.js replaces CR LF.
+        EnvFormat::Dotenv | EnvFormat::Json if text.contains('\r') || text.contains("${") => {
+            return Err("dotenv parsers disagree about `${` and carriage returns");
+        }
+        EnvFormat::Dotenv | EnvFormat::Json if !text.contains('\'') => {
+            if text.contains(r"\\") || text.ends_with('\\') {
+                return Err("dotenv parsers disagree about two backslashes, and a backslash at the end");
+            }
+            writeln!(lines, "{name}='{text}'")
+        }
+        EnvFormat::Dotenv | EnvFormat::Json if text.contains(['"', '\\', '$', '`']) => {
+            return Err("dotenv parsers disagree about `'` beside `\"`, `\\`, `$` or a backtick");
+        }
+        EnvFormat::Dotenv | EnvFormat::Json => writeln!(lines, "{name}=\"{text}\""),
+    };
+    written.expect("a String accepts every text");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    const HOSTILE: [&str; 14] = [
+        "",
+        "postgres://u:p@db:5432/pr-1?sslmode=off",
+        "two words",
+        "a\nb\n",
+        "  spaces around\t",
+        "it's",
+        "say \"hi\"",
+        "$HOME $(touch pwned) `touch pwned`",
+        "back\\slash\\n",
+        "\u{1b}[31m é 💾",
+        "#no comment",
+        "'; touch pwned; '",
+        "EOF\nEOF\nPATH=/tmp\n",
+        "!! * ? [a] {a,b} ~ & | ; < > ( )",
+    ];
+
+    fn values<'a>(values: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, String> {
+        values.into_iter().enumerate().map(|(number, text)| (format!("V_{number}"), text.to_owned())).collect()
+    }
+
+    fn written(format: EnvFormat, values: &BTreeMap<String, String>) -> Result<String, CliError> {
+        text(format, &values.iter().map(|(name, text)| (name.as_str(), text.clone())).collect())
+    }
+
+    /// Returns the variables that a shell has after it has read `script`.
+    fn sourced(script: &str, names: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("env"), script).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "set -a; . ./env; exec env -0"]).current_dir(folder.path());
+        let out = command.output().unwrap();
+        assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "a value was executed");
+        let text = String::from_utf8(out.stdout).unwrap();
+        let all = text.split('\0').filter_map(|line| line.split_once('='));
+        all.filter(|(name, _)| names.contains_key(*name))
+            .map(|(name, text)| (name.to_owned(), text.to_owned()))
+            .collect()
+    }
+
+    /// Reads a file as GitHub's runner reads `$GITHUB_ENV`.
+    fn read_by_github(file: &str) -> BTreeMap<String, String> {
+        let mut values = BTreeMap::new();
+        let mut lines = file.strip_suffix('\n').unwrap().split('\n');
+        while let Some(line) = lines.next() {
+            let (name, delimiter) = line.split_once("<<").unwrap();
+            let text: Vec<&str> = lines.by_ref().take_while(|line| *line != delimiter).collect();
+            values.insert(name.to_owned(), text.join("\n"));
+        }
+        values
+    }
+
+    #[test]
+    fn a_shell_reads_the_same_values() {
+        let mut all = values(HOSTILE);
+        all.insert("CR".to_owned(), "a\r\nb ${X} \\\\ \\".to_owned());
+        assert_eq!(sourced(&written(EnvFormat::Shell, &all).unwrap(), &all), all);
+    }
+
+    #[test]
+    fn github_reads_the_same_values_and_no_delimiter_repeats() {
+        let all = values(HOSTILE);
+        let file = written(EnvFormat::Github, &all).unwrap();
+        assert_eq!(read_by_github(&file), all);
+        let delimiters: std::collections::BTreeSet<&str> =
+            file.lines().filter_map(|line| line.split_once("<<ebb_")).map(|(_, random)| random).collect();
+        assert_eq!(delimiters.len(), all.len());
+        assert!(delimiters.iter().all(|random| random.len() == 32), "{delimiters:?}");
+    }
+
+    #[test]
+    fn json_has_the_same_values() {
+        let all = values(HOSTILE);
+        let read: BTreeMap<String, String> = serde_json::from_str(&written(EnvFormat::Json, &all).unwrap()).unwrap();
+        assert_eq!(read, all);
+    }
+
+    /// dotenv of npm, `node --env-file`, python-dotenv, godotenv and Docker Compose read these forms alike.
+    #[test]
+    fn dotenv_has_forms_that_parsers_read_alike() {
+        let all = values(HOSTILE);
+        let file = written(EnvFormat::Dotenv, &all).unwrap();
+        assert_eq!(sourced(&file, &all), all);
+        for (text, form) in [
+            ("plain/value:1", "V_0=plain/value:1\n"),
+            ("two words", "V_0='two words'\n"),
+            ("a\nb", "V_0='a\nb'\n"),
+            ("it's", "V_0=\"it's\"\n"),
+            ("$HOME `x` \"y\"", "V_0='$HOME `x` \"y\"'\n"),
+        ] {
+            assert_eq!(written(EnvFormat::Dotenv, &values([text])).unwrap(), form);
+        }
+        for text in ["a\rb", "${HOME}", "two \\\\", "end \\", "it's \"x\"", "it's $5"] {
+            written(EnvFormat::Dotenv, &values([text])).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_format_rejects_what_it_cannot_hold() {
+        let rejects = |format, name: &str, text: &str| {
+            written(format, &BTreeMap::from([(name.to_owned(), text.to_owned())])).is_err()
+        };
+        let lines = [EnvFormat::Dotenv, EnvFormat::Shell, EnvFormat::Github, EnvFormat::Gitlab];
+        for format in lines {
+            for name in ["", "A B", "A=B", "1A", "A\nB", "A<<B", "a-b"] {
+                assert!(rejects(format, name, "x"), "{format:?} {name:?}");
+            }
+            assert!(rejects(format, "A", "a\0b"), "{format:?}");
+            assert!(!rejects(format, "A", "a"), "{format:?}");
+        }
+        assert!(rejects(EnvFormat::Gitlab, "A", "two words") && rejects(EnvFormat::Gitlab, "A", "a\nB=b"));
+        assert!(!rejects(EnvFormat::Json, "A B", "a\0b"));
+    }
+
+    fn ready(detail: serde_json::Value) -> TargetDetail {
+        let mut all = serde_json::json!({
+            "kind": "sandbox", "name": "pr-1", "uid": "a", "generation": 1, "phase": "ready", "since": "x",
+            "created": "x", "plugins": [], "resources": {}, "runs": [],
+        });
+        all.as_object_mut().unwrap().extend(detail.as_object().unwrap().clone());
+        serde_json::from_value(all).unwrap()
+    }
+
+    fn target() -> TargetRef {
+        TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() }
+    }
+
+    #[test]
+    fn a_sensitive_value_is_an_error_with_its_place() {
+        let secret = serde_json::json!({"secret": {"namespace": "ebb-units", "name": "ebb-x", "key": "dsn"}});
+        let seen = ready(serde_json::json!({"env": {"DSN": secret, "PORT": {"value": 5432}}}));
+        let mut found = super::values(&target(), seen, None).unwrap();
+        let error = texts(&found).unwrap_err().text(output::drawing());
+        insta::assert_snapshot!(error, @r"
+        error: the server does not know sensitive values: each one stays in its cluster
+          DSN: secret ebb-units/ebb-x key dsn
+          help: read the Secret in the cluster, or add --skip-sensitive
+        ");
+        found.remove("DSN");
+        assert_eq!(texts(&found).unwrap(), BTreeMap::from([("PORT", "5432".to_owned())]));
+    }
+
+    #[test]
+    fn outputs_become_variables() {
+        let outputs = |outputs: serde_json::Value| {
+            let resource = serde_json::json!({"db": {"plugin": "db@1.0.0", "outputs": outputs}});
+            super::values(&target(), ready(serde_json::json!({"resources": resource})), Some("db"))
+        };
+        let found = outputs(serde_json::json!({"seed.base-prefix": {"value": "a/"}})).unwrap();
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["SEED_BASE_PREFIX"]);
+        outputs(serde_json::json!({"a-b": {"value": "1"}, "a.b": {"value": "2"}})).unwrap_err();
+    }
+
+    #[test]
+    fn only_a_ready_target_has_an_environment() {
+        let error = super::values(&target(), ready(serde_json::json!({"phase": "starting"})), None).unwrap_err();
+        insta::assert_snapshot!(error.text(output::drawing()), @r"
+        error: sandbox/pr-1 is starting; only a ready target has an environment
+          help: ebb sandbox wait pr-1
+        ");
+    }
+}

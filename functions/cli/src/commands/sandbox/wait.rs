@@ -1,0 +1,107 @@
+//! `ebb sandbox wait`: waits until a target is ready or gone.
+
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use ebb_protocol::api::{TargetDetail, TargetState};
+
+use super::delete::watched;
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit};
+use crate::interrupt::InterruptCount;
+use crate::lifecycle;
+use crate::output::{self, OutputArgs};
+use crate::progress::follow::{FollowGoal, WatchedInstance};
+use crate::target::TargetArgs;
+use crate::timing;
+
+/// The pause between two requests for a target that does not exist yet.
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum WaitGoal {
+    Ready,
+    Gone,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  ebb sandbox wait pr-1234\n  ebb sandbox wait pr-1234 --for gone --timeout 5m")]
+pub(crate) struct SandboxWaitArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// State to wait for: ready or gone. A target that does not exist is gone, and can become ready
+    #[arg(long = "for", value_name = "STATE", default_value = "ready", hide_possible_values = true)]
+    goal: WaitGoal,
+    /// Longest time to wait
+    #[arg(long, value_name = "DURATION", value_parser = timing::parse, default_value = "10m")]
+    timeout: Duration,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl SandboxWaitArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let begun = Instant::now();
+        let target = self.target.target();
+        let goal = if self.goal == WaitGoal::Gone { FollowGoal::Gone } else { FollowGoal::Ready };
+        let seen = match client.target(&target).await? {
+            seen if goal == FollowGoal::Gone => seen.filter(|seen| seen.info.phase != TargetState::Gone),
+            Some(seen) if exists(&seen) => Some(seen),
+            _ => {
+                output::status_line(&format!("{target} does not exist yet"));
+                match self.created(client, begun).await? {
+                    Some(seen) => Some(seen),
+                    None => return Ok(Exit::Interrupted),
+                }
+            }
+        };
+        let exit = match seen {
+            Some(seen) => {
+                let mut instance = watched(&target, &seen);
+                if let (FollowGoal::Ready, Some(uid)) = (goal, &seen.waiting_uid) {
+                    instance = WatchedInstance { uid: uid.clone(), generation: 1, ..instance };
+                }
+                let left = self.timeout.saturating_sub(begun.elapsed());
+                lifecycle::wait(client, &instance, goal, left).await
+            }
+            None => {
+                output::status_line(&format!("{target} does not exist"));
+                Ok(Exit::Done)
+            }
+        };
+        if self.output.format().is_some() {
+            match client.target(&target).await {
+                Ok(seen) => self.output.write_data(&seen)?,
+                // The error of the wait is more important than this one.
+                Err(error) if exit.is_ok() => return Err(error),
+                Err(_) => {}
+            }
+        }
+        exit
+    }
+
+    /// Waits until the target exists. Returns `None` after an interrupt.
+    async fn created(&self, client: &ApiClient, begun: Instant) -> Result<Option<TargetDetail>, CliError> {
+        let interrupts = InterruptCount::listen()?;
+        let target = self.target.target();
+        loop {
+            let Some(left) = self.timeout.checked_sub(begun.elapsed()) else {
+                let waited = timing::length(self.timeout);
+                return Err(CliError::timed_out(format!("{target} does not exist after {waited}"))
+                    .with_hint("ebb sandbox list"));
+            };
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE.min(left)) => {}
+                () = interrupts.more_than(0) => return Ok(None),
+            }
+            if let Some(seen) = client.target(&target).await?.filter(exists) {
+                return Ok(Some(seen));
+            }
+        }
+    }
+}
+
+/// Returns true if an instance of the name lives or waits for it.
+fn exists(seen: &TargetDetail) -> bool {
+    seen.info.phase != TargetState::Gone || seen.waiting_uid.is_some()
+}
