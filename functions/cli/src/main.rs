@@ -5,6 +5,7 @@ mod client;
 mod commands;
 mod documents;
 mod drawing;
+mod dry_run;
 mod exit;
 mod interrupt;
 mod lifecycle;

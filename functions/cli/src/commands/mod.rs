@@ -167,4 +167,76 @@ mod tests {
     fn the_command_line_definition_is_valid() {
         EbbCli::command().debug_assert();
     }
+
+    /// Commands without `-o json`.
+    const NO_DATA: [(&str, &str); 8] = [
+        ("dev", "a server; it writes `server.json`"),
+        ("plugin graph", "a picture; --format has the forms, and `plan -o json` the data"),
+        ("graph", "a picture; --format has the forms, and `plan -o json` the data"),
+        ("plugin new", "a document"),
+        ("source new", "a document"),
+        ("completions", "a script"),
+        ("schema", "JSON"),
+        ("apply", "names other commands"),
+    ];
+
+    /// Commands that write to a server, and do so without `--dry-run`.
+    const NO_DRY_RUN: [(&str, &str); 7] = [
+        ("sandbox apply", "`plan` shows the effect"),
+        ("sandbox delete", "`sandbox get` and `why` show what is deleted"),
+        ("sandbox event", "`graph` shows the units of an event"),
+        ("unit force-complete", "`why` shows the failed units"),
+        ("retry", "`why` shows the failed units"),
+        ("orphans", "it deletes with --delete only"),
+        ("run", "`plan` shows the effect, without a server too"),
+    ];
+
+    /// Commands that write nothing to a server.
+    const READS: &str = "dev, doctor, plugin list, plugin versions, plugin get, plugin validate, plugin graph, plugin new, \
+        sandbox get, sandbox list, sandbox env, sandbox wait, source new, source test, source list, source get, \
+        cluster connect, cluster list, unit run, logs, why, graph, plan, completions, schema, apply";
+
+    /// Adds the names of all commands without subcommands to `all`, with their arguments.
+    fn leaves(path: &str, command: &clap::Command, all: &mut Vec<(String, Vec<String>)>) {
+        for child in command.get_subcommands() {
+            leaves(format!("{path} {}", child.get_name()).trim_start(), child, all);
+        }
+        if command.get_subcommands().next().is_none() {
+            let options = command.get_arguments().filter_map(|argument| argument.get_long().map(str::to_owned));
+            all.push((path.to_owned(), options.collect()));
+        }
+    }
+
+    #[test]
+    fn each_command_has_output_and_dry_run_or_a_reason() {
+        let mut all = Vec::new();
+        leaves("", &EbbCli::command(), &mut all);
+        let names_without = |option: &str| -> std::collections::BTreeSet<&str> {
+            let without = all.iter().filter(|(_, options)| !options.iter().any(|name| name == option));
+            without.map(|(name, _)| name.as_str()).collect()
+        };
+        assert_eq!(names_without("output"), NO_DATA.map(|(name, _)| name).into());
+        let no_dry_run = NO_DRY_RUN.map(|(name, _)| name).into_iter().chain(READS.split(", "));
+        assert_eq!(names_without("dry-run"), no_dry_run.collect());
+    }
+
+    /// The page has a row for the data of each command with `-o json`.
+    #[test]
+    fn the_data_of_each_command_is_documented() {
+        let page = include_str!("../../../../docs/src/cli.md");
+        let mut all = Vec::new();
+        leaves("", &EbbCli::command(), &mut all);
+        let with_data = all.into_iter().filter(|(_, options)| options.iter().any(|name| name == "output"));
+        let (_, table) = page.split_once("| command | data of `-o json` |\n|---|---|\n").unwrap();
+        let (table, _) = table.split_once("\n\n").unwrap();
+        let cells = table.lines().flat_map(|row| row.split('|').nth(1).unwrap_or_default().split(','));
+        let documented: std::collections::BTreeSet<_> =
+            cells.map(|cell| cell.trim().trim_matches('`').to_owned()).collect();
+        assert_eq!(documented, with_data.map(|(name, _)| name).collect());
+        let api = serde_json::to_value(ebb_api::openapi()).unwrap();
+        let words = table.split('`').filter(|word| word.starts_with(|c: char| c.is_ascii_uppercase()));
+        for schema in words.filter(|word| word.chars().all(char::is_alphanumeric)) {
+            assert!(api["components"]["schemas"][schema].is_object(), "{schema} is not a schema");
+        }
+    }
 }

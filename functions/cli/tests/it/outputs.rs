@@ -56,7 +56,7 @@ async fn a_job_waits_and_reads_the_environment() {
     assert_eq!(error["error"]["nextSteps"], json!(["ebb sandbox wait pr-1"]));
     let late = workdir.ebb(&["sandbox", "wait", "pr-1", "--timeout", "500ms"]).await;
     assert_eq!(late.code, Some(124), "{late:#?}");
-    assert!(late.stderr.contains("sandbox/pr-1 is starting after 0.5s"), "{late:#?}");
+    assert!(late.stderr.contains("sandbox/pr-1 is starting after "), "{late:#?}");
     workdir.write("go", "");
     let waited = waits.end().await.done();
     assert_eq!(serde_json::from_str::<Value>(&waited.stdout).unwrap()["phase"], "ready");
@@ -82,5 +82,59 @@ async fn a_job_waits_and_reads_the_environment() {
     workdir.ebb(&["sandbox", "wait", "pr-1", "--for", "gone"]).await.done();
     let gone = workdir.ebb(&["sandbox", "wait", "pr-1", "--timeout", "100ms"]).await;
     assert_eq!(gone.code, Some(124), "{gone:#?}");
+    dev.stop().await;
+}
+
+const SOURCE: &str = r#"
+apiVersion: ebb.dev/v1
+kind: Source
+name: previews
+verify: {bearer: {secret: SENDER}}
+target: {kind: sandbox, name: "t-${string(body.number)}"}
+document: {resources: {}}
+events: [{when: "${true}", apply: {}}]
+"#;
+
+#[tokio::test]
+async fn a_dry_run_changes_nothing() {
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    let plugin = workdir.write("plugin.yaml", PLUGIN);
+    let changed = workdir.write("changed.yaml", &PLUGIN.replace("exit 7", "exit 8"));
+    let source = workdir.write("source.yaml", SOURCE);
+    let other = workdir.write("other.yaml", &SOURCE.replace("t-$", "u-$"));
+    let change = async |arguments: &[&str]| {
+        let ran = workdir.ebb(&[arguments, &["-o", "json"]].concat()).await.done();
+        let changes: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let [change] = changes.as_array().unwrap().as_slice() else { panic!("{changes}") };
+        (change["name"].as_str().unwrap().to_owned(), change["change"].clone(), change["dryRun"].clone())
+    };
+    for (kind, name, file) in [("plugin", "values@1.0.0", &plugin), ("source", "previews", &source)] {
+        let name = || name.to_owned();
+        // A dry run that creates the document would change the result of the next one.
+        for _ in 0..2 {
+            assert_eq!(change(&[kind, "apply", "-f", file, "--dry-run"]).await, (name(), json!("create"), json!(true)));
+        }
+        workdir.ebb(&[kind, "apply", "-f", file]).await.done();
+        assert_eq!(change(&[kind, "apply", "-f", file, "--dry-run"]).await, (name(), json!("none"), json!(true)));
+        let bare = name().replace("@1.0.0", "");
+        for _ in 0..2 {
+            assert_eq!(change(&[kind, "delete", &bare, "--dry-run"]).await, (name(), json!("delete"), json!(true)));
+        }
+    }
+    for _ in 0..2 {
+        let replaced = change(&["source", "apply", "-f", &other, "--dry-run"]).await;
+        assert_eq!(replaced, ("previews".to_owned(), json!("replace"), json!(true)));
+        let refused = workdir.ebb(&["plugin", "apply", "-f", &changed, "--dry-run"]).await;
+        assert_eq!(refused.code, Some(1), "{refused:#?}");
+    }
+    for (kind, name) in [("plugin", "values@1.0.0"), ("source", "previews")] {
+        assert_eq!(change(&[kind, "delete", name]).await, (name.to_owned(), json!("delete"), json!(false)));
+    }
+    // A withdrawn version stays readable.
+    let withdrawn = change(&["plugin", "delete", "values@1.0.0", "--dry-run"]).await;
+    assert_eq!(withdrawn, ("values@1.0.0".to_owned(), json!("none"), json!(true)));
+    let missing = workdir.ebb(&["source", "delete", "previews", "--dry-run"]).await;
+    assert_eq!(missing.code, Some(1), "{missing:#?}");
     dev.stop().await;
 }

@@ -2,14 +2,18 @@
 
 use std::path::PathBuf;
 
-use ebb_documents::compile;
+use ebb_documents::model::PluginDoc;
+use ebb_documents::{compile, load};
 use ebb_protocol::api::PluginInfo;
 use reqwest::StatusCode;
 
 use super::immutable;
+use crate::client::ApiClient;
 use crate::commands::connect;
 use crate::documents::{self, SetArgs};
+use crate::dry_run::{self, ChangeKind, DocumentChange, DryRunArgs};
 use crate::exit::{CliError, Exit};
+use crate::offline;
 use crate::output::{self, OutputArgs};
 use crate::server::ServerArgs;
 
@@ -21,6 +25,8 @@ pub(crate) struct PluginApplyArgs {
     #[command(flatten)]
     sets: SetArgs,
     #[command(flatten)]
+    dry_run: DryRunArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -31,6 +37,14 @@ impl PluginApplyArgs {
             documents::warn(&compile::check_plugin(plugin)?);
         }
         let client = connect(server)?;
+        if self.dry_run.is_set() {
+            let mut changes = Vec::new();
+            for plugin in &plugins {
+                changes.push(planned(&client, plugin).await?);
+            }
+            dry_run::print(&changes, self.output)?;
+            return Ok(Exit::Done);
+        }
         let mut published: Vec<PluginInfo> = Vec::new();
         for plugin in &plugins {
             match client.publish(&plugin.expanded).await {
@@ -46,4 +60,16 @@ impl PluginApplyArgs {
         self.output.write_data(&published)?;
         Ok(Exit::Done)
     }
+}
+
+/// Returns the change that publishing a plugin would make.
+async fn planned(client: &ApiClient, plugin: &PluginDoc) -> Result<DocumentChange, CliError> {
+    let full = offline::full_name(plugin);
+    let version = plugin.version.clone().unwrap_or_else(|| semver::Version::new(0, 0, 0));
+    let change = match client.plugin(&plugin.name.value, &version.to_string()).await? {
+        None => ChangeKind::Create,
+        Some(found) if found.info.digest == load::digest(plugin) => ChangeKind::None,
+        Some(_) => return Err(immutable(plugin)),
+    };
+    Ok(DocumentChange::planned("plugin", full, change))
 }

@@ -9,8 +9,9 @@ use super::VersionedName;
 use crate::client::ApiClient;
 use crate::commands::connect;
 use crate::documents::{DocumentSource, SetArgs};
+use crate::dry_run::{self, ChangeKind, DocumentChange, DryRunArgs};
 use crate::exit::{CliError, Exit};
-use crate::output;
+use crate::output::{self, OutputArgs};
 use crate::server::ServerArgs;
 
 #[derive(Debug, clap::Args)]
@@ -23,6 +24,10 @@ pub(crate) struct PluginDeleteArgs {
     file: Option<PathBuf>,
     #[command(flatten)]
     sets: SetArgs,
+    #[command(flatten)]
+    dry_run: DryRunArgs,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 impl PluginDeleteArgs {
@@ -38,16 +43,26 @@ impl PluginDeleteArgs {
             }
         };
         let client = connect(server)?;
+        let mut changes = Vec::new();
         for named in &all {
-            delete(&client, named).await?;
+            changes.push(delete(&client, named, self.dry_run).await?);
+        }
+        match self.dry_run.is_set() {
+            true => dry_run::print(&changes, self.output)?,
+            false => self.output.write_data(&changes)?,
         }
         Ok(Exit::Done)
     }
 }
 
-async fn delete(client: &ApiClient, named: &VersionedName) -> Result<(), CliError> {
+async fn delete(client: &ApiClient, named: &VersionedName, dry_run: DryRunArgs) -> Result<DocumentChange, CliError> {
     let detail = client.plugin(&named.name, &named.version()).await?.ok_or_else(|| named.unknown())?;
     let full = format!("{}@{}", detail.info.name, detail.info.version);
+    let change = DocumentChange::planned("plugin", full.clone(), ChangeKind::Delete);
+    if dry_run.is_set() {
+        let is_withdrawn = detail.withdrawn.is_some();
+        return Ok(if is_withdrawn { DocumentChange { change: ChangeKind::None, ..change } } else { change });
+    }
     client.delete_plugin(&detail.info.name, &detail.info.version).await?;
     let remaining = client.versions(&named.name).await?.map_or(0, |versions| versions.len());
     let remaining = match (remaining, &named.version) {
@@ -56,7 +71,7 @@ async fn delete(client: &ApiClient, named: &VersionedName) -> Result<(), CliErro
         (count, _) => format!("; {count} versions remain"),
     };
     output::status_line(&format!("Withdrew resource plugin {full}{remaining}"));
-    Ok(())
+    Ok(DocumentChange { dry_run: false, ..change })
 }
 
 /// Returns the names of the plugins in a file. Other fields are not read, so embedded files need not exist.

@@ -6,6 +6,7 @@ use ebb_documents::{compile, load};
 
 use crate::commands::connect;
 use crate::documents::{self, DocumentSource, SetArgs};
+use crate::dry_run::{self, ChangeKind, DocumentChange, DryRunArgs};
 use crate::exit::{CliError, Exit};
 use crate::output::{self, OutputArgs};
 use crate::server::ServerArgs;
@@ -18,6 +19,8 @@ pub(crate) struct SourceApplyArgs {
     #[command(flatten)]
     sets: SetArgs,
     #[command(flatten)]
+    dry_run: DryRunArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -28,6 +31,15 @@ impl SourceApplyArgs {
         let (source, warnings) = compile::event_source(&doc)?;
         documents::warn(&warnings);
         let client = connect(server)?;
+        if self.dry_run.is_set() {
+            let change = match client.source(source.name()).await? {
+                None => ChangeKind::Create,
+                Some(found) if found.document == doc.expanded => ChangeKind::None,
+                Some(_) => ChangeKind::Replace,
+            };
+            dry_run::print(&[DocumentChange::planned("source", source.name().to_owned(), change)], self.output)?;
+            return Ok(Exit::Done);
+        }
         let detail = client.put_source(source.name(), &doc.expanded).await?;
         output::status_line(&format!(
             "Applied source {}. Send its events to {}",

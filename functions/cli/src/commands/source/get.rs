@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use ebb_protocol::api::SourceDetail;
 
 use crate::client::ApiClient;
+use crate::dry_run::{self, ChangeKind, DocumentChange, DryRunArgs};
 use crate::exit::{CliError, Exit};
 use crate::output::{self, OutputArgs, OutputFormat};
 use crate::timing;
@@ -49,12 +50,23 @@ impl SourceGetArgs {
 pub(crate) struct SourceDeleteArgs {
     /// Name of the source
     name: String,
+    #[command(flatten)]
+    dry_run: DryRunArgs,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 impl SourceDeleteArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let change = DocumentChange::planned("source", self.name.clone(), ChangeKind::Delete);
+        if self.dry_run.is_set() {
+            client.source(&self.name).await?.ok_or_else(|| unknown(&self.name))?;
+            dry_run::print(&[change], self.output)?;
+            return Ok(Exit::Done);
+        }
         client.delete_source(&self.name).await?.ok_or_else(|| unknown(&self.name))?;
         output::status_line(&format!("Deleted source {}; its targets stay", self.name));
+        self.output.write_data(&[DocumentChange { dry_run: false, ..change }])?;
         Ok(Exit::Done)
     }
 }

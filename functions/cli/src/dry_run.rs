@@ -1,0 +1,62 @@
+//! The option `--dry-run` of commands that write, and the changes that they report.
+
+use serde::Serialize;
+
+use crate::exit::CliError;
+use crate::output::{self, OutputArgs};
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct DryRunArgs {
+    /// Check everything and show the changes, and make none
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl DryRunArgs {
+    pub(crate) fn is_set(self) -> bool {
+        self.dry_run
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum ChangeKind {
+    Create,
+    Replace,
+    Delete,
+    /// The same document is published already.
+    None,
+}
+
+/// A change of a published document, as `-o json` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DocumentChange {
+    /// `plugin` or `source`.
+    pub(crate) kind: &'static str,
+    /// The name. That of a plugin is `NAME@VERSION`.
+    pub(crate) name: String,
+    pub(crate) change: ChangeKind,
+    /// True if the change was not made.
+    pub(crate) dry_run: bool,
+}
+
+impl DocumentChange {
+    /// Returns a change that was not made.
+    pub(crate) fn planned(kind: &'static str, name: String, change: ChangeKind) -> Self {
+        Self { kind, name, change, dry_run: true }
+    }
+}
+
+/// Prints the changes of a dry run.
+pub(crate) fn print(changes: &[DocumentChange], output: OutputArgs) -> Result<(), CliError> {
+    for DocumentChange { kind, name, change, .. } in changes {
+        output::status_line(&match change {
+            ChangeKind::Create => format!("Would create {kind} {name}"),
+            ChangeKind::Replace => format!("Would replace {kind} {name}"),
+            ChangeKind::Delete => format!("Would delete {kind} {name}"),
+            ChangeKind::None => format!("Would not change {kind} {name}"),
+        });
+    }
+    output.write_data(&changes)
+}
