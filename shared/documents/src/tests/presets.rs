@@ -224,6 +224,47 @@ fn each_entry_of_a_preset_reacts_to_its_event() {
     }
 }
 
+/// Returns copies of a value, each without one of its keys.
+fn with_a_missing_key(body: &Value) -> Vec<Value> {
+    let Value::Object(map) = body else { return Vec::new() };
+    let mut copies = Vec::new();
+    for (key, value) in map {
+        let mut copy = map.clone();
+        copy.remove(key);
+        copies.push(copy.into());
+        copies.extend(with_a_missing_key(value).into_iter().map(|value| with(body.clone(), "", json!({key: value}))));
+    }
+    copies
+}
+
+/// A condition that reads a missing key does not hold. The check of forks must not rely on one that is false.
+#[test]
+fn an_incomplete_event_of_a_fork_has_no_target() {
+    let at = "1970-01-01T00:00:01Z";
+    let repository = json!({"id": 3, "name": "shop", "full_name": "acme/shop"});
+    let pull = |head: Value| {
+        let pull_request = json!({"draft": false, "updated_at": at, "head": head, "base": {"repo_id": 3}});
+        json!({"action": "opened", "number": 7, "repository": repository, "pull_request": pull_request})
+    };
+    let attributes = json!({
+        "iid": 7, "action": "open", "source_project_id": 6, "target_project_id": 5, "updated_at": at,
+    });
+    let project = json!({"id": 5, "path_with_namespace": "acme/shop", "default_branch": "main"});
+    let merge = json!({"object_kind": "merge_request", "project": project, "object_attributes": attributes});
+    for (preset, header, body) in [
+        ("github", ("x-github-event", "pull_request"), pull(json!({"repo": {"id": 4}}))),
+        ("gitea", ("x-gitea-event", "pull_request"), pull(json!({"repo_id": 4}))),
+        ("gitlab", ("x-gitlab-event", "Merge Request Hook"), merge),
+    ] {
+        let copies = with_a_missing_key(&body);
+        assert!(copies.len() > 8, "{copies:?}");
+        for body in copies {
+            let outcome = shown(&previews(preset), &event(&[header], body.clone()));
+            assert!(outcome.starts_with("ignored: "), "{preset}: {outcome}\n{body}");
+        }
+    }
+}
+
 /// A sender repeats a delivery with the same ID, so an ID that numbers attempts would repeat its effect.
 #[test]
 fn delivery_ids_of_presets() {

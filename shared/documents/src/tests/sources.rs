@@ -332,6 +332,8 @@ fn presets_load_and_react() {
     ] {
         assert_eq!(pull_request(action, draft, head.clone()), expected, "{action} {draft} {head}");
     }
+    let unknown = json!({"name": "shop"});
+    assert_eq!(pull_request("opened", false, unknown), "ignored: the event does not name the repository of its branch");
     assert_eq!(of("github", "push", json!({})), "ignored: only pull_request events have an effect");
     assert_eq!(of("github-branches", "ping", json!({})), "ignored: the webhook is set up");
     let branch = |name: &str, kind: &str, branch: &str| {
