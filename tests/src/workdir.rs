@@ -1,6 +1,7 @@
 //! A working directory, commands in it, and `ebb dev` with its state.
 
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -106,6 +107,13 @@ impl Workdir {
         let path = self.path().join(name);
         fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
+    }
+
+    /// Writes the secrets that sources name.
+    pub fn write_secrets(&self, secrets: &serde_json::Value) {
+        let path = self.state().join("secrets.json");
+        fs::write(&path, secrets.to_string()).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

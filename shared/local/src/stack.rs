@@ -355,6 +355,10 @@ fn flow_settings(
         // A request to a relay is in flight until its response times out.
         UnitBackend::RemoteRelays(_) => Millis(16_000),
     };
+    let secrets = SecretFile(state.join("secrets.json"));
+    if let Err(reason) = secrets.read() {
+        tracing::warn!(reason, "no event of a source can be verified");
+    }
     let [webhook_keys, platform_keys, unit_keys] = keys.signing_keys()?;
     Ok(FlowSettings {
         callback_url: callback_url(url),
@@ -365,7 +369,7 @@ fn flow_settings(
         webhook_keys,
         unit_keys,
         token_keys: keys.token_keys()?,
-        secrets: Arc::new(SecretFile(state.join("secrets.json"))),
+        secrets: Arc::new(secrets),
         max_in_flight,
         grace: GRACE,
         response_timeout: Duration::from_secs(20),

@@ -49,8 +49,7 @@ async fn post(url: &RwLock<String>, http: &reqwest::Client, body: &Value) -> Sou
 async fn an_event_with_a_response_is_applied_after_kills() {
     let workdir = Workdir::new();
     let mut dev = workdir.dev().await;
-    std::fs::write(workdir.state().join("secrets.json"), json!({"SENDER": "a secret of the test"}).to_string())
-        .unwrap();
+    workdir.write_secrets(&json!({"SENDER": "a secret of the test"}));
     let source = workdir.write("events.yaml", SOURCE);
     workdir.ebb(&["source", "apply", "-f", &source]).await.done();
     let http = reqwest::Client::new();

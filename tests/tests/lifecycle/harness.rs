@@ -1,6 +1,7 @@
 //! A stack, the server that its webhook units call, and requests to both.
 
 use std::future::Future;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ebb_local::stack::{RemoteRelays, Stack, StackSettings, UnitBackend};
@@ -161,6 +162,13 @@ impl Harness {
 
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Writes the file of the secrets that sources name.
+    pub(crate) fn write_secrets(&self, text: &str) {
+        let path = self.folder().join("state/secrets.json");
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
 
     /// Returns the path of a file in the folder of InfraKit's plugins.

@@ -52,8 +52,7 @@ fn signature(secret: &str, body: &[u8]) -> String {
 impl Harness {
     async fn with_source() -> Self {
         let harness = Self::new().await;
-        let secrets = json!({"GITHUB_WEBHOOK": SECRET}).to_string();
-        std::fs::write(harness.folder().join("state/secrets.json"), secrets).unwrap();
+        harness.write_secrets(&json!({"GITHUB_WEBHOOK": SECRET}).to_string());
         harness.publish("db@1.0.0", PLUGIN).await;
         harness.publish("db-of-the-platform@1.0.0", "preStart: {make: {webhook: {url: \"RECEIVER/make\"}}}\n").await;
         harness.request(Method::PUT, "/v1/sources/prs", Some(json!({"document": SOURCE}))).await.is(200);
@@ -98,6 +97,8 @@ pub(crate) async fn a_pull_request_has_a_target_until_it_is_closed() {
     harness.phase("pr-7-shop", TargetState::Ready).await;
     harness.github(&pull_request("6", "closed", 6), (202, SourceResult::Stopping)).await;
     harness.phase("pr-7-shop", TargetState::Gone).await;
+    let nothing = harness.github(&pull_request("7", "closed", 7), (200, SourceResult::Ignored)).await;
+    assert_eq!(nothing.detail, "does not exist: nothing to delete");
     assert_eq!(harness.receiver.calls("POST /make").len(), 2);
     assert_eq!(harness.receiver.calls("POST /drop").len(), 2);
 }
@@ -124,9 +125,16 @@ pub(crate) async fn events_that_concern_no_target_change_nothing() {
     let rejected = harness.github(&incomplete, (200, SourceResult::Rejected)).await;
     assert!(rejected.detail.contains("body.pull_request.title"), "{}", rejected.detail);
     assert!(harness.target("pr-7-shop").await.is_none());
-    std::fs::write(harness.folder().join("state/secrets.json"), "{}").unwrap();
+    let form = harness.http.post(harness.url(prs)).header("content-type", "application/x-www-form-urlencoded");
+    let payload = format!("payload={}", event().body);
+    let form = form.header("x-hub-signature-256", signature(SECRET, payload.as_bytes())).body(payload);
+    let problem = ApiReply::of(form.send().await.unwrap()).await.is_problem(400, "invalid-json");
+    assert!(problem.detail.contains("choose the content type application/json"), "{}", problem.detail);
+    harness.write_secrets("{}");
     let problem = harness.send(prs, SECRET, &event(), body()).await.is_problem(503, "missing-secret");
     assert!(problem.detail.contains("GITHUB_WEBHOOK"), "{}", problem.detail);
+    harness.write_secrets("{");
+    harness.send(prs, SECRET, &event(), body()).await.is_problem(503, "invalid-secrets");
 }
 
 pub(crate) async fn a_source_controls_only_its_own_targets() {

@@ -36,7 +36,7 @@ pub(crate) struct DeliveryQuery {
     (status = 401, body = ProblemDetails, description = "The sender is not verified."),
     (status = 404, body = ProblemDetails), (status = 408, body = ProblemDetails, description = "The body did not arrive within 20 s."),
     (status = 413, body = ProblemDetails, description = "The body is larger than 4 MiB."),
-    (status = 503, body = ProblemDetails, description = "The event cannot be stored or completed now, or the secret of the source is missing. Send the event again."),
+    (status = 503, body = ProblemDetails, description = "The event cannot be stored or completed now, or the secret of the source is missing (`missing-secret`) or unusable (`invalid-secrets`). Send the event again."),
 ))]
 pub(crate) async fn receive(
     State(server): State<ServerState>,
@@ -71,6 +71,9 @@ impl From<DeliveryRejection> for HttpProblem {
             DeliveryRejection::NoSecret(detail) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "missing-secret", detail),
             DeliveryRejection::Incomplete(detail) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "incomplete-event", detail)
+            }
+            DeliveryRejection::InvalidSecrets(detail) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "invalid-secrets", detail)
             }
             DeliveryRejection::Malformed(detail) => Self::new(StatusCode::BAD_REQUEST, "invalid-json", detail),
         }

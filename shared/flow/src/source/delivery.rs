@@ -36,6 +36,8 @@ pub enum DeliveryRejection {
     NoSecret(String),
     /// 503: the event cannot be completed now.
     Incomplete(String),
+    /// 503: the secrets of the deployment are invalid or cannot be read.
+    InvalidSecrets(String),
     /// 400: the body is not JSON.
     Malformed(String),
 }
@@ -85,8 +87,12 @@ pub async fn receive(
     request: DeliveryRequest<'_>,
 ) -> Result<(SourceResponse, Vec<FollowUp>), RequestError<DeliveryRejection>> {
     let sender_id = verify(env, source.verify(), request)?;
-    let body = serde_json::from_slice(request.body)
-        .map_err(|error| DeliveryRejection::Malformed(format!("the body is not JSON: {error}")))?;
+    let body = serde_json::from_slice(request.body).map_err(|error| {
+        DeliveryRejection::Malformed(match is_form(request.headers) {
+            true => "the body is a form: choose the content type application/json at the sender".to_owned(),
+            false => format!("the body is not JSON: {error}"),
+        })
+    })?;
     let mut input = EventInput { headers: visible(request.headers), body, fetched: None };
     match source.fetch(&input) {
         Ok(None) => {}
@@ -171,8 +177,9 @@ fn verify(
 ) -> Result<Option<String>, RequestError<DeliveryRejection>> {
     let name = &verify.secret().value;
     let secret = env.settings.secrets.secret(name).map_err(|error| {
-        tracing::error!(error, "cannot read the secrets of sources");
-        DeliveryRejection::NoSecret("the secrets of this deployment cannot be read".to_owned())
+        tracing::error!(error, "the secrets of sources cannot be used");
+        let text = "the secrets of this deployment cannot be used: the log of the server has the reason";
+        DeliveryRejection::InvalidSecrets(text.to_owned())
     })?;
     let Some(secret) = secret else {
         let text = format!("the deployment has no secret {name}: add it, then send the event again");
@@ -209,6 +216,12 @@ fn scheme(verify: &VerifyDoc) -> SourceScheme {
             },
         },
     }
+}
+
+/// Returns true for the content type of HTML forms, which GitHub proposes for a new webhook.
+fn is_form(headers: &HeaderMap) -> bool {
+    let kind = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/x-www-form-urlencoded")
 }
 
 /// Returns the headers that expressions see: the first value of each, without credentials.

@@ -1,19 +1,60 @@
 //! The secrets that sources name, in the file `secrets.json` of the state folder.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use ebb_protocol::named_secrets::{NamedSecrets, SecretReader, SecretText};
 
 use crate::files;
 
-/// Reads the file at each use, so that a changed secret needs no restart.
+/// Reads the file at each use, so that a changed secret needs no restart. Rejects a file that other users can read.
 #[derive(Debug)]
 pub(crate) struct SecretFile(pub(crate) PathBuf);
 
+impl SecretFile {
+    /// Returns all secrets, or none if the file does not exist.
+    ///
+    /// # Errors
+    /// Returns a text for operators. It contains no value.
+    pub(crate) fn read(&self) -> Result<NamedSecrets, String> {
+        let path = self.0.display();
+        let Some(json) = files::read(&self.0).map_err(|error| error.to_string())? else {
+            return Ok(NamedSecrets::default());
+        };
+        let found = fs::metadata(&self.0).map_err(|error| format!("{path}: {error}"))?;
+        let mode = found.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(format!("{path} has mode {mode:03o}, expected 600: run `chmod 600 {path}`"));
+        }
+        NamedSecrets::parse(&json).map_err(|reason| format!("{path}: {reason}"))
+    }
+}
+
 impl SecretReader for SecretFile {
     fn secret(&self, name: &str) -> Result<Option<SecretText>, String> {
-        let Some(json) = files::read(&self.0).map_err(|error| error.to_string())? else { return Ok(None) };
-        let secrets = NamedSecrets::parse(&json).map_err(|reason| format!("{}: {reason}", self.0.display()))?;
-        secrets.secret(name)
+        self.read()?.secret(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+
+    use super::*;
+
+    #[test]
+    fn only_a_private_file_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = SecretFile(folder.path().join("secrets.json"));
+        assert!(file.secret("A").unwrap().is_none());
+        fs::write(&file.0, r#"{"A": "canary"}"#).unwrap();
+        for mode in [0o640, 0o604, 0o644, 0o660] {
+            fs::set_permissions(&file.0, Permissions::from_mode(mode)).unwrap();
+            let reason = file.secret("A").unwrap_err();
+            assert!(reason.contains("run `chmod 600 ") && !reason.contains("canary"), "{reason}");
+        }
+        fs::set_permissions(&file.0, Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(file.secret("A").unwrap().unwrap().as_str(), "canary");
     }
 }

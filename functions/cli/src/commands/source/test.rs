@@ -26,7 +26,7 @@ pub(crate) struct SourceTestArgs {
     /// File with the JSON body of the response that completes the event, for a source with `fetch`
     #[arg(long, value_name = "FILE")]
     fetched: Option<PathBuf>,
-    /// Header of the event; repeatable
+    /// Header of the event, also as `NAME: VALUE`; repeatable
     #[arg(long = "header", value_name = "NAME=VALUE")]
     headers: Vec<String>,
     #[command(flatten)]
@@ -79,10 +79,10 @@ impl SourceTestArgs {
 fn headers(texts: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     let mut headers = BTreeMap::new();
     for text in texts {
-        let Some((name, value)) = text.split_once('=') else {
+        let Some((name, value)) = text.split_once(['=', ':']) else {
             return Err(CliError::broken(format!("`{text}` is not a header")).with_hint("write --header NAME=VALUE"));
         };
-        headers.entry(name.trim().to_ascii_lowercase()).or_insert_with(|| value.to_owned());
+        headers.entry(name.trim().to_ascii_lowercase()).or_insert_with(|| value.trim().to_owned());
     }
     Ok(headers)
 }
