@@ -194,8 +194,8 @@ async fn delete(
         }
     };
     let Some(last) = uids.last().cloned() else {
-        let detail = "nothing of this name exists".to_owned();
-        return Ok(outcome(desired, SourceResult::Stopping, None, detail));
+        let detail = "does not exist: nothing to delete".to_owned();
+        return Ok(outcome(desired, SourceResult::Ignored, None, detail));
     };
     for uid in &uids {
         let target = (desired.key.kind.as_str(), desired.key.name.as_str(), uid.as_str());

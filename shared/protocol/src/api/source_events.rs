@@ -33,9 +33,9 @@ pub enum SourceResult {
     Updating,
     /// The instance exists with this document. If units had failed, they are retried.
     Unchanged,
-    /// The instance stops, or did not exist.
+    /// The instance stops.
     Stopping,
-    /// No entry of the source concerns the event.
+    /// No entry of the source concerns the event, or nothing exists that it could delete.
     Ignored,
     /// The event was received before.
     Repeated,
