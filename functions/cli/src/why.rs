@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ebb_protocol::api::{Certainty, RootCause, TargetDiagnosis, TargetState};
+use ebb_protocol::api::{Certainty, DecidingEvent, RootCause, TargetDiagnosis, TargetState};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::lifecycle::OutputValue;
 
 use crate::output::printable;
 use crate::progress::labels;
+use crate::timing;
 
 /// Returns the diagnosis, as text that ends with a line break.
 pub(crate) fn text(why: &TargetDiagnosis) -> String {
@@ -17,6 +18,9 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
     // Some summaries begin with the phase.
     let summary = if summary.starts_with(&phase) { summary.to_owned() } else { format!("{phase}: {summary}") };
     let mut text = format!("{} {stands} {summary}\n", why.target);
+    if let Some(event) = &why.decided_by {
+        let _ = writeln!(text, "by {}", event_line(event));
+    }
     if let Some(cause) = &why.cause {
         write_cause(&mut text, cause);
     }
@@ -100,6 +104,14 @@ fn lines(count: usize) -> String {
     if count == 1 { "line".to_owned() } else { format!("{count} lines") }
 }
 
+/// Returns the event of a source that decided as one line.
+pub(crate) fn event_line(event: &DecidingEvent) -> String {
+    let DecidingEvent { source, delivery, time, outcome } = event;
+    let effect = outcome.as_ref().map(|outcome| format!(": {}", printable(&outcome.detail.replace('\n', "; "))));
+    let delivery = printable(delivery);
+    format!("source {source}, event {delivery} of {}{}", timing::clock(time), effect.unwrap_or_default())
+}
+
 /// Returns an output as one line.
 pub(crate) fn value_line(value: &OutputValue) -> String {
     match value {
@@ -156,6 +168,10 @@ mod tests {
                 {"unit": "db/provision", "certainty": "exists", "outputs": {"name": {"value": "tenant_k3"}}},
                 {"unit": "db/seed", "certainty": "possible"},
             ],
+            "decidedBy": {
+                "source": "previews", "delivery": "d-1", "time": "2026-11-21T08:59:00Z",
+                "outcome": {"result": "starting", "detail": "starts"},
+            },
             "nextSteps": ["ebb logs pr-1 --resource db --step seed", "ebb sandbox delete pr-1"],
         }))
         .unwrap();

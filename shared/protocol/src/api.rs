@@ -24,7 +24,7 @@ pub use clusters::{
 pub use connection_bodies::{ConnectionDetail, ConnectionInfo, ConnectionList, PutConnection};
 pub use named_tokens::{CreateToken, CreatedToken, TokenInfo, TokenList};
 pub use source_events::{
-    FailedDelivery, PutSource, SourceDetail, SourceInfo, SourceList, SourceResponse, SourceResult,
+    DecidingEvent, FailedDelivery, PutSource, SourceDetail, SourceInfo, SourceList, SourceResponse, SourceResult,
 };
 pub use target_requests::{ApplyTarget, ResourceEffect, TargetReceipt};
 
@@ -215,6 +215,9 @@ pub struct TargetDetail {
     /// The outage of the cluster that its units wait for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<RelayOutage>,
+    /// The event of a source that decided whether the target exists. Absent if the platform controls the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<DecidingEvent>,
 }
 
 /// A notification that the platform has not accepted.
@@ -382,6 +385,9 @@ pub struct TargetDiagnosis {
     pub notes: Vec<String>,
     /// Next steps, the most useful first.
     pub next_steps: Vec<String>,
+    /// The event of a source that decided whether the target exists. Absent if the platform controls the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<DecidingEvent>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -147,6 +147,7 @@ async fn sources(instance: &LifecycleRun) {
             is_delete: false,
             recent: Vec::new(),
             result: None,
+            result_time: None,
             due: Some(Timestamp(1)),
             version: 1,
         };

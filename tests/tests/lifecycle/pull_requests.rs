@@ -1,6 +1,6 @@
 //! Events of a source: a pull request of GitHub from its creation to its end, and requests that change nothing.
 
-use ebb_protocol::api::{SourceDetail, SourceResponse, SourceResult};
+use ebb_protocol::api::{SourceDetail, SourceList, SourceResponse, SourceResult};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
@@ -81,6 +81,9 @@ pub(crate) async fn a_pull_request_has_a_target_until_it_is_closed() {
     let opened = harness.github(&pull_request("1", "opened", 1), (202, SourceResult::Starting)).await;
     assert_eq!(opened.target.as_deref(), Some("sandbox/pr-7-shop"));
     let ready = harness.phase("pr-7-shop", TargetState::Ready).await;
+    let event = ready.decided_by.unwrap();
+    assert_eq!((event.source.as_str(), event.delivery.as_str(), event.outcome), ("prs", "1", Some(opened.clone())));
+    assert_eq!(harness.why("pr-7-shop").await.decided_by.unwrap().delivery, "1");
     assert_eq!(Some(ready.info.uid), opened.uid);
     // Content of the event is text.
     let call = harness.receiver.call("POST /make", 1).await;
@@ -140,7 +143,8 @@ pub(crate) async fn events_that_concern_no_target_change_nothing() {
 pub(crate) async fn a_source_controls_only_its_own_targets() {
     let harness = Harness::with_source().await;
     harness.receiver.always("POST /make", CannedReply::ok(json!({"id": "one"})));
-    harness.ready("pr-7-shop", "db-of-the-platform").await;
+    let platforms = harness.ready("pr-7-shop", "db-of-the-platform").await;
+    assert_eq!(platforms.decided_by, None);
     let events = || [pull_request("1", "opened", 1), pull_request("2", "closed", 2)];
     for event in events() {
         let rejected = harness.github(&event, (200, SourceResult::Rejected)).await;
@@ -169,8 +173,14 @@ pub(crate) async fn a_rejected_event_is_listed_until_it_is_applied() {
     let failed = || async { harness.get("/v1/sources/prs").await.json::<SourceDetail>().failed };
     let listed = failed().await;
     assert_eq!((listed[0].delivery.as_str(), &listed[0].outcome), ("1", &rejected));
+    // The event is older than its rejection.
+    assert_eq!(listed[0].time, "2026-01-01T00:01:00.000Z");
+    assert!(listed[0].rejected > listed[0].time, "{listed:?}");
+    let sources = || async { harness.get("/v1/sources").await.json::<SourceList>().sources };
+    assert_eq!(sources().await[0].rejected.as_ref(), Some(&listed[0].rejected));
     harness.publish("db@1.0.0", PLUGIN).await;
     harness.github(&pull_request("1", "opened", 1), (202, SourceResult::Starting)).await;
     harness.phase("pr-7-shop", TargetState::Ready).await;
     assert_eq!(failed().await, []);
+    assert_eq!(sources().await[0].rejected, None);
 }

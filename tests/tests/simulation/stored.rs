@@ -201,6 +201,7 @@ async fn sources(store: &Store) {
         is_delete: true,
         recent: vec!["1".into()],
         result: Some(outcome),
+        result_time: Some(AT.0),
         due: Some(AT),
         version: 1,
     };

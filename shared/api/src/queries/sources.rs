@@ -1,5 +1,7 @@
 //! Publishes, lists and deletes sources.
 
+use std::collections::BTreeMap;
+
 use ebb_documents::compile;
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
@@ -7,13 +9,45 @@ use ebb_engine::Timestamp;
 use ebb_flow::env::HttpStore;
 use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::offload::offload;
-use ebb_protocol::api::{FailedDelivery, SourceDetail, SourceInfo};
+use ebb_flow::source::reconcile;
+use ebb_protocol::api::{DecidingEvent, FailedDelivery, SourceDetail, SourceInfo};
 use ebb_protocol::time::rfc3339;
-use ebb_store::{NamedDocument, NamedKind};
+use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets, NamedDocument, NamedKind, TargetHead};
 
 pub async fn list(store: &dyn HttpStore) -> Result<Vec<SourceInfo>, FlowError> {
+    let mut rejected: BTreeMap<String, u64> = BTreeMap::new();
+    for state in store.list_failed().await? {
+        let time = result_time(&state);
+        let last = rejected.entry(state.source).or_default();
+        *last = time.max(*last);
+    }
     let sources = store.list_documents(NamedKind::Source).await?.into_iter();
-    Ok(sources.map(|source| SourceInfo { name: source.name, changed: rfc3339(source.changed) }).collect())
+    let about = |source: NamedDocument| SourceInfo {
+        rejected: rejected.get(&source.name).map(|time| rfc3339(Timestamp(*time))),
+        name: source.name,
+        changed: rfc3339(source.changed),
+    };
+    Ok(sources.map(about).collect())
+}
+
+/// Returns the time at which a state got its result.
+fn result_time(state: &DesiredTarget) -> u64 {
+    state.result_time.unwrap_or(state.time)
+}
+
+/// Returns the event that decided whether a target exists, if a source controls the target.
+pub async fn deciding_event(
+    store: &dyn DesiredTargets,
+    target: &TargetHead,
+) -> Result<Option<DecidingEvent>, FlowError> {
+    let uid = (!reconcile::is_derived(&target.uid)).then(|| target.uid.clone());
+    let key = DesiredKey { kind: target.kind.clone(), name: target.name.clone(), uid };
+    Ok(store.read_desired(&key).await?.map(|state| DecidingEvent {
+        source: state.source,
+        delivery: state.delivery,
+        time: rfc3339(Timestamp(state.time)),
+        outcome: state.result,
+    }))
 }
 
 /// Returns a source with the events of it that were rejected, the newest first.
@@ -21,9 +55,14 @@ pub async fn get(store: &dyn HttpStore, name: &str) -> Result<Option<SourceDetai
     let Some(source) = store.get_document(NamedKind::Source, name).await? else { return Ok(None) };
     let mut failed = store.list_failed().await?;
     failed.retain(|state| state.source == name);
-    failed.sort_by_key(|state| std::cmp::Reverse(state.time));
+    failed.sort_by_key(|state| std::cmp::Reverse(result_time(state)));
     let failed = failed.into_iter().filter_map(|state| {
-        Some(FailedDelivery { delivery: state.delivery, time: rfc3339(Timestamp(state.time)), outcome: state.result? })
+        Some(FailedDelivery {
+            time: rfc3339(Timestamp(state.time)),
+            rejected: rfc3339(Timestamp(result_time(&state))),
+            delivery: state.delivery,
+            outcome: state.result?,
+        })
     });
     Ok(Some(SourceDetail {
         path: format!("/v1/sources/{name}"),

@@ -8,10 +8,10 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::{self, FieldError};
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
-use ebb_store::{ListPage, RelayOutages, TargetHead, TargetList};
+use ebb_store::{ListPage, TargetHead, TargetList};
 
-use crate::queries::{runs, waits};
-use ebb_flow::env::{ApiStore, Env};
+use crate::queries::{runs, sources, waits};
+use ebb_flow::env::{ApiStore, Env, HttpStore};
 use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::instance::changes;
 use ebb_flow::instance::notify::{self, OutputsProblem};
@@ -92,7 +92,7 @@ pub fn phase(phase: TargetPhase) -> TargetState {
 
 pub async fn get(
     env: &Env,
-    store: &dyn RelayOutages,
+    store: &dyn HttpStore,
     kind: &str,
     name: &str,
     only: Option<&str>,
@@ -163,6 +163,7 @@ pub async fn get(
         runs,
         pending_notification: pending,
         outage,
+        decided_by: sources::deciding_event(store, &target).await?,
         ..without_plan(&target)
     }))
 }
@@ -180,6 +181,7 @@ fn without_plan(target: &TargetHead) -> TargetDetail {
         delivery: waits::delivery(target),
         waiting_uid: target.waiting.as_ref().map(|waiting| waiting.uid.clone()),
         outage: None,
+        decided_by: None,
     }
 }
 

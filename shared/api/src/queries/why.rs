@@ -17,10 +17,10 @@ use ebb_protocol::id::{RunId, hook_name};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
-use ebb_store::{RelayOutages, TargetHead};
+use ebb_store::TargetHead;
 
-use crate::queries::{logs, runs, targets, waits};
-use ebb_flow::env::Env;
+use crate::queries::{logs, runs, sources, targets, waits};
+use ebb_flow::env::{Env, HttpStore};
 use ebb_flow::error::FlowError;
 use ebb_flow::run::cause::{self, FirstCause};
 use ebb_flow::run::head::Run;
@@ -40,7 +40,7 @@ const INPUT_LENGTH: usize = 200;
 /// Returns the diagnosis of a target, or `None` if the target does not exist.
 pub async fn why(
     env: &Env,
-    store: &dyn RelayOutages,
+    store: &dyn HttpStore,
     kind: &str,
     name: &str,
 ) -> Result<Option<TargetDiagnosis>, FlowError> {
@@ -100,6 +100,7 @@ pub async fn why(
         remaining: exists,
         notes,
         next_steps,
+        decided_by: sources::deciding_event(store, &target).await?,
     }))
 }
 
@@ -114,6 +115,7 @@ fn damaged(target: &TargetHead, what: &str, fix: &str) -> TargetDiagnosis {
         remaining: Vec::new(),
         notes: Vec::new(),
         next_steps: vec![fix.to_owned()],
+        decided_by: None,
     }
 }
 

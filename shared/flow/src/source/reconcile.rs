@@ -40,7 +40,7 @@ pub async fn apply(
         };
         if is_ended_by_replaced(&seen, &outcome) {
             let new_uid = derived_uid(&seen.source, &format!("{}#{}", seen.delivery, seen.version));
-            let again = DesiredTarget { new_uid, result: None, version: seen.version + 1, ..seen };
+            let again = DesiredTarget { new_uid, result: None, result_time: None, version: seen.version + 1, ..seen };
             store.put_desired(&again).await?;
             continue;
         }
@@ -51,6 +51,7 @@ pub async fn apply(
             confirm: seen.confirm && is_open,
             document: seen.document.clone().filter(|_| !is_last),
             result: Some(outcome.clone()),
+            result_time: Some(env.now().0),
             version: seen.version + 1,
             ..seen
         };
@@ -88,7 +89,7 @@ pub(super) fn derived_uid(source: &str, delivery: &str) -> String {
 }
 
 /// Returns true for a UID of [`derived_uid`].
-pub(super) fn is_derived(uid: &str) -> bool {
+pub fn is_derived(uid: &str) -> bool {
     uid.starts_with(DERIVED)
 }
 

@@ -96,6 +96,7 @@ fn new_state(event: &TargetEvent, now: Timestamp) -> DesiredTarget {
         is_delete: event.document.is_none(),
         recent: Vec::new(),
         result: None,
+        result_time: None,
         due: Some(now.plus(RETRY_WAIT)),
         version: 1,
     }

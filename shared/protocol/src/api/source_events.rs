@@ -72,8 +72,26 @@ pub struct SourceDetail {
 pub struct FailedDelivery {
     /// The id of the sender.
     pub delivery: String,
+    /// The time of the event.
     pub time: String,
+    /// The time of the rejection.
+    pub rejected: String,
     pub outcome: SourceResponse,
+}
+
+/// The newest event of a source for a target. It decided whether the target exists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DecidingEvent {
+    /// The name of the source.
+    pub source: String,
+    /// The id of the sender.
+    pub delivery: String,
+    /// The time of the event.
+    pub time: String,
+    /// The effect of the event, once it was applied or rejected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<SourceResponse>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -82,6 +100,9 @@ pub struct SourceInfo {
     pub name: String,
     /// The time of the last change.
     pub changed: String,
+    /// The time of the last rejection, of the targets whose last event was rejected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

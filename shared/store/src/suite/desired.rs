@@ -23,6 +23,7 @@ fn desired(delivery: &str, version: u64) -> DesiredTarget {
         is_delete: false,
         recent: Vec::new(),
         result: None,
+        result_time: None,
         due: Some(Timestamp(2_000)),
         version,
     }

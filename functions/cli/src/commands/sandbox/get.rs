@@ -23,6 +23,9 @@ pub(super) fn text(detail: &TargetDetail, now: Timestamp) -> String {
     if let Some(expires) = &info.expires {
         let _ = writeln!(text, "Expires:     {}", timing::clock(expires));
     }
+    if let Some(event) = &detail.decided_by {
+        let _ = writeln!(text, "Decided by:  {}", why::event_line(event));
+    }
     if !detail.labels.is_empty() {
         let labels: Vec<String> = detail.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let _ = writeln!(text, "Labels:      {}", labels.join(", "));
@@ -92,6 +95,7 @@ mod tests {
             "since": fixtures::NOW, "created": fixtures::NOW, "expires": "2026-11-21T17:00:00Z",
             "plugins": ["tenant-db@2.1.0"],
             "labels": {"team": "checkout"},
+            "decidedBy": {"source": "previews", "delivery": "d-1", "time": fixtures::NOW},
             "resources": {"db": {"plugin": "tenant-db@2.1.0", "params": {"size": "small"}, "outputs": {"name": {"value": "tenant"}}}},
             "env": {"DB": {"value": "tenant"}},
             "runs": serde_json::to_value(fixtures::busy().runs).unwrap(),

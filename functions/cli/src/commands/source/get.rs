@@ -19,8 +19,11 @@ pub(crate) struct SourceListArgs {
 impl SourceListArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         self.output.write(&client.sources().await?, |sources| {
-            let rows = sources.iter().map(|source| [source.name.clone(), timing::clock(&source.changed)]);
-            output::table(&["NAME", "CHANGED"], rows)
+            let rows = sources.iter().map(|source| {
+                let rejected = source.rejected.as_deref().map(timing::clock).unwrap_or_default();
+                [source.name.clone(), timing::clock(&source.changed), rejected]
+            });
+            output::table(&["NAME", "CHANGED", "REJECTED"], rows)
         })?;
         Ok(Exit::Done)
     }
@@ -82,7 +85,7 @@ fn text(detail: &SourceDetail) -> String {
         let rows = detail.failed.iter().map(|failed| {
             let target = failed.outcome.target.clone().unwrap_or_default();
             [
-                timing::clock(&failed.time),
+                timing::clock(&failed.rejected),
                 target,
                 failed.delivery.clone(),
                 failed.outcome.detail.split('\n').map(str::trim).collect::<Vec<_>>().join("; "),
@@ -114,7 +117,12 @@ mod tests {
             changed: time.clone(),
             document: String::new(),
             path: "/v1/sources/previews".to_owned(),
-            failed: vec![FailedDelivery { delivery: "d-1".to_owned(), time, outcome }],
+            failed: vec![FailedDelivery {
+                delivery: "d-1".to_owned(),
+                time: "2026-11-21T08:00:00Z".to_owned(),
+                rejected: time,
+                outcome,
+            }],
         };
         insta::assert_snapshot!(text(&detail), @r#"
         Name:     previews
