@@ -1,13 +1,14 @@
 //! A client of the server's HTTP API.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use ebb_protocol::api::{
     ApplyTarget, CheckList, ClusterInfo, ClusterList, ConnectionDetail, ConnectionInfo, ConnectionList, CreateToken,
     CreatedToken, DeleteOrphans, DeleteOrphansResponse, ForceCompleteUnit, ForceDeleteTarget, OrphanList,
     OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin, PutConnection,
-    PutSource, RetryResponse, RunDetail, SigningSecrets, SourceDetail, SourceInfo, SourceList, TargetDetail,
+    PutSource, RetryResponse, RunDetail, SigningSecrets, SourceDetail, SourceInfo, SourceList, SourceResponse, TargetDetail,
     TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TokenInfo, TokenList,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
@@ -179,6 +180,35 @@ impl ApiClient {
     /// Revokes a named token. Returns `None` if it does not exist.
     pub(crate) async fn revoke_token(&self, name: &str) -> Result<Option<()>, CliError> {
         found(self.send(self.request(Method::DELETE, &["tokens", name])).await.map(drop))
+    }
+
+    /// Posts an event of a source. Headers and `url_secret` have the proof of its sender.
+    pub(crate) async fn source_event(
+        &self,
+        name: &str,
+        headers: BTreeMap<String, String>,
+        url_secret: Option<&str>,
+        body: String,
+    ) -> Result<SourceResponse, CliError> {
+        let mut url = self.url(&["sources", name]);
+        if let Some(secret) = url_secret {
+            url.query_pairs_mut().append_pair("secret", secret);
+        }
+        // Without the token of the API, because the sender has its own credentials.
+        let mut request = self.http.post(url);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let response = self.send(request.body(body)).await?;
+        self.parse(response).await
+    }
+
+    /// Returns the state folder of the server, if `ebb dev` of this machine is the server.
+    pub(crate) fn state_folder(&self) -> Option<&Path> {
+        match &self.server.origin {
+            AddressOrigin::File(file) => file.parent(),
+            AddressOrigin::Given | AddressOrigin::Own => None,
+        }
     }
 
     /// Returns the targets of a kind, or of all kinds: those that are gone, or all others.
@@ -483,7 +513,7 @@ fn refusal(response: Result<Response, CliError>) -> Result<Option<ProblemDetails
     error.problem().cloned().map(Some).ok_or(error)
 }
 
-fn timestamp() -> Timestamp {
+pub(crate) fn timestamp() -> Timestamp {
     Timestamp(u64::try_from(crate::timing::now().as_millisecond()).unwrap_or_default())
 }
 

@@ -9,4 +9,4 @@ pub mod stack;
 
 pub use kubernetes::KubernetesOptions;
 pub use pods::ContainerEngine;
-pub use stack::{ExternalTable, RemoteRelays, Stack, StackError, StackSettings, UnitBackend};
+pub use stack::{ExternalTable, RemoteRelays, SecretFile, Stack, StackError, StackSettings, UnitBackend};

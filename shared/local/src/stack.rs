@@ -37,7 +37,7 @@ pub use backend::{RemoteRelays, UnitBackend};
 pub use keys::StackConnection;
 use keys::StackKeys;
 use platform::OutcomeLog;
-use secret_file::SecretFile;
+pub use secret_file::SecretFile;
 
 const TABLE: &str = "ebb";
 /// The folder of the embedded table, in the state folder.
@@ -355,7 +355,7 @@ fn flow_settings(
         // A request to a relay is in flight until its response times out.
         UnitBackend::RemoteRelays(_) => Millis(16_000),
     };
-    let secrets = SecretFile(state.join("secrets.json"));
+    let secrets = SecretFile::of(state);
     if let Err(reason) = secrets.read() {
         tracing::warn!(reason, "no event of a source can be verified");
     }

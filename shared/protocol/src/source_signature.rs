@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256, Sha512};
 use zeroize::Zeroizing;
 
 use crate::sign::{
-    self, MAX_ID, SignatureError, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, WebhookKeys, hmac_with,
+    self, MAX_ID, MessageId, SignatureError, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, WebhookKeys, hmac_with,
 };
 
 /// The names of the Standard Webhooks headers at Svix.
@@ -205,6 +205,70 @@ pub fn verify(
     Ok(SourceDelivery { id: scheme.delivery_header().map(|name| delivery_id(headers, name)).transpose()?.flatten() })
 }
 
+/// The proof of a sender: headers, or the query parameter `secret`.
+pub struct SourceCredentials {
+    pub headers: Vec<(String, String)>,
+    pub url_secret: Option<Zeroizing<String>>,
+}
+
+impl std::fmt::Debug for SourceCredentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.headers.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+/// Returns the proof that the sender of `body` has `secret`. During a rotation, the first value signs. `id` becomes the
+/// sender's id of the delivery, if the scheme has one.
+///
+/// # Errors
+/// Returns [`SourceSignatureError::Secret`] for a secret that cannot verify a request either.
+pub fn sign(
+    scheme: &SourceScheme,
+    secret: &str,
+    id: &MessageId,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<SourceCredentials, SourceSignatureError> {
+    let value = *values(secret)?.first().expect("a secret has a value");
+    let mut headers = Vec::new();
+    let mut add = |name: &str, value: String| headers.push((name.to_owned(), value));
+    let mut standard = |secret: &str| -> Result<(), SourceSignatureError> {
+        let signed = sign::sign(signing_keys(secret)?.first(), id, now, body);
+        signed.into_iter().for_each(|(name, value)| add(name, value));
+        Ok(())
+    };
+    match scheme {
+        SourceScheme::Standard => standard(secret)?,
+        SourceScheme::Gitlab => match secret.split_whitespace().find(|word| word.starts_with("whsec_")) {
+            Some(signing) => standard(signing)?,
+            None => add(GITLAB_TOKEN, value.to_owned()),
+        },
+        SourceScheme::Hmac { header, prefix, algorithm, encoding } => {
+            add(header, format!("{prefix}{}", encoding.encode(&algorithm.mac(value.as_bytes(), body))));
+        }
+        SourceScheme::E2b => {
+            let hash = Sha256::new().chain_update(value).chain_update(body).finalize();
+            add(E2B_SIGNATURE, URL_SAFE_NO_PAD.encode(hash));
+        }
+        SourceScheme::Bearer => add(AUTHORIZATION, format!("Bearer {value}")),
+        SourceScheme::Basic { user } => {
+            add(AUTHORIZATION, format!("Basic {}", STANDARD.encode(format!("{user}:{value}"))))
+        }
+        SourceScheme::Url => {
+            return Ok(SourceCredentials { headers, url_secret: Some(Zeroizing::new(value.to_owned())) });
+        }
+    }
+    if let Some(name) = scheme.delivery_header() {
+        headers.push((name.to_owned(), id.as_str().to_owned()));
+    }
+    Ok(SourceCredentials { headers, url_secret: None })
+}
+
+fn signing_keys(secret: &str) -> Result<WebhookKeys, SourceSignatureError> {
+    let expected = "whsec_ and 24 to 64 random bytes in base64";
+    WebhookKeys::parse(secret).map_err(|_| SourceSignatureError::Secret(expected))
+}
+
 /// Returns the values of a secret, at least one.
 fn values(secret: &str) -> Result<Vec<&str>, SourceSignatureError> {
     let whole = secret.trim();
@@ -276,8 +340,7 @@ fn standard(
     body: &[u8],
     now: Timestamp,
 ) -> Result<SourceDelivery, SourceSignatureError> {
-    let keys = WebhookKeys::parse(secret)
-        .map_err(|_| SourceSignatureError::Secret("whsec_ and 24 to 64 random bytes in base64"))?;
+    let keys = signing_keys(secret)?;
     let [ours, svix] = [STANDARD_WEBHOOKS, SVIX].map(|names| names.iter().any(|name| headers.contains_key(*name)));
     let verified = match (ours, svix) {
         (true, true) => return Err(SourceSignatureError::Families),

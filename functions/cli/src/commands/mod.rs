@@ -181,10 +181,11 @@ mod tests {
     ];
 
     /// Commands that write to a server, and do so without `--dry-run`.
-    const NO_DRY_RUN: [(&str, &str); 7] = [
+    const NO_DRY_RUN: [(&str, &str); 8] = [
         ("sandbox apply", "`plan` shows the effect"),
         ("sandbox delete", "`sandbox get` and `why` show what is deleted"),
         ("sandbox event", "`graph` shows the units of an event"),
+        ("source send", "`source test` shows the effect"),
         ("unit force-complete", "`why` shows the failed units"),
         ("retry", "`why` shows the failed units"),
         ("orphans", "it deletes with --delete only"),

@@ -4,6 +4,7 @@ use serde_json::Value as Json;
 
 use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
 use super::defaults::MAX_EVENTS;
+use super::k8s_apply::is_built_in_name;
 use super::webhook;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::event::{
@@ -11,6 +12,7 @@ use crate::event::{
     EventTextRole, EventTree,
 };
 use crate::expr::{self, ReferenceSource, Scope};
+use crate::load::PluginReference;
 use crate::model::{At, Entries, EventAction, EventRule, FetchDoc, LineColumn, SourceDoc, SourceTarget, TemplateTree};
 use crate::plan::Template;
 use crate::presets::{self, SourcePreset};
@@ -91,6 +93,35 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
             Ok((EventSource { name, verify, fetch: fetch.flatten(), id, entries }, Vec::new()))
         }
         _ => Err(errors.sorted()),
+    }
+}
+
+/// Returns the plugins that must be published, because documents of targets name them.
+pub fn named_plugins(source: &EventSource) -> Vec<PluginReference> {
+    let mut plugins: Vec<PluginReference> = Vec::new();
+    for entry in &source.entries {
+        let EntryAction::Apply(_, document) = &entry.action else { continue };
+        let resources = match fixed_parts(document)["resources"].take() {
+            Json::Object(by_name) => by_name.into_iter().map(|(_, resource)| resource).collect(),
+            Json::Array(list) => list,
+            _ => Vec::new(),
+        };
+        plugins.extend(resources.iter().filter_map(|resource| resource["plugin"].as_str()?.parse().ok()));
+    }
+    plugins.retain(|plugin| !is_built_in_name(&plugin.name, plugin.version.as_ref()));
+    plugins.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
+    plugins.dedup();
+    plugins
+}
+
+/// Returns the parts of a document that do not depend on an event. Texts of an event are `null`.
+fn fixed_parts(tree: &EventTree) -> Json {
+    match tree {
+        EventTree::Literal(literal) => literal.clone(),
+        EventTree::List(items) => items.iter().map(fixed_parts).collect(),
+        EventTree::Map(entries) => entries.iter().map(|(name, entry)| (name.clone(), fixed_parts(entry))).collect(),
+        EventTree::Text(..) => Json::Null,
+        EventTree::Param(tree) => fixed_parts(tree),
     }
 }
 

@@ -32,8 +32,12 @@ const READY: &str = "ready";
 
 /// Returns true if a resource needs no published plugin.
 pub fn is_built_in(resource: &ResourceDoc) -> bool {
-    resource.collection.is_some()
-        || resource.plugin.value == NAME && resource.version.as_ref().is_none_or(|version| *version == bare())
+    resource.collection.is_some() || is_built_in_name(&resource.plugin.value, resource.version.as_ref())
+}
+
+/// Returns true if a plugin need not be published.
+pub(super) fn is_built_in_name(name: &str, version: Option<&Version>) -> bool {
+    name == NAME && version.is_none_or(|version| *version == bare())
 }
 
 /// Returns the version of a plugin that is published without a version.

@@ -46,7 +46,7 @@ use reads::ResourceReads;
 pub use crate::canonical::PlanError;
 pub use crate::plan::PLAN_VERSION;
 pub use edges::{DependencyEdge, EdgeReason, edges};
-pub use event_source::event_source;
+pub use event_source::{event_source, named_plugins};
 pub use k8s_apply::is_built_in;
 pub use params::kind_name;
 pub use plan_update::{PlanUpdate, ResourceChange, UpdateError, update};

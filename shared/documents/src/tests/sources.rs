@@ -293,6 +293,18 @@ fn different_texts_have_different_names() {
 }
 
 #[test]
+fn plugins_that_must_be_published() {
+    let source = source(
+        "apiVersion: ebb.dev/v1\nkind: Source\nname: s\nverify: {bearer: {secret: S}}\ntarget: {kind: sandbox, name: a}\n\
+         document: {resources: {a: {plugin: db@2, params: {x: \"${body.x}\"}}, b: {plugin: k8s-apply}, c: {plugin: db@2.0.0}}}\n\
+         events: [{when: \"${true}\", apply: {}}, {when: \"${true}\", apply: {document: {resources: {q: {plugin: queue}}}}}, \
+         {when: \"${true}\", delete: {}}]\n",
+    );
+    let plugins = crate::compile::named_plugins(&source).into_iter().map(|plugin| plugin.to_string());
+    assert_eq!(plugins.collect::<Vec<_>>(), ["db@2.0.0", "queue"]);
+}
+
+#[test]
 fn presets_load_and_react() {
     for preset in &PRESETS {
         assert!(!preset.summary().is_empty(), "{}", preset.name);

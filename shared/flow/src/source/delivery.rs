@@ -190,7 +190,8 @@ fn verify(
     Ok(verified.map_err(|error| DeliveryRejection::Unverified(error.to_string()))?.id)
 }
 
-fn scheme(verify: &VerifyDoc) -> SourceScheme {
+/// Returns the scheme of a source.
+pub fn scheme(verify: &VerifyDoc) -> SourceScheme {
     match verify {
         VerifyDoc::Github(_) => SourceScheme::github(),
         VerifyDoc::Gitlab(_) => SourceScheme::Gitlab,

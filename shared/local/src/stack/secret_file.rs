@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ebb_protocol::named_secrets::{NamedSecrets, SecretReader, SecretText};
 
@@ -10,9 +10,14 @@ use crate::files;
 
 /// Reads the file at each use, so that a changed secret needs no restart. Rejects a file that other users can read.
 #[derive(Debug)]
-pub(crate) struct SecretFile(pub(crate) PathBuf);
+pub struct SecretFile(PathBuf);
 
 impl SecretFile {
+    /// Returns the file of a state folder.
+    pub fn of(state: &Path) -> Self {
+        Self(state.join("secrets.json"))
+    }
+
     /// Returns all secrets, or none if the file does not exist.
     ///
     /// # Errors
@@ -46,7 +51,7 @@ mod tests {
     #[test]
     fn only_a_private_file_is_read() {
         let folder = tempfile::tempdir().unwrap();
-        let file = SecretFile(folder.path().join("secrets.json"));
+        let file = SecretFile::of(folder.path());
         assert!(file.secret("A").unwrap().is_none());
         fs::write(&file.0, r#"{"A": "canary"}"#).unwrap();
         for mode in [0o640, 0o604, 0o644, 0o660] {

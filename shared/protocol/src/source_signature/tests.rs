@@ -255,3 +255,30 @@ proptest! {
         prop_assert!(request.verify().is_err(), "{}: {:?} {:?}", valid.name, request.headers, request.body);
     }
 }
+
+#[test]
+fn signed_requests_verify_with_the_same_secret_only() {
+    let id = MessageId::parse("delivery-1").unwrap();
+    for given in requests() {
+        let Request { name, scheme, secret, body, .. } = given;
+        for secret in [secret.to_owned(), format!("{secret} {OTHER}{OTHER}")] {
+            // Words of a signing secret are signing secrets.
+            if secret.contains(OTHER) && secret.starts_with("whsec_") {
+                continue;
+            }
+            let SourceCredentials { headers, url_secret } = sign(&scheme, &secret, &id, &body, NOW).unwrap();
+            let with = |secret: &str| {
+                let mut map = HeaderMap::new();
+                for (name, value) in &headers {
+                    map.append(HeaderName::try_from(name).unwrap(), HeaderValue::try_from(value).unwrap());
+                }
+                verify(&scheme, secret, &map, url_secret.as_ref().map(|secret| secret.as_str()), &body, NOW)
+            };
+            let delivery = with(&secret).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let named = scheme.delivery_header().is_some() || scheme == SourceScheme::Standard;
+            assert_eq!(delivery.id.as_deref(), named.then_some("delivery-1"), "{name}");
+            assert!(with("whsec_AfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").is_err(), "{name}");
+        }
+        assert!(sign(&scheme, " ", &id, &body, NOW).is_err(), "{name}");
+    }
+}

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use ebb_documents::{compile, load};
 
+use super::local_secret;
 use crate::commands::connect;
 use crate::documents::{self, DocumentSource, SetArgs};
 use crate::dry_run::{self, ChangeKind, DocumentChange, DryRunArgs};
@@ -31,6 +32,15 @@ impl SourceApplyArgs {
         let (source, warnings) = compile::event_source(&doc)?;
         documents::warn(&warnings);
         let client = connect(server)?;
+        let secret = &source.verify().secret().value;
+        for plugin in compile::named_plugins(&source) {
+            let version = plugin.version.as_ref().map_or("latest".to_owned(), ToString::to_string);
+            if client.plugin(&plugin.name, &version).await?.is_none_or(|found| found.withdrawn.is_some()) {
+                output::status_line(&format!(
+                    "warning: plugin {plugin} is not published; events that need it are rejected until it is"
+                ));
+            }
+        }
         if self.dry_run.is_set() {
             let change = match client.source(source.name()).await? {
                 None => ChangeKind::Create,
@@ -46,7 +56,15 @@ impl SourceApplyArgs {
             detail.name,
             client.address(&detail.path)
         ));
-        output::status_line(&format!("The deployment needs the secret {}", source.verify().secret().value));
+        match (client.state_folder(), local_secret(&client, secret)) {
+            (_, Ok(Some(_))) => {}
+            (Some(state), Ok(None)) => output::status_line(&format!(
+                "The secret {secret} is missing: add it to {}, with mode 600",
+                state.join("secrets.json").display()
+            )),
+            (Some(_), Err(error)) => output::status_line(&format!("warning: {}", error.message())),
+            (None, _) => output::status_line(&format!("The deployment needs the secret {secret}")),
+        }
         self.output.write_data(&detail)?;
         Ok(Exit::Done)
     }

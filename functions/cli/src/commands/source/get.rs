@@ -74,7 +74,7 @@ impl SourceDeleteArgs {
     }
 }
 
-fn unknown(name: &str) -> CliError {
+pub(super) fn unknown(name: &str) -> CliError {
     CliError::failed(format!("no source {name} exists")).with_hint("ebb source list")
 }
 

@@ -3,10 +3,14 @@
 mod apply;
 mod get;
 mod new;
+mod send;
 mod test;
 
 use clap::Subcommand;
+use ebb_local::SecretFile;
+use ebb_protocol::named_secrets::{SecretReader as _, SecretText};
 
+use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
 use crate::server::ServerArgs;
 
@@ -16,6 +20,8 @@ pub(crate) enum SourceCommand {
     New(new::SourceNewArgs),
     /// Show the effect of an event on a source, without a server
     Test(test::SourceTestArgs),
+    /// Sign an event with the secret of `ebb dev` and send it, for tests
+    Send(send::SourceSendArgs),
     /// Create or replace a source
     Apply(apply::SourceApplyArgs),
     /// List sources
@@ -31,10 +37,20 @@ impl SourceCommand {
         match self {
             Self::New(args) => args.run(),
             Self::Test(args) => args.run(),
+            Self::Send(args) => args.run(&super::connect(server)?).await,
             Self::Apply(args) => args.run(server).await,
             Self::List(args) => args.run(&super::connect(server)?).await,
             Self::Get(args) => args.run(&super::connect(server)?).await,
             Self::Delete(args) => args.run(&super::connect(server)?).await,
         }
     }
+}
+
+/// Returns a secret of the server, if the state of the server is on this machine.
+///
+/// # Errors
+/// Returns an error if the file of the secrets is invalid.
+fn local_secret(client: &ApiClient, name: &str) -> Result<Option<SecretText>, CliError> {
+    let Some(state) = client.state_folder() else { return Ok(None) };
+    SecretFile::of(state).secret(name).map_err(CliError::failed)
 }

@@ -76,7 +76,7 @@ impl SourceTestArgs {
 }
 
 /// Parses headers. Names become lower case, and the first value of a name is kept.
-fn headers(texts: &[String]) -> Result<BTreeMap<String, String>, CliError> {
+pub(super) fn headers(texts: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     let mut headers = BTreeMap::new();
     for text in texts {
         let Some((name, value)) = text.split_once(['=', ':']) else {

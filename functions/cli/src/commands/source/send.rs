@@ -1,0 +1,92 @@
+//! `ebb source send`: signs an event as its sender does, and posts it to the server.
+
+use std::path::{Path, PathBuf};
+
+use ebb_documents::compile;
+use ebb_documents::event::EventSource;
+use ebb_documents::load;
+use ebb_flow::source::delivery::scheme;
+use ebb_protocol::api::SourceResponse;
+use ebb_protocol::sign::MessageId;
+use ebb_protocol::source_signature;
+
+use super::get::unknown;
+use super::local_secret;
+use super::test::headers;
+use crate::client::ApiClient;
+use crate::documents::{DocumentSource, SetArgs};
+use crate::exit::{CliError, Exit};
+use crate::output::{self, OutputArgs};
+use crate::target::fresh_uid;
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb source send previews --payload opened.json --header x-github-event=pull_request"
+)]
+pub(crate) struct SourceSendArgs {
+    /// Name of the published source, or the file that it was published from
+    #[arg(value_name = "NAME|FILE")]
+    source: String,
+    /// File with the body of the event; `-` reads standard input
+    #[arg(long, value_name = "FILE")]
+    payload: PathBuf,
+    /// Header of the event, also as `NAME: VALUE`; repeatable
+    #[arg(long = "header", value_name = "NAME=VALUE")]
+    headers: Vec<String>,
+    /// ID of the delivery, for senders that give one; by default a new one
+    #[arg(long, value_name = "ID", value_parser = delivery)]
+    delivery: Option<MessageId>,
+    #[command(flatten)]
+    sets: SetArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+fn delivery(text: &str) -> Result<MessageId, String> {
+    MessageId::parse(text).map_err(|error| error.to_string())
+}
+
+impl SourceSendArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let source = self.source(client).await?;
+        let name = &source.verify().secret().value;
+        let secret = local_secret(client, name)?.ok_or_else(|| {
+            CliError::failed(format!("the secret {name} is not on this machine, so the event cannot be signed"))
+                .with_hint(format!("add {name} to `.ebb/secrets.json` of `ebb dev`, or send the event from its sender"))
+        })?;
+        let body = DocumentSource::read(&self.payload)?.text;
+        let id = self.delivery.clone().unwrap_or_else(|| MessageId::parse(&fresh_uid()).expect("hexadecimal digits"));
+        let signed =
+            source_signature::sign(&scheme(source.verify()), &secret, &id, body.as_bytes(), crate::client::timestamp())
+                .map_err(|error| CliError::failed(error.to_string()))?;
+        let mut all = headers(&self.headers)?;
+        all.entry("content-type".to_owned()).or_insert_with(|| "application/json".to_owned());
+        for (name, value) in signed.headers {
+            all.entry(name).or_insert(value);
+        }
+        let url_secret = signed.url_secret.as_ref().map(|secret| secret.as_str());
+        let response = client.source_event(source.name(), all, url_secret, body).await?;
+        self.output.write(&response, text)?;
+        Ok(if response.result.is_failure() { Exit::Failed } else { Exit::Done })
+    }
+
+    /// Returns the source of a file, or the published one.
+    async fn source(&self, client: &ApiClient) -> Result<EventSource, CliError> {
+        let path = Path::new(&self.source);
+        let doc = if path.is_file() {
+            let file = DocumentSource::read(path)?;
+            load::event_source(&file.name, &file.text, &file.folder, &self.sets.vars()?)?
+        } else {
+            let detail = client.source(&self.source).await?.ok_or_else(|| unknown(&self.source))?;
+            load::event_source(&self.source, &detail.document, &load::NoFiles, &load::DocumentVars::none())?
+        };
+        Ok(compile::event_source(&doc)?.0)
+    }
+}
+
+fn text(response: &SourceResponse) -> String {
+    let result = serde_json::to_value(response.result).unwrap_or_default();
+    let result = result.as_str().unwrap_or_default().to_owned();
+    let target = response.target.iter().map(|target| format!(" {target}")).collect::<String>();
+    format!("{result}{target}: {}\n", output::printable(&response.detail.replace('\n', "; ")))
+}
