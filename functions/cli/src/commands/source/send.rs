@@ -43,7 +43,8 @@ pub(crate) struct SourceSendArgs {
 }
 
 fn delivery(text: &str) -> Result<MessageId, String> {
-    MessageId::parse(text).map_err(|error| error.to_string())
+    let expected = "expected 1 to 128 visible ASCII characters without a full stop";
+    MessageId::parse(text).map_err(|_| expected.to_owned())
 }
 
 impl SourceSendArgs {
