@@ -8,8 +8,8 @@ use ebb_protocol::api::{
     ApplyTarget, CheckList, ClusterInfo, ClusterList, ConnectionDetail, ConnectionInfo, ConnectionList, CreateToken,
     CreatedToken, DeleteOrphans, DeleteOrphansResponse, ForceCompleteUnit, ForceDeleteTarget, OrphanList,
     OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin, PutConnection,
-    PutSource, RetryResponse, RunDetail, SigningSecrets, SourceDetail, SourceInfo, SourceList, SourceResponse, TargetDetail,
-    TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TokenInfo, TokenList,
+    PutSource, RetryResponse, RunDetail, SigningSecrets, SourceDetail, SourceInfo, SourceList, SourceResponse,
+    TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TokenInfo, TokenList,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;

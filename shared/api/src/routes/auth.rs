@@ -46,7 +46,8 @@ pub(crate) enum ApiPermission<'a> {
     WriteTargets,
     ReadSources,
     WriteSources,
-    /// Retries, overrides, orphans, clusters, checks and tokens.
+    ReadConnections,
+    /// Connections, retries, overrides, orphans, clusters, checks and tokens.
     Operate,
 }
 
@@ -56,7 +57,7 @@ impl ApiPermission<'_> {
             (TokenScope::Operate, _)
             | (TokenScope::Read, Self::ReadPlugins | Self::ReadTargets)
             | (TokenScope::TargetsWrite, Self::WriteTargets)
-            | (TokenScope::PluginsWrite(_), Self::ReadPlugins | Self::PublishPlugin)
+            | (TokenScope::PluginsWrite(_), Self::ReadPlugins | Self::PublishPlugin | Self::ReadConnections)
             | (TokenScope::PluginsWrite(None), Self::WritePlugin(_) | Self::ReadSources)
             | (TokenScope::SourcesWrite, Self::ReadSources | Self::WriteSources) => true,
             (TokenScope::PluginsWrite(Some(own)), Self::WritePlugin(name)) => own == name,
@@ -68,7 +69,7 @@ impl ApiPermission<'_> {
     fn scope(self) -> TokenScope {
         match self {
             Self::ReadPlugins | Self::ReadTargets => TokenScope::Read,
-            Self::PublishPlugin => TokenScope::PluginsWrite(None),
+            Self::PublishPlugin | Self::ReadConnections => TokenScope::PluginsWrite(None),
             Self::WritePlugin(name) => TokenScope::PluginsWrite(Some(name.to_owned())),
             Self::WriteTargets => TokenScope::TargetsWrite,
             Self::ReadSources | Self::WriteSources => TokenScope::SourcesWrite,

@@ -20,7 +20,7 @@ pub(crate) async fn list(
     State(server): State<ServerState>,
     headers: HeaderMap,
 ) -> Result<Json<ConnectionList>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
+    server.authorize(&headers, ApiPermission::ReadConnections).await?;
     Ok(Json(ConnectionList { connections: connections::list(&server.env, server.store.as_ref()).await? }))
 }
 
@@ -34,7 +34,7 @@ pub(crate) async fn get(
     headers: HeaderMap,
     Path(name): Path<String>,
 ) -> Result<Json<ConnectionDetail>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
+    server.authorize(&headers, ApiPermission::ReadConnections).await?;
     let found = connections::get(&server.env, server.store.as_ref(), &name).await?;
     found.map(Json).ok_or_else(|| unknown(&name))
 }
@@ -53,9 +53,10 @@ pub(crate) async fn put(
     Path(name): Path<String>,
     body: Body,
 ) -> Result<Json<ConnectionDetail>, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::Operate)?;
+    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
     let request: PutConnection = super::read_json(body).await?;
     connections::put(&server.env, server.store.as_ref(), &name, &request.document).await?;
+    caller.log_change("put connection", &name);
     let found = connections::get(&server.env, server.store.as_ref(), &name).await?;
     found.map(Json).ok_or_else(|| unknown(&name))
 }
@@ -70,9 +71,12 @@ pub(crate) async fn delete(
     headers: HeaderMap,
     Path(name): Path<String>,
 ) -> Result<StatusCode, HttpProblem> {
-    server.tokens.check(&headers, ApiPermission::Operate)?;
+    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
     match server.store.delete_document(NamedKind::Connection, &name).await? {
-        true => Ok(StatusCode::NO_CONTENT),
+        true => {
+            caller.log_change("delete connection", &name);
+            Ok(StatusCode::NO_CONTENT)
+        }
         false => Err(unknown(&name)),
     }
 }
