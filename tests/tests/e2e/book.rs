@@ -273,7 +273,7 @@ async fn the_example_of_connections() {
     workdir.apply("connection", connection).await;
     let list = || async { workdir.ebb(&["connection", "list"]).await.done().stdout };
     assert!(list().await.contains("NEON_TOKEN (missing)"), "{}", list().await);
-    std::fs::write(workdir.state().join("secrets.json"), json!({"NEON_TOKEN": "napi-canary"}).to_string()).unwrap();
+    workdir.write_secrets(&json!({"NEON_TOKEN": "napi-canary"}));
     let shown = page.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
     assert_eq!(list().await, shown);
 

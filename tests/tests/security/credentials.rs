@@ -59,7 +59,7 @@ impl Harness {
     }
 
     fn secrets(&self, secrets: &Value) {
-        fs::write(self.folder().join("state/secrets.json"), secrets.to_string()).unwrap();
+        self.write_secrets(&secrets.to_string());
     }
 
     /// Starts a stack with a connection to the receiver.

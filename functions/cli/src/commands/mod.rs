@@ -169,23 +169,27 @@ mod tests {
     }
 
     /// Commands without `-o json`.
-    const NO_DATA: [(&str, &str); 8] = [
+    const NO_DATA: [(&str, &str); 10] = [
         ("dev", "a server; it writes `server.json`"),
         ("plugin graph", "a picture; --format has the forms, and `plan -o json` the data"),
         ("graph", "a picture; --format has the forms, and `plan -o json` the data"),
         ("plugin new", "a document"),
         ("source new", "a document"),
+        ("connection new", "a document"),
+        ("token revoke", "one line"),
         ("completions", "a script"),
         ("schema", "JSON"),
         ("apply", "names other commands"),
     ];
 
     /// Commands that write to a server, and do so without `--dry-run`.
-    const NO_DRY_RUN: [(&str, &str); 8] = [
+    const NO_DRY_RUN: [(&str, &str); 10] = [
         ("sandbox apply", "`plan` shows the effect"),
         ("sandbox delete", "`sandbox get` and `why` show what is deleted"),
         ("sandbox event", "`graph` shows the units of an event"),
         ("source send", "`source test` shows the effect"),
+        ("token create", "another token changes nothing for others"),
+        ("token revoke", "`token list` shows it"),
         ("unit force-complete", "`why` shows the failed units"),
         ("retry", "`why` shows the failed units"),
         ("orphans", "it deletes with --delete only"),
@@ -195,6 +199,7 @@ mod tests {
     /// Commands that write nothing to a server.
     const READS: &str = "dev, doctor, plugin list, plugin versions, plugin get, plugin validate, plugin graph, plugin new, \
         sandbox get, sandbox list, sandbox env, sandbox wait, source new, source test, source list, source get, \
+        connection new, connection validate, connection list, connection get, token list, \
         cluster connect, cluster list, unit run, logs, why, graph, plan, completions, schema, apply";
 
     /// Adds the names of all commands without subcommands to `all`, with their arguments.

@@ -10,6 +10,7 @@ use crate::client::ApiClient;
 use crate::commands::connect;
 use crate::commands::plugin::validate::PluginValidateArgs;
 use crate::documents::{self, SetArgs};
+use crate::dry_run::{self, ChangeKind, DocumentChange, DryRunArgs};
 use crate::exit::{CliError, Exit};
 use crate::output::{self, OutputArgs, OutputFormat};
 use crate::server::ServerArgs;
@@ -111,12 +112,24 @@ pub(crate) struct ConnectionApplyArgs {
     #[command(flatten)]
     sets: SetArgs,
     #[command(flatten)]
+    dry_run: DryRunArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
 impl ConnectionApplyArgs {
     async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let connection = documents::connection(&self.file, &self.sets.vars()?)?;
+        if self.dry_run.is_set() {
+            let name = connection.name.value.clone();
+            let change = match client.connection(&name).await? {
+                None => ChangeKind::Create,
+                Some(found) if found.document == connection.expanded => ChangeKind::None,
+                Some(_) => ChangeKind::Replace,
+            };
+            dry_run::print(&[DocumentChange::planned("connection", name, change)], self.output)?;
+            return Ok(Exit::Done);
+        }
         let detail = client.put_connection(&connection.name.value, &connection.expanded).await?;
         output::status_line(&format!("Applied connection {} to {}", detail.info.name, detail.info.origin));
         if !detail.info.has_secret {
@@ -171,12 +184,23 @@ impl ConnectionGetArgs {
 pub(crate) struct ConnectionDeleteArgs {
     /// Name of the connection
     name: String,
+    #[command(flatten)]
+    dry_run: DryRunArgs,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 impl ConnectionDeleteArgs {
     async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let change = DocumentChange::planned("connection", self.name.clone(), ChangeKind::Delete);
+        if self.dry_run.is_set() {
+            client.connection(&self.name).await?.ok_or_else(|| unknown(&self.name))?;
+            dry_run::print(&[change], self.output)?;
+            return Ok(Exit::Done);
+        }
         client.delete_connection(&self.name).await?.ok_or_else(|| unknown(&self.name))?;
         output::status_line(&format!("Deleted connection {}; units of existing targets that use it fail", self.name));
+        self.output.write_data(&[DocumentChange { dry_run: false, ..change }])?;
         Ok(Exit::Done)
     }
 }
