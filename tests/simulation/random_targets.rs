@@ -80,6 +80,13 @@ fn plugin(random: &SimRandom, name: &str, is_wired: bool) -> String {
         let body = documents::body("drain", any_action(random), &["u0".to_owned()]);
         text += &documents::hook(Hook::PreStop, [format!("  drain:\n{body}")].into_iter());
     }
+    if random.below(3) == 0 {
+        let units = (0..1 + random.below(2)).map(|number| {
+            let reads = if random.below(2) == 0 { vec!["u0".to_owned()] } else { Vec::new() };
+            format!("  c{number}:\n{}", documents::body(&format!("c{number}"), any_action(random), &reads))
+        });
+        text += &documents::hook(Hook::Update(0), units.collect::<Vec<_>>().into_iter());
+    }
     text + &undos(random, &units) + OUTPUTS
 }
 

@@ -181,6 +181,10 @@ impl Simulation {
             let plan = std::str::from_utf8(json).ok().and_then(|text| Plan::from_json(text).ok());
             let plan = plan.expect("the functions store plans");
             let found = registry::units(&plan, (&name, &target.uid, target.first_generation, &events), seed, &behavior);
+            if target.updates == 0 {
+                // The document changed before the instance began, so its first units never run.
+                units.state().units.retain(|_, unit| unit.uid != target.uid);
+            }
             units.state().units.extend(found.into_iter().map(|unit| (unit.key.clone(), Arc::new(unit))));
         }));
         table.publish(targets.into_iter().flat_map(TargetScenario::items));

@@ -30,6 +30,10 @@ pub struct Plan {
     /// The state of a plan whose document was changed while the target was alive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<UpdateState>,
+    /// The units of `update` of the plugins, in the hook [`HookName::PLUGIN_UPDATE`]. They are not stored: an update
+    /// compiles the document again.
+    #[serde(skip)]
+    pub plugin_updates: Vec<UnitPlan>,
 }
 
 /// The origin of the resources of a changed plan.
@@ -518,6 +522,10 @@ impl HookName {
         }
     }
 
+    /// The units of `update` of all plugins, before a change of the document selects some of them. It is no hook of a
+    /// stored plan.
+    pub const PLUGIN_UPDATE: Self = Self::Update(0);
+
     /// Returns true for a hook whose units make the resources of a target.
     pub fn is_setup(self) -> bool {
         matches!(self, Self::PreStart | Self::PostStart | Self::Update(_))
@@ -531,9 +539,9 @@ impl HookName {
     }
 
     /// Returns true if units of this hook can read outputs of units of `maker`: of the same hook, or of an earlier one
-    /// that is not an event. An event may run never or several times.
+    /// that is neither an update nor an event. Those may run never or several times.
     pub fn can_read(self, maker: Self) -> bool {
-        maker == self || (maker < self && !matches!(maker, Self::Event(_)))
+        maker == self || (maker < self && !matches!(maker, Self::Update(_) | Self::Event(_)))
     }
 }
 
@@ -569,6 +577,7 @@ impl Plan {
             env: BTreeMap::new(),
             hooks: Vec::new(),
             update: None,
+            plugin_updates: Vec::new(),
         }
     }
 

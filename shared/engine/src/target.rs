@@ -40,7 +40,7 @@ impl EventName {
     /// The maximum number of characters.
     pub const MAX: usize = 11;
     /// Words that are not names: YAML reads `on` as a boolean, and the others look like hooks of the lifecycle.
-    const RESERVED: [&str; 5] = ["on", "prestart", "poststart", "prestop", "poststop"];
+    const RESERVED: [&str; 6] = ["on", "prestart", "poststart", "update", "prestop", "poststop"];
 
     /// Returns the event of a name, or `None` if the text is not a name.
     pub fn new(name: &str) -> Option<Self> {
@@ -414,7 +414,7 @@ mod tests {
         for name in ["sleep", "a", "a1234567890"] {
             assert_eq!(EventName::new(name).unwrap().as_str(), name);
         }
-        for name in ["", "1a", "Sleep", "a-b", "a12345678901", "on", "prestart", "a\0"] {
+        for name in ["", "1a", "Sleep", "a-b", "a12345678901", "on", "prestart", "update", "a\0"] {
             assert_eq!(EventName::new(name), None, "{name}");
         }
         let names = ["a", "aa", "b"].map(|name| Hook::Event(EventName::new(name).unwrap()));

@@ -199,3 +199,42 @@ pub(crate) async fn a_failed_setup_is_corrected_by_an_update() {
     harness.tear_down("a").await;
     assert_eq!(harness.remaining("a").await, []);
 }
+
+/// A database whose rows change in place.
+const RESEEDED: &str = r#"
+params: {rows: {type: integer, default: 1}}
+preStart:
+  create: {webhook: {url: "RECEIVER/create", body: {rows: "${params.rows}"}}, outputs: {id: {value: "${response.body.id}"}}}
+update:
+  reseed: {webhook: {url: "RECEIVER/reseed", body: {id: "${units.create.outputs.id}", rows: "${params.rows}"}}, retry: {attempts: 1}}
+postStop:
+  drop: {webhook: {url: "RECEIVER/drop", body: {id: "${units.create.outputs.id}", rows: "${params.rows}"}}}
+outputs: {id: "${units.create.outputs.id}"}
+"#;
+
+pub(crate) async fn update_units_change_a_resource_in_place() {
+    let harness = harness().await;
+    harness.publish("reseeded@1.0.0", RESEEDED).await;
+    let document =
+        |rows: u32| format!("resources: {{db: {{plugin: reseeded, params: {{rows: {rows}}}}}, {INDEXED}}}\n");
+    send(&harness, 1, &document(1)).await;
+    let target = harness.phase("a", TargetState::Ready).await;
+    assert_eq!(target.runs[0].units.len(), 2, "units of updates are no units of a creation");
+    requests(&harness);
+    harness.receiver.replies("POST /reseed", &[400]);
+    assert_eq!(send(&harness, 2, &document(2)).await, LifecycleResult::Updating);
+    harness.phase("a", TargetState::Failed).await;
+    harness.receiver.replies("POST /reseed", &[200]);
+    assert_eq!(requests(&harness), ["reseed db-1 2"]);
+    // The same document retries the failed unit, and another one runs all of them.
+    assert_eq!(send(&harness, 3, &document(2)).await, LifecycleResult::Retrying);
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(requests(&harness), ["reseed db-1 2"]);
+    assert_eq!(send(&harness, 4, &document(4)).await, LifecycleResult::Updating);
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(requests(&harness), ["reseed db-1 4"]);
+    harness.notified("a", &["ready", "failed", "ready", "ready"]).await;
+    harness.tear_down("a").await;
+    assert_eq!(requests(&harness), ["unindex db-1", "drop db-1 4"]);
+    assert_eq!(harness.remaining("a").await, []);
+}

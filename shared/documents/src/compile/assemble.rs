@@ -67,7 +67,15 @@ pub(super) fn plan(
     };
     let resources = instances.iter().enumerate().filter(|(_, instance)| !instance.is_target());
     let resources = resources.map(|(number, i)| (i.name.to_owned(), resource(number, i, wires)));
-    Plan { v: PLAN_VERSION, target, resources: resources.collect(), env, hooks: hooks.collect(), update: None }
+    Plan {
+        v: PLAN_VERSION,
+        target,
+        resources: resources.collect(),
+        env,
+        hooks: hooks.collect(),
+        update: None,
+        plugin_updates: Vec::new(),
+    }
 }
 
 fn resource(number: usize, instance: &BoundResource<'_>, wires: &ResourceReads<'_>) -> Resource {

@@ -37,7 +37,7 @@ use std::collections::BTreeMap;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{PluginDoc, SandboxDoc};
-use crate::plan::Plan;
+use crate::plan::{HookName, Plan};
 use checked::PublicOutputs;
 use collector::{DiagnosticCollector, StepCount};
 use k8s_apply::BuiltIn;
@@ -95,6 +95,9 @@ pub fn plan(
     clusters::check(&mut report, &plan, &instances, &wires);
     if let Some(errors) = report.errors(sandbox.name.at) {
         return Err(errors);
+    }
+    if let Some(at) = plan.hooks.iter().position(|hook| hook.hook == HookName::PLUGIN_UPDATE) {
+        plan.plugin_updates = plan.hooks.remove(at).units;
     }
     removal::add(&mut plan, &instances);
     assemble::order_teardown(&report, &mut plan, &instances);

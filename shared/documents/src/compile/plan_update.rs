@@ -1,7 +1,8 @@
 //! Merges the plan of a changed document into the plan of a living target.
 //!
 //! 1. Compare the resources of both plans. A resource without a counterpart is added or removed. A resource with other
-//!    params or other setup units is replaced. So is one that reads a replaced one, or whose setup is incomplete.
+//!    params or other setup units is updated by the `update` units of its plugin, or replaced if the plugin has none. One
+//!    that reads a replaced resource, or whose setup is incomplete, is replaced.
 //! 2. Keep all hooks that may have run, so that their units keep their positions. Units of earlier runs have results.
 //! 3. Add the hook of the update. Its units undo what is removed or replaced, then make what is added or replaced.
 //! 4. Take preStop and postStop from the new plan, and add the undos of removed and replaced resources. They run if the
@@ -35,6 +36,8 @@ pub enum ResourceChange {
     Removed,
     /// It is undone, then made again.
     Replaced,
+    /// The `update` units of its plugin change it.
+    Updated,
 }
 
 /// The plan of a living target after a change of its document.
@@ -83,12 +86,36 @@ pub fn update(
     if current.target.namespace != wanted.target.namespace {
         return Err(UpdateError::Fixed("namespace"));
     }
+    let merged = merge(current, wanted, &content, &is_done, UpdateMode::InPlace)?;
+    let has_cycle = |update: &PlanUpdate| update.plan.hooks.iter().any(|hook| hook.graph().is_err());
+    match has_cycle(&merged) {
+        // A resource must be updated before one that it read is undone, and after one that it reads now is made. If both
+        // have one name, only undoing and making everything has an order.
+        true => merge(current, wanted, &content, &is_done, UpdateMode::Replace).map(Some),
+        false => Ok(Some(merged)),
+    }
+}
+
+/// The treatment of changed resources whose plugins have `update` units.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum UpdateMode {
+    InPlace,
+    Replace,
+}
+
+fn merge(
+    current: &Plan,
+    wanted: &Plan,
+    content: &str,
+    is_done: &impl Fn(UnitRef) -> bool,
+    mode: UpdateMode,
+) -> Result<PlanUpdate, UpdateError> {
     let (old, new) = (origins(current), origins(wanted));
-    let resources = changes(wanted, &old, &new, &is_done);
+    let resources = changes((current, wanted), (&old, &new), is_done, mode);
     let number = current.update.as_ref().map_or(0, |state| state.number) + 1;
-    let (current, former) = (renamed(current, number, &resources), former(current, number, &resources));
+    let (hooks, former) = (renamed(current, number, &resources), former(current, number, &resources));
     let mut merge = PlanMerge {
-        current,
+        current: hooks,
         former,
         wanted,
         number,
@@ -98,27 +125,40 @@ pub fn update(
         undos: BTreeMap::new(),
         setup: BTreeMap::new(),
     };
-    merge.add_undos(&is_done);
+    merge.add_undos(is_done);
     merge.add_setup(&old);
-    merge.finish(content, &old, new)
+    merge.add_updates(current, &old);
+    merge.finish(content.to_owned(), &old, new)
 }
 
 /// Returns the effect on each resource that has units in a run.
 fn changes(
-    wanted: &Plan,
-    old: &BTreeMap<String, ResourceOrigin>,
-    new: &BTreeMap<String, ResourceOrigin>,
+    (current, wanted): (&Plan, &Plan),
+    (old, new): (&BTreeMap<String, ResourceOrigin>, &BTreeMap<String, ResourceOrigin>),
     is_done: &impl Fn(UnitRef) -> bool,
+    mode: UpdateMode,
 ) -> BTreeMap<String, ResourceChange> {
+    let plugin = |plan: &Plan, name: &str| {
+        let plugin = plan.resources.get(name).map(|resource| resource.plugin.as_str());
+        plugin.and_then(|plugin| plugin.split('@').next()).map(str::to_owned)
+    };
+    // Outputs keep their units, and each unit has an undo in the new version.
+    let can_update = |name: &str, before: &ResourceOrigin, origin: &ResourceOrigin| {
+        mode == UpdateMode::InPlace
+            && wanted.plugin_updates.iter().any(|unit| unit.resource() == name)
+            && plugin(current, name) == plugin(wanted, name)
+            && before.units.keys().eq(origin.units.keys())
+    };
     let removed =
         old.keys().filter(|name| !new.contains_key(*name)).map(|name| (name.clone(), ResourceChange::Removed));
     let mut changes: BTreeMap<String, ResourceChange> = removed.collect();
     for (name, origin) in new {
         let change = match old.get(name) {
             None => ResourceChange::Added,
-            Some(before) if before.setup != origin.setup => ResourceChange::Replaced,
             Some(before) if !before.units.values().all(|&at| is_done(at)) => ResourceChange::Replaced,
-            Some(_) => continue,
+            Some(before) if before.setup == origin.setup && is_updated(current, name, is_done) => continue,
+            Some(before) if can_update(name, before, origin) => ResourceChange::Updated,
+            Some(_) => ResourceChange::Replaced,
         };
         changes.insert(name.clone(), change);
     }
@@ -132,7 +172,7 @@ fn changes(
             .iter()
             .filter(|(name, origin)| {
                 let units = origin.units.values().filter_map(|&at| wanted.unit(at));
-                !changes.contains_key(*name)
+                !matches!(changes.get(*name), Some(ResourceChange::Added | ResourceChange::Replaced))
                     && units.flat_map(|unit| &unit.reads).any(|read| is_read(name, read.at, &changes))
             })
             .map(|(name, _)| name.clone())
@@ -144,11 +184,20 @@ fn changes(
     }
 }
 
+/// Returns true if the last update of a resource by `update` units is complete, or there was none.
+fn is_updated(plan: &Plan, name: &str, is_done: &impl Fn(UnitRef) -> bool) -> bool {
+    let of = |unit: &UnitPlan, hook: HookName| unit.stage == Some(hook) && unit.resource() == name;
+    let mut updates = plan.hooks.iter().rev().filter(|hook| matches!(hook.hook, HookName::Update(_)));
+    let last = updates.find(|hook| hook.units.iter().any(|unit| of(unit, hook.hook)));
+    let mut units = last.into_iter().flat_map(|hook| units_of(&plan.hooks, hook.hook));
+    units.all(|(at, unit)| !of(unit, at.hook) || is_done(at))
+}
+
 /// Returns the name that the update `number` gives to a resource if it undoes the resource.
 fn former_name(number: u32, resources: &BTreeMap<String, ResourceChange>, name: &str) -> Option<String> {
     match resources.get(name)? {
         ResourceChange::Removed | ResourceChange::Replaced => Some(format!("{name}~{number}")),
-        ResourceChange::Added => None,
+        ResourceChange::Added | ResourceChange::Updated => None,
     }
 }
 
@@ -269,6 +318,44 @@ impl PlanMerge<'_> {
         self.wait_for_stage(first, HookName::PostStart, HookName::PreStart);
     }
 
+    /// Adds the `update` units of updated resources. They run after the setup units that they read, and before the undos
+    /// of what the resource read until now.
+    fn add_updates(&mut self, current: &Plan, old: &BTreeMap<String, ResourceOrigin>) {
+        let (wanted, first) = (self.wanted, self.units.len());
+        let is_updated = |unit: &UnitPlan| self.resources.get(unit.resource()) == Some(&ResourceChange::Updated);
+        let chosen: Vec<(u32, &UnitPlan)> =
+            (0..).zip(&wanted.plugin_updates).filter(|(_, unit)| is_updated(unit)).collect();
+        let places: BTreeMap<u32, u32> =
+            chosen.iter().enumerate().map(|(index, (at, _))| (*at, position(first + index))).collect();
+        for (_, unit) in chosen {
+            let here = |at: UnitRef| match at.hook {
+                HookName::PLUGIN_UPDATE => UnitRef { hook: self.hook, unit: places[&at.unit] },
+                _ => self.origin(old, at),
+            };
+            let unit = with_reads(unit, here);
+            let read = unit.reads.iter().filter(|read| read.at.hook == self.hook).map(|read| read.at.unit);
+            let own = unit.dependencies.iter().map(|first| places[first]);
+            let dependencies = read.chain(own).collect();
+            self.units.push(UnitPlan { dependencies, ordered_after: Vec::new(), stage: Some(self.hook), ..unit });
+        }
+        let last = last_of(&self.units);
+        for (name, origin) in old.iter().filter(|(name, _)| self.resources.get(*name) == Some(&ResourceChange::Updated))
+        {
+            let units = origin.units.values().filter_map(|&at| current.unit(at));
+            let read: BTreeSet<&str> =
+                units.flat_map(|unit| &unit.reads).filter_map(|read| Some(current.unit(read.at)?.resource())).collect();
+            let updates: Vec<u32> = last
+                .iter()
+                .copied()
+                .filter(|&unit| unit as usize >= first && self.units[unit as usize].resource() == name)
+                .collect();
+            let undos = self.units[..first].iter_mut().filter(|unit| !unit.is_setup(HookName::PreStop));
+            for undo in undos.filter(|undo| read.contains(document_name(undo.resource()))) {
+                undo.dependencies.extend(&updates);
+            }
+        }
+    }
+
     /// Lets the first units of a stage wait for the last ones of an earlier stage, from the position `from`.
     fn wait_for_stage(&mut self, from: usize, stage: HookName, earlier: HookName) {
         let (before, units) = self.units.split_at_mut(from);
@@ -308,7 +395,7 @@ impl PlanMerge<'_> {
         content: String,
         old: &BTreeMap<String, ResourceOrigin>,
         new: BTreeMap<String, ResourceOrigin>,
-    ) -> Result<Option<PlanUpdate>, UpdateError> {
+    ) -> Result<PlanUpdate, UpdateError> {
         let mut units = std::mem::take(&mut self.units);
         for unit in &mut units {
             unit.dependencies.sort_unstable();
@@ -341,7 +428,7 @@ impl PlanMerge<'_> {
         let origins = origins.collect();
         let former = std::mem::take(&mut self.former);
         let update = Some(UpdateState { number, content, resources: origins, former });
-        let mut plan = Plan { resources: public, hooks, update, ..self.wanted.clone() };
+        let mut plan = Plan { resources: public, hooks, update, plugin_updates: Vec::new(), ..self.wanted.clone() };
         let steps = std::cell::Cell::new(0_u64);
         let count = |more: u64| {
             steps.set(steps.get().saturating_add(more));
@@ -350,7 +437,7 @@ impl PlanMerge<'_> {
         // The units of one resource have their order already.
         add_teardown_edges(&mut plan, &count, |unit| (unit.resource().to_owned(), OrderSource::Author));
         check_size(&plan)?;
-        Ok(Some(PlanUpdate { plan, resources: self.resources, number: has_units.then_some(number) }))
+        Ok(PlanUpdate { plan, resources: self.resources, number: has_units.then_some(number) })
     }
 
     /// Returns the units of preStop or postStop: those of the new plan, then those for removed and replaced resources.

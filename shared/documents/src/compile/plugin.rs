@@ -153,6 +153,10 @@ impl<'a> CheckedPlugin<'a> {
         if !reader.hook.can_read(producer.hook) {
             let (own, other) = (reader.hook.name(), producer.hook.name());
             let (which, help) = match producer.hook {
+                HookName::Update(_) => {
+                    let help = "an update may never run; read the setup units, or let the update keep their outputs";
+                    ("which runs", help.to_owned())
+                }
                 HookName::Event(_) => {
                     let earlier = HookName::ALL.into_iter().filter(|hook| *hook < reader.hook);
                     let earlier: Vec<String> = earlier.map(String::from).collect();
@@ -214,11 +218,11 @@ impl<'a> CheckedPlugin<'a> {
                     for name in &names.0 {
                         let Some(undone) = self.named(report, name) else { continue };
                         let undone_hook = self.units[undone].hook;
-                        let is_event = matches!(undone_hook, HookName::Event(_));
+                        let is_event = matches!(undone_hook, HookName::Update(_) | HookName::Event(_));
                         if is_event || undone_hook >= unit.hook || unit.hook < HookName::PreStop {
                             let message = format!("`{}` cannot undo `{}`", unit.doc.name.value, name.value);
                             let help = match is_event {
-                                true => "what an event makes is not kept, so nothing undoes it",
+                                true => "what an update or an event makes is not kept, so nothing undoes it",
                                 false => "a unit of preStop or postStop undoes units of earlier hooks",
                             };
                             report.push(report.error("hook-order", name.at, message).help(help));

@@ -81,6 +81,11 @@ pub(super) fn compile<'a>(
         }
         ActionDoc::Object(object) => {
             let manifest = &object.manifest;
+            if hook == HookName::PLUGIN_UPDATE {
+                let message = format!("`{}` in update cannot be an `object` unit", doc.name.value);
+                let help = "leave `update` out: the objects are then deleted, and applied again";
+                report.push(report.error("hook-order", manifest.at, message).help(help));
+            }
             let tree = report.strings(manifest, report.units, &mut found);
             match &manifest.value {
                 TemplateTree::List(manifests) => {

@@ -170,7 +170,8 @@ impl DocumentReader<'_> {
         if EventName::new(&name.value).is_none() {
             let wrong = self.wrong("bad-name", name.at, format!("the event's name `{}` is not valid", name.value));
             let rule = format!("lower-case letters and digits, a letter first, at most {}", EventName::MAX);
-            let help = match HookName::ALL.into_iter().find(|hook| hook.name().eq_ignore_ascii_case(&name.value)) {
+            let mut hooks = HookName::ALL.into_iter().chain([HookName::PLUGIN_UPDATE]);
+            let help = match hooks.find(|hook| hook.name().eq_ignore_ascii_case(&name.value)) {
                 Some(hook) => format!("`{}` is a key of its own, beside `hooks`", hook.name()),
                 None => format!("{rule}, and not `on`"),
             };

@@ -43,6 +43,8 @@ pub struct PluginDoc {
     pub pre_start: Option<HookDoc>,
     /// Units that run after the target is ready.
     pub post_start: Option<HookDoc>,
+    /// Units that run when a resource of the plugin changes in a living target. Without them, the resource is replaced.
+    pub update: Option<HookDoc>,
     /// Units that run before the target stops, while it is still there.
     pub pre_stop: Option<HookDoc>,
     /// Units that run after the target stopped; its removal waits for them.
@@ -106,6 +108,7 @@ impl PluginDoc {
         let hooks = [
             (HookName::PreStart, &self.pre_start),
             (HookName::PostStart, &self.post_start),
+            (HookName::PLUGIN_UPDATE, &self.update),
             (HookName::PreStop, &self.pre_stop),
             (HookName::PostStop, &self.post_stop),
         ];
@@ -119,7 +122,8 @@ impl PluginDoc {
 
     /// Gives each unit the `defaults` that it does not set itself.
     pub(crate) fn apply_defaults(&mut self) {
-        let hooks = [&mut self.pre_start, &mut self.post_start, &mut self.pre_stop, &mut self.post_stop];
+        let hooks =
+            [&mut self.pre_start, &mut self.post_start, &mut self.update, &mut self.pre_stop, &mut self.post_stop];
         let hooks = hooks.into_iter().flatten().chain(self.hooks.iter_mut());
         for unit in hooks.flat_map(|hook| hook.iter_mut()) {
             unit.timeout = unit.timeout.or(self.defaults.timeout);

@@ -237,6 +237,7 @@ fn effect(change: ResourceChange) -> ResourceEffect {
         ResourceChange::Added => ResourceEffect::Added,
         ResourceChange::Removed => ResourceEffect::Removed,
         ResourceChange::Replaced => ResourceEffect::Replaced,
+        ResourceChange::Updated => ResourceEffect::Updated,
     }
 }
 

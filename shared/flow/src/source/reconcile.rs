@@ -46,8 +46,9 @@ pub async fn apply(
         }
         let is_open = outcome.result == SourceResult::Accepted;
         let is_last = !is_open && !seen.confirm;
+        let wait = if is_open { busy_wait(env, &seen) } else { RETRY_WAIT };
         let after = DesiredTarget {
-            due: (!is_last).then(|| env.now().plus(RETRY_WAIT)),
+            due: (!is_last).then(|| env.now().plus(wait)),
             confirm: seen.confirm && is_open,
             document: seen.document.clone().filter(|_| !is_last),
             result: Some(outcome.clone()),
@@ -61,6 +62,15 @@ pub async fn apply(
         }
     }
     Err(FlowError::Contended(format!("the desired state of {}/{}", key.kind, key.name)))
+}
+
+/// The first wait for a target that cannot take a state now, because it has a run.
+const BUSY_WAIT: Millis = Millis(5_000);
+
+/// Returns the wait for a target that cannot take a state now: a quarter of the age of the event, within limits.
+fn busy_wait(env: &Env, desired: &DesiredTarget) -> Millis {
+    let age = env.now().0.saturating_sub(desired.time);
+    Millis(age / 4).max(BUSY_WAIT).min(RETRY_WAIT)
 }
 
 /// Returns true if the second application of a state finds that its instance has ended. The replaced state, a deletion,

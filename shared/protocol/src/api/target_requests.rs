@@ -35,6 +35,8 @@ pub enum ResourceEffect {
     Removed,
     /// It is undone, then made again.
     Replaced,
+    /// The `update` units of its plugin change it.
+    Updated,
 }
 
 /// The response to a request that creates, updates or deletes a target.
@@ -54,7 +56,7 @@ pub struct TargetReceipt {
     /// The differences from the present document. In a preview.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<DocumentChange>,
-    /// The effect on each changed resource with units: `added`, `removed` or `replaced`. In a preview.
+    /// The effect on each changed resource with units: `added`, `removed`, `replaced` or `updated`. In a preview.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, ResourceEffect>,
     /// The plan of the document. In a preview.

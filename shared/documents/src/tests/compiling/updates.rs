@@ -35,13 +35,33 @@ postStop:
 outputs: {url: "${units.index.outputs.url}"}
 "##;
 
+/// A database that changes its rows in place.
+const RESEEDED: &str = r##"
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: reseeded
+params: {rows: {type: integer, default: 1}, of: {type: string, default: ""}}
+preStart:
+  create: {webhook: {url: "https://db.example.org/create", body: {of: "${params.of}"}}, outputs: {dsn: {value: "${response.body.dsn}"}}}
+update:
+  check: {webhook: {url: "https://db.example.org/check", body: {of: "${params.of}"}}, outputs: {n: {value: "${response.body.n}"}}}
+  reseed: {webhook: {url: "https://db.example.org/reseed", body: {dsn: "${units.create.outputs.dsn}", n: "${units.check.outputs.n}", rows: "${params.rows}"}}}
+postStop:
+  drop: {webhook: {url: "https://db.example.org/drop", body: {dsn: "${units.create.outputs.dsn}"}}}
+outputs: {dsn: "${units.create.outputs.dsn}"}
+"##;
+
 fn plan(rest: &str) -> Plan {
     let text = format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n{rest}");
     let Ok(Document::Sandbox(sandbox)) = load::document("document", &text, &NoFiles, &DocumentVars::none()) else {
         panic!("{text}")
     };
     let load = |name, text| load::plugins(name, text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
-    let plugins = BTreeMap::from([("db", load("db", DATABASE)), ("search", load("search", SEARCH))]);
+    let plugins = BTreeMap::from([
+        ("db", load("db", DATABASE)),
+        ("search", load("search", SEARCH)),
+        ("reseeded", load("reseeded", RESEEDED)),
+    ]);
     let version = semver::Version::new(1, 0, 0);
     let bound = sandbox.resources.iter().filter_map(|resource| {
         let plugin = plugins.get(resource.plugin.value.as_str())?;
@@ -215,4 +235,65 @@ fn the_place_of_a_target_is_fixed() {
         let other = plan(&format!("{other}resources: {{x: {{plugin: db}}}}\n"));
         assert_eq!(compile::update(&one, &other, |_| true), Err(UpdateError::Fixed(field)));
     }
+}
+
+#[test]
+fn update_units_change_a_resource_in_place() {
+    let document = |rows: u32| {
+        resources(&format!(
+            "db: {{plugin: reseeded, params: {{rows: {rows}}}}}, search: {{plugin: search, params: {{dsn: \"${{resources.db.outputs.dsn}}\"}}}}"
+        ))
+    };
+    let one = document(1);
+    assert_eq!(one.hook_plan(HookName::PLUGIN_UPDATE), None, "a creation has no update units");
+    assert_eq!(Plan::from_json(&one.to_json()).unwrap().plugin_updates, []);
+    let made = update(&one, &document(2));
+    assert_eq!(made.resources, BTreeMap::from([("db".to_owned(), ResourceChange::Updated)]), "the reader stays");
+    let hook = HookName::Update(1);
+    let expected = ["db/check", "db/reseed after db/check reads update-1:db/check preStart:db/create"];
+    let mut found = units(&made.plan, hook);
+    found[1] = found[1].replace("preStart:db/create update-1:db/check", "update-1:db/check preStart:db/create");
+    assert_eq!(found, expected);
+    assert_eq!(units(&made.plan, HookName::PostStop), units(&one, HookName::PostStop));
+    // An update that failed runs again, even without another change.
+    let failed = |at: UnitRef| at.hook != hook || at.unit == 0;
+    let again = compile::update(&made.plan, &plan(&format!("ttl: 1h\n{}", text(2))), failed).unwrap().unwrap();
+    assert_eq!(again.resources["db"], ResourceChange::Updated);
+    assert_eq!(units(&again.plan, HookName::Update(2)).len(), 2);
+    // A resource whose setup is incomplete is made again.
+    let incomplete = |at: UnitRef| at.hook != HookName::PreStart;
+    let replaced = compile::update(&one, &document(2), incomplete).unwrap().unwrap();
+    assert_eq!(replaced.resources["db"], ResourceChange::Replaced);
+}
+
+fn text(rows: u32) -> String {
+    format!(
+        "resources: {{db: {{plugin: reseeded, params: {{rows: {rows}}}}}, search: {{plugin: search, params: {{dsn: \"${{resources.db.outputs.dsn}}\"}}}}}}\n"
+    )
+}
+
+#[test]
+fn an_update_runs_between_what_it_reads_now_and_what_it_read() {
+    let read = |name: &str| format!("params: {{of: \"${{resources.{name}.outputs.dsn}}\"}}");
+    let one = resources(&format!("a: {{plugin: db}}, r: {{plugin: reseeded, {}}}", read("a")));
+    let made = update(&one, &resources(&format!("c: {{plugin: db}}, r: {{plugin: reseeded, {}}}", read("c"))));
+    assert_eq!(made.resources["r"], ResourceChange::Updated);
+    let found = units(&made.plan, HookName::Update(1));
+    let of = |key: &str| found.iter().find(|unit| unit.split(' ').next() == Some(key)).unwrap();
+    assert!(of("a~1/drop").contains("after a~1/drain r/reseed"), "{found:?}");
+    assert!(of("r/check").starts_with("r/check after c/create "), "{found:?}");
+    // If the resource that it reads now has the name of the one that it read, everything is replaced.
+    let one = resources(&format!("a: {{plugin: db}}, r: {{plugin: reseeded, {}}}", read("a")));
+    let other = resources(&format!("a: {{plugin: db, params: {{rows: 2}}}}, r: {{plugin: reseeded, {}}}", read("a")));
+    assert_eq!(update(&one, &other).resources["r"], ResourceChange::Replaced);
+    let x = format!(
+        "a: {{plugin: db}}, c: {{plugin: search, params: {{dsn: \"${{resources.a.outputs.dsn}}\"}}}}, r: {{plugin: reseeded, {}}}",
+        read("a")
+    );
+    let y = x
+        .replace("a: {plugin: db}", "a: {plugin: db, params: {rows: 2}}")
+        .replace(&read("a"), "params: {of: \"${resources.c.outputs.url}\"}");
+    let made = update(&resources(&x), &resources(&y));
+    assert_eq!(made.resources["r"], ResourceChange::Replaced, "it would wait for what waits for it");
+    made.plan.hooks.iter().for_each(|hook| drop(hook.graph().unwrap()));
 }
