@@ -251,22 +251,28 @@ impl Env {
             return Ok(Arc::new(CompiledPlan::of(Plan::empty(), digest)?));
         }
         let loading = self.cache.loading(digest);
-        let loaded = loading.get_or_try_init(|| async {
-            let damaged = |what| FlowError::Damaged { what, fix: RESTORE };
-            let json = self.store.get_plan(instance).await.map_err(|error| match error {
-                // The item exists, but the object with its text does not.
-                StoreError::Broken { .. } => damaged(format!("the stored plan cannot be read: {error}")),
-                error => error.into(),
-            })?;
-            let json = json.ok_or_else(|| damaged(format!("the stored plan {digest} is missing")))?;
-            let stored = ebb_protocol::id::digest(&json);
-            let loaded = CompiledPlan::read(&stored, &json)
-                .map_err(|error| damaged(format!("the stored plan cannot be read: {error}")))?;
-            let loaded = Arc::new(loaded);
-            lock(&self.cache.plans).put(&stored, Arc::clone(&loaded), json.len());
-            Ok::<_, FlowError>(loaded)
-        });
-        Ok(Arc::clone(loaded.await?))
+        let loaded = loading.get_or_try_init(|| self.read_plan(instance, digest)).await?;
+        if loaded.digest == digest {
+            return Ok(Arc::clone(loaded));
+        }
+        // Another instance began with this plan and was updated. The reader that shared its read needs its own plan.
+        self.read_plan(instance, digest).await
+    }
+
+    async fn read_plan(&self, instance: &str, digest: &str) -> Result<Arc<CompiledPlan>, FlowError> {
+        let damaged = |what| FlowError::Damaged { what, fix: RESTORE };
+        let json = self.store.get_plan(instance).await.map_err(|error| match error {
+            // The item exists, but the object with its text does not.
+            StoreError::Broken { .. } => damaged(format!("the stored plan cannot be read: {error}")),
+            error => error.into(),
+        })?;
+        let json = json.ok_or_else(|| damaged(format!("the stored plan {digest} is missing")))?;
+        let stored = ebb_protocol::id::digest(&json);
+        let loaded = CompiledPlan::read(&stored, &json)
+            .map_err(|error| damaged(format!("the stored plan cannot be read: {error}")))?;
+        let loaded = Arc::new(loaded);
+        lock(&self.cache.plans).put(&stored, Arc::clone(&loaded), json.len());
+        Ok(loaded)
     }
 
     /// Returns the facts of a run, from memory or the table, or `None` if the run does not exist. Facts of a run older

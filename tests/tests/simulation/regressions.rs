@@ -1,7 +1,12 @@
 //! Regression tests of errors that random simulations found.
 
+use std::sync::Arc;
+
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::LifecycleData;
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, SimReport, TargetScenario, TraceMode, UnitBehavior, simulate_target,
+    FaultInjector, FaultKind, KIND, SimOptions, SimReport, Simulation, TargetScenario, TraceMode, UnitBehavior,
+    simulate_target,
 };
 
 use crate::every_injection_point::check_every_fault;
@@ -49,6 +54,45 @@ pub(crate) const EVENT_MS: u64 = 700;
 /// Returns a target whose event has one unit, which ends after [`EVENT_MS`].
 pub(crate) fn with_an_event() -> TargetScenario {
     with_event("    nap: {webhook: {url: \"https://outside.test/once/nap\", body: {of: \"${units.u0.outputs.id}\"}}}\n")
+}
+
+/// Two instances began with one plan, and one of them was updated. A shared read gives each its own plan.
+#[test]
+fn instances_of_one_plan_read_their_own() {
+    let target = with_an_event();
+    let mut simulation = Simulation::new([&target], SimOptions { latency_ms: 10, ..SimOptions::default() });
+    let instances = ["a", "b"].map(|name| simulation.add(&target, name, &format!("{name}-uid"), None));
+    let document = target.document.replace("resources:", "ttl: 9h\nresources:").replace("NAME", "a");
+    let update = LifecycleData {
+        kind: KIND.to_owned(),
+        name: "a".to_owned(),
+        uid: "a-uid".to_owned(),
+        generation: 2,
+        document: Some(document),
+        routing_key: None,
+        event: None,
+    };
+    let (platform, functions) = (simulation.platform.clone(), Arc::clone(&simulation.functions));
+    simulation.start_sweeps();
+    simulation.runtime.run(async move {
+        for instance in &instances {
+            assert!(platform.create(instance).await.is_none());
+        }
+    });
+    simulation.run_until_idle();
+    let of = |name: &str| simulation.table.state().targets[&(KIND.to_owned(), name.to_owned())].clone();
+    let first = of("a").plan;
+    assert_eq!(of("b").plan, first);
+    let updated = simulation
+        .runtime
+        .run(async move { functions.lifecycle((LifecycleType::Updated, "1".to_owned()), update).await });
+    assert!(matches!(updated, Some(Ok(Ok(_)))), "{updated:?}");
+    let second = of("a").plan;
+    assert_ne!(second, first);
+    let wanted = ["a", "b"].map(|name| (of(name).instance_key(), first.clone()));
+    let functions = Arc::clone(&simulation.functions);
+    let read = simulation.runtime.run(async move { functions.read_plans(&wanted).await });
+    assert_eq!(read, Some(vec![Some(second), Some(first)]));
 }
 
 #[test]
