@@ -72,7 +72,7 @@ fn main() {
     arguments.test_threads.get_or_insert(TEST_THREADS);
     let tests = tests! {
         // The longest tests come first.
-        lifecycle::late: a_success_after_the_teardown_is_undone the_condition_of_an_undo_is_evaluated_for_each_result
+        lifecycle::late: a_success_after_the_teardown_is_undone a_success_after_the_undo_of_an_update_is_undone the_condition_of_an_undo_is_evaluated_for_each_result
             a_repeated_attempt_undoes_the_same_result a_new_pass_undoes_every_result
             a_late_success_is_undone_while_the_undo_advances results_of_both_attempts_are_undone;
         lifecycle::teardown: a_script_that_ignores_signals_is_killed units_that_never_started_are_not_undone
