@@ -46,6 +46,18 @@ impl SourcePreset {
         self.text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim)
     }
 
+    /// Returns a source with this name that uses the preset, to which resources are to be added.
+    pub fn starter(&self, name: &str) -> String {
+        let lines = self.text.lines().skip_while(|line| !line.starts_with("verify:"));
+        let verify = lines.enumerate().take_while(|(at, line)| *at == 0 || line.starts_with(' '));
+        let verify: String = verify.map(|(_, line)| format!("{line}\n")).collect();
+        format!(
+            "apiVersion: ebb.dev/v1\nkind: Source\nname: {name}\npreset: {}\n{verify}# The document of each target. Add its \
+             resources, such as `db: {{plugin: tenant-db@2}}`.\ndocument:\n  ttl: 72h\n  resources: {{}}\n",
+            self.name
+        )
+    }
+
     /// Returns the document of the preset.
     pub fn document(&self) -> SourceDoc {
         let file = format!("presets/{}.yaml", self.name);

@@ -32,7 +32,7 @@ impl SourceNewArgs {
             return Err(CliError::broken(format!("unknown preset `{wanted}`")).with_hint("ebb source new --list"));
         };
         let name = self.name.as_deref().unwrap_or(preset.name);
-        let document = document(name, preset);
+        let document = preset.starter(name);
         load::event_source("the new source", &document, &NoFiles, &DocumentVars::none())?;
         output::print(&document)?;
         output::status_line(&setup(name, preset));
@@ -40,23 +40,12 @@ impl SourceNewArgs {
     }
 }
 
-fn document(name: &str, preset: &SourcePreset) -> String {
-    let lines = preset.text.lines().skip_while(|line| !line.starts_with("verify:"));
-    let verify = lines.enumerate().take_while(|(at, line)| *at == 0 || line.starts_with(' '));
-    let verify: String = verify.map(|(_, line)| format!("{line}\n")).collect();
-    format!(
-        "apiVersion: ebb.dev/v1\nkind: Source\nname: {name}\npreset: {}\n{verify}# The document of each target. Add its \
-         resources, such as `db: {{plugin: tenant-db@2}}`.\ndocument:\n  ttl: 72h\n  resources: {{}}\n",
-        preset.name
-    )
-}
-
 /// Returns the steps on the sender's side.
 fn setup(name: &str, preset: &SourcePreset) -> String {
     let verify = preset.document().verify;
     let in_url = verify.as_ref().is_some_and(|verify| matches!(verify.scheme, VerifyDoc::Url(_)));
     let secret = verify.map(|verify| verify.scheme.secret().value.clone()).unwrap_or_default();
-    let value = if in_url { "/VALUE" } else { "" };
+    let value = if in_url { "?secret=VALUE" } else { "" };
     let mut steps = vec![
         format!(
             "Save the document, and test it with `ebb source test {name}.yaml --payload FILE --header NAME=VALUE`."
