@@ -12,6 +12,8 @@ pub mod virtual_clock;
 #[allow(clippy::unwrap_used)]
 pub mod platform;
 #[allow(clippy::unwrap_used, clippy::panic)]
+pub mod preset_lives;
+#[allow(clippy::unwrap_used, clippy::panic)]
 pub mod program;
 #[allow(clippy::unwrap_used)]
 pub mod receiver;
