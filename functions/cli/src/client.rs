@@ -260,6 +260,13 @@ impl ApiClient {
         self.read(request.json(body)).await
     }
 
+    /// Returns the effect of [`Self::apply_target`], which it does not make.
+    pub(crate) async fn preview_target(&self, body: &ApplyTarget) -> Result<TargetReceipt, CliError> {
+        let mut url = self.url(&["targets"]);
+        url.query_pairs_mut().append_pair("dryRun", "true");
+        self.read(self.authorized(self.http.post(url)).json(body)).await
+    }
+
     /// Deletes every instance of a target.
     pub(crate) async fn delete_target(&self, target: &TargetRef) -> Result<TargetReceipt, CliError> {
         self.of_target(target, self.request(Method::DELETE, &["targets", &target.kind, &target.name])).await

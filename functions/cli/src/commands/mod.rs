@@ -183,9 +183,7 @@ mod tests {
     ];
 
     /// Commands that write to a server, and do so without `--dry-run`.
-    const NO_DRY_RUN: [(&str, &str); 10] = [
-        ("sandbox apply", "`plan` shows the effect"),
-        ("sandbox delete", "`sandbox get` and `why` show what is deleted"),
+    const NO_DRY_RUN: [(&str, &str); 8] = [
         ("sandbox event", "`graph` shows the units of an event"),
         ("source send", "`source test` shows the effect"),
         ("token create", "another token changes nothing for others"),

@@ -138,3 +138,62 @@ async fn a_dry_run_changes_nothing() {
     assert_eq!(missing.code, Some(1), "{missing:#?}");
     dev.stop().await;
 }
+
+#[tokio::test]
+async fn a_dry_run_of_a_sandbox_shows_its_effect() {
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    workdir.apply("plugin", PLUGIN).await;
+    workdir.write("go", "");
+    let document = sandbox("pr-1", workdir.path(), "");
+    let file = workdir.write("sandbox.yaml", &document);
+    let changed =
+        sandbox("pr-1", workdir.path(), ", fail: true").replace("name: pr-1\n", "name: pr-1\nlabels: {team: x}\n");
+    let changed = changed.replace("}}}\n", "}}, w: {plugin: values@1.0.0, params: {at: /}}}\n");
+    let changed = workdir.write("changed.yaml", &changed);
+    let apply = async |file: &str| workdir.ebb(&["sandbox", "apply", "-f", file, "--dry-run"]).await.done();
+    // A dry run that creates the sandbox would change the result of the next one.
+    for _ in 0..2 {
+        let first = apply(&file).await;
+        assert!(first.stderr.contains("Would create sandbox/pr-1"), "{first:#?}");
+    }
+    workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
+    let same = apply(&file).await;
+    assert_eq!(same.stdout, "");
+    assert!(same.stderr.contains("Would not change sandbox/pr-1"), "{same:#?}");
+    for _ in 0..2 {
+        let shown = apply(&changed).await;
+        assert!(shown.stderr.contains("Would update sandbox/pr-1 by a run"), "{shown:#?}");
+        let expected = [
+            "labels.team: - → x",
+            "resources.v.params.fail: false → true",
+            "resources.w: - → values@1.0.0",
+            "resource v: replaced",
+            "resource w: added",
+        ];
+        assert_eq!(shown.stdout.lines().collect::<Vec<_>>(), expected);
+    }
+    let receipt = workdir.ebb(&["sandbox", "apply", "-f", &changed, "--dry-run", "-o", "json"]).await.done();
+    let receipt: Value = serde_json::from_str(&receipt.stdout).unwrap();
+    assert_eq!(
+        (&receipt["result"], &receipt["resources"]),
+        (&json!("updating"), &json!({"v": "replaced", "w": "added"}))
+    );
+    assert!(receipt["plan"]["hooks"].is_array(), "{receipt}");
+    let wrong = workdir.write("wrong.yaml", &document.replace("values@1.0.0", "values@9.0.0"));
+    let refused = workdir.ebb(&["sandbox", "apply", "-f", &wrong, "--dry-run"]).await;
+    assert_eq!(refused.code, Some(1), "{refused:#?}");
+
+    for (name, code) in [("pr-1", 0), ("pr-2", 1)] {
+        let deleted = workdir.ebb(&["sandbox", "delete", name, "--dry-run"]).await;
+        assert_eq!(deleted.code, Some(code), "{deleted:#?}");
+        assert_eq!(deleted.stderr.contains("Would delete sandbox/pr-1"), code == 0, "{deleted:#?}");
+    }
+    let ready = workdir.ebb(&["sandbox", "get", "pr-1", "-o", "json"]).await.done();
+    let ready: Value = serde_json::from_str(&ready.stdout).unwrap();
+    assert_eq!((&ready["phase"], &ready["generation"]), (&json!("ready"), &json!(1)));
+    workdir.ebb(&["sandbox", "delete", "pr-1"]).await.done();
+    let gone = workdir.ebb(&["sandbox", "delete", "pr-1", "--dry-run"]).await.done();
+    assert!(gone.stderr.contains("Would not change sandbox/pr-1"), "{gone:#?}");
+    dev.stop().await;
+}

@@ -3,23 +3,25 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_protocol::api::ApplyTarget;
+use ebb_protocol::api::{ApplyTarget, DocumentChange, ResourceEffect, TargetReceipt};
 use ebb_protocol::lifecycle::LifecycleResult;
 
 use super::WaitArgs;
 use crate::commands::connect;
 use crate::documents::{SetArgs, TargetDocument};
+use crate::dry_run::DryRunArgs;
 use crate::exit::{CliError, Exit};
 use crate::lifecycle::wait;
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
 use crate::server::ServerArgs;
-use crate::target::KindArgs;
+use crate::target::{KindArgs, TargetRef};
 use crate::{timing, why};
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ebb sandbox apply -f sandbox.yaml --wait-timeout 10m\n  ebb sandbox apply -f sandbox.yaml --wait=false"
+    after_help = "Examples:\n  ebb sandbox apply -f sandbox.yaml --wait-timeout 10m\n  ebb sandbox apply -f sandbox.yaml --wait=false\n  ebb sandbox apply -f \
+                  sandbox.yaml --dry-run"
 )]
 pub(crate) struct SandboxApplyArgs {
     /// File with the sandbox or route group; `-` reads standard input
@@ -34,6 +36,8 @@ pub(crate) struct SandboxApplyArgs {
     /// Longest time to wait until the sandbox is ready
     #[arg(long, value_name = "DURATION", value_parser = timing::parse, default_value = "3m")]
     wait_timeout: Duration,
+    #[command(flatten)]
+    dry_run: DryRunArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -50,6 +54,12 @@ impl SandboxApplyArgs {
             uid: None,
             routing_key: None,
         };
+        if self.dry_run.is_set() {
+            let receipt = client.preview_target(&request).await?;
+            output::status_line(&planned(receipt.result, &target));
+            self.output.write(&receipt, effect)?;
+            return Ok(Exit::Done);
+        }
         let response = client.apply_target(&request).await?;
         let uid = response.uid.unwrap_or_default();
         let instance = WatchedInstance { target, uid, generation: response.generation };
@@ -82,4 +92,34 @@ impl SandboxApplyArgs {
         }
         ended
     }
+}
+
+fn planned(result: LifecycleResult, target: &TargetRef) -> String {
+    match result {
+        LifecycleResult::Starting => format!("Would create {target}"),
+        LifecycleResult::Waiting => format!("Would create {target} when its present instance is gone"),
+        LifecycleResult::Updating => format!("Would update {target} by a run"),
+        LifecycleResult::Updated => format!("Would update {target} without a run"),
+        LifecycleResult::Retrying => format!("Would retry the failed units of {target}"),
+        LifecycleResult::Unchanged | LifecycleResult::Running | LifecycleResult::Stopping => {
+            format!("Would not change {target}")
+        }
+    }
+}
+
+/// Returns a line for each changed path and each changed resource.
+fn effect(receipt: &TargetReceipt) -> String {
+    let change = |DocumentChange { path, old, new }: &DocumentChange| {
+        let [old, new] = [old, new].map(|value| value.as_deref().unwrap_or("-"));
+        format!("{path}: {old} → {new}\n")
+    };
+    let resource = |(name, effect): (&String, &ResourceEffect)| {
+        let effect = match effect {
+            ResourceEffect::Added => "added",
+            ResourceEffect::Removed => "removed",
+            ResourceEffect::Replaced => "replaced",
+        };
+        format!("resource {name}: {effect}\n")
+    };
+    receipt.changes.iter().map(change).chain(receipt.resources.iter().map(resource)).collect()
 }

@@ -10,6 +10,7 @@ use crate::client::ApiClient;
 use crate::commands::connect;
 use crate::commands::unit::override_text;
 use crate::documents::{SetArgs, TargetDocument};
+use crate::dry_run::DryRunArgs;
 use crate::exit::{CliError, Exit};
 use crate::lifecycle::{is_alive, named, wait};
 use crate::output::{self, OutputArgs};
@@ -36,7 +37,7 @@ pub(crate) struct SandboxDeleteArgs {
     #[arg(long, value_name = "DURATION", value_parser = timing::parse, default_value = "5m")]
     wait_timeout: Duration,
     /// Stop a stuck teardown; resources may remain
-    #[arg(long, requires = "reason")]
+    #[arg(long, requires = "reason", conflicts_with = "dry_run")]
     force: bool,
     /// Reason of --force; stored with the units
     #[arg(long, value_name = "TEXT", requires = "force")]
@@ -46,6 +47,8 @@ pub(crate) struct SandboxDeleteArgs {
     #[arg(long, value_name = "NAME", requires = "force")]
     by: Option<String>,
     #[command(flatten)]
+    dry_run: DryRunArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -54,6 +57,13 @@ impl SandboxDeleteArgs {
         let target = self.target()?;
         let client = connect(server)?;
         let seen = client.existing(&target).await?;
+        if self.dry_run.is_set() {
+            let is_gone = seen.info.phase == TargetState::Gone && seen.waiting_uid.is_none();
+            let verb = if is_gone { "not change" } else { "delete" };
+            output::status_line(&format!("Would {verb} {target}"));
+            self.output.write_data(&seen)?;
+            return Ok(Exit::Done);
+        }
         if self.force && seen.info.phase != TargetState::Gone {
             return self.force_delete(&client, &target, seen).await;
         }
