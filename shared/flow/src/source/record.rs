@@ -1,12 +1,15 @@
 //! Records an event of a source as the desired state of its target.
 
-use ebb_engine::Timestamp;
+use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::api::{SourceResponse, SourceResult};
-use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets};
+use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets, TargetHead};
 
 use super::reconcile::{RETRY_WAIT, derived_uid, is_alive, is_derived};
 use crate::env::Env;
 use crate::error::FlowError;
+
+/// The time for which the state of a target is kept after its last event.
+const STATE_RETENTION: Millis = Millis(30 * 24 * 60 * 60 * 1000);
 
 /// An event that was mapped to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +39,7 @@ pub async fn record(
     for _ in 0..crate::ATTEMPTS {
         let now = env.now();
         let seen = store.read_desired(&event.key).await?;
-        if let Some(outcome) = foreign(env, event, seen.as_ref()).await? {
+        if let Some(outcome) = foreign(env, store, event, seen.as_ref()).await? {
             return Ok(Some(outcome));
         }
         let mut desired = new_state(event, now);
@@ -58,29 +61,43 @@ pub async fn record(
     Err(FlowError::Contended(format!("the desired state of {}/{}", event.key.kind, event.key.name)))
 }
 
-/// Returns the rejection of an event for a living target that its source does not control.
+/// Returns the rejection of an event for a target that its source does not control: the living instance of the name, or
+/// the one that waits for it and that the event names.
 async fn foreign(
     env: &Env,
+    store: &dyn DesiredTargets,
     event: &TargetEvent,
     seen: Option<&DesiredTarget>,
 ) -> Result<Option<SourceResponse>, FlowError> {
     let DesiredKey { kind, name, uid } = &event.key;
-    let owner = seen.map(|seen| seen.source.as_str()).filter(|source| *source != event.source);
-    if uid.is_some() || (seen.is_some() && owner.is_none()) {
+    if uid.is_some() && seen.is_some_and(|seen| seen.source == event.source) {
         return Ok(None);
     }
-    let Some(head) = env.store.read_target(kind, name).await?.filter(is_alive) else { return Ok(None) };
-    let why = match owner {
+    let Some(head) = env.store.read_target(kind, name).await? else { return Ok(None) };
+    let waits = head.waiting.as_ref().is_some_and(|waiting| uid.as_ref() == Some(&waiting.uid));
+    if !waits && !is_alive(&head) {
+        return Ok(None);
+    }
+    let concerned = uid.as_ref().filter(|_| waits).unwrap_or(&head.uid);
+    let key = DesiredKey { uid: Some(concerned.clone()).filter(|uid| !is_derived(uid)), ..event.key.clone() };
+    let state = if key == event.key { seen.cloned() } else { store.read_desired(&key).await? };
+    let why = match state.map(|state| state.source) {
+        Some(owner) if owner == event.source => return Ok(None),
         Some(owner) => format!("source {owner} controls the target"),
-        None if is_derived(&head.uid) => return Ok(None),
-        None => format!("no source has created the target; its uid is {}", head.uid),
+        None if is_derived(concerned) || is_forgotten(&head, uid.as_ref(), env.now()) => return Ok(None),
+        None => format!("no source has created the target; its uid is {concerned}"),
     };
     Ok(Some(SourceResponse {
         result: SourceResult::Rejected,
         target: Some(format!("{kind}/{name}")),
-        uid: Some(head.uid),
+        uid: Some(concerned.clone()),
         detail: format!("{why}: give the targets of this source other names"),
     }))
+}
+
+/// Returns true if an event names an instance that lives longer than the state of a source is kept without events.
+fn is_forgotten(head: &TargetHead, uid: Option<&String>, now: Timestamp) -> bool {
+    uid == Some(&head.uid) && head.created.plus(STATE_RETENTION) <= now
 }
 
 fn new_state(event: &TargetEvent, now: Timestamp) -> DesiredTarget {

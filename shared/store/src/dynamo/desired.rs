@@ -27,12 +27,14 @@ impl DesiredTargets for Store {
     async fn put_desired(&self, desired: &DesiredTarget) -> StoreResult<bool> {
         let partition = key::desired(&desired.key);
         let has_failed = desired.result.as_ref().is_some_and(|outcome| outcome.result.is_failure());
+        // The time of an event can be long ago when it arrives.
+        let last = Timestamp(desired.time.max(desired.result_time.unwrap_or_default()));
         let mut attributes = item([("sk", text(key::HEAD)), ("b", json(desired)?), ("tv", number(desired.version))]);
         attributes.extend(optional([
             (TableSpec::LIST, (has_failed && desired.due.is_none()).then(|| text(TableSpec::LIST_FAILED))),
             (TableSpec::DUE, desired.due.map(|due| number(due.0))),
             (TableSpec::DUE_SHARD, desired.due.map(|_| number(key::due_shard(&partition)))),
-            (TableSpec::TTL, desired.due.is_none().then(|| ttl_attribute(Timestamp(desired.time)))),
+            (TableSpec::TTL, desired.due.is_none().then(|| ttl_attribute(last))),
             ("pk", Some(text(partition))),
         ]));
         let seen = desired.version.checked_sub(1).filter(|seen| *seen > 0);
