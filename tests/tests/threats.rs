@@ -1,13 +1,22 @@
-//! Checks that every test in the threat table of docs/src/security.md exists and runs.
+//! Checks that every test in the tables of threats and attempts of docs/src/security.md exists and runs.
+
+use std::collections::BTreeSet;
 
 use crate::tree;
 
-/// Returns the tests in the table, as file and function.
-fn named() -> Vec<(String, String)> {
+const ATTEMPTS: &str = "Attempts on sources, connections and tokens";
+
+/// Returns the rows of the table in a section.
+fn rows(title: &str) -> Vec<String> {
     let text = tree::read("docs/src/security.md");
-    let section = text.split("\n## ").find(|section| section.starts_with("Threats\n")).expect("a section Threats");
-    let rows = section.lines().filter(|line| line.starts_with("| ") && line.contains("::"));
-    let last = rows.filter_map(|row| row.trim_end_matches(" |").rsplit(" | ").next());
+    let section = text.split("\n## ").find(|section| section.lines().next() == Some(title));
+    let section = section.unwrap_or_else(|| panic!("no section {title}"));
+    section.lines().filter(|line| line.starts_with("| ") && line.contains("::")).map(str::to_owned).collect()
+}
+
+/// Returns the tests in rows, as file and function.
+fn named(rows: &[String]) -> Vec<(String, String)> {
+    let last = rows.iter().filter_map(|row| row.trim_end_matches(" |").rsplit(" | ").next());
     let names = last.flat_map(|cell| cell.split(", ")).map(|name| name.trim_matches('`'));
     names
         .map(|name| {
@@ -29,8 +38,25 @@ fn listed(file: &str, function: &str) -> bool {
 
 #[test]
 fn every_test_in_the_table_of_threats_runs() {
-    let named = named();
+    let named = named(&rows("Threats"));
     assert!(named.len() > 40, "the table has {} tests", named.len());
+    assert_they_run(named);
+}
+
+#[test]
+fn at_least_forty_attempts_have_a_test() {
+    let rows = rows(ATTEMPTS);
+    let attempts: BTreeSet<&str> = rows.iter().filter_map(|row| row.split(" | ").next()).collect();
+    assert_eq!(attempts.len(), rows.len(), "an attempt is listed twice");
+    assert!(attempts.len() >= 40, "the table has {} attempts", attempts.len());
+    let named = named(&rows);
+    for file in ["source_abuse.rs", "credentials.rs", "api_tokens.rs", "identity_tokens.rs"] {
+        assert!(named.iter().any(|(found, _)| found.ends_with(file)), "no attempt of {file}");
+    }
+    assert_they_run(named);
+}
+
+fn assert_they_run(named: Vec<(String, String)>) {
     let mut wrong = Vec::new();
     for (file, function) in named {
         let found: Vec<&String> = tree::files().iter().filter(|path| path.ends_with(&format!("/{file}"))).collect();
