@@ -118,6 +118,7 @@ fn effect(receipt: &TargetReceipt) -> String {
             ResourceEffect::Added => "added",
             ResourceEffect::Removed => "removed",
             ResourceEffect::Replaced => "replaced",
+            ResourceEffect::Updated => "updated",
         };
         format!("resource {name}: {effect}\n")
     };
