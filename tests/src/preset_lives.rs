@@ -192,6 +192,12 @@ impl PresetLife {
         source
     }
 
+    /// Returns the life for a source that completes no events.
+    #[must_use]
+    pub fn without_fetch(self) -> Self {
+        Self { note: if self.note.starts_with("fetched.") { "body.event" } else { self.note }, ..self }
+    }
+
     /// Returns the event of a change at a minute. `None` means that the sender has none.
     fn event(&self, change: SenderChange, minute: u64) -> Option<SenderEvent> {
         use SenderChange::{Changed, Created, Deleted, Other};

@@ -92,7 +92,8 @@ fn main() {
             a_changed_resource_is_replaced_with_its_readers resources_are_added_and_removed
             the_next_update_completes_a_failed_one a_deletion_overtakes_an_update a_failed_setup_is_corrected_by_an_update
             update_units_change_a_resource_in_place;
-        lifecycle::preset_lives: each_preset_has_a_target_from_its_creation_to_its_end;
+        lifecycle::preset_lives: each_preset_has_a_target_from_its_creation_to_its_end
+            targets_without_resources_change_without_a_run;
         lifecycle::pull_requests: a_pull_request_has_a_target_until_it_is_closed
             a_source_controls_only_its_own_targets events_that_concern_no_target_change_nothing a_rejected_event_is_listed_until_it_is_applied;
         lifecycle::platform: time_to_live notifications_are_repeated_until_they_are_accepted

@@ -20,6 +20,11 @@ fn block(start: &str) -> &'static str {
     blocks.find(|block| block.starts_with(start)).unwrap_or_else(|| panic!("the page has no block {start}"))
 }
 
+fn server(harness: &Harness) -> LifeServer {
+    let token = harness.stack().token().to_owned();
+    LifeServer { http: harness.http.clone(), url: harness.url(""), token }
+}
+
 /// Returns the requests of a target's units, in their order.
 fn requests(harness: &Harness, life: &PresetLife) -> Vec<String> {
     let name = life.target.split_once('/').unwrap().1;
@@ -41,8 +46,7 @@ pub(crate) async fn each_preset_has_a_target_from_its_creation_to_its_end() {
     // The creation and its redelivery complete their events before the labels change.
     let labels = |note: &str| json!({"id": "s5", "labels": {"note": note}});
     harness.receiver.replies("GET /api/sandbox/s5", &[labels(FIRST), labels(FIRST), labels(CHANGED)]);
-    let server =
-        LifeServer { http: harness.http.clone(), url: harness.url(""), token: harness.stack().token().to_owned() };
+    let server = server(&harness);
     let live = async |life: &PresetLife| {
         let mut source = life.source(&format!("{{r: {{plugin: life@1, params: {{note: \"${{{}}}\"}}}}}}", life.note));
         if life.preset == "daytona" {
@@ -65,4 +69,17 @@ pub(crate) async fn each_preset_has_a_target_from_its_creation_to_its_end() {
     let fetched = harness.receiver.calls("GET /api/sandbox/s5");
     assert!(fetched.iter().all(|call| call.header("authorization") == format!("Bearer {API_KEY}")), "{fetched:?}");
     assert_eq!(fetched.len(), 5, "creation, redelivery, update, older event, event after the end");
+}
+
+/// The deployed stack is checked with these sources, too. An update changes a label only, without a run.
+pub(crate) async fn targets_without_resources_change_without_a_run() {
+    let harness = Harness::new().await;
+    harness.write_secrets(&secrets().to_string());
+    let server = server(&harness);
+    let lives = LIVES.map(PresetLife::without_fetch);
+    join_all(lives.iter().map(async |life| life.live(&server, &life.source("{}")).await)).await;
+    for life in lives {
+        let last = server.target(life.target).await.unwrap();
+        assert!(last.runs.iter().all(|run| run.hook != "update"), "{}: {:?}", life.preset, last.runs);
+    }
 }

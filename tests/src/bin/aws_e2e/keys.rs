@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_protocol::sign::WebhookSecret;
+use ebb_tests::preset_lives;
 use serde_json::{Value, json};
 
 pub(crate) const TOKEN: &str = "operator-token";
@@ -36,5 +37,6 @@ pub(crate) fn secret() -> Value {
         "EBB_UNIT_SECRETS": SignedMessage::Unit.key(),
         "EBB_TOKEN_KEYS": format!("a:{}", STANDARD.encode(TOKEN_KEY)),
         "EBB_API_TOKENS": format!("operator:{TOKEN}"),
+        "EBB_SECRETS": preset_lives::secrets(),
     })
 }

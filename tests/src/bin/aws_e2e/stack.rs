@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use ebb_tests::platform::http;
+use ebb_tests::preset_lives::{LIVES, LifeServer, PresetLife};
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
@@ -46,6 +48,7 @@ pub(crate) async fn all(arguments: &StackArgs, cloud: &CloudEmulator, outside: &
     let redeploy = "deploy the stack again, with its URL";
     stack.redeploy(redeploy, &format!("Url={http_api}"), &named).await?;
     stack.doctor().await?;
+    stack.senders().await?;
     stack.services().await?;
     stack.parts().await?;
     stack.ends().await
@@ -104,6 +107,17 @@ impl DeployedStack<'_> {
         let wrong: Vec<&str> = printed.lines().filter(|line| line.contains(" FAILED ")).collect();
         ensure!(!other.status.success() && wrong.len() == 1 && wrong[0].starts_with("signature"), "{printed}");
         say("ebb doctor reports the wrong signature");
+        Ok(())
+    }
+
+    /// Sends signed events of each preset, from the creation of a target to its end. The targets have no resources.
+    async fn senders(&self) -> anyhow::Result<()> {
+        let server = LifeServer { http: http(), url: self.http_api.clone(), token: TOKEN.to_owned() };
+        for life in LIVES.map(PresetLife::without_fetch) {
+            let live = async { Ok(life.live(&server, &life.source("{}")).await) };
+            let steps = step(&format!("events of {}", life.preset), live).await?;
+            say(&format!("  {}", steps.join(", ")));
+        }
         Ok(())
     }
 
