@@ -242,7 +242,12 @@ impl ModelSimulation {
             plan: loaded.digest.clone(),
             ..TargetHead::new(KIND, NAME, UID, place.runtime.now())
         };
-        let mut transition = transition::transition(&env, &fresh, target::begin(loaded.hooks()), loaded, None);
+        let step = target::begin(loaded.hooks());
+        let begun = (fresh, Arc::clone(loaded));
+        let moved =
+            place.runtime.run(async move { transition::transition(&env, &begun.0, step, &begun.1, None).await });
+        let mut transition = moved.and_then(Result::ok).expect("the list of subscriptions is readable");
+        let env = place.env();
         transition.expected_version = None;
         let table = Arc::clone(&place.table);
         let begun = transition.clone();

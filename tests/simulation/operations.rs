@@ -12,7 +12,7 @@ use ebb_store::{
     ListPage, ListTargets, MoveTarget, NamedDocument, NamedKind, ObjectStore, OpenObject, PatchResult, PatchRun,
     PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, QueryDue, ReadDocuments, ReadPlugins, ReadRecords,
     ReadRun, ReadTarget, RunHead, StoreResult, TargetHead, TargetList, TargetTransition, Tombstone,
-    UpdateAttemptRecord, WritePlugins,
+    UpdateAttemptRecord, WriteDocuments, WritePlugins,
 };
 
 use super::SimTable;
@@ -386,6 +386,21 @@ impl PlanStore for SimTable {
 impl ReadDocuments for SimTable {
     async fn get_document(&self, _kind: NamedKind, _name: &str) -> StoreResult<Option<NamedDocument>> {
         self.read(|_| None).await
+    }
+}
+
+#[async_trait]
+impl WriteDocuments for SimTable {
+    async fn list_documents(&self, _kind: NamedKind) -> StoreResult<Vec<NamedDocument>> {
+        Ok(Vec::new())
+    }
+
+    async fn put_document(&self, _kind: NamedKind, _document: &NamedDocument) -> StoreResult<()> {
+        Ok(())
+    }
+
+    async fn delete_document(&self, _kind: NamedKind, _name: &str) -> StoreResult<bool> {
+        Ok(false)
     }
 }
 

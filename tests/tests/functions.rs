@@ -36,6 +36,7 @@ mod lifecycle {
     pub(crate) mod retention;
     pub(crate) mod self_service;
     pub(crate) mod setup;
+    pub(crate) mod subscriptions;
     pub(crate) mod teardown;
 }
 #[path = "lifecycle/harness.rs"]
@@ -98,6 +99,8 @@ fn main() {
             a_source_controls_only_its_own_targets events_that_concern_no_target_change_nothing a_rejected_event_is_listed_until_it_is_applied;
         lifecycle::platform: time_to_live notifications_are_repeated_until_they_are_accepted
             a_run_continues_after_a_restart;
+        lifecycle::subscriptions: a_pull_request_shows_the_phases_of_its_target
+            notifications_survive_an_outage_and_a_restart a_connection_permits_its_subscriptions;
         lifecycle::retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept
             records_of_open_instances_are_kept an_unreadable_instance_is_postponed objects_without_a_record_are_removed
             without_a_retention_everything_is_kept;

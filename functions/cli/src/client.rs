@@ -8,8 +8,9 @@ use ebb_protocol::api::{
     ApplyTarget, CheckList, ClusterInfo, ClusterList, ConnectionDetail, ConnectionInfo, ConnectionList, CreateToken,
     CreatedToken, DeleteOrphans, DeleteOrphansResponse, ForceCompleteUnit, ForceDeleteTarget, OrphanList,
     OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin, PutConnection,
-    PutSource, RetryResponse, RunDetail, SigningSecrets, SourceDetail, SourceInfo, SourceList, SourceResponse,
-    TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TokenInfo, TokenList,
+    PutSource, PutSubscription, RetryResponse, RunDetail, SigningSecrets, SourceDetail, SourceInfo, SourceList,
+    SourceResponse, SubscriptionDetail, SubscriptionInfo, SubscriptionList, TargetDetail, TargetDiagnosis, TargetInfo,
+    TargetPage, TargetReceipt, TokenInfo, TokenList,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -159,6 +160,26 @@ impl ApiClient {
     /// Deletes a connection. Returns `None` if it does not exist.
     pub(crate) async fn delete_connection(&self, name: &str) -> Result<Option<()>, CliError> {
         found(self.send(self.request(Method::DELETE, &["connections", name])).await.map(drop))
+    }
+
+    pub(crate) async fn subscriptions(&self) -> Result<Vec<SubscriptionInfo>, CliError> {
+        let body: SubscriptionList = self.read(self.get(&["subscriptions"])).await?;
+        Ok(body.subscriptions)
+    }
+
+    pub(crate) async fn subscription(&self, name: &str) -> Result<Option<SubscriptionDetail>, CliError> {
+        found(self.read(self.get(&["subscriptions", name])).await)
+    }
+
+    /// Creates or replaces a subscription.
+    pub(crate) async fn put_subscription(&self, name: &str, document: &str) -> Result<SubscriptionDetail, CliError> {
+        let body = PutSubscription { document: document.to_owned() };
+        self.read(self.request(Method::PUT, &["subscriptions", name]).json(&body)).await
+    }
+
+    /// Deletes a subscription. Returns `None` if it does not exist.
+    pub(crate) async fn delete_subscription(&self, name: &str) -> Result<Option<()>, CliError> {
+        found(self.send(self.request(Method::DELETE, &["subscriptions", name])).await.map(drop))
     }
 
     /// Deletes a source. Returns `None` if it does not exist.

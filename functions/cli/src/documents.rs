@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, FolderFiles, MAX_DOCUMENT};
-use ebb_documents::model::{ConnectionDoc, PluginDoc, SandboxDoc};
+use ebb_documents::model::{ConnectionDoc, PluginDoc, SandboxDoc, SubscriptionDoc};
 
 use crate::exit::CliError;
 use crate::output;
@@ -106,7 +106,11 @@ pub(crate) fn plugins(path: &Path, vars: &DocumentVars) -> Result<Vec<PluginDoc>
     for document in source.documents(vars)? {
         match document {
             Document::Plugin(plugin) => plugins.push(plugin),
-            Document::Sandbox(_) | Document::RouteGroup(_) | Document::Source(_) | Document::Connection(_) => {
+            Document::Sandbox(_)
+            | Document::RouteGroup(_)
+            | Document::Source(_)
+            | Document::Connection(_)
+            | Document::Subscription(_) => {
                 return Err(CliError::failed(format!("{} contains a document that is not a plugin", source.name))
                     .with_hint("apply sandboxes with `ebb sandbox apply -f FILE`"));
             }
@@ -134,6 +138,12 @@ pub(crate) fn connection(path: &Path, vars: &DocumentVars) -> Result<ConnectionD
     Ok(load::connection(name, text, folder, vars)?)
 }
 
+/// Reads a file that contains one subscription.
+pub(crate) fn subscription(path: &Path, vars: &DocumentVars) -> Result<SubscriptionDoc, CliError> {
+    let DocumentSource { name, text, folder } = &DocumentSource::read(path)?;
+    Ok(load::subscription(name, text, folder, vars)?)
+}
+
 /// The document of a target: a sandbox, a target of another kind, or a route group.
 #[derive(Clone, Debug)]
 pub(crate) struct TargetDocument(pub(crate) Box<SandboxDoc>);
@@ -157,6 +167,10 @@ impl TargetDocument {
             (Some(Document::Connection(_)), 0) => {
                 Err(CliError::failed(format!("{} is a connection; expected a sandbox", source.name))
                     .with_hint("store it with `ebb connection apply -f FILE`"))
+            }
+            (Some(Document::Subscription(_)), 0) => {
+                Err(CliError::failed(format!("{} is a subscription; expected a sandbox", source.name))
+                    .with_hint("store it with `ebb subscription apply -f FILE`"))
             }
             (None, _) => Err(CliError::failed(format!("{} contains no document", source.name))),
             (Some(_), more) => {

@@ -113,12 +113,16 @@ pub(crate) fn as_published(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Resul
         .into_iter()
         .filter_map(|document| match document {
             Document::Plugin(plugin) => Some(plugin),
-            Document::Sandbox(_) | Document::RouteGroup(_) | Document::Source(_) | Document::Connection(_) => None,
+            Document::Sandbox(_)
+            | Document::RouteGroup(_)
+            | Document::Source(_)
+            | Document::Connection(_)
+            | Document::Subscription(_) => None,
         })
         .collect();
     let sandbox = match load::document(&sandbox.name.value, &sandbox.expanded, &NoFiles, &DocumentVars::none())? {
         Document::Sandbox(sandbox) | Document::RouteGroup(RouteGroupDoc { target: sandbox, .. }) => sandbox,
-        other @ (Document::Plugin(_) | Document::Source(_) | Document::Connection(_)) => {
+        other @ (Document::Plugin(_) | Document::Source(_) | Document::Connection(_) | Document::Subscription(_)) => {
             return Err(CliError::broken(format!("the expanded document is {}", other.noun())));
         }
     };

@@ -51,6 +51,7 @@ pub struct ServerState {
         (name = "targets", description = "Sandboxes, route groups and other objects with a lifecycle."),
         (name = "sources", description = "Webhooks of third parties that create and delete targets."),
         (name = "connections", description = "Credentials of outgoing requests."),
+        (name = "subscriptions", description = "Receivers of notifications."),
         (name = "clusters", description = "Connected clusters, their relays, and orphans in them."),
         (name = "tokens", description = "Named API tokens, which expire and can be revoked."),
         (name = "checks", description = "Checks of the deployment."),
@@ -108,6 +109,8 @@ fn api_routes() -> OpenApiRouter<ServerState> {
         .routes(routes!(routes::sources::get, routes::sources::put, routes::sources::delete))
         .routes(routes!(routes::connections::list))
         .routes(routes!(routes::connections::get, routes::connections::put, routes::connections::delete))
+        .routes(routes!(routes::subscriptions::list))
+        .routes(routes!(routes::subscriptions::get, routes::subscriptions::put, routes::subscriptions::delete))
         .routes(routes!(routes::targets::list))
         .routes(routes!(routes::targets::get))
         .routes(routes!(routes::targets::why))

@@ -10,6 +10,7 @@ pub mod plans;
 pub mod plugins;
 pub mod runs;
 pub mod sources;
+pub mod subscriptions;
 pub mod targets;
 pub mod waits;
 pub mod why;

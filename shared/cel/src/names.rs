@@ -25,10 +25,12 @@ pub enum RootVariable {
     Claims,
     /// The response to the request by which a source completes an event.
     Fetched,
+    /// The change of a target that a subscription reports.
+    Notification,
 }
 
 impl RootVariable {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Params,
         Self::Units,
         Self::Resources,
@@ -43,6 +45,7 @@ impl RootVariable {
         Self::Source,
         Self::Claims,
         Self::Fetched,
+        Self::Notification,
     ];
 
     /// Returns the name.
@@ -62,6 +65,7 @@ impl RootVariable {
             Self::Source => "source",
             Self::Claims => "claims",
             Self::Fetched => "fetched",
+            Self::Notification => "notification",
         }
     }
 
@@ -95,6 +99,10 @@ pub enum Scope {
     FetchedEvent,
     /// A target document in a source that completes its events.
     FetchedEventDocument,
+    /// The condition of a subscription.
+    Subscription,
+    /// A request of a subscription.
+    Notification,
     /// A plan, whose expressions were checked before.
     Plan,
 }
@@ -129,6 +137,8 @@ impl Scope {
                 RootVariable::Resources,
                 RootVariable::Target,
             ],
+            Self::Subscription => &[RootVariable::Target],
+            Self::Notification => &[RootVariable::Target, RootVariable::Notification],
             Self::Plan => &RootVariable::ALL,
         }
     }
@@ -137,6 +147,9 @@ impl Scope {
 pub const TARGET_FIELDS: [&str; 8] = ["name", "namespace", "kind", "uid", "key", "labels", "cluster", "generation"];
 
 pub const RESOURCE_FIELDS: [&str; 2] = ["name", "key"];
+
+pub(crate) const NOTIFICATION_FIELDS: [&str; 9] =
+    ["id", "phase", "time", "run", "unit", "reason", "log", "ended", "link"];
 
 pub(crate) const SOURCE_FIELDS: [&str; 1] = ["name"];
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use crate::names::{
-    FETCHED_FIELDS, FUNCTIONS, INSTANCE_FIELDS, RESOURCE_FIELDS, RESPONSE_FIELDS, RootVariable, SOURCE_FIELDS, Scope,
-    TARGET_FIELDS, TYPES,
+    FETCHED_FIELDS, FUNCTIONS, INSTANCE_FIELDS, NOTIFICATION_FIELDS, RESOURCE_FIELDS, RESPONSE_FIELDS, RootVariable,
+    SOURCE_FIELDS, Scope, TARGET_FIELDS, TYPES,
 };
 use crate::path::{PathKey, SelectionPath, StepAccess, step};
 use crate::pattern::PATTERN_HELP;
@@ -286,7 +286,8 @@ impl ExpressionWalker<'_> {
             | RootVariable::Body
             | RootVariable::Source
             | RootVariable::Claims
-            | RootVariable::Fetched => 0,
+            | RootVariable::Fetched
+            | RootVariable::Notification => 0,
         };
         let Some(source) = self.source(root, path) else { return };
         let last = path.steps.len().checked_sub(1).and_then(|last| path.steps.get(last));
@@ -309,10 +310,11 @@ impl ExpressionWalker<'_> {
             RootVariable::Object => Some(ReferenceSource::Object),
             RootVariable::Objects => Some(ReferenceSource::Objects),
             RootVariable::Headers | RootVariable::Body | RootVariable::Claims => Some(ReferenceSource::Event(root)),
-            RootVariable::Response | RootVariable::Instance | RootVariable::Fetched => {
+            RootVariable::Response | RootVariable::Instance | RootVariable::Fetched | RootVariable::Notification => {
                 let (fields, source) = match root {
                     RootVariable::Response => (&RESPONSE_FIELDS[..], ReferenceSource::Response),
                     RootVariable::Fetched => (&FETCHED_FIELDS[..], ReferenceSource::Event(root)),
+                    RootVariable::Notification => (&NOTIFICATION_FIELDS[..], ReferenceSource::Event(root)),
                     _ => (&INSTANCE_FIELDS[..], ReferenceSource::Instance),
                 };
                 let field = path.name(0)?;

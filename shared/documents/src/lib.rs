@@ -8,6 +8,7 @@ pub mod diagnostic;
 pub mod event;
 pub mod load;
 pub mod model;
+pub mod notification;
 pub mod plan;
 pub mod presets;
 pub mod render;

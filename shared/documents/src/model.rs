@@ -9,6 +9,7 @@ mod event_source;
 mod param;
 mod plugin;
 mod sandbox;
+mod subscription;
 mod template_tree;
 mod unit;
 
@@ -34,6 +35,10 @@ pub use param::{ParamDoc, ParamKind};
 pub use plugin::{DefaultsDoc, HookDoc, HookOwner, PluginDoc, PluginKind, PluginProfile, RunnerDoc};
 pub use sandbox::{
     ConsumerDoc, ParamValue, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc, SandboxKind, TtlStart,
+};
+pub use subscription::{
+    CommentDoc, CommitStatusDoc, NotificationPhase, PostDoc, ReceiverChoice, ReceiverDoc, StandardDoc, SubscriptionDoc,
+    SubscriptionKind,
 };
 pub use template_tree::TemplateTree;
 pub use unit::{

@@ -6,7 +6,7 @@ use schemars::schema_for;
 use serde_json::Value;
 
 use crate::load::signadot::{ResourcePlugin, SignadotSandbox};
-use crate::model::{CollectionTarget, ConnectionDoc, PluginDoc, SandboxDoc, SourceDoc};
+use crate::model::{CollectionTarget, ConnectionDoc, PluginDoc, SandboxDoc, SourceDoc, SubscriptionDoc};
 
 /// Returns the schema of Ebb's `kind: Plugin`.
 pub fn plugin() -> Value {
@@ -31,6 +31,11 @@ pub fn event_source() -> Value {
 /// Returns the schema of Ebb's `kind: Connection`.
 pub fn connection() -> Value {
     schema_for!(ConnectionDoc).to_value()
+}
+
+/// Returns the schema of Ebb's `kind: Subscription`.
+pub fn subscription() -> Value {
+    schema_for!(SubscriptionDoc).to_value()
 }
 
 /// Returns the schema of Signadot's ResourcePlugin.

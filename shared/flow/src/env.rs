@@ -21,6 +21,7 @@ use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::breaker::CircuitBreakers;
 use crate::error::FlowError;
+use crate::instance::outbox::SubscriptionCache;
 use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient};
 use crate::sweep::failures::FailedSweeps;
 
@@ -38,6 +39,7 @@ pub trait DriveStore:
     + ObjectStore
     + ReadDocuments
     + HealthMarks
+    + WriteDocuments
 {
 }
 impl<T> DriveStore for T where
@@ -53,6 +55,7 @@ impl<T> DriveStore for T where
         + ObjectStore
         + ReadDocuments
         + HealthMarks
+        + WriteDocuments
 {
 }
 
@@ -61,8 +64,8 @@ pub trait ApiStore: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 impl<T> ApiStore for T where T: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 
 /// The store operations of all routes, including outages, checks, sources, connections and tokens.
-pub trait HttpStore: ApiStore + RelayOutages + QueryDue + DesiredStore + WriteDocuments + TokenStore {}
-impl<T> HttpStore for T where T: ApiStore + RelayOutages + QueryDue + DesiredStore + WriteDocuments + TokenStore {}
+pub trait HttpStore: ApiStore + RelayOutages + QueryDue + DesiredStore + TokenStore {}
+impl<T> HttpStore for T where T: ApiStore + RelayOutages + QueryDue + DesiredStore + TokenStore {}
 
 /// The store operations that apply the events of sources.
 pub trait DesiredStore: DesiredTargets + ReadPlugins {}
@@ -188,6 +191,7 @@ pub struct InstanceCache {
     facts: Mutex<LruCache<RunFacts>>,
     pub(crate) breakers: Arc<CircuitBreakers>,
     pub(crate) failed_sweeps: FailedSweeps,
+    pub(crate) subscriptions: SubscriptionCache,
     /// Permits for bytes of outputs from the bucket.
     output_budget: Semaphore,
 }
@@ -205,6 +209,7 @@ impl Default for InstanceCache {
             facts: Mutex::default(),
             breakers: Arc::default(),
             failed_sweeps: FailedSweeps::default(),
+            subscriptions: SubscriptionCache::default(),
             output_budget: Semaphore::new(OUTPUT_BUDGET as usize),
         }
     }

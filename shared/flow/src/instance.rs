@@ -6,6 +6,7 @@ pub mod due;
 pub mod events;
 pub mod lifecycle;
 pub mod notify;
+pub mod outbox;
 pub(crate) mod rejection;
 pub mod secrets;
 pub mod target_document;

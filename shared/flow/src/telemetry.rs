@@ -189,6 +189,14 @@ pub(crate) fn target_stuck() {
     });
 }
 
+/// Counts a notification that was given up and exports it at once, because an alarm depends on it.
+pub(crate) fn notification_undelivered() {
+    let _ = INVOCATION.try_with(|invocation| {
+        invocation.counters().undelivered += 1;
+        invocation.export_metrics();
+    });
+}
+
 /// Records a sweep. The most urgent item was overdue by `late_ms`.
 pub(crate) fn sweep_ended(items: usize, late_ms: u64) {
     count(|counters| {

@@ -5,6 +5,7 @@ mod clusters;
 mod connection_bodies;
 mod named_tokens;
 mod source_events;
+mod subscription_bodies;
 mod target_requests;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,9 @@ pub use connection_bodies::{ConnectionDetail, ConnectionInfo, ConnectionList, Pu
 pub use named_tokens::{CreateToken, CreatedToken, TokenInfo, TokenList};
 pub use source_events::{
     DecidingEvent, FailedDelivery, PutSource, SourceDetail, SourceInfo, SourceList, SourceResponse, SourceResult,
+};
+pub use subscription_bodies::{
+    PutSubscription, SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification,
 };
 pub use target_requests::{ApplyTarget, ResourceEffect, TargetReceipt};
 

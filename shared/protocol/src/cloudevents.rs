@@ -220,6 +220,18 @@ pub fn outcome(
     event(id, source, r#type, subject, time, data)
 }
 
+/// Returns the content type and the body of a notification of a subscription.
+pub fn subscribed(
+    id: &str,
+    source: &str,
+    r#type: &str,
+    subject: &str,
+    time: ebb_engine::Timestamp,
+    data: &serde_json::Value,
+) -> (&'static str, Vec<u8>) {
+    event(id, source, r#type, subject, time, data)
+}
+
 fn event<T: Serialize>(
     id: &str,
     source: &str,

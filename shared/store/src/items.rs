@@ -1,5 +1,7 @@
 //! Items of the table as values.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use ebb_protocol::api::SourceResponse;
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{HeadState, Hook, Shard, TargetPhase, Timestamp};
@@ -40,6 +42,8 @@ pub struct TargetHead {
     pub is_overridden: bool,
     /// The notification that the platform has not accepted yet.
     pub notification: Option<NotificationState>,
+    /// The notifications that receivers of subscriptions have not accepted yet, also those of earlier instances.
+    pub outbox: TargetOutbox,
     pub waiting: Option<PendingCreation>,
     pub events: TargetEvents,
     /// Ended instances of this name whose sensitive outputs are still in a cluster.
@@ -70,6 +74,7 @@ impl TargetHead {
             stop_cause: TargetStopCause::Deleted,
             is_overridden: false,
             notification: None,
+            outbox: TargetOutbox::default(),
             waiting: None,
             events: TargetEvents::default(),
             release: Vec::new(),
@@ -167,6 +172,81 @@ pub struct NotificationState {
     pub reason: Option<String>,
 }
 
+/// The notifications of a target that wait for receivers. Each receiver gets its notifications one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetOutbox {
+    /// The oldest first, at most [`Self::MAX_NOTICES`].
+    pub notices: Vec<PhaseNotice>,
+    /// The subscriptions whose receiver did not accept its first notification.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failed: BTreeMap<String, ReceiverState>,
+    /// One invocation delivers until this time, in milliseconds since 1970.
+    #[serde(default)]
+    pub leased_until: u64,
+}
+
+impl TargetOutbox {
+    pub const MAX_NOTICES: usize = 100;
+
+    /// Returns the first notification of each subscription that a receiver may get at `now`.
+    pub fn next(&self, now: Timestamp) -> Option<(&PhaseNotice, &str)> {
+        let mut later = BTreeSet::new();
+        let all = self.notices.iter().flat_map(|notice| notice.to.iter().map(move |name| (notice, name.as_str())));
+        let mut first = all.filter(|(_, name)| later.insert(*name));
+        first.find(|(_, name)| self.failed.get(*name).is_none_or(|state| state.next <= now.0))
+    }
+
+    /// Returns the time of the next delivery. It may be in the past.
+    pub fn due(&self) -> Option<Timestamp> {
+        let names = self.notices.iter().flat_map(|notice| &notice.to);
+        let first = names.map(|name| self.failed.get(name).map_or(0, |state| state.next)).min()?;
+        Some(Timestamp(first.max(self.leased_until)))
+    }
+
+    /// Removes a notification of a subscription. Returns false if it was removed before.
+    pub fn remove(&mut self, number: u64, subscription: &str) -> bool {
+        let Some(notice) = self.notices.iter_mut().find(|notice| notice.number == number) else { return false };
+        let before = notice.to.len();
+        notice.to.retain(|name| name != subscription);
+        let is_removed = notice.to.len() < before;
+        self.notices.retain(|notice| !notice.to.is_empty());
+        if is_removed {
+            self.failed.remove(subscription);
+        }
+        is_removed
+    }
+}
+
+/// A change of a target, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PhaseNotice {
+    /// The version of the target that the change wrote.
+    pub number: u64,
+    /// The phase that the target entered.
+    pub phase: String,
+    /// Milliseconds since 1970.
+    pub at: u64,
+    pub run: Option<RunId>,
+    /// `deleted`, `expired` or `forced`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    /// The target as JSON: its identity and labels.
+    pub target: serde_json::Value,
+    /// The subscriptions whose receiver has not accepted it.
+    pub to: Vec<String>,
+}
+
+/// The failed deliveries of a receiver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceiverState {
+    pub attempts: u32,
+    /// The time of the next attempt, in milliseconds since 1970.
+    pub next: u64,
+    pub reason: String,
+}
+
 /// An instance whose sensitive outputs are still in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretRelease {
@@ -250,6 +330,9 @@ impl DesiredTarget {
 pub enum NamedKind {
     Source,
     Connection,
+    Subscription,
+    /// A notification that no receiver accepted in time. Its document is JSON, and it is kept for 30 days.
+    Undelivered,
 }
 
 /// A document that is replaced as a whole.

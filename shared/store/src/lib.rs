@@ -22,7 +22,8 @@ pub use dynamo::{DynamoTable, item_size};
 pub use error::StoreError;
 pub use items::{
     DesiredKey, DesiredTarget, NamedDocument, NamedKind, NewRun, NotificationState, PatchResult, PendingCreation,
-    RunFacts, RunHead, SecretRelease, TargetEvents, TargetHead, TargetList, TargetTransition, TokenItem, Tombstone,
+    PhaseNotice, ReceiverState, RunFacts, RunHead, SecretRelease, TargetEvents, TargetHead, TargetList, TargetOutbox,
+    TargetTransition, TokenItem, Tombstone,
 };
 pub use meter::{Meter, TableUsage};
 pub use ops::*;

@@ -226,13 +226,13 @@ pub trait DesiredTargets: Send + Sync {
     async fn list_failed(&self) -> StoreResult<Vec<DesiredTarget>>;
 }
 
-/// Reads sources and connections (`GetItem`).
+/// Reads sources, connections and subscriptions (`GetItem`).
 #[async_trait]
 pub trait ReadDocuments: Send + Sync {
     async fn get_document(&self, kind: NamedKind, name: &str) -> StoreResult<Option<NamedDocument>>;
 }
 
-/// Writes and lists sources and connections (`PutItem`, `DeleteItem`; `Query` on the list index, `BatchGetItem`).
+/// Writes and lists sources, connections, subscriptions and undelivered notifications (`PutItem`, `DeleteItem`; `Query` on the list index, `BatchGetItem`).
 #[async_trait]
 pub trait WriteDocuments: Send + Sync {
     /// Returns all documents of a kind by name.

@@ -35,6 +35,9 @@ impl TableSpec {
     pub const LIST_SOURCES: &'static str = "source";
     pub const LIST_TOKENS: &'static str = "token";
     pub const LIST_CONNECTIONS: &'static str = "connection";
+    pub const LIST_SUBSCRIPTIONS: &'static str = "subscription";
+    /// Notifications that were given up.
+    pub const LIST_UNDELIVERED: &'static str = "undelivered";
     /// Desired states that could not be applied.
     pub const LIST_FAILED: &'static str = "failed";
     /// The expiry of an item, in seconds since 1970.

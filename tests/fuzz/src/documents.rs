@@ -95,7 +95,9 @@ fn stored(document: &Document, plugins: &[&PluginDoc]) {
         (Document::Sandbox(one), Document::Sandbox(two)) => {
             assert_eq!(plan(one, plugins), plan(two, plugins), "stored, it compiles to another plan");
         }
-        (Document::RouteGroup(_), Document::RouteGroup(_)) | (Document::Connection(_), Document::Connection(_)) => {}
+        (Document::RouteGroup(_), Document::RouteGroup(_))
+        | (Document::Connection(_), Document::Connection(_))
+        | (Document::Subscription(_), Document::Subscription(_)) => {}
         (Document::Source(one), Document::Source(two)) => {
             let is_valid = |source| compile::event_source(source).is_ok();
             assert_eq!(is_valid(one), is_valid(two), "stored, it is judged otherwise");

@@ -52,6 +52,7 @@ pub(crate) async fn start(seen: SeenTraces) -> TestReceiver {
             "late-bad" => (202, vec![failed]),
             "flaky" | "second" if number == 1 => (500, vec![]),
             "bad" => (500, vec![]),
+            "refused" => (410, vec![]),
             _ => (200, vec![]),
         };
         let id = if matches!(what, "long" | "flaky" | "second") { long() } else { "x".to_owned() };

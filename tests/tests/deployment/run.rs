@@ -117,6 +117,13 @@ async fn connection(instance: &LifecycleRun, method: Method, path: &str, body: V
     assert_eq!(response.status().as_u16(), expected, "{path}");
 }
 
+/// Sends a request about a subscription. Expects a status.
+async fn subscription(instance: &LifecycleRun, method: Method, name: &str, body: Value, expected: u16) {
+    let url = format!("{}/v1/subscriptions/{name}", instance.functions.urls["Api"]);
+    let response = instance.http.request(method, url).bearer_auth(TOKEN).json(&body).send().await.unwrap();
+    assert_eq!(response.status().as_u16(), expected, "{name}");
+}
+
 /// Creates and deletes targets by events of a source.
 async fn sources(instance: &LifecycleRun) {
     let url = |function: &str, path: &str| format!("{}/v1/sources{path}", instance.functions.urls[function]);
@@ -186,6 +193,10 @@ pub(crate) async fn all() -> DeployedFunctions {
     let instance = LifecycleRun::begin(Telemetry::default(), SeenTraces::default()).await;
     let document = CONNECTION.replace("OUTSIDE", instance.outside.url());
     connection(&instance, Method::PUT, "/outside", json!({ "document": document }), 200).await;
+    for (name, path) in [("phases", "/ok"), ("refused", "/refused")] {
+        let document = SUBSCRIPTION.replace("NAME", name).replace("PATH", path);
+        subscription(&instance, Method::PUT, name, json!({ "document": document }), 200).await;
+    }
     // The document and its compressed plan are too large for the table.
     let noise = (1..=256_u64).map(|number| format!("{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let whole = WHOLE.replace("NOISE", &noise.collect::<String>());
@@ -257,6 +268,8 @@ pub(crate) async fn all() -> DeployedFunctions {
     }
     sources(&instance).await;
     requests(&instance).await;
+    subscription(&instance, Method::GET, "refused", json!({}), 200).await;
+    subscription(&instance, Method::DELETE, "refused", json!({}), 204).await;
     connection(&instance, Method::GET, "", json!({}), 200).await;
     connection(&instance, Method::DELETE, "/outside", json!({}), 204).await;
     instance.post("/v1/orphans/delete", json!({"uids": ["uid-left"]}), 200).await;
@@ -302,6 +315,14 @@ name: outside
 origin: OUTSIDE
 auth: {bearer: {secret: SENDER}}
 plugins: [whole]
+subscriptions: [phases, refused]
+"#;
+const SUBSCRIPTION: &str = r#"
+apiVersion: ebb.dev/v1
+kind: Subscription
+name: NAME
+on: [ready, failed, gone]
+to: {webhook: {connection: outside, path: PATH}}
 "#;
 const SOURCE: &str = r#"
 apiVersion: ebb.dev/v1

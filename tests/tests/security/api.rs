@@ -42,6 +42,7 @@ fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
     let source =
         json!({"document": "apiVersion: ebb.dev/v1\nkind: Source\nname: s\npreset: github\ndocument: {ttl: 1h}\n"});
     let connection = json!({"document": "apiVersion: ebb.dev/v1\nkind: Connection\nname: c\norigin: https://a.example\nauth: {bearer: {secret: S}}\nplugins: [simple]\n"});
+    let subscription = json!({"document": "apiVersion: ebb.dev/v1\nkind: Subscription\nname: n\non: [ready]\nto: {slack: {secret: S}}\n"});
     let rows = [
         ("GET /v1/plugins", None),
         ("POST /v1/plugins", Some(document)),
@@ -58,6 +59,10 @@ fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
         ("GET /v1/connections", None),
         ("GET /v1/connections/c", None),
         ("DELETE /v1/connections/c", None),
+        ("PUT /v1/subscriptions/n", Some(subscription)),
+        ("GET /v1/subscriptions", None),
+        ("GET /v1/subscriptions/n", None),
+        ("DELETE /v1/subscriptions/n", None),
         ("GET /v1/targets", None),
         ("GET /v1/targets/sandbox/a", None),
         ("GET /v1/targets/sandbox/a/why", None),
@@ -163,7 +168,8 @@ pub(crate) async fn roles() {
             ["clusters", "orphans", "checks", "tokens"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));
         // A user of sandboxes must not be able to sign requests as Ebb.
         let secret = path.ends_with("/signing-secret");
-        let sources = path.starts_with("/v1/sources") || path.starts_with("/v1/connections");
+        let sources =
+            ["sources", "connections", "subscriptions"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));
         let reads = (*method == Method::GET || path == "/v1/plans") && !operates && !secret && !sources;
         let writes = path.starts_with("/v1/plugins") || path == "/v1/plans" || (sources && *method == Method::GET);
         for (token, may) in [("user", reads), ("author", writes)] {
@@ -286,6 +292,8 @@ pub(crate) async fn every_documented_route_exists() {
                     "s"
                 } else if path.contains("connections") {
                     "c"
+                } else if path.contains("subscriptions") {
+                    "n"
                 } else {
                     "a"
                 },

@@ -57,6 +57,20 @@ fn target() -> TargetHead {
             delivered_by: held_by,
             reason,
         }),
+        outbox: store::TargetOutbox {
+            notices: vec![store::PhaseNotice {
+                number: 1,
+                phase: "gone".into(),
+                at: AT.0,
+                run: Some(RunId::new("instance", 1, Hook::PostStop)),
+                ended: Some("expired".into()),
+                target: json!({"kind": "sandbox", "name": "full"}),
+                to: vec!["statuses".into()],
+            }],
+            failed: [("statuses".to_owned(), store::ReceiverState { attempts: 1, next: AT.0, reason: "why".into() })]
+                .into(),
+            leased_until: AT.0,
+        },
         waiting: Some(PendingCreation {
             uid: "next".into(),
             generation: 1,
@@ -184,6 +198,8 @@ async fn sources(store: &Store) {
     let document = NamedDocument { name: "s".into(), document: "x".into(), changed: AT };
     store.put_document(NamedKind::Source, &document).await.unwrap();
     store.put_document(NamedKind::Connection, &document).await.unwrap();
+    store.put_document(NamedKind::Subscription, &document).await.unwrap();
+    store.put_document(NamedKind::Undelivered, &document).await.unwrap();
     let outcome = SourceResponse {
         result: SourceResult::Rejected,
         target: Some("sandbox/full".into()),

@@ -50,6 +50,9 @@ impl GraphArgs {
                 Document::Connection(_) => {
                     return Err(CliError::failed(format!("{} is a connection, which has no units", source.name)));
                 }
+                Document::Subscription(_) => {
+                    return Err(CliError::failed(format!("{} is a subscription, which has no units", source.name)));
+                }
                 Document::Source(_) => {
                     return Err(CliError::failed(format!("{} is a source, which has no units", source.name))
                         .with_hint("test it with `ebb source test FILE --payload FILE`"));

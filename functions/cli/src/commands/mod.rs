@@ -13,6 +13,7 @@ mod run;
 mod sandbox;
 mod schema;
 mod source;
+mod subscription;
 mod token;
 mod unit;
 
@@ -65,6 +66,9 @@ enum EbbCommand {
     /// Write, check and store connections, which authorize requests of plugins
     #[command(subcommand)]
     Connection(connection::ConnectionCommand),
+    /// Write, test and store subscriptions, which send notifications
+    #[command(subcommand)]
+    Subscription(subscription::SubscriptionCommand),
     /// Connect clusters and list them
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
@@ -111,6 +115,7 @@ impl EbbCli {
             EbbCommand::Source(command) => command.run(&self.server).await,
             EbbCommand::Token(command) => command.run(&connect(server)?).await,
             EbbCommand::Connection(command) => command.run(server).await,
+            EbbCommand::Subscription(command) => command.run(server).await,
             EbbCommand::Cluster(command) => command.run(server).await,
             EbbCommand::Unit(command) => command.run(server).await,
             EbbCommand::Logs(args) => args.run(&connect(server)?).await,

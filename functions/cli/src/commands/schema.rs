@@ -27,6 +27,8 @@ enum SchemaDocument {
     Source,
     /// A connection for outgoing requests
     Connection,
+    /// A subscription to notifications
+    Subscription,
 }
 
 impl SchemaArgs {
@@ -37,7 +39,14 @@ impl SchemaArgs {
             (SchemaDocument::Collection, false) => schema::collection(),
             (SchemaDocument::Source, false) => schema::event_source(),
             (SchemaDocument::Connection, false) => schema::connection(),
-            (SchemaDocument::Collection | SchemaDocument::Source | SchemaDocument::Connection, true) => {
+            (SchemaDocument::Subscription, false) => schema::subscription(),
+            (
+                SchemaDocument::Collection
+                | SchemaDocument::Source
+                | SchemaDocument::Connection
+                | SchemaDocument::Subscription,
+                true,
+            ) => {
                 return Err(CliError::failed("Signadot has no such document").with_hint("leave out `--signadot`"));
             }
             (SchemaDocument::Plugin, true) => schema::signadot_plugin(),

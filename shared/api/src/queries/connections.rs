@@ -56,7 +56,7 @@ async fn detail(env: &Env, item: NamedDocument) -> Result<ConnectionDetail, Flow
     let NamedDocument { name, document, changed } = item;
     let text = document.clone();
     let loaded = offload(move || load::connection("document", &text, &NoFiles, &DocumentVars::none())).await?;
-    let ConnectionDoc { origin, auth, plugins, sources, .. } =
+    let ConnectionDoc { origin, auth, plugins, sources, subscriptions, .. } =
         loaded.map_err(|errors| FlowError::Broken(format!("connection {name}: {errors}")))?;
     let secret = auth.scheme.secret().value.clone();
     let has_secret = env.settings.secrets.secret(&secret).unwrap_or_else(|error| {
@@ -71,6 +71,7 @@ async fn detail(env: &Env, item: NamedDocument) -> Result<ConnectionDetail, Flow
         has_secret: has_secret.is_some(),
         plugins: plugins.into_iter().map(|plugin| plugin.value).collect(),
         sources: sources.into_iter().map(|source| source.value).collect(),
+        subscriptions: subscriptions.into_iter().map(|name| name.value).collect(),
         changed: rfc3339(changed),
     };
     Ok(ConnectionDetail { info, document })

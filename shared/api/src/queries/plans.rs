@@ -3,7 +3,7 @@
 use ebb_documents::compile::{EdgeReason, edges};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::model::{ConnectionDoc, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc};
+use ebb_documents::model::{ConnectionDoc, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc, SubscriptionDoc};
 use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef};
 use ebb_documents::render::{self, InputValue, KnownOutputs, RenderedUnit, SkipReason, TargetFacts};
 use ebb_engine::Unit;
@@ -29,7 +29,8 @@ pub async fn preview(store: &dyn ApiStore, document: &str) -> Result<PlanPreview
         Document::Sandbox(target) | Document::RouteGroup(RouteGroupDoc { target, .. }) => target_of(&target),
         Document::Plugin(PluginDoc { name, .. })
         | Document::Source(SourceDoc { name, .. })
-        | Document::Connection(ConnectionDoc { name, .. }) => (SANDBOX.to_owned(), name.value),
+        | Document::Connection(ConnectionDoc { name, .. })
+        | Document::Subscription(SubscriptionDoc { name, .. }) => (SANDBOX.to_owned(), name.value),
     };
     let (plan, warnings) = compile_document(store, (&kind, &name), document, PinnedVersions::Latest).await?;
     Ok(shown_plan(kind, name, plan, &warnings).await?)

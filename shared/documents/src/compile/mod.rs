@@ -28,6 +28,7 @@ mod route_group;
 mod sandbox;
 mod sensitive;
 mod shared_keys;
+mod subscription;
 mod teardown;
 mod unit;
 mod version;
@@ -51,6 +52,7 @@ pub use k8s_apply::is_built_in;
 pub use params::kind_name;
 pub use plan_update::{PlanUpdate, ResourceChange, UpdateError, update};
 pub use route_group::check_route_group;
+pub use subscription::subscription;
 pub use version::resolve_version;
 
 /// The plugin that a resource is bound to.

@@ -2,6 +2,7 @@
 
 mod connection;
 mod event_source;
+mod subscription;
 
 use std::collections::HashMap;
 
@@ -40,11 +41,14 @@ pub(crate) fn document(reader: &DocumentReader<'_>, node: &YamlNode, expanded: S
             }
             "Source" => return event_source::event_source(reader, node, expanded).map(Document::Source),
             "Connection" => return connection::connection(reader, node, expanded).map(Document::Connection),
+            "Subscription" => {
+                return subscription::subscription(reader, node, expanded).map(Document::Subscription);
+            }
             "Collection" => return collection::target(reader, node, expanded).map(Document::Sandbox),
             other => {
                 let wrong = reader.wrong("unknown-kind", kind.at, format!("unknown kind `{other}`"));
-                reader
-                    .note(wrong.suggest(other, ["Plugin", "Sandbox", "Target", "Collection", "Source", "Connection"]));
+                let known = ["Plugin", "Sandbox", "Target", "Collection", "Source", "Connection", "Subscription"];
+                reader.note(wrong.suggest(other, known));
                 return None;
             }
         },

@@ -9,7 +9,9 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::directives::DirectiveExpansion;
 use crate::load::reader::DocumentReader;
 use crate::load::yaml::{YamlNode, YamlValue};
-use crate::model::{At, ConnectionDoc, Dialect, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc, SourceText};
+use crate::model::{
+    At, ConnectionDoc, Dialect, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc, SourceText, SubscriptionDoc,
+};
 
 pub use files::{FileError, FileSource, FolderFiles, MAX_FILE, NoFiles};
 pub use names::{MAX_PLUGIN_NAME, MAX_SCRIPT, PluginReference, ReferenceError, version};
@@ -40,6 +42,7 @@ pub enum Document {
     RouteGroup(RouteGroupDoc),
     Source(SourceDoc),
     Connection(ConnectionDoc),
+    Subscription(SubscriptionDoc),
 }
 
 /// The documents of a text, with warnings.
@@ -64,6 +67,7 @@ impl Document {
             Self::Connection(connection) => {
                 ("a connection", &connection.name, &connection.source, &connection.expanded)
             }
+            Self::Subscription(one) => ("a subscription", &one.name, &one.source, &one.expanded),
         }
     }
 
@@ -255,6 +259,22 @@ pub fn connection(
     match document(source_name, text, files, vars)? {
         Document::Connection(connection) => Ok(connection),
         other => Err(unwanted(&other, "not-a-connection", "a connection").into()),
+    }
+}
+
+/// Returns the only subscription of a text.
+///
+/// # Errors
+/// Returns all errors of the document, or an error if the text does not consist of exactly one subscription.
+pub fn subscription(
+    source_name: &str,
+    text: &str,
+    files: &dyn FileSource,
+    vars: &DocumentVars,
+) -> Result<SubscriptionDoc, Diagnostics> {
+    match document(source_name, text, files, vars)? {
+        Document::Subscription(subscription) => Ok(subscription),
+        other => Err(unwanted(&other, "not-a-subscription", "a subscription").into()),
     }
 }
 

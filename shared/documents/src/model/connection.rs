@@ -38,6 +38,9 @@ pub struct ConnectionDoc {
     /// The sources that may complete events with the connection.
     #[serde(default)]
     pub sources: Vec<At<String>>,
+    /// The subscriptions that may send notifications with the connection.
+    #[serde(default)]
+    pub subscriptions: Vec<At<String>>,
     #[serde(skip)]
     pub source: Arc<SourceText>,
     /// The document as YAML with all `@{…}` expanded.

@@ -41,6 +41,7 @@ fn check(case: &str) -> Result<String, Diagnostics> {
             true => "sandbox.yaml",
             false if text.contains("kind: Source") => "source.yaml",
             false if text.contains("kind: Connection") => "connection.yaml",
+            false if text.contains("kind: Subscription") => "subscription.yaml",
             false => "plugin.yaml",
         };
         for document in load::documents(name, text, &FolderFiles::new(folder()), &vars)?.documents {
@@ -51,6 +52,7 @@ fn check(case: &str) -> Result<String, Diagnostics> {
                     connections.insert(connection.name.value.clone(), connection);
                 }
                 Document::Source(source) => compile::event_source(&source).map(drop)?,
+                Document::Subscription(subscription) => compile::subscription(&subscription).map(drop)?,
                 Document::RouteGroup(group) => {
                     compile::check_route_group(&group)?;
                     sandbox = Some(group.target);

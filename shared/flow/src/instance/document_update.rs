@@ -120,7 +120,7 @@ async fn begin(
         expires: plan.loaded.plan.target.ttl_ms.map(|ttl| target.created.plus(Millis(ttl))),
         ..target.clone()
     };
-    let mut transition = transition::transition(env, &changed, step, &plan.loaded, None);
+    let mut transition = transition::transition(env, &changed, step, &plan.loaded, None).await?;
     transition.expected_version = Some(target.version);
     if !env.store.begin_instance(&transition, &target.instance_key(), plan.json.as_bytes()).await? {
         return Ok(None);

@@ -10,7 +10,7 @@ use crate::error::FlowError;
 /// Maximum wait for a run or a cluster.
 const LONGEST_WAIT_MS: u64 = 15 * 60 * 1000;
 
-/// Returns the time at which `sweep` has to handle a target: to deliver its notification, end its time to live,
+/// Returns the time at which `sweep` has to handle a target: to deliver its notifications, end its time to live,
 /// complete its stop, begin the waiting instance or event, or release Secrets in a cluster.
 pub fn next_due(env: &Env, target: &TargetHead) -> Option<Timestamp> {
     let soon = env.now().plus(env.settings.first_sweep_delay);
@@ -25,7 +25,8 @@ pub fn next_due(env: &Env, target: &TargetHead) -> Option<Timestamp> {
     // The end of the present run begins the next event, unless both happen at the same time.
     let events = (target.phase == TargetPhase::Ready && !target.events.waiting.is_empty()).then_some(soon);
     let release = (!target.release.is_empty()).then_some(later);
-    [notification, expires, stopping, waiting, events, release].into_iter().flatten().min()
+    let outbox = target.outbox.due().map(|at| at.max(soon));
+    [notification, outbox, expires, stopping, waiting, events, release].into_iter().flatten().min()
 }
 
 /// Returns the wait before the next sweep of a target that waits for others: a quarter of the time so far.

@@ -70,7 +70,7 @@ pub(super) async fn receive(
         let is_idle = is_idle(env, &seen).await?;
         let step = next_event(&transition::engine_target(&appended)).filter(|_| is_idle);
         let transition = match step {
-            Some(step) => transition::transition(env, &appended, step, &loaded, None),
+            Some(step) => transition::transition(env, &appended, step, &loaded, None).await?,
             None => appended.update(|target| target.due = due::next_due(env, target)),
         };
         if !env.store.move_target(&transition).await? {
@@ -98,7 +98,7 @@ pub(crate) async fn start_next(env: &Env, kind: &str, name: &str) -> Result<Opti
             return Ok(None);
         }
         let loaded = env.plan_of(&seen).await?;
-        let transition = transition::transition(env, &seen, step, &loaded, None);
+        let transition = transition::transition(env, &seen, step, &loaded, None).await?;
         if env.store.move_target(&transition).await? {
             return transition::after_transition(env, transition, &loaded, NotificationSender::Queue).await;
         }

@@ -18,7 +18,7 @@ pub use crate::instance::rejection::LifecycleRejection;
 use crate::instance::rejection::stale;
 use crate::instance::target_document::{self, CompiledDocument};
 use crate::instance::transition::{self, NotificationSender};
-use crate::instance::{document_update, due, events, notify};
+use crate::instance::{document_update, due, events, notify, outbox};
 use crate::run::cancel;
 use crate::run::follow_up::FollowUp;
 use crate::sweep::retention;
@@ -125,7 +125,7 @@ async fn create(
         match (decision, seen) {
             (CreateDecision::Begin(step), seen) if !undelivered || seen.is_none() => {
                 let target = new_head(env, event, plan, seen.as_ref());
-                let mut transition = transition::transition(env, &target, step, &plan.loaded, None);
+                let mut transition = transition::transition(env, &target, step, &plan.loaded, None).await?;
                 transition.expected_version = seen.as_ref().map(|target| target.version);
                 transition.tombstone =
                     seen.map(|former| retention::tombstone(env, former.instance_key(), former.since));
@@ -162,6 +162,7 @@ fn new_head(env: &Env, event: &LifecycleData, plan: &CompiledDocument, seen: Opt
         expires: plan.loaded.plan.target.ttl_ms.map(|ttl| now.plus(Millis(ttl))),
         version: seen.map_or(0, |target| target.version),
         release: seen.map(|target| target.release.clone()).unwrap_or_default(),
+        outbox: seen.map(|target| target.outbox.clone()).unwrap_or_default(),
         ..TargetHead::new(&event.kind, &event.name, &event.uid, now)
     }
 }
@@ -212,10 +213,11 @@ pub(crate) async fn begin_delete(
             }
             (DeleteDecision::Cancel(step) | DeleteDecision::Begin(step), Some(target), Some(loaded)) => {
                 retention::schedule_removal(env, &target).await?;
-                let mut transition = transition::transition(env, &target, step, &loaded, None);
-                transition.target.stop_cause = cause;
+                let target = TargetHead { stop_cause: cause, ..target };
+                let transition = transition::transition(env, &target, step, &loaded, None).await?;
                 if env.store.move_target(&transition).await? {
                     if is_cancel {
+                        outbox::announce(env, &transition.target).await;
                         return stop_setup_run(env, &transition.target).await;
                     }
                     let sender = NotificationSender::Queue;

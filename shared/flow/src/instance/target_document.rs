@@ -84,7 +84,7 @@ pub async fn compile_document(
             compile::check_route_group(&group)?;
             group.target
         }
-        other @ (Document::Plugin(_) | Document::Source(_) | Document::Connection(_)) => {
+        other @ (Document::Plugin(_) | Document::Source(_) | Document::Connection(_) | Document::Subscription(_)) => {
             let text = format!("this is {}; expected the document of the target", other.noun());
             return Err(Diagnostics::from(Diagnostic::error("not-a-target", other.source(), None, text)).into());
         }

@@ -11,7 +11,7 @@ use ebb_store::{NewRun, NotificationState, RunFacts, TargetHead, TargetTransitio
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
-use crate::instance::{due, notify, secrets};
+use crate::instance::{due, notify, outbox, secrets};
 use crate::ports::QueueMessage;
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
@@ -150,7 +150,7 @@ async fn move_target(
             false => env.plan_of(&seen).await?,
         };
         let Some(step) = decide(&engine_target(&seen), loaded.hooks()) else { return Ok(None) };
-        let transition = transition(env, &seen, step, &loaded, Some(run.hook()));
+        let transition = transition(env, &seen, step, &loaded, Some(run.hook())).await?;
         if env.store.move_target(&transition).await? {
             if transition.target.phase == TargetPhase::Stuck {
                 telemetry::target_stuck();
@@ -176,14 +176,15 @@ pub fn engine_target(head: &TargetHead) -> target::Target {
 
 /// Returns the write that moves `seen` by `step`, and the run that begins with it. `ending` is the hook whose run ends:
 /// that run stays open until the platform accepts the notification, unless another run begins.
-pub fn transition(
+pub async fn transition(
     env: &Env,
     seen: &TargetHead,
     step: PhaseChange,
     loaded: &CompiledPlan,
     ending: Option<Hook>,
-) -> TargetTransition {
+) -> Result<TargetTransition, FlowError> {
     let now = env.now();
+    let rules = outbox::rules(env).await?;
     let mut events = seen.events.clone();
     if let Some(Hook::Event(_)) = step.start {
         events.begin_next();
@@ -223,9 +224,14 @@ pub fn transition(
         if step.phase == TargetPhase::Gone {
             secrets::schedule_release(target, &loaded.plan);
         }
+        // A first run begins, the phase changes, or a ready target is ready with other resources.
+        let begins = seen.hook.is_none() && step.phase == TargetPhase::Starting;
+        if begins || step.phase != seen.phase || step.notification.is_some() {
+            outbox::append(target, &rules, &loaded.plan.target);
+        }
         target.due = due::next_due(env, target);
     });
-    TargetTransition { run, ..transition }
+    Ok(TargetTransition { run, ..transition })
 }
 
 /// Closes a run in which no unit can run. A concurrent write that makes it due again keeps it open.
@@ -262,6 +268,9 @@ pub async fn after_transition(
     if target.notification.is_some() {
         // If the notification is lost, the run or the target is due.
         send_notification(env, &target, sender).await;
+    }
+    if target.notification.is_none() || sender == NotificationSender::Invocation {
+        outbox::announce(env, &target).await;
     }
     if let Some(NewRun { id, facts, .. }) = run {
         env.remember_plan(loaded);
@@ -313,11 +322,12 @@ pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<C
             plugins: waiting.plugins.clone(),
             expires: waiting.ttl_ms.map(|ttl| now.plus(ebb_engine::Millis(ttl))),
             release: seen.release.clone(),
+            outbox: seen.outbox.clone(),
             version: seen.version,
             ..TargetHead::new(kind, name, &waiting.uid, now)
         };
         let step = target::begin(loaded.hooks());
-        let mut transition = transition(env, &fresh, step, &loaded, None);
+        let mut transition = transition(env, &fresh, step, &loaded, None).await?;
         transition.tombstone = Some(retention::tombstone(env, seen.instance_key(), seen.since));
         if env.store.move_target(&transition).await? {
             return Box::pin(after_transition(env, transition, &loaded, NotificationSender::Queue)).await;

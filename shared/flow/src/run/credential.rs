@@ -125,6 +125,25 @@ pub(crate) async fn of_source(
     Ok(authorized(env, &document).map(|credential| (document.origin.value, credential)))
 }
 
+/// Returns the origin and the credential of a connection for a subscription, or the reason why it cannot be used.
+pub(crate) async fn of_subscription(
+    env: &Env,
+    name: &str,
+    subscription: &str,
+) -> Result<Result<(String, RequestCredential), String>, FlowError> {
+    let document = match open(env, name).await? {
+        Ok(document) => document,
+        Err(why) => return Ok(Err(why)),
+    };
+    if !document.permits_subscription(subscription) {
+        return Ok(Err(format!(
+            "the connection {name} does not permit the subscription {subscription}: add it to `subscriptions` of the \
+             connection"
+        )));
+    }
+    Ok(authorized(env, &document).map(|credential| (document.origin.value, credential)))
+}
+
 async fn open(env: &Env, name: &str) -> Result<Result<ConnectionDoc, String>, FlowError> {
     let Some(item) = env.store.get_document(NamedKind::Connection, name).await? else {
         return Ok(Err(format!("the connection {name} does not exist")));

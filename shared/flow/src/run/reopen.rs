@@ -19,7 +19,7 @@ use ebb_store::{NotificationState, PatchResult};
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::instance::due;
+use crate::instance::{due, outbox};
 use crate::ports::QueueMessage;
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::head::{self, Run};
@@ -198,12 +198,15 @@ async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Res
             delivered_by: None,
             reason: None,
         });
+        let rules = outbox::rules(env).await?;
         let transition = seen.update(|target| {
             (target.phase, target.since, target.notification) = (phase, env.now(), notification);
             target.is_overridden |= with_override == WithOverride::Yes;
+            outbox::append(target, &rules, &run.loaded.plan.target);
             target.due = due::next_due(env, target);
         });
         if env.store.move_target(&transition).await? {
+            outbox::announce(env, &transition.target).await;
             if ready {
                 let message = QueueMessage::Target(facts.kind.clone(), facts.name.clone());
                 env.queue.send(message, Duration::ZERO).await;

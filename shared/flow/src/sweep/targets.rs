@@ -10,7 +10,7 @@ use super::SweepPermit;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay::{self, GuardedRelay};
-use crate::instance::{due, events, lifecycle, notify, secrets, transition};
+use crate::instance::{due, events, lifecycle, notify, outbox, secrets, transition};
 use crate::run::cancel;
 use crate::run::dispatch_all::drive;
 
@@ -60,6 +60,11 @@ async fn sweep_once(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> 
     {
         // A failed delivery must not block the end of the target.
         tracing::warn!(kind, name, %error, "cannot deliver the notification");
+    }
+    if !target.outbox.notices.is_empty()
+        && let Err(error) = Box::pin(outbox::deliver(env, kind, name)).await
+    {
+        tracing::warn!(kind, name, %error, "cannot deliver the notifications of subscriptions");
     }
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     let is_active = target.phase.is_alive();

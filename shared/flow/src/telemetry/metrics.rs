@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use super::sinks::{FunctionKind, InvocationMetrics};
 use super::{AttemptDisposition, InvocationSubject};
 
-pub const METRIC_NAMES: [&str; 14] = [
+pub const METRIC_NAMES: [&str; 15] = [
     "Dispatched",
     "Completed",
     "Retried",
@@ -15,6 +15,7 @@ pub const METRIC_NAMES: [&str; 14] = [
     "Orphaned",
     "Stuck",
     "ExcessResults",
+    "Undelivered",
     "SweepLag",
     "FirstDispatch",
     "NextDispatch",
@@ -34,6 +35,7 @@ pub(super) struct MetricCounters {
     pub(super) orphaned: u64,
     pub(super) stuck: u64,
     pub(super) excess_results: u64,
+    pub(super) undelivered: u64,
     pub(super) sweep_lag: Option<u64>,
     first_dispatch: Option<u64>,
     next_dispatch: Option<u64>,
@@ -87,6 +89,7 @@ impl MetricCounters {
             self.orphaned,
             self.stuck,
             self.excess_results,
+            self.undelivered,
         ];
         let times = [
             Vec::from_iter(self.sweep_lag),

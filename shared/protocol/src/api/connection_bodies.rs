@@ -19,6 +19,9 @@ pub struct ConnectionInfo {
     pub plugins: Vec<String>,
     /// The sources that may use the connection.
     pub sources: Vec<String>,
+    /// The subscriptions that may use the connection.
+    #[serde(default)]
+    pub subscriptions: Vec<String>,
     /// The time of the last change.
     pub changed: String,
 }

@@ -74,6 +74,14 @@ pub(crate) fn connection(name: &str) -> String {
     format!("c#{}", encode(name))
 }
 
+pub(crate) fn subscription(name: &str) -> String {
+    format!("n#{}", encode(name))
+}
+
+pub(crate) fn undelivered(id: &str) -> String {
+    format!("f#{}", encode(id))
+}
+
 pub(crate) fn desired(DesiredKey { kind, name, uid }: &DesiredKey) -> String {
     let target = format!("d#{}#{}", encode(kind), encode(name));
     uid.as_ref().map_or(target.clone(), |uid| format!("{target}#{}", encode(uid)))

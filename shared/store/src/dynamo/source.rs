@@ -1,9 +1,11 @@
-//! Sources: `s#NAME` / `h`. Connections: `c#NAME` / `h`. The document is in `b`.
+//! Sources: `s#NAME` / `h`. Connections: `c#NAME` / `h`. Subscriptions: `n#NAME` / `h`.
+//! Undelivered notifications: `f#ID` / `h`. The document is in `b`.
 
 use async_trait::async_trait;
 
 use super::attribute::{Item, ItemReader, item, number, text};
 use super::key;
+use super::target::ttl_attribute;
 use crate::items::{NamedDocument, NamedKind};
 use crate::ops::{ReadDocuments, StoreResult, WriteDocuments};
 use crate::store::Store;
@@ -23,6 +25,8 @@ impl NamedKind {
         match self {
             Self::Source => key::source(name),
             Self::Connection => key::connection(name),
+            Self::Subscription => key::subscription(name),
+            Self::Undelivered => key::undelivered(name),
         }
     }
 
@@ -30,6 +34,8 @@ impl NamedKind {
         match self {
             Self::Source => TableSpec::LIST_SOURCES,
             Self::Connection => TableSpec::LIST_CONNECTIONS,
+            Self::Subscription => TableSpec::LIST_SUBSCRIPTIONS,
+            Self::Undelivered => TableSpec::LIST_UNDELIVERED,
         }
     }
 }
@@ -55,7 +61,7 @@ impl WriteDocuments for Store {
     }
 
     async fn put_document(&self, kind: NamedKind, document: &NamedDocument) -> StoreResult<()> {
-        let item = item([
+        let mut item = item([
             ("pk", text(kind.key(&document.name))),
             ("sk", text(key::HEAD)),
             (TableSpec::LIST, text(kind.list())),
@@ -63,6 +69,9 @@ impl WriteDocuments for Store {
             ("cr", number(document.changed.0)),
             ("b", text(&document.document)),
         ]);
+        if kind == NamedKind::Undelivered {
+            item.insert(TableSpec::TTL.to_owned(), ttl_attribute(document.changed));
+        }
         self.dynamo.put(item).await
     }
 

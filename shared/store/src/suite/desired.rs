@@ -60,12 +60,12 @@ pub(super) async fn named_documents_are_replaced_and_listed(fixture: StoreFixtur
         document: document.to_owned(),
         changed: Timestamp(7),
     };
-    for kind in [NamedKind::Source, NamedKind::Connection] {
+    for kind in [NamedKind::Source, NamedKind::Connection, NamedKind::Subscription] {
         for one in [document("b", "1"), document("a", "1"), document("b", "2")] {
             store.put_document(kind, &one).await.unwrap();
         }
     }
-    for kind in [NamedKind::Source, NamedKind::Connection] {
+    for kind in [NamedKind::Source, NamedKind::Connection, NamedKind::Subscription] {
         assert_eq!(store.list_documents(kind).await.unwrap(), [document("a", "1"), document("b", "2")]);
         assert_eq!(store.get_document(kind, "b").await.unwrap(), Some(document("b", "2")));
         assert!(store.delete_document(kind, "b").await.unwrap());

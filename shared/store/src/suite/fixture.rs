@@ -21,7 +21,7 @@ use super::proxy::FaultProxy;
 use super::{TableDifferences, TableUnderTest};
 use crate::{
     DynamoTable, Meter, MoveTarget as _, NewRun, PatchResult, PatchRun as _, RunFacts, RunHead, S3Bucket, Store,
-    TargetEvents, TargetHead, TargetTransition, Tombstone, table,
+    TargetEvents, TargetHead, TargetOutbox, TargetTransition, Tombstone, table,
 };
 
 /// The number of the next table of this test program.
@@ -197,6 +197,7 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
         stop_cause: TargetStopCause::Expired,
         is_overridden: true,
         notification: None,
+        outbox: TargetOutbox::default(),
         waiting: None,
         events: TargetEvents::default(),
         release: Vec::new(),

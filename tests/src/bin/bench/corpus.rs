@@ -76,6 +76,10 @@ fn check_document(path: &Path, vars: &DocumentVars) -> anyhow::Result<String> {
             Document::Sandbox(sandbox) => ("sandbox", &sandbox.expanded),
             Document::RouteGroup(group) => ("route group", &group.target.expanded),
             Document::Connection(connection) => ("connection", &connection.expanded),
+            Document::Subscription(subscription) => {
+                compile::subscription(subscription)?;
+                ("subscription", &subscription.expanded)
+            }
             Document::Source(source) => {
                 compile::event_source(source)?;
                 ("source", &source.expanded)

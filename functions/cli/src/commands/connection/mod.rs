@@ -59,11 +59,14 @@ pub(crate) struct ConnectionNewArgs {
     #[arg(long, value_name = "SCHEME", value_enum, default_value = "bearer")]
     auth: AuthScheme,
     /// Plugin that may use the connection; repeatable
-    #[arg(long = "plugin", value_name = "NAME", required_unless_present = "sources")]
+    #[arg(long = "plugin", value_name = "NAME", required_unless_present_any = ["sources", "subscriptions"])]
     plugins: Vec<String>,
     /// Source that may complete its events with the connection; repeatable
     #[arg(long = "source", value_name = "NAME")]
     sources: Vec<String>,
+    /// Subscription that may send notifications with the connection; repeatable
+    #[arg(long = "subscription", value_name = "NAME")]
+    subscriptions: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -80,7 +83,7 @@ enum AuthScheme {
 
 impl ConnectionNewArgs {
     fn run(self) -> Result<Exit, CliError> {
-        let Self { name, origin, auth, plugins, sources } = self;
+        let Self { name, origin, auth, plugins, sources, subscriptions } = self;
         let secret = format!("{}_TOKEN", name.to_ascii_uppercase().replace('-', "_"));
         let auth = match auth {
             AuthScheme::Bearer => format!("{{bearer: {{secret: {secret}}}}}"),
@@ -90,7 +93,7 @@ impl ConnectionNewArgs {
         };
         let mut document =
             format!("apiVersion: ebb.dev/v1\nkind: Connection\nname: {name}\norigin: {origin}\nauth: {auth}\n");
-        for (key, names) in [("plugins", plugins), ("sources", sources)] {
+        for (key, names) in [("plugins", plugins), ("sources", sources), ("subscriptions", subscriptions)] {
             if !names.is_empty() {
                 document.push_str(&format!("{key}: [{}]\n", names.join(", ")));
             }
@@ -151,11 +154,12 @@ impl ConnectionListArgs {
         self.output.write(&client.connections().await?, |connections| {
             let rows = connections.iter().map(|one| {
                 let secret = if one.has_secret { one.secret.clone() } else { format!("{} (missing)", one.secret) };
-                let users = [one.plugins.join(", "), one.sources.join(", ")];
-                let [plugins, sources] = users.map(|names| if names.is_empty() { "-".to_owned() } else { names });
-                [one.name.clone(), one.origin.clone(), one.auth.clone(), secret, plugins, sources]
+                let users = [&one.plugins, &one.sources, &one.subscriptions].map(|names| names.join(", "));
+                let [plugins, sources, subscriptions] =
+                    users.map(|names| if names.is_empty() { "-".to_owned() } else { names });
+                [one.name.clone(), one.origin.clone(), one.auth.clone(), secret, plugins, sources, subscriptions]
             });
-            output::table(&["NAME", "ORIGIN", "AUTH", "SECRET", "PLUGINS", "SOURCES"], rows)
+            output::table(&["NAME", "ORIGIN", "AUTH", "SECRET", "PLUGINS", "SOURCES", "SUBSCRIPTIONS"], rows)
         })?;
         Ok(Exit::Done)
     }
@@ -212,13 +216,15 @@ fn unknown(name: &str) -> CliError {
 fn text(ConnectionDetail { info, .. }: &ConnectionDetail) -> String {
     let missing = if info.has_secret { "" } else { " (missing)" };
     format!(
-        "Name:     {}\nOrigin:   {}\nAuth:     {}\nSecret:   {}{missing}\nPlugins:  {}\nSources:  {}\nChanged:  {}\n",
+        "Name:           {}\nOrigin:         {}\nAuth:           {}\nSecret:         {}{missing}\nPlugins:        {}\nSources:        {}\n\
+         Subscriptions:  {}\nChanged:        {}\n",
         info.name,
         info.origin,
         info.auth,
         info.secret,
         info.plugins.join(", "),
         info.sources.join(", "),
+        info.subscriptions.join(", "),
         timing::clock(&info.changed)
     )
 }

@@ -13,7 +13,7 @@ use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginValidateArgs {
-    /// Files with plugins, sandboxes, route groups, sources or connections; `-` reads standard input
+    /// Files with plugins, sandboxes, route groups, sources, connections or subscriptions; `-` reads standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -117,6 +117,11 @@ fn check(source: &DocumentSource, vars: &DocumentVars) -> Result<Diagnostics, Di
                 Ok((_, warnings)) => found.extend(warnings),
                 Err(errors) => found.extend(errors),
             },
+            Document::Subscription(subscription) => {
+                if let Err(errors) = compile::subscription(subscription) {
+                    found.extend(errors);
+                }
+            }
             Document::Sandbox(_) | Document::Connection(_) => {}
         }
     }

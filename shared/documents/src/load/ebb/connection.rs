@@ -31,13 +31,16 @@ pub(super) fn connection(reader: &DocumentReader<'_>, node: &YamlNode, expanded:
     reader.check_name(&connection.name, "the connection's name", NameSyntax::Signadot, MAX_NAME);
     check_origin(reader, &connection.origin);
     check_auth(reader, &connection.auth.scheme);
-    if connection.plugins.is_empty() && connection.sources.is_empty() {
+    if connection.plugins.is_empty() && connection.sources.is_empty() && connection.subscriptions.is_empty() {
         let at = node.get("plugins").map_or(node.at, |plugins| plugins.at);
         let wrong = reader.wrong("empty", at, "nothing may use the connection");
-        reader.note(wrong.help("list plugins, such as `plugins: [neon-branch]`, or `sources`"));
+        reader.note(wrong.help("list plugins, such as `plugins: [neon-branch]`, `sources` or `subscriptions`"));
     }
     for source in &connection.sources {
         reader.check_name(source, "the source's name", NameSyntax::Signadot, MAX_NAME);
+    }
+    for subscription in &connection.subscriptions {
+        reader.check_name(subscription, "the subscription's name", NameSyntax::Signadot, MAX_NAME);
     }
     for plugin in connection.plugins.iter().filter(|plugin| plugin.value != OWN_UNITS) {
         match plugin.value.contains('@') {

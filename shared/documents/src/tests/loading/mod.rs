@@ -43,6 +43,7 @@ fn meaning(document: &Document) -> String {
         Document::RouteGroup(group) => group.target.source = no_source,
         Document::Source(source) => source.source = no_source,
         Document::Connection(connection) => connection.source = no_source,
+        Document::Subscription(subscription) => subscription.source = no_source,
     }
     let text = format!("{document:#?}");
     let mut kept = String::new();

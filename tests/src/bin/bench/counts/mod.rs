@@ -148,6 +148,8 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     let plugin = shapes::plugin(case, &format!("{}/work", receiver.url()));
     let published = ebb_api::queries::plugins::publish(unmetered.as_ref(), &plugin, env.now()).await;
     published.map_err(|error| anyhow::anyhow!("the plugin is not published: {error:?}"))?;
+    // A function instance reads the subscriptions once a minute, whatever the number of runs.
+    ebb_flow::instance::outbox::rules(&env).await?;
     meter.take();
     let began = Instant::now();
     let event = sandbox(NAME, UID, shapes::RESOURCES);

@@ -1,0 +1,270 @@
+//! The subcommands of `ebb subscription`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueEnum};
+use ebb_documents::compile;
+use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_documents::model::NotificationPhase;
+use ebb_documents::notification::{NotificationFacts, NotifiedTarget};
+use ebb_protocol::api::SubscriptionDetail;
+
+use crate::client::ApiClient;
+use crate::commands::connect;
+use crate::commands::plugin::validate::PluginValidateArgs;
+use crate::documents::{self, SetArgs};
+use crate::exit::{CliError, Exit};
+use crate::output::{self, OutputArgs, OutputFormat};
+use crate::server::ServerArgs;
+use crate::timing;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SubscriptionCommand {
+    /// Print a subscription as a starting point
+    New(SubscriptionNewArgs),
+    /// Check documents without a server
+    Validate(PluginValidateArgs),
+    /// Print the request about an invented target, without a server
+    Test(SubscriptionTestArgs),
+    /// Create or replace a subscription
+    Apply(SubscriptionApplyArgs),
+    /// List subscriptions, with the number of notifications that were given up
+    List(SubscriptionListArgs),
+    /// Show a subscription. `-o yaml` prints the document, `-o json` all stored data
+    Get(SubscriptionGetArgs),
+    /// Delete a subscription and its undelivered notifications
+    Delete(SubscriptionDeleteArgs),
+}
+
+impl SubscriptionCommand {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
+        match self {
+            Self::New(args) => args.run(),
+            Self::Validate(args) => args.run(),
+            Self::Test(args) => args.run(),
+            Self::Apply(args) => args.run(&connect(server)?).await,
+            Self::List(args) => args.run(&connect(server)?).await,
+            Self::Get(args) => args.run(&connect(server)?).await,
+            Self::Delete(args) => args.run(&connect(server)?).await,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  ebb subscription new failures --to slack > failures.yaml")]
+pub(crate) struct SubscriptionNewArgs {
+    /// Name of the subscription
+    name: String,
+    /// Receiver of the notifications
+    #[arg(long, value_name = "RECEIVER", value_enum)]
+    to: ReceiverName,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ReceiverName {
+    /// Signed CloudEvents for a URL
+    Standard,
+    /// A request with a connection
+    Webhook,
+    /// Messages of Slack
+    Slack,
+    /// Commit statuses of GitHub
+    Github,
+    /// One comment for each pull request of GitHub
+    Comment,
+}
+
+impl SubscriptionNewArgs {
+    fn run(self) -> Result<Exit, CliError> {
+        let Self { name, to } = self;
+        let (phases, receiver) = match to {
+            ReceiverName::Standard => (
+                "ready, failed, stuck, gone",
+                "standard: {url: \"https://events.example.org/ebb\", secret: EVENTS_SECRET}",
+            ),
+            ReceiverName::Webhook => (
+                "failed, stuck",
+                "webhook:\n    connection: tickets\n    path: /api/tickets\n    body: {title: \"${target.kind}/${target.name} is ${notification.phase}\"}",
+            ),
+            ReceiverName::Slack => ("failed, stuck", "slack: {secret: SLACK_WEBHOOK}"),
+            ReceiverName::Github => (
+                "starting, ready, updating, failed, stuck",
+                "github:\n    connection: github\n    repository: ${target.labels.repo}\n    sha: ${target.labels.sha}",
+            ),
+            ReceiverName::Comment => (
+                "ready, failed, gone",
+                "comment:\n    connection: github\n    repository: ${target.labels.repo}\n    number: ${target.labels.number}",
+            ),
+        };
+        let document =
+            format!("apiVersion: ebb.dev/v1\nkind: Subscription\nname: {name}\non: [{phases}]\nto:\n  {receiver}\n");
+        compile::subscription(&load::subscription(
+            "the new subscription",
+            &document,
+            &NoFiles,
+            &DocumentVars::none(),
+        )?)?;
+        output::print(&document)?;
+        output::status_line("Complete it, then: ebb subscription apply -f FILE");
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  ebb subscription test statuses.yaml --phase ready --label repo=acme/shop --label sha=4b825dc"
+)]
+pub(crate) struct SubscriptionTestArgs {
+    /// File with the subscription; `-` reads standard input
+    file: PathBuf,
+    /// Phase that the target enters
+    #[arg(long, value_name = "PHASE", default_value = "failed")]
+    phase: String,
+    /// Label of the target; repeatable
+    #[arg(long = "label", value_name = "NAME=VALUE")]
+    labels: Vec<String>,
+    #[command(flatten)]
+    sets: SetArgs,
+}
+
+impl SubscriptionTestArgs {
+    fn run(self) -> Result<Exit, CliError> {
+        let document = documents::subscription(&self.file, &self.sets.vars()?)?;
+        let rule = compile::subscription(&document)?;
+        let phase: NotificationPhase = serde_json::from_value(self.phase.as_str().into()).map_err(|_| {
+            CliError::failed(format!("unknown phase {}", self.phase))
+                .with_hint("use starting, ready, updating, failed, stopping, stuck or gone")
+        })?;
+        let labels = self.labels.iter().map(|label| {
+            let pair = label.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+            pair.ok_or_else(|| CliError::failed(format!("--label {label}: expected NAME=VALUE")))
+        });
+        let target = NotifiedTarget {
+            kind: "sandbox".to_owned(),
+            name: "example".to_owned(),
+            uid: "example-uid".to_owned(),
+            key: "k3j2h4q5w6e7r2t7".to_owned(),
+            generation: 1,
+            labels: labels.collect::<Result<BTreeMap<_, _>, _>>()?,
+            ..NotifiedTarget::default()
+        };
+        if !rule.reports(phase, &target) {
+            output::status_line("The subscription does not report this change: check `on` and `when`");
+            return Ok(Exit::Done);
+        }
+        let is_failure = matches!(phase, NotificationPhase::Failed | NotificationPhase::Stuck);
+        let of_failure = |text: &str| if is_failure { text.to_owned() } else { String::new() };
+        let ends = matches!(phase, NotificationPhase::Stopping | NotificationPhase::Gone);
+        let facts = NotificationFacts {
+            id: format!("k3j2h4q5w6e7r2t7-{}-2", phase.name()),
+            phase,
+            time: "2026-01-31T10:00:00.000Z".to_owned(),
+            run: "k3j2h4q5w6e7r2t7-1-pre-start".to_owned(),
+            unit: of_failure("db/create"),
+            reason: of_failure("the script exited with code 1"),
+            log: of_failure("the last lines of the log"),
+            ended: if ends { "deleted".to_owned() } else { String::new() },
+            link: "https://ebb.example/v1/targets/sandbox/example".to_owned(),
+        };
+        let request = rule.render(&target, &facts).map_err(CliError::failed)?;
+        let json = serde_json::to_value(&request).unwrap_or_default();
+        output::print(&format!("{json:#}\n"))?;
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SubscriptionApplyArgs {
+    /// File with the subscription; `-` reads standard input
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    sets: SetArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl SubscriptionApplyArgs {
+    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let subscription = documents::subscription(&self.file, &self.sets.vars()?)?;
+        compile::subscription(&subscription)?;
+        let detail = client.put_subscription(&subscription.name.value, &subscription.expanded).await?;
+        output::status_line(&format!("Applied subscription {}", detail.info.name));
+        self.output.write_data(&detail)?;
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SubscriptionListArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl SubscriptionListArgs {
+    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        self.output.write(&client.subscriptions().await?, |subscriptions| {
+            let rows = subscriptions.iter().map(|one| {
+                let connection = one.connection.clone().unwrap_or_else(|| "-".to_owned());
+                [one.name.clone(), one.on.join(", "), one.to.clone(), connection, one.undelivered.to_string()]
+            });
+            output::table(&["NAME", "ON", "TO", "CONNECTION", "UNDELIVERED"], rows)
+        })?;
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SubscriptionGetArgs {
+    /// Name of the subscription
+    name: String,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl SubscriptionGetArgs {
+    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let detail = client.subscription(&self.name).await?.ok_or_else(|| unknown(&self.name))?;
+        match self.output.format() {
+            Some(OutputFormat::Yaml) => output::print(&detail.document)?,
+            Some(OutputFormat::Json) | None => self.output.write(&detail, text)?,
+        }
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SubscriptionDeleteArgs {
+    /// Name of the subscription
+    name: String,
+}
+
+impl SubscriptionDeleteArgs {
+    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        client.delete_subscription(&self.name).await?.ok_or_else(|| unknown(&self.name))?;
+        output::status_line(&format!("Deleted subscription {}", self.name));
+        Ok(Exit::Done)
+    }
+}
+
+fn unknown(name: &str) -> CliError {
+    CliError::failed(format!("no subscription {name} exists")).with_hint("ebb subscription list")
+}
+
+fn text(SubscriptionDetail { info, failures, .. }: &SubscriptionDetail) -> String {
+    let mut text = format!(
+        "Name:         {}\nOn:           {}\nTo:           {}\nConnection:   {}\nUndelivered:  {}\nChanged:      {}\n",
+        info.name,
+        info.on.join(", "),
+        info.to,
+        info.connection.as_deref().unwrap_or("-"),
+        info.undelivered,
+        timing::clock(&info.changed)
+    );
+    for failure in failures {
+        let at = timing::clock(&failure.at);
+        text.push_str(&format!("{at}  {}  {}: {}\n", failure.target, failure.phase, failure.reason));
+    }
+    text
+}

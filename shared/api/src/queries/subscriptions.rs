@@ -1,0 +1,101 @@
+//! Stores, lists and deletes subscriptions, and lists the notifications that were given up.
+
+use ebb_documents::compile;
+use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
+use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_flow::env::{Env, HttpStore};
+use ebb_flow::error::{FlowError, RequestError};
+use ebb_flow::instance::outbox;
+use ebb_flow::offload::offload;
+use ebb_protocol::api::{SubscriptionDetail, SubscriptionInfo, UndeliveredNotification};
+use ebb_protocol::time::rfc3339;
+use ebb_store::{NamedDocument, NamedKind};
+
+use super::sources::check_stored;
+
+/// Maximum failures in a response.
+const MAX_FAILURES: usize = 100;
+
+pub async fn list(store: &dyn HttpStore) -> Result<Vec<SubscriptionInfo>, FlowError> {
+    let failures = store.list_documents(NamedKind::Undelivered).await?;
+    let mut subscriptions = Vec::new();
+    for item in store.list_documents(NamedKind::Subscription).await? {
+        subscriptions.push(detail(item, &failures).await?.info);
+    }
+    Ok(subscriptions)
+}
+
+/// Returns a subscription with its document and its failures.
+pub async fn get(store: &dyn HttpStore, name: &str) -> Result<Option<SubscriptionDetail>, FlowError> {
+    let Some(item) = store.get_document(NamedKind::Subscription, name).await? else { return Ok(None) };
+    Ok(Some(detail(item, &store.list_documents(NamedKind::Undelivered).await?).await?))
+}
+
+/// Creates or replaces the subscription `name`. A subscription with the same document stays unchanged.
+pub async fn put(
+    env: &Env,
+    store: &dyn HttpStore,
+    name: &str,
+    document: &str,
+) -> Result<(), RequestError<Diagnostics>> {
+    let (name, text) = (name.to_owned(), document.to_owned());
+    let subscription = offload(move || checked(&name, &text)).await??;
+    let present = store.get_document(NamedKind::Subscription, &subscription.name).await?;
+    if present.is_none_or(|present| present.document != subscription.document) {
+        let subscription = NamedDocument { changed: env.now(), ..subscription };
+        store.put_document(NamedKind::Subscription, &subscription).await?;
+        outbox::forget_rules(env).await;
+    }
+    Ok(())
+}
+
+/// Deletes a subscription. Returns false if it does not exist.
+pub async fn delete(env: &Env, store: &dyn HttpStore, name: &str) -> Result<bool, FlowError> {
+    let is_deleted = store.delete_document(NamedKind::Subscription, name).await?;
+    outbox::forget_rules(env).await;
+    Ok(is_deleted)
+}
+
+/// Loads and checks the subscription of a document.
+fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
+    let subscription = load::subscription("document", text, &NoFiles, &DocumentVars::none())?;
+    let wrong = |code, message: String| Diagnostic::error(code, &subscription.source, subscription.name.at, message);
+    let checked = check_stored(name, &subscription.name.value, subscription.expanded.clone(), wrong)?;
+    compile::subscription(&subscription)?;
+    Ok(checked)
+}
+
+async fn detail(item: NamedDocument, failures: &[NamedDocument]) -> Result<SubscriptionDetail, FlowError> {
+    let NamedDocument { name, document, changed } = item;
+    let text = document.clone();
+    let loaded = offload(move || {
+        let subscription = load::subscription("document", &text, &NoFiles, &DocumentVars::none())?;
+        let rule = compile::subscription(&subscription)?;
+        Ok::<_, Diagnostics>((rule, subscription.to.receiver.name()))
+    });
+    let (rule, to) = loaded.await?.map_err(|errors| FlowError::Broken(format!("subscription {name}: {errors}")))?;
+    let own = failures.iter().filter(|failure| failure.name.split_once('/').is_some_and(|(own, _)| own == name));
+    let mut own: Vec<&NamedDocument> = own.collect();
+    own.sort_by_key(|failure| std::cmp::Reverse(failure.changed));
+    let info = SubscriptionInfo {
+        name: name.clone(),
+        on: rule.on.iter().map(|phase| phase.name().to_owned()).collect(),
+        to: to.to_owned(),
+        connection: rule.to.connection().map(str::to_owned),
+        undelivered: own.len(),
+        changed: rfc3339(changed),
+    };
+    let failures = own.into_iter().take(MAX_FAILURES).map(undelivered).collect();
+    Ok(SubscriptionDetail { info, document, failures })
+}
+
+fn undelivered(failure: &NamedDocument) -> UndeliveredNotification {
+    let stored: serde_json::Value = serde_json::from_str(&failure.document).unwrap_or_default();
+    let text = |path: &str| stored.pointer(path).and_then(|text| text.as_str()).unwrap_or_default().to_owned();
+    UndeliveredNotification {
+        target: format!("{}/{}", text("/notice/target/kind"), text("/notice/target/name")),
+        phase: text("/notice/phase"),
+        at: rfc3339(failure.changed),
+        reason: text("/reason"),
+    }
+}

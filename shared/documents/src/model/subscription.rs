@@ -1,0 +1,173 @@
+//! `kind: Subscription`.
+
+use std::sync::Arc;
+
+use ebb_engine::TargetPhase;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{ApiVersion, At, SourceText, TemplateTree, WebhookMethod};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum SubscriptionKind {
+    #[default]
+    Subscription,
+}
+
+/// A subscription: a receiver of the phase changes of targets.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Subscription")]
+pub struct SubscriptionDoc {
+    pub api_version: ApiVersion,
+    pub kind: SubscriptionKind,
+    /// The name of the subscription.
+    pub name: At<String>,
+    /// Free text.
+    pub description: Option<String>,
+    /// The phases that are reported when a target enters them.
+    pub on: Vec<At<NotificationPhase>>,
+    /// A condition over `target`: `${…}`. Without it, all targets are reported.
+    pub when: Option<At<String>>,
+    /// The receiver.
+    pub to: ReceiverChoice,
+    #[serde(skip)]
+    pub source: Arc<SourceText>,
+    /// The document as YAML with all `@{…}` expanded.
+    #[serde(skip)]
+    pub expanded: String,
+}
+
+/// A phase that a target enters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NotificationPhase {
+    Starting,
+    Ready,
+    Updating,
+    Failed,
+    Stopping,
+    Stuck,
+    Gone,
+}
+
+impl NotificationPhase {
+    /// Returns the phase as documents name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Updating => "updating",
+            Self::Failed => "failed",
+            Self::Stopping => "stopping",
+            Self::Stuck => "stuck",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+impl From<TargetPhase> for NotificationPhase {
+    fn from(phase: TargetPhase) -> Self {
+        match phase {
+            TargetPhase::Starting => Self::Starting,
+            TargetPhase::Ready => Self::Ready,
+            TargetPhase::Updating => Self::Updating,
+            TargetPhase::Failed => Self::Failed,
+            TargetPhase::Stopping => Self::Stopping,
+            TargetPhase::Stuck => Self::Stuck,
+            TargetPhase::Gone => Self::Gone,
+        }
+    }
+}
+
+/// The key `to`. It has exactly one receiver.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Receiver")]
+pub struct ReceiverChoice {
+    #[serde(rename = "standard", alias = "webhook", alias = "slack", alias = "github", alias = "comment")]
+    #[schemars(flatten)]
+    pub receiver: ReceiverDoc,
+}
+
+/// A receiver of notifications. `secret` names a value of the deployment's secret store.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ReceiverDoc {
+    /// A CloudEvent, signed by Standard Webhooks.
+    Standard(StandardDoc),
+    /// A request with a connection.
+    Webhook(PostDoc),
+    /// A message by an incoming webhook of Slack. The value of the secret is its URL.
+    Slack(super::SecretDoc),
+    /// A commit status of GitHub.
+    Github(CommitStatusDoc),
+    /// A comment on a pull request or issue of GitHub, one for each target.
+    Comment(CommentDoc),
+}
+
+impl ReceiverDoc {
+    /// Returns the key of the receiver.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Standard(_) => "standard",
+            Self::Webhook(_) => "webhook",
+            Self::Slack(_) => "slack",
+            Self::Github(_) => "github",
+            Self::Comment(_) => "comment",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "StandardReceiver")]
+pub struct StandardDoc {
+    /// The URL: `https://…`. It is literal.
+    pub url: At<String>,
+    /// The name of the signing secret: letters, digits and `_`, no digit first, at most 63.
+    pub secret: At<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "WebhookReceiver")]
+pub struct PostDoc {
+    /// The connection, which lists the subscription.
+    pub connection: At<String>,
+    #[serde(default)]
+    pub method: WebhookMethod,
+    /// The path and query at the connection. Parts may have `${…}`.
+    pub path: At<String>,
+    /// The body, in which texts may have `${…}`. The default is the notification.
+    #[serde(default)]
+    pub body: Option<At<TemplateTree>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "CommitStatus")]
+pub struct CommitStatusDoc {
+    /// The connection to the API of GitHub, which lists the subscription.
+    pub connection: At<String>,
+    /// `OWNER/NAME`, with `${…}`.
+    pub repository: At<String>,
+    /// The commit, with `${…}`.
+    pub sha: At<String>,
+    /// The name of the status, with `${…}`. The default is `ebb/NAME` with the name of the subscription.
+    pub context: Option<At<String>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Comment")]
+pub struct CommentDoc {
+    /// The connection to the API of GitHub, which lists the subscription.
+    pub connection: At<String>,
+    /// `OWNER/NAME`, with `${…}`.
+    pub repository: At<String>,
+    /// The number of the pull request or issue, with `${…}`.
+    pub number: At<String>,
+    /// The text of the comment, with `${…}`. The default names the target, its phase and the cause of a failure.
+    pub body: Option<At<String>>,
+}

@@ -1,0 +1,412 @@
+//! Decides which subscriptions report a change of a target, and renders their requests.
+//!
+//! Values of a target and of a failure are hostile: labels come from events of third parties, and a log from a script. In
+//! a path they are percent-encoded, and in a message the characters of the markup are replaced.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json, json};
+
+use crate::expr::convert::{self, CelOutput};
+use crate::expr::{self, Scope};
+use crate::model::NotificationPhase;
+use crate::template::{self, TemplatePiece};
+
+/// Maximum characters of the description of a commit status.
+const MAX_DESCRIPTION: usize = 140;
+/// Maximum bytes of a rendered request.
+const MAX_REQUEST: usize = 256 << 10;
+
+/// A checked subscription. [`compile::subscription`](crate::compile::subscription) creates it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NotificationRule {
+    pub name: String,
+    pub on: Vec<NotificationPhase>,
+    pub when: Option<String>,
+    pub to: NotificationReceiver,
+}
+
+/// The receiver of a subscription, with templates.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NotificationReceiver {
+    Standard { url: String, secret: String },
+    Slack { secret: String },
+    Webhook { connection: String, method: String, path: String, body: Option<Json> },
+    CommitStatus { connection: String, repository: String, sha: String, context: String },
+    Comment { connection: String, repository: String, number: String, body: Option<String> },
+}
+
+impl NotificationReceiver {
+    /// Returns the name of the connection.
+    pub fn connection(&self) -> Option<&str> {
+        match self {
+            Self::Standard { .. } | Self::Slack { .. } => None,
+            Self::Webhook { connection, .. }
+            | Self::CommitStatus { connection, .. }
+            | Self::Comment { connection, .. } => Some(connection),
+        }
+    }
+}
+
+/// The target of a notification at the time of the change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NotifiedTarget {
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+    pub key: String,
+    pub generation: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// The change of a target that is reported. A missing text is empty.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NotificationFacts {
+    /// The id, which repetitions have, too.
+    pub id: String,
+    pub phase: NotificationPhase,
+    /// RFC 3339.
+    pub time: String,
+    /// The last run.
+    pub run: String,
+    /// The unit that failed first.
+    pub unit: String,
+    /// The reason of its failure.
+    pub reason: String,
+    /// The end of its log.
+    pub log: String,
+    /// `deleted`, `expired` or `forced`, if the target is stopping or gone.
+    pub ended: String,
+    /// The URL of the target.
+    pub link: String,
+}
+
+/// The request that delivers a notification.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NotificationRequest {
+    /// A CloudEvent with this data.
+    Standard { data: Json },
+    /// A message for an incoming webhook.
+    Slack { body: Json },
+    /// A request at the origin of the connection.
+    Connection { method: String, path: String, body: Json },
+    /// A comment at the origin of the connection. `path` lists and creates comments, `edit` and an id changes one. A
+    /// comment that contains `marker` is changed.
+    Comment { path: String, edit: String, marker: String, text: String },
+}
+
+impl NotificationRule {
+    /// Returns true if the subscription reports a change of the target to this phase. A condition that reads a missing key
+    /// does not hold.
+    pub fn reports(&self, phase: NotificationPhase, target: &NotifiedTarget) -> bool {
+        let Some(when) = &self.when else { return self.on.contains(&phase) };
+        self.on.contains(&phase)
+            && expr::parse(when, Scope::Subscription)
+                .ok()
+                .and_then(|parsed| expr::evaluate(&parsed, variables(target, None)).ok())
+                .is_some_and(|value| matches!(value, CelOutput::Json(Json::Bool(true))))
+    }
+
+    /// Returns the request of a notification.
+    ///
+    /// # Errors
+    /// Returns the reason why a template has no value. It contains no values.
+    pub fn render(&self, target: &NotifiedTarget, facts: &NotificationFacts) -> Result<NotificationRequest, String> {
+        let text = |template: &str| -> Result<String, String> {
+            match value(template, target, facts)? {
+                Json::String(text) => Ok(text),
+                Json::Null => Err(format!("`{template}` has no value")),
+                other => Ok(other.to_string()),
+            }
+        };
+        let request = match &self.to {
+            NotificationReceiver::Standard { .. } => NotificationRequest::Standard { data: data(target, facts) },
+            NotificationReceiver::Slack { .. } => {
+                NotificationRequest::Slack { body: json!({"text": slack_text(target, facts)}) }
+            }
+            NotificationReceiver::Webhook { method, path, body, .. } => {
+                let body = match body {
+                    Some(body) => tree(body, target, facts)?,
+                    None => data(target, facts),
+                };
+                let path = self::path(path, target, facts)?;
+                NotificationRequest::Connection { method: method.clone(), path, body }
+            }
+            NotificationReceiver::CommitStatus { repository, sha, context, .. } => {
+                let (owner, name) = repository_of(&text(repository)?)?;
+                let sha = text(sha)?;
+                if sha.is_empty() || !sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                    return Err("`sha` is not a commit".to_owned());
+                }
+                let state = match facts.phase {
+                    NotificationPhase::Ready => "success",
+                    NotificationPhase::Failed => "failure",
+                    NotificationPhase::Stuck => "error",
+                    _ => "pending",
+                };
+                let body = json!({
+                    "state": state, "context": text(context)?, "description": description(facts),
+                    "target_url": facts.link,
+                });
+                let path = format!("/repos/{owner}/{name}/statuses/{sha}");
+                NotificationRequest::Connection { method: "POST".to_owned(), path, body }
+            }
+            NotificationReceiver::Comment { repository, number, body, .. } => {
+                let (owner, name) = repository_of(&text(repository)?)?;
+                let number = text(number)?;
+                if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+                    return Err("`number` is not a number".to_owned());
+                }
+                let body = match body {
+                    Some(body) => text(body)?,
+                    None => comment_text(target, facts),
+                };
+                let marker = format!("<!-- ebb:{}:{}/{} -->", self.name, target.kind, target.name);
+                NotificationRequest::Comment {
+                    path: format!("/repos/{owner}/{name}/issues/{number}/comments"),
+                    edit: format!("/repos/{owner}/{name}/issues/comments"),
+                    text: format!("{body}\n\n{marker}"),
+                    marker,
+                }
+            }
+        };
+        match serde_json::to_vec(&request) {
+            Ok(bytes) if bytes.len() <= MAX_REQUEST => Ok(request),
+            _ => Err(format!("the request has more than {MAX_REQUEST} bytes")),
+        }
+    }
+}
+
+/// Returns the facts as JSON, with those of the target.
+fn data(target: &NotifiedTarget, facts: &NotificationFacts) -> Json {
+    let mut data = json!(facts);
+    if let Some(data) = data.as_object_mut() {
+        data.remove("id");
+        data.retain(|_, value| value != "");
+        data.insert("target".to_owned(), json!(target));
+    }
+    data
+}
+
+fn variables(target: &NotifiedTarget, facts: Option<&NotificationFacts>) -> BTreeMap<&'static str, expr::Value> {
+    let mut shown = json!(target);
+    if let Some(shown) = shown.as_object_mut() {
+        for key in ["namespace", "cluster", "labels"] {
+            let missing = if key == "labels" { json!({}) } else { json!("") };
+            shown.entry(key).or_insert(missing);
+        }
+    }
+    let mut variables = BTreeMap::from([("target", convert::from_json(&shown))]);
+    variables.extend(facts.map(|facts| ("notification", convert::from_json(&json!(facts)))));
+    variables
+}
+
+/// Returns the values of a body.
+fn tree(tree: &Json, target: &NotifiedTarget, facts: &NotificationFacts) -> Result<Json, String> {
+    Ok(match tree {
+        Json::String(text) => value(text, target, facts)?,
+        Json::Array(items) => {
+            items.iter().map(|item| self::tree(item, target, facts)).collect::<Result<Vec<_>, _>>()?.into()
+        }
+        Json::Object(entries) => {
+            let entry = |(key, item): (&String, &Json)| Ok((key.clone(), self::tree(item, target, facts)?));
+            Json::Object(entries.iter().map(entry).collect::<Result<Map<_, _>, String>>()?)
+        }
+        other => other.clone(),
+    })
+}
+
+/// Returns the value of a template. An expression alone keeps its type.
+fn value(template: &str, target: &NotifiedTarget, facts: &NotificationFacts) -> Result<Json, String> {
+    let pieces = template::split(template).map_err(|error| error.to_string())?;
+    if let [TemplatePiece::Expression { text, .. }] = pieces.as_slice() {
+        return evaluate(text, target, facts);
+    }
+    let mut joined = String::new();
+    for piece in pieces {
+        match piece {
+            TemplatePiece::Literal(text) => joined.push_str(&text),
+            TemplatePiece::Expression { text, .. } => match evaluate(&text, target, facts)? {
+                Json::String(value) => joined.push_str(&value),
+                Json::Null => {}
+                other => joined.push_str(&other.to_string()),
+            },
+        }
+    }
+    Ok(joined.into())
+}
+
+/// Returns a path. A value cannot add a segment or a parameter.
+fn path(template: &str, target: &NotifiedTarget, facts: &NotificationFacts) -> Result<String, String> {
+    let mut joined = String::new();
+    for piece in template::split(template).map_err(|error| error.to_string())? {
+        match piece {
+            TemplatePiece::Literal(text) => joined.push_str(&text),
+            TemplatePiece::Expression { text, .. } => {
+                let value = match evaluate(&text, target, facts)? {
+                    Json::String(value) => value,
+                    Json::Null => String::new(),
+                    other => other.to_string(),
+                };
+                if value.is_empty() {
+                    return Err(format!("`${{{text}}}` of the path has no value"));
+                }
+                joined.push_str(&template::url_encoded(&value));
+            }
+        }
+    }
+    match template::is_normal_url(&format!("https://x.invalid{joined}")) {
+        true => Ok(joined),
+        false => Err("the values change the path".to_owned()),
+    }
+}
+
+fn evaluate(text: &str, target: &NotifiedTarget, facts: &NotificationFacts) -> Result<Json, String> {
+    let failed = |problem: String| format!("`${{{}}}`: {problem}", text.trim());
+    let parsed =
+        expr::parse(text, Scope::Notification).map_err(|_| failed("the expression is not valid".to_owned()))?;
+    match expr::evaluate(&parsed, variables(target, Some(facts))) {
+        Ok(CelOutput::Json(value)) => Ok(value),
+        Ok(CelOutput::Nothing) => Ok(Json::Null),
+        Ok(CelOutput::Bytes(_)) => Err(failed("expected text, got bytes that are not UTF-8".to_owned())),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+/// Returns the owner and the name of a repository, percent-encoded.
+fn repository_of(text: &str) -> Result<(String, String), String> {
+    let is_part = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('/');
+    match text.split_once('/') {
+        Some((owner, name)) if is_part(owner) && is_part(name) => {
+            Ok((template::url_encoded(owner), template::url_encoded(name)))
+        }
+        _ => Err("`repository` is not OWNER/NAME".to_owned()),
+    }
+}
+
+/// Returns the cause of a failure or end in words.
+fn cause(facts: &NotificationFacts) -> String {
+    match (facts.unit.as_str(), facts.ended.as_str()) {
+        ("", "") => String::new(),
+        ("", ended) => ended.to_owned(),
+        (unit, _) => format!("{unit}: {}", facts.reason),
+    }
+}
+
+fn description(facts: &NotificationFacts) -> String {
+    let cause = cause(facts);
+    let text =
+        if cause.is_empty() { facts.phase.name().to_owned() } else { format!("{}: {cause}", facts.phase.name()) };
+    match text.char_indices().nth(MAX_DESCRIPTION) {
+        None => text,
+        Some(_) => text.chars().take(MAX_DESCRIPTION - 1).chain(['…']).collect(),
+    }
+}
+
+/// Returns the message for Slack. `&`, `<` and `>` would begin a link or a mention.
+fn slack_text(target: &NotifiedTarget, facts: &NotificationFacts) -> String {
+    let safe = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace("```", "'''");
+    let mut text = format!("*{}/{}* is {}", safe(&target.kind), safe(&target.name), facts.phase.name());
+    let cause = cause(facts);
+    if !cause.is_empty() {
+        text.push_str(&format!("\n{}", safe(&cause)));
+    }
+    if !facts.log.is_empty() {
+        text.push_str(&format!("\n```{}```", safe(&facts.log)));
+    }
+    text + &format!("\n{}", safe(&facts.link))
+}
+
+/// Returns the comment. An indented text is shown as it is.
+fn comment_text(target: &NotifiedTarget, facts: &NotificationFacts) -> String {
+    let quoted = |text: &str| text.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n");
+    let mut text =
+        format!("`{}/{}` is **{}**. [Details]({})", target.kind, target.name, facts.phase.name(), facts.link);
+    let cause = cause(facts);
+    for part in [cause.as_str(), facts.log.as_str()].into_iter().filter(|part| !part.is_empty()) {
+        text.push_str(&format!("\n\n{}", quoted(part)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile;
+    use crate::load::{self, DocumentVars, NoFiles};
+
+    fn rule(to: &str, rest: &str) -> NotificationRule {
+        let head = "apiVersion: ebb.dev/v1\nkind: Subscription\nname: s\non: [ready, failed]\n";
+        let text = format!("{head}{rest}to: {to}\n");
+        compile::subscription(&load::subscription("s.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap()).unwrap()
+    }
+
+    fn target(labels: &[(&str, &str)]) -> NotifiedTarget {
+        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        NotifiedTarget { kind: "sandbox".into(), name: "pr-1".into(), labels, ..NotifiedTarget::default() }
+    }
+
+    fn failed(log: &str) -> NotificationFacts {
+        NotificationFacts {
+            id: "i".into(),
+            phase: NotificationPhase::Failed,
+            time: String::new(),
+            run: String::new(),
+            unit: "db/create".into(),
+            reason: "exit code 1".into(),
+            log: log.into(),
+            ended: String::new(),
+            link: "https://ebb.example/v1/targets/sandbox/pr-1".into(),
+        }
+    }
+
+    #[test]
+    fn a_condition_selects_targets() {
+        let rule = rule("{slack: {secret: S}}", "when: ${target.labels.team == 'payments'}\n");
+        for (labels, phase, expected) in [
+            (&[("team", "payments")][..], NotificationPhase::Failed, true),
+            (&[("team", "payments")], NotificationPhase::Gone, false),
+            (&[("team", "search")], NotificationPhase::Failed, false),
+            (&[], NotificationPhase::Failed, false),
+        ] {
+            assert_eq!(rule.reports(phase, &target(labels)), expected, "{labels:?} {phase:?}");
+        }
+    }
+
+    #[test]
+    fn values_change_neither_path_nor_repository() {
+        let to =
+            "{webhook: {connection: c, path: \"/hooks/${target.labels.a}?x=1\", body: {n: \"${target.generation}\"}}}";
+        let request = rule(to, "").render(&target(&[("a", "../b?c=d/e")]), &failed("")).unwrap();
+        let NotificationRequest::Connection { path, body, .. } = request else { panic!("{request:?}") };
+        assert_eq!(path, "/hooks/..%2Fb%3Fc%3Dd%2Fe?x=1");
+        assert_eq!(body, json!({"n": 0}));
+        let to = "{github: {connection: c, repository: \"${target.labels.repo}\", sha: \"${target.labels.sha}\"}}";
+        let status = rule(to, "");
+        for (repo, sha) in [("a", "ab"), ("a/b/c", "ab"), ("../b", "ab"), ("a/b", "ab/../x"), ("a/b", "")] {
+            let rendered = status.render(&target(&[("repo", repo), ("sha", sha)]), &failed(""));
+            assert!(rendered.is_err(), "{repo} {sha}: {rendered:?}");
+        }
+        assert!(status.render(&target(&[("repo", "a/b"), ("sha", "ab")]), &failed("")).is_ok());
+    }
+
+    #[test]
+    fn a_log_mentions_nobody_in_slack() {
+        let request = rule("{slack: {secret: S}}", "").render(&target(&[]), &failed("<!channel> ```x```")).unwrap();
+        let NotificationRequest::Slack { body } = request else { panic!("{request:?}") };
+        let text = body["text"].as_str().unwrap();
+        assert!(
+            text.starts_with("*sandbox/pr-1* is failed\ndb/create: exit code 1\n```&lt;!channel&gt; '''x'''```"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,58 @@
+//! Bodies of requests and responses about subscriptions.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A subscription without its document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SubscriptionInfo {
+    pub name: String,
+    /// The phases that are reported.
+    pub on: Vec<String>,
+    /// `standard`, `webhook`, `slack`, `github` or `comment`.
+    pub to: String,
+    /// The connection of the receiver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<String>,
+    /// The number of notifications of the last 30 days that were given up.
+    pub undelivered: usize,
+    /// The time of the last change.
+    pub changed: String,
+}
+
+/// A subscription with its document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SubscriptionDetail {
+    #[serde(flatten)]
+    pub info: SubscriptionInfo,
+    pub document: String,
+    /// The notifications that were given up, the newest first, at most 100.
+    pub failures: Vec<UndeliveredNotification>,
+}
+
+/// A notification that the receiver did not accept in time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UndeliveredNotification {
+    /// `KIND/NAME`.
+    pub target: String,
+    pub phase: String,
+    /// The time at which it was given up.
+    pub at: String,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SubscriptionList {
+    /// Subscriptions ordered by name.
+    pub subscriptions: Vec<SubscriptionInfo>,
+}
+
+/// A subscription to create or replace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PutSubscription {
+    /// A document of `kind: Subscription`, as YAML or JSON text.
+    pub document: String,
+}

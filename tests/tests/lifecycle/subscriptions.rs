@@ -1,0 +1,222 @@
+//! Notifications of subscriptions: their order, repetitions across crashes and outages, and the API of GitHub.
+
+use std::fs;
+use std::sync::Mutex;
+
+use crate::harness::*;
+
+const TOKEN: &str = "github-token-of-the-test";
+
+const PLUGIN: &str = r#"
+preStart:
+  make: {retry: {attempts: 1}, webhook: {url: "RECEIVER/make"}}
+postStop:
+  drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
+"#;
+
+/// The part of GitHub's API that subscriptions use: commit statuses and comments.
+struct GithubServer {
+    /// Contexts and states by commit, in the order of their arrival.
+    statuses: Mutex<Vec<(String, String, String)>>,
+    comments: Mutex<Vec<(u64, String)>>,
+}
+
+impl GithubServer {
+    fn start(receiver: &TestReceiver) -> Arc<Self> {
+        let server = Arc::new(Self { statuses: Mutex::default(), comments: Mutex::default() });
+        let is_authorized = |call: &ReceivedCall| call.header("authorization") == format!("Bearer {TOKEN}");
+        let own = Arc::clone(&server);
+        receiver.on("POST /repos/acme/shop/statuses/abc123", move |call, _| {
+            let text = |key: &str| call.body[key].as_str().unwrap_or_default().to_owned();
+            if !is_authorized(call) || !["error", "failure", "pending", "success"].contains(&text("state").as_str()) {
+                return CannedReply::status(if is_authorized(call) { 422 } else { 401 });
+            }
+            own.statuses.lock().unwrap().push((text("context"), text("state"), text("description")));
+            CannedReply::status(201).with(json!({"id": 1}))
+        });
+        let own = Arc::clone(&server);
+        receiver.on("GET /repos/acme/shop/issues/7/comments", move |call, _| {
+            assert!(is_authorized(call), "{call:?}");
+            let comments = own.comments.lock().unwrap();
+            CannedReply::ok(comments.iter().map(|(id, body)| json!({"id": id, "body": body})).collect())
+        });
+        let own = Arc::clone(&server);
+        receiver.on("POST /repos/acme/shop/issues/7/comments", move |call, _| {
+            let mut comments = own.comments.lock().unwrap();
+            let id = 40 + comments.len() as u64;
+            comments.push((id, call.body["body"].as_str().unwrap().to_owned()));
+            CannedReply::status(201).with(json!({"id": id}))
+        });
+        let own = Arc::clone(&server);
+        receiver.on("PATCH /repos/acme/shop/issues/comments/41", move |call, _| {
+            let mut comments = own.comments.lock().unwrap();
+            comments[1].1 = call.body["body"].as_str().unwrap().to_owned();
+            CannedReply::ok(json!({"id": 41}))
+        });
+        server
+    }
+
+    fn states(&self) -> Vec<String> {
+        self.statuses.lock().unwrap().iter().map(|(_, state, _)| state.clone()).collect()
+    }
+}
+
+impl Harness {
+    async fn subscribe(&self, name: &str, rest: &str) {
+        let head = format!("apiVersion: ebb.dev/v1\nkind: Subscription\nname: {name}\n");
+        let document = json!({"document": format!("{head}{rest}\n").replace("RECEIVER", self.receiver.url())});
+        self.request(Method::PUT, &format!("/v1/subscriptions/{name}"), Some(document)).await.is(200);
+    }
+
+    async fn connect_github(&self, subscriptions: &str) {
+        self.write_secrets(&json!({ "GITHUB_TOKEN": TOKEN }).to_string());
+        let document = format!(
+            "apiVersion: ebb.dev/v1\nkind: Connection\nname: github\norigin: {}\nauth: {{bearer: {{secret: GITHUB_TOKEN}}}}\n\
+             subscriptions: [{subscriptions}]\n",
+            self.receiver.url()
+        );
+        self.request(Method::PUT, "/v1/connections/github", Some(json!({ "document": document }))).await.is(200);
+    }
+
+    /// Requests a sandbox with labels of a pull request.
+    async fn create_labelled(&self, name: &str) {
+        let mut data = sandbox(name, &format!("{name}-uid"), "simple");
+        data.document =
+            data.document.map(|text| format!("{text}labels: {{repo: acme/shop, sha: abc123, number: \"7\"}}\n"));
+        self.lifecycle(LifecycleType::Created, &data).await.is(202);
+    }
+}
+
+/// A commit gets each status once and in order, and the pull request has one comment, which is changed.
+pub(crate) async fn a_pull_request_shows_the_phases_of_its_target() {
+    let harness = Harness::new().await;
+    let github = GithubServer::start(&harness.receiver);
+    github.comments.lock().unwrap().push((40, "looks good to me".to_owned()));
+    harness.connect_github("statuses, comments").await;
+    let of_pull_request = r#"connection: github, repository: "${target.labels.repo}""#;
+    let status = format!("to: {{github: {{{of_pull_request}, sha: \"${{target.labels.sha}}\"}}}}");
+    harness.subscribe("statuses", &format!("on: [starting, ready, failed, stuck]\n{status}")).await;
+    let comment = format!("to: {{comment: {{{of_pull_request}, number: \"${{target.labels.number}}\"}}}}");
+    harness.subscribe("comments", &format!("on: [ready, failed, gone]\n{comment}")).await;
+    harness.publish("simple@1.0.0", PLUGIN).await;
+    harness.receiver.replies("POST /make", &[CannedReply::status(422), CannedReply::ok(json!({}))]);
+    harness.create_labelled("a").await;
+    harness.phase("a", TargetState::Failed).await;
+    until("the failure", async || (github.states() == ["pending", "failure"]).then_some(())).await;
+    until("a comment", async || (github.comments.lock().unwrap().len() == 2).then_some(())).await;
+    let failure = github.statuses.lock().unwrap()[1].clone();
+    assert_eq!(failure.0, "ebb/statuses");
+    assert!(failure.2.starts_with("failed: r/make: ") && failure.2.contains("422"), "{failure:?}");
+    harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202);
+    harness.phase("a", TargetState::Ready).await;
+    until("the success", async || (github.states().last()? == "success").then_some(())).await;
+    harness.tear_down("a").await;
+    until("the last comment", async || github.comments.lock().unwrap()[1].1.contains("is **gone**").then_some(()))
+        .await;
+    assert_eq!(github.states(), ["pending", "failure", "pending", "success"]);
+    let comments = github.comments.lock().unwrap().clone();
+    assert_eq!((comments.len(), comments[0].1.as_str()), (2, "looks good to me"), "{comments:?}");
+    assert!(comments[1].1.contains("deleted"), "{comments:?}");
+}
+
+/// The receiver is down while the target begins and ends, and the server restarts. Every change then arrives in order.
+pub(crate) async fn notifications_survive_an_outage_and_a_restart() {
+    let mut harness = Harness::new().await;
+    harness
+        .write_secrets(&json!({"SIGNING": WebhookSecret::from_bytes(&[7; 32]).unwrap().reveal().as_str()}).to_string());
+    harness
+        .subscribe(
+            "all",
+            "on: [starting, ready, stopping, gone]\nto: {standard: {url: RECEIVER/events, secret: SIGNING}}",
+        )
+        .await;
+    harness.subscribe("other", "on: [gone]\nto: {standard: {url: RECEIVER/other, secret: SIGNING}}").await;
+    harness
+        .subscribe(
+            "none",
+            "on: [ready]\nwhen: ${target.labels.team == 'x'}\nto: {standard: {url: RECEIVER/none, secret: SIGNING}}",
+        )
+        .await;
+    harness.publish("simple@1.0.0", PLUGIN).await;
+    harness.receiver.always("POST /events", 503);
+    harness.create("a", "simple").await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.receiver.call("POST /events", 1).await;
+    harness.restart().await;
+    harness.tear_down("a").await;
+    // A receiver that accepts gets its notification, although another one does not.
+    let gone = harness.receiver.call("POST /other", 1).await;
+    assert_eq!(word(gone.body["type"].as_str().unwrap()), "gone");
+    assert_eq!(gone.body["data"]["ended"], "deleted");
+    assert_eq!(gone.body["data"]["target"]["name"], "a");
+    let refused = harness.receiver.calls("POST /events");
+    assert!(refused.iter().all(|call| call.header("webhook-id") == refused[0].header("webhook-id")), "{refused:?}");
+    harness.restart().await;
+    harness.receiver.forget();
+    harness.receiver.always("POST /events", 204);
+    until("all notifications", async || (harness.receiver.count("POST /events") >= 4).then_some(())).await;
+    let calls = harness.receiver.calls("POST /events");
+    let words: Vec<String> = calls.iter().map(|call| word(call.body["type"].as_str().unwrap())).collect();
+    assert_eq!(words, ["starting", "ready", "stopping", "gone"]);
+    assert_eq!(harness.receiver.count("POST /none"), 0);
+    until("an empty outbox", async || {
+        let target = harness.stack().store().read_target("sandbox", "a").await.unwrap()?;
+        (target.outbox.notices.is_empty() && target.due.is_none()).then_some(())
+    })
+    .await;
+}
+
+/// A connection sends only the notifications of subscriptions that it lists, and neither the table nor a response has its
+/// credential.
+pub(crate) async fn a_connection_permits_its_subscriptions() {
+    let harness = Harness::new().await;
+    harness.connect_github("other").await;
+    harness
+        .subscribe(
+            "own",
+            "on: [ready]\nto: {webhook: {connection: github, path: /hook, body: {text: \"${notification.phase}\"}}}",
+        )
+        .await;
+    harness.publish("simple@1.0.0", PLUGIN).await;
+    harness.ready("a", "simple").await;
+    let reason = async || {
+        let target = harness.stack().store().read_target("sandbox", "a").await.unwrap()?;
+        Some(target.outbox.failed.get("own")?.reason.clone())
+    };
+    let why = until("the reason", reason).await;
+    assert!(why.contains("does not permit the subscription own"), "{why}");
+    assert_eq!(harness.receiver.count("POST /hook"), 0);
+    harness.connect_github("own").await;
+    let call = harness.receiver.call("POST /hook", 1).await;
+    assert_eq!(
+        (call.header("authorization"), &call.body),
+        (format!("Bearer {TOKEN}").as_str(), &json!({"text": "ready"}))
+    );
+    for path in ["/v1/subscriptions", "/v1/subscriptions/own", "/v1/targets/sandbox/a"] {
+        assert!(!harness.get(path).await.is(200).body.contains(TOKEN), "{path}");
+    }
+    let stored = files_below(&harness.folder().join("state"));
+    for (path, bytes) in stored.iter().filter(|(path, _)| !path.ends_with("secrets.json")) {
+        assert!(!bytes.windows(TOKEN.len()).any(|part| part == TOKEN.as_bytes()), "{path}");
+    }
+    // A body cannot read a secret.
+    let head = "apiVersion: ebb.dev/v1\nkind: Subscription\nname: own\non: [ready]\n";
+    for body in ["${secrets.GITHUB_TOKEN}", "${params.x}"] {
+        let document =
+            format!("{head}to: {{webhook: {{connection: github, path: /hook, body: {{text: \"{body}\"}}}}}}\n");
+        let reply = harness.request(Method::PUT, "/v1/subscriptions/own", Some(json!({ "document": document }))).await;
+        assert_eq!(reply.status, 422, "{body}: {reply:?}");
+    }
+}
+
+fn files_below(folder: &std::path::Path) -> Vec<(String, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(files_below(&path)),
+            false => files.extend(fs::read(&path).ok().map(|bytes| (path.display().to_string(), bytes))),
+        }
+    }
+    files
+}
