@@ -21,7 +21,7 @@ use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::breaker::CircuitBreakers;
 use crate::error::FlowError;
-use crate::instance::outbox::SubscriptionCache;
+use crate::instance::subscription_cache::SubscriptionCache;
 use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient};
 use crate::sweep::failures::FailedSweeps;
 

@@ -9,6 +9,7 @@ pub mod notify;
 pub mod outbox;
 pub(crate) mod rejection;
 pub mod secrets;
+pub(crate) mod subscription_cache;
 pub mod target_document;
 pub mod transition;
 pub(crate) mod update;

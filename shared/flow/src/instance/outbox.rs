@@ -56,10 +56,6 @@ const MAX_LOG: usize = 2_000;
 const COMMENTS: usize = 100;
 const MAX_PAGES: usize = 3;
 
-/// The subscriptions, with the time at which they were read.
-#[derive(Default)]
-pub(crate) struct SubscriptionCache(tokio::sync::Mutex<Option<(Timestamp, Arc<Vec<NotificationRule>>)>>);
-
 /// Forgets the subscriptions, after a change by this program.
 pub async fn forget_rules(env: &Env) {
     *env.cache.subscriptions.0.lock().await = None;
