@@ -174,13 +174,16 @@ mod tests {
     }
 
     /// Commands without `-o json`.
-    const NO_DATA: [(&str, &str); 10] = [
+    const NO_DATA: [(&str, &str); 13] = [
         ("dev", "a server; it writes `server.json`"),
         ("plugin graph", "a picture; --format has the forms, and `plan -o json` the data"),
         ("graph", "a picture; --format has the forms, and `plan -o json` the data"),
         ("plugin new", "a document"),
         ("source new", "a document"),
         ("connection new", "a document"),
+        ("subscription new", "a document"),
+        ("subscription test", "a request"),
+        ("subscription delete", "one line"),
         ("token revoke", "one line"),
         ("completions", "a script"),
         ("schema", "JSON"),
@@ -188,9 +191,11 @@ mod tests {
     ];
 
     /// Commands that write to a server, and do so without `--dry-run`.
-    const NO_DRY_RUN: [(&str, &str); 8] = [
+    const NO_DRY_RUN: [(&str, &str); 10] = [
         ("sandbox event", "`graph` shows the units of an event"),
         ("source send", "`source test` shows the effect"),
+        ("subscription apply", "`subscription test` shows the request"),
+        ("subscription delete", "`subscription get` shows it"),
         ("token create", "another token changes nothing for others"),
         ("token revoke", "`token list` shows it"),
         ("unit force-complete", "`why` shows the failed units"),
@@ -202,7 +207,8 @@ mod tests {
     /// Commands that write nothing to a server.
     const READS: &str = "dev, doctor, plugin list, plugin versions, plugin get, plugin validate, plugin graph, plugin new, \
         sandbox get, sandbox list, sandbox env, sandbox wait, source new, source test, source list, source get, \
-        connection new, connection validate, connection list, connection get, token list, \
+        connection new, connection validate, connection list, connection get, subscription new, subscription test, \
+        subscription validate, subscription list, subscription get, token list, \
         cluster connect, cluster list, unit run, logs, why, graph, plan, completions, schema, apply";
 
     /// Adds the names of all commands without subcommands to `all`, with their arguments.
