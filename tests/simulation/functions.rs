@@ -100,7 +100,7 @@ impl SimFunctions {
     }
 
     /// Reads plans at the same time, each by instance and digest, in an environment without caches. Returns the digests of
-    /// what was read.
+    /// the plans.
     pub async fn read_plans(&self, wanted: &[(String, String)]) -> Vec<Option<String>> {
         let env = lock(&self.instances).as_ref().map(|(new, _)| new());
         let Some(env) = env else { return Vec::new() };

@@ -37,7 +37,7 @@ enum SenderProof {
     Url,
 }
 
-/// What happens at the sender.
+/// A change at the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SenderChange {
     Created,

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_mentions_nobody_in_slack() {
+    fn a_mention_in_a_log_is_text_in_slack() {
         let request = rule("{slack: {secret: S}}", "").render(&target(&[]), &failed("<!channel> ```x```")).unwrap();
         let NotificationRequest::Slack { body } = request else { panic!("{request:?}") };
         let text = body["text"].as_str().unwrap();

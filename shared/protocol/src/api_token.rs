@@ -24,7 +24,7 @@ pub fn token_id(name: &str) -> String {
     short_digest(&["api-token", name], ID_LENGTH)
 }
 
-/// Returns the id in a token, or `None` if the text is no named token.
+/// Returns the id in a named token, or `None` for other texts.
 pub fn id_of(token: &str) -> Option<&str> {
     let (id, secret) = token.strip_prefix(PREFIX)?.split_once('_')?;
     let is_id = id.len() == ID_LENGTH && id.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'2'..=b'7'));
@@ -77,7 +77,7 @@ pub enum TokenScope {
 
 const PLUGINS_WRITE: &str = "plugins:write";
 
-/// A text that is no scope.
+/// The error of an unknown scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown scope {0:?}; expected read, targets:write, plugins:write, plugins:write:NAME, sources:write or operate"
@@ -119,7 +119,7 @@ impl fmt::Display for TokenScope {
 /// Parses scopes.
 ///
 /// # Errors
-/// Returns the first text that is no scope.
+/// Returns the first unknown scope.
 pub fn parse_scopes<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Vec<TokenScope>, ScopeError> {
     texts.into_iter().map(str::parse).collect()
 }

@@ -20,7 +20,7 @@ pub struct TargetHead {
     pub generation: u64,
     /// The generation at which the instance began. The ids of its runs contain it.
     pub first_generation: u64,
-    /// The number of runs that updated the instance.
+    /// The number of the last update of the instance. An update without units has a number, and no run.
     pub updates: u32,
     pub phase: TargetPhase,
     /// The hook of the last run.

@@ -219,7 +219,7 @@ pub(crate) async fn update_units_change_a_resource_in_place() {
         |rows: u32| format!("resources: {{db: {{plugin: reseeded, params: {{rows: {rows}}}}}, {INDEXED}}}\n");
     send(&harness, 1, &document(1)).await;
     let target = harness.phase("a", TargetState::Ready).await;
-    assert_eq!(target.runs[0].units.len(), 2, "units of updates are no units of a creation");
+    assert_eq!(target.runs[0].units.len(), 2, "a creation does not run the units of updates");
     requests(&harness);
     harness.receiver.replies("POST /reseed", &[400]);
     assert_eq!(send(&harness, 2, &document(2)).await, LifecycleResult::Updating);

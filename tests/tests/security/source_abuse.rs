@@ -1,4 +1,4 @@
-//! Hostile requests to sources: wrong proofs, bodies that are no events, and contents that reach for more than an event has.
+//! Hostile requests to sources: wrong proofs, malformed bodies, and events that select more than they may.
 
 use std::fmt::Write as _;
 
@@ -197,8 +197,8 @@ pub(crate) async fn wrong_proofs_of_each_scheme() {
     }
 }
 
-/// Bodies with a valid proof that are no events.
-pub(crate) async fn bodies_that_are_no_events() {
+/// Malformed bodies with a valid proof.
+pub(crate) async fn malformed_bodies() {
     let harness = Harness::with_schemes().await;
     // An event of GitHub has at most 25 MB. The server may close the connection before it has read all.
     let huge = vec![b' '; 25 << 20];

@@ -83,8 +83,8 @@ async fn read_attempts(
     Ok(attempts)
 }
 
-/// Returns the reason to skip a unit that an update has completed, if it has. A late success, of which the undo of the
-/// update knew nothing, is left to the unit.
+/// Returns the reason to skip a unit if an update has done the same. After a late success, the unit runs again, because the
+/// undo of the update did not remove that result.
 pub async fn done_before(
     env: &Env,
     run: &Run,
