@@ -5,6 +5,7 @@ pub mod checks;
 pub mod clusters;
 pub mod connections;
 pub mod logs;
+mod named_documents;
 pub mod named_tokens;
 pub mod plans;
 pub mod plugins;

@@ -10,7 +10,7 @@ use ebb_protocol::api::{ConnectionDetail, ConnectionInfo};
 use ebb_protocol::time::rfc3339;
 use ebb_store::{NamedDocument, NamedKind};
 
-use super::sources::check_stored;
+use super::named_documents;
 
 pub async fn list(env: &Env, store: &dyn HttpStore) -> Result<Vec<ConnectionInfo>, FlowError> {
     let mut connections = Vec::new();
@@ -35,21 +35,14 @@ pub async fn put(
     name: &str,
     document: &str,
 ) -> Result<(), RequestError<Diagnostics>> {
-    let (name, text) = (name.to_owned(), document.to_owned());
-    let connection = offload(move || checked(&name, &text)).await??;
-    let present = store.get_document(NamedKind::Connection, &connection.name).await?;
-    if present.is_none_or(|present| present.document != connection.document) {
-        let connection = NamedDocument { changed: env.now(), ..connection };
-        store.put_document(NamedKind::Connection, &connection).await?;
-    }
-    Ok(())
+    named_documents::put(env, store, NamedKind::Connection, (name, document), checked).await.map(drop)
 }
 
 /// Loads and checks the connection of a document.
 fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
     let connection = load::connection("document", text, &NoFiles, &DocumentVars::none())?;
     let wrong = |code, message: String| Diagnostic::error(code, &connection.source, connection.name.at, message);
-    check_stored(name, &connection.name.value, connection.expanded, wrong)
+    named_documents::check(name, &connection.name.value, connection.expanded, wrong)
 }
 
 async fn detail(env: &Env, item: NamedDocument) -> Result<ConnectionDetail, FlowError> {

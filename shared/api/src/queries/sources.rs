@@ -6,13 +6,14 @@ use ebb_documents::compile;
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_engine::Timestamp;
-use ebb_flow::env::HttpStore;
+use ebb_flow::env::{Env, HttpStore};
 use ebb_flow::error::{FlowError, RequestError};
-use ebb_flow::offload::offload;
 use ebb_flow::source::reconcile;
 use ebb_protocol::api::{DecidingEvent, FailedDelivery, SourceDetail, SourceInfo};
 use ebb_protocol::time::rfc3339;
 use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets, NamedDocument, NamedKind, TargetHead};
+
+use super::named_documents;
 
 pub async fn list(store: &dyn HttpStore) -> Result<Vec<SourceInfo>, FlowError> {
     let mut rejected: BTreeMap<String, u64> = BTreeMap::new();
@@ -75,42 +76,19 @@ pub async fn get(store: &dyn HttpStore, name: &str) -> Result<Option<SourceDetai
 
 /// Creates or replaces the source `name`. A source with the same document stays unchanged.
 pub async fn put(
+    env: &Env,
     store: &dyn HttpStore,
     name: &str,
     document: &str,
-    now: Timestamp,
 ) -> Result<(), RequestError<Diagnostics>> {
-    let (name, text) = (name.to_owned(), document.to_owned());
-    let source = offload(move || checked(&name, &text)).await??;
-    let present = store.get_document(NamedKind::Source, &source.name).await?;
-    if present.is_none_or(|present| present.document != source.document) {
-        store.put_document(NamedKind::Source, &NamedDocument { changed: now, ..source }).await?;
-    }
-    Ok(())
+    named_documents::put(env, store, NamedKind::Source, (name, document), checked).await.map(drop)
 }
 
 /// Loads and checks the source of a document.
 fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
     let source = load::event_source("document", text, &NoFiles, &DocumentVars::none())?;
     let wrong = |code, message: String| Diagnostic::error(code, &source.source, source.name.at, message);
-    let checked = check_stored(name, &source.name.value, source.expanded.clone(), wrong)?;
+    let checked = named_documents::check(name, &source.name.value, source.expanded.clone(), wrong)?;
     compile::event_source(&source)?;
     Ok(checked)
-}
-
-/// Checks the name and the size of a document. Returns it without the time of its change.
-pub(super) fn check_stored(
-    name: &str,
-    own: &str,
-    document: String,
-    wrong: impl Fn(&'static str, String) -> Diagnostic,
-) -> Result<NamedDocument, Diagnostics> {
-    if own != name {
-        return Err(wrong("other-name", format!("the document is named {own:?}, the path names {name:?}")).into());
-    }
-    let (length, most) = (document.len(), NamedDocument::MAX_DOCUMENT);
-    if length > most {
-        return Err(wrong("too-large", format!("the document has {length} bytes, at most {most} are allowed")).into());
-    }
-    Ok(NamedDocument { name: name.to_owned(), document, changed: Timestamp(0) })
 }

@@ -11,7 +11,7 @@ use ebb_protocol::api::{SubscriptionDetail, SubscriptionInfo, UndeliveredNotific
 use ebb_protocol::time::rfc3339;
 use ebb_store::{NamedDocument, NamedKind};
 
-use super::sources::check_stored;
+use super::named_documents;
 
 /// Maximum failures in a response.
 const MAX_FAILURES: usize = 100;
@@ -38,12 +38,7 @@ pub async fn put(
     name: &str,
     document: &str,
 ) -> Result<(), RequestError<Diagnostics>> {
-    let (name, text) = (name.to_owned(), document.to_owned());
-    let subscription = offload(move || checked(&name, &text)).await??;
-    let present = store.get_document(NamedKind::Subscription, &subscription.name).await?;
-    if present.is_none_or(|present| present.document != subscription.document) {
-        let subscription = NamedDocument { changed: env.now(), ..subscription };
-        store.put_document(NamedKind::Subscription, &subscription).await?;
+    if named_documents::put(env, store, NamedKind::Subscription, (name, document), checked).await? {
         outbox::forget_rules(env).await;
     }
     Ok(())
@@ -60,7 +55,7 @@ pub async fn delete(env: &Env, store: &dyn HttpStore, name: &str) -> Result<bool
 fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
     let subscription = load::subscription("document", text, &NoFiles, &DocumentVars::none())?;
     let wrong = |code, message: String| Diagnostic::error(code, &subscription.source, subscription.name.at, message);
-    let checked = check_stored(name, &subscription.name.value, subscription.expanded.clone(), wrong)?;
+    let checked = named_documents::check(name, &subscription.name.value, subscription.expanded.clone(), wrong)?;
     compile::subscription(&subscription)?;
     Ok(checked)
 }

@@ -121,7 +121,7 @@ pub(crate) async fn put(
 ) -> Result<Json<SourceDetail>, HttpProblem> {
     let caller = server.authorize(&headers, ApiPermission::WriteSources).await?;
     let request: PutSource = super::read_json(body).await?;
-    sources::put(server.store.as_ref(), &name, &request.document, server.env.now()).await?;
+    sources::put(&server.env, server.store.as_ref(), &name, &request.document).await?;
     caller.log_change("put source", &name);
     let found = sources::get(server.store.as_ref(), &name).await?;
     found.map(Json).ok_or_else(|| unknown(&name))
