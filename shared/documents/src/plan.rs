@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_engine::{Backoff, EventName, Graph, Unit};
+use ebb_engine::{Backoff, EventName, Graph, Hook, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -147,15 +147,18 @@ impl TryFrom<String> for HookName {
     type Error = HookNameError;
 
     fn try_from(name: String) -> Result<Self, HookNameError> {
-        let known = Self::ALL.into_iter().find(|hook| hook.name() == name).or_else(|| Self::update_of(&name));
-        known.or_else(|| EventName::new(&name).map(Self::Event)).ok_or(HookNameError(name))
+        let known = Self::ALL.into_iter().find(|hook| hook.name() == name);
+        known
+            .or_else(|| Hook::update_number(&name).map(Self::Update))
+            .or_else(|| EventName::new(&name).map(Self::Event))
+            .ok_or(HookNameError(name))
     }
 }
 
 impl From<HookName> for String {
     fn from(hook: HookName) -> Self {
         match hook {
-            HookName::Update(number) => format!("{}-{number}", hook.name()),
+            HookName::Update(number) => format!("{}{number}", Hook::UPDATE),
             hook => hook.name().to_owned(),
         }
     }
@@ -522,20 +525,13 @@ impl HookName {
         }
     }
 
-    /// The units of `update` of all plugins, before a change of the document selects some of them. It is no hook of a
-    /// stored plan.
+    /// The units of `update` of all plugins, before a change of the document selects some of them. A stored plan does not
+    /// have this hook.
     pub const PLUGIN_UPDATE: Self = Self::Update(0);
 
     /// Returns true for a hook whose units make the resources of a target.
     pub fn is_setup(self) -> bool {
         matches!(self, Self::PreStart | Self::PostStart | Self::Update(_))
-    }
-
-    /// Returns the update of a text such as `update-3`.
-    fn update_of(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix("update-")?;
-        let number: u32 = digits.parse().ok()?;
-        (number > 0 && number.to_string() == digits).then_some(Self::Update(number))
     }
 
     /// Returns true if units of this hook can read outputs of units of `maker`: of the same hook, or of an earlier one
@@ -674,7 +670,6 @@ impl From<HookName> for ebb_engine::Hook {
 
 impl From<ebb_engine::Hook> for HookName {
     fn from(hook: ebb_engine::Hook) -> Self {
-        use ebb_engine::Hook;
         match hook {
             Hook::PreStart => Self::PreStart,
             Hook::PostStart => Self::PostStart,

@@ -26,6 +26,16 @@ impl Hook {
     /// among them.
     pub const ALL: [Self; 4] = [Self::PreStart, Self::PostStart, Self::PreStop, Self::PostStop];
 
+    /// The text of an update before its number, as in `update-3`.
+    pub const UPDATE: &str = "update-";
+
+    /// Returns the number of an update from its text.
+    pub fn update_number(text: &str) -> Option<u32> {
+        let digits = text.strip_prefix(Self::UPDATE)?;
+        let number: u32 = digits.parse().ok()?;
+        (number > 0 && number.to_string() == digits).then_some(number)
+    }
+
     /// Returns true for the hooks that run while the target stops. A deletion cancels the other ones.
     pub fn is_teardown(self) -> bool {
         matches!(self, Self::PreStop | Self::PostStop)
@@ -431,6 +441,8 @@ mod tests {
         let in_place = update(&target(P::Ready, Some(M::PreStart), None), None);
         assert_eq!(in_place, Some(step(P::Ready, None, Some(Notification::Ready))));
 
+        let texts = ["update-3", "update-0", "update-03", "update-", "update", "3"];
+        assert_eq!(texts.map(Hook::update_number), [Some(3), None, None, None, None, None]);
         let updating = Target { event: Some(SLEEP()), ..target(P::Updating, Some(M::Update(3)), None) };
         let hooks: HookSet = Hook::ALL.into_iter().collect();
         let ended = |hook, outcome| run_ended(&updating, hook, outcome, hooks);

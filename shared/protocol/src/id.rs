@@ -82,7 +82,7 @@ pub fn hook_name(hook: &Hook) -> &str {
 /// Returns the stored form of a hook: its name, with the number of an update as in `update-3`.
 pub fn hook_text(hook: &Hook) -> String {
     match hook {
-        Hook::Update(number) => format!("{UPDATE}{number}"),
+        Hook::Update(number) => format!("{}{number}", Hook::UPDATE),
         hook => hook_name(hook).to_owned(),
     }
 }
@@ -90,18 +90,8 @@ pub fn hook_text(hook: &Hook) -> String {
 /// Returns the hook of a stored form.
 pub fn hook_of_text(text: &str) -> Option<Hook> {
     let known = HOOKS.iter().find(|row| row.2 == text).map(|row| row.0);
-    known.or_else(|| update_of_text(text)).or_else(|| EventName::new(text).map(Hook::Event))
+    known.or_else(|| Hook::update_number(text).map(Hook::Update)).or_else(|| EventName::new(text).map(Hook::Event))
 }
-
-/// Returns the update of a text such as `update-3`.
-fn update_of_text(text: &str) -> Option<Hook> {
-    let digits = text.strip_prefix(UPDATE)?;
-    let number: u32 = digits.parse().ok()?;
-    (number > 0 && number.to_string() == digits).then_some(Hook::Update(number))
-}
-
-/// The part of the text of an update that precedes its number.
-const UPDATE: &str = "update-";
 
 /// The part of a run id that precedes an occurrence of an event.
 const EVENT: &str = "on-";
@@ -145,7 +135,11 @@ impl RunId {
         let (generation, name) = rest.split_once('-')?;
         let hook = match name.strip_prefix(EVENT) {
             Some(event) => Hook::Event(EventRef::try_from(event.to_owned()).ok()?.name),
-            None => HOOKS.iter().find(|row| row.1 == name).map(|row| row.0).or_else(|| update_of_text(name))?,
+            None => HOOKS
+                .iter()
+                .find(|row| row.1 == name)
+                .map(|row| row.0)
+                .or_else(|| Hook::update_number(name).map(Hook::Update))?,
         };
         let plain = !key.is_empty() && key.len() <= 32;
         let plain = plain && key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());

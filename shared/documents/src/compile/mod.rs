@@ -19,6 +19,7 @@ mod k8s_apply;
 mod order;
 mod own_hooks;
 mod params;
+mod plan_content;
 mod plan_update;
 mod plugin;
 mod profile;

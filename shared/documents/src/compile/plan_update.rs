@@ -16,12 +16,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_engine::MAX_UNITS;
-use serde_json::{Map, Value, json};
 
 use super::assemble::add_teardown_edges;
 use super::defaults::MAX_STEPS;
+use super::plan_content::{content_digest, origins, units_of};
 use super::teardown::OrderSource;
-use crate::canonical::digest;
 use crate::plan::{
     FormerResource, HookName, HookPlan, Plan, ResourceOrigin, UnitPlan, UnitRef, UpdateState, document_name,
 };
@@ -490,11 +489,6 @@ fn position(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
-fn units_of(hooks: &[HookPlan], hook: HookName) -> impl Iterator<Item = (UnitRef, &UnitPlan)> {
-    let units = hooks.iter().filter(move |planned| planned.hook == hook).flat_map(|hook| &hook.units);
-    units.zip(0..).map(move |(unit, position)| (UnitRef { hook, unit: position }, unit))
-}
-
 /// Returns the positions of the units for which no other unit of the same resource waits.
 fn last_of(units: &[UnitPlan]) -> Vec<u32> {
     let waited_for: BTreeSet<u32> = units
@@ -513,93 +507,4 @@ fn with_reads(unit: &UnitPlan, place: impl Fn(UnitRef) -> UnitRef) -> UnitPlan {
         read.at = place(read.at);
     }
     unit
-}
-
-/// Returns the resources of a plan with their setup units, and the target itself if it has own units.
-fn origins(plan: &Plan) -> BTreeMap<String, ResourceOrigin> {
-    if let Some(state) = &plan.update {
-        return state.resources.clone();
-    }
-    let mut units: BTreeMap<String, BTreeMap<String, UnitRef>> =
-        plan.resources.keys().map(|name| (name.clone(), BTreeMap::new())).collect();
-    for hook in &plan.hooks {
-        for (at, unit) in units_of(&plan.hooks, hook.hook) {
-            let own = units.entry(unit.resource().to_owned()).or_default();
-            if at.hook.is_setup() {
-                own.insert(unit.key.clone(), at);
-            }
-        }
-    }
-    let origin = |(name, units): (String, BTreeMap<String, UnitRef>)| {
-        let setup = setup_digest(plan, &name, &units);
-        (name, ResourceOrigin { setup, units })
-    };
-    units.into_iter().map(origin).collect()
-}
-
-/// Returns the digest of what the setup of a resource depends on.
-fn setup_digest(plan: &Plan, name: &str, units: &BTreeMap<String, UnitRef>) -> String {
-    let units: Map<String, Value> =
-        units.iter().filter_map(|(key, &at)| Some((key.clone(), content(plan, at.hook, plan.unit(at)?)))).collect();
-    let mut made = json!({"params": plan.resources.get(name).map(|resource| &resource.params), "units": units});
-    if made.to_string().contains("target.labels") {
-        made["labels"] = json!(plan.target.labels);
-    }
-    digest_of(made)
-}
-
-/// Returns the digest of a plan's content, without positions and order.
-fn content_digest(plan: &Plan) -> String {
-    let hooks: Map<String, Value> = plan
-        .hooks
-        .iter()
-        .map(|hook| {
-            let units = hook.units.iter().map(|unit| (unit.key.clone(), content(plan, hook.hook, unit)));
-            (hook.hook.into(), Value::Object(units.collect()))
-        })
-        .collect();
-    let resources: Map<String, Value> = plan
-        .resources
-        .iter()
-        .map(|(name, resource)| {
-            let outputs: Map<String, Value> = resource
-                .outputs
-                .iter()
-                .map(|(name, output)| {
-                    let reads: BTreeSet<String> =
-                        output.reads.iter().map(|read| read_key(plan, read.at, &read.output, read.optional)).collect();
-                    (name.clone(), json!([output.value, output.sensitive, reads]))
-                })
-                .collect();
-            (name.clone(), json!([resource.plugin, resource.digest, resource.params, outputs]))
-        })
-        .collect();
-    digest_of(json!([plan.target, resources, plan.env, hooks]))
-}
-
-/// Returns a unit without positions: its references are keys.
-fn content(plan: &Plan, hook: HookName, unit: &UnitPlan) -> Value {
-    let key = |at: UnitRef| plan.unit(at).map_or("", |unit| unit.key.as_str());
-    let keys =
-        |positions: &[u32]| -> BTreeSet<&str> { positions.iter().map(|&unit| key(UnitRef { hook, unit })).collect() };
-    let reads: BTreeSet<String> =
-        unit.reads.iter().map(|read| read_key(plan, read.at, &read.output, read.optional)).collect();
-    let undoes: BTreeSet<&str> = unit.undoes.iter().map(|&at| key(at)).collect();
-    let mut content = json!(unit);
-    content["source"] = Value::Null;
-    content["reads"] = json!(reads);
-    content["undoes"] = json!(undoes);
-    content["dependencies"] = json!(keys(&unit.dependencies));
-    content["orderedAfter"] = json!(keys(&unit.ordered_after));
-    content
-}
-
-fn read_key(plan: &Plan, at: UnitRef, output: &str, optional: bool) -> String {
-    let key = plan.unit(at).map_or("", |unit| unit.key.as_str());
-    format!("{key}.{output}{}", if optional { "?" } else { "" })
-}
-
-fn digest_of(mut value: Value) -> String {
-    value.sort_all_objects();
-    digest(&value.to_string())
 }

@@ -30,7 +30,7 @@ use crate::run::follow_up::FollowUp;
 use crate::run::head::Run;
 
 /// The result of an update with the generation of the target.
-type Updated = Option<(LifecycleResult, u64, FollowUp)>;
+type UpdateOutcome = Option<(LifecycleResult, u64, FollowUp)>;
 
 /// Applies the update of an instance that has begun or waits for its name. An unchanged document retries the failed units
 /// of a failed target. Returns `None` if the target has changed meanwhile.
@@ -39,7 +39,7 @@ pub(super) async fn update(
     plugins: &dyn ReadPlugins,
     event: &LifecycleData,
     target: &TargetHead,
-) -> Result<Updated, RequestError<LifecycleRejection>> {
+) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
     let waiting = target.waiting.as_ref().filter(|waiting| target.uid != event.uid && waiting.uid == event.uid);
     let (plan, generation, routing_key) = match waiting {
         Some(waiting) => (&waiting.plan, waiting.generation, &waiting.routing_key),
@@ -102,7 +102,7 @@ async fn begin(
     target: &TargetHead,
     plan: CompiledDocument,
     number: Option<u32>,
-) -> Result<Updated, RequestError<LifecycleRejection>> {
+) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
     let step = match decide_update(&transition::engine_target(target), number) {
         Some(step) if target.phase == TargetPhase::Failed || events::is_idle(env, target).await? => step,
         _ => {
