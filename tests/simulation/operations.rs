@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use ebb_engine::{Attempt, Epoch, HeadState, Patch, PatchCondition, RunPhase, Shard, Timestamp, Unit};
+use ebb_engine::{Attempt, Epoch, HeadState, Patch, PatchCondition, RunPhase, Shard, TargetPhase, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
@@ -238,6 +238,11 @@ impl SimTable {
             let seen = state.targets.get(&key).map(|target| target.version);
             let written = seen == transition.expected_version;
             if written {
+                let begins = matches!(target.phase, TargetPhase::Ready | TargetPhase::Failed);
+                assert!(
+                    !begins || target.pending_update.is_none() || target.due.is_some(),
+                    "an update is lost: {target:?}"
+                );
                 state.targets.insert(key, target.clone());
                 if let Some((instance, json)) = plan {
                     state.plans.insert(instance.to_owned(), json.to_vec());

@@ -113,6 +113,15 @@ pub struct Target {
     pub waiting: Option<String>,
     /// The first event that waits for a run.
     pub event: Option<EventName>,
+    /// True if an update waits for the end of the present run. It runs before events.
+    pub has_pending_update: bool,
+}
+
+impl Target {
+    /// Returns the event whose run begins when the present one ends.
+    fn next_event(&self) -> Option<Hook> {
+        self.event.filter(|_| !self.has_pending_update).map(Hook::Event)
+    }
 }
 
 /// The hooks of the lifecycle with units. Updates and events are omitted.
@@ -240,7 +249,7 @@ pub fn event(existing: Option<&Target>, uid: &str) -> EventDecision {
 
 /// Returns the transition that runs the first waiting event of a ready target. No run of the target may be active.
 pub fn next_event(target: &Target) -> Option<PhaseChange> {
-    let start = target.event.filter(|_| target.phase == TargetPhase::Ready).map(Hook::Event)?;
+    let start = target.next_event().filter(|_| target.phase == TargetPhase::Ready)?;
     Some(PhaseChange { phase: TargetPhase::Ready, start: Some(start), notification: None })
 }
 
@@ -251,7 +260,9 @@ pub fn update(target: &Target, number: Option<u32>) -> Option<PhaseChange> {
         (TargetPhase::Ready | TargetPhase::Failed, Some(number)) => {
             (TargetPhase::Updating, Some(Hook::Update(number)), None)
         }
-        (TargetPhase::Ready | TargetPhase::Failed, None) => (TargetPhase::Ready, None, Some(Notification::Ready)),
+        (TargetPhase::Ready | TargetPhase::Failed, None) => {
+            (TargetPhase::Ready, target.next_event(), Some(Notification::Ready))
+        }
         _ => return None,
     };
     Some(PhaseChange { phase, start, notification })
@@ -322,6 +333,8 @@ pub fn teardown(stage: TeardownStage, hooks: HookSet) -> PhaseChange {
     }
 }
 
+/// A ready target without a run.
+const IDLE: PhaseChange = PhaseChange { phase: TargetPhase::Ready, start: None, notification: None };
 const GONE: PhaseChange = PhaseChange { phase: TargetPhase::Gone, start: None, notification: Some(Notification::Gone) };
 
 /// Returns the transition after a run ended, or `None` if the target is not in that hook.
@@ -331,13 +344,14 @@ pub fn run_ended(target: &Target, hook: Hook, outcome: RunOutcome, hooks: HookSe
     }
     let step = |phase, start, notification| Some(PhaseChange { phase, start, notification });
     match (target.phase, hook, outcome) {
-        (TargetPhase::Starting, Hook::PreStart, RunOutcome::Succeeded) => Some(ready(hooks, target.event)),
+        (TargetPhase::Starting, Hook::PreStart, RunOutcome::Succeeded) => Some(ready(hooks, target.next_event())),
         // Failed units of an event do not change the target.
         (TargetPhase::Ready, Hook::PostStart, RunOutcome::Succeeded) | (TargetPhase::Ready, Hook::Event(_), _) => {
-            next_event(target)
+            // The write without another run makes the target due for its update.
+            next_event(target).or_else(|| target.has_pending_update.then_some(IDLE))
         }
         (TargetPhase::Updating, Hook::Update(_), RunOutcome::Succeeded) => {
-            step(TargetPhase::Ready, target.event.map(Hook::Event), Some(Notification::Ready))
+            step(TargetPhase::Ready, target.next_event(), Some(Notification::Ready))
         }
         (TargetPhase::Starting, Hook::PreStart, RunOutcome::Failed)
         | (TargetPhase::Ready, Hook::PostStart, RunOutcome::Failed)
@@ -355,8 +369,8 @@ pub fn run_ended(target: &Target, hook: Hook, outcome: RunOutcome, hooks: HookSe
     }
 }
 
-fn ready(hooks: HookSet, event: Option<EventName>) -> PhaseChange {
-    let start = hooks.has(Hook::PostStart).then_some(Hook::PostStart).or(event.map(Hook::Event));
+fn ready(hooks: HookSet, event: Option<Hook>) -> PhaseChange {
+    let start = hooks.has(Hook::PostStart).then_some(Hook::PostStart).or(event);
     PhaseChange { phase: TargetPhase::Ready, start, notification: Some(Notification::Ready) }
 }
 
@@ -376,7 +390,15 @@ mod tests {
     const STOPPING_OR_GONE: [TargetPhase; 3] = [TargetPhase::Stopping, TargetPhase::Stuck, TargetPhase::Gone];
 
     fn target(phase: TargetPhase, hook: Option<Hook>, waiting: Option<&str>) -> Target {
-        Target { uid: "own".into(), generation: 2, phase, hook, waiting: waiting.map(str::to_owned), event: None }
+        Target {
+            uid: "own".into(),
+            generation: 2,
+            phase,
+            hook,
+            waiting: waiting.map(str::to_owned),
+            event: None,
+            has_pending_update: false,
+        }
     }
 
     const SLEEP: fn() -> EventName = || EventName::new("sleep").unwrap();
@@ -416,7 +438,18 @@ mod tests {
         assert_eq!(started(hooks), Some(step(P::Ready, Some(Hook::PostStart), Some(Notification::Ready))));
         let alone = [Hook::PreStart].into_iter().collect();
         assert_eq!(started(alone), Some(step(P::Ready, Some(Hook::Event(SLEEP())), Some(Notification::Ready))));
-        assert_eq!(next_event(&Target { phase: P::Stopping, ..starts }), None);
+        assert_eq!(next_event(&Target { phase: P::Stopping, ..starts.clone() }), None);
+        // An update comes before it, and the write that ends the run makes the target due.
+        let changes = Target { has_pending_update: true, ..starts };
+        let started = run_ended(&changes, Hook::PreStart, RunOutcome::Succeeded, alone);
+        assert_eq!(started, Some(step(P::Ready, None, Some(Notification::Ready))));
+        let changes = Target { phase: P::Ready, hook: Some(Hook::PostStart), ..changes };
+        assert_eq!(
+            run_ended(&changes, Hook::PostStart, RunOutcome::Succeeded, hooks),
+            Some(step(P::Ready, None, None))
+        );
+        let begun = update(&Target { has_pending_update: false, ..changes }, None);
+        assert_eq!(begun, Some(step(P::Ready, Some(Hook::Event(SLEEP())), Some(Notification::Ready))));
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub(crate) mod document_update;
 pub mod due;
 pub mod events;
 pub mod lifecycle;
+pub(crate) mod next_run;
 pub mod notify;
 pub mod outbox;
 pub(crate) mod rejection;

@@ -216,6 +216,9 @@ pub struct TargetDetail {
     /// The UID that waits for the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_uid: Option<String>,
+    /// The generation of the update that waits for the end of the present run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending_generation: Option<u64>,
     /// The outage of the cluster that its units wait for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<RelayOutage>,

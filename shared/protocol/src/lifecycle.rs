@@ -142,7 +142,8 @@ pub enum LifecycleResult {
     Starting,
     /// The units of the event run.
     Running,
-    /// The target waits until another instance of the same name is gone, or the event until the present run has ended.
+    /// The target waits until another instance of the same name is gone. An event or update waits until the present run
+    /// has ended.
     Waiting,
     /// The units of an update run.
     Updating,

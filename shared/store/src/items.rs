@@ -45,6 +45,8 @@ pub struct TargetHead {
     /// The notifications that receivers of subscriptions have not accepted yet, also those of earlier instances.
     pub outbox: TargetOutbox,
     pub waiting: Option<PendingCreation>,
+    /// The newest change of the document that waits for the end of the present run.
+    pub pending_update: Option<PendingUpdate>,
     pub events: TargetEvents,
     /// Ended instances of this name whose sensitive outputs are still in a cluster.
     pub release: Vec<SecretRelease>,
@@ -76,6 +78,7 @@ impl TargetHead {
             notification: None,
             outbox: TargetOutbox::default(),
             waiting: None,
+            pending_update: None,
             events: TargetEvents::default(),
             release: Vec::new(),
             due: None,
@@ -86,6 +89,16 @@ impl TargetHead {
     /// Returns the key of the present instance.
     pub fn instance_key(&self) -> String {
         instance_key(&self.kind, &self.name, &self.uid)
+    }
+
+    /// Returns the UID under which the plan of a waiting update is stored and removed. UIDs of platforms have no spaces.
+    pub fn update_uid(&self) -> String {
+        format!("{} update", self.uid)
+    }
+
+    /// Returns the generation of the newest accepted document.
+    pub fn newest_generation(&self) -> u64 {
+        self.pending_update.as_ref().map_or(self.generation, |pending| pending.generation)
     }
 
     /// Returns the id of a run of the present instance. For an event it is the last run.
@@ -254,6 +267,17 @@ pub struct SecretRelease {
     /// `None` means the default cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
+}
+
+/// An update that waits for the end of the present run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingUpdate {
+    pub generation: u64,
+    /// The digest of the plan of its document. The plan is stored with [`TargetHead::update_uid`].
+    pub plan: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing_key: Option<String>,
 }
 
 /// A creation that waits until the previous instance of the name is gone.

@@ -22,8 +22,8 @@ pub use dynamo::{DynamoTable, item_size};
 pub use error::StoreError;
 pub use items::{
     DesiredKey, DesiredTarget, NamedDocument, NamedKind, NewRun, NotificationState, PatchResult, PendingCreation,
-    PhaseNotice, ReceiverState, RunFacts, RunHead, SecretRelease, TargetEvents, TargetHead, TargetList, TargetOutbox,
-    TargetTransition, TokenItem, Tombstone,
+    PendingUpdate, PhaseNotice, ReceiverState, RunFacts, RunHead, SecretRelease, TargetEvents, TargetHead, TargetList,
+    TargetOutbox, TargetTransition, TokenItem, Tombstone,
 };
 pub use meter::{Meter, TableUsage};
 pub use ops::*;

@@ -163,15 +163,48 @@ pub(crate) async fn a_deletion_overtakes_an_update() {
     let changed = format!("resources: {{db: {{plugin: database, params: {{rows: 2}}}}, {INDEXED}}}\n");
     assert_eq!(send(&harness, 2, &changed).await, LifecycleResult::Updating);
     harness.receiver.call("POST /drop", 1).await;
-    // One update runs at a time.
-    let data = LifecycleData { generation: 3, ..ebb_tests::platform::sandbox("a", "a-uid", "resources: {}\n") };
-    harness.lifecycle(LifecycleType::Updated, &data).await.is_problem(503, "busy");
+    assert_eq!(send(&harness, 3, "resources: {more: {plugin: database}}\n").await, LifecycleResult::Waiting);
     harness.delete("a").await;
     drop(hold);
     harness.phase("a", TargetState::Gone).await;
     let requests = requests(&harness);
     assert_eq!(requests[..2], ["unindex db-1", "drop db-1 1"]);
     assert!(requests[2..].iter().all(|line| line == "drop db-1 1"), "{requests:?}");
+    assert_eq!(harness.remaining("a").await, []);
+}
+
+pub(crate) async fn the_newest_update_waits_for_the_run() {
+    let harness = harness().await;
+    let document = |rows: u32| format!("resources: {{db: {{plugin: database, params: {{rows: {rows}}}}}}}\n");
+    let hold = harness.receiver.hold("POST /create");
+    send(&harness, 1, &document(1)).await;
+    harness.receiver.call("POST /create", 1).await;
+    for generation in [2, 3, 3] {
+        assert_eq!(send(&harness, generation, &document(generation as u32)).await, LifecycleResult::Waiting);
+    }
+    let target = harness.target("a").await.unwrap();
+    assert_eq!((target.info.generation, target.info.phase), (1, TargetState::Starting));
+    assert_eq!(target.pending_generation, Some(3));
+    let older = LifecycleData { generation: 2, ..ebb_tests::platform::sandbox("a", "a-uid", &document(2)) };
+    harness.lifecycle(LifecycleType::Updated, &older).await.is_problem(409, "outdated");
+    drop(hold);
+    harness.generation("a", 3).await;
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(requests(&harness), ["create 1", "drop db-1 1", "create 3"]);
+
+    // A document like the present one replaces the update that waits.
+    harness.receiver.replies("POST /create", &[400]);
+    let hold = harness.receiver.hold("POST /drop");
+    assert_eq!(send(&harness, 4, &document(4)).await, LifecycleResult::Updating);
+    harness.receiver.call("POST /drop", 1).await;
+    assert_eq!(send(&harness, 5, &document(5)).await, LifecycleResult::Waiting);
+    assert_eq!(send(&harness, 6, &document(4)).await, LifecycleResult::Unchanged);
+    drop(hold);
+    // A waiting update follows a failed one.
+    let target = harness.phase("a", TargetState::Failed).await;
+    assert_eq!(target.info.generation, 6);
+    requests(&harness);
+    harness.tear_down("a").await;
     assert_eq!(harness.remaining("a").await, []);
 }
 

@@ -294,6 +294,14 @@ impl Harness {
         }
     }
 
+    /// Waits until the document of the target has this generation.
+    pub(crate) async fn generation(&self, name: &str, generation: u64) {
+        until(&format!("generation {generation} of {name}"), async || {
+            (self.target(name).await?.info.generation == generation).then_some(())
+        })
+        .await;
+    }
+
     /// Waits until an instance that waited for its name is ready.
     pub(crate) async fn instance_is_ready(&self, name: &str, uid: &str) {
         until(&format!("{uid} to be ready"), async || {

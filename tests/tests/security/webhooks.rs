@@ -182,6 +182,8 @@ pub(crate) async fn events_out_of_order() {
     harness.phase("a", TargetState::Gone).await;
     create(&harness, "a", "u1").await.is_problem(409, "stale");
     assert_eq!(result(&delete(&harness, "a", "u1").await), "stopping");
+    // Before the platform has accepted `gone`, the next instance waits.
+    harness.notification_accepted("a").await;
     // A deletion of another uid does not end the instance.
     assert_eq!(result(&create(&harness, "a", "u2").await), "starting");
     harness.phase("a", TargetState::Ready).await;

@@ -79,6 +79,11 @@ fn target() -> TargetHead {
             plugins,
             ttl_ms: Some(1),
         }),
+        pending_update: Some(store::PendingUpdate {
+            generation: 4,
+            plan: digest(b"update"),
+            routing_key: Some("key".to_owned()),
+        }),
         events: TargetEvents { recent: vec![event("1")], waiting: vec![event("2")] },
         release: vec![store::SecretRelease { instance: "instance".into(), cluster: Some("far".into()) }],
         due: Some(AT),

@@ -182,7 +182,9 @@ fn outcome(instance: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDet
         let waits = seen.waiting_uid.as_deref() == Some(instance.uid.as_str());
         return if waits { None } else { lost() };
     }
-    if seen.info.generation < instance.generation {
+    // A deletion withdraws an update that waits.
+    let is_update = goal != FollowGoal::Gone && seen.info.phase != TargetState::Gone;
+    if is_update && seen.info.generation < instance.generation {
         return None;
     }
     match (goal, seen.info.phase) {
@@ -227,6 +229,7 @@ mod tests {
             (FollowGoal::Ready, Some(target_of("a", 2, "starting")), None),
             (FollowGoal::Ready, Some(target_of("a", 2, "ready")), Some(FollowEnd::Reached)),
             (FollowGoal::Ready, Some(target_of("a", 1, "ready")), None),
+            (FollowGoal::Ready, Some(target_of("a", 1, "gone")), Some(FollowEnd::Deleted)),
             (FollowGoal::Ready, Some(target_of("a", 2, "failed")), Some(FollowEnd::Failed)),
             (FollowGoal::Ready, Some(target_of("b", 2, "ready")), Some(FollowEnd::Deleted)),
             (FollowGoal::Ready, None, Some(FollowEnd::Deleted)),

@@ -180,6 +180,7 @@ fn without_plan(target: &TargetHead) -> TargetDetail {
         pending_notification: None,
         delivery: waits::delivery(target),
         waiting_uid: target.waiting.as_ref().map(|waiting| waiting.uid.clone()),
+        pending_generation: target.pending_update.as_ref().map(|pending| pending.generation),
         outage: None,
         decided_by: None,
     }

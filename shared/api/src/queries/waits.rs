@@ -38,6 +38,11 @@ pub fn reason(target: &TargetHead) -> Option<String> {
         (TargetPhase::Stuck, _) => Some("an operator".to_owned()),
         _ => None,
     };
+    let update = target.pending_update.as_ref();
+    let own = own.map(|own| match update {
+        Some(update) => format!("{own}, before the update to generation {}", update.generation),
+        None => own,
+    });
     let reasons: Vec<String> = own.into_iter().chain(delivery).collect();
     let reasons = (!reasons.is_empty()).then(|| reasons.join(", and "));
     match &target.waiting {

@@ -4,30 +4,26 @@
 //! 2. Merge the plan into the present one. The difference decides which units run.
 //! 3. Move the target, store the merged plan and start the run of the update in one transaction (rule 9).
 //!
-//! A target is updated between its runs. Its present plan has all units of earlier runs at their positions, so results of
-//! these runs find their units, and the teardown undoes them.
+//! A target is updated between its runs. During a run, the newest update waits in the target, with its plan stored apart.
+//! The end of the run begins it, or else `sweep`. The merged plan has all units of earlier runs at their positions, so
+//! results of these runs find their units, and the teardown undoes them.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ebb_documents::compile::{self, PlanUpdate, UpdateError};
-use ebb_documents::plan::{Plan, UnitRef};
-use ebb_engine::target::update as decide_update;
-use ebb_engine::{Millis, TargetPhase, UnitProgress};
+use ebb_engine::TargetPhase;
 use ebb_protocol::id;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
-use ebb_store::{PendingCreation, ReadPlugins, TargetHead};
+use ebb_store::{PendingCreation, PendingUpdate, ReadPlugins, TargetHead};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::PinnedVersions;
-use crate::instance::events;
 use crate::instance::rejection::LifecycleRejection;
 use crate::instance::target_document::{CompiledDocument, compile_document, load_plan, no_document};
-use crate::instance::transition::{self, NotificationSender};
+use crate::instance::{due, next_run};
 use crate::operator::retry;
 use crate::run::follow_up::FollowUp;
-use crate::run::head::Run;
+use crate::sweep::retention;
 
 /// The result of an update with the generation of the target.
 type UpdateOutcome = Option<(LifecycleResult, u64, FollowUp)>;
@@ -41,9 +37,9 @@ pub(super) async fn update(
     target: &TargetHead,
 ) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
     let waiting = target.waiting.as_ref().filter(|waiting| target.uid != event.uid && waiting.uid == event.uid);
-    let (plan, generation, routing_key) = match waiting {
-        Some(waiting) => (&waiting.plan, waiting.generation, &waiting.routing_key),
-        None => (&target.plan, target.generation, &target.routing_key),
+    let (plan, routing_key) = match waiting {
+        Some(waiting) => (&waiting.plan, &waiting.routing_key),
+        None => (&target.plan, &target.routing_key),
     };
     let document = event.document.as_ref().ok_or_else(no_document)?;
     let instance = id::instance_key(&event.kind, &event.name, &event.uid);
@@ -57,14 +53,20 @@ pub(super) async fn update(
     let versions = PinnedVersions::OfPlan(&current.plan);
     let compiled = compile_document(plugins, (&event.kind, &event.name), document, versions).await;
     let (wanted, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
-    let merged = merge(env, target, waiting.is_some(), (&current, &wanted)).await?;
+    let merged = next_run::merge(env, target, waiting.is_some(), (&current, &wanted)).await?;
     let other_key = event.routing_key.is_some() && event.routing_key != *routing_key;
     if merged.is_none() && !other_key {
-        return Ok(Some(unchanged(env, event, target, (waiting, generation)).await?));
+        return unchanged(env, event, target, waiting).await;
     }
-    if event.generation <= generation {
+    let pending =
+        PendingUpdate { generation: event.generation, plan: wanted.digest(), routing_key: event.routing_key.clone() };
+    if waiting.is_none() && target.pending_update.as_ref() == Some(&pending) {
+        return Ok(Some((LifecycleResult::Waiting, event.generation, FollowUp::default())));
+    }
+    let newest = waiting.map_or(target.newest_generation(), |waiting| waiting.generation);
+    if event.generation <= newest {
         let text = format!(
-            "the document differs from generation {generation} of {}/{}; expected a higher generation, got {}",
+            "the document differs from generation {newest} of {}/{}; expected a higher generation, got {}",
             event.kind, event.name, event.generation
         );
         return Err(LifecycleRejection::Conflict("outdated", text).into());
@@ -75,103 +77,73 @@ pub(super) async fn update(
         let is_written = env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await?;
         return Ok(is_written.then(|| (LifecycleResult::Waiting, event.generation, FollowUp::default())));
     }
+    if !next_run::is_updatable(env, target).await? {
+        return wait(env, target, pending, load_plan(wanted).await?).await;
+    }
     let (plan, number) = match merged {
         Some(update) => (update.plan, update.number),
         None => (current.plan.clone(), None),
     };
-    begin(env, event, target, load_plan(plan).await?, number).await
-}
-
-/// Returns the effect of a document on the present instance of a target, or on the one that waits for its name. Returns
-/// `None` if the document changes nothing.
-pub(crate) async fn merge(
-    env: &Env,
-    target: &TargetHead,
-    is_waiting: bool,
-    (current, wanted): (&CompiledPlan, &Plan),
-) -> Result<Option<PlanUpdate>, RequestError<LifecycleRejection>> {
-    let done = if is_waiting { None } else { done_units(env, target, current).await? };
-    let is_done = |at: UnitRef| done.as_ref().is_none_or(|done| done.contains(&at));
-    compile::update(&current.plan, wanted, is_done).map_err(|error| refused(error).into())
-}
-
-/// Begins the update of a living target to a merged plan. `number` is that of the update, if it has units.
-async fn begin(
-    env: &Env,
-    event: &LifecycleData,
-    target: &TargetHead,
-    plan: CompiledDocument,
-    number: Option<u32>,
-) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
-    let step = match decide_update(&transition::engine_target(target), number) {
-        Some(step) if target.phase == TargetPhase::Failed || events::is_idle(env, target).await? => step,
-        _ => {
-            let text = format!("{}/{} has a run; send the update again when it has ended", event.kind, event.name);
-            return Err(LifecycleRejection::Busy(text).into());
-        }
-    };
-    let state = plan.loaded.plan.update.as_ref();
-    let changed = TargetHead {
-        generation: event.generation,
-        updates: state.map_or(target.updates, |state| state.number),
-        plan: plan.loaded.digest.clone(),
-        plugins: plan.plugins,
-        routing_key: event.routing_key.clone().or_else(|| target.routing_key.clone()),
-        expires: plan.loaded.plan.target.ttl_ms.map(|ttl| target.created.plus(Millis(ttl))),
-        ..target.clone()
-    };
-    let mut transition = transition::transition(env, &changed, step, &plan.loaded, None).await?;
-    transition.expected_version = Some(target.version);
-    if !env.store.begin_instance(&transition, &target.instance_key(), plan.json.as_bytes()).await? {
+    let Some(continuation) = next_run::begin(env, target, &pending, load_plan(plan).await?, number).await? else {
         return Ok(None);
-    }
+    };
     let result = if number.is_some() { LifecycleResult::Updating } else { LifecycleResult::Updated };
-    let continuation = transition::after_transition(env, transition, &plan.loaded, NotificationSender::Queue).await?;
     Ok(Some((result, event.generation, FollowUp::drive(continuation))))
 }
 
-/// Returns the response to an update that changes nothing.
+/// Leaves an update to the end of the present run. It replaces one that waits.
+async fn wait(
+    env: &Env,
+    target: &TargetHead,
+    pending: PendingUpdate,
+    plan: CompiledDocument,
+) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
+    let generation = pending.generation;
+    retention::schedule_update_removal(env, target, &pending).await?;
+    let transition = target.update(|after| {
+        after.pending_update = Some(pending);
+        after.due = due::next_due(env, after);
+    });
+    let stored_for = id::instance_key(&target.kind, &target.name, &target.update_uid());
+    if !env.store.begin_instance(&transition, &stored_for, plan.json.as_bytes()).await? {
+        return Ok(None);
+    }
+    // The run may have ended between its read and this write.
+    let continuation = next_run::start_update(env, &target.kind, &target.name).await?;
+    Ok(Some((LifecycleResult::Waiting, generation, FollowUp::drive(continuation))))
+}
+
+/// Returns the response to an update that changes nothing. A newer one than the update that waits replaces that.
 async fn unchanged(
     env: &Env,
     event: &LifecycleData,
     target: &TargetHead,
-    (waiting, generation): (Option<&PendingCreation>, u64),
-) -> Result<(LifecycleResult, u64, FollowUp), FlowError> {
+    waiting: Option<&PendingCreation>,
+) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
     let mut result = LifecycleResult::Unchanged;
-    if waiting.is_none() && target.phase == TargetPhase::Failed {
+    if let Some(waiting) = waiting {
+        return Ok(Some((result, waiting.generation, FollowUp::default())));
+    }
+    let replaces = target.pending_update.as_ref().is_some_and(|pending| pending.generation < event.generation);
+    if replaces {
+        let transition = target.update(|after| {
+            after.generation = event.generation;
+            after.pending_update = None;
+            after.due = due::next_due(env, after);
+        });
+        if !env.store.move_target(&transition).await? {
+            return Ok(None);
+        }
+        let next = next_run::start_event(env, &target.kind, &target.name).await?;
+        return Ok(Some((result, event.generation, FollowUp::drive(next))));
+    }
+    if target.phase == TargetPhase::Failed {
         let retried = retry::retry(env, &event.kind, &event.name).await?;
         if matches!(retried, retry::RetryOutcome::Retried(_)) {
             result = LifecycleResult::Retrying;
         }
     }
-    Ok((result, generation, FollowUp::default()))
-}
-
-fn refused(error: UpdateError) -> LifecycleRejection {
-    let code = match error {
-        UpdateError::Fixed(_) => "fixed-field",
-        UpdateError::TooLarge { .. } => "plan-too-large",
-    };
-    LifecycleRejection::Conflict(code, error.to_string())
-}
-
-/// Returns the units of a failed target that are done. All units of a ready target are.
-async fn done_units(
-    env: &Env,
-    target: &TargetHead,
-    current: &CompiledPlan,
-) -> Result<Option<BTreeSet<UnitRef>>, FlowError> {
-    if target.phase != TargetPhase::Failed {
-        return Ok(None);
-    }
-    let mut done = BTreeSet::new();
-    for hook in current.lifecycle_hooks().filter(|hook| !hook.is_teardown()) {
-        let Some(run) = Run::load(env, &target.run(hook)).await? else { continue };
-        let view = run.read_view(env).await?;
-        let units = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Done);
-        done.extend(units.map(|unit| UnitRef { hook: hook.into(), unit: unit.0 }));
-    }
-    Ok(Some(done))
+    Ok(Some((result, target.generation, FollowUp::default())))
 }
 
 /// Stores the lost plan of a target again, if `document` compiles to it.

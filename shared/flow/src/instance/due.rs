@@ -11,7 +11,7 @@ use crate::error::FlowError;
 const LONGEST_WAIT_MS: u64 = 15 * 60 * 1000;
 
 /// Returns the time at which `sweep` has to handle a target: to deliver its notifications, end its time to live,
-/// complete its stop, begin the waiting instance or event, or release Secrets in a cluster.
+/// complete its stop, begin the waiting instance, event or update, or release Secrets in a cluster.
 pub fn next_due(env: &Env, target: &TargetHead) -> Option<Timestamp> {
     let soon = env.now().plus(env.settings.first_sweep_delay);
     let notification = target.notification.as_ref().filter(|pending| pending.delivered_by.is_none()).map(|_| soon);
@@ -24,9 +24,11 @@ pub fn next_due(env: &Env, target: &TargetHead) -> Option<Timestamp> {
     let waiting = (target.phase == TargetPhase::Gone && target.waiting.is_some()).then_some(soon);
     // The end of the present run begins the next event, unless both happen at the same time.
     let events = (target.phase == TargetPhase::Ready && !target.events.waiting.is_empty()).then_some(soon);
+    let is_updatable = matches!(target.phase, TargetPhase::Ready | TargetPhase::Failed);
+    let update = (is_updatable && target.pending_update.is_some()).then_some(soon);
     let release = (!target.release.is_empty()).then_some(later);
     let outbox = target.outbox.due().map(|at| at.max(soon));
-    [notification, outbox, expires, stopping, waiting, events, release].into_iter().flatten().min()
+    [notification, outbox, expires, stopping, waiting, events, update, release].into_iter().flatten().min()
 }
 
 /// Returns the wait before the next sweep of a target that waits for others: a quarter of the time so far.

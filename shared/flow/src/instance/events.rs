@@ -6,21 +6,17 @@
 //! 3. The active run may end between its read and the append. The receiver therefore reads it again after the append,
 //!    and a target with waiting events is due.
 
-use ebb_engine::follow::{in_flight, outcome};
 use ebb_engine::target::{EventDecision, event as decide_event, next_event};
-use ebb_engine::{EventName, Hook, RunOutcome, RunPhase, TargetPhase};
+use ebb_engine::{EventName, Hook};
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
-use ebb_store::TargetHead;
 
 use crate::env::Env;
 use crate::error::{FlowError, RequestError};
-use crate::instance::due;
 use crate::instance::rejection::{LifecycleRejection, stale};
 use crate::instance::transition::{self, NotificationSender};
+use crate::instance::{due, next_run};
 use crate::run::follow_up::FollowUp;
-use crate::run::head::Run;
-use crate::run::progress::Continuation;
 use crate::sweep::retention;
 
 /// Maximum events of a target that wait for a run.
@@ -67,7 +63,7 @@ pub(super) async fn receive(
         retention::schedule_event_removal(env, &seen, &event).await?;
         let mut appended = seen.clone();
         appended.events.waiting.push(event.clone());
-        let is_idle = is_idle(env, &seen).await?;
+        let is_idle = next_run::is_idle(env, &seen).await?;
         let step = next_event(&transition::engine_target(&appended)).filter(|_| is_idle);
         let transition = match step {
             Some(step) => transition::transition(env, &appended, step, &loaded, None).await?,
@@ -78,7 +74,7 @@ pub(super) async fn receive(
         }
         let next = match step {
             Some(_) => transition::after_transition(env, transition, &loaded, NotificationSender::Queue).await?,
-            None => start_next(env, kind, name).await?,
+            None => next_run::start_event(env, kind, name).await?,
         };
         let result = match &next {
             Some(next) if next.run.id == run => LifecycleResult::Running,
@@ -87,37 +83,4 @@ pub(super) async fn receive(
         return Ok((result, seen.generation, FollowUp::drive(next)));
     }
     Err(FlowError::Contended(format!("{kind}/{name}")).into())
-}
-
-/// Begins the run of the first waiting event, unless a run of the target is active.
-pub(crate) async fn start_next(env: &Env, kind: &str, name: &str) -> Result<Option<Continuation>, FlowError> {
-    for _ in 0..crate::ATTEMPTS {
-        let Some(seen) = env.store.read_target(kind, name).await? else { return Ok(None) };
-        let Some(step) = next_event(&transition::engine_target(&seen)) else { return Ok(None) };
-        if !is_idle(env, &seen).await? {
-            return Ok(None);
-        }
-        let loaded = env.plan_of(&seen).await?;
-        let transition = transition::transition(env, &seen, step, &loaded, None).await?;
-        if env.store.move_target(&transition).await? {
-            return transition::after_transition(env, transition, &loaded, NotificationSender::Queue).await;
-        }
-    }
-    Err(FlowError::Contended(format!("{kind}/{name}")))
-}
-
-/// Returns true if the target is ready and none of its runs is active.
-pub(super) async fn is_idle(env: &Env, target: &TargetHead) -> Result<bool, FlowError> {
-    let hook = match target.hook {
-        _ if target.phase != TargetPhase::Ready => return Ok(false),
-        Some(hook @ (Hook::PostStart | Hook::Event(_))) => hook,
-        // Without units in postStart, the run of preStart has ended.
-        _ => return Ok(true),
-    };
-    let Some(run) = Run::load(env, &target.run(hook)).await? else { return Ok(true) };
-    let view = run.read_view(env).await?;
-    let is_closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
-    // A closed run of postStart with other units is being retried.
-    let is_complete = || in_flight(run.graph(), &view).is_empty() && outcome(&view) == RunOutcome::Succeeded;
-    Ok(is_closed && (hook != Hook::PostStart || is_complete()))
 }

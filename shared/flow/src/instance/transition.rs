@@ -28,8 +28,17 @@ pub enum NotificationSender {
     Queue,
 }
 
-/// Ends `run`, in which no unit can run. Returns the continuation with the next run. `sender` delivers the
-/// notification.
+/// The effect of the end of a run.
+pub enum EndedRun {
+    /// No other run begins.
+    Last,
+    /// Another run has begun.
+    Next(Continuation),
+    /// The target can begin its waiting update now.
+    PendingUpdate,
+}
+
+/// Ends `run`, in which no unit can run. `sender` delivers the notification.
 ///
 /// The target moves before the run is closed. After a crash in between, `sweep` finds the open run and the moved
 /// target, and closes the run.
@@ -38,7 +47,7 @@ pub async fn end_run(
     run: &Run,
     outcome: RunOutcome,
     sender: NotificationSender,
-) -> Result<Option<Continuation>, FlowError> {
+) -> Result<EndedRun, FlowError> {
     match outcome {
         RunOutcome::Succeeded => tracing::debug!(run = %run.id, "run ended"),
         _ => tracing::info!(run = %run.id, ?outcome, "run ended"),
@@ -70,7 +79,12 @@ pub async fn end_run(
         // A late success has reopened an undo. The run stays due, and the target moves back to it.
         reopen::restore_target(env, run).await?;
     }
-    continue_after(env, moved, sender).await
+    let has_pending = moved.as_ref().is_some_and(|moved| moved.transition.target.pending_update.is_some());
+    Ok(match continue_after(env, moved, sender).await? {
+        Some(continuation) => EndedRun::Next(continuation),
+        None if has_pending => EndedRun::PendingUpdate,
+        None => EndedRun::Last,
+    })
 }
 
 /// Returns true if `run` stays open until the platform accepts its notification. Delivers the notification if the
@@ -171,6 +185,7 @@ pub fn engine_target(head: &TargetHead) -> target::Target {
         hook: head.hook,
         waiting: head.waiting.as_ref().map(|waiting| waiting.uid.clone()),
         event: head.events.waiting.first().map(|event| event.name),
+        has_pending_update: head.pending_update.is_some(),
     }
 }
 
@@ -220,6 +235,7 @@ pub async fn transition(
         }
         if matches!(step.phase, TargetPhase::Stopping | TargetPhase::Gone) {
             target.events.waiting.clear();
+            target.pending_update = None;
         }
         if step.phase == TargetPhase::Gone {
             secrets::schedule_release(target, &loaded.plan);

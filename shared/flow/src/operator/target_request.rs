@@ -22,7 +22,7 @@ use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::lifecycle::{self, LifecycleRejection};
 use crate::instance::rejection::stale;
 use crate::instance::target_document::compile_document;
-use crate::instance::{document_update, notify};
+use crate::instance::{next_run, notify};
 use crate::run::follow_up::FollowUp;
 use crate::source::reconcile::is_alive;
 
@@ -89,7 +89,7 @@ impl TargetRequest {
         let waiting = head.filter(|head| self.uid.is_some() || second(head).is_none());
         let waiting = waiting.and_then(|head| head.waiting.as_ref());
         let waiting = waiting.map(|waiting| (&waiting.uid, waiting.generation, &waiting.plan));
-        let alive = head.filter(|head| is_alive(head)).map(|head| (&head.uid, head.generation, &head.plan));
+        let alive = head.filter(|head| is_alive(head)).map(|head| (&head.uid, head.newest_generation(), &head.plan));
         let found =
             waiting.into_iter().chain(alive).find(|(uid, ..)| self.uid.as_ref().is_none_or(|wanted| wanted == *uid));
         let derived = self.derived_uid();
@@ -207,7 +207,7 @@ pub async fn preview(
     let (generation, result) = match (&instance.known, &current, &head) {
         (Some((generation, _)), Some(current), Some(head)) if instance.change == LifecycleType::Updated => {
             let is_waiting = head.uid != instance.uid;
-            match document_update::merge(env, head, is_waiting, (current, &plan)).await? {
+            match next_run::merge(env, head, is_waiting, (current, &plan)).await? {
                 None => (*generation, LifecycleResult::Unchanged),
                 Some(update) => {
                     changes = changes::between(&current.plan, &plan);

@@ -14,7 +14,8 @@ use tracing::Instrument as _;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::instance::transition::{self, NotificationSender};
+use crate::instance::next_run;
+use crate::instance::transition::{self, EndedRun, NotificationSender};
 use crate::ports::QueueMessage;
 use crate::run::acceptances::AcceptanceBatch;
 use crate::run::attempt::AttemptRef;
@@ -95,9 +96,13 @@ async fn drive_until_spent(
                 // The caller has already waited for units, so the queue delivers the notification.
                 let sender = if env.now() >= until { NotificationSender::Queue } else { sender };
                 // Following runs are not part of the sweep.
-                transition::end_run(env, &continuation.run, outcome, sender)
-                    .await?
-                    .map(|continuation| (continuation, None))
+                let ebb_store::RunFacts { kind, name, .. } = &continuation.run.facts;
+                let next = match transition::end_run(env, &continuation.run, outcome, sender).await? {
+                    EndedRun::Next(next) => Some(next),
+                    EndedRun::PendingUpdate => next_run::start_update(env, kind, name).await?,
+                    EndedRun::Last => None,
+                };
+                next.map(|next| (next, None))
             }
             None => None,
         };

@@ -46,9 +46,8 @@ pub async fn apply(
         }
         let is_open = outcome.result == SourceResult::Accepted;
         let is_last = !is_open && !seen.confirm;
-        let wait = if is_open { busy_wait(env, &seen) } else { RETRY_WAIT };
         let after = DesiredTarget {
-            due: (!is_last).then(|| env.now().plus(wait)),
+            due: (!is_last).then(|| env.now().plus(RETRY_WAIT)),
             confirm: seen.confirm && is_open,
             document: seen.document.clone().filter(|_| !is_last),
             result: Some(outcome.clone()),
@@ -62,15 +61,6 @@ pub async fn apply(
         }
     }
     Err(FlowError::Contended(format!("the desired state of {}/{}", key.kind, key.name)))
-}
-
-/// The first wait for a target that cannot take a state now, because it has a run.
-const BUSY_WAIT: Millis = Millis(5_000);
-
-/// Returns the wait for a target that cannot take a state now: a quarter of the age of the event, within limits.
-fn busy_wait(env: &Env, desired: &DesiredTarget) -> Millis {
-    let age = env.now().0.saturating_sub(desired.time);
-    Millis(age / 4).max(BUSY_WAIT).min(RETRY_WAIT)
 }
 
 /// Returns true if the second application of a state finds that its instance has ended. The replaced state, a deletion,
@@ -114,7 +104,7 @@ fn second<'a>(desired: &DesiredTarget, head: &'a TargetHead) -> Option<&'a str> 
 /// lives or waits for the name, otherwise a new one.
 fn instance(desired: &DesiredTarget, head: Option<&TargetHead>) -> (String, u64) {
     let waiting = head.and_then(|head| head.waiting.as_ref()).map(|waiting| (&waiting.uid, waiting.generation));
-    let present = head.map(|head| (&head.uid, head.generation));
+    let present = head.map(|head| (&head.uid, head.newest_generation()));
     let found = match &desired.key.uid {
         Some(uid) => waiting.into_iter().chain(present).find(|(known, _)| *known == uid),
         None => present.filter(|_| head.is_some_and(is_alive)).or(waiting),
@@ -152,6 +142,10 @@ async fn create(
             follow_ups.push(follow_up);
             if response.result == LifecycleResult::Waiting {
                 let head = env.store.read_target(&desired.key.kind, &desired.key.name).await?;
+                if head.as_ref().is_some_and(|head| head.uid == uid) {
+                    let detail = "changes to this document when its present run has ended".to_owned();
+                    return Ok(outcome(desired, SourceResult::Waiting, Some(uid), detail));
+                }
                 if head.is_some_and(|head| second(desired, &head).is_some()) {
                     let detail = "another event of the target is being applied".to_owned();
                     return Ok(outcome(desired, SourceResult::Accepted, Some(uid), detail));
@@ -177,7 +171,7 @@ async fn create(
     let rejected =
         |detail: String| outcome(desired, SourceResult::Rejected, Some(uid.clone()), limits::message(&detail));
     Ok(match rejection {
-        LifecycleRejection::Conflict("name-taken", detail) | LifecycleRejection::Busy(detail) => {
+        LifecycleRejection::Conflict("name-taken", detail) => {
             outcome(desired, SourceResult::Accepted, Some(uid), detail)
         }
         // The delivery was applied before, and its instance has ended since.
@@ -185,6 +179,7 @@ async fn create(
         LifecycleRejection::Conflict(_, detail)
         | LifecycleRejection::Unknown(detail)
         | LifecycleRejection::Missing(detail)
+        | LifecycleRejection::Busy(detail)
         | LifecycleRejection::Invalid(detail) => rejected(detail),
         LifecycleRejection::Document(errors) => rejected(errors.to_string()),
     })

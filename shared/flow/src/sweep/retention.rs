@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use ebb_engine::{Hook, Millis, RunPhase, RunView, Shard, TargetPhase, Timestamp};
 use ebb_protocol::id::{EventRef, RunId};
-use ebb_store::{DamagedExpiry, InstanceExpiry, PendingCreation, RemoveExpired, TargetHead, TargetList, Tombstone};
+use ebb_store::{
+    DamagedExpiry, InstanceExpiry, PendingCreation, PendingUpdate, RemoveExpired, TargetHead, TargetList, Tombstone,
+};
 use futures::StreamExt as _;
 use tokio::time::timeout;
 
@@ -64,6 +66,15 @@ pub async fn schedule_waiting_removal(
 ) -> Result<(), FlowError> {
     let PendingCreation { uid, generation, plan, .. } = waiting;
     write(env, target, (uid, *generation, plan), None).await
+}
+
+/// Schedules the removal of the plan of an update, before the update waits.
+pub(crate) async fn schedule_update_removal(
+    env: &Env,
+    target: &TargetHead,
+    pending: &PendingUpdate,
+) -> Result<(), FlowError> {
+    write(env, target, (&target.update_uid(), pending.generation, &pending.plan), None).await
 }
 
 async fn write(
@@ -195,7 +206,8 @@ async fn remove_if_ended(
         return remove_event(env, store, expiry, (event, named)).await;
     }
     if let Some(target) = &named {
-        if target.waiting.as_ref().is_some_and(|waiting| waiting.uid == expiry.uid) {
+        let is_pending = target.pending_update.is_some() && target.update_uid() == expiry.uid;
+        if is_pending || target.waiting.as_ref().is_some_and(|waiting| waiting.uid == expiry.uid) {
             return Ok(RetentionOutcome::Postponed(now.plus(RECHECK_INTERVAL)));
         }
         if target.uid == expiry.uid {

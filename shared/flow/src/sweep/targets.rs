@@ -1,5 +1,5 @@
-//! Sweeps one target: delivers its notification, ends its time to live, completes its stop, begins its waiting event,
-//! and releases its secrets.
+//! Sweeps one target: delivers its notification, ends its time to live, completes its stop, begins its waiting update
+//! or event, and releases its secrets.
 
 use ebb_engine::{Millis, RunPhase, TargetPhase};
 use ebb_protocol::id::RunId;
@@ -10,7 +10,7 @@ use super::SweepPermit;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay::{self, GuardedRelay};
-use crate::instance::{due, events, lifecycle, notify, outbox, secrets, transition};
+use crate::instance::{due, lifecycle, next_run, notify, outbox, secrets, transition};
 use crate::run::cancel;
 use crate::run::dispatch_all::drive;
 
@@ -83,8 +83,13 @@ async fn sweep_once(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> 
             drive(env, continuation).await?;
         }
     }
+    if target.pending_update.is_some()
+        && let Some(continuation) = next_run::start_update(env, kind, name).await?
+    {
+        drive(env, continuation).await?;
+    }
     if !target.events.waiting.is_empty()
-        && let Some(continuation) = events::start_next(env, kind, name).await?
+        && let Some(continuation) = next_run::start_event(env, kind, name).await?
     {
         drive(env, continuation).await?;
     }

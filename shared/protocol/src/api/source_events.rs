@@ -27,7 +27,7 @@ pub enum SourceResult {
     Accepted,
     /// An instance starts.
     Starting,
-    /// The instance starts when the previous one of its name is gone.
+    /// The instance starts when the previous one of its name is gone, or changes when its present run has ended.
     Waiting,
     /// The instance changes to this document, or has changed to it.
     Updating,

@@ -199,6 +199,7 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
         notification: None,
         outbox: TargetOutbox::default(),
         waiting: None,
+        pending_update: None,
         events: TargetEvents::default(),
         release: Vec::new(),
         due: Some(Timestamp(1_800_000_060_000)),

@@ -5,8 +5,8 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use futures::future::join_all;
 
 use crate::{
-    DynamoTable, MoveTarget as _, NotificationState, PendingCreation, ReadTarget as _, SecretRelease, Store,
-    StoreError, TargetEvents, TargetHead, TargetTransition,
+    DynamoTable, MoveTarget as _, NotificationState, PendingCreation, PendingUpdate, ReadTarget as _, SecretRelease,
+    Store, StoreError, TargetEvents, TargetHead, TargetTransition,
 };
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{EventName, Hook, TargetPhase, Timestamp};
@@ -35,6 +35,7 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
             plugins: vec!["c@1.0.0".into()],
             ttl_ms: Some(5),
         }),
+        pending_update: Some(PendingUpdate { generation: 3, plan: "p".into(), routing_key: None }),
         events: TargetEvents {
             recent: ["1", "2"].map(|id| EventRef::new(EventName::new("sleep").unwrap(), id)).into(),
             waiting: vec![EventRef::new(EventName::new("wake").unwrap(), "3")],

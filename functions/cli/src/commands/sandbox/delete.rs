@@ -129,5 +129,9 @@ impl SandboxDeleteArgs {
 }
 
 pub(super) fn watched(target: &TargetRef, seen: &TargetDetail) -> WatchedInstance {
-    WatchedInstance { target: target.clone(), uid: seen.info.uid.clone(), generation: seen.info.generation }
+    WatchedInstance {
+        target: target.clone(),
+        uid: seen.info.uid.clone(),
+        generation: seen.pending_generation.unwrap_or(seen.info.generation),
+    }
 }

@@ -17,7 +17,8 @@ pub(super) fn text(detail: &TargetDetail, now: Timestamp) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "Name:        {}/{}", info.kind, info.name);
     let _ = writeln!(text, "UID:         {}", info.uid);
-    let _ = writeln!(text, "Generation:  {}", info.generation);
+    let pending = detail.pending_generation.map(|next| format!(" (update to {next} waits)")).unwrap_or_default();
+    let _ = writeln!(text, "Generation:  {}{pending}", info.generation);
     let _ = writeln!(text, "Phase:       {} since {}", labels::target_state(info), timing::clock(&info.since));
     let _ = writeln!(text, "Created:     {}", timing::clock(&info.created));
     if let Some(expires) = &info.expires {

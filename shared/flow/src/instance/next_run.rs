@@ -1,0 +1,166 @@
+//! Begins the run that waits for the end of another run of the target: of an update first, then of an event.
+
+use std::collections::BTreeSet;
+
+use ebb_documents::compile::{self, PlanUpdate, UpdateError};
+use ebb_documents::plan::{Plan, UnitRef};
+use ebb_engine::follow::{in_flight, outcome};
+use ebb_engine::target::{next_event, update as decide_update};
+use ebb_engine::{Hook, Millis, RunOutcome, RunPhase, TargetPhase, UnitProgress};
+use ebb_protocol::id;
+use ebb_store::{PendingUpdate, TargetHead};
+
+use crate::env::{CompiledPlan, Env};
+use crate::error::{FlowError, RequestError};
+use crate::instance::due;
+use crate::instance::rejection::LifecycleRejection;
+use crate::instance::target_document::{CompiledDocument, load_plan};
+use crate::instance::transition::{self, NotificationSender};
+use crate::run::head::Run;
+use crate::run::progress::Continuation;
+
+/// Begins the update that waits for the end of a run, unless a run of the target is active. Returns the continuation of
+/// the run that has begun.
+pub(crate) async fn start_update(env: &Env, kind: &str, name: &str) -> Result<Option<Continuation>, FlowError> {
+    for _ in 0..crate::ATTEMPTS {
+        let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
+        let Some(pending) = target.pending_update.clone() else { return Ok(None) };
+        if !is_updatable(env, &target).await? {
+            return Ok(None);
+        }
+        let current = env.plan_of(&target).await?;
+        let stored_for = id::instance_key(kind, name, &target.update_uid());
+        let wanted = env.plan(&stored_for, &pending.plan).await?;
+        let other_key = pending.routing_key.is_some() && pending.routing_key != target.routing_key;
+        let (plan, number) = match merge(env, &target, false, (&current, &wanted.plan)).await {
+            Ok(Some(update)) => (update.plan, update.number),
+            Ok(None) if other_key => (current.plan.clone(), None),
+            Err(RequestError::Failed(error)) => return Err(error),
+            result => {
+                if let Err(RequestError::Rejected(rejection)) = result {
+                    tracing::error!(kind, name, ?rejection, "cannot apply the update that has waited");
+                }
+                let transition = target.update(|after| {
+                    after.generation = pending.generation;
+                    after.pending_update = None;
+                    after.due = due::next_due(env, after);
+                });
+                match env.store.move_target(&transition).await? {
+                    true => return start_event(env, kind, name).await,
+                    false => continue,
+                }
+            }
+        };
+        if let Some(continuation) = begin(env, &target, &pending, load_plan(plan).await?, number).await? {
+            return Ok(continuation);
+        }
+    }
+    Err(FlowError::Contended(format!("{kind}/{name}")))
+}
+
+/// Begins the run of the first waiting event, unless a run of the target is active.
+pub(crate) async fn start_event(env: &Env, kind: &str, name: &str) -> Result<Option<Continuation>, FlowError> {
+    for _ in 0..crate::ATTEMPTS {
+        let Some(seen) = env.store.read_target(kind, name).await? else { return Ok(None) };
+        let Some(step) = next_event(&transition::engine_target(&seen)) else { return Ok(None) };
+        if !is_idle(env, &seen).await? {
+            return Ok(None);
+        }
+        let loaded = env.plan_of(&seen).await?;
+        let transition = transition::transition(env, &seen, step, &loaded, None).await?;
+        if env.store.move_target(&transition).await? {
+            return transition::after_transition(env, transition, &loaded, NotificationSender::Queue).await;
+        }
+    }
+    Err(FlowError::Contended(format!("{kind}/{name}")))
+}
+
+/// Returns true if a target can be updated now: it lives, and none of its runs is active.
+pub(super) async fn is_updatable(env: &Env, target: &TargetHead) -> Result<bool, FlowError> {
+    Ok(target.phase == TargetPhase::Failed || is_idle(env, target).await?)
+}
+
+/// Returns true if the target is ready and none of its runs is active.
+pub(super) async fn is_idle(env: &Env, target: &TargetHead) -> Result<bool, FlowError> {
+    let hook = match target.hook {
+        _ if target.phase != TargetPhase::Ready => return Ok(false),
+        Some(hook @ (Hook::PostStart | Hook::Event(_))) => hook,
+        // Without units in postStart, the run of preStart has ended.
+        _ => return Ok(true),
+    };
+    let Some(run) = Run::load(env, &target.run(hook)).await? else { return Ok(true) };
+    let view = run.read_view(env).await?;
+    let is_closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
+    // A closed run of postStart with other units is being retried.
+    let is_complete = || in_flight(run.graph(), &view).is_empty() && outcome(&view) == RunOutcome::Succeeded;
+    Ok(is_closed && (hook != Hook::PostStart || is_complete()))
+}
+
+/// Returns the effect of a document on the present instance of a target, or on the one that waits for its name. Returns
+/// `None` if the document changes nothing.
+pub(crate) async fn merge(
+    env: &Env,
+    target: &TargetHead,
+    is_waiting: bool,
+    (current, wanted): (&CompiledPlan, &Plan),
+) -> Result<Option<PlanUpdate>, RequestError<LifecycleRejection>> {
+    let done = if is_waiting { None } else { done_units(env, target, current).await? };
+    let is_done = |at: UnitRef| done.as_ref().is_none_or(|done| done.contains(&at));
+    compile::update(&current.plan, wanted, is_done).map_err(|error| refused(error).into())
+}
+
+/// Begins the update of a living target to a merged plan. `number` is that of the update, if it has units. Returns the
+/// continuation of the run that has begun, or `None` if the target has changed meanwhile.
+pub(super) async fn begin(
+    env: &Env,
+    target: &TargetHead,
+    pending: &PendingUpdate,
+    plan: CompiledDocument,
+    number: Option<u32>,
+) -> Result<Option<Option<Continuation>>, FlowError> {
+    let state = plan.loaded.plan.update.as_ref();
+    let changed = TargetHead {
+        generation: pending.generation,
+        updates: state.map_or(target.updates, |state| state.number),
+        plan: plan.loaded.digest.clone(),
+        plugins: plan.plugins,
+        routing_key: pending.routing_key.clone().or_else(|| target.routing_key.clone()),
+        expires: plan.loaded.plan.target.ttl_ms.map(|ttl| target.created.plus(Millis(ttl))),
+        pending_update: None,
+        ..target.clone()
+    };
+    let Some(step) = decide_update(&transition::engine_target(&changed), number) else { return Ok(None) };
+    let mut transition = transition::transition(env, &changed, step, &plan.loaded, None).await?;
+    transition.expected_version = Some(target.version);
+    if !env.store.begin_instance(&transition, &target.instance_key(), plan.json.as_bytes()).await? {
+        return Ok(None);
+    }
+    transition::after_transition(env, transition, &plan.loaded, NotificationSender::Queue).await.map(Some)
+}
+
+/// Returns the units of a failed target that are done. All units of a ready target are.
+async fn done_units(
+    env: &Env,
+    target: &TargetHead,
+    current: &CompiledPlan,
+) -> Result<Option<BTreeSet<UnitRef>>, FlowError> {
+    if target.phase != TargetPhase::Failed {
+        return Ok(None);
+    }
+    let mut done = BTreeSet::new();
+    for hook in current.lifecycle_hooks().filter(|hook| !hook.is_teardown()) {
+        let Some(run) = Run::load(env, &target.run(hook)).await? else { continue };
+        let view = run.read_view(env).await?;
+        let units = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Done);
+        done.extend(units.map(|unit| UnitRef { hook: hook.into(), unit: unit.0 }));
+    }
+    Ok(Some(done))
+}
+
+fn refused(error: UpdateError) -> LifecycleRejection {
+    let code = match error {
+        UpdateError::Fixed(_) => "fixed-field",
+        UpdateError::TooLarge { .. } => "plan-too-large",
+    };
+    LifecycleRejection::Conflict(code, error.to_string())
+}
