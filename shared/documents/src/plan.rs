@@ -25,6 +25,10 @@ pub struct Plan {
     /// The environment of the target: templates over `resources.R.outputs.O` by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, Template>,
+    /// The outputs that the workloads of a Signadot sandbox read, by workload: `KIND/NAMESPACE/NAME` for the origin of a
+    /// fork, `local/NAME` for a local workload.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub workloads: BTreeMap<String, Vec<WorkloadRead>>,
     /// The hooks that have units, in the order of the lifecycle. A hook without units is omitted.
     pub hooks: Vec<HookPlan>,
     /// The state of a plan whose document was changed while the target was alive.
@@ -34,6 +38,22 @@ pub struct Plan {
     /// compiles the document again.
     #[serde(skip)]
     pub plugin_updates: Vec<UnitPlan>,
+}
+
+/// A public output that a workload reads as a variable or as a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WorkloadRead {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env: Option<String>,
+    /// The container of the variable. Absent for all containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// The path of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    pub resource: String,
+    pub output: String,
 }
 
 /// The origin of the resources of a changed plan.
@@ -571,6 +591,7 @@ impl Plan {
             target: TargetSpec::default(),
             resources: BTreeMap::new(),
             env: BTreeMap::new(),
+            workloads: BTreeMap::new(),
             hooks: Vec::new(),
             update: None,
             plugin_updates: Vec::new(),

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use crate::callback::FailureReason;
 use crate::evidence::Evidence;
-use crate::lifecycle::{OutputValue, TargetStopCause};
+use crate::lifecycle::{OutputValue, TargetStopCause, WorkloadValue};
 
 pub use checks::{CheckList, HealthCheck};
 pub use clusters::{
@@ -202,6 +202,10 @@ pub struct TargetDetail {
     /// The document's `env`, once ready.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, OutputValue>,
+    /// The values that the workloads of a Signadot sandbox read, by workload, once ready: `KIND/NAMESPACE/NAME` for the
+    /// origin of a fork, `local/NAME` for a local workload.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub workloads: BTreeMap<String, Vec<WorkloadValue>>,
     /// The reason why outputs and `env` are missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs_error: Option<String>,

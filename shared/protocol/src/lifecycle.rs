@@ -72,8 +72,12 @@ pub struct OutcomeData {
     /// The document's `env`. With `ready`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, OutputValue>,
-    /// The URL of the target in the API, if the outputs are too large for a notification. Then `outputs` and `env` are
-    /// left out. With `ready`.
+    /// The values that the workloads of a Signadot sandbox read, by workload: `KIND/NAMESPACE/NAME` for the origin of a
+    /// fork, `local/NAME` for a local workload. With `ready`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub workloads: BTreeMap<String, Vec<WorkloadValue>>,
+    /// The URL of the target in the API, if the outputs are too large for a notification. Then `outputs`, `env` and
+    /// `workloads` are left out. With `ready`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs_url: Option<String>,
     /// The unit that failed first. With `failed` and `stuck`.
@@ -88,6 +92,23 @@ pub struct OutcomeData {
     /// True if an operator overrode units of the teardown. Their resources may still exist. With `gone`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overridden: bool,
+}
+
+/// A value of a workload: a variable or a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadValue {
+    /// The name of the variable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env: Option<String>,
+    /// The container of the variable. Absent for all containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// The path of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    #[serde(flatten)]
+    pub value: OutputValue,
 }
 
 /// The reason of a stop.

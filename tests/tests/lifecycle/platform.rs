@@ -47,6 +47,33 @@ pub(crate) async fn notifications_are_repeated_until_they_are_accepted() {
     assert_ne!(gone.header("webhook-id"), notified[0].header("webhook-id"));
 }
 
+/// A sandbox of Signadot whose fork and local workload read an output.
+pub(crate) async fn workloads_get_the_outputs_that_they_read() {
+    let harness = Harness::new().await;
+    let outputs =
+        "preStart: {make: {webhook: {url: \"RECEIVER/make\"}, outputs: {id: {value: \"${response.body.id}\"}}}}
+postStop: {drop: {undoes: make, webhook: {url: \"RECEIVER/drop\"}}}
+outputs: {id: \"${units.make.outputs.id}\"}\n";
+    harness.receiver.on("POST /make", |_, _| CannedReply::ok(json!({"id": "db-1"})));
+    harness.publish("simple@1.0.0", outputs).await;
+    let read = "valueFrom: {resource: {name: db, outputKey: id}}";
+    let document = format!(
+        "name: a\nspec:\n  cluster: local\n  resources: [{{name: db, plugin: simple}}]\n  forks:\n  - forkOf: {{kind: Deployment, \
+         namespace: shop, name: web}}\n    customizations: {{env: [{{name: DB, container: main, {read}}}, {{name: X, value: y}}]}}\n  \
+         local:\n  - name: laptop\n    files: [{{path: /etc/db, {read}}}]\n"
+    );
+    let data = LifecycleData { document: Some(document), ..sandbox("a", "a-uid", "simple") };
+    harness.lifecycle(LifecycleType::Created, &data).await.is(202);
+    let target = harness.phase("a", TargetState::Ready).await;
+    let expected = json!({
+        "Deployment/shop/web": [{"env": "DB", "container": "main", "value": "db-1"}],
+        "local/laptop": [{"file": "/etc/db", "value": "db-1"}],
+    });
+    assert_eq!(json!(target.workloads), expected);
+    assert_eq!(harness.notified("a", &["ready"]).await[0]["workloads"], expected);
+    harness.tear_down("a").await;
+}
+
 /// The server restarts while a script runs and a callback is pending.
 pub(crate) async fn a_run_continues_after_a_restart() {
     let mut harness = Harness::new().await;

@@ -116,7 +116,10 @@ pub async fn get(
         TargetPhase::Starting => notify::TargetOutputs::default(),
         _ => notify::target_outputs(env, &target, &loaded, only).await?,
     };
-    let size = limits::lambda_event_size_of(&outputs.outputs) + limits::lambda_event_size_of(&outputs.env);
+    let used = |outputs: &notify::TargetOutputs| {
+        limits::lambda_event_size_of(&outputs.env) + limits::lambda_event_size_of(&outputs.workloads)
+    };
+    let size = limits::lambda_event_size_of(&outputs.outputs) + used(&outputs);
     if size > limits::API_RESPONSE_OUTPUTS {
         let problem = format!(
             "outputs and env have {size} bytes, and a response holds at most {}; {}",
@@ -126,7 +129,7 @@ pub async fn get(
         let problem = Some(OutputsProblem::TooLarge(problem));
         outputs = notify::TargetOutputs { problem, ..notify::TargetOutputs::default() };
     }
-    let mut outputs_error = outputs.problem.map(|problem| match problem {
+    let mut outputs_error = outputs.problem.take().map(|problem| match problem {
         OutputsProblem::TooLarge(text) | OutputsProblem::Render(text) => text,
     });
     if let Some(only) = only
@@ -145,11 +148,7 @@ pub async fn get(
         .map(|pending| pending.notification.notification.name().to_owned());
     let outage = outages::find_outage(env, store, &loaded.plan, &runs).await?;
     let mut remaining = limits::API_RESPONSE;
-    for used in [
-        limits::lambda_event_size_of(&resources),
-        limits::lambda_event_size_of(&outputs.env),
-        limits::lambda_event_size_of(&outage),
-    ] {
+    for used in [limits::lambda_event_size_of(&resources), used(&outputs), limits::lambda_event_size_of(&outage)] {
         remaining = remaining.saturating_sub(used);
     }
     for run in &mut runs {
@@ -159,6 +158,7 @@ pub async fn get(
         labels: loaded.plan.target.labels.clone(),
         resources,
         env: outputs.env,
+        workloads: outputs.workloads,
         outputs_error,
         runs,
         pending_notification: pending,
@@ -175,6 +175,7 @@ fn without_plan(target: &TargetHead) -> TargetDetail {
         labels: BTreeMap::new(),
         resources: BTreeMap::new(),
         env: BTreeMap::new(),
+        workloads: BTreeMap::new(),
         outputs_error: None,
         runs: Vec::new(),
         pending_notification: None,

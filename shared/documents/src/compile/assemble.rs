@@ -14,9 +14,9 @@ use super::teardown::{self, OrderSource, TeardownUnit};
 use crate::diagnostic::Diagnostic;
 use crate::expr::ReferenceSource;
 use crate::model::{Dialect, SandboxDoc};
-use crate::plan::PLAN_VERSION;
 use crate::plan::{
-    HookName, HookPlan, OutputRead, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan, UnitRef,
+    HookName, HookPlan, OutputRead, PLAN_VERSION, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan,
+    UnitRef, WorkloadRead,
 };
 
 /// Assigns a [`UnitRef`] to every unit. Within a hook, units are in the order of the resources of the sandbox.
@@ -72,10 +72,25 @@ pub(super) fn plan(
         target,
         resources: resources.collect(),
         env,
+        workloads: workloads(sandbox),
         hooks: hooks.collect(),
         update: None,
         plugin_updates: Vec::new(),
     }
+}
+
+fn workloads(sandbox: &SandboxDoc) -> BTreeMap<String, Vec<WorkloadRead>> {
+    let mut workloads: BTreeMap<String, Vec<WorkloadRead>> = BTreeMap::new();
+    for consumer in &sandbox.consumers {
+        workloads.entry(consumer.workload.clone()).or_default().push(WorkloadRead {
+            env: consumer.env.clone(),
+            container: consumer.container.clone(),
+            file: consumer.file.clone(),
+            resource: consumer.resource.value.clone(),
+            output: consumer.output.value.clone(),
+        });
+    }
+    workloads
 }
 
 fn resource(number: usize, instance: &BoundResource<'_>, wires: &ResourceReads<'_>) -> Resource {

@@ -72,7 +72,7 @@ pub(super) fn content_digest(plan: &Plan) -> String {
             (name.clone(), json!([resource.plugin, resource.digest, resource.params, outputs]))
         })
         .collect();
-    digest_of(json!([plan.target, resources, plan.env, hooks]))
+    digest_of(json!([plan.target, resources, plan.env, plan.workloads, hooks]))
 }
 
 /// Returns a unit without positions: its references are keys.

@@ -1,7 +1,8 @@
 //! Reads Signadot's documents, which have `name` and `spec` at the top and no `kind`, and converts them to Ebb's.
 //!
 //! Unknown keys at the top are ignored, as in Signadot. Below `spec` they are errors. Parts that only Signadot uses
-//! (forks, local workloads, routing) are kept unchanged, and the outputs of resources in them are checked.
+//! (forks, local workloads, routing) are kept unchanged. The outputs of resources in them are checked, and resolved for
+//! the platform.
 
 use std::collections::BTreeMap;
 
@@ -445,7 +446,7 @@ fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Op
     for key in ["forks", "local"] {
         if let Some(below) = node.find("spec").and_then(|spec| spec.find(key)) {
             let spec = NodePath::Key(&NodePath::Root, "spec");
-            consume(reader, below, &NodePath::Key(&spec, key), &mut consumers);
+            consume(reader, below, &NodePath::Key(&spec, key), "", &mut consumers);
         }
     }
     Some(SandboxDoc {
@@ -525,12 +526,19 @@ fn lifetime<S: PartialEq>(
     DurationMs(duration.0)
 }
 
-/// Collects every `valueFrom.resource` at or below a node.
-fn consume(reader: &DocumentReader<'_>, node: &YamlNode, path: &NodePath<'_>, consumers: &mut Vec<ConsumerDoc>) {
+/// Collects every `valueFrom.resource` at or below a node of `workload`.
+fn consume(
+    reader: &DocumentReader<'_>,
+    node: &YamlNode,
+    path: &NodePath<'_>,
+    workload: &str,
+    consumers: &mut Vec<ConsumerDoc>,
+) {
     match &node.value {
         YamlValue::List(items) => {
             for (number, item) in items.iter().enumerate() {
-                consume(reader, item, &NodePath::Item(path, number), consumers);
+                let workload = if workload.is_empty() { workload_name(item) } else { workload.to_owned() };
+                consume(reader, item, &NodePath::Item(path, number), &workload, consumers);
             }
         }
         YamlValue::Map(entries) => {
@@ -538,12 +546,35 @@ fn consume(reader: &DocumentReader<'_>, node: &YamlNode, path: &NodePath<'_>, co
                 let path = NodePath::Key(path, &key.name);
                 match value.get("resource") {
                     Some(resource) if key.name == "valueFrom" => {
-                        consumers.extend(reader.read_below(resource, &NodePath::Key(&path, "resource")));
+                        let read = reader.read_below(resource, &NodePath::Key(&path, "resource"));
+                        consumers.extend(read.map(|read| ConsumerDoc {
+                            workload: workload.to_owned(),
+                            env: text(node, "name"),
+                            container: text(node, "container"),
+                            file: text(node, "path"),
+                            ..read
+                        }));
                     }
-                    _ => consume(reader, value, &path, consumers),
+                    _ => consume(reader, value, &path, workload, consumers),
                 }
             }
         }
         _ => {}
+    }
+}
+
+/// Returns the name of an entry of `forks` or `local`, as in [`Plan::workloads`](crate::plan::Plan::workloads).
+fn workload_name(entry: &YamlNode) -> String {
+    let part = |node: &YamlNode, key| text(node, key).unwrap_or_else(|| "-".to_owned());
+    match entry.find("forkOf") {
+        Some(origin) => ["kind", "namespace", "name"].map(|key| part(origin, key)).join("/"),
+        None => format!("local/{}", part(entry, "name")),
+    }
+}
+
+fn text(node: &YamlNode, key: &str) -> Option<String> {
+    match &node.find(key)?.value {
+        YamlValue::String(text) => Some(text.clone()),
+        _ => None,
     }
 }

@@ -140,6 +140,15 @@ pub struct ConsumerDoc {
     /// `<step>.<output>`.
     #[serde(rename = "outputKey")]
     pub output: At<String>,
+    /// The workload that gets the value, as in [`Plan::workloads`](crate::plan::Plan::workloads).
+    #[serde(skip)]
+    pub workload: String,
+    #[serde(skip)]
+    pub env: Option<String>,
+    #[serde(skip)]
+    pub container: Option<String>,
+    #[serde(skip)]
+    pub file: Option<String>,
 }
 
 /// A Signadot route group. Ebb gives it resources and own hooks, as a sandbox has them.

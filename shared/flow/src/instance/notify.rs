@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ebb_documents::plan::UnitRef;
+use ebb_documents::plan::{Plan, UnitRef, WorkloadRead};
 use ebb_documents::render::{self, KnownOutputs};
 use ebb_egress::{DeliveryOutcome, WebhookMessage as Outgoing, deliver};
 use ebb_engine::target::Notification;
 use ebb_engine::{Backoff, HeadState, Hook, Millis, RunPhase, Unit};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::id::RunId;
-use ebb_protocol::lifecycle::{OutcomeData, OutputValue};
+use ebb_protocol::lifecycle::{OutcomeData, OutputValue, WorkloadValue};
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, OutputStorage};
 use ebb_protocol::sign::MessageId;
@@ -185,6 +185,7 @@ async fn notification_data(
         generation: target.generation,
         outputs: BTreeMap::new(),
         env: BTreeMap::new(),
+        workloads: BTreeMap::new(),
         outputs_url: None,
         unit: None,
         reason: None,
@@ -201,6 +202,7 @@ async fn notification_data(
             let outputs = target_outputs(env, target, &loaded, None).await?;
             data.outputs = outputs.outputs;
             data.env = outputs.env;
+            data.workloads = outputs.workloads;
             match outputs.problem {
                 None => {}
                 Some(OutputsProblem::TooLarge(_)) => {
@@ -245,6 +247,7 @@ pub enum OutputsProblem {
 pub struct TargetOutputs {
     pub outputs: BTreeMap<String, BTreeMap<String, OutputValue>>,
     pub env: BTreeMap<String, OutputValue>,
+    pub workloads: BTreeMap<String, Vec<WorkloadValue>>,
     pub problem: Option<OutputsProblem>,
 }
 
@@ -289,7 +292,36 @@ pub async fn target_outputs(
         Ok(values) => result.env = output_values(values),
         Err(error) => result.problem = failed(error),
     }
+    match workload_values(&loaded.plan, &result.outputs) {
+        Some(workloads) => result.workloads = workloads,
+        None => {
+            let most = limits::SHOWN_OUTPUTS >> 20;
+            let problem = format!("the values of the workloads have more than {most} MiB together; {READ_LESS}");
+            result.problem = Some(OutputsProblem::TooLarge(problem));
+        }
+    }
     Ok(result)
+}
+
+/// Returns the values of the workloads, without those that do not exist. Many workloads can read one value: returns
+/// `None` if all together are larger than [`limits::SHOWN_OUTPUTS`].
+fn workload_values(
+    plan: &Plan,
+    outputs: &BTreeMap<String, BTreeMap<String, OutputValue>>,
+) -> Option<BTreeMap<String, Vec<WorkloadValue>>> {
+    let mut size = 0;
+    let mut workloads: BTreeMap<String, Vec<WorkloadValue>> = BTreeMap::new();
+    for (name, read) in plan.workloads.iter().flat_map(|(name, reads)| reads.iter().map(move |read| (name, read))) {
+        let Some(value) = outputs.get(&read.resource).and_then(|outputs| outputs.get(&read.output)) else { continue };
+        size += limits::lambda_event_size_of(value);
+        if size > limits::SHOWN_OUTPUTS {
+            return None;
+        }
+        let WorkloadRead { env, container, file, .. } = read.clone();
+        let value = WorkloadValue { env, container, file, value: value.clone() };
+        workloads.entry(name.clone()).or_default().push(value);
+    }
+    Some(workloads)
 }
 
 /// Returns the outputs that the target's resources refer to, by unit. Returns `None` if they are larger than

@@ -233,6 +233,7 @@ fn outcomes() {
         generation: 3,
         outputs: Default::default(),
         env: Default::default(),
+        workloads: Default::default(),
         outputs_url: None,
         unit: Some("users/database".to_owned()),
         reason: Some(FailureReason { code: ReasonCode::Exit, message: "exit code 3".to_owned() }),

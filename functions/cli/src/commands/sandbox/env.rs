@@ -30,7 +30,7 @@ enum EnvFormat {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  eval \"$(ebb sandbox env pr-1234 -o shell)\"\n  ebb sandbox env pr-1234 -o github >>\"$GITHUB_ENV\""
+    after_help = "Examples:\n  eval \"$(ebb sandbox env pr-1234 -o shell)\"\n  ebb sandbox env pr-1234 -o github >>\"$GITHUB_ENV\"\n  ebb sandbox env pr-1234 --workload Deployment/shop/web"
 )]
 pub(crate) struct SandboxEnvArgs {
     #[command(flatten)]
@@ -39,6 +39,10 @@ pub(crate) struct SandboxEnvArgs {
     /// `SEED_BASE_PREFIX`
     #[arg(long, value_name = "RESOURCE[/OUTPUT]")]
     resource: Option<String>,
+    /// Print the variables of this workload of a Signadot sandbox instead of `env`: `KIND/NAMESPACE/NAME`, or the last
+    /// part alone
+    #[arg(long, value_name = "WORKLOAD", conflicts_with = "resource")]
+    workload: Option<String>,
     /// Leave out sensitive values; without this, one is an error
     #[arg(long)]
     skip_sensitive: bool,
@@ -54,7 +58,10 @@ impl SandboxEnvArgs {
             None => client.existing(&target).await?,
             Some(resource) => client.outputs(&target, resource).await?,
         };
-        let mut values = values(&target, seen, self.resource.as_deref())?;
+        let mut values = match &self.workload {
+            Some(workload) => workload_variables(&target, ready(&target, seen)?, workload)?,
+            None => values(&target, seen, self.resource.as_deref())?,
+        };
         if self.skip_sensitive {
             values.retain(|name, value| {
                 let is_sensitive = matches!(value, OutputValue::Secret(_));
@@ -74,12 +81,8 @@ impl SandboxEnvArgs {
     }
 }
 
-/// Returns the values of a ready target by variable: its `env`, or the outputs of a resource.
-fn values(
-    target: &TargetRef,
-    mut seen: TargetDetail,
-    resource: Option<&str>,
-) -> Result<BTreeMap<String, OutputValue>, CliError> {
+/// Returns a ready target with its values, or an error.
+fn ready(target: &TargetRef, seen: TargetDetail) -> Result<TargetDetail, CliError> {
     let name = named(target);
     let phase = seen.info.phase;
     if phase != TargetState::Ready {
@@ -91,6 +94,43 @@ fn values(
     if let Some(problem) = seen.outputs_error {
         return Err(CliError::failed(format!("the server cannot return the values of {target}: {problem}")));
     }
+    Ok(seen)
+}
+
+/// Returns the variables of a workload. Variables of single containers count, too.
+fn workload_variables(
+    target: &TargetRef,
+    seen: TargetDetail,
+    workload: &str,
+) -> Result<BTreeMap<String, OutputValue>, CliError> {
+    let is_meant = |name: &str| name == workload || name.rsplit('/').next() == Some(workload);
+    let names: Vec<&str> = seen.workloads.keys().map(String::as_str).collect();
+    let [meant] = names.iter().copied().filter(|name| is_meant(name)).collect::<Vec<_>>()[..] else {
+        let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        return Err(CliError::failed(format!(
+            "expected one workload of {target} that reads outputs, got {workload:?}"
+        ))
+        .with_hint(format!("known workloads: {known}")));
+    };
+    let mut variables = BTreeMap::new();
+    for value in &seen.workloads[meant] {
+        let Some(name) = &value.env else { continue };
+        let other = variables.insert(name.clone(), value.value.clone());
+        if other.is_some_and(|other| other != value.value) {
+            return Err(CliError::failed(format!("{name} differs between containers of {meant}"))
+                .with_hint(format!("ebb sandbox get {} -o json", named(target))));
+        }
+    }
+    Ok(variables)
+}
+
+/// Returns the values of a ready target by variable: its `env`, or the outputs of a resource.
+fn values(
+    target: &TargetRef,
+    seen: TargetDetail,
+    resource: Option<&str>,
+) -> Result<BTreeMap<String, OutputValue>, CliError> {
+    let mut seen = ready(target, seen)?;
     let Some(resource) = resource else { return Ok(seen.env) };
     // `RESOURCE/OUTPUT` selects one output.
     let resource = resource.split_once('/').map_or(resource, |(resource, _)| resource);
@@ -352,6 +392,32 @@ mod tests {
         let found = outputs(serde_json::json!({"seed.base-prefix": {"value": "a/"}})).unwrap();
         assert_eq!(found.keys().collect::<Vec<_>>(), ["SEED_BASE_PREFIX"]);
         outputs(serde_json::json!({"a-b": {"value": "1"}, "a.b": {"value": "2"}})).unwrap_err();
+    }
+
+    #[test]
+    fn a_workload_has_its_own_variables() {
+        let workloads = serde_json::json!({
+            "Deployment/shop/web": [{"env": "DSN", "value": "x"}, {"file": "/etc/x", "value": "x"}],
+            "Deployment/mail/web": [
+                {"env": "DSN", "container": "a", "value": "x"},
+                {"env": "DSN", "container": "b", "value": "y"},
+            ],
+            "local/laptop": [],
+        });
+        let seen = ready(serde_json::json!({"workloads": workloads}));
+        let of = |name: &str| workload_variables(&target(), seen.clone(), name);
+        assert_eq!(of("Deployment/shop/web").unwrap().keys().collect::<Vec<_>>(), ["DSN"]);
+        assert!(of("laptop").unwrap().is_empty());
+        let rejections =
+            ["web", "api", "Deployment/mail/web"].map(|name| of(name).unwrap_err().text(output::drawing()));
+        insta::assert_snapshot!(rejections.join(""), @r#"
+        error: expected one workload of sandbox/pr-1 that reads outputs, got "web"
+          help: known workloads: Deployment/mail/web, Deployment/shop/web, local/laptop
+        error: expected one workload of sandbox/pr-1 that reads outputs, got "api"
+          help: known workloads: Deployment/mail/web, Deployment/shop/web, local/laptop
+        error: DSN differs between containers of Deployment/mail/web
+          help: ebb sandbox get pr-1 -o json
+        "#);
     }
 
     #[test]
