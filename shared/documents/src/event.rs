@@ -44,6 +44,7 @@ pub struct EventRequest {
     pub connection: String,
     /// The path and query. Values of the event are percent-encoded.
     pub path: String,
+    pub headers: Vec<(String, String)>,
 }
 
 /// The effect of an event.
@@ -130,6 +131,7 @@ pub(crate) struct EventFetch {
     pub(crate) when: Option<EventExpression>,
     pub(crate) connection: String,
     pub(crate) path: EventText,
+    pub(crate) headers: Vec<(String, String)>,
 }
 
 #[derive(Clone, Debug)]
@@ -219,7 +221,7 @@ impl EventSource {
     /// # Errors
     /// Returns an error if an expression fails on this event, or if its values do not fit into a path.
     pub fn fetch(&self, input: &EventInput) -> Result<Option<EventRequest>, SourceEventError> {
-        let Some(EventFetch { when, connection, path }) = &self.fetch else { return Ok(None) };
+        let Some(EventFetch { when, connection, path, headers }) = &self.fetch else { return Ok(None) };
         let renderer = EventRenderer::new(&self.name, input);
         if let Some(when) = when
             && renderer.skip_reason(when, "fetch.when")?.is_some()
@@ -227,7 +229,7 @@ impl EventSource {
             return Ok(None);
         }
         let path = renderer.path(path)?;
-        Ok(Some(EventRequest { connection: connection.clone(), path }))
+        Ok(Some(EventRequest { connection: connection.clone(), path, headers: headers.clone() }))
     }
 
     /// Returns the effect of an event.

@@ -35,7 +35,11 @@ apiVersion: ebb.dev/v1
 kind: Source
 name: builds
 verify: {bearer: {secret: SENDER}}
-fetch: {when: "${body.kind == 'build'}", connection: api, path: "/builds/${string(body.id)}?full=${body.full}"}
+fetch:
+  when: ${body.kind == "build"}
+  connection: api
+  path: /builds/${string(body.id)}?full=${body.full}
+  headers: {api-version: "2"}
 target: {kind: sandbox, name: "b-${string(body.id)}"}
 document: {labels: {by: "${fetched.body.author}"}, resources: {r: {plugin: branch, params: {v: "${fetched.body.branch}"}}}}
 events:
@@ -402,6 +406,7 @@ pub(crate) async fn a_source_completes_its_events() {
     let call = &harness.receiver.calls("GET /builds/7")[0];
     assert_eq!(call.header("authorization"), format!("Bearer {GIVEN}"));
     assert_eq!((call.token(), call.header("webhook-signature")), ("", ""), "{call:?}");
+    assert_eq!(call.header("api-version"), "2");
     let shown = harness.get("/v1/targets/sandbox/b-7").await.body;
     assert!(!contains_canary(shown.as_bytes()) && target.runs.len() == 1, "{shown}");
     let state = harness.folder().join("state");

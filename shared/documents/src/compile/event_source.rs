@@ -13,7 +13,9 @@ use crate::event::{
 };
 use crate::expr::{self, ReferenceSource, Scope};
 use crate::load::PluginReference;
-use crate::model::{At, Entries, EventAction, EventRule, FetchDoc, LineColumn, SourceDoc, SourceTarget, TemplateTree};
+use crate::model::{
+    At, Entries, EventAction, EventRule, FetchDoc, LineColumn, Named, SourceDoc, SourceTarget, TemplateTree,
+};
 use crate::plan::Template;
 use crate::presets::{self, SourcePreset};
 use crate::template::{self, TemplatePiece};
@@ -188,13 +190,22 @@ fn fetch(report: &mut DiagnosticCollector, fetch: &FetchDoc) -> Option<EventFetc
     let when = fetch.when.as_ref().map(|when| condition(report, when));
     let errors = report.found.len();
     webhook::path(report, &fetch.path, &mut Vec::new());
+    webhook::headers(report, &fetch.headers, &mut Vec::new());
+    webhook::check_connection_headers(report, &fetch.headers);
+    for Named { name, inner: value } in &fetch.headers {
+        if value.value.contains("${") {
+            let message = format!("header `{}` has an expression; expected a literal text", name.value);
+            report.push(report.error("header", value.at, message));
+        }
+    }
     let is_valid = report.found.len() == errors;
     let path = pieces(&fetch.path.value, report.units).filter(|_| is_valid)?;
     let when = match when {
         Some(when) => Some(when?),
         None => None,
     };
-    Some(EventFetch { when, connection: fetch.connection.value.clone(), path })
+    let headers = fetch.headers.iter().map(|header| (header.name.value.clone(), header.inner.value.clone())).collect();
+    Some(EventFetch { when, connection: fetch.connection.value.clone(), path, headers })
 }
 
 fn target(report: &mut DiagnosticCollector, target: &SourceTarget) -> Option<EventTarget> {

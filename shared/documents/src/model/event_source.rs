@@ -58,6 +58,9 @@ pub struct FetchDoc {
     pub connection: At<String>,
     /// The path and query at the connection. Parts may hold `${…}`.
     pub path: At<String>,
+    /// Literal headers of the request, such as the version of an API.
+    #[serde(default)]
+    pub headers: Entries<At<String>>,
 }
 
 /// A target by kind and name.

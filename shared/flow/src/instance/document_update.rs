@@ -99,7 +99,10 @@ async fn wait(
     plan: CompiledDocument,
 ) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
     let generation = pending.generation;
-    retention::schedule_update_removal(env, target, &pending).await?;
+    // The removal of an earlier waiting update removes the plan of this one, too.
+    if target.pending_update.is_none() {
+        retention::schedule_update_removal(env, target, &pending).await?;
+    }
     let transition = target.update(|after| {
         after.pending_update = Some(pending);
         after.due = due::next_due(env, after);

@@ -20,13 +20,15 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) async fn fetch(
     env: &Env,
     source: &str,
-    EventRequest { connection, path }: EventRequest,
+    EventRequest { connection, path, headers: own }: EventRequest,
 ) -> Result<Result<Value, String>, FlowError> {
     let (origin, credential) = match credential::of_source(env, &connection, source).await? {
         Ok(found) => found,
         Err(why) => return Ok(Err(why)),
     };
     let mut headers = vec![("accept".to_owned(), "application/json".to_owned())];
+    let is_sent = |name: &str| credential.header.iter().any(|(sent, _)| sent.eq_ignore_ascii_case(name));
+    headers.extend(own.into_iter().filter(|(name, _)| !is_sent(name)));
     headers.extend(credential.header.iter().map(|(name, value)| (name.clone(), value.to_string())));
     if let Some(keys) = &credential.keys {
         let id =
