@@ -57,6 +57,7 @@ fn mistakes() {
         ("source.uid == size(source) || target.name == 'a'", Scope::Event),
         ("fetched.body.a", Scope::Event),
         ("fetched.headers.a", Scope::FetchedEventDocument),
+        ("secretRef(target.name) + notification.boddy", Scope::Notification),
     ];
     let table = table(texts, &others);
     insta::assert_snapshot!(table);

@@ -242,6 +242,12 @@ impl ExpressionWalker<'_> {
     }
 
     fn secret_ref(&mut self, call: &CallExpr) {
+        let is_sensitive =
+            |root: &RootVariable| matches!(root, RootVariable::Params | RootVariable::Units | RootVariable::Resources);
+        if !self.scope.roots().iter().any(is_sensitive) {
+            let issue = ExpressionIssue::new("sensitive", "`secretRef` cannot be used here");
+            self.mistake_at("secretRef", issue.help("no value here is sensitive; leave out `secretRef`"));
+        }
         match (call.target.as_deref(), call.args.as_slice()) {
             (None, [arg]) if SelectionPath::of(arg).is_some() => self.expr(arg, ReferenceUsage::SecretRef),
             _ => {
@@ -385,10 +391,17 @@ impl ExpressionWalker<'_> {
         let here = format!("`{}`", allowed.join("`, `"));
         let name = path.root;
         let (message, help) = match RootVariable::named(name) {
-            Some(RootVariable::Resources) if !matches!(self.scope, Scope::Event | Scope::FetchedEvent) => (
-                "a plugin cannot name other resources".to_owned(),
-                "declare a param; the sandbox wires the other resource's output into it".to_owned(),
-            ),
+            Some(RootVariable::Resources)
+                if !matches!(
+                    self.scope,
+                    Scope::Event | Scope::FetchedEvent | Scope::Subscription | Scope::Notification
+                ) =>
+            {
+                (
+                    "a plugin cannot name other resources".to_owned(),
+                    "declare a param; the sandbox wires the other resource's output into it".to_owned(),
+                )
+            }
             Some(_) => (format!("`{name}` cannot be used here"), format!("use {here}")),
             None => match self.near(name, allowed.iter().copied()) {
                 Some(near) => (format!("`{name}` is not known"), format!("did you mean `{near}`?")),

@@ -47,7 +47,7 @@ const ANY_CASE: [&str; 7] = [
 const WITH_CONNECTION: &str = "a webhook has `url`, or `connection` and `path`";
 
 /// Structs that have exactly one of several keys: struct, error code, keys, help for no key, help for several keys.
-const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 9] = [
+const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 10] = [
     ("UnitSpec", "unit-kind", &["pod", "webhook", "object", "infrakit"], "add one of them", "make two units of it"),
     (
         "OutputSpec",
@@ -78,6 +78,13 @@ const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 9] = [
         &["bearer", "basic", "header", "signed"],
         "add one of them, such as `bearer: {secret: NAME}`",
         "leave exactly one",
+    ),
+    (
+        "ReceiverChoice",
+        "receiver",
+        &["standard", "webhook", "slack", "github", "comment"],
+        "add one of them, such as `slack: {secret: NAME}`",
+        "leave exactly one, and write a second subscription for the other",
     ),
     ("WebhookDoc", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
     ("DescribeDoc", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),

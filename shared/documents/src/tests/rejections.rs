@@ -91,7 +91,7 @@ fn messages_equal_the_snapshots() {
             golden(file.file_stem().unwrap().to_str().unwrap(), &shown);
         }
     }
-    assert_eq!(groups, 20);
+    assert_eq!(groups, 21);
 }
 
 #[test]
