@@ -9,10 +9,10 @@ use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
 use ebb_store::{
     AttemptUpdate, DesiredKey, DesiredTarget, DesiredTargets, DueItem, HealthMark, HealthMarks, InstanceExpiry,
-    ListPage, ListTargets, MoveTarget, NamedDocument, NamedKind, ObjectStore, OpenObject, PatchResult, PatchRun,
-    PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, QueryDue, ReadDocuments, ReadPlugins, ReadRecords,
-    ReadRun, ReadTarget, RunHead, StoreResult, TargetHead, TargetList, TargetTransition, Tombstone,
-    UpdateAttemptRecord, WriteDocuments, WritePlugins,
+    ListDocuments, ListPage, ListTargets, MoveTarget, NamedDocument, NamedKind, ObjectStore, OpenObject, PatchResult,
+    PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, PutUndelivered, QueryDue, ReadDocuments,
+    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, StoreResult, TargetHead, TargetList, TargetTransition,
+    Tombstone, UpdateAttemptRecord, WritePlugins,
 };
 
 use super::SimTable;
@@ -395,17 +395,16 @@ impl ReadDocuments for SimTable {
 }
 
 #[async_trait]
-impl WriteDocuments for SimTable {
+impl ListDocuments for SimTable {
     async fn list_documents(&self, _kind: NamedKind) -> StoreResult<Vec<NamedDocument>> {
         Ok(Vec::new())
     }
+}
 
-    async fn put_document(&self, _kind: NamedKind, _document: &NamedDocument) -> StoreResult<()> {
+#[async_trait]
+impl PutUndelivered for SimTable {
+    async fn put_undelivered(&self, _notification: &NamedDocument) -> StoreResult<()> {
         Ok(())
-    }
-
-    async fn delete_document(&self, _kind: NamedKind, _name: &str) -> StoreResult<bool> {
-        Ok(false)
     }
 }
 

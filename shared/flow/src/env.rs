@@ -13,9 +13,10 @@ use ebb_protocol::named_secrets::SecretReader;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
 use ebb_store::{
-    DesiredTargets, HealthMarks, ListTargets, MoveTarget, ObjectStore, PatchRun, PlanStore, PutAttemptResult,
-    PutExpiry, QueryDue, ReadDocuments, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts,
-    StoreError, TargetHead, TokenStore, UpdateAttemptRecord, WriteDocuments, WritePlugins,
+    DesiredTargets, HealthMarks, ListDocuments, ListTargets, MoveTarget, ObjectStore, PatchRun, PlanStore,
+    PutAttemptResult, PutExpiry, PutUndelivered, QueryDue, ReadDocuments, ReadPlugins, ReadRecords, ReadRun,
+    ReadTarget, RelayOutages, RunFacts, StoreError, TargetHead, TokenStore, UpdateAttemptRecord, WriteDocuments,
+    WritePlugins,
 };
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
@@ -39,7 +40,8 @@ pub trait DriveStore:
     + ObjectStore
     + ReadDocuments
     + HealthMarks
-    + WriteDocuments
+    + ListDocuments
+    + PutUndelivered
 {
 }
 impl<T> DriveStore for T where
@@ -55,7 +57,8 @@ impl<T> DriveStore for T where
         + ObjectStore
         + ReadDocuments
         + HealthMarks
-        + WriteDocuments
+        + ListDocuments
+        + PutUndelivered
 {
 }
 
@@ -64,8 +67,8 @@ pub trait ApiStore: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 impl<T> ApiStore for T where T: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 
 /// The store operations of all routes, including outages, checks, sources, connections and tokens.
-pub trait HttpStore: ApiStore + RelayOutages + QueryDue + DesiredStore + TokenStore {}
-impl<T> HttpStore for T where T: ApiStore + RelayOutages + QueryDue + DesiredStore + TokenStore {}
+pub trait HttpStore: ApiStore + RelayOutages + QueryDue + DesiredStore + TokenStore + WriteDocuments {}
+impl<T> HttpStore for T where T: ApiStore + RelayOutages + QueryDue + DesiredStore + TokenStore + WriteDocuments {}
 
 /// The store operations that apply the events of sources.
 pub trait DesiredStore: DesiredTargets + ReadPlugins {}

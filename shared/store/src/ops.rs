@@ -232,11 +232,23 @@ pub trait ReadDocuments: Send + Sync {
     async fn get_document(&self, kind: NamedKind, name: &str) -> StoreResult<Option<NamedDocument>>;
 }
 
-/// Writes and lists sources, connections, subscriptions and undelivered notifications (`PutItem`, `DeleteItem`; `Query` on the list index, `BatchGetItem`).
+/// Lists documents of a kind (`Query` on the list index, `BatchGetItem`).
 #[async_trait]
-pub trait WriteDocuments: Send + Sync {
+pub trait ListDocuments: Send + Sync {
     /// Returns all documents of a kind by name.
     async fn list_documents(&self, kind: NamedKind) -> StoreResult<Vec<NamedDocument>>;
+}
+
+/// Writes notifications that are given up (`PutItem`).
+#[async_trait]
+pub trait PutUndelivered: Send + Sync {
+    /// Creates or replaces a notification of the kind [`NamedKind::Undelivered`].
+    async fn put_undelivered(&self, notification: &NamedDocument) -> StoreResult<()>;
+}
+
+/// Writes sources, connections and subscriptions (`PutItem`, `DeleteItem`).
+#[async_trait]
+pub trait WriteDocuments: Send + Sync {
     /// Creates or replaces a document.
     async fn put_document(&self, kind: NamedKind, document: &NamedDocument) -> StoreResult<()>;
     /// Deletes a document. Returns false if it does not exist.

@@ -241,7 +241,7 @@ async fn give_up(env: &Env, notice: &PhaseNotice, subscription: &str, reason: &s
     tracing::error!(subscription, id, reason, "a notification is given up");
     let document = json!({"subscription": subscription, "notice": notice, "reason": reason}).to_string();
     let item = NamedDocument { name: id, document, changed: env.now() };
-    env.store.put_document(NamedKind::Undelivered, &item).await?;
+    env.store.put_undelivered(&item).await?;
     telemetry::notification_undelivered();
     Ok(())
 }

@@ -7,7 +7,7 @@ use super::attribute::{Item, ItemReader, item, number, text};
 use super::key;
 use super::target::ttl_attribute;
 use crate::items::{NamedDocument, NamedKind};
-use crate::ops::{ReadDocuments, StoreResult, WriteDocuments};
+use crate::ops::{ListDocuments, PutUndelivered, ReadDocuments, StoreResult, WriteDocuments};
 use crate::store::Store;
 use crate::table::TableSpec;
 
@@ -49,7 +49,7 @@ impl ReadDocuments for Store {
 }
 
 #[async_trait]
-impl WriteDocuments for Store {
+impl ListDocuments for Store {
     async fn list_documents(&self, kind: NamedKind) -> StoreResult<Vec<NamedDocument>> {
         let query = self.dynamo.list_query(kind.list()).key_condition_expression("#l = :l");
         let keys = self.dynamo.pages(query, usize::MAX).await?;
@@ -59,7 +59,17 @@ impl WriteDocuments for Store {
         documents.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(documents)
     }
+}
 
+#[async_trait]
+impl PutUndelivered for Store {
+    async fn put_undelivered(&self, notification: &NamedDocument) -> StoreResult<()> {
+        self.put_document(NamedKind::Undelivered, notification).await
+    }
+}
+
+#[async_trait]
+impl WriteDocuments for Store {
     async fn put_document(&self, kind: NamedKind, document: &NamedDocument) -> StoreResult<()> {
         let mut item = item([
             ("pk", text(kind.key(&document.name))),

@@ -3,8 +3,8 @@ use ebb_protocol::engine::Timestamp;
 
 use super::fixture::StoreFixture;
 use crate::{
-    DesiredKey, DesiredTarget, DesiredTargets as _, DueItem, NamedDocument, NamedKind, QueryDue as _,
-    ReadDocuments as _, WriteDocuments as _,
+    DesiredKey, DesiredTarget, DesiredTargets as _, DueItem, ListDocuments as _, NamedDocument, NamedKind,
+    QueryDue as _, ReadDocuments as _, WriteDocuments as _,
 };
 
 fn key() -> DesiredKey {
