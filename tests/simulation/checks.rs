@@ -10,11 +10,11 @@ use ebb_protocol::lifecycle::{FAILED, GONE, READY, STUCK};
 use ebb_protocol::record::AttemptOutcome;
 use ebb_store::RunHead;
 
-use super::KIND;
 use super::ledger::NotificationEntry;
 use super::platform::EVENT;
 use super::registry::SimUnit;
 use super::simulator::{LINGER_MS, Simulation};
+use super::{KIND, receivers};
 
 /// The messages that a simulation may send: per instance, attempt, and hour of an instance.
 const MESSAGES_PER_INSTANCE: u64 = 60;
@@ -29,6 +29,7 @@ pub(super) fn all(simulation: &Simulation, end: u64) {
     wrong.extend(outcomes(simulation));
     wrong.extend(inputs(simulation));
     wrong.extend(messages(simulation, end));
+    wrong.extend(receivers::check(simulation));
     for what in wrong {
         simulation.ledger.report_violation(what);
     }

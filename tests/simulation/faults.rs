@@ -122,6 +122,8 @@ faults! {
     SlotsScarce = "slots-scarce", 1000;
     /// An invocation dispatches few units. One injection point per simulation.
     DispatchesScarce = "dispatches-scarce", 1000;
+    /// The receiver of a subscription refuses everything for up to 20 minutes.
+    ReceiverAway = "receiver-away", 40;
 }
 
 impl fmt::Display for FaultKind {

@@ -20,6 +20,7 @@ use ebb_protocol::named_secrets::NamedSecrets;
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_protocol::token::TokenKeys;
 
+use super::receivers::SECRET;
 use super::runtime::lock;
 use super::{FaultInjector, FaultKind, SimRuntime, SimTable};
 
@@ -202,6 +203,7 @@ impl SimFunctions {
 /// Returns the settings of a deployment with this in-flight limit.
 pub fn settings(max_in_flight_ms: u64) -> DeploymentSettings {
     let secret = |byte: u8| WebhookSecret::from_bytes(&[byte; 32]).expect("32 bytes are a secret");
+    let secrets = serde_json::json!({ SECRET: secret(5).reveal().as_str() }).to_string();
     DeploymentSettings {
         callback_url: "https://ebb.test/v1/callbacks".to_owned(),
         installation: "sim".to_owned(),
@@ -211,7 +213,7 @@ pub fn settings(max_in_flight_ms: u64) -> DeploymentSettings {
         webhook_keys: WebhookKeys::new(secret(2), vec![]).expect("one key"),
         unit_keys: secret(3).into(),
         token_keys: TokenKeys::from_bytes("k1", &[4; 32]).expect("32 bytes are a key"),
-        secrets: Arc::new(NamedSecrets::default()),
+        secrets: Arc::new(NamedSecrets::parse(secrets.as_bytes()).expect("the names are valid")),
         max_in_flight: Millis(max_in_flight_ms),
         grace: Duration::from_secs(10),
         response_timeout: Duration::from_secs(20),

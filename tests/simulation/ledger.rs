@@ -7,6 +7,7 @@ use ebb_engine::{Attempt, Hook, Shard, Unit};
 use ebb_flow::ports::QueueMessage;
 use ebb_protocol::id::RunId;
 
+use super::receivers::ReceivedNotice;
 use super::registry::{SimUnit, UnitEffect};
 use super::runtime::lock;
 use super::{SimRuntime, SimTable, SimTaskId};
@@ -77,6 +78,10 @@ pub struct LedgerState {
     /// The number of attempts that run, and of callbacks and webhooks that have no response yet.
     pub(super) active: usize,
     pub notifications: Vec<NotificationEntry>,
+    /// The notifications that receivers of subscriptions accepted.
+    pub received: Vec<ReceivedNotice>,
+    /// The subscriptions whose receiver refuses everything.
+    pub refusing: BTreeSet<String>,
     /// The events that were accepted: uid and id.
     pub(super) events: BTreeSet<(String, String)>,
     /// The messages that were sent, with their times.

@@ -12,11 +12,11 @@ use ebb_store::{
     ListDocuments, ListPage, ListTargets, MoveTarget, NamedDocument, NamedKind, ObjectStore, OpenObject, PatchResult,
     PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, PutUndelivered, QueryDue, ReadDocuments,
     ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, StoreResult, TargetHead, TargetList, TargetTransition,
-    Tombstone, UpdateAttemptRecord, WritePlugins,
+    Tombstone, UpdateAttemptRecord, WriteDocuments, WritePlugins,
 };
 
-use super::SimTable;
 use super::runtime::lock;
+use super::{SimTable, receivers};
 
 #[async_trait]
 impl ReadRun for SimTable {
@@ -235,14 +235,15 @@ impl SimTable {
         self.write("TransactWriteItems", |state| {
             let target = &transition.target;
             let key = (target.kind.clone(), target.name.clone());
-            let seen = state.targets.get(&key).map(|target| target.version);
-            let written = seen == transition.expected_version;
+            let seen = state.targets.get(&key).cloned();
+            let written = seen.as_ref().map(|target| target.version) == transition.expected_version;
             if written {
                 let begins = matches!(target.phase, TargetPhase::Ready | TargetPhase::Failed);
                 assert!(
                     !begins || target.pending_update.is_none() || target.due.is_some(),
                     "an update is lost: {target:?}"
                 );
+                receivers::appended(state, seen.as_ref(), target);
                 state.targets.insert(key, target.clone());
                 if let Some((instance, json)) = plan {
                     state.plans.insert(instance.to_owned(), json.to_vec());
@@ -386,25 +387,54 @@ impl PlanStore for SimTable {
     }
 }
 
-/// No simulated target has a source or a connection.
+/// Returns the key of a document in the state.
+fn named(kind: NamedKind, name: &str) -> (String, String) {
+    (format!("{kind:?}"), name.to_owned())
+}
+
 #[async_trait]
 impl ReadDocuments for SimTable {
-    async fn get_document(&self, _kind: NamedKind, _name: &str) -> StoreResult<Option<NamedDocument>> {
-        self.read(|_| None).await
+    async fn get_document(&self, kind: NamedKind, name: &str) -> StoreResult<Option<NamedDocument>> {
+        self.read(|state| state.documents.get(&named(kind, name)).cloned()).await
     }
 }
 
 #[async_trait]
 impl ListDocuments for SimTable {
-    async fn list_documents(&self, _kind: NamedKind) -> StoreResult<Vec<NamedDocument>> {
-        Ok(Vec::new())
+    async fn list_documents(&self, kind: NamedKind) -> StoreResult<Vec<NamedDocument>> {
+        // The model explores each operation. Most simulations have no documents.
+        if self.state().documents.is_empty() {
+            return Ok(Vec::new());
+        }
+        let of_kind = |((of, _), document): (&(String, String), &NamedDocument)| {
+            (*of == named(kind, "").0).then(|| document.clone())
+        };
+        self.read(|state| state.documents.iter().filter_map(of_kind).collect()).await
     }
 }
 
 #[async_trait]
 impl PutUndelivered for SimTable {
-    async fn put_undelivered(&self, _notification: &NamedDocument) -> StoreResult<()> {
-        Ok(())
+    async fn put_undelivered(&self, notification: &NamedDocument) -> StoreResult<()> {
+        self.put_document(NamedKind::Undelivered, notification).await
+    }
+}
+
+#[async_trait]
+impl WriteDocuments for SimTable {
+    async fn put_document(&self, kind: NamedKind, document: &NamedDocument) -> StoreResult<()> {
+        self.write("PutItem", |state| {
+            state.documents.insert(named(kind, &document.name), document.clone());
+            ((), || format!("{kind:?} {}", document.name))
+        })
+        .await
+    }
+
+    async fn delete_document(&self, kind: NamedKind, name: &str) -> StoreResult<bool> {
+        self.write("DeleteItem", |state| {
+            (state.documents.remove(&named(kind, name)).is_some(), || format!("no {kind:?} {name}"))
+        })
+        .await
     }
 }
 

@@ -184,13 +184,15 @@ pub struct TargetScenario {
     /// Other documents of the target, with other resources.
     pub changed: Vec<String>,
     pub behavior: UnitBehavior,
+    /// True if subscriptions report its changes.
+    pub subscribed: bool,
     /// The plans of documents. Thousands of simulations of one target have the same plan.
     pub plans: Arc<Mutex<BTreeMap<String, Arc<Plan>>>>,
 }
 
 impl TargetScenario {
     pub fn new(plugins: Vec<(String, String, String)>, document: String, behavior: UnitBehavior) -> Self {
-        Self { plugins, document, changed: Vec::new(), behavior, plans: Arc::default() }
+        Self { plugins, document, changed: Vec::new(), behavior, subscribed: false, plans: Arc::default() }
     }
 
     /// Returns the plugins as the store has them.

@@ -11,6 +11,7 @@ use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY};
 use super::executor::{SimExecutor, SimOutputs, callback_of, run_of};
 use super::ledger::{AttemptReceiver, NotificationEntry, PendingPost, SimActivity};
 use super::plugin_documents::UnitAction;
+use super::receivers::{RECEIVERS, SimReceivers};
 use super::registry::UnitEffect;
 use super::runtime::lock;
 use super::{FaultKind, SimTask};
@@ -25,6 +26,7 @@ enum ServerAttempt {
 pub(super) struct SimServers {
     executor: Arc<SimExecutor>,
     attempts: Arc<Mutex<BTreeMap<String, ServerAttempt>>>,
+    receivers: SimReceivers,
 }
 
 /// A repeated request for an attempt in progress polls for its end.
@@ -54,7 +56,7 @@ fn response_of(ended: &SimOutputs) -> HttpResponse {
 
 impl SimServers {
     pub(super) fn new(executor: Arc<SimExecutor>) -> Self {
-        Self { executor, attempts: Arc::default() }
+        Self { receivers: SimReceivers::new(Arc::clone(&executor)), executor, attempts: Arc::default() }
     }
 
     fn attempt(&self, id: &str) -> Option<ServerAttempt> {
@@ -153,6 +155,9 @@ impl SimServers {
 #[async_trait]
 impl HttpCall for SimServers {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+        if let Some(subscription) = request.url.strip_prefix(RECEIVERS) {
+            return self.receivers.receive(subscription, &request).await;
+        }
         let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
         if faults.should_inject(FaultKind::DeathBeforeCall) {
             runtime.die().await;

@@ -50,8 +50,9 @@ pub fn unreachable_target() -> TargetScenario {
 /// Runs the simulation of a seed, without the excluded faults.
 pub fn simulate(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> SimReport {
     let random = SimRandom::new(seed ^ 0x5eed);
-    let targets: Vec<TargetScenario> =
-        (0..1 + random.below(2)).map(|_| TargetScenario::random(random.bits())).collect();
+    let subscribed = SimRandom::new(seed ^ 0x5ab5).below(3) == 0;
+    let target = |seed| TargetScenario { subscribed, ..TargetScenario::random(seed) };
+    let targets: Vec<TargetScenario> = (0..1 + random.below(2)).map(|_| target(random.bits())).collect();
     let unreachable = unreachable_target();
     let options = SimOptions {
         seed,

@@ -9,7 +9,6 @@ use ebb_flow::instance::lifecycle::LifecycleRejection;
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
 use ebb_store::{DueItem, TargetHead};
 
-use super::checks;
 use super::executor::SimExecutor;
 use super::ledger::{Ledger, TimeBounds};
 use super::platform::{KIND, PlatformSender, SimInstance};
@@ -20,6 +19,7 @@ use super::runtime::lock;
 use super::scenario::TargetScenario;
 use super::servers::{SimPlatform, SimServers};
 use super::{FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable, settings};
+use super::{checks, receivers};
 
 const SWEEP_MS: u64 = 60_000;
 /// The interval between two checks of the state.
@@ -187,7 +187,12 @@ impl Simulation {
             }
             units.state().units.extend(found.into_iter().map(|unit| (unit.key.clone(), Arc::new(unit))));
         }));
-        table.publish(targets.into_iter().flat_map(TargetScenario::items));
+        for target in targets {
+            table.publish(target.items());
+            if target.subscribed {
+                table.subscribe(receivers::documents());
+            }
+        }
         let few = |kind| faults.should_inject(kind).then(|| 1 + faults.random_below(kind, MAX_SCARCE) as usize);
         let slots = few(FaultKind::SlotsScarce).unwrap_or(clusters.slots);
         let max_dispatches = few(FaultKind::DispatchesScarce).unwrap_or(usual.max_dispatches);
@@ -433,6 +438,7 @@ impl Simulation {
                     || (target.phase == TargetPhase::Ready && !target.events.waiting.is_empty());
             // A notification that an open run holds back is sent when the run is closed.
             target.notification.as_ref().is_none_or(|pending| pending.delivered_by.is_some())
+                && target.outbox.notices.is_empty()
                 && (scope.is_without(&target.name) || !is_moving)
         };
         self.table.state().targets.values().all(is_idle)

@@ -10,9 +10,11 @@ use ebb_engine::{Attempt, Shard, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptRecord;
 use ebb_store::{
-    DesiredKey, DesiredTarget, DueItem, HealthMark, InstanceExpiry, PluginItem, RunHead, StoreError, TargetHead,
+    DesiredKey, DesiredTarget, DueItem, HealthMark, InstanceExpiry, NamedDocument, NamedKind, PluginItem, RunHead,
+    StoreError, TargetHead,
 };
 
+use super::receivers::AppendedNotice;
 use super::runtime::lock;
 use super::{FaultInjector, FaultKind, SimRandom, SimRuntime};
 
@@ -59,6 +61,12 @@ pub struct TableState {
     /// The removal times of the stored data of instances.
     pub expiries: BTreeMap<String, InstanceExpiry>,
     pub objects: BTreeMap<String, Vec<u8>>,
+    /// Subscriptions and undelivered notifications, by kind and name.
+    pub documents: BTreeMap<(String, String), NamedDocument>,
+    /// The notifications of subscriptions that writes of targets have appended.
+    pub appended: Vec<AppendedNotice>,
+    /// The changes of targets that should have appended a notification.
+    pub unreported: Vec<String>,
     /// The time and a description of each write.
     pub writes: Vec<(u64, String)>,
 }
@@ -104,6 +112,12 @@ impl SimTable {
     pub(super) fn publish(&self, plugins: impl Iterator<Item = PluginItem>) {
         let plugins = plugins.map(|plugin| ((plugin.name.clone(), plugin.version.clone()), plugin));
         self.state().plugins.extend(plugins);
+    }
+
+    /// Stores subscriptions.
+    pub(super) fn subscribe(&self, documents: impl Iterator<Item = NamedDocument>) {
+        let key = |name: &str| (format!("{:?}", NamedKind::Subscription), name.to_owned());
+        self.state().documents.extend(documents.map(|document| (key(&document.name), document)));
     }
 
     /// Sends every operation from now on through `gate`.

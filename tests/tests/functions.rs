@@ -101,7 +101,8 @@ fn main() {
         lifecycle::platform: time_to_live workloads_get_the_outputs_that_they_read notifications_are_repeated_until_they_are_accepted
             a_run_continues_after_a_restart;
         lifecycle::subscriptions: a_pull_request_shows_the_phases_of_its_target
-            notifications_survive_an_outage_and_a_restart a_connection_permits_its_subscriptions;
+            notifications_survive_an_outage_and_a_restart a_connection_permits_its_subscriptions
+            subscriptions_are_limited;
         lifecycle::retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept
             records_of_open_instances_are_kept an_unreadable_instance_is_postponed objects_without_a_record_are_removed
             without_a_retention_everything_is_kept;

@@ -99,9 +99,9 @@ pub enum NotificationRequest {
     Slack { body: Json },
     /// A request at the origin of the connection.
     Connection { method: String, path: String, body: Json },
-    /// A comment at the origin of the connection. `path` lists and creates comments, `edit` and an id changes one. A
-    /// comment that contains `marker` is changed.
-    Comment { path: String, edit: String, marker: String, text: String },
+    /// A comment at the origin of the connection. `path` lists and creates comments, `edit` and an id changes one. The
+    /// comment about the same `subject` is changed.
+    Comment { path: String, edit: String, subject: String, text: String },
 }
 
 impl NotificationRule {
@@ -166,16 +166,15 @@ impl NotificationRule {
                 if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
                     return Err("`number` is not a number".to_owned());
                 }
-                let body = match body {
+                let text = match body {
                     Some(body) => text(body)?,
                     None => comment_text(target, facts),
                 };
-                let marker = format!("<!-- ebb:{}:{}/{} -->", self.name, target.kind, target.name);
                 NotificationRequest::Comment {
                     path: format!("/repos/{owner}/{name}/issues/{number}/comments"),
                     edit: format!("/repos/{owner}/{name}/issues/comments"),
-                    text: format!("{body}\n\n{marker}"),
-                    marker,
+                    subject: format!("{}:{}/{}", self.name, target.kind, target.name),
+                    text,
                 }
             }
         };

@@ -189,9 +189,9 @@ pub struct NotificationState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetOutbox {
-    /// The oldest first, at most [`Self::MAX_NOTICES`].
+    /// The oldest first, see [`Self::exceeds`].
     pub notices: Vec<PhaseNotice>,
-    /// The subscriptions whose receiver did not accept its first notification.
+    /// The subscriptions whose first notification was sent, or is being sent, and is not accepted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failed: BTreeMap<String, ReceiverState>,
     /// One invocation delivers until this time, in milliseconds since 1970.
@@ -200,7 +200,16 @@ pub struct TargetOutbox {
 }
 
 impl TargetOutbox {
+    /// Maximum notifications that wait.
     pub const MAX_NOTICES: usize = 100;
+    /// Maximum bytes of their JSON. An item may have 400 KB.
+    pub const MAX_BYTES: usize = 128 << 10;
+
+    /// Returns true if more than `times` the allowed notifications wait.
+    pub fn exceeds(&self, times: usize) -> bool {
+        let bytes = || serde_json::to_vec(&self.notices).map_or(usize::MAX, |json| json.len());
+        self.notices.len() > times * Self::MAX_NOTICES || bytes() > times * Self::MAX_BYTES
+    }
 
     /// Returns the first notification of each subscription that a receiver may get at `now`.
     pub fn next(&self, now: Timestamp) -> Option<(&PhaseNotice, &str)> {
@@ -217,17 +226,15 @@ impl TargetOutbox {
         Some(Timestamp(first.max(self.leased_until)))
     }
 
-    /// Removes a notification of a subscription. Returns false if it was removed before.
-    pub fn remove(&mut self, number: u64, subscription: &str) -> bool {
-        let Some(notice) = self.notices.iter_mut().find(|notice| notice.number == number) else { return false };
+    /// Removes a notification of a subscription, unless it was removed before.
+    pub fn remove(&mut self, number: u64, subscription: &str) {
+        let Some(notice) = self.notices.iter_mut().find(|notice| notice.number == number) else { return };
         let before = notice.to.len();
         notice.to.retain(|name| name != subscription);
-        let is_removed = notice.to.len() < before;
-        self.notices.retain(|notice| !notice.to.is_empty());
-        if is_removed {
+        if notice.to.len() < before {
             self.failed.remove(subscription);
         }
-        is_removed
+        self.notices.retain(|notice| !notice.to.is_empty());
     }
 }
 
@@ -251,8 +258,8 @@ pub struct PhaseNotice {
     pub to: Vec<String>,
 }
 
-/// The failed deliveries of a receiver.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The deliveries to a receiver that have begun and were not accepted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceiverState {
     pub attempts: u32,
     /// The time of the next attempt, in milliseconds since 1970.

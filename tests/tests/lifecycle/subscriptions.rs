@@ -35,8 +35,12 @@ impl GithubServer {
             CannedReply::status(201).with(json!({"id": 1}))
         });
         let own = Arc::clone(&server);
-        receiver.on("GET /repos/acme/shop/issues/7/comments", move |call, _| {
+        receiver.on("GET /repos/acme/shop/issues/7/comments", move |call, number| {
             assert!(is_authorized(call), "{call:?}");
+            // The comments of others are long. The next request is about a smaller page.
+            if number % 2 == 0 {
+                return CannedReply::ok(json!([{"id": 1, "body": "x".repeat(ebb_protocol::limits::RESPONSE_BODY)}]));
+            }
             let comments = own.comments.lock().unwrap();
             CannedReply::ok(comments.iter().map(|(id, body)| json!({"id": id, "body": body})).collect())
         });
@@ -44,7 +48,10 @@ impl GithubServer {
         receiver.on("POST /repos/acme/shop/issues/7/comments", move |call, _| {
             let mut comments = own.comments.lock().unwrap();
             let id = 40 + comments.len() as u64;
-            comments.push((id, call.body["body"].as_str().unwrap().to_owned()));
+            let body = call.body["body"].as_str().unwrap();
+            comments.push((id, body.to_owned()));
+            // The comment of another target has the mark in a log.
+            comments[0].1 = format!("{body}\n\n<!-- ebb:other -->");
             CannedReply::status(201).with(json!({"id": id}))
         });
         let own = Arc::clone(&server);
@@ -115,7 +122,7 @@ pub(crate) async fn a_pull_request_shows_the_phases_of_its_target() {
         .await;
     assert_eq!(github.states(), ["pending", "failure", "pending", "success"]);
     let comments = github.comments.lock().unwrap().clone();
-    assert_eq!((comments.len(), comments[0].1.as_str()), (2, "looks good to me"), "{comments:?}");
+    assert!(comments.len() == 2 && comments[0].1.ends_with("<!-- ebb:other -->"), "{comments:?}");
     assert!(comments[1].1.contains("deleted"), "{comments:?}");
 }
 
@@ -181,10 +188,14 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
     harness.ready("a", "simple").await;
     let reason = async || {
         let target = harness.stack().store().read_target("sandbox", "a").await.unwrap()?;
-        Some(target.outbox.failed.get("own")?.reason.clone())
+        target
+            .outbox
+            .failed
+            .get("own")
+            .filter(|state| state.reason.contains("does not permit the subscription own"))
+            .cloned()
     };
-    let why = until("the reason", reason).await;
-    assert!(why.contains("does not permit the subscription own"), "{why}");
+    until("the reason", reason).await;
     assert_eq!(harness.receiver.count("POST /hook"), 0);
     harness.connect_github("own").await;
     let call = harness.receiver.call("POST /hook", 1).await;
@@ -207,6 +218,23 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
         let reply = harness.request(Method::PUT, "/v1/subscriptions/own", Some(json!({ "document": document }))).await;
         assert_eq!(reply.status, 422, "{body}: {reply:?}");
     }
+}
+
+/// A target stores the names of subscriptions, so their number is limited. A deleted one makes room.
+pub(crate) async fn subscriptions_are_limited() {
+    let harness = Harness::new().await;
+    let put = async |name: &str| {
+        let head = format!("apiVersion: ebb.dev/v1\nkind: Subscription\nname: {name}\non: [gone]\n");
+        let document = json!({"document": format!("{head}to: {{slack: {{secret: S}}}}\n")});
+        harness.request(Method::PUT, &format!("/v1/subscriptions/{name}"), Some(document)).await
+    };
+    for number in 0..100 {
+        put(&format!("s{number}")).await.is(200);
+    }
+    assert!(put("more").await.is(422).body.contains("100 subscriptions exist"));
+    put("s7").await.is(200);
+    harness.request(Method::DELETE, "/v1/subscriptions/s8", None).await.is(204);
+    put("more").await.is(200);
 }
 
 fn files_below(folder: &std::path::Path) -> Vec<(String, Vec<u8>)> {

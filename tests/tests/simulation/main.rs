@@ -5,6 +5,7 @@
 mod crash_points;
 mod every_injection_point;
 mod fairness;
+mod outbox;
 mod properties;
 mod racing_events;
 mod regressions;

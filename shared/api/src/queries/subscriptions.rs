@@ -3,6 +3,7 @@
 use ebb_documents::compile;
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_documents::model::SourceText;
 use ebb_flow::env::{Env, HttpStore};
 use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::instance::outbox;
@@ -13,6 +14,8 @@ use ebb_store::{NamedDocument, NamedKind};
 
 use super::named_documents;
 
+/// Maximum subscriptions. A target stores the name of each one that waits for its receiver.
+const MAX_SUBSCRIPTIONS: usize = 100;
 /// Maximum failures in a response.
 const MAX_FAILURES: usize = 100;
 
@@ -38,6 +41,13 @@ pub async fn put(
     name: &str,
     document: &str,
 ) -> Result<(), RequestError<Diagnostics>> {
+    let known = store.list_documents(NamedKind::Subscription).await?;
+    if known.len() >= MAX_SUBSCRIPTIONS && known.iter().all(|one| one.name != name) {
+        let message = format!("{MAX_SUBSCRIPTIONS} subscriptions exist, which is the limit");
+        let source = SourceText::new("document", document);
+        let wrong = Diagnostic::error("too-many", &source, None, message).help("delete one first");
+        return Err(RequestError::Rejected(wrong.into()));
+    }
     if named_documents::put(env, store, NamedKind::Subscription, (name, document), checked).await? {
         outbox::forget_rules(env).await;
     }

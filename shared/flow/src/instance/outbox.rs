@@ -1,7 +1,8 @@
 //! Notifications of subscriptions. The write that moves a target appends them to the target, and an invocation with a
 //! lease delivers them one after the other.
 //!
-//! 1. The lease is a write of the target. It lasts until a request that was sent with it can no longer arrive.
+//! 1. The lease is a write of the target. It lasts until a request that was sent with it can no longer arrive. It counts the
+//!    attempt, so that a delivery that ends its invocation each time is given up, too.
 //! 2. Send the first notification of a subscription.
 //! 3. Remove it, or plan its repetition. A crash before this write repeats the request after the lease.
 //!
@@ -18,13 +19,14 @@ use ebb_documents::notification::{
     NotificationFacts, NotificationReceiver, NotificationRequest, NotificationRule, NotifiedTarget,
 };
 use ebb_documents::plan::TargetSpec;
+use ebb_egress::deliver::DELIVERY_TIMEOUT;
 use ebb_egress::{CallError, DeliveryOutcome, HttpRequest, HttpResponse, WebhookMessage, deliver as post};
 use ebb_engine::{Backoff, Millis, TargetPhase, Timestamp};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::sign::{self, MessageId, WebhookKeys};
 use ebb_protocol::time::rfc3339;
-use ebb_protocol::{cloudevents, limits};
-use ebb_store::{NamedDocument, NamedKind, PhaseNotice, ReceiverState, TargetHead, TargetOutbox};
+use ebb_protocol::{cloudevents, id, limits};
+use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead, TargetOutbox};
 use serde_json::{Value, json};
 
 use crate::env::Env;
@@ -47,14 +49,20 @@ pub const MAX_DELIVERY_AGE: Millis = Millis(3 * 24 * 3_600_000);
 const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
 /// The time in which an invocation begins further deliveries.
 const WINDOW: Millis = Millis(5_000);
-/// Maximum requests for one notification: a comment is looked for, then written.
-const MAX_REQUESTS: u64 = 4;
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time of all requests of one notification.
+const TIMEOUT: Duration = DELIVERY_TIMEOUT;
 /// Maximum bytes of the end of a log.
 const MAX_LOG: usize = 2_000;
-/// Comments of a page, and pages that are searched for the comment of a target.
-const COMMENTS: usize = 100;
-const MAX_PAGES: usize = 3;
+/// Maximum bytes of the labels of a notification.
+const MAX_LABELS: usize = 8 << 10;
+/// Comments that are searched for the one of a target, and those of a page. A large page is read in small ones.
+const MAX_COMMENTS: usize = 300;
+const LARGE_PAGE: usize = 100;
+const SMALL_PAGE: usize = 10;
+/// The reason of an attempt without an end.
+const INTERRUPTED: &str = "the delivery was interrupted";
+/// Derives the key of the marks in comments. It is not the name of a plugin.
+const COMMENT_KEY: &str = "#comment";
 
 /// Forgets the subscriptions, after a change by this program.
 pub async fn forget_rules(env: &Env) {
@@ -106,12 +114,18 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
     if to.is_empty() {
         return;
     }
-    if target.outbox.notices.len() >= TargetOutbox::MAX_NOTICES {
-        let lost = target.outbox.notices.remove(0);
-        tracing::error!(kind = target.kind, name = target.name, to = ?lost.to, phase = lost.phase,
-            "too many notifications wait; the oldest is given up");
-        telemetry::notification_undelivered();
-    }
+    let mut bytes = 0;
+    let notified = NotifiedTarget {
+        labels: notified
+            .labels
+            .into_iter()
+            .take_while(|(name, value)| {
+                bytes += name.len() + value.len();
+                bytes <= MAX_LABELS
+            })
+            .collect(),
+        ..notified
+    };
     let ended = match (target.phase, target.is_overridden, target.stop_cause) {
         (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, true, _) => Some("forced"),
         (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _, TargetStopCause::Expired) => {
@@ -129,6 +143,13 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
         target: json!(notified),
         to,
     });
+    // A delivery gives up and lists what exceeds the limit. Many changes during one delivery must not exceed the item.
+    while target.outbox.exceeds(2) {
+        let lost = target.outbox.notices.remove(0);
+        tracing::error!(kind = target.kind, name = target.name, to = ?lost.to, phase = lost.phase,
+            "too many notifications wait; the oldest is dropped");
+        telemetry::notification_undelivered();
+    }
 }
 
 /// Sends a message that delivers the notifications of a target, if it has any.
@@ -161,22 +182,41 @@ pub async fn deliver(env: &Env, kind: &str, name: &str) -> Result<(), FlowError>
         if seen.outbox.leased_until > now.0 {
             return Ok(());
         }
-        let Some((notice, subscription)) = seen.outbox.next(now) else { return Ok(()) };
+        let oldest = seen.outbox.notices.first().and_then(|notice| Some((notice, notice.to.first()?.as_str())));
+        let is_full = seen.outbox.exceeds(1);
+        let next = if is_full { oldest } else { seen.outbox.next(now) };
+        let Some((notice, subscription)) = next else { return Ok(()) };
         if now.since(begun).0 >= WINDOW.0 {
             announce(env, &seen).await;
             return Ok(());
         }
         let (notice, subscription) = (notice.clone(), subscription.to_owned());
-        let requests = Millis(TIMEOUT.as_millis() as u64 * MAX_REQUESTS);
-        let lease = now.plus(env.settings.max_in_flight).plus(requests).0;
+        let lease = now.plus(env.settings.max_in_flight).plus(Millis::from(TIMEOUT)).0;
+        let failed = seen.outbox.failed.get(&subscription).cloned();
         let leased = seen.update(|after| {
             after.outbox.leased_until = lease;
+            let state = after.outbox.failed.entry(subscription.clone()).or_default();
+            state.attempts = state.attempts.saturating_add(1);
+            state.next = lease;
+            if state.reason.is_empty() {
+                state.reason = INTERRUPTED.to_owned();
+            }
             after.due = due::next_due(env, after);
         });
         if !env.store.move_target(&leased).await? {
             continue;
         }
-        let delivery = send(env, &notice, &subscription).await?;
+        let delivery = match failed {
+            _ if is_full => NotificationDelivery::Final("too many notifications of the target wait".to_owned()),
+            Some(failed) if now.0.saturating_sub(notice.at) >= MAX_DELIVERY_AGE.0 => {
+                NotificationDelivery::Final(failed.reason)
+            }
+            _ => match send(env, &notice, &subscription).await {
+                Ok(delivery) => delivery,
+                // It must not block the others, whatever is damaged.
+                Err(error) => NotificationDelivery::Failed(error.to_string(), None),
+            },
+        };
         finish(env, (kind, name), &notice, &subscription, (lease, delivery)).await?;
     }
     Ok(())
@@ -191,32 +231,22 @@ async fn finish(
     (lease, delivery): (u64, NotificationDelivery),
 ) -> Result<(), FlowError> {
     let now = env.now();
-    let reason = match &delivery {
-        NotificationDelivery::Failed(reason, _) if now.0.saturating_sub(notice.at) < MAX_DELIVERY_AGE.0 => {
-            tracing::warn!(kind, name, subscription, reason, "a notification was not accepted; it is repeated");
-            None
-        }
-        NotificationDelivery::Failed(reason, _) | NotificationDelivery::Final(reason) => Some(reason),
-        NotificationDelivery::Accepted | NotificationDelivery::Obsolete => None,
-    };
-    if let Some(reason) = reason {
+    if let NotificationDelivery::Final(reason) = &delivery {
         give_up(env, notice, subscription, reason).await?;
     }
     for _ in 0..crate::ATTEMPTS {
         let Some(seen) = env.store.read_target(kind, name).await? else { return Ok(()) };
         let mut wait = None;
         let after = seen.update(|after| {
-            match &delivery {
-                NotificationDelivery::Failed(text, at_least) if reason.is_none() => {
-                    let failed = after.outbox.failed.get(subscription).map_or(0, |state| state.attempts);
-                    let attempts = failed.saturating_add(1);
-                    let backoff = BACKOFF.wait(attempts, env.random.next()).max(Millis(250));
+            match (&delivery, after.outbox.failed.get_mut(subscription)) {
+                (NotificationDelivery::Failed(reason, at_least), Some(state)) => {
+                    tracing::warn!(kind, name, subscription, reason, "a notification was not accepted; it is repeated");
+                    let backoff = BACKOFF.wait(state.attempts, env.random.next()).max(Millis(250));
                     let pause = backoff.max(at_least.map_or(Millis(0), Millis::from).min(BACKOFF.max));
                     wait = Some(pause);
-                    let state = ReceiverState { attempts, next: now.plus(pause).0, reason: limits::message(text) };
-                    after.outbox.failed.insert(subscription.to_owned(), state);
+                    (state.next, state.reason) = (now.plus(pause).0, limits::clean(reason, limits::REFUSAL));
                 }
-                _ => drop(after.outbox.remove(notice.number, subscription)),
+                _ => after.outbox.remove(notice.number, subscription),
             }
             if after.outbox.leased_until == lease {
                 after.outbox.leased_until = 0;
@@ -319,7 +349,8 @@ async fn send(env: &Env, notice: &PhaseNotice, subscription: &str) -> Result<Not
             if !is_url {
                 return failed(format!("the secret {secret} is not the URL of an incoming webhook"));
             }
-            let receiver = SubscriptionOrigin { env, url: url.to_string(), credential: None, id: &id };
+            let receiver =
+                SubscriptionOrigin { env, url: url.to_string(), credential: None, id: &id, begun: env.now() };
             Ok(verdict(
                 receiver.call("POST", "", Some(&body)).await.map_err(|_| "Slack gave no answer".to_owned()),
                 env,
@@ -331,13 +362,13 @@ async fn send(env: &Env, notice: &PhaseNotice, subscription: &str) -> Result<Not
                 Ok(found) => found,
                 Err(why) => return failed(why),
             };
-            let receiver = SubscriptionOrigin { env, url, credential: Some(credential), id: &id };
+            let receiver = SubscriptionOrigin { env, url, credential: Some(credential), id: &id, begun: env.now() };
             let response = match request {
                 NotificationRequest::Connection { method, path, body } => {
                     receiver.call(&method, &path, Some(&body)).await.map_err(|error| error.to_string())
                 }
-                NotificationRequest::Comment { path, edit, marker, text } => {
-                    receiver.comment(&path, &edit, &marker, &text).await
+                NotificationRequest::Comment { path, edit, subject, text } => {
+                    receiver.comment(&path, &edit, (&subject, &text)).await
                 }
                 NotificationRequest::Standard { .. } | NotificationRequest::Slack { .. } => {
                     return failed("the subscription has changed".to_owned());
@@ -375,6 +406,8 @@ struct SubscriptionOrigin<'a> {
     url: String,
     credential: Option<RequestCredential>,
     id: &'a MessageId,
+    /// The begin of the first request.
+    begun: Timestamp,
 }
 
 impl SubscriptionOrigin<'_> {
@@ -400,7 +433,11 @@ impl SubscriptionOrigin<'_> {
             return Err(CallError::Connect("no time remains".to_owned()));
         };
         let begun = self.env.now();
-        let request = HttpRequest { method: method.to_owned(), url, headers, body, timeout: TIMEOUT };
+        let timeout = TIMEOUT.saturating_sub(Duration::from_millis(begun.since(self.begun).0));
+        if timeout.is_zero() {
+            return Err(CallError::Timeout(TIMEOUT));
+        }
+        let request = HttpRequest { method: method.to_owned(), url, headers, body, timeout };
         let response = match &self.credential {
             Some(credential) => credential.call(self.env, request).await,
             None => self.env.egress.call(request).await,
@@ -409,28 +446,50 @@ impl SubscriptionOrigin<'_> {
         response
     }
 
-    /// Changes the comment with the marker, or creates it.
-    async fn comment(&self, path: &str, edit: &str, marker: &str, text: &str) -> Result<HttpResponse, String> {
-        let body = json!({"body": text});
-        for page in 1..=MAX_PAGES {
-            let list = format!("{path}?per_page={COMMENTS}&page={page}");
-            let response = self.call("GET", &list, None).await.map_err(|error| error.to_string())?;
+    /// Changes the comment about a subject, or creates it.
+    async fn comment(&self, path: &str, edit: &str, (subject, text): (&str, &str)) -> Result<HttpResponse, String> {
+        let marks = comment_marks(self.env, subject);
+        let mark = marks.first().map(String::as_str).unwrap_or_default();
+        let body = json!({ "body": format!("{text}\n\n{mark}") });
+        let (mut size, mut seen) = (LARGE_PAGE, 0);
+        while seen < MAX_COMMENTS {
+            let list = format!("{path}?per_page={size}&page={}", seen / size + 1);
+            let response = match self.call("GET", &list, None).await {
+                Err(CallError::TooLarge(_)) if size > SMALL_PAGE => {
+                    size = SMALL_PAGE;
+                    continue;
+                }
+                response => response.map_err(|error| error.to_string())?,
+            };
             if !matches!(response.status, 200..=299) {
                 return Ok(response);
             }
             let comments: Vec<Value> =
                 serde_json::from_slice(&response.body).map_err(|_| "the list of comments is not JSON".to_owned())?;
-            let is_own = |comment: &&Value| comment["body"].as_str().is_some_and(|body| body.contains(marker));
+            // A log or a quotation in another comment can contain the mark, but not at its end.
+            let is_own = |comment: &&Value| {
+                let text = comment["body"].as_str().unwrap_or_default().trim_end();
+                marks.iter().any(|mark| text.ends_with(mark))
+            };
             if let Some(id) = comments.iter().find(is_own).and_then(|comment| comment["id"].as_u64()) {
                 let path = format!("{edit}/{id}");
                 return self.call("PATCH", &path, Some(&body)).await.map_err(|error| error.to_string());
             }
-            if comments.len() < COMMENTS {
+            if comments.len() < size {
                 break;
             }
+            seen += size;
         }
         self.call("POST", path, Some(&body)).await.map_err(|error| error.to_string())
     }
+}
+
+/// Returns the marks of the comment about a subject, the one of the present key first. People who can comment cannot
+/// compute the mark before the comment exists, and another installation has another mark.
+fn comment_marks(env: &Env, subject: &str) -> Vec<String> {
+    let mark =
+        |key: &str| format!("<!-- ebb:{} -->", id::short_digest(&[key, &env.settings.installation, subject], 26));
+    env.settings.unit_keys.for_plugin(COMMENT_KEY).reveal().iter().map(|key| mark(key)).collect()
 }
 
 /// Returns the facts of a notification. The cause of a failure is that of its run, if its data is still stored.
@@ -464,4 +523,43 @@ async fn facts(
         }
     }
     Ok(Some(facts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hundred subscriptions whose receivers accept nothing, and labels of any size, do not fill the item of a target.
+    #[test]
+    fn the_waiting_notifications_are_bounded() {
+        let rule = |number| {
+            let (name, head) = (format!("s{number:062}"), "apiVersion: ebb.dev/v1\nkind: Subscription\non: [ready]");
+            let when = if number == 0 { "when: ${size(target.labels.b) > 0}\n" } else { "" };
+            let document = format!("{head}\nname: {name}\n{when}to: {{slack: {{secret: S}}}}\n");
+            let changed = Timestamp(1);
+            parsed(&NamedDocument { name, document, changed }).unwrap()
+        };
+        let rules: Vec<_> = (0..100).map(rule).collect();
+        let long = "x".repeat(2 * MAX_LABELS);
+        for (labels, count, kept) in [
+            ([("a", "1"), ("b", "2")], 1, 2 * TargetOutbox::MAX_NOTICES),
+            ([("a", "1"), ("b", &long)], 100, 30),
+            ([("a", "\u{1}\u{1}"), ("b", &long[..MAX_LABELS - 4])], 100, 12),
+        ] {
+            let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+            let plan = TargetSpec { labels, ..TargetSpec::default() };
+            let mut target = TargetHead::new("sandbox", "a", "u", Timestamp(1));
+            target.phase = TargetPhase::Ready;
+            for version in 1..=250 {
+                target.version = version;
+                append(&mut target, &rules[..count], &plan);
+            }
+            let (notices, bytes) = (&target.outbox.notices, json!(target.outbox).to_string().len());
+            assert!(bytes <= 2 * TargetOutbox::MAX_BYTES + 1_000, "{bytes}");
+            assert!((kept..kept + 10).contains(&notices.len()), "{} of {kept}", notices.len());
+            assert_eq!(notices.last().map(|notice| notice.number), Some(250));
+            assert_eq!(notices[0].target["labels"]["a"], plan.labels["a"]);
+            assert_eq!(notices[0].target["labels"]["b"].is_string(), plan.labels["b"].len() < MAX_LABELS);
+        }
+    }
 }

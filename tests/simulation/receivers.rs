@@ -1,0 +1,165 @@
+//! The receivers of subscriptions, and the check of what they get.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use ebb_egress::{CallError, HttpRequest, HttpResponse};
+use ebb_store::{NamedDocument, TargetHead};
+
+use super::executor::SimExecutor;
+use super::ledger::PendingPost;
+use super::runtime::lock;
+use super::simulator::Simulation;
+use super::table::TableState;
+use super::{FaultKind, SimRuntime};
+
+/// The names of the subscriptions of a simulation, and the phases that they report.
+const SUBSCRIPTIONS: [(&str, &str); 2] =
+    [("all", "starting, ready, updating, failed, stopping, stuck, gone"), ("ends", "ready, failed, gone")];
+/// The URL of all receivers, before the name of the subscription.
+pub(super) const RECEIVERS: &str = "https://receiver.test/";
+/// The secret that signs the notifications.
+pub(super) const SECRET: &str = "EVENTS";
+/// The time in which a receiver responds.
+const RESPONSE_MS: u64 = 20;
+/// The longest outage of a receiver.
+const OUTAGE_MS: u64 = 1_200_000;
+
+/// A notification that a receiver got.
+#[derive(Clone, Debug)]
+pub struct ReceivedNotice {
+    pub at: u64,
+    pub subscription: String,
+    /// `KIND/NAME` of the target.
+    pub target: String,
+    pub id: String,
+}
+
+/// A notification that the write of a target has appended.
+#[derive(Clone, Debug)]
+pub struct AppendedNotice {
+    pub subscription: String,
+    pub target: String,
+    pub phase: String,
+    pub number: u64,
+}
+
+/// Returns the subscriptions as the store has them.
+pub(super) fn documents() -> impl Iterator<Item = NamedDocument> {
+    SUBSCRIPTIONS.into_iter().map(|(name, phases)| NamedDocument {
+        name: name.to_owned(),
+        document: format!(
+            "apiVersion: ebb.dev/v1\nkind: Subscription\nname: {name}\non: [{phases}]\n\
+             to: {{standard: {{url: \"{RECEIVERS}{name}\", secret: {SECRET}}}}}\n"
+        ),
+        changed: SimRuntime::default().now(),
+    })
+}
+
+/// Records the notifications that the write of a target appends. A change of the phase that appends none is recorded as
+/// unreported.
+pub(super) fn appended(state: &mut TableState, seen: Option<&TargetHead>, target: &TargetHead) {
+    if state.documents.is_empty() {
+        return;
+    }
+    let name = format!("{}/{}", target.kind, target.name);
+    let before = state.appended.len();
+    for notice in target.outbox.notices.iter().filter(|notice| notice.number == target.version) {
+        state.appended.extend(notice.to.iter().map(|subscription| AppendedNotice {
+            subscription: subscription.clone(),
+            target: name.clone(),
+            phase: notice.phase.clone(),
+            number: notice.number,
+        }));
+    }
+    let is_same = seen.is_some_and(|seen| seen.uid == target.uid && seen.phase == target.phase);
+    // An instance that was deleted before its creation never began.
+    let is_late = target.plan.is_empty();
+    if !is_same && !is_late && state.appended.len() == before {
+        state.unreported.push(format!("{name} is {:?} in version {}", target.phase, target.version));
+    }
+}
+
+pub(super) struct SimReceivers {
+    executor: Arc<SimExecutor>,
+    outages: Mutex<BTreeMap<String, u64>>,
+}
+
+impl SimReceivers {
+    pub(super) fn new(executor: Arc<SimExecutor>) -> Self {
+        Self { executor, outages: Mutex::default() }
+    }
+
+    /// Returns the response of the receiver of a subscription.
+    pub(super) async fn receive(&self, subscription: &str, request: &HttpRequest) -> Result<HttpResponse, CallError> {
+        let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
+        let response = |status, headers| Ok(HttpResponse { status, headers, body: vec![] });
+        if faults.should_inject(FaultKind::DeathBeforeCall) {
+            runtime.die().await;
+        }
+        if faults.should_inject(FaultKind::RequestLost) {
+            return Err(CallError::Connect("as planned".to_owned()));
+        }
+        let now = runtime.elapsed();
+        let is_away = {
+            let mut outages = lock(&self.outages);
+            let until = outages.entry(subscription.to_owned()).or_default();
+            if now >= *until && faults.should_inject(FaultKind::ReceiverAway) {
+                *until = now + faults.random_below(FaultKind::ReceiverAway, OUTAGE_MS);
+            }
+            now < *until
+        };
+        if is_away || ledger.state().refusing.contains(subscription) {
+            return response(503, vec![]);
+        }
+        if faults.should_inject(FaultKind::ServerBusy) {
+            let after = faults.random_below(FaultKind::ServerBusy, 5);
+            return response(429, vec![("retry-after".to_owned(), after.to_string())]);
+        }
+        let event: serde_json::Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
+        let (target, id) = (text("subject"), text("id"));
+        let _posted = PendingPost::new(ledger, format!("{subscription} of {target}"));
+        runtime.sleep(RESPONSE_MS).await;
+        ledger.trace(|| format!("{subscription} receives {id} of {target}"));
+        let received = ReceivedNotice { at: now, subscription: subscription.to_owned(), target, id };
+        ledger.state().received.push(received);
+        if faults.should_inject(FaultKind::DeathAfterCall) {
+            runtime.die().await;
+        }
+        if faults.should_inject(FaultKind::ResponseLost) {
+            return Err(CallError::Connect("the response was lost as planned".to_owned()));
+        }
+        response(204, vec![])
+    }
+}
+
+/// Each receiver got every notification of a target that was appended for it, and none after a later one. A repetition has
+/// the same id.
+pub(super) fn check(simulation: &Simulation) -> Vec<String> {
+    let (appended, mut wrong) = {
+        let state = simulation.table.state();
+        let unreported = state.unreported.iter().map(|what| format!("{what}, and no subscription reports it"));
+        (state.appended.clone(), unreported.collect::<Vec<_>>())
+    };
+    let mut expected: BTreeMap<(String, String), BTreeSet<u64>> = BTreeMap::new();
+    for AppendedNotice { subscription, target, number, .. } in appended {
+        expected.entry((subscription, target)).or_default().insert(number);
+    }
+    let mut got: BTreeMap<(String, String), Vec<(u64, String)>> = BTreeMap::new();
+    for ReceivedNotice { subscription, target, id, .. } in simulation.ledger.state().received.clone() {
+        let number = id.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0);
+        got.entry((subscription, target)).or_default().push((number, id));
+    }
+    let targets: BTreeSet<&(String, String)> = expected.keys().chain(got.keys()).collect();
+    for of in targets {
+        let (wanted, received) =
+            (expected.get(of).cloned().unwrap_or_default(), got.get(of).cloned().unwrap_or_default());
+        let numbers: BTreeSet<u64> = received.iter().map(|(number, _)| *number).collect();
+        let ids: BTreeSet<&String> = received.iter().map(|(_, id)| id).collect();
+        if numbers != wanted || ids.len() != wanted.len() || !received.is_sorted_by_key(|(number, _)| *number) {
+            wrong.push(format!("the receiver {of:?} got {received:?} of {wanted:?}"));
+        }
+    }
+    wrong
+}

@@ -1,0 +1,127 @@
+//! Notifications of subscriptions: crashes between a request and its record, three days without a receiver, and more
+//! changes than a target holds.
+
+use std::collections::BTreeMap;
+
+use ebb_engine::TargetPhase;
+use ebb_store::TargetOutbox;
+use ebb_tests::simulation::{
+    FaultInjector, FaultKind, Scenario, SetupUnit, SimOptions, Simulation, TargetScenario, UnitAction,
+};
+
+use crate::every_injection_point::check_every_fault;
+
+const HOUR: u64 = 3_600_000;
+
+fn subscribed() -> TargetScenario {
+    let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Once, 700, &[])]).target();
+    TargetScenario { subscribed: true, ..target }
+}
+
+/// Returns the number of times that receivers got each notification.
+fn received(simulation: &Simulation) -> BTreeMap<(String, String), u32> {
+    let mut times = BTreeMap::new();
+    for one in &simulation.ledger.state().received {
+        *times.entry((one.subscription.clone(), one.id.clone())).or_default() += 1;
+    }
+    times
+}
+
+/// Returns the subscriptions and phases of the notifications that were given up, the oldest first.
+fn undelivered(simulation: &Simulation) -> Vec<(String, String)> {
+    let state = simulation.table.state();
+    let given_up = state.documents.iter().filter(|((kind, _), _)| kind == "Undelivered");
+    let mut listed: Vec<(u64, String, String)> = given_up
+        .map(|(_, document)| {
+            let stored: serde_json::Value = serde_json::from_str(&document.document).unwrap();
+            let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+            (
+                stored["notice"]["number"].as_u64().unwrap(),
+                text(&stored["subscription"]),
+                text(&stored["notice"]["phase"]),
+            )
+        })
+        .collect();
+    listed.sort();
+    listed.into_iter().map(|(_, subscription, phase)| (subscription, phase)).collect()
+}
+
+#[test]
+fn no_fault_loses_or_reorders_a_notification() {
+    check_every_fault("subscribed", &subscribed(), "t");
+}
+
+#[test]
+fn a_crash_after_each_request_repeats_its_notification() {
+    let run = |faults| {
+        let simulation = Simulation::of(&subscribed(), SimOptions { faults, ..SimOptions::default() });
+        let setup = simulation.run_target();
+        let end = simulation.end(setup);
+        assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), vec![]), "{}", simulation.trace());
+        (received(&simulation), simulation.injected(FaultKind::DeathAfterCall))
+    };
+    let once = run(FaultInjector::none()).0;
+    assert_eq!(once.len(), 6, "{once:?}");
+    let mut repeated = Vec::new();
+    for number in 1.. {
+        let (times, injected) = run(FaultInjector::none().and_at(FaultKind::DeathAfterCall, [number]));
+        if injected == 0 {
+            break;
+        }
+        repeated.extend(times.into_iter().filter(|(_, times)| *times > 1));
+    }
+    repeated.sort();
+    let twice: Vec<_> = once.into_keys().map(|one| (one, 2)).collect();
+    assert_eq!(repeated, twice);
+}
+
+#[test]
+fn a_notification_is_given_up_after_three_days() {
+    let simulation = Simulation::of(&subscribed(), SimOptions::default());
+    simulation.ledger.state().refusing.insert("all".to_owned());
+    simulation.start_sweeps();
+    simulation.create();
+    simulation.advance(71 * HOUR);
+    assert_eq!(undelivered(&simulation), []);
+    simulation.delete();
+    simulation.advance(2 * HOUR);
+    let all = |phase: &str| ("all".to_owned(), phase.to_owned());
+    assert_eq!(undelivered(&simulation), ["starting", "ready"].map(all));
+    simulation.advance(72 * HOUR);
+    assert_eq!(undelivered(&simulation), ["starting", "ready", "stopping", "gone"].map(all));
+    let target = simulation.target().unwrap();
+    assert_eq!((target.phase, target.outbox, target.due), (TargetPhase::Gone, TargetOutbox::default(), None));
+    // The other receiver accepts at once.
+    let other: Vec<_> = received(&simulation).into_iter().collect();
+    assert!(other.len() == 2 && other.iter().all(|((name, _), times)| name == "ends" && *times == 1), "{other:?}");
+    assert_eq!(simulation.end(None).violations, Vec::<String>::new());
+}
+
+#[test]
+fn the_oldest_of_too_many_notifications_are_given_up() {
+    for (labels, expected) in [(1, TargetOutbox::MAX_NOTICES), (8_000, 16)] {
+        let simulation = Simulation::of(&subscribed(), SimOptions::default());
+        simulation.ledger.state().refusing.insert("all".to_owned());
+        simulation.start_sweeps();
+        simulation.create();
+        simulation.advance(HOUR);
+        {
+            let mut state = simulation.table.state();
+            let target = state.targets.values_mut().next().unwrap();
+            let last = target.outbox.notices.last().unwrap().clone();
+            for number in 0..2 * TargetOutbox::MAX_NOTICES as u64 {
+                let mut notice = last.clone();
+                notice.number = 1_000 + number;
+                notice.target["labels"] = serde_json::json!({"a": "x".repeat(labels)});
+                target.outbox.notices.push(notice);
+            }
+        }
+        simulation.advance(HOUR);
+        let target = simulation.target().unwrap();
+        let (waiting, first) = (target.outbox.notices.len(), target.outbox.notices[0].number);
+        assert!(waiting <= expected && waiting + 2 > expected, "{waiting} of {expected}");
+        assert_eq!(first, 1_200 - waiting as u64);
+        assert_eq!(undelivered(&simulation).len(), 202 - waiting);
+        assert!(!target.outbox.exceeds(1));
+    }
+}
