@@ -80,8 +80,8 @@ pub struct LedgerState {
     pub notifications: Vec<NotificationEntry>,
     /// The notifications that receivers of subscriptions accepted.
     pub received: Vec<ReceivedNotice>,
-    /// The subscriptions whose receiver refuses everything.
-    pub refusing: BTreeSet<String>,
+    /// The subscriptions whose receiver refuses everything, with its status.
+    pub refusing: BTreeMap<String, u16>,
     /// The events that were accepted: uid and id.
     pub(super) events: BTreeSet<(String, String)>,
     /// The messages that were sent, with their times.

@@ -109,8 +109,9 @@ impl SimReceivers {
             }
             now < *until
         };
-        if is_away || ledger.state().refusing.contains(subscription) {
-            return response(503, vec![]);
+        let refuses = ledger.state().refusing.get(subscription).copied();
+        if let Some(status) = refuses.or(is_away.then_some(503)) {
+            return response(status, vec![]);
         }
         if faults.should_inject(FaultKind::ServerBusy) {
             let after = faults.random_below(FaultKind::ServerBusy, 5);

@@ -178,6 +178,9 @@ pub(crate) async fn notifications_survive_an_outage_and_a_restart() {
 pub(crate) async fn a_connection_permits_its_subscriptions() {
     let harness = Harness::new().await;
     harness.connect_github("other").await;
+    // The URL of Slack is a credential. Its server cannot be reached.
+    harness.write_secrets(&json!({"GITHUB_TOKEN": TOKEN, "SLACK": format!("http://127.0.0.1:9/{TOKEN}")}).to_string());
+    harness.subscribe("slack", "on: [ready]\nto: {slack: {secret: SLACK}}").await;
     harness
         .subscribe(
             "own",
@@ -186,16 +189,13 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
         .await;
     harness.publish("simple@1.0.0", PLUGIN).await;
     harness.ready("a", "simple").await;
-    let reason = async || {
-        let target = harness.stack().store().read_target("sandbox", "a").await.unwrap()?;
-        target
-            .outbox
-            .failed
-            .get("own")
-            .filter(|state| state.reason.contains("does not permit the subscription own"))
-            .cloned()
-    };
-    until("the reason", reason).await;
+    for (name, text) in [("own", "does not permit the subscription own"), ("slack", "Slack gave no answer")] {
+        until(text, async || {
+            let target = harness.stack().store().read_target("sandbox", "a").await.unwrap()?;
+            target.outbox.failed.get(name).filter(|state| state.reason.contains(text)).cloned()
+        })
+        .await;
+    }
     assert_eq!(harness.receiver.count("POST /hook"), 0);
     harness.connect_github("own").await;
     let call = harness.receiver.call("POST /hook", 1).await;

@@ -78,7 +78,7 @@ fn a_crash_after_each_request_repeats_its_notification() {
 #[test]
 fn a_notification_is_given_up_after_three_days() {
     let simulation = Simulation::of(&subscribed(), SimOptions::default());
-    simulation.ledger.state().refusing.insert("all".to_owned());
+    simulation.ledger.state().refusing.insert("all".to_owned(), 503);
     simulation.start_sweeps();
     simulation.create();
     simulation.advance(71 * HOUR);
@@ -98,10 +98,26 @@ fn a_notification_is_given_up_after_three_days() {
 }
 
 #[test]
+fn a_receiver_that_is_gone_gets_no_repetition() {
+    let simulation = Simulation::of(&subscribed(), SimOptions::default());
+    simulation.ledger.state().refusing.insert("ends".to_owned(), 410);
+    simulation.start_sweeps();
+    simulation.create();
+    simulation.advance(60_000);
+    assert_eq!(undelivered(&simulation), [("ends".to_owned(), "ready".to_owned())]);
+    assert_eq!(simulation.target().unwrap().outbox, TargetOutbox::default());
+    simulation.ledger.state().refusing.clear();
+    simulation.delete();
+    simulation.advance(60_000);
+    let got: Vec<_> = received(&simulation).into_iter().filter(|((name, _), _)| name == "ends").collect();
+    assert!(got.len() == 1 && got[0].0.1.contains("-gone-") && got[0].1 == 1, "{got:?}");
+}
+
+#[test]
 fn the_oldest_of_too_many_notifications_are_given_up() {
     for (labels, expected) in [(1, TargetOutbox::MAX_NOTICES), (8_000, 16)] {
         let simulation = Simulation::of(&subscribed(), SimOptions::default());
-        simulation.ledger.state().refusing.insert("all".to_owned());
+        simulation.ledger.state().refusing.insert("all".to_owned(), 503);
         simulation.start_sweeps();
         simulation.create();
         simulation.advance(HOUR);
