@@ -1,10 +1,10 @@
 #!/bin/sh
 # Drops the database; a missing one is not an error. Without a name, no attempt of "provision" reported one, but it may
-# have created the database: the name is computed in the same way as there.
+# have created the database: EBB_KEY is that of "provision".
 set -eu
 export PGCONNECT_TIMEOUT=5
 
-database="${DATABASE:-ebb_$(printf %s "$EBB_TARGET_UID/$EBB_RESOURCE" | sha256sum | cut -c1-32)}"
+database="${DATABASE:-ebb_$EBB_KEY}"
 
 n=0
 until pg_isready --quiet; do

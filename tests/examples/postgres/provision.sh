@@ -1,10 +1,11 @@
 #!/bin/sh
 # Creates the database. Its name is the same in every attempt: an attempt after a lost one finds the database of that
-# one, and "drop" can compute the name even if no attempt reported it.
+# one, and "drop" knows the name even if no attempt reported it. After an update of the sandbox replaces the resource, the
+# new database has another name.
 set -eu
 export PGCONNECT_TIMEOUT=5
 
-database="ebb_$(printf %s "$EBB_TARGET_UID/$EBB_RESOURCE" | sha256sum | cut -c1-32)"
+database="ebb_$EBB_KEY"
 
 n=0
 until pg_isready --quiet; do
