@@ -25,6 +25,7 @@ mod older_relay;
 mod persistent_platform;
 mod postgres;
 mod postgres_in_a_cluster;
+mod postgres_life;
 mod postgres_server;
 mod relays;
 mod s3;

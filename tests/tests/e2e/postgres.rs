@@ -1,5 +1,6 @@
 //! The example `postgres`: a database with tables and rows, which is dropped with the sandbox.
 
+use crate::postgres_life;
 use crate::postgres_server::{PostgresServer, USER};
 use crate::prelude::*;
 
@@ -16,4 +17,13 @@ async fn run_and_delete() {
     assert_eq!(value(&result.stdout, "db.seed.rows"), "3");
     assert_eq!(server.databases(), [""; 0]);
     workdir.no_script_runs().await;
+}
+
+#[tokio::test]
+async fn databases_change_with_the_document_of_a_living_sandbox() {
+    let (server, workdir) = (PostgresServer::start().await, Workdir::new());
+    let dev = workdir.dev().await;
+    postgres_life::live(&workdir, &server).await;
+    workdir.no_script_runs().await;
+    dev.stop().await;
 }

@@ -15,6 +15,8 @@ use crate::workdir::{shared_folder, until};
 /// The superuser, who needs no password.
 pub(crate) const USER: &str = "ebb";
 pub(crate) const SANDBOX: &str = "billing-pr-7";
+/// The name of the test's own connections in the log.
+const TEST_CLIENT: &str = "test";
 /// The ID of an unprivileged user and its group. PostgreSQL does not run as root.
 const UNPRIVILEGED: u32 = 65534;
 /// Number of ports to try. Another process can take a free port before the server binds it.
@@ -25,7 +27,7 @@ pub(crate) struct PostgresServer {
     child: Child,
     pub(crate) host: String,
     pub(crate) port: u16,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl PostgresServer {
@@ -64,7 +66,7 @@ impl PostgresServer {
                     .then_some(false),
             });
             if !has_ended.await {
-                return Self { child, host: host.to_owned(), port, _folder: folder };
+                return Self { child, host: host.to_owned(), port, folder };
             }
         }
         panic!("PostgreSQL does not start: {}", fs::read_to_string(&log).unwrap_or_default());
@@ -75,9 +77,27 @@ impl PostgresServer {
         let mut psql = Command::new("psql");
         let port = self.port.to_string();
         psql.args(["-X", "-A", "-t", "-h", &self.host, "-p", &port, "-U", USER, "-d", database, "-c", query]);
+        psql.env("PGAPPNAME", TEST_CLIENT);
         let result = psql.output().unwrap();
         assert!(result.status.success(), "{result:?}");
         String::from_utf8(result.stdout).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    /// Returns the statements of scripts that change something, each with its database, in their order. Panics if a
+    /// statement or a connection has failed.
+    pub(crate) fn statements(&self) -> Vec<(String, String)> {
+        let log = fs::read_to_string(self.folder.path().join("log")).unwrap();
+        // `pg_isready` asks for the database of the user.
+        let is_failure = |line: &&str| {
+            (line.contains("|ERROR:") || line.contains("|FATAL:")) && !line.contains("database \"ebb\" does not exist")
+        };
+        assert_eq!(log.lines().filter(is_failure).collect::<Vec<_>>(), [""; 0]);
+        let statement = |line: &str| {
+            let (client, rest) = line.split_once('|')?;
+            let (database, statement) = rest.split_once("|LOG:  statement: ")?;
+            (client != TEST_CLIENT).then(|| (database.to_owned(), statement.to_owned()))
+        };
+        log.lines().filter_map(statement).collect()
     }
 
     /// Returns the databases that the example created.
@@ -134,6 +154,7 @@ fn postgres(programs: &Path, data: &Path, sockets: &Path, (host, port): (&str, u
     postgres.arg("-D").arg(data).arg("-k").arg(sockets).args(["-h", host, "-p", &port.to_string()]);
     // The test does not need durable data.
     postgres.args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=20"]);
+    postgres.args(["-c", "log_statement=mod", "-c", "log_line_prefix=%a|%d|"]);
     postgres.stdout(Stdio::null()).stderr(log).spawn().unwrap()
 }
 
