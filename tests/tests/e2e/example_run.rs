@@ -88,6 +88,12 @@ impl<'a> ExampleRun<'a> {
         Self { sandbox, document: values.iter().fold(document, fill), system }
     }
 
+    /// Returns a document by which an update replaces the database.
+    pub(crate) fn changed(&self) -> Option<String> {
+        let has_databases = matches!(self.system, ResourceSystem::Databases(_));
+        has_databases.then(|| self.document.replace("127.0.0.1", "localhost"))
+    }
+
     /// Checks that exactly one resource of each kind exists, with its complete content.
     pub(crate) async fn assert_created(&self, s3: &str, target: &TargetDetail) {
         match &self.system {

@@ -57,7 +57,7 @@ impl KillScenario {
         let log = LogOnPanic { workdir: &workdir };
         let mut dev = workdir.dev().await;
         let example = ExampleRun::new(&self.example, &workdir).await;
-        let mut platform = PersistentPlatform::new(example.sandbox, uid, example.document.clone());
+        let mut platform = PersistentPlatform::new(example.sandbox, uid, example.document.clone(), example.changed());
         let started = Instant::now();
         let run_to_end = async {
             while platform.step != PlatformStep::Over {

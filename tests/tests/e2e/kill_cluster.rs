@@ -61,7 +61,7 @@ impl KillSequence {
         // Each instance has its own name, because a target has the state of its last instance.
         let (name, document) =
             (format!("{SANDBOX}-{uid}"), self.document.replace(SANDBOX, &format!("{SANDBOX}-{uid}")));
-        let new = || PersistentPlatform::new(&name, uid, document.clone());
+        let new = || PersistentPlatform::new(&name, uid, document.clone(), None);
         let (mut platform, observer) = (new(), new());
         self.setup.service.clear();
         let (mut kills, mut hits, mut missed) = (VecDeque::from(kills), Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! A sandbox platform that creates and deletes one instance of a sandbox. It repeats requests without a response.
+//! A sandbox platform that creates, changes and deletes one instance of a sandbox. It repeats requests without a response.
 
 use std::time::Instant;
 
@@ -16,6 +16,9 @@ use crate::workdir::{DevProcess, POLL_INTERVAL, WAIT_TIMEOUT};
 pub(crate) enum PlatformStep {
     Create,
     AwaitReady,
+    /// Skipped without another document.
+    Change,
+    AwaitChanged,
     Delete,
     AwaitGone,
     Over,
@@ -26,13 +29,15 @@ pub(crate) struct PersistentPlatform {
     pub(crate) step: PlatformStep,
     pub(crate) uid: String,
     name: String,
-    document: String,
+    /// The document of the creation, and that of the change.
+    documents: [Option<String>; 2],
     http: reqwest::Client,
 }
 
 impl PersistentPlatform {
-    pub(crate) fn new(name: &str, uid: &str, document: String) -> Self {
-        Self { step: PlatformStep::Create, uid: uid.to_owned(), name: name.to_owned(), document, http: http() }
+    pub(crate) fn new(name: &str, uid: &str, document: String, changed: Option<String>) -> Self {
+        let (uid, name, documents) = (uid.to_owned(), name.to_owned(), [Some(document), changed]);
+        Self { step: PlatformStep::Create, uid, name, documents, http: http() }
     }
 
     /// Executes the next step. If the future is dropped, the next call repeats the step, like a platform without a response.
@@ -42,7 +47,13 @@ impl PersistentPlatform {
     pub(crate) async fn advance(&mut self, dev: &DevProcess) -> Result<(), reqwest::Error> {
         let next = match self.step {
             PlatformStep::Create => (self.post(dev, LifecycleType::Created).await?, PlatformStep::AwaitReady),
-            PlatformStep::AwaitReady => (self.wait_for(dev, TargetState::Ready).await?, PlatformStep::Delete),
+            PlatformStep::AwaitReady if self.documents[1].is_some() => {
+                (self.wait_for(dev, TargetState::Ready).await?, PlatformStep::Change)
+            }
+            PlatformStep::Change => (self.post(dev, LifecycleType::Updated).await?, PlatformStep::AwaitChanged),
+            PlatformStep::AwaitReady | PlatformStep::AwaitChanged => {
+                (self.wait_for(dev, TargetState::Ready).await?, PlatformStep::Delete)
+            }
             PlatformStep::Delete => (self.post(dev, LifecycleType::Deleted).await?, PlatformStep::AwaitGone),
             PlatformStep::AwaitGone => (self.wait_for(dev, TargetState::Gone).await?, PlatformStep::Over),
             PlatformStep::Over => ((), PlatformStep::Over),
@@ -52,8 +63,13 @@ impl PersistentPlatform {
     }
 
     async fn post(&self, dev: &DevProcess, kind: LifecycleType) -> Result<(), reqwest::Error> {
-        let document = (kind == LifecycleType::Created).then(|| self.document.clone());
-        let data = LifecycleData { document, ..sandbox(&self.name, &self.uid, "") };
+        let [created, changed] = self.documents.clone();
+        let (document, generation) = match kind {
+            LifecycleType::Created => (created, 1),
+            LifecycleType::Updated => (changed, 2),
+            _ => (None, 2),
+        };
+        let data = LifecycleData { document, generation, ..sandbox(&self.name, &self.uid, "") };
         let event = SignedRequest::lifecycle(&WebhookSecret::parse(&dev.secret).unwrap(), kind, &data);
         let response = event.post(&self.http, &format!("{}/v1/events", dev.url)).send().await?;
         let (status, text) = (response.status(), response.text().await?);
