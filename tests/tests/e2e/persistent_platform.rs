@@ -67,7 +67,7 @@ impl PersistentPlatform {
         let (document, generation) = match kind {
             LifecycleType::Created => (created, 1),
             LifecycleType::Updated => (changed, 2),
-            _ => (None, 2),
+            LifecycleType::Deleted | LifecycleType::Event => (None, 2),
         };
         let data = LifecycleData { document, generation, ..sandbox(&self.name, &self.uid, "") };
         let event = SignedRequest::lifecycle(&WebhookSecret::parse(&dev.secret).unwrap(), kind, &data);

@@ -184,7 +184,8 @@ impl DatabaseLife<'_> {
             assert!(chain.iter().all(|statement| rest.any(|other| other == statement)), "{chain:?} in {seen:?}");
         }
         let mut expected = chains.concat();
-        (seen.sort(), expected.sort());
+        seen.sort();
+        expected.sort();
         assert_eq!(seen, expected);
     }
 
