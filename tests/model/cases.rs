@@ -1,7 +1,7 @@
 //! The cases of the model: graphs with budgets of faults.
 
 use super::choice::FaultBudget;
-use super::simulation::{ModelAction, ModelGraph, OutputMode};
+use super::simulation::{ModelAction, ModelGraph, ModelUpdate, OutputMode};
 
 /// A graph with a budget of faults.
 #[derive(Clone, Debug)]
@@ -35,6 +35,7 @@ pub(super) const CALM: FaultBudget = FaultBudget {
     sweeps: 0,
     ticks: 0,
     deletions: 0,
+    updates: 0,
     concurrent: 1,
 };
 
@@ -52,6 +53,7 @@ pub(super) fn case(name: &str, runs: ModelAction, reads: &[&[usize]], per_item: 
             max_dispatches: None,
             gateway: None,
             unreachable: None,
+            updates: Vec::new(),
         },
         budget,
         unusual: WHOLE,
@@ -73,6 +75,7 @@ pub fn cases() -> Vec<ModelCase> {
         .chain(with_few())
         .chain(hurried())
         .chain(scarce())
+        .chain(updated())
         .collect()
 }
 
@@ -130,6 +133,48 @@ fn scarce() -> Vec<ModelCase> {
             graph.gateway = Some(GATEWAY);
         },
     );
+    cases
+}
+
+/// Returns a case in which the document of the target is updated.
+pub(super) fn update_case(
+    name: &str,
+    runs: ModelAction,
+    reads: &[&[usize]],
+    updates: &[ModelUpdate],
+    budget: FaultBudget,
+) -> ModelCase {
+    let mut case = case(name, runs, reads, ONE_ITEM, budget);
+    case.graph.updates = updates.to_vec();
+    case
+}
+
+/// Returns cases in which the document of the target is updated.
+fn updated() -> Vec<ModelCase> {
+    let changes =
+        [("added", ModelUpdate::Added), ("removed", ModelUpdate::Removed), ("replaced", ModelUpdate::Replaced)];
+    let mut cases = Vec::new();
+    let mut add = |unusual: u32, name: &str, runs, reads, updates: &[ModelUpdate], budget| {
+        let name = format!("update, {name}, {unusual} unusual steps");
+        cases.push(ModelCase { unusual, ..update_case(&name, runs, reads, updates, budget) });
+    };
+    let any = FaultBudget { updates: 1, deletions: 1, deaths: 1, drops: 1, ..CALM };
+    for (runs, (change, update)) in KINDS.into_iter().flat_map(|runs| changes.map(|change| (runs, change))) {
+        let fault = "at any time, a death, a lost message, deleted";
+        add(FEW, &format!("one {change}: {fault}"), runs, ONE, &[update], any);
+        add(1, &format!("chain, one {change}: {fault}"), runs, CHAIN, &[update], any);
+    }
+    // A second result of the first attempt, or a first result of an attempt that ran out of time.
+    let late = [("second", FaultBudget { contradictions: 1, ..CALM }), ("late", FaultBudget { ticks: 1, ..CALM })];
+    for (what, budget) in late {
+        let budget = FaultBudget { updates: 1, ..budget };
+        add(3, &format!("one removed: a {what} result"), ModelAction::Later, ONE, &[ModelUpdate::Removed], budget);
+    }
+    let failures = FaultBudget { failures: 2, ..CALM };
+    for (change, update) in &changes[1..] {
+        let both = [*update, ModelUpdate::Labelled];
+        add(FEW, &format!("one {change}: two failures, another update"), ModelAction::Pod, ONE, &both, failures);
+    }
     cases
 }
 

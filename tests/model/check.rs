@@ -1,14 +1,16 @@
 //! The checks of the model.
 
-use ebb_engine::{Attempt, Hook, RunPhase, Shard, TargetPhase};
+use ebb_documents::plan::{HookName, UnitRef};
+use ebb_engine::{Attempt, Hook, RunPhase, Shard, TargetPhase, Unit};
 use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::lifecycle::{GONE, READY};
 use ebb_protocol::record::AttemptOutcome;
 
-use super::choice::DeletionState;
+use super::choice::PlatformState;
 use super::simulation::ModelSimulation;
 
 /// Checks a state. `whole` is true if no fault was used so far.
-pub(super) fn now(place: &ModelSimulation, whole: bool) -> Option<String> {
+pub(super) fn now(place: &ModelSimulation, platform: &PlatformState, whole: bool) -> Option<String> {
     {
         let outer = place.environment.state();
         let overtaken = outer.overtaken.first().filter(|_| whole);
@@ -18,14 +20,19 @@ pub(super) fn now(place: &ModelSimulation, whole: bool) -> Option<String> {
     }
     never_sent(place)
         .or_else(|| passed_over(place))
-        .or_else(|| if place.is_quiet() { quiet(place, whole) } else { None })
+        .or_else(|| undone_twice(place))
+        .or_else(|| if place.is_quiet() { quiet(place, whole).or_else(|| at_rest(place, platform)) } else { None })
 }
 
 /// A run does not ignore a recorded success of a setup unit.
 fn passed_over(place: &ModelSimulation) -> Option<String> {
+    let (_, plan) = place.target()?;
     let table = place.table.state();
     for ((run, unit, attempt), record) in &table.records {
-        let setup = matches!(run.hook(), Hook::PreStart | Hook::PostStart);
+        let setup = match run.hook() {
+            Hook::PreStart | Hook::PostStart => true,
+            hook => plan.hook_plan(hook).is_some_and(|(hook, _)| hook.units[unit.0 as usize].undoes.is_empty()),
+        };
         let success = record.result.as_ref().is_some_and(|result| result.outcome == AttemptOutcome::Succeeded);
         let (shard, slot) = Shard::of(*unit);
         let Some(head) = table.heads.get(run).and_then(|heads| heads.get(&shard)) else { continue };
@@ -38,6 +45,65 @@ fn passed_over(place: &ModelSimulation) -> Option<String> {
         }
     }
     None
+}
+
+/// The teardown does not undo what an update has undone, except after a late success.
+fn undone_twice(place: &ModelSimulation) -> Option<String> {
+    let (target, plan) = place.target().filter(|(target, _)| target.updates > 0)?;
+    let (teardown, _) = plan.hook_plan(Hook::PostStop)?;
+    let run = target.run(Hook::PostStop);
+    let table = place.table.state();
+    let outer = place.environment.state();
+    let head = |hook: HookName| table.heads.get(&target.run(hook.into()))?.get(&Shard::ROOT);
+    let undos = teardown.units.iter().zip(0..).filter(|(_, position)| {
+        outer.tasks.contains_key(&format!("{run}-{position}.1"))
+            || outer.tasks.contains_key(&format!("{run}-{position}-1"))
+    });
+    let is_done = |at: &UnitRef| head(at.hook).is_some_and(|head| head.head.done.contains(&Shard::of(Unit(at.unit)).1));
+    let has_late = |at: &UnitRef| {
+        let slot = Shard::of(Unit(at.unit)).1;
+        head(at.hook).is_some_and(|head| head.head.late.iter().any(|late| late.slot == slot))
+    };
+    let mut twice =
+        undos.map(|(unit, _)| unit).filter(|unit| unit.unless.iter().any(is_done) && !unit.undoes.iter().any(has_late));
+    twice.next().map(|unit| format!("{} undoes what an update has undone", unit.key))
+}
+
+/// A target at rest is ready or has failed. A ready one has all resources of its last document, and the platform knows.
+fn at_rest(place: &ModelSimulation, platform: &PlatformState) -> Option<String> {
+    if place.is_open() || platform.begun || platform.is_updating {
+        return None;
+    }
+    let (target, plan) = place.target()?;
+    let (phase, generation) = (target.phase, target.generation);
+    if generation <= platform.updates as u64 {
+        return Some(format!("{} updates were accepted, and the target has generation {generation}", platform.updates));
+    }
+    if phase == TargetPhase::Failed {
+        return None;
+    }
+    if phase != TargetPhase::Ready {
+        return Some(format!("the target is {phase:?}, and nothing moves"));
+    }
+    let is_known = place.environment.state().notifications.contains(&(READY.to_owned(), generation));
+    if !is_known {
+        return Some(format!("the platform does not know that generation {generation} is ready"));
+    }
+    let table = place.table.state();
+    let is_done = |at: UnitRef| {
+        let (shard, slot) = Shard::of(Unit(at.unit));
+        let head = table.heads.get(&target.run(at.hook.into())).and_then(|heads| heads.get(&shard));
+        head.is_some_and(|head| head.head.done.contains(&slot))
+    };
+    let setup: Vec<UnitRef> = match &plan.plan.update {
+        Some(update) => update.resources.values().flat_map(|origin| origin.units.values().copied()).collect(),
+        None => {
+            let first = plan.hook_plan(Hook::PreStart).into_iter().flat_map(|(_, graph)| graph.units());
+            first.map(|unit| UnitRef { hook: HookName::PreStart, unit: unit.0 }).collect()
+        }
+    };
+    let incomplete = setup.into_iter().find(|at| !is_done(*at))?;
+    Some(format!("the target is ready, and {} is not done", plan.plan.unit(incomplete)?.key))
 }
 
 /// An attempt that was never received must not time out.
@@ -61,6 +127,7 @@ fn never_sent(place: &ModelSimulation) -> Option<String> {
 
 /// When the model is quiet, open runs are due in time.
 fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
+    let (_, plan) = place.target()?;
     let table = place.table.state();
     let outer = place.environment.state();
     for (run, heads) in &table.heads {
@@ -69,14 +136,14 @@ fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
             continue;
         }
         let Some(due) = root.due else { return Some(format!("{run} is open, and never due")) };
-        let (_, graph) = place.loaded.hook_plan(run.hook())?;
+        let (_, graph) = plan.hook_plan(run.hook())?;
         let view = ebb_engine::RunView::whole(graph, heads.iter().map(|(shard, head)| (*shard, head.head.clone())));
         let open = ebb_engine::follow::in_flight(graph, &view);
         let wait = due.0.saturating_sub(place.runtime.now().0);
         // The run matters only if its target waits for it.
         let awaited = table.targets.values().filter(|target| target.hook == Some(run.hook())).any(|target| {
             let held = target.notification.as_ref().is_some_and(|pending| pending.delivered_by == Some(run.hook()));
-            held || matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping)
+            held || matches!(target.phase, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping)
         });
         if awaited && open.is_empty() && wait > SOON_MS {
             return Some(format!("nothing of {run} moves any more, and it is closed in {wait} ms"));
@@ -126,11 +193,11 @@ const ASKED_AGAIN_MS: u64 = 5_000;
 const SOON_MS: u64 = 60_000;
 
 /// Checks the state at the end of a path.
-pub(super) fn end(place: &ModelSimulation, deletion: &DeletionState) -> Option<String> {
+pub(super) fn end(place: &ModelSimulation, platform: &PlatformState) -> Option<String> {
     let table = place.table.state();
     let outer = place.environment.state();
     let phase = table.targets.values().next().map(|target| target.phase);
-    if !deletion.answered {
+    if !platform.answered {
         return Some("the deletion was never answered".to_owned());
     }
     if phase != Some(TargetPhase::Gone) {
@@ -143,7 +210,7 @@ pub(super) fn end(place: &ModelSimulation, deletion: &DeletionState) -> Option<S
     if let Some((run, heads)) = open {
         return Some(format!("{run} is {:?} in the end", heads[&Shard::ROOT].head.phase));
     }
-    if !outer.notifications.contains("dev.ebb.target.gone.v1") {
+    if !outer.notifications.iter().any(|(kind, _)| kind == GONE) {
         return Some("the platform does not know that it is gone".to_owned());
     }
     None

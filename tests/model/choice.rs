@@ -31,6 +31,8 @@ pub struct FaultBudget {
     pub ticks: u8,
     /// Deletions while the model is not quiet.
     pub deletions: u8,
+    /// Updates while the model is not quiet.
+    pub updates: u8,
     /// Maximum number of running invocations when another one starts.
     pub concurrent: u8,
 }
@@ -71,6 +73,8 @@ pub(super) enum StepChoice {
     /// Time passes to this time.
     Tick(u64),
     Delete,
+    /// The next update.
+    Update,
     /// An operator retries the stuck target.
     Retry,
 }
@@ -81,7 +85,7 @@ const LONG_MS: u64 = 3 * 3_600_000;
 impl ModelSimulation {
     /// Processes ended invocations. Deliveries that were accepted are removed. Those of failed invocations are
     /// repeated.
-    pub(super) fn collect(&self, deletion: &mut DeletionState) {
+    pub(super) fn collect(&self, platform: &mut PlatformState) {
         let ended: Vec<(SimTaskId, InvocationEnd)> =
             std::mem::take(&mut *self.ended.lock().expect("no panic while it is held"));
         for (task, how) in ended {
@@ -100,11 +104,15 @@ impl ModelSimulation {
                     self.environment.state().deliveries.remove(&number);
                 }
                 (Some(ModelInvocation::Delete), InvocationEnd::Answered) => {
-                    deletion.answered = true;
+                    platform.answered = true;
                     let newest = self.runtime.newest();
                     self.environment.state().stopped_by.get_or_insert(newest);
                 }
-                (Some(ModelInvocation::Delete), InvocationEnd::Again) => deletion.asked = false,
+                (Some(ModelInvocation::Delete), InvocationEnd::Again) => platform.asked = false,
+                (Some(ModelInvocation::Update(number)), InvocationEnd::Answered) => {
+                    (platform.updates, platform.is_updating) = (number, false);
+                }
+                (Some(ModelInvocation::Update(_)), InvocationEnd::Again) => platform.is_updating = false,
                 _ => {}
             }
         }
@@ -142,7 +150,7 @@ impl ModelSimulation {
     }
 
     /// Returns the number of steps without a fault, and all steps, with these first. The first step is the usual one.
-    pub(super) fn choices(&self, budget: &FaultBudget, deletion: &DeletionState) -> (usize, Vec<StepChoice>) {
+    pub(super) fn choices(&self, budget: &FaultBudget, platform: &PlatformState) -> (usize, Vec<StepChoice>) {
         let now = self.runtime.elapsed();
         let mut usual = Vec::new();
         let mut faults = Vec::new();
@@ -230,7 +238,7 @@ impl ModelSimulation {
                 if quiet { usual.push(sweep) } else { faults.push(sweep) }
             }
         }
-        if quiet && usual.is_empty() && !deletion.asked && self.environment.is_hopeless() {
+        if quiet && usual.is_empty() && !platform.asked && self.environment.is_hopeless() {
             usual.push(StepChoice::Delete);
         } else if let Some(at) = self.next_time() {
             if quiet && usual.is_empty() {
@@ -242,15 +250,23 @@ impl ModelSimulation {
         if budget.ticks > 0 {
             faults.push(StepChoice::Tick(now + LONG_MS));
         }
-        if !deletion.asked && may_begin {
-            // A quiet instance is deleted.
-            if quiet && usual.is_empty() && !self.is_open() {
+        let is_at_rest = quiet && usual.is_empty() && !self.is_open();
+        if !platform.begun && !platform.is_updating && platform.updates < self.updates() && may_begin {
+            if is_at_rest {
+                usual.push(StepChoice::Update);
+            } else if budget.updates > 0 {
+                faults.push(StepChoice::Update);
+            }
+        }
+        if !platform.asked && may_begin {
+            // An instance at rest is deleted after its updates.
+            if is_at_rest && usual.is_empty() {
                 usual.push(StepChoice::Delete);
-            } else if budget.deletions > 0 || deletion.begun {
+            } else if budget.deletions > 0 || platform.begun {
                 faults.push(StepChoice::Delete);
             }
         }
-        if deletion.begun && !deletion.asked && usual.is_empty() && may_begin {
+        if platform.begun && !platform.asked && usual.is_empty() && may_begin {
             usual.push(StepChoice::Delete);
         }
         let stuck = self.table.state().targets.values().any(|target| target.phase == TargetPhase::Stuck);
@@ -279,7 +295,7 @@ impl ModelSimulation {
         choice: &StepChoice,
         free: bool,
         budget: &mut FaultBudget,
-        deletion: &mut DeletionState,
+        platform: &mut PlatformState,
     ) {
         match choice {
             StepChoice::Step(number) => self.gates.release(*number, WriteFate::Proceed),
@@ -306,8 +322,10 @@ impl ModelSimulation {
                 let task = self.point(*number).expect("only who waits dies").task;
                 self.runtime.kill(task);
                 let invocation = self.running.lock().expect("no panic while it is held").remove(&task);
-                if invocation == Some(ModelInvocation::Delete) {
-                    deletion.asked = false;
+                match invocation {
+                    Some(ModelInvocation::Delete) => platform.asked = false,
+                    Some(ModelInvocation::Update(_)) => platform.is_updating = false,
+                    _ => {}
                 }
             }
             StepChoice::Arrive { number, well, .. } => {
@@ -364,23 +382,34 @@ impl ModelSimulation {
             }
             StepChoice::Retry => self.invoke(ModelInvocation::Retry),
             StepChoice::Delete => {
-                if !free && !deletion.begun {
+                if !free && !platform.begun {
                     budget.deletions -= 1;
                 }
-                deletion.asked = true;
-                deletion.begun = true;
+                platform.asked = true;
+                platform.begun = true;
                 self.invoke(ModelInvocation::Delete);
+            }
+            StepChoice::Update => {
+                if !free {
+                    budget.updates -= 1;
+                }
+                platform.is_updating = true;
+                self.invoke(ModelInvocation::Update(platform.updates + 1));
             }
         }
     }
 }
 
-/// The progress of the deletion.
+/// The progress of the deletion and of the updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct DeletionState {
+pub(super) struct PlatformState {
     /// True while a deletion is requested, and after its response.
     pub(super) asked: bool,
     /// True after the first request. A request without a response is repeated.
     pub(super) begun: bool,
     pub(super) answered: bool,
+    /// True while an update is requested.
+    pub(super) is_updating: bool,
+    /// The number of updates that were answered. One that was rejected because of a run is sent again.
+    pub(super) updates: usize,
 }

@@ -34,6 +34,7 @@ impl ModelSimulation {
             StepChoice::SweepTarget => "sweep target".to_owned(),
             StepChoice::Tick(at) => format!("time passes: {at} ms"),
             StepChoice::Delete => "DELETE".to_owned(),
+            StepChoice::Update => "UPDATE".to_owned(),
             StepChoice::Retry => "an operator's retry".to_owned(),
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_engine::Hook;
 use ebb_flow::ports::{QueueMessage, RelayError};
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
@@ -68,7 +69,19 @@ pub(super) struct UnitRequest {
 
 impl std::fmt::Display for UnitRequest {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "{}.{}", self.unit, self.attempt)
+        write!(out, "{}.{}", self.unit, self.attempt)?;
+        match self.update() {
+            "" => Ok(()),
+            number => write!(out, " of update {number}"),
+        }
+    }
+}
+
+impl UnitRequest {
+    /// Returns the number of the update in whose run the unit is, or an empty text.
+    fn update(&self) -> &str {
+        let after = self.name.split_once(Hook::UPDATE).map_or("", |(_, after)| after);
+        after.split('-').next().unwrap_or_default()
     }
 }
 
@@ -114,7 +127,8 @@ pub(super) struct EnvironmentState {
     pub(super) deliveries: BTreeMap<u64, PendingDelivery>,
     pub(super) next: u64,
     pub(super) objects: BTreeSet<String>,
-    pub(super) notifications: BTreeSet<String>,
+    /// The types of the notifications, with the generations of the target.
+    pub(super) notifications: BTreeSet<(String, u64)>,
     /// The newest invocation when the deletion had its response. Later ones must not start setup units.
     pub(super) stopped_by: Option<SimTaskId>,
     /// True if a deletion was requested.
@@ -342,22 +356,35 @@ impl ModelEnvironment {
     }
 
     fn start(&self, state: &mut EnvironmentState, parcel: &UnitRequest) {
-        if let Some(position) = parcel.unit.strip_prefix('x') {
-            let undone = format!("u{position}");
-            // An attempt of a server cannot be killed. Its late success is undone later.
-            let runs = state.tasks.values().any(|work| {
-                work.state == ModelTaskState::Running && work.request.by_relay && work.request.unit == undone
-            });
-            let now = self.runtime.elapsed();
-            let lands = state.in_flight.values().any(|flight| {
-                let known = state.tasks.contains_key(&flight.request.name);
-                flight.request.unit == undone && !known && flight.until >= now
-            });
-            if runs || lands {
-                state.violations.push(format!("{} begins while {undone} may run", parcel.unit));
-            }
-        } else {
+        if is_setup(&parcel.unit) {
+            let is_same_key = |work: &&ModelTask| is_setup(&work.request.unit) && work.request.key == parcel.key;
+            let former = state.tasks.values().filter(is_same_key).find(|work| work.request.update() != parcel.update());
+            let same_key = former.map(|work| format!("{parcel} has the key of {}", work.request));
+            // Only a relay and a callback tell what a unit has made.
+            let missing = parcel.inputs.values().find(|input| parcel.later && !state.objects.contains(*input));
+            let missing = missing.map(|input| format!("{parcel} begins without {input}"));
+            state.violations.extend(same_key.into_iter().chain(missing));
             state.objects.insert(format!("key {}", parcel.key));
+        } else {
+            let undone = |request: &UnitRequest| is_setup(&request.unit) && request.key == parcel.undoes;
+            // An attempt of a server cannot be killed. Its late success is undone later.
+            let relayed = |work: &&ModelTask| work.request.by_relay;
+            let running = |work: &&ModelTask| work.state == ModelTaskState::Running;
+            let runs = state.tasks.values().filter(relayed).filter(running).find(|work| undone(&work.request));
+            let now = self.runtime.elapsed();
+            let lands = state.in_flight.values().find(|flight| {
+                let known = state.tasks.contains_key(&flight.request.name);
+                undone(&flight.request) && !known && flight.until >= now
+            });
+            let may_run = runs.map(|work| &work.request).or(lands.map(|flight| &flight.request));
+            let may_run = may_run.map(|undone| format!("{parcel} begins while {undone} may run"));
+            let uses = state.tasks.values().filter(relayed).find(|work| {
+                let reads = work.request.inputs.values().any(|input| parcel.inputs.values().any(|own| own == input));
+                let lives = work.state == ModelTaskState::Running || state.objects.contains(&made(&work.request));
+                is_setup(&work.request.unit) && reads && lives
+            });
+            let uses = uses.map(|user| format!("{parcel} begins while {} uses what it removes", user.request));
+            state.violations.extend(may_run.into_iter().chain(uses));
         }
         state.tasks.insert(parcel.name.clone(), ModelTask { state: ModelTaskState::Running, request: parcel.clone() });
     }
@@ -445,7 +472,9 @@ fn end(state: &mut EnvironmentState, name: &str, well: bool) -> ModelTaskState {
 
 /// Returns the object that a successful attempt of a setup unit creates. Each attempt creates another one.
 fn made(parcel: &UnitRequest) -> String {
-    format!("{}#{}", parcel.unit, parcel.attempt)
+    let update = parcel.update();
+    let scope = if update.is_empty() { String::new() } else { format!("~{update}") };
+    format!("{}{scope}#{}", parcel.unit, parcel.attempt)
 }
 
 /// Kills a task, or prevents its start.
@@ -639,9 +668,10 @@ impl HttpCall for ModelPlatform {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
         let event: serde_json::Value = serde_json::from_slice(&request.body).unwrap_or_default();
         let kind = event.get("type").and_then(|kind| kind.as_str()).unwrap_or_default().to_owned();
+        let generation = event.pointer("/data/generation").and_then(serde_json::Value::as_u64).unwrap_or_default();
         let fate = self.0.gates.wait(GateKind::Send, "notify".to_owned()).await;
         if fate != WriteFate::Die {
-            self.0.state().notifications.insert(kind);
+            self.0.state().notifications.insert((kind, generation));
         }
         let answer = match fate {
             WriteFate::Proceed => Ok(HttpResponse { status: 204, headers: vec![], body: vec![] }),

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use super::cases::{ModelCase, WHOLE};
 use super::check;
-use super::choice::{DeletionState, FaultBudget};
+use super::choice::{FaultBudget, PlatformState};
 use super::environment::{ModelEnvironment, PendingDelivery, unanswered};
 use super::gates::DebugDigest;
 use super::order::ActorOrder;
-use super::simulation::{ModelSimulation, plan};
+use super::simulation::{ModelDocuments, ModelSimulation};
 
 /// Maximum length of a path. A longer one counts as endless.
 const LONGEST: usize = 3_000;
@@ -54,7 +54,7 @@ struct ChoicePoint {
 
 struct PathSearch<'a> {
     case: &'a ModelCase,
-    loaded: Arc<ebb_flow::env::CompiledPlan>,
+    documents: Arc<ModelDocuments>,
     /// Known states, each with the maximum number of remaining unusual steps.
     seen: HashMap<u64, u32>,
     /// Maximum number of unusual steps of a path.
@@ -83,9 +83,9 @@ pub(super) fn shortest(case: &ModelCase, most: u32, paths: usize) -> ExploreRepo
 
 fn search(case: &ModelCase, most: u32, paths: usize) -> ExploreReport {
     ebb_engine::state::set_units_per_item(case.graph.per_item);
-    let loaded = plan(&case.graph);
+    let documents = Arc::new(ModelDocuments::new(&case.graph));
     let explored = ExploreReport::default();
-    let mut search = PathSearch { case, loaded, seen: HashMap::new(), most, path: Vec::new(), explored };
+    let mut search = PathSearch { case, documents, seen: HashMap::new(), most, path: Vec::new(), explored };
     loop {
         search.go(false);
         search.explored.paths += 1;
@@ -121,7 +121,7 @@ impl PathSearch<'_> {
 
     /// Follows the current path and continues with usual steps. With a schedule, describes each step.
     fn go(&mut self, has_schedule: bool) {
-        let place = Arc::new(ModelSimulation::new(&self.loaded, &self.case.graph, &self.case.budget));
+        let place = Arc::new(ModelSimulation::new(&self.documents, &self.case.graph, &self.case.budget));
         let given = std::mem::take(&mut self.path);
         let walk = Arc::new(Mutex::new(PathWalk {
             given,
@@ -162,18 +162,18 @@ struct PathWalk {
 
 async fn step_all(place: &Arc<ModelSimulation>, walk: &Arc<Mutex<PathWalk>>, mut budget: FaultBudget) {
     let full = budget;
-    let mut deletion = DeletionState::default();
+    let mut platform = PlatformState::default();
     let mut unusual = 0;
     let mut order = ActorOrder::default();
     loop {
         expire(place);
         place.runtime.idle().await;
-        place.collect(&mut deletion);
+        place.collect(&mut platform);
         let next = {
             let mut walk = walk.lock().expect("no panic while it is held");
             let depth = walk.path.len();
             let new = depth >= walk.given.len();
-            if new && let Some(wrong) = check::now(place, budget == full) {
+            if new && let Some(wrong) = check::now(place, &platform, budget == full) {
                 walk.wrong = Some(wrong);
                 return;
             }
@@ -184,7 +184,7 @@ async fn step_all(place: &Arc<ModelSimulation>, walk: &Arc<Mutex<PathWalk>>, mut
             let bounded = walk.most < WHOLE;
             if new && walk.schedule.is_none() {
                 let left = walk.most - unusual;
-                match walk.seen.entry(state(place, &budget, &deletion, bounded.then_some(&order))) {
+                match walk.seen.entry(state(place, &budget, &platform, bounded.then_some(&order))) {
                     Entry::Occupied(seen) if *seen.get() >= left => return,
                     Entry::Occupied(mut seen) => {
                         seen.insert(left);
@@ -194,11 +194,11 @@ async fn step_all(place: &Arc<ModelSimulation>, walk: &Arc<Mutex<PathWalk>>, mut
                     }
                 }
             }
-            let (free, mut choices) = place.choices(&budget, &deletion);
+            let (free, mut choices) = place.choices(&budget, &platform);
             order.sort(place, &mut choices[..free]);
             if choices.is_empty() {
                 walk.ended = true;
-                walk.wrong = check::end(place, &deletion);
+                walk.wrong = check::end(place, &platform);
                 return;
             }
             let open = if unusual < walk.most { choices.len() } else { 1 };
@@ -212,7 +212,7 @@ async fn step_all(place: &Arc<ModelSimulation>, walk: &Arc<Mutex<PathWalk>>, mut
             if bounded && fork.taken < free {
                 order.put_off(place, &choices[..fork.taken]);
             }
-            place.happen(&choice, fork.taken < free, &mut budget, &mut deletion);
+            place.happen(&choice, fork.taken < free, &mut budget, &mut platform);
             choice
         };
         if let super::choice::StepChoice::Tick(at) = next {
@@ -237,9 +237,9 @@ fn expire(place: &ModelSimulation) {
 }
 
 /// Returns a hash of the state.
-fn state(place: &ModelSimulation, budget: &FaultBudget, deletion: &DeletionState, order: Option<&ActorOrder>) -> u64 {
+fn state(place: &ModelSimulation, budget: &FaultBudget, platform: &PlatformState, order: Option<&ActorOrder>) -> u64 {
     let mut digest = DebugDigest::new();
-    digest.add(&(place.runtime.elapsed(), budget, deletion));
+    digest.add(&(place.runtime.elapsed(), budget, platform));
     digest.add(&order.map(ActorOrder::who));
     {
         let table = place.table.state();

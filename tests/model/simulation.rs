@@ -1,29 +1,29 @@
 //! A simulation of the model: the real functions on a table whose operations wait for the explorer.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebb_documents::compile::{self, BoundPlugin};
-use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
+use ebb_documents::compile;
+use ebb_documents::plan::Plan;
 use ebb_engine::{Millis, RunPhase, Shard, Timestamp, target};
 use ebb_flow::env::CompiledPlan;
-use ebb_flow::instance::lifecycle;
+use ebb_flow::instance::lifecycle::{self, LifecycleRejection};
 use ebb_flow::instance::transition::{self, NotificationSender};
 use ebb_flow::ports::QueueMessage;
 use ebb_flow::run::callback::{self, CallbackOutcome};
 use ebb_flow::run::dispatch_all::drive;
 use ebb_flow::sweep::{self, SweepCondition};
-use ebb_flow::{DeploymentSettings, Env, FlowError, InstanceCache};
+use ebb_flow::{DeploymentSettings, Env, FlowError, InstanceCache, RequestError};
+use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::RunId;
-use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::lifecycle::{LifecycleData, TargetStopCause};
 use ebb_store::{DueItem, MoveTarget as _, RunHead, TargetHead};
 
 use super::choice::FaultBudget;
 use super::environment::{ModelEnvironment, ModelPlatform, PendingDelivery};
 use super::gates::StepGates;
-use crate::simulation::{SimClock, SimRuntime, SimTable, SimTaskId, settings};
+use crate::simulation::{SimClock, SimRuntime, SimTable, SimTaskId, TargetScenario, UnitBehavior, settings};
 
 /// The in-flight limit.
 pub(super) const MAX_IN_FLIGHT_MS: u64 = 3_000;
@@ -76,6 +76,21 @@ pub struct ModelGraph {
     pub gateway: Option<u16>,
     /// The unit whose cluster is unreachable until the target is deleted.
     pub unreachable: Option<usize>,
+    /// The updates of the document, one after the other.
+    pub updates: Vec<ModelUpdate>,
+}
+
+/// A change of the document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ModelUpdate {
+    /// The last resource is new.
+    Added,
+    /// The last resource is missing.
+    Removed,
+    /// The first resource has other params.
+    Replaced,
+    /// The target has other labels, which no unit reads.
+    Labelled,
 }
 
 /// Whether units have outputs.
@@ -86,83 +101,150 @@ pub enum OutputMode {
     Nothing,
 }
 
-fn plugin(graph: &ModelGraph) -> String {
+/// Returns the document of a plugin with some units of a graph. The outputs of other units are params.
+fn plugin(graph: &ModelGraph, name: &str, own: &[usize]) -> String {
+    let reads = |unit: usize| graph.units[unit].1.iter();
+    let foreign: BTreeSet<&usize> =
+        own.iter().flat_map(|&unit| reads(unit)).filter(|read| !own.contains(read)).collect();
     let mut text = format!(
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: model@1.0.0\nrunners:\n  shell: {{image: \"busybox:1.37\"}}\n\
-         defaults: {{timeout: {TIMEOUT_S}s, retry: {{attempts: {}, backoff: 10s, maxBackoff: 10s}}}}\npreStart:\n",
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}@1.0.0\nrunners:\n  shell: {{image: \"busybox:1.37\"}}\n\
+         defaults: {{timeout: {TIMEOUT_S}s, retry: {{attempts: {}, backoff: 10s, maxBackoff: 10s}}}}\n\
+         params:\n  size: {{type: integer, default: 0}}\n",
         graph.attempts
     );
-    for (unit, (runs, reads)) in graph.units.iter().enumerate() {
-        let list = |between: &str| {
-            let all = reads.iter().map(|read| format!("u{read}: \"${{units.u{read}.outputs.id}}\""));
-            all.collect::<Vec<_>>().join(between)
-        };
-        writeln!(text, "  u{unit}:").expect("strings take everything");
-        match runs {
+    text.extend(foreign.iter().map(|read| format!("  u{read}: {{type: string}}\n")));
+    text += "preStart:\n";
+    for &unit in own {
+        let values = reads(unit).map(|read| match foreign.contains(read) {
+            true => format!("u{read}: \"${{params.u{read}}}\""),
+            false => format!("u{read}: \"${{units.u{read}.outputs.id}}\""),
+        });
+        let values = values.collect::<Vec<_>>().join(", ");
+        text += &format!("  u{unit}:\n");
+        let (suffix, more) = match graph.units[unit].0 {
             ModelAction::Pod => {
-                text.push_str("    pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}\n");
-                if !reads.is_empty() {
-                    writeln!(text, "    inputs: {{{}}}", list(", ")).expect("strings take everything");
+                text += POD;
+                if !values.is_empty() {
+                    text += &format!("    inputs: {{{values}}}\n");
                 }
                 if graph.outputs == OutputMode::Id {
-                    text.push_str("    outputs: {id: {file: /out/id}}\n");
+                    text += "    outputs: {id: {file: /out/id}}\n";
                 }
+                continue;
             }
-            ModelAction::AtOnce | ModelAction::Once | ModelAction::Later => {
-                let (suffix, more) = match runs {
-                    ModelAction::Later => ("-later", ""),
-                    ModelAction::Once => ("-once", ", idempotent: false"),
-                    _ => ("", ""),
-                };
-                writeln!(
-                    text,
-                    "    webhook: {{url: \"https://outside.test/u{unit}{suffix}\", body: {{{}}}{more}}}\n    \
-                     outputs: {{id: {{value: \"${{response.body.id}}\"}}}}",
-                    list(", ")
-                )
-                .expect("strings take everything");
-            }
-        }
-    }
-    text.push_str("postStop:\n");
-    for (unit, (runs, _)) in graph.units.iter().enumerate() {
-        let id = format!("u{unit}: \"${{units.u{unit}.outputs.?id}}\"");
-        write!(text, "  x{unit}:\n    undoes: u{unit}\n").expect("strings take everything");
-        let work = match runs {
-            ModelAction::Pod if graph.outputs == OutputMode::Nothing => {
-                "    pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}\n".to_owned()
-            }
-            ModelAction::Pod => {
-                format!("    pod: {{runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}}\n    inputs: {{{id}}}\n")
-            }
-            ModelAction::AtOnce | ModelAction::Once => {
-                format!("    webhook: {{url: \"https://outside.test/x{unit}\", body: {{{id}}}}}\n")
-            }
-            ModelAction::Later => {
-                format!("    webhook: {{url: \"https://outside.test/x{unit}-later\", body: {{{id}}}}}\n")
-            }
+            ModelAction::AtOnce => ("", ""),
+            ModelAction::Once => ("-once", ", idempotent: false"),
+            ModelAction::Later => ("-later", ""),
         };
-        text.push_str(&work);
+        text += &format!(
+            "    webhook: {{url: \"https://outside.test/u{unit}{suffix}\", body: {{{values}}}{more}}}\n    \
+             outputs: {{id: {{value: \"${{response.body.id}}\"}}}}\n"
+        );
     }
+    text += "postStop:\n";
+    for &unit in own {
+        let id = format!("u{unit}: \"${{units.u{unit}.outputs.?id}}\"");
+        let url = format!("https://outside.test/x{unit}");
+        let work = match graph.units[unit].0 {
+            ModelAction::Pod if graph.outputs == OutputMode::Nothing => POD.to_owned(),
+            ModelAction::Pod => format!("{POD}    inputs: {{{id}}}\n"),
+            ModelAction::AtOnce | ModelAction::Once => format!("    webhook: {{url: \"{url}\", body: {{{id}}}}}\n"),
+            ModelAction::Later => format!("    webhook: {{url: \"{url}-later\", body: {{{id}}}}}\n"),
+        };
+        text += &format!("  x{unit}:\n    undoes: u{unit}\n{work}");
+    }
+    let is_read = |unit: &&usize| {
+        graph.units.iter().enumerate().any(|(user, (_, reads))| reads.contains(unit) && !own.contains(&user))
+    };
+    let outputs =
+        own.iter().filter(is_read).map(|unit| format!("outputs: {{u{unit}: \"${{units.u{unit}.outputs.id}}\"}}\n"));
+    text.extend(outputs);
     text
 }
 
-/// Compiles the plan of a graph.
-#[allow(clippy::panic)]
-pub(super) fn plan(graph: &ModelGraph) -> Arc<CompiledPlan> {
-    let document = |name: &str, text: &str| load::document(name, text, &NoFiles, &DocumentVars::none());
-    let text = plugin(graph);
-    let Ok(Document::Plugin(plugin)) = document("plugin", &text) else {
-        panic!("{text}\n{:?}", document("plugin", &text).err())
+const POD: &str = "    pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}\n";
+
+/// Returns the document of the target after so many updates.
+///
+/// A graph without updates is one resource. Otherwise, each unit is a resource of its own.
+fn document(graph: &ModelGraph, updates: usize) -> String {
+    let last = graph.units.len() - 1;
+    let (before, after) = graph.updates.split_at(updates);
+    let changes_last = |update: &&ModelUpdate| matches!(update, ModelUpdate::Added | ModelUpdate::Removed);
+    let has_last = match before.iter().rev().find(changes_last) {
+        Some(update) => *update == ModelUpdate::Added,
+        None => after.iter().find(changes_last) != Some(&ModelUpdate::Added),
     };
-    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  r: {plugin: model@1.0.0}\n";
-    let Ok(Document::Sandbox(sandbox)) = document("sandbox", sandbox) else { panic!("no sandbox") };
-    let version = semver::Version::new(1, 0, 0);
-    let bound =
-        BTreeMap::from([("r".to_owned(), BoundPlugin { plugin: &plugin, version: &version, digest: "sha256:00" })]);
-    let (plan, _) = compile::plan(&sandbox, &bound).unwrap_or_else(|errors| panic!("{errors:?}"));
-    let digest = plan.digest();
-    Arc::new(CompiledPlan::of(plan, &digest).expect("the plan was just compiled"))
+    let count = |wanted: ModelUpdate| before.iter().filter(|update| **update == wanted).count();
+    let mut text = format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {NAME}\n");
+    text += &format!("labels: {{changes: \"{}\"}}\nresources:", count(ModelUpdate::Labelled));
+    if graph.updates.is_empty() {
+        return text + "\n  r: {plugin: m@1.0.0}\n";
+    }
+    let units = graph.units.iter().enumerate().filter(|(unit, _)| has_last || *unit < last);
+    for (unit, (_, reads)) in units.clone() {
+        let size = if unit == 0 { count(ModelUpdate::Replaced) } else { 0 };
+        let reads = reads.iter().map(|read| format!(", u{read}: \"${{resources.r{read}.outputs.u{read}}}\""));
+        let reads: String = reads.collect();
+        text += &format!("\n  r{unit}: {{plugin: m{unit}@1.0.0, params: {{size: {size}{reads}}}}}");
+    }
+    text + if units.count() == 0 { " {}\n" } else { "\n" }
+}
+
+/// The documents of a graph and their plans.
+pub(super) struct ModelDocuments {
+    /// A table that has the plugins only, and does not wait for the explorer.
+    plugins: Arc<SimTable>,
+    documents: Vec<String>,
+    /// The plans of the target after each number of updates, if each update finds all units done.
+    plans: Vec<Arc<CompiledPlan>>,
+    /// Other plans that targets had, by digest.
+    others: Mutex<BTreeMap<String, Arc<CompiledPlan>>>,
+}
+
+impl ModelDocuments {
+    /// Compiles the documents of a graph.
+    pub(super) fn new(graph: &ModelGraph) -> Self {
+        let all: Vec<usize> = (0..graph.units.len()).collect();
+        let plugins: Vec<(String, String)> = match graph.updates.is_empty() {
+            true => vec![("m".to_owned(), plugin(graph, "m", &all))],
+            false => {
+                all.iter().map(|unit| (format!("m{unit}"), plugin(graph, &format!("m{unit}"), &[*unit]))).collect()
+            }
+        };
+        let scenario = TargetScenario::new(
+            plugins.into_iter().map(|(name, text)| (name, "1.0.0".to_owned(), text)).collect(),
+            String::new(),
+            UnitBehavior::Steady,
+        );
+        let table = SimTable::new(SimRuntime::default());
+        table.publish(scenario.items());
+        let documents: Vec<String> = (0..=graph.updates.len()).map(|updates| document(graph, updates)).collect();
+        let mut plans: Vec<Plan> = Vec::new();
+        for text in &documents {
+            let wanted = scenario.plan(NAME, text).expect("the documents of a graph are valid");
+            let merged = plans.last().map(|current| compile::update(current, &wanted, |_| true));
+            plans.push(match merged {
+                None => Plan::clone(&wanted),
+                Some(update) => update.expect("small plans can be updated").expect("the document differs").plan,
+            });
+        }
+        let loaded = plans.into_iter().map(|plan| {
+            let digest = plan.digest();
+            Arc::new(CompiledPlan::of(plan, &digest).expect("the plan was just compiled"))
+        });
+        Self { plugins: Arc::new(table), documents, plans: loaded.collect(), others: Mutex::default() }
+    }
+
+    /// Returns the plan with a digest, which an instance has stored as `json`.
+    fn plan(&self, digest: &str, json: &[u8]) -> Arc<CompiledPlan> {
+        if let Some(plan) = self.plans.iter().find(|plan| plan.digest == digest) {
+            return Arc::clone(plan);
+        }
+        let mut others = self.others.lock().expect("no panic while it is held");
+        let read = || Arc::new(CompiledPlan::read(digest, json).expect("the functions store plans"));
+        Arc::clone(others.entry(digest.to_owned()).or_insert_with(read))
+    }
 }
 
 /// A kind of invocation.
@@ -172,6 +254,8 @@ pub(super) enum ModelInvocation {
     Begin,
     Deliver(u64),
     Delete,
+    /// Updates the target to the document with this number.
+    Update(usize),
     Sweep(RunId),
     SweepTarget,
     /// Retries the target for an operator.
@@ -195,7 +279,7 @@ pub(super) struct ModelSimulation {
     pub(super) gates: StepGates,
     pub(super) environment: ModelEnvironment,
     max_dispatches: Option<usize>,
-    pub(super) loaded: Arc<CompiledPlan>,
+    documents: Arc<ModelDocuments>,
     pub(super) running: Mutex<BTreeMap<SimTaskId, ModelInvocation>>,
     pub(super) ended: Arc<Mutex<Vec<(SimTaskId, InvocationEnd)>>>,
     /// Runs that were due when their sweep started, with their state at that time.
@@ -215,7 +299,8 @@ impl ebb_flow::ports::RandomSource for FixedRandom {
 
 impl ModelSimulation {
     /// Returns a simulation in which the target was just created and its first units are not dispatched.
-    pub(super) fn new(loaded: &Arc<CompiledPlan>, graph: &ModelGraph, budget: &FaultBudget) -> Self {
+    pub(super) fn new(documents: &Arc<ModelDocuments>, graph: &ModelGraph, budget: &FaultBudget) -> Self {
+        let loaded = &documents.plans[0];
         let runtime = SimRuntime::default();
         let table = Arc::new(SimTable::new(runtime.clone()));
         let gates = StepGates::new(runtime.clone());
@@ -231,7 +316,7 @@ impl ModelSimulation {
             gates,
             environment: outer,
             max_dispatches: graph.max_dispatches,
-            loaded: Arc::clone(loaded),
+            documents: Arc::clone(documents),
             running: Mutex::default(),
             ended: Arc::default(),
             looked: Mutex::default(),
@@ -251,7 +336,8 @@ impl ModelSimulation {
         transition.expected_version = None;
         let table = Arc::clone(&place.table);
         let begun = transition.clone();
-        let made = place.runtime.run(async move { table.move_target(&transition).await });
+        let (key, json) = (transition.target.instance_key(), loaded.plan.to_json());
+        let made = place.runtime.run(async move { table.begin_instance(&transition, &key, json.as_bytes()).await });
         assert!(matches!(made, Some(Ok(true))), "an empty table takes a target");
         place.table.set_gate(Arc::new(place.gates.clone()));
         let loaded = Arc::clone(loaded);
@@ -290,7 +376,7 @@ impl ModelSimulation {
             settings,
             cache: InstanceCache::default(),
         };
-        env.remember_plan(&self.loaded);
+        self.documents.plans.iter().for_each(|plan| env.remember_plan(plan));
         env
     }
 
@@ -376,6 +462,33 @@ impl ModelSimulation {
                     .await
                     .map(|()| InvocationEnd::Answered)
             }),
+            ModelInvocation::Update(number) => {
+                let documents = Arc::clone(&self.documents);
+                let (outer, is_at_rest) = (self.environment.clone(), self.is_quiet() && !self.is_open());
+                self.spawn(invocation, async move {
+                    let event = LifecycleData {
+                        kind: KIND.to_owned(),
+                        name: NAME.to_owned(),
+                        uid: UID.to_owned(),
+                        generation: 1 + number as u64,
+                        document: Some(documents.documents[number].clone()),
+                        routing_key: None,
+                        event: None,
+                    };
+                    let id = (LifecycleType::Updated, "update");
+                    match lifecycle::receive(&env, documents.plugins.as_ref(), id, &event).await {
+                        Ok(_) | Err(RequestError::Rejected(LifecycleRejection::Conflict("stale", _))) => {}
+                        Err(RequestError::Rejected(LifecycleRejection::Busy(_))) if !is_at_rest => {
+                            return Ok(InvocationEnd::Again);
+                        }
+                        Err(RequestError::Rejected(rejection)) => {
+                            outer.state().violations.push(format!("update {number} is rejected: {rejection:?}"));
+                        }
+                        Err(RequestError::Failed(error)) => return Err(error),
+                    }
+                    Ok(InvocationEnd::Answered)
+                });
+            }
             ModelInvocation::Sweep(run) => self.spawn(invocation, async move {
                 sweep::sweep_run(&env, &run, SweepCondition::Due).await.map(|()| InvocationEnd::Answered)
             }),
@@ -394,6 +507,20 @@ impl ModelSimulation {
         let root = &state.heads.get(run)?.get(&Shard::ROOT)?.head;
         let due = root.due.filter(|&due| due <= self.runtime.now() && root.phase == RunPhase::Running)?;
         Some((due, root.version))
+    }
+
+    /// Returns the target and its plan.
+    pub(super) fn target(&self) -> Option<(TargetHead, Arc<CompiledPlan>)> {
+        let state = self.table.state();
+        let target = state.targets.values().next()?.clone();
+        let json = state.plans.get(&target.instance_key()).map(Vec::as_slice).unwrap_or_default();
+        let plan = self.documents.plan(&target.plan, json);
+        Some((target, plan))
+    }
+
+    /// Returns the number of updates.
+    pub(super) fn updates(&self) -> usize {
+        self.documents.documents.len() - 1
     }
 
     /// Returns all items with a due time.

@@ -196,7 +196,7 @@ impl TargetScenario {
     }
 
     /// Returns the plugins as the store has them.
-    pub(super) fn items(&self) -> impl Iterator<Item = PluginItem> {
+    pub(crate) fn items(&self) -> impl Iterator<Item = PluginItem> {
         self.plugins.iter().map(|(name, version, document)| PluginItem {
             name: name.clone(),
             version: version.clone(),
@@ -209,7 +209,7 @@ impl TargetScenario {
     }
 
     /// Returns the plan of a document. Documents that differ only in the name have the same plan.
-    pub(super) fn plan(&self, name: &str, document: &str) -> Result<Arc<Plan>, String> {
+    pub(crate) fn plan(&self, name: &str, document: &str) -> Result<Arc<Plan>, String> {
         let key = document.replacen(&format!("name: {name}\n"), "name: NAME\n", 1);
         if let Some(plan) = lock(&self.plans).get(&key) {
             return Ok(Arc::clone(plan));

@@ -109,7 +109,7 @@ impl SimTable {
     }
 
     /// Stores plugins.
-    pub(super) fn publish(&self, plugins: impl Iterator<Item = PluginItem>) {
+    pub(crate) fn publish(&self, plugins: impl Iterator<Item = PluginItem>) {
         let plugins = plugins.map(|plugin| ((plugin.name.clone(), plugin.version.clone()), plugin));
         self.state().plugins.extend(plugins);
     }
