@@ -5,10 +5,10 @@
 
 use serde::Deserialize;
 
-use super::cases::{CALM, CHAIN, FAN_IN, GATEWAY, ModelCase, ONE, ONE_ITEM, TWO, case};
+use super::cases::{CALM, CHAIN, FAN_IN, GATEWAY, ModelCase, ONE, ONE_ITEM, TWO, case, update_case};
 use super::choice::FaultBudget;
 use super::explore::{Violation, shortest};
-use super::simulation::{ModelAction, OutputMode};
+use super::simulation::{ModelAction, ModelUpdate, OutputMode};
 
 /// Maximum number of unusual steps of a path that shows a removal.
 const UNUSUAL: u32 = 5;
@@ -66,6 +66,7 @@ pub fn check_rule(rule: &str, paths: usize) -> Result<RuleFinding, String> {
 fn without(rule: &str) -> Option<ModelCase> {
     let one = |runs, budget| case("one", runs, ONE, ONE_ITEM, budget);
     let delete = FaultBudget { deletions: 1, ..CALM };
+    let update = |runs, updates: &[_], budget| update_case("update", runs, ONE, updates, budget);
     Some(match rule {
         "RecordBeforeHead" => one(ModelAction::Pod, FaultBudget { ticks: 1, ..delete }),
         "CancelBeforeUndo" => one(ModelAction::Pod, FaultBudget { kills: 2, ticks: 1, ..delete }),
@@ -123,6 +124,19 @@ fn without(rule: &str) -> Option<ModelCase> {
             case
         }
         "StableKey" => one(ModelAction::Pod, FaultBudget { failures: 1, ..CALM }),
+        "UpdateAlone" => update(ModelAction::Pod, &[ModelUpdate::Removed], FaultBudget { updates: 1, ..CALM }),
+        "UpdateInOneTransaction" => {
+            update(ModelAction::Pod, &[ModelUpdate::Removed], FaultBudget { deaths: 1, ..CALM })
+        }
+        "KeysOfUpdate" => update(ModelAction::Pod, &[ModelUpdate::Replaced], CALM),
+        "KeepFormerUndos" => update(ModelAction::Pod, &[ModelUpdate::Removed], delete),
+        "SkipDoneUndo" => update(ModelAction::Pod, &[ModelUpdate::Removed], CALM),
+        "LateSuccessBeforeSkip" => {
+            update(ModelAction::Later, &[ModelUpdate::Removed], FaultBudget { contradictions: 1, updates: 1, ..CALM })
+        }
+        "CompleteFailedUpdate" => {
+            update(ModelAction::Pod, &[ModelUpdate::Labelled], FaultBudget { failures: 2, ..CALM })
+        }
         _ => return None,
     })
 }
