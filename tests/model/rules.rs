@@ -125,6 +125,9 @@ fn without(rule: &str) -> Option<ModelCase> {
         }
         "StableKey" => one(ModelAction::Pod, FaultBudget { failures: 1, ..CALM }),
         "UpdateAlone" => update(ModelAction::Pod, &[ModelUpdate::Removed], FaultBudget { updates: 1, ..CALM }),
+        "PendingUpdateIsDue" => {
+            update(ModelAction::Pod, &[ModelUpdate::Removed], FaultBudget { deaths: 1, updates: 1, ..CALM })
+        }
         "UpdateInOneTransaction" => {
             update(ModelAction::Pod, &[ModelUpdate::Removed], FaultBudget { deaths: 1, ..CALM })
         }

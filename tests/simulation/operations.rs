@@ -238,10 +238,14 @@ impl SimTable {
             let seen = state.targets.get(&key).cloned();
             let written = seen.as_ref().map(|target| target.version) == transition.expected_version;
             if written {
+                let is_older = |seen: &&TargetHead| {
+                    seen.uid == target.uid && seen.newest_generation() > target.newest_generation()
+                };
                 let begins = matches!(target.phase, TargetPhase::Ready | TargetPhase::Failed);
                 assert!(
-                    !begins || target.pending_update.is_none() || target.due.is_some(),
-                    "an update is lost: {target:?}"
+                    (!target.phase.is_alive() || seen.as_ref().filter(is_older).is_none())
+                        && (!begins || target.pending_update.is_none() || target.due.is_some()),
+                    "an accepted update is lost: {target:?}"
                 );
                 receivers::appended(state, seen.as_ref(), target);
                 state.targets.insert(key, target.clone());

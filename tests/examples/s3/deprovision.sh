@@ -1,9 +1,9 @@
 #!/bin/sh
 # Empties and deletes the bucket; a missing one is not an error. Without a name, no attempt of "provision" reported one,
-# but it may have created the bucket: the name is computed in the same way as there.
+# but it may have created the bucket: EBB_KEY is that of "provision".
 set -eu
 
-bucket="${BUCKET_NAME:-ebb-$(printf %s "$EBB_TARGET_UID/$EBB_RESOURCE" | sha256sum | cut -c1-32)}"
+bucket="${BUCKET_NAME:-ebb-$EBB_KEY}"
 endpoint="${AWS_ENDPOINT_URL_S3:-https://s3.$AWS_REGION.amazonaws.com}"
 
 # Sends a request; writes the response to /tmp/answer and its status to $status. A status that is not in $1 is fatal.

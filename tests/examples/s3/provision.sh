@@ -1,9 +1,9 @@
 #!/bin/sh
-# Creates the bucket. The name looks random and is the same in every attempt: an attempt after a lost one finds the
-# bucket of that one, and "deprovision" can compute the name even if no attempt reported it.
+# Creates the bucket. Its name is the same in every attempt: an attempt after a lost one finds the bucket of that one,
+# and "deprovision" knows the name even if no attempt reported it.
 set -eu
 
-bucket="ebb-$(printf %s "$EBB_TARGET_UID/$EBB_RESOURCE" | sha256sum | cut -c1-32)"
+bucket="ebb-$EBB_KEY"
 endpoint="${AWS_ENDPOINT_URL_S3:-https://s3.$AWS_REGION.amazonaws.com}"
 
 # Sends a request, writes the response to /tmp/answer and prints its status. Retries for half a minute.
