@@ -29,13 +29,11 @@ pub enum NotificationSender {
 }
 
 /// The effect of the end of a run.
-pub enum EndedRun {
-    /// No other run begins.
-    Last,
-    /// Another run has begun.
-    Next(Continuation),
-    /// The target can begin its waiting update now.
-    PendingUpdate,
+pub struct EndedRun {
+    /// The run that has begun.
+    pub next: Option<Continuation>,
+    /// True if no run has begun, and an update waits.
+    pub has_pending_update: bool,
 }
 
 /// Ends `run`, in which no unit can run. `sender` delivers the notification.
@@ -80,11 +78,8 @@ pub async fn end_run(
         reopen::restore_target(env, run).await?;
     }
     let has_pending = moved.as_ref().is_some_and(|moved| moved.transition.target.pending_update.is_some());
-    Ok(match continue_after(env, moved, sender).await? {
-        Some(continuation) => EndedRun::Next(continuation),
-        None if has_pending => EndedRun::PendingUpdate,
-        None => EndedRun::Last,
-    })
+    let next = continue_after(env, moved, sender).await?;
+    Ok(EndedRun { has_pending_update: has_pending && next.is_none(), next })
 }
 
 /// Returns true if `run` stays open until the platform accepts its notification. Delivers the notification if the

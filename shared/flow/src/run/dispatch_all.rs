@@ -15,7 +15,7 @@ use tracing::Instrument as _;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::instance::next_run;
-use crate::instance::transition::{self, EndedRun, NotificationSender};
+use crate::instance::transition::{self, NotificationSender};
 use crate::ports::QueueMessage;
 use crate::run::acceptances::AcceptanceBatch;
 use crate::run::attempt::AttemptRef;
@@ -97,10 +97,10 @@ async fn drive_until_spent(
                 let sender = if env.now() >= until { NotificationSender::Queue } else { sender };
                 // Following runs are not part of the sweep.
                 let ebb_store::RunFacts { kind, name, .. } = &continuation.run.facts;
-                let next = match transition::end_run(env, &continuation.run, outcome, sender).await? {
-                    EndedRun::Next(next) => Some(next),
-                    EndedRun::PendingUpdate => next_run::start_update(env, kind, name).await?,
-                    EndedRun::Last => None,
+                let ended = transition::end_run(env, &continuation.run, outcome, sender).await?;
+                let next = match ended.has_pending_update {
+                    true => next_run::start_update(env, kind, name).await?,
+                    false => ended.next,
                 };
                 next.map(|next| (next, None))
             }
