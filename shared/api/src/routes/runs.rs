@@ -34,7 +34,7 @@ pub(crate) struct UnitsQuery {
 
 /// Returns a run and a page of its units.
 #[utoipa::path(get, path = "/v1/runs/{run}", operation_id = "getRun", tag = "runs", params(
-    ("run" = String, Path, description = "The id of the run.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-(pre|post)-(start|stop)$"),
+    ("run" = String, Path, description = "The id of the run.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-((pre|post)-(start|stop)|update-[1-9][0-9]{0,8}|on-[a-z][a-z0-9]{0,10}-[a-z0-9]{8})$"),
     UnitsQuery,
 ), responses(
     (status = 200, body = RunDetail), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
@@ -71,7 +71,7 @@ pub(crate) struct LogQuery {
 
 /// Returns the tail of a unit's log, during and after its execution.
 #[utoipa::path(get, path = "/v1/runs/{run}/logs", operation_id = "getLog", tag = "runs", params(
-    ("run" = String, Path, description = "The id of the run.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-(pre|post)-(start|stop)$"),
+    ("run" = String, Path, description = "The id of the run.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-((pre|post)-(start|stop)|update-[1-9][0-9]{0,8}|on-[a-z][a-z0-9]{0,10}-[a-z0-9]{8})$"),
     LogQuery,
 ), responses(
     (status = 200, body = String, content_type = "text/plain", headers(("ebb-attempt" = u32, description = "The attempt of the log."))),

@@ -41,7 +41,7 @@ pub(crate) struct ApplyQuery {
 
 /// Creates a target or updates a living one. Scope: `targets:write`.
 #[utoipa::path(post, path = "/v1/targets", operation_id = "applyTarget", tag = "targets", request_body = ApplyTarget,
-    params(ApplyQuery, ("idempotency-key" = Option<String>, Header, description = "The name of the request, 1 to 128 visible ASCII characters. A repetition begins no second instance.")),
+    params(ApplyQuery, ("idempotency-key" = Option<String>, Header, description = "The name of the request, 1 to 128 visible ASCII characters. A repetition begins no second instance.", pattern = "^[!-~]{1,128}$")),
     responses(
     (status = 200, body = TargetReceipt, description = "The effect of the request. With `dryRun`."),
     (status = 202, body = TargetReceipt, description = "Accepted. The target shows the outcome."),
