@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ebb_documents::plan::document_name;
 use ebb_engine::{Attempt, EventName, Hook, RunPhase, Shard, TargetPhase, Unit};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::id::{self, EventRef, RunId};
@@ -72,7 +73,7 @@ fn is_overridden(simulation: &Simulation, unit: &SimUnit) -> bool {
     })
 }
 
-/// Returns the units whose resources may exist, as an operator sees them.
+/// Returns the units whose resources may exist, as an operator sees them, with the names that their setup had.
 fn listed(simulation: &Simulation, name: &str) -> Vec<String> {
     let (functions, name) = (Arc::clone(&simulation.functions), name.to_owned());
     let listed = simulation.runtime.run(async move {
@@ -84,7 +85,12 @@ fn listed(simulation: &Simulation, name: &str) -> Vec<String> {
         }
         Vec::new()
     });
-    listed.unwrap_or_default()
+    let listed: Vec<String> = listed.unwrap_or_default();
+    let plain = |key: &String| match key.split_once('/') {
+        Some((resource, unit)) => format!("{}/{unit}", document_name(resource)),
+        None => key.clone(),
+    };
+    listed.iter().map(plain).collect()
 }
 
 /// Every event that was accepted ran, if its target was not deleted. Nothing is in progress.

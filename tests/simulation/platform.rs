@@ -214,7 +214,8 @@ impl PlatformSender {
                 });
             }
             if random.below(3) == 0 {
-                let mut generation = 1;
+                // The document of generation 1 is the first one, also if an update overtakes it.
+                let mut generation = 2;
                 for _ in 0..1 + random.below(3) {
                     pause(&random).await;
                     let others = instance.changed.len() as u64;
