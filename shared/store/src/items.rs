@@ -91,9 +91,14 @@ impl TargetHead {
         instance_key(&self.kind, &self.name, &self.uid)
     }
 
-    /// Returns the UID under which the plan of a waiting update is stored and removed. UIDs of platforms have no spaces.
+    /// Returns the UID in the removal of the plan of a waiting update. UIDs of platforms have no spaces.
     pub fn update_uid(&self) -> String {
         format!("{} update", self.uid)
+    }
+
+    /// Returns the key under which the plan of a waiting update is stored.
+    pub fn update_key(&self) -> String {
+        instance_key(&self.kind, &self.name, &self.update_uid())
     }
 
     /// Returns the generation of the newest accepted document.
@@ -281,7 +286,7 @@ pub struct SecretRelease {
 #[serde(rename_all = "camelCase")]
 pub struct PendingUpdate {
     pub generation: u64,
-    /// The digest of the plan of its document. The plan is stored with [`TargetHead::update_uid`].
+    /// The digest of the plan of its document. The plan is stored with [`TargetHead::update_key`].
     pub plan: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing_key: Option<String>,

@@ -60,7 +60,7 @@ pub(crate) async fn put(
     found.map(Json).ok_or_else(|| unknown(&name))
 }
 
-/// Deletes a subscription. Its undelivered notifications are dropped. Role: operator.
+/// Deletes a subscription. Its waiting notifications are dropped. Role: operator.
 #[utoipa::path(delete, path = "/v1/subscriptions/{name}", operation_id = "deleteSubscription", tag = "subscriptions", responses(
     (status = 204, description = "The subscription is deleted."), (status = 401, body = ProblemDetails),
     (status = 403, body = ProblemDetails), (status = 404, body = ProblemDetails),

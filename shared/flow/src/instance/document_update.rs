@@ -107,8 +107,7 @@ async fn wait(
         after.pending_update = Some(pending);
         after.due = due::next_due(env, after);
     });
-    let stored_for = id::instance_key(&target.kind, &target.name, &target.update_uid());
-    if !env.store.begin_instance(&transition, &stored_for, plan.json.as_bytes()).await? {
+    if !env.store.begin_instance(&transition, &target.update_key(), plan.json.as_bytes()).await? {
         return Ok(None);
     }
     // The run may have ended between its read and this write.
@@ -116,7 +115,7 @@ async fn wait(
     Ok(Some((LifecycleResult::Waiting, generation, FollowUp::drive(continuation))))
 }
 
-/// Returns the response to an update that changes nothing. A newer one than the update that waits replaces that.
+/// Returns the response to an update that changes nothing. A newer one withdraws the update that waits.
 async fn unchanged(
     env: &Env,
     event: &LifecycleData,
@@ -129,16 +128,8 @@ async fn unchanged(
     }
     let replaces = target.pending_update.as_ref().is_some_and(|pending| pending.generation < event.generation);
     if replaces {
-        let transition = target.update(|after| {
-            after.generation = event.generation;
-            after.pending_update = None;
-            after.due = due::next_due(env, after);
-        });
-        if !env.store.move_target(&transition).await? {
-            return Ok(None);
-        }
-        let next = next_run::start_event(env, &target.kind, &target.name).await?;
-        return Ok(Some((result, event.generation, FollowUp::drive(next))));
+        let withdrawn = next_run::withdraw_update(env, target, event.generation).await?;
+        return Ok(withdrawn.map(|next| (result, event.generation, FollowUp::drive(next))));
     }
     if target.phase == TargetPhase::Failed {
         let retried = retry::retry(env, &event.kind, &event.name).await?;

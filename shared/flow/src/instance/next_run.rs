@@ -7,7 +7,6 @@ use ebb_documents::plan::{Plan, UnitRef};
 use ebb_engine::follow::{in_flight, outcome};
 use ebb_engine::target::{next_event, update as decide_update};
 use ebb_engine::{Hook, Millis, RunOutcome, RunPhase, TargetPhase, UnitProgress};
-use ebb_protocol::id;
 use ebb_store::{PendingUpdate, TargetHead};
 
 use crate::env::{CompiledPlan, Env};
@@ -29,8 +28,7 @@ pub(crate) async fn start_update(env: &Env, kind: &str, name: &str) -> Result<Op
             return Ok(None);
         }
         let current = env.plan_of(&target).await?;
-        let stored_for = id::instance_key(kind, name, &target.update_uid());
-        let wanted = env.plan(&stored_for, &pending.plan).await?;
+        let wanted = env.plan(&target.update_key(), &pending.plan).await?;
         let other_key = pending.routing_key.is_some() && pending.routing_key != target.routing_key;
         let (plan, number) = match merge(env, &target, false, (&current, &wanted.plan)).await {
             Ok(Some(update)) => (update.plan, update.number),
@@ -40,14 +38,9 @@ pub(crate) async fn start_update(env: &Env, kind: &str, name: &str) -> Result<Op
                 if let Err(RequestError::Rejected(rejection)) = result {
                     tracing::error!(kind, name, ?rejection, "cannot apply the update that has waited");
                 }
-                let transition = target.update(|after| {
-                    after.generation = pending.generation;
-                    after.pending_update = None;
-                    after.due = due::next_due(env, after);
-                });
-                match env.store.move_target(&transition).await? {
-                    true => return start_event(env, kind, name).await,
-                    false => continue,
+                match withdraw_update(env, &target, pending.generation).await? {
+                    Some(continuation) => return Ok(continuation),
+                    None => continue,
                 }
             }
         };
@@ -56,6 +49,24 @@ pub(crate) async fn start_update(env: &Env, kind: &str, name: &str) -> Result<Op
         }
     }
     Err(FlowError::Contended(format!("{kind}/{name}")))
+}
+
+/// Ends the wait of an update that changes nothing, and begins the first waiting event. Returns the continuation of the
+/// run that has begun, or `None` if the target has changed meanwhile.
+pub(super) async fn withdraw_update(
+    env: &Env,
+    target: &TargetHead,
+    generation: u64,
+) -> Result<Option<Option<Continuation>>, FlowError> {
+    let transition = target.update(|after| {
+        after.generation = generation;
+        after.pending_update = None;
+        after.due = due::next_due(env, after);
+    });
+    match env.store.move_target(&transition).await? {
+        true => start_event(env, &target.kind, &target.name).await.map(Some),
+        false => Ok(None),
+    }
 }
 
 /// Begins the run of the first waiting event, unless a run of the target is active.

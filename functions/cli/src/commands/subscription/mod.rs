@@ -33,7 +33,7 @@ pub(crate) enum SubscriptionCommand {
     List(SubscriptionListArgs),
     /// Show a subscription. `-o yaml` prints the document, `-o json` all stored data
     Get(SubscriptionGetArgs),
-    /// Delete a subscription and its undelivered notifications
+    /// Delete a subscription; its waiting notifications are dropped
     Delete(SubscriptionDeleteArgs),
 }
 
