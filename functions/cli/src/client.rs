@@ -5,12 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use ebb_protocol::api::{
-    ApplyTarget, CheckList, ClusterInfo, ClusterList, ConnectionDetail, ConnectionInfo, ConnectionList, CreateToken,
-    CreatedToken, DeleteOrphans, DeleteOrphansResponse, ForceCompleteUnit, ForceDeleteTarget, OrphanList,
-    OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin, PutConnection,
-    PutSource, PutSubscription, RetryResponse, RunDetail, SigningSecrets, SourceDetail, SourceInfo, SourceList,
-    SourceResponse, SubscriptionDetail, SubscriptionInfo, SubscriptionList, TargetDetail, TargetDiagnosis, TargetInfo,
-    TargetPage, TargetReceipt, TokenInfo, TokenList,
+    ApplyTarget, CheckList, ClusterInfo, ClusterList, CreateToken, CreatedToken, DeleteOrphans, DeleteOrphansResponse,
+    ForceCompleteUnit, ForceDeleteTarget, OrphanList, OverrideResponse, PlanPreview, PluginDetail, PluginInfo,
+    PreviewPlan, ProblemDetails, PublishPlugin, RetryResponse, RunDetail, SigningSecrets, SourceResponse, TargetDetail,
+    TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TokenInfo, TokenList,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -127,64 +125,35 @@ impl ApiClient {
         self.send(self.request(Method::DELETE, &["plugins", name, "versions", version])).await.map(drop)
     }
 
-    pub(crate) async fn sources(&self) -> Result<Vec<SourceInfo>, CliError> {
-        let body: SourceList = self.read(self.get(&["sources"])).await?;
-        Ok(body.sources)
+    /// Returns the documents of a collection: `sources`, `connections` or `subscriptions`.
+    pub(crate) async fn documents<T: DeserializeOwned>(&self, collection: &str) -> Result<Vec<T>, CliError> {
+        let mut body: BTreeMap<String, Vec<T>> = self.read(self.get(&[collection])).await?;
+        Ok(body.remove(collection).unwrap_or_default())
     }
 
-    pub(crate) async fn source(&self, name: &str) -> Result<Option<SourceDetail>, CliError> {
-        found(self.read(self.get(&["sources", name])).await)
+    /// Returns a document of a collection, or `None` if it does not exist.
+    pub(crate) async fn document<T: DeserializeOwned>(
+        &self,
+        collection: &str,
+        name: &str,
+    ) -> Result<Option<T>, CliError> {
+        found(self.read(self.get(&[collection, name])).await)
     }
 
-    /// Creates or replaces a source.
-    pub(crate) async fn put_source(&self, name: &str, document: &str) -> Result<SourceDetail, CliError> {
-        let body = PutSource { document: document.to_owned() };
-        self.read(self.request(Method::PUT, &["sources", name]).json(&body)).await
+    /// Creates or replaces a document of a collection.
+    pub(crate) async fn put_document<T: DeserializeOwned>(
+        &self,
+        collection: &str,
+        name: &str,
+        document: &str,
+    ) -> Result<T, CliError> {
+        let body = serde_json::json!({"document": document});
+        self.read(self.request(Method::PUT, &[collection, name]).json(&body)).await
     }
 
-    pub(crate) async fn connections(&self) -> Result<Vec<ConnectionInfo>, CliError> {
-        let body: ConnectionList = self.read(self.get(&["connections"])).await?;
-        Ok(body.connections)
-    }
-
-    pub(crate) async fn connection(&self, name: &str) -> Result<Option<ConnectionDetail>, CliError> {
-        found(self.read(self.get(&["connections", name])).await)
-    }
-
-    /// Creates or replaces a connection.
-    pub(crate) async fn put_connection(&self, name: &str, document: &str) -> Result<ConnectionDetail, CliError> {
-        let body = PutConnection { document: document.to_owned() };
-        self.read(self.request(Method::PUT, &["connections", name]).json(&body)).await
-    }
-
-    /// Deletes a connection. Returns `None` if it does not exist.
-    pub(crate) async fn delete_connection(&self, name: &str) -> Result<Option<()>, CliError> {
-        found(self.send(self.request(Method::DELETE, &["connections", name])).await.map(drop))
-    }
-
-    pub(crate) async fn subscriptions(&self) -> Result<Vec<SubscriptionInfo>, CliError> {
-        let body: SubscriptionList = self.read(self.get(&["subscriptions"])).await?;
-        Ok(body.subscriptions)
-    }
-
-    pub(crate) async fn subscription(&self, name: &str) -> Result<Option<SubscriptionDetail>, CliError> {
-        found(self.read(self.get(&["subscriptions", name])).await)
-    }
-
-    /// Creates or replaces a subscription.
-    pub(crate) async fn put_subscription(&self, name: &str, document: &str) -> Result<SubscriptionDetail, CliError> {
-        let body = PutSubscription { document: document.to_owned() };
-        self.read(self.request(Method::PUT, &["subscriptions", name]).json(&body)).await
-    }
-
-    /// Deletes a subscription. Returns `None` if it does not exist.
-    pub(crate) async fn delete_subscription(&self, name: &str) -> Result<Option<()>, CliError> {
-        found(self.send(self.request(Method::DELETE, &["subscriptions", name])).await.map(drop))
-    }
-
-    /// Deletes a source. Returns `None` if it does not exist.
-    pub(crate) async fn delete_source(&self, name: &str) -> Result<Option<()>, CliError> {
-        found(self.send(self.request(Method::DELETE, &["sources", name])).await.map(drop))
+    /// Deletes a document of a collection. Returns `None` if it does not exist.
+    pub(crate) async fn delete_document(&self, collection: &str, name: &str) -> Result<Option<()>, CliError> {
+        found(self.send(self.request(Method::DELETE, &[collection, name])).await.map(drop))
     }
 
     /// Returns the named tokens that are not revoked.

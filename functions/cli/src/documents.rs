@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, FolderFiles, MAX_DOCUMENT};
-use ebb_documents::model::{ConnectionDoc, PluginDoc, SandboxDoc, SubscriptionDoc};
+use ebb_documents::model::{ConnectionDoc, PluginDoc, SandboxDoc};
 
 use crate::exit::CliError;
 use crate::output;
@@ -136,12 +136,6 @@ pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<
 pub(crate) fn connection(path: &Path, vars: &DocumentVars) -> Result<ConnectionDoc, CliError> {
     let DocumentSource { name, text, folder } = &DocumentSource::read(path)?;
     Ok(load::connection(name, text, folder, vars)?)
-}
-
-/// Reads a file that contains one subscription.
-pub(crate) fn subscription(path: &Path, vars: &DocumentVars) -> Result<SubscriptionDoc, CliError> {
-    let DocumentSource { name, text, folder } = &DocumentSource::read(path)?;
-    Ok(load::subscription(name, text, folder, vars)?)
 }
 
 /// The document of a target: a sandbox, a target of another kind, or a route group.

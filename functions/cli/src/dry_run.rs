@@ -32,7 +32,7 @@ pub(crate) enum ChangeKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DocumentChange {
-    /// `plugin`, `source` or `connection`.
+    /// `plugin`, `source`, `connection` or `subscription`.
     pub(crate) kind: &'static str,
     /// The name. That of a plugin is `NAME@VERSION`.
     pub(crate) name: String,

@@ -6,6 +6,7 @@ mod dev;
 mod doctor;
 mod graph;
 mod logs;
+mod named_documents;
 mod orphans;
 mod plan;
 mod plugin;
@@ -174,7 +175,7 @@ mod tests {
     }
 
     /// Commands without `-o json`.
-    const NO_DATA: [(&str, &str); 13] = [
+    const NO_DATA: [(&str, &str); 12] = [
         ("dev", "a server; it writes `server.json`"),
         ("plugin graph", "a picture; --format has the forms, and `plan -o json` the data"),
         ("graph", "a picture; --format has the forms, and `plan -o json` the data"),
@@ -183,7 +184,6 @@ mod tests {
         ("connection new", "a document"),
         ("subscription new", "a document"),
         ("subscription test", "a request"),
-        ("subscription delete", "one line"),
         ("token revoke", "one line"),
         ("completions", "a script"),
         ("schema", "JSON"),
@@ -191,11 +191,9 @@ mod tests {
     ];
 
     /// Commands that write to a server, and do so without `--dry-run`.
-    const NO_DRY_RUN: [(&str, &str); 10] = [
+    const NO_DRY_RUN: [(&str, &str); 8] = [
         ("sandbox event", "`graph` shows the units of an event"),
         ("source send", "`source test` shows the effect"),
-        ("subscription apply", "`subscription test` shows the request"),
-        ("subscription delete", "`subscription get` shows it"),
         ("token create", "another token changes nothing for others"),
         ("token revoke", "`token list` shows it"),
         ("unit force-complete", "`why` shows the failed units"),

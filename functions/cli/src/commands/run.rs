@@ -11,6 +11,7 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::OutputValue;
 use serde::Serialize;
 
+use super::named_documents;
 use crate::backend::BackendArgs;
 use crate::client::ApiClient;
 use crate::documents::{self, SetArgs, TargetDocument};
@@ -252,7 +253,7 @@ impl LocalSandbox<'_> {
 /// Publishes a plugin. A version with the same content counts as success.
 async fn store(client: &ApiClient, connections: &[ConnectionDoc]) -> Result<(), CliError> {
     for connection in connections {
-        client.put_connection(&connection.name.value, &connection.expanded).await?;
+        named_documents::put(client, connection).await?;
     }
     Ok(())
 }

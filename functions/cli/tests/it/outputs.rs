@@ -95,6 +95,22 @@ document: {resources: {}}
 events: [{when: "${true}", apply: {}}]
 "#;
 
+const CONNECTION: &str = r#"
+apiVersion: ebb.dev/v1
+kind: Connection
+name: tickets
+origin: https://tickets.example.com
+auth: {bearer: {secret: TICKETS_TOKEN}}
+subscriptions: [failures]
+"#;
+const SUBSCRIPTION: &str = r#"
+apiVersion: ebb.dev/v1
+kind: Subscription
+name: failures
+on: [failed]
+to: {webhook: {connection: tickets, path: /api, body: {title: "${target.name}"}}}
+"#;
+
 #[tokio::test]
 async fn a_dry_run_changes_nothing() {
     let workdir = Workdir::new();
@@ -109,7 +125,15 @@ async fn a_dry_run_changes_nothing() {
         let [change] = changes.as_array().unwrap().as_slice() else { panic!("{changes}") };
         (change["name"].as_str().unwrap().to_owned(), change["change"].clone(), change["dryRun"].clone())
     };
-    for (kind, name, file) in [("plugin", "values@1.0.0", &plugin), ("source", "previews", &source)] {
+    let connection = workdir.write("connection.yaml", CONNECTION);
+    let subscription = workdir.write("subscription.yaml", SUBSCRIPTION);
+    let documents = [
+        ("plugin", "values@1.0.0", &plugin),
+        ("source", "previews", &source),
+        ("connection", "tickets", &connection),
+        ("subscription", "failures", &subscription),
+    ];
+    for (kind, name, file) in documents {
         let name = || name.to_owned();
         // A dry run that creates the document would change the result of the next one.
         for _ in 0..2 {
@@ -128,7 +152,7 @@ async fn a_dry_run_changes_nothing() {
         let refused = workdir.ebb(&["plugin", "apply", "-f", &changed, "--dry-run"]).await;
         assert_eq!(refused.code, Some(1), "{refused:#?}");
     }
-    for (kind, name) in [("plugin", "values@1.0.0"), ("source", "previews")] {
+    for (kind, name, _) in documents {
         assert_eq!(change(&[kind, "delete", name]).await, (name.to_owned(), json!("delete"), json!(false)));
     }
     // A withdrawn version stays readable.

@@ -1,18 +1,17 @@
 //! The subcommands of `ebb connection`.
 
-use std::path::PathBuf;
-
 use clap::{Subcommand, ValueEnum};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
-use ebb_protocol::api::ConnectionDetail;
+use ebb_documents::model::ConnectionDoc;
+use ebb_protocol::api::{ConnectionDetail, ConnectionInfo};
 
 use crate::client::ApiClient;
 use crate::commands::connect;
+use crate::commands::named_documents::{NamedApplyArgs, NamedDeleteArgs, NamedDocument, NamedGetArgs, NamedListArgs};
 use crate::commands::plugin::validate::PluginValidateArgs;
-use crate::documents::{self, SetArgs};
-use crate::dry_run::{self, ChangeKind, DocumentChange, DryRunArgs};
+use crate::documents::DocumentSource;
 use crate::exit::{CliError, Exit};
-use crate::output::{self, OutputArgs, OutputFormat};
+use crate::output;
 use crate::server::ServerArgs;
 use crate::timing;
 
@@ -23,13 +22,13 @@ pub(crate) enum ConnectionCommand {
     /// Check documents without a server
     Validate(PluginValidateArgs),
     /// Create or replace a connection
-    Apply(ConnectionApplyArgs),
+    Apply(NamedApplyArgs),
     /// List connections, and whether their secrets exist
-    List(ConnectionListArgs),
+    List(NamedListArgs),
     /// Show a connection. `-o yaml` prints the document, `-o json` all stored data
-    Get(ConnectionGetArgs),
+    Get(NamedGetArgs),
     /// Delete a connection; units of existing targets that use it fail
-    Delete(ConnectionDeleteArgs),
+    Delete(NamedDeleteArgs),
 }
 
 impl ConnectionCommand {
@@ -37,10 +36,10 @@ impl ConnectionCommand {
         match self {
             Self::New(args) => args.run(),
             Self::Validate(args) => args.run(),
-            Self::Apply(args) => args.run(&connect(server)?).await,
-            Self::List(args) => args.run(&connect(server)?).await,
-            Self::Get(args) => args.run(&connect(server)?).await,
-            Self::Delete(args) => args.run(&connect(server)?).await,
+            Self::Apply(args) => args.run::<ConnectionDoc>(|| connect(server)).await,
+            Self::List(args) => args.run::<ConnectionDoc>(&connect(server)?).await,
+            Self::Get(args) => args.run::<ConnectionDoc>(&connect(server)?).await,
+            Self::Delete(args) => args.run::<ConnectionDoc>(&connect(server)?).await,
         }
     }
 }
@@ -107,124 +106,55 @@ impl ConnectionNewArgs {
     }
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct ConnectionApplyArgs {
-    /// File with the connection; `-` reads standard input
-    #[arg(short = 'f', long = "filename", value_name = "FILE")]
-    file: PathBuf,
-    #[command(flatten)]
-    sets: SetArgs,
-    #[command(flatten)]
-    dry_run: DryRunArgs,
-    #[command(flatten)]
-    output: OutputArgs,
-}
+impl NamedDocument for ConnectionDoc {
+    const KIND: &'static str = "connection";
+    const COLLECTION: &'static str = "connections";
+    const DELETED: &'static str = "units of existing targets that use it fail";
+    const COLUMNS: &'static [&'static str] =
+        &["NAME", "ORIGIN", "AUTH", "SECRET", "PLUGINS", "SOURCES", "SUBSCRIPTIONS"];
+    type Info = ConnectionInfo;
+    type Detail = ConnectionDetail;
 
-impl ConnectionApplyArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
-        let connection = documents::connection(&self.file, &self.sets.vars()?)?;
-        if self.dry_run.is_set() {
-            let name = connection.name.value.clone();
-            let change = match client.connection(&name).await? {
-                None => ChangeKind::Create,
-                Some(found) if found.document == connection.expanded => ChangeKind::None,
-                Some(_) => ChangeKind::Replace,
-            };
-            dry_run::print(&[DocumentChange::planned("connection", name, change)], self.output)?;
-            return Ok(Exit::Done);
-        }
-        let detail = client.put_connection(&connection.name.value, &connection.expanded).await?;
-        output::status_line(&format!("Applied connection {} to {}", detail.info.name, detail.info.origin));
-        if !detail.info.has_secret {
-            output::status_line(&format!("The deployment needs the secret {}", detail.info.secret));
-        }
-        self.output.write_data(&detail)?;
-        Ok(Exit::Done)
+    fn load(file: &DocumentSource, vars: &DocumentVars) -> Result<Self, CliError> {
+        Ok(load::connection(&file.name, &file.text, &file.folder, vars)?)
     }
-}
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct ConnectionListArgs {
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
-impl ConnectionListArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
-        self.output.write(&client.connections().await?, |connections| {
-            let rows = connections.iter().map(|one| {
-                let secret = if one.has_secret { one.secret.clone() } else { format!("{} (missing)", one.secret) };
-                let users = [&one.plugins, &one.sources, &one.subscriptions].map(|names| names.join(", "));
-                let [plugins, sources, subscriptions] =
-                    users.map(|names| if names.is_empty() { "-".to_owned() } else { names });
-                [one.name.clone(), one.origin.clone(), one.auth.clone(), secret, plugins, sources, subscriptions]
-            });
-            output::table(&["NAME", "ORIGIN", "AUTH", "SECRET", "PLUGINS", "SOURCES", "SUBSCRIPTIONS"], rows)
-        })?;
-        Ok(Exit::Done)
+    fn content(&self) -> (&str, &str) {
+        (&self.name.value, &self.expanded)
     }
-}
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct ConnectionGetArgs {
-    /// Name of the connection
-    name: String,
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
-impl ConnectionGetArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
-        let detail = client.connection(&self.name).await?.ok_or_else(|| unknown(&self.name))?;
-        match self.output.format() {
-            Some(OutputFormat::Yaml) => output::print(&detail.document)?,
-            Some(OutputFormat::Json) | None => self.output.write(&detail, text)?,
+    fn report(&self, _client: &ApiClient, ConnectionDetail { info, .. }: &ConnectionDetail) {
+        output::status_line(&format!("Applied connection {} to {}", info.name, info.origin));
+        if !info.has_secret {
+            output::status_line(&format!("The deployment needs the secret {}", info.secret));
         }
-        Ok(Exit::Done)
     }
-}
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct ConnectionDeleteArgs {
-    /// Name of the connection
-    name: String,
-    #[command(flatten)]
-    dry_run: DryRunArgs,
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
-impl ConnectionDeleteArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
-        let change = DocumentChange::planned("connection", self.name.clone(), ChangeKind::Delete);
-        if self.dry_run.is_set() {
-            client.connection(&self.name).await?.ok_or_else(|| unknown(&self.name))?;
-            dry_run::print(&[change], self.output)?;
-            return Ok(Exit::Done);
-        }
-        client.delete_connection(&self.name).await?.ok_or_else(|| unknown(&self.name))?;
-        output::status_line(&format!("Deleted connection {}; units of existing targets that use it fail", self.name));
-        self.output.write_data(&[DocumentChange { dry_run: false, ..change }])?;
-        Ok(Exit::Done)
+    fn row(info: &ConnectionInfo) -> Vec<String> {
+        let secret = if info.has_secret { info.secret.clone() } else { format!("{} (missing)", info.secret) };
+        let mut row = vec![info.name.clone(), info.origin.clone(), info.auth.clone(), secret];
+        let users = [&info.plugins, &info.sources, &info.subscriptions].map(|names| names.join(", "));
+        row.extend(users.map(|names| if names.is_empty() { "-".to_owned() } else { names }));
+        row
     }
-}
 
-fn unknown(name: &str) -> CliError {
-    CliError::failed(format!("no connection {name} exists")).with_hint("ebb connection list")
-}
+    fn stored(detail: &ConnectionDetail) -> &str {
+        &detail.document
+    }
 
-fn text(ConnectionDetail { info, .. }: &ConnectionDetail) -> String {
-    let missing = if info.has_secret { "" } else { " (missing)" };
-    format!(
-        "Name:           {}\nOrigin:         {}\nAuth:           {}\nSecret:         {}{missing}\nPlugins:        {}\nSources:        {}\n\
-         Subscriptions:  {}\nChanged:        {}\n",
-        info.name,
-        info.origin,
-        info.auth,
-        info.secret,
-        info.plugins.join(", "),
-        info.sources.join(", "),
-        info.subscriptions.join(", "),
-        timing::clock(&info.changed)
-    )
+    fn text(ConnectionDetail { info, .. }: &ConnectionDetail) -> String {
+        let missing = if info.has_secret { "" } else { " (missing)" };
+        format!(
+            "Name:           {}\nOrigin:         {}\nAuth:           {}\nSecret:         {}{missing}\nPlugins:        {}\nSources:        {}\n\
+             Subscriptions:  {}\nChanged:        {}\n",
+            info.name,
+            info.origin,
+            info.auth,
+            info.secret,
+            info.plugins.join(", "),
+            info.sources.join(", "),
+            info.subscriptions.join(", "),
+            timing::clock(&info.changed)
+        )
+    }
 }

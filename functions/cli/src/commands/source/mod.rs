@@ -1,7 +1,6 @@
 //! The subcommands of `ebb source`.
 
-mod apply;
-mod get;
+mod document;
 mod new;
 mod send;
 mod test;
@@ -10,6 +9,8 @@ use clap::Subcommand;
 use ebb_local::SecretFile;
 use ebb_protocol::named_secrets::{SecretReader as _, SecretText};
 
+use self::document::CheckedSource;
+use super::named_documents::{NamedApplyArgs, NamedDeleteArgs, NamedGetArgs, NamedListArgs};
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
 use crate::server::ServerArgs;
@@ -23,13 +24,13 @@ pub(crate) enum SourceCommand {
     /// Sign an event with the secret of `ebb dev` and send it, for tests
     Send(send::SourceSendArgs),
     /// Create or replace a source
-    Apply(apply::SourceApplyArgs),
+    Apply(NamedApplyArgs),
     /// List sources
-    List(get::SourceListArgs),
-    /// Show a source and its rejected events
-    Get(get::SourceGetArgs),
+    List(NamedListArgs),
+    /// Show a source and its rejected events. `-o yaml` prints the document, `-o json` all stored data
+    Get(NamedGetArgs),
     /// Delete a source; the targets that its events created stay
-    Delete(get::SourceDeleteArgs),
+    Delete(NamedDeleteArgs),
 }
 
 impl SourceCommand {
@@ -38,10 +39,10 @@ impl SourceCommand {
             Self::New(args) => args.run(),
             Self::Test(args) => args.run(),
             Self::Send(args) => args.run(&super::connect(server)?).await,
-            Self::Apply(args) => args.run(server).await,
-            Self::List(args) => args.run(&super::connect(server)?).await,
-            Self::Get(args) => args.run(&super::connect(server)?).await,
-            Self::Delete(args) => args.run(&super::connect(server)?).await,
+            Self::Apply(args) => args.run::<CheckedSource>(|| super::connect(server)).await,
+            Self::List(args) => args.run::<CheckedSource>(&super::connect(server)?).await,
+            Self::Get(args) => args.run::<CheckedSource>(&super::connect(server)?).await,
+            Self::Delete(args) => args.run::<CheckedSource>(&super::connect(server)?).await,
         }
     }
 }

@@ -10,10 +10,11 @@ use ebb_protocol::api::SourceResponse;
 use ebb_protocol::sign::MessageId;
 use ebb_protocol::source_signature;
 
-use super::get::unknown;
+use super::document::CheckedSource;
 use super::local_secret;
 use super::test::headers;
 use crate::client::ApiClient;
+use crate::commands::named_documents::{NamedDocument as _, stored};
 use crate::documents::{DocumentSource, SetArgs};
 use crate::exit::{CliError, Exit};
 use crate::output::{self, OutputArgs};
@@ -74,13 +75,11 @@ impl SourceSendArgs {
     /// Returns the source of a file, or the published one.
     async fn source(&self, client: &ApiClient) -> Result<EventSource, CliError> {
         let path = Path::new(&self.source);
-        let doc = if path.is_file() {
-            let file = DocumentSource::read(path)?;
-            load::event_source(&file.name, &file.text, &file.folder, &self.sets.vars()?)?
-        } else {
-            let detail = client.source(&self.source).await?.ok_or_else(|| unknown(&self.source))?;
-            load::event_source(&self.source, &detail.document, &load::NoFiles, &load::DocumentVars::none())?
-        };
+        if path.is_file() {
+            return Ok(CheckedSource::load(&DocumentSource::read(path)?, &self.sets.vars()?)?.source);
+        }
+        let detail = stored::<CheckedSource>(client, &self.source).await?;
+        let doc = load::event_source(&self.source, &detail.document, &load::NoFiles, &load::DocumentVars::none())?;
         Ok(compile::event_source(&doc)?.0)
     }
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use ebb_documents::compile;
 use ebb_documents::event::{EventExplanation, EventInput, EventOutcome, SkippedEntry};
-use ebb_documents::load;
 use serde::Serialize;
 
-use crate::documents::{self, DocumentSource, SetArgs};
+use super::document::CheckedSource;
+use crate::commands::named_documents::NamedDocument as _;
+use crate::documents::{DocumentSource, SetArgs};
 use crate::exit::{CliError, Exit};
 use crate::output::OutputArgs;
 
@@ -50,10 +50,7 @@ struct EventEffect {
 
 impl SourceTestArgs {
     pub(crate) fn run(self) -> Result<Exit, CliError> {
-        let source = DocumentSource::read(&self.file)?;
-        let doc = load::event_source(&source.name, &source.text, &source.folder, &self.sets.vars()?)?;
-        let (source, warnings) = compile::event_source(&doc)?;
-        documents::warn(&warnings);
+        let source = CheckedSource::load(&DocumentSource::read(&self.file)?, &self.sets.vars()?)?.source;
         let fetched = match &self.fetched {
             Some(file) => Some(serde_json::json!({"status": 200, "body": payload(file)?})),
             None => None,

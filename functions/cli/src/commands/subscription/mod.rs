@@ -6,16 +6,17 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use ebb_documents::compile;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
-use ebb_documents::model::NotificationPhase;
+use ebb_documents::model::{NotificationPhase, SubscriptionDoc};
 use ebb_documents::notification::{NotificationFacts, NotifiedTarget};
-use ebb_protocol::api::SubscriptionDetail;
+use ebb_protocol::api::{SubscriptionDetail, SubscriptionInfo};
 
 use crate::client::ApiClient;
 use crate::commands::connect;
+use crate::commands::named_documents::{NamedApplyArgs, NamedDeleteArgs, NamedDocument, NamedGetArgs, NamedListArgs};
 use crate::commands::plugin::validate::PluginValidateArgs;
-use crate::documents::{self, SetArgs};
+use crate::documents::{DocumentSource, SetArgs};
 use crate::exit::{CliError, Exit};
-use crate::output::{self, OutputArgs, OutputFormat};
+use crate::output;
 use crate::server::ServerArgs;
 use crate::timing;
 
@@ -28,13 +29,13 @@ pub(crate) enum SubscriptionCommand {
     /// Print the request about an invented target, without a server
     Test(SubscriptionTestArgs),
     /// Create or replace a subscription
-    Apply(SubscriptionApplyArgs),
+    Apply(NamedApplyArgs),
     /// List subscriptions, with the number of notifications that were given up
-    List(SubscriptionListArgs),
+    List(NamedListArgs),
     /// Show a subscription. `-o yaml` prints the document, `-o json` all stored data
-    Get(SubscriptionGetArgs),
+    Get(NamedGetArgs),
     /// Delete a subscription; its waiting notifications are dropped
-    Delete(SubscriptionDeleteArgs),
+    Delete(NamedDeleteArgs),
 }
 
 impl SubscriptionCommand {
@@ -43,10 +44,10 @@ impl SubscriptionCommand {
             Self::New(args) => args.run(),
             Self::Validate(args) => args.run(),
             Self::Test(args) => args.run(),
-            Self::Apply(args) => args.run(&connect(server)?).await,
-            Self::List(args) => args.run(&connect(server)?).await,
-            Self::Get(args) => args.run(&connect(server)?).await,
-            Self::Delete(args) => args.run(&connect(server)?).await,
+            Self::Apply(args) => args.run::<SubscriptionDoc>(|| connect(server)).await,
+            Self::List(args) => args.run::<SubscriptionDoc>(&connect(server)?).await,
+            Self::Get(args) => args.run::<SubscriptionDoc>(&connect(server)?).await,
+            Self::Delete(args) => args.run::<SubscriptionDoc>(&connect(server)?).await,
         }
     }
 }
@@ -130,7 +131,7 @@ pub(crate) struct SubscriptionTestArgs {
 
 impl SubscriptionTestArgs {
     fn run(self) -> Result<Exit, CliError> {
-        let document = documents::subscription(&self.file, &self.sets.vars()?)?;
+        let document = SubscriptionDoc::load(&DocumentSource::read(&self.file)?, &self.sets.vars()?)?;
         let rule = compile::subscription(&document)?;
         let phase: NotificationPhase = serde_json::from_value(self.phase.as_str().into()).map_err(|_| {
             CliError::failed(format!("unknown phase {}", self.phase))
@@ -174,97 +175,51 @@ impl SubscriptionTestArgs {
     }
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct SubscriptionApplyArgs {
-    /// File with the subscription; `-` reads standard input
-    #[arg(short = 'f', long = "filename", value_name = "FILE")]
-    file: PathBuf,
-    #[command(flatten)]
-    sets: SetArgs,
-    #[command(flatten)]
-    output: OutputArgs,
-}
+impl NamedDocument for SubscriptionDoc {
+    const KIND: &'static str = "subscription";
+    const COLLECTION: &'static str = "subscriptions";
+    const DELETED: &'static str = "its waiting notifications are dropped";
+    const COLUMNS: &'static [&'static str] = &["NAME", "ON", "TO", "CONNECTION", "UNDELIVERED"];
+    type Info = SubscriptionInfo;
+    type Detail = SubscriptionDetail;
 
-impl SubscriptionApplyArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
-        let subscription = documents::subscription(&self.file, &self.sets.vars()?)?;
+    fn load(file: &DocumentSource, vars: &DocumentVars) -> Result<Self, CliError> {
+        let subscription = load::subscription(&file.name, &file.text, &file.folder, vars)?;
         compile::subscription(&subscription)?;
-        let detail = client.put_subscription(&subscription.name.value, &subscription.expanded).await?;
-        output::status_line(&format!("Applied subscription {}", detail.info.name));
-        self.output.write_data(&detail)?;
-        Ok(Exit::Done)
+        Ok(subscription)
     }
-}
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct SubscriptionListArgs {
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
-impl SubscriptionListArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
-        self.output.write(&client.subscriptions().await?, |subscriptions| {
-            let rows = subscriptions.iter().map(|one| {
-                let connection = one.connection.clone().unwrap_or_else(|| "-".to_owned());
-                [one.name.clone(), one.on.join(", "), one.to.clone(), connection, one.undelivered.to_string()]
-            });
-            output::table(&["NAME", "ON", "TO", "CONNECTION", "UNDELIVERED"], rows)
-        })?;
-        Ok(Exit::Done)
+    fn content(&self) -> (&str, &str) {
+        (&self.name.value, &self.expanded)
     }
-}
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct SubscriptionGetArgs {
-    /// Name of the subscription
-    name: String,
-    #[command(flatten)]
-    output: OutputArgs,
-}
+    fn report(&self, _client: &ApiClient, SubscriptionDetail { info, .. }: &SubscriptionDetail) {
+        output::status_line(&format!("Applied subscription {}", info.name));
+    }
 
-impl SubscriptionGetArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
-        let detail = client.subscription(&self.name).await?.ok_or_else(|| unknown(&self.name))?;
-        match self.output.format() {
-            Some(OutputFormat::Yaml) => output::print(&detail.document)?,
-            Some(OutputFormat::Json) | None => self.output.write(&detail, text)?,
+    fn row(info: &SubscriptionInfo) -> Vec<String> {
+        let connection = info.connection.clone().unwrap_or_else(|| "-".to_owned());
+        vec![info.name.clone(), info.on.join(", "), info.to.clone(), connection, info.undelivered.to_string()]
+    }
+
+    fn stored(detail: &SubscriptionDetail) -> &str {
+        &detail.document
+    }
+
+    fn text(SubscriptionDetail { info, failures, .. }: &SubscriptionDetail) -> String {
+        let mut text = format!(
+            "Name:         {}\nOn:           {}\nTo:           {}\nConnection:   {}\nUndelivered:  {}\nChanged:      {}\n",
+            info.name,
+            info.on.join(", "),
+            info.to,
+            info.connection.as_deref().unwrap_or("-"),
+            info.undelivered,
+            timing::clock(&info.changed)
+        );
+        for failure in failures {
+            let at = timing::clock(&failure.at);
+            text.push_str(&format!("{at}  {}  {}: {}\n", failure.target, failure.phase, failure.reason));
         }
-        Ok(Exit::Done)
+        text
     }
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct SubscriptionDeleteArgs {
-    /// Name of the subscription
-    name: String,
-}
-
-impl SubscriptionDeleteArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
-        client.delete_subscription(&self.name).await?.ok_or_else(|| unknown(&self.name))?;
-        output::status_line(&format!("Deleted subscription {}", self.name));
-        Ok(Exit::Done)
-    }
-}
-
-fn unknown(name: &str) -> CliError {
-    CliError::failed(format!("no subscription {name} exists")).with_hint("ebb subscription list")
-}
-
-fn text(SubscriptionDetail { info, failures, .. }: &SubscriptionDetail) -> String {
-    let mut text = format!(
-        "Name:         {}\nOn:           {}\nTo:           {}\nConnection:   {}\nUndelivered:  {}\nChanged:      {}\n",
-        info.name,
-        info.on.join(", "),
-        info.to,
-        info.connection.as_deref().unwrap_or("-"),
-        info.undelivered,
-        timing::clock(&info.changed)
-    );
-    for failure in failures {
-        let at = timing::clock(&failure.at);
-        text.push_str(&format!("{at}  {}  {}: {}\n", failure.target, failure.phase, failure.reason));
-    }
-    text
 }

@@ -1,0 +1,165 @@
+//! The commands of documents that a deployment stores by name: sources, connections and subscriptions.
+
+use std::path::PathBuf;
+
+use ebb_documents::load::DocumentVars;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::client::ApiClient;
+use crate::documents::{DocumentSource, SetArgs};
+use crate::dry_run::{self, ChangeKind, DocumentChange, DryRunArgs};
+use crate::exit::{CliError, Exit};
+use crate::output::{self, OutputArgs, OutputFormat};
+
+/// A kind of document that a deployment stores by name.
+pub(crate) trait NamedDocument: Sized {
+    /// The kind in messages and in the names of commands.
+    const KIND: &'static str;
+    /// The path of the kind below `/v1/`, and the member of its list.
+    const COLLECTION: &'static str;
+    /// The effect of a deletion on existing targets.
+    const DELETED: &'static str;
+    /// The header of the table.
+    const COLUMNS: &'static [&'static str];
+    /// A row of the list.
+    type Info: Serialize + DeserializeOwned;
+    /// The stored data.
+    type Detail: Serialize + DeserializeOwned;
+
+    /// Loads a document and checks everything that needs no server.
+    fn load(file: &DocumentSource, vars: &DocumentVars) -> Result<Self, CliError>;
+
+    /// Returns the name and the text with all `@{…}` expanded.
+    fn content(&self) -> (&str, &str);
+
+    /// Prints warnings that need a server.
+    async fn warn(&self, _client: &ApiClient) -> Result<(), CliError> {
+        Ok(())
+    }
+
+    /// Prints the next steps after the document was stored.
+    fn report(&self, client: &ApiClient, detail: &Self::Detail);
+
+    /// Returns the cells of a row.
+    fn row(info: &Self::Info) -> Vec<String>;
+
+    /// Returns the text of the stored document.
+    fn stored(detail: &Self::Detail) -> &str;
+
+    /// Returns the stored data as text for people.
+    fn text(detail: &Self::Detail) -> String;
+}
+
+/// Returns the error if a document does not exist.
+fn unknown<D: NamedDocument>(name: &str) -> CliError {
+    CliError::failed(format!("no {} {name} exists", D::KIND)).with_hint(format!("ebb {} list", D::KIND))
+}
+
+/// Returns a stored document.
+pub(crate) async fn stored<D: NamedDocument>(client: &ApiClient, name: &str) -> Result<D::Detail, CliError> {
+    client.document(D::COLLECTION, name).await?.ok_or_else(|| unknown::<D>(name))
+}
+
+/// Stores a document.
+pub(crate) async fn put<D: NamedDocument>(client: &ApiClient, document: &D) -> Result<D::Detail, CliError> {
+    let (name, text) = document.content();
+    client.put_document(D::COLLECTION, name, text).await
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NamedApplyArgs {
+    /// File with the document; `-` reads standard input
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    sets: SetArgs,
+    #[command(flatten)]
+    dry_run: DryRunArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl NamedApplyArgs {
+    pub(crate) async fn run<D: NamedDocument>(
+        self,
+        client: impl FnOnce() -> Result<ApiClient, CliError>,
+    ) -> Result<Exit, CliError> {
+        let document = D::load(&DocumentSource::read(&self.file)?, &self.sets.vars()?)?;
+        let client = client()?;
+        document.warn(&client).await?;
+        if self.dry_run.is_set() {
+            let (name, text) = document.content();
+            let found: Option<D::Detail> = client.document(D::COLLECTION, name).await?;
+            let change = match found {
+                None => ChangeKind::Create,
+                Some(found) if D::stored(&found) == text => ChangeKind::None,
+                Some(_) => ChangeKind::Replace,
+            };
+            dry_run::print(&[DocumentChange::planned(D::KIND, name.to_owned(), change)], self.output)?;
+            return Ok(Exit::Done);
+        }
+        let detail = put(&client, &document).await?;
+        document.report(&client, &detail);
+        self.output.write_data(&detail)?;
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NamedListArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl NamedListArgs {
+    pub(crate) async fn run<D: NamedDocument>(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let all: Vec<D::Info> = client.documents(D::COLLECTION).await?;
+        self.output.write(&all, |all| output::table(D::COLUMNS, all.iter().map(D::row)))?;
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NamedGetArgs {
+    /// Name of the document
+    name: String,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl NamedGetArgs {
+    pub(crate) async fn run<D: NamedDocument>(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let detail = stored::<D>(client, &self.name).await?;
+        match self.output.format() {
+            Some(OutputFormat::Yaml) => output::print(D::stored(&detail))?,
+            Some(OutputFormat::Json) | None => self.output.write(&detail, D::text)?,
+        }
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NamedDeleteArgs {
+    /// Name of the document
+    name: String,
+    #[command(flatten)]
+    dry_run: DryRunArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl NamedDeleteArgs {
+    pub(crate) async fn run<D: NamedDocument>(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let change = DocumentChange::planned(D::KIND, self.name.clone(), ChangeKind::Delete);
+        if self.dry_run.is_set() {
+            stored::<D>(client, &self.name).await?;
+            dry_run::print(&[change], self.output)?;
+            return Ok(Exit::Done);
+        }
+        client.delete_document(D::COLLECTION, &self.name).await?.ok_or_else(|| unknown::<D>(&self.name))?;
+        output::status_line(&format!("Deleted {} {}; {}", D::KIND, self.name, D::DELETED));
+        self.output.write_data(&[DocumentChange { dry_run: false, ..change }])?;
+        Ok(Exit::Done)
+    }
+}

@@ -1,0 +1,135 @@
+//! Sources as documents that a deployment stores.
+
+use std::fmt::Write as _;
+
+use ebb_documents::event::EventSource;
+use ebb_documents::load::{self, DocumentVars};
+use ebb_documents::{compile, model::SourceDoc};
+use ebb_protocol::api::{SourceDetail, SourceInfo};
+
+use super::local_secret;
+use crate::client::ApiClient;
+use crate::commands::named_documents::NamedDocument;
+use crate::documents::{self, DocumentSource};
+use crate::exit::CliError;
+use crate::{output, timing};
+
+/// A source of a file, after all checks that need no server.
+#[derive(Clone, Debug)]
+pub(crate) struct CheckedSource {
+    document: SourceDoc,
+    pub(super) source: EventSource,
+}
+
+impl NamedDocument for CheckedSource {
+    const KIND: &'static str = "source";
+    const COLLECTION: &'static str = "sources";
+    const DELETED: &'static str = "its targets stay";
+    const COLUMNS: &'static [&'static str] = &["NAME", "CHANGED", "REJECTED"];
+    type Info = SourceInfo;
+    type Detail = SourceDetail;
+
+    fn load(file: &DocumentSource, vars: &DocumentVars) -> Result<Self, CliError> {
+        let document = load::event_source(&file.name, &file.text, &file.folder, vars)?;
+        let (source, warnings) = compile::event_source(&document)?;
+        documents::warn(&warnings);
+        Ok(Self { document, source })
+    }
+
+    fn content(&self) -> (&str, &str) {
+        (self.source.name(), &self.document.expanded)
+    }
+
+    async fn warn(&self, client: &ApiClient) -> Result<(), CliError> {
+        for plugin in compile::named_plugins(&self.source) {
+            let version = plugin.version.as_ref().map_or("latest".to_owned(), ToString::to_string);
+            if client.plugin(&plugin.name, &version).await?.is_none_or(|found| found.withdrawn.is_some()) {
+                output::status_line(&format!(
+                    "warning: plugin {plugin} is not published; events that need it are rejected until it is"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&self, client: &ApiClient, detail: &SourceDetail) {
+        let address = client.address(&detail.path);
+        output::status_line(&format!("Applied source {}. Send its events to {address}", detail.name));
+        let secret = &self.source.verify().secret().value;
+        match (client.state_folder(), local_secret(client, secret)) {
+            (_, Ok(Some(_))) => {}
+            (Some(state), Ok(None)) => output::status_line(&format!(
+                "The secret {secret} is missing: add it to {}, with mode 600",
+                state.join("secrets.json").display()
+            )),
+            (Some(_), Err(error)) => output::status_line(&format!("warning: {}", error.message())),
+            (None, _) => output::status_line(&format!("The deployment needs the secret {secret}")),
+        }
+    }
+
+    fn row(info: &SourceInfo) -> Vec<String> {
+        let rejected = info.rejected.as_deref().map(timing::clock).unwrap_or_default();
+        vec![info.name.clone(), timing::clock(&info.changed), rejected]
+    }
+
+    fn stored(detail: &SourceDetail) -> &str {
+        &detail.document
+    }
+
+    fn text(detail: &SourceDetail) -> String {
+        let changed = timing::clock(&detail.changed);
+        let mut text = format!("Name:     {}\nChanged:  {changed}\nPath:     {}\n", detail.name, detail.path);
+        if !detail.failed.is_empty() {
+            let rows = detail.failed.iter().map(|failed| {
+                let target = failed.outcome.target.clone().unwrap_or_default();
+                [
+                    timing::clock(&failed.rejected),
+                    target,
+                    failed.delivery.clone(),
+                    failed.outcome.detail.split('\n').map(str::trim).collect::<Vec<_>>().join("; "),
+                ]
+            });
+            let table = output::table(&["REJECTED", "TARGET", "DELIVERY", "REASON"], rows);
+            let _ = write!(text, "\n{table}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_protocol::api::{FailedDelivery, SourceResponse, SourceResult};
+
+    use super::*;
+
+    #[test]
+    fn rejected_events_are_listed() {
+        let outcome = SourceResponse {
+            result: SourceResult::Rejected,
+            target: Some("sandbox/pr-7".to_owned()),
+            uid: None,
+            detail: "no plugin \"db\" is published\n  help: publish it".to_owned(),
+        };
+        let time = "2026-11-21T09:00:00Z".to_owned();
+        let detail = SourceDetail {
+            name: "previews".to_owned(),
+            changed: time.clone(),
+            document: String::new(),
+            path: "/v1/sources/previews".to_owned(),
+            failed: vec![FailedDelivery {
+                delivery: "d-1".to_owned(),
+                time: "2026-11-21T08:00:00Z".to_owned(),
+                rejected: time,
+                outcome,
+            }],
+        };
+        insta::assert_snapshot!(CheckedSource::text(&detail), @r#"
+        Name:     previews
+        Changed:  2026-11-21 09:00:00Z
+        Path:     /v1/sources/previews
+
+        REJECTED              TARGET        DELIVERY  REASON
+        2026-11-21 09:00:00Z  sandbox/pr-7  d-1       no plugin "db" is published; help: publish it
+        "#);
+    }
+}
