@@ -89,7 +89,7 @@ fn main() {
             a_false_condition_skips_dependents failure_after_ready a_non_idempotent_request_is_not_repeated
             the_outcome_of_a_non_idempotent_request_is_described a_sweep_does_not_repeat_a_request_in_flight
             units_that_never_started_are_not_listed;
-        lifecycle::changed_documents: labels_environment_and_ttl_change_without_a_run
+        lifecycle::changed_documents: a_resource_that_was_never_ready_is_not_drained labels_environment_and_ttl_change_without_a_run
             a_changed_resource_is_replaced_with_its_readers resources_are_added_and_removed
             the_next_update_completes_a_failed_one a_deletion_overtakes_an_update
             the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update

@@ -31,6 +31,7 @@ pub mod records;
 mod relay_task;
 pub mod reopen;
 mod request_headers;
+pub mod skip;
 pub mod undo;
 pub mod wakeup;
 mod webhook;

@@ -173,6 +173,40 @@ pub(crate) async fn a_deletion_overtakes_an_update() {
     assert_eq!(harness.remaining("a").await, []);
 }
 
+/// A database with connections that are closed before it is dropped.
+const DRAINED: &str = r#"
+preStart:
+  create: {webhook: {url: "RECEIVER/create", body: {rows: "${params.rows}"}}, outputs: {id: {value: "${response.body.id}"}}}
+preStop:
+  drain: {webhook: {url: "RECEIVER/drain", body: {id: "${units.create.outputs.id}", rows: "${params.rows}"}}, retry: {attempts: 1}}
+  close: {webhook: {url: "RECEIVER/close", body: {rows: "${params.rows}"}}, retry: {attempts: 1}}
+postStop:
+  drop: {webhook: {url: "RECEIVER/drop", body: {id: "${units.create.outputs.id}", rows: "${params.rows}"}}, retry: {attempts: 1}}
+params: {rows: {type: integer, default: 1}}
+"#;
+
+/// A resource that an update does not complete is not drained: neither by the next update, nor by the deletion.
+pub(crate) async fn a_resource_that_was_never_ready_is_not_drained() {
+    let harness = harness().await;
+    harness.publish("drained@1.0.0", DRAINED).await;
+    let document = |rows: u64| format!("resources: {{db: {{plugin: drained, params: {{rows: {rows}}}}}}}\n");
+    send(&harness, 1, &document(1)).await;
+    harness.phase("a", TargetState::Ready).await;
+    requests(&harness);
+    harness.receiver.replies("POST /create", &[400]);
+    let effects = [(2, &["close 1", "create 2", "drain db-1 1", "drop db-1 1"][..]), (3, &["create 3", "drop 2"])];
+    for (generation, expected) in effects {
+        assert_eq!(send(&harness, generation, &document(generation)).await, LifecycleResult::Updating);
+        harness.phase("a", TargetState::Failed).await;
+        let mut made = requests(&harness);
+        made.sort();
+        assert_eq!(made, expected);
+    }
+    harness.tear_down("a").await;
+    assert_eq!(requests(&harness), ["drop 3"]);
+    assert_eq!(harness.remaining("a").await, []);
+}
+
 pub(crate) async fn the_newest_update_waits_for_the_run() {
     let harness = harness().await;
     let document = |rows: u32| format!("resources: {{db: {{plugin: database, params: {{rows: {rows}}}}}}}\n");

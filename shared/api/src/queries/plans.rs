@@ -112,6 +112,9 @@ fn shown(action: &Action, rendered: RenderedUnit) -> Value {
         RenderedUnit::Skipped(SkipReason::ReadsSkipped { unit, output }) => {
             json!({ "skipped": format!("reads output `{output}` of `{unit}`, which is skipped") })
         }
+        RenderedUnit::Skipped(SkipReason::ReadsMissing { unit, output }) => {
+            json!({ "skipped": format!("reads output `{output}` of `{unit}`, which has none") })
+        }
         RenderedUnit::Pod { inputs } => {
             let list = inputs.into_iter().map(|input| {
                 let value = match input.value {

@@ -90,6 +90,13 @@ pub enum SkipReason {
         /// The missing output.
         output: String,
     },
+    /// The unit of preStop reads an output of a unit that has none, because it failed or never started.
+    ReadsMissing {
+        /// The key of the unit without outputs.
+        unit: String,
+        /// The missing output.
+        output: String,
+    },
 }
 
 /// An input of a pod with its value.

@@ -12,7 +12,7 @@ use super::{
     RenderedInstance, RenderedRequest, RenderedUnit, SkipReason, TargetFacts, url,
 };
 use crate::expr::convert::json_type;
-use crate::plan::{Action, InfrakitAction, InputPlan, Plan, Template, UnitPlan, UnitRef, WebhookAction};
+use crate::plan::{Action, HookName, InfrakitAction, InputPlan, Plan, Template, UnitPlan, UnitRef, WebhookAction};
 
 /// Renders a unit: either it is skipped, or it runs with the returned values.
 ///
@@ -58,10 +58,20 @@ fn render(
     unknowns: PendingOutputs,
 ) -> Result<RenderedUnit, RenderError> {
     let unit = plan.unit(at).ok_or(RenderError::NoUnit(at))?;
-    let skipped = unit.reads.iter().find(|read| !read.optional && known.get(&read.at) == Some(&ProducerState::Skipped));
-    if let Some(read) = skipped {
-        let unit = plan.unit(read.at).map(|unit| unit.key.clone()).unwrap_or_default();
-        return Ok(RenderedUnit::Skipped(SkipReason::ReadsSkipped { unit, output: read.output.clone() }));
+    // What was never made cannot be drained. An undo runs without its missing inputs.
+    let is_drain = unit.stage.unwrap_or(at.hook) == HookName::PreStop && unit.undoes.is_empty();
+    for read in unit.reads.iter().filter(|read| !read.optional) {
+        let output = read.output.clone();
+        let unit = || plan.unit(read.at).map(|unit| unit.key.clone()).unwrap_or_default();
+        match known.get(&read.at) {
+            Some(ProducerState::Skipped) => {
+                return Ok(RenderedUnit::Skipped(SkipReason::ReadsSkipped { unit: unit(), output }));
+            }
+            Some(ProducerState::Absent) if is_drain => {
+                return Ok(RenderedUnit::Skipped(SkipReason::ReadsMissing { unit: unit(), output }));
+            }
+            _ => {}
+        }
     }
     let fixture = RenderContext {
         plan,

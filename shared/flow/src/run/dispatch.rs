@@ -14,6 +14,7 @@ use crate::run::head::Run;
 use crate::run::infrakit::{self, PluginUnit};
 use crate::run::inputs::{self, InvocationCache};
 use crate::run::relay_task::{ensure, ensure_task, task_body};
+use crate::run::skip;
 use crate::run::undo::{self, UndoDecision};
 use crate::run::wakeup::{AttemptWakeup, postpone, record_start};
 use crate::run::webhook::{WebhookDispatch, post_webhook};
@@ -30,7 +31,7 @@ pub async fn send(
     let Some(unit) = run.unit(attempt.unit) else {
         return Err(FlowError::Broken(format!("run {} has no unit {}", run.id, attempt.unit.0)));
     };
-    if let Some(why) = undo::done_before(env, run, unit, cache).await? {
+    if let Some(why) = skip::reason(env, run, unit, cache).await? {
         return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why)));
     }
     let mut known = inputs::read_inputs(env, run, unit, cache).await?;
@@ -101,5 +102,6 @@ fn skip_text(reason: &SkipReason) -> String {
         SkipReason::ReadsSkipped { unit, output } => {
             format!("reads output `{output}` of `{unit}`, which was skipped")
         }
+        SkipReason::ReadsMissing { unit, output } => format!("reads output `{output}` of `{unit}`, which has none"),
     }
 }

@@ -83,33 +83,6 @@ async fn read_attempts(
     Ok(attempts)
 }
 
-/// Returns the reason to skip a unit if an update has done the same. After a late success, the unit runs again, because the
-/// undo of the update did not remove that result.
-pub async fn done_before(
-    env: &Env,
-    run: &Run,
-    unit: &UnitPlan,
-    cache: &InvocationCache,
-) -> Result<Option<String>, FlowError> {
-    let mut done = None;
-    for undo in &unit.unless {
-        let update = cache.earlier_run(env, run, undo.hook.into()).await?;
-        if update.success(Unit(undo.unit)).is_some() {
-            done = Some(format!("run {} has done this", update.id));
-        }
-    }
-    if done.is_none() {
-        return Ok(None);
-    }
-    for undone in &unit.undoes {
-        let earlier = cache.earlier_run(env, run, undone.hook.into()).await?;
-        if earlier.view.as_ref().is_some_and(|view| view.late_marks(Unit(undone.unit)) > 0) {
-            return Ok(None);
-        }
-    }
-    Ok(done)
-}
-
 /// Returns the decision for `attempt` of the undo `unit`, whose undone units are sealed. A repetition of the attempt
 /// gets the same decision, even if its result is recorded.
 pub async fn decide(

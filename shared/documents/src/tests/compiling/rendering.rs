@@ -9,7 +9,7 @@ use crate::load::{self, DocumentVars, FileError, FileSource, NoFiles};
 use crate::plan::{Plan, UnitRef};
 use crate::render::{
     self, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit,
-    SecretKeyRef, TargetFacts,
+    SecretKeyRef, SkipReason, TargetFacts,
 };
 
 fn facts() -> TargetFacts {
@@ -103,6 +103,19 @@ fn units_with_failed_or_skipped_producers() {
     let failed =
         [("pg/start", server), ("users/database", ProducerState::Absent), ("users/register", ProducerState::Absent)];
     insta::assert_snapshot!("failed", shown(&wired(), &failed));
+}
+
+#[test]
+fn a_drain_without_outputs_is_skipped() {
+    let plan = alone(
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npostStart:\n  a: {webhook: {url: \"https://e.example/a\"}, cleanup: none, outputs: {id: {value: \"${response.body.id}\"}}}\n\
+         preStop:\n  drain: {webhook: {url: \"https://e.example/${units.a.outputs.id}\"}}\n  stop: {webhook: {url: \"https://e.example/stop\", body: [\"${units.a.outputs.?id.orValue('')}\"]}}\n",
+    );
+    let absent = [("r/a", ProducerState::Absent)];
+    let (unit, output) = ("r/a".to_owned(), "id".to_owned());
+    let skipped = RenderedUnit::Skipped(SkipReason::ReadsMissing { unit, output });
+    assert_eq!(rendered(&plan, "r/drain", &absent), Ok(skipped));
+    assert!(matches!(rendered(&plan, "r/stop", &absent), Ok(RenderedUnit::Webhook(_))));
 }
 
 #[test]

@@ -1,0 +1,79 @@
+//! Decides which units of a teardown are skipped because of an update.
+
+use ebb_documents::plan::{HookName, Plan, UnitPlan, UnitRef};
+use ebb_engine::{Unit, UnitProgress};
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::run::head::Run;
+use crate::run::inputs::InvocationCache;
+
+/// Returns the reason to skip a unit, or `None`.
+pub async fn reason(
+    env: &Env,
+    run: &Run,
+    unit: &UnitPlan,
+    cache: &InvocationCache,
+) -> Result<Option<String>, FlowError> {
+    match done_before(env, run, unit, cache).await? {
+        None => incomplete(env, run, unit, cache).await,
+        done => Ok(done),
+    }
+}
+
+/// Returns the reason to skip a unit if an update has done the same. After a late success, the unit runs again, because the
+/// undo of the update did not remove that result.
+async fn done_before(
+    env: &Env,
+    run: &Run,
+    unit: &UnitPlan,
+    cache: &InvocationCache,
+) -> Result<Option<String>, FlowError> {
+    let mut done = None;
+    for undo in &unit.unless {
+        let update = cache.earlier_run(env, run, undo.hook.into()).await?;
+        if update.success(Unit(undo.unit)).is_some() {
+            done = Some(format!("run {} has done this", update.id));
+        }
+    }
+    if done.is_none() {
+        return Ok(None);
+    }
+    for undone in &unit.undoes {
+        let earlier = cache.earlier_run(env, run, undone.hook.into()).await?;
+        if earlier.view.as_ref().is_some_and(|view| view.late_marks(Unit(undone.unit)) > 0) {
+            return Ok(None);
+        }
+    }
+    Ok(done)
+}
+
+/// Returns the reason to skip a unit of preStop if its resource was never ready, because no run has completed its setup.
+async fn incomplete(
+    env: &Env,
+    run: &Run,
+    unit: &UnitPlan,
+    cache: &InvocationCache,
+) -> Result<Option<String>, FlowError> {
+    let plan = &run.loaded.plan;
+    let is_drain = unit.stage.unwrap_or(run.hook().into()) == HookName::PreStop && unit.undoes.is_empty();
+    if plan.update.is_none() || !is_drain {
+        return Ok(None);
+    }
+    for at in setup(plan, unit.resource()) {
+        let earlier = cache.earlier_run(env, run, at.hook.into()).await?;
+        if earlier.view.as_ref().is_none_or(|view| view.status(Unit(at.unit)) != UnitProgress::Done) {
+            return Ok(Some(format!("`{}` was never ready", unit.resource())));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the preStart units of a resource in all runs.
+fn setup<'a>(plan: &'a Plan, resource: &'a str) -> impl Iterator<Item = UnitRef> + 'a {
+    plan.hooks.iter().flat_map(move |hook| {
+        let units = (0..).zip(&hook.units).map(move |(unit, planned)| (UnitRef { hook: hook.hook, unit }, planned));
+        let is_setup = |planned: &UnitPlan| planned.stage.unwrap_or(hook.hook) == HookName::PreStart;
+        units.filter(move |(_, planned)| planned.resource() == resource && is_setup(planned)).map(|(at, _)| at)
+    })
+}
