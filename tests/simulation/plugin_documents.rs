@@ -61,10 +61,12 @@ pub(super) fn list(key: &str, names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!("    {key}: [{}]\n", names.join(", ")) }
 }
 
-/// Returns the lines of the action of a unit and its inputs: outputs of units, or the parameter `wire`.
+/// Returns the lines of the action of a unit and its inputs: outputs of units, the parameter `wire`, or `old` for
+/// its value before an update.
 pub(super) fn body(name: &str, action: UnitAction, reads: &[String]) -> String {
     let value = |read: &String| match read.as_str() {
         "wire" => "wire: \"${params.wire}\"".to_owned(),
+        "old" => "old: \"${old.params.wire}\"".to_owned(),
         unit => format!("{unit}: \"${{units.{unit}.outputs.id}}\""),
     };
     let values = reads.iter().map(value).collect::<Vec<_>>().join(", ");

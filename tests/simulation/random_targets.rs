@@ -82,7 +82,10 @@ fn plugin(random: &SimRandom, name: &str, is_wired: bool) -> String {
     }
     if random.below(3) == 0 {
         let units = (0..1 + random.below(2)).map(|number| {
-            let reads = if random.below(2) == 0 { vec!["u0".to_owned()] } else { Vec::new() };
+            let mut reads = if random.below(2) == 0 { vec!["u0".to_owned()] } else { Vec::new() };
+            if is_wired && random.below(2) == 0 {
+                reads.push("old".to_owned());
+            }
             format!("  c{number}:\n{}", documents::body(&format!("c{number}"), any_action(random), &reads))
         });
         text += &documents::hook(Hook::Update(0), units.collect::<Vec<_>>().into_iter());

@@ -84,6 +84,8 @@ pub struct ValueReference {
 pub enum ReferenceSource {
     /// `params.NAME`.
     Param(String),
+    /// `old.params.NAME`.
+    OldParam(String),
     /// `units.UNIT.outputs.OUTPUT`.
     Output {
         unit: String,
@@ -161,6 +163,7 @@ impl std::fmt::Display for ReferenceSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Param(name) => write!(f, "params{}", path::step(name)),
+            Self::OldParam(name) => write!(f, "old.params{}", path::step(name)),
             Self::Output { unit, output } => {
                 write!(f, "units{}.outputs{}", path::step(unit), path::step(output))
             }

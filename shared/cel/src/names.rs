@@ -4,6 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RootVariable {
     Params,
+    /// The resource before an update: `old.params`.
+    Old,
     Units,
     Resources,
     Target,
@@ -30,8 +32,9 @@ pub enum RootVariable {
 }
 
 impl RootVariable {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Params,
+        Self::Old,
         Self::Units,
         Self::Resources,
         Self::Target,
@@ -52,6 +55,7 @@ impl RootVariable {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Params => "params",
+            Self::Old => "old",
             Self::Units => "units",
             Self::Resources => "resources",
             Self::Target => "target",
@@ -79,6 +83,8 @@ impl RootVariable {
 pub enum Scope {
     /// A unit or a public output of a plugin.
     Plugin,
+    /// A unit of `update` of a plugin.
+    Update,
     /// A unit of a target's own hooks.
     Own,
     Sandbox,
@@ -111,6 +117,13 @@ impl Scope {
     pub fn roots(self) -> &'static [RootVariable] {
         match self {
             Self::Plugin => &[RootVariable::Params, RootVariable::Units, RootVariable::Target, RootVariable::Resource],
+            Self::Update => &[
+                RootVariable::Params,
+                RootVariable::Old,
+                RootVariable::Units,
+                RootVariable::Target,
+                RootVariable::Resource,
+            ],
             Self::Own => &[RootVariable::Units, RootVariable::Resources, RootVariable::Target],
             Self::Sandbox => &[RootVariable::Resources, RootVariable::Target],
             Self::Response => &[RootVariable::Response],

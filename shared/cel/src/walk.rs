@@ -283,6 +283,7 @@ impl ExpressionWalker<'_> {
         };
         let steps = match root {
             RootVariable::Params | RootVariable::Target | RootVariable::Resource => 1,
+            RootVariable::Old => 2,
             RootVariable::Units | RootVariable::Resources => 3,
             RootVariable::Response
             | RootVariable::Object
@@ -347,6 +348,15 @@ impl ExpressionWalker<'_> {
                 })
             }
             RootVariable::Params => Some(ReferenceSource::Param(self.constant(path, 0, "params.NAME")?.to_owned())),
+            RootVariable::Old => {
+                let shape = "old.params.NAME";
+                let field = self.constant(path, 0, shape)?;
+                if field != "params" {
+                    self.unknown_field(at, name, field, &["params"]);
+                    return None;
+                }
+                Some(ReferenceSource::OldParam(self.constant(path, 1, shape)?.to_owned()))
+            }
             RootVariable::Units | RootVariable::Resources => {
                 let (singular, shape) = match root {
                     RootVariable::Units => ("unit", "units.UNIT.outputs.OUTPUT"),

@@ -67,12 +67,12 @@ pub struct UpdateState {
     /// The present resources by name, and [`HookOwner::TARGET`](crate::model::HookOwner::TARGET) for own units.
     pub resources: BTreeMap<String, ResourceOrigin>,
     /// The resources that updates have removed or replaced, by their names with the number of the update: `NAME~N`. The
-    /// keys of their units begin with this name.
+    /// keys of their units begin with this name. And the former params of resources that read them in an update.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub former: BTreeMap<String, FormerResource>,
 }
 
-/// A removed or replaced resource. Its undo reads its params and its outputs.
+/// A resource before an update. Its undo reads its params and its outputs, or an update reads its params.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FormerResource {
@@ -209,6 +209,9 @@ pub struct UnitPlan {
     /// All outputs of this hook or earlier hooks that the unit reads, including those behind params and resources.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<OutputRead>,
+    /// The params that the unit reads as `old.params`. Only units of `update` have some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub old_params: Vec<String>,
     /// A CEL condition. The unit is skipped if it is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
@@ -609,6 +612,12 @@ impl Plan {
         self.update.as_ref()?.former.get(name)
     }
 
+    /// Returns a resource before an update, with its name as the reader of its values.
+    pub fn resource_before(&self, name: &str, update: u32) -> Option<(&str, &Resource)> {
+        let (name, former) = self.update.as_ref()?.former.get_key_value(&former_name(document_name(name), update))?;
+        Some((name, former.resource.as_ref()?))
+    }
+
     /// Returns the resource that the resource `reader` calls `name`, with the name in the keys of its units.
     pub fn resource_read(&self, reader: &str, name: &str) -> Option<(&str, &Resource)> {
         match self.former(reader).and_then(|former| former.names.get(name)) {
@@ -664,6 +673,11 @@ impl Plan {
     pub fn unit(&self, at: UnitRef) -> Option<&UnitPlan> {
         self.hook_plan(at.hook)?.units.get(at.unit as usize)
     }
+}
+
+/// Returns the name that an update gives to the state of a resource before it.
+pub fn former_name(resource: &str, update: u32) -> String {
+    format!("{resource}~{update}")
 }
 
 /// Returns the name of a resource in its document, without the number of the update that has ended it.

@@ -273,7 +273,7 @@ params: {rows: {type: integer, default: 1}}
 preStart:
   create: {webhook: {url: "RECEIVER/create", body: {rows: "${params.rows}"}}, outputs: {id: {value: "${response.body.id}"}}}
 update:
-  reseed: {webhook: {url: "RECEIVER/reseed", body: {id: "${units.create.outputs.id}", rows: "${params.rows}"}}, retry: {attempts: 1}}
+  reseed: {webhook: {url: "RECEIVER/reseed", body: {id: "${units.create.outputs.id}", rows: "${old.params.rows} to ${params.rows}"}}, retry: {attempts: 1}}
 postStop:
   drop: {webhook: {url: "RECEIVER/drop", body: {id: "${units.create.outputs.id}", rows: "${params.rows}"}}}
 outputs: {id: "${units.create.outputs.id}"}
@@ -292,16 +292,24 @@ pub(crate) async fn update_units_change_a_resource_in_place() {
     assert_eq!(send(&harness, 2, &document(2)).await, LifecycleResult::Updating);
     harness.phase("a", TargetState::Failed).await;
     harness.receiver.replies("POST /reseed", &[200]);
-    assert_eq!(requests(&harness), ["reseed db-1 2"]);
+    assert_eq!(requests(&harness), ["reseed db-1 1 to 2"]);
     // The same document retries the failed unit, and another one runs all of them.
     assert_eq!(send(&harness, 3, &document(2)).await, LifecycleResult::Retrying);
     harness.phase("a", TargetState::Ready).await;
-    assert_eq!(requests(&harness), ["reseed db-1 2"]);
+    assert_eq!(requests(&harness), ["reseed db-1 1 to 2"]);
     assert_eq!(send(&harness, 4, &document(4)).await, LifecycleResult::Updating);
     harness.phase("a", TargetState::Ready).await;
-    assert_eq!(requests(&harness), ["reseed db-1 4"]);
-    harness.notified("a", &["ready", "failed", "ready", "ready"]).await;
+    assert_eq!(requests(&harness), ["reseed db-1 2 to 4"]);
+    // The next update reads the params before the failed one, too.
+    harness.receiver.replies("POST /reseed", &[400]);
+    assert_eq!(send(&harness, 5, &document(5)).await, LifecycleResult::Updating);
+    harness.phase("a", TargetState::Failed).await;
+    harness.receiver.replies("POST /reseed", &[200]);
+    assert_eq!(send(&harness, 6, &document(6)).await, LifecycleResult::Updating);
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(requests(&harness), ["reseed db-1 4 to 5", "reseed db-1 4 to 6"]);
+    harness.notified("a", &["ready", "failed", "ready", "ready", "failed", "ready"]).await;
     harness.tear_down("a").await;
-    assert_eq!(requests(&harness), ["unindex db-1", "drop db-1 4"]);
+    assert_eq!(requests(&harness), ["unindex db-1", "drop db-1 6"]);
     assert_eq!(harness.remaining("a").await, []);
 }

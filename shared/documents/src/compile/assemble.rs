@@ -123,6 +123,7 @@ fn unit_plan(
     wires: &ResourceReads<'_>,
 ) -> UnitPlan {
     let mut reads = OutputReads::new();
+    let mut old_params = BTreeSet::new();
     for (_, found) in &unit.uses {
         let (wired, at) = match &found.source {
             ReferenceSource::Output { unit, output } => {
@@ -136,6 +137,10 @@ fn unit_plan(
                 (wires.param(number, name), at)
             }
             ReferenceSource::Resource { resource, output } => (wires.public_output(resource, output), instance.at),
+            ReferenceSource::OldParam(name) => {
+                old_params.insert(name.clone());
+                continue;
+            }
             _ => continue,
         };
         let steps = wired.map_or(0, |reads| reads.len() as u64).saturating_mul(reads::READ_STEPS);
@@ -163,6 +168,7 @@ fn unit_plan(
         cluster: clusters::of(report, instance, unit),
         dependencies: dependencies.into_iter().collect(),
         reads: listed(&reads),
+        old_params: old_params.into_iter().collect(),
         undoes,
         ..unit.plan.clone()
     }

@@ -16,6 +16,7 @@ mod event_source;
 mod infrakit_unit;
 mod input_destinations;
 mod k8s_apply;
+mod old_params;
 mod order;
 mod own_hooks;
 mod params;

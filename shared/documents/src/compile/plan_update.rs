@@ -19,10 +19,12 @@ use ebb_engine::MAX_UNITS;
 
 use super::assemble::add_teardown_edges;
 use super::defaults::MAX_STEPS;
+use super::old_params;
 use super::plan_content::{content_digest, origins, units_of};
 use super::teardown::OrderSource;
 use crate::plan::{
     FormerResource, HookName, HookPlan, Plan, ResourceOrigin, UnitPlan, UnitRef, UpdateState, document_name,
+    former_name,
 };
 
 /// Maximum bytes of the JSON of a changed plan, which has the units of all updates.
@@ -112,10 +114,14 @@ fn merge(
     let (old, new) = (origins(current), origins(wanted));
     let resources = changes((current, wanted), (&old, &new), is_done, mode);
     let number = current.update.as_ref().map_or(0, |state| state.number) + 1;
-    let (hooks, former) = (renamed(current, number, &resources), former(current, number, &resources));
+    let hooks = renamed(current, number, &resources);
+    let is_incomplete = |name: &str| !is_updated(current, name, is_done);
+    let read_before = old_params::readers((current, wanted), &resources, is_incomplete);
+    let former = former(current, number, &resources, &read_before);
     let mut merge = PlanMerge {
         current: hooks,
         former,
+        read_before,
         wanted,
         number,
         hook: HookName::Update(number),
@@ -185,17 +191,28 @@ fn changes(
 
 /// Returns true if the last update of a resource by `update` units is complete, or there was none.
 fn is_updated(plan: &Plan, name: &str, is_done: &impl Fn(UnitRef) -> bool) -> bool {
-    let of = |unit: &UnitPlan, hook: HookName| unit.stage == Some(hook) && unit.resource() == name;
-    let mut updates = plan.hooks.iter().rev().filter(|hook| matches!(hook.hook, HookName::Update(_)));
-    let last = updates.find(|hook| hook.units.iter().any(|unit| of(unit, hook.hook)));
-    let mut units = last.into_iter().flat_map(|hook| units_of(&plan.hooks, hook.hook));
-    units.all(|(at, unit)| !of(unit, at.hook) || is_done(at))
+    let last = last_update(plan, name).map(HookName::Update);
+    let mut units = last.into_iter().flat_map(|hook| units_of(&plan.hooks, hook));
+    units.all(|(at, unit)| !is_update(unit, at.hook, name) || is_done(at))
+}
+
+/// Returns the number of the last update that has `update` units of a resource.
+pub(super) fn last_update(plan: &Plan, name: &str) -> Option<u32> {
+    plan.hooks.iter().rev().find_map(|hook| match hook.hook {
+        HookName::Update(number) if hook.units.iter().any(|unit| is_update(unit, hook.hook, name)) => Some(number),
+        _ => None,
+    })
+}
+
+/// Returns true for an `update` unit of a resource.
+fn is_update(unit: &UnitPlan, hook: HookName, name: &str) -> bool {
+    unit.stage == Some(hook) && unit.resource() == name
 }
 
 /// Returns the name that the update `number` gives to a resource if it undoes the resource.
-fn former_name(number: u32, resources: &BTreeMap<String, ResourceChange>, name: &str) -> Option<String> {
+fn ended_name(number: u32, resources: &BTreeMap<String, ResourceChange>, name: &str) -> Option<String> {
     match resources.get(name)? {
-        ResourceChange::Removed | ResourceChange::Replaced => Some(format!("{name}~{number}")),
+        ResourceChange::Removed | ResourceChange::Replaced => Some(former_name(name, number)),
         ResourceChange::Added | ResourceChange::Updated => None,
     }
 }
@@ -204,7 +221,7 @@ fn former_name(number: u32, resources: &BTreeMap<String, ResourceChange>, name: 
 fn renamed(plan: &Plan, number: u32, resources: &BTreeMap<String, ResourceChange>) -> Vec<HookPlan> {
     let mut hooks = plan.hooks.clone();
     for unit in hooks.iter_mut().flat_map(|hook| &mut hook.units) {
-        if let Some(name) = former_name(number, resources, unit.resource()) {
+        if let Some(name) = ended_name(number, resources, unit.resource()) {
             unit.key = format!("{name}{}", &unit.key[unit.resource().len()..]);
         }
     }
@@ -212,9 +229,19 @@ fn renamed(plan: &Plan, number: u32, resources: &BTreeMap<String, ResourceChange
 }
 
 /// Returns all former resources after the update.
-fn former(plan: &Plan, number: u32, resources: &BTreeMap<String, ResourceChange>) -> BTreeMap<String, FormerResource> {
+fn former(
+    plan: &Plan,
+    number: u32,
+    resources: &BTreeMap<String, ResourceChange>,
+    read_before: &BTreeMap<String, String>,
+) -> BTreeMap<String, FormerResource> {
     let mut former = plan.update.as_ref().map(|state| state.former.clone()).unwrap_or_default();
-    let ended = resources.keys().filter_map(|name| Some((name.clone(), former_name(number, resources, name)?)));
+    for (name, before) in read_before {
+        let names = former.get(before).map(|before| before.names.clone()).unwrap_or_default();
+        let resource = plan.resource(before).cloned();
+        former.insert(former_name(name, number), FormerResource { resource, names });
+    }
+    let ended = resources.keys().filter_map(|name| Some((name.clone(), ended_name(number, resources, name)?)));
     let ended: BTreeMap<String, String> = ended.collect();
     for (name, ended_name) in &ended {
         let resource = plan.resources.get(name).cloned();
@@ -233,6 +260,8 @@ struct PlanMerge<'a> {
     /// The hooks of the current plan, with the names of former resources.
     current: Vec<HookPlan>,
     former: BTreeMap<String, FormerResource>,
+    /// The resources of the current plan whose params updated resources read as `old.params`.
+    read_before: BTreeMap<String, String>,
     wanted: &'a Plan,
     number: u32,
     /// The hook of the update.
@@ -331,7 +360,10 @@ impl PlanMerge<'_> {
                 HookName::PLUGIN_UPDATE => UnitRef { hook: self.hook, unit: places[&at.unit] },
                 _ => self.origin(old, at),
             };
-            let unit = with_reads(unit, here);
+            let mut unit = with_reads(unit, here);
+            if let Some(before) = self.read_before.get(unit.resource()) {
+                old_params::add_reads(current, before, &mut unit);
+            }
             let read = unit.reads.iter().filter(|read| read.at.hook == self.hook).map(|read| read.at.unit);
             let own = unit.dependencies.iter().map(|first| places[first]);
             let dependencies = read.chain(own).collect();
@@ -340,9 +372,10 @@ impl PlanMerge<'_> {
         let last = last_of(&self.units);
         for (name, origin) in old.iter().filter(|(name, _)| self.resources.get(*name) == Some(&ResourceChange::Updated))
         {
-            let units = origin.units.values().filter_map(|&at| current.unit(at));
-            let read: BTreeSet<&str> =
-                units.flat_map(|unit| &unit.reads).filter_map(|read| Some(current.unit(read.at)?.resource())).collect();
+            let setup = origin.units.values().filter_map(|&at| current.unit(at));
+            let own = self.units[first..].iter().filter(|unit| unit.resource() == name);
+            let makers = setup.chain(own).flat_map(|unit| &unit.reads).filter_map(|read| current.unit(read.at));
+            let read: BTreeSet<&str> = makers.map(|unit| document_name(unit.resource())).collect();
             let updates: Vec<u32> = last
                 .iter()
                 .copied()

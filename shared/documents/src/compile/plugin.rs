@@ -13,7 +13,7 @@ use super::sensitive::{self, Sensitivity, TextRole};
 use super::shared_keys;
 use super::unit;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::expr::{ReferenceSource, ReferenceUsage};
+use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{ActionDoc, At, Dialect, HookOwner, Named, OutputDoc, PluginDoc, PodDoc};
 use crate::plan::HookName;
 use crate::template;
@@ -59,6 +59,10 @@ pub(super) fn check<'a>(
                 continue;
             }
             by_name.insert(&doc.name.value, units.len());
+            report.units = match (plugin.owner, which) {
+                (HookOwner::Plugin, HookName::Update(_)) => Scope::Update,
+                (owner, _) => owner.scope(),
+            };
             units.push(unit::compile(&mut report, plugin, doc, which));
         }
     }
@@ -95,7 +99,9 @@ impl<'a> CheckedPlugin<'a> {
             ReferenceSource::Resource { resource, output } => {
                 return self.resources.sensitivity(resource, output).unwrap_or(Sensitivity::Open);
             }
-            ReferenceSource::Param(name) => self.params.get(name.as_str()).is_some_and(|param| param.doc.sensitive),
+            ReferenceSource::Param(name) | ReferenceSource::OldParam(name) => {
+                self.params.get(name.as_str()).is_some_and(|param| param.doc.sensitive)
+            }
             ReferenceSource::Output { output, .. } => self
                 .producer(source)
                 .and_then(|unit| self.units[unit].plan.outputs.get(output))
@@ -118,7 +124,9 @@ impl<'a> CheckedPlugin<'a> {
     ) -> Result<(), Diagnostic> {
         let wrong = |code, message| report.error_in(code, &found.spot, message);
         let (unit, output) = match &found.source {
-            ReferenceSource::Param(name) if !self.params.contains_key(name.as_str()) => {
+            ReferenceSource::Param(name) | ReferenceSource::OldParam(name)
+                if !self.params.contains_key(name.as_str()) =>
+            {
                 let diagnostic = wrong("unknown-param", format!("there is no param `{name}`"));
                 return Err(match self.params.is_empty() {
                     true => diagnostic.help(format!("declare it: `params: {{{name}: {{type: string}}}}`")),
@@ -395,7 +403,7 @@ impl<'a> CheckedPlugin<'a> {
 
 /// Returns the byte offset of the first expression in a script. Scripts are not templates, so this is a likely mistake.
 fn templated(script: &str) -> Option<usize> {
-    let roots = ["units", "params", "target", "resource"];
+    let roots = ["units", "params", "old", "target", "resource"];
     let begins =
         |rest: &str| roots.iter().any(|root| rest.strip_prefix(root).is_some_and(|rest| rest.starts_with('.')));
     script.match_indices("${").map(|(at, _)| at).find(|at| begins(script[at + 2..].trim_start()))

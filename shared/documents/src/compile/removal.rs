@@ -48,6 +48,7 @@ fn removal(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
         cluster: unit.cluster.clone(),
         dependencies: Vec::new(),
         reads,
+        old_params: Vec::new(),
         when: None,
         inputs: Vec::new(),
         outputs: Default::default(),

@@ -195,6 +195,7 @@ pub(super) fn compile<'a>(
         cluster: None,
         dependencies: Vec::new(),
         reads: Vec::new(),
+        old_params: Vec::new(),
         when,
         inputs,
         outputs,

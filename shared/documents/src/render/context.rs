@@ -27,6 +27,8 @@ pub(super) struct RenderContext<'a> {
     pub(super) unknowns: PendingOutputs,
     /// The resource to which `params` and `units` belong.
     pub(super) resource: &'a str,
+    /// The number of the update whose unit is rendered.
+    pub(super) update: Option<u32>,
     pub(super) reader: ValueReader<'a>,
 }
 
@@ -70,6 +72,7 @@ impl<'a> RenderContext<'a> {
             outputs,
             unknowns: PendingOutputs::Missing,
             resource,
+            update: None,
             reader: ValueReader::Outside,
         }
     }
@@ -92,6 +95,11 @@ impl<'a> RenderContext<'a> {
             ReferenceSource::Param(name) => {
                 let given = self.plan.resource(self.resource).and_then(|resource| resource.params.get(name));
                 given.map(|template| self.template(template, place))
+            }
+            ReferenceSource::OldParam(name) => {
+                let former = self.update.and_then(|number| self.plan.resource_before(self.resource, number));
+                let given = former.and_then(|(resource, found)| Some((resource, found.params.get(name)?)));
+                given.map(|(resource, template)| Self { resource, ..self }.template(template, place))
             }
             ReferenceSource::Resource { resource, output } => {
                 let public = self.plan.resource_read(self.resource, resource);
@@ -367,6 +375,7 @@ impl VariableTree {
 fn path(source: &ReferenceSource) -> Vec<&str> {
     match source {
         ReferenceSource::Param(name) => vec!["params", name],
+        ReferenceSource::OldParam(name) => vec!["old", "params", name],
         ReferenceSource::Output { unit, output } => vec!["units", unit, "outputs", output],
         ReferenceSource::Resource { resource, output } => vec!["resources", resource, "outputs", output],
         ReferenceSource::Target(field) => vec!["target", field],

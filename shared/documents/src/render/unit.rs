@@ -80,6 +80,10 @@ fn render(
         outputs: known,
         unknowns,
         resource: unit.resource(),
+        update: match at.hook {
+            HookName::Update(number) => Some(number),
+            _ => None,
+        },
         reader: ValueReader::Cluster(plan.cluster(unit)),
     };
     let lenience = if unit.undoes.is_empty() { MissingPolicy::Strict } else { MissingPolicy::LeaveOut };

@@ -51,6 +51,20 @@ postStop:
 outputs: {dsn: "${units.create.outputs.dsn}"}
 "##;
 
+/// A resource that moves from one database to another.
+const MOVED: &str = r##"
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: moved
+params: {of: {type: string}}
+preStart:
+  make: {webhook: {url: "https://db.example.org/make"}}
+update:
+  move: {webhook: {url: "https://db.example.org/move", body: {from: "${old.params.of}", to: "${params.of}"}}}
+postStop:
+  drop: {undoes: make, webhook: {url: "https://db.example.org/drop"}}
+"##;
+
 fn plan(rest: &str) -> Plan {
     let text = format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n{rest}");
     let Ok(Document::Sandbox(sandbox)) = load::document("document", &text, &NoFiles, &DocumentVars::none()) else {
@@ -61,6 +75,7 @@ fn plan(rest: &str) -> Plan {
         ("db", load("db", DATABASE)),
         ("search", load("search", SEARCH)),
         ("reseeded", load("reseeded", RESEEDED)),
+        ("moved", load("moved", MOVED)),
     ]);
     let version = semver::Version::new(1, 0, 0);
     let bound = sandbox.resources.iter().filter_map(|resource| {
@@ -296,4 +311,47 @@ fn an_update_runs_between_what_it_reads_now_and_what_it_read() {
     let made = update(&resources(&x), &resources(&y));
     assert_eq!(made.resources["r"], ResourceChange::Replaced, "it would wait for what waits for it");
     made.plan.hooks.iter().for_each(|hook| drop(hook.graph().unwrap()));
+}
+
+#[test]
+fn an_update_reads_the_params_before_it() {
+    let document = |database: &str| {
+        resources(&format!(
+            "{database}: {{plugin: db}}, r: {{plugin: moved, params: {{of: \"${{resources.{database}.outputs.dsn}}\"}}}}"
+        ))
+    };
+    let one = document("a");
+    let made = update(&one, &document("b"));
+    assert_eq!(made.resources["r"], ResourceChange::Updated);
+    let found = units(&made.plan, HookName::Update(1));
+    assert!(
+        found.contains(&"r/move after b/create reads update-1:b/create preStart:a~1/create".to_owned()),
+        "{found:?}"
+    );
+    assert!(
+        found.contains(
+            &"a~1/drop after a~1/drain r/move undoes preStart:a~1/create reads preStart:a~1/create".to_owned()
+        ),
+        "{found:?}"
+    );
+    let before = |plan: &Plan, number: u32| {
+        let (reader, resource) = plan.resource_before("r", number).unwrap();
+        let database = if resource.params["of"] == one.resources["r"].params["of"] { "a" } else { "b" };
+        plan.resource_read(reader, database).unwrap().0.to_owned()
+    };
+    assert_eq!(before(&made.plan, 1), "a~1");
+    let next = update(&made.plan, &document("c"));
+    assert_eq!(before(&next.plan, 2), "b~2");
+    // After a failed update, the params are those before it.
+    let failed = |at: UnitRef| made.plan.unit(at).unwrap().key != "r/move";
+    let next = compile::update(&made.plan, &document("c"), failed).unwrap().unwrap();
+    assert_eq!(before(&next.plan, 2), "a~1");
+    let found = units(&next.plan, HookName::Update(2));
+    assert!(
+        found.contains(&"r/move after c/create reads update-2:c/create preStart:a~1/create".to_owned()),
+        "{found:?}"
+    );
+    // A resource whose units do not read them keeps no earlier params.
+    let text = |rows: u32| resources(&format!("x: {{plugin: reseeded, params: {{rows: {rows}}}}}"));
+    assert_eq!(update(&text(1), &text(2)).plan.update.unwrap().former, BTreeMap::new());
 }

@@ -1,0 +1,76 @@
+//! The params before an update, which `update` units read as `old.params`.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
+
+use super::plan_update::{ResourceChange, last_update};
+use crate::expr::{self, ReferenceSource, Scope};
+use crate::plan::{OutputRead, Plan, Template, UnitPlan};
+use crate::template::{self, TemplatePiece};
+
+/// Returns the updated resources whose units read `old.params`, each with the name of the resource in the current plan
+/// that has these params. After an incomplete update, these are the params before that update.
+pub(super) fn readers(
+    (current, wanted): (&Plan, &Plan),
+    resources: &BTreeMap<String, ResourceChange>,
+    is_incomplete: impl Fn(&str) -> bool,
+) -> BTreeMap<String, String> {
+    let reads =
+        |name: &str| wanted.plugin_updates.iter().any(|unit| unit.resource() == name && !unit.old_params.is_empty());
+    let before = |name: &str| {
+        let last = last_update(current, name).filter(|_| is_incomplete(name));
+        let last = last.and_then(|number| current.resource_before(name, number));
+        last.map_or(name, |(before, _)| before).to_owned()
+    };
+    let updated = resources.iter().filter(|(name, change)| **change == ResourceChange::Updated && reads(name));
+    updated.map(|(name, _)| (name.clone(), before(name))).collect()
+}
+
+/// Adds the outputs that the old params of a unit read. `before` is the name of the resource in the current plan that
+/// has these params.
+pub(super) fn add_reads(current: &Plan, before: &str, unit: &mut UnitPlan) {
+    let Some(resource) = current.resource(before) else { return };
+    let params = unit.old_params.iter().filter_map(|name| resource.params.get(name));
+    let mut found: Vec<OutputRead> = Vec::new();
+    for expression in params.flat_map(texts).flat_map(expressions) {
+        for reference in expression.references {
+            let ReferenceSource::Resource { resource, output } = reference.source else { continue };
+            let public = current.resource_read(before, &resource).and_then(|(_, read)| read.outputs.get(&output));
+            // A skipped maker does not skip the unit, because the new params can be complete.
+            let optional = |read: &OutputRead| OutputRead { optional: true, ..read.clone() };
+            found.extend(public.into_iter().flat_map(|public| &public.reads).map(optional));
+        }
+    }
+    found.sort();
+    found.dedup();
+    found.retain(|read| unit.reads.iter().all(|own| (own.at, &own.output) != (read.at, &read.output)));
+    unit.reads.extend(found);
+}
+
+/// Returns the texts of a template.
+fn texts(template: &Template) -> Vec<&str> {
+    match template {
+        Template::Literal(_) | Template::Secret { .. } => Vec::new(),
+        Template::Text(text) => vec![text],
+        Template::Tree(tree) => strings(tree),
+    }
+}
+
+fn strings(tree: &Json) -> Vec<&str> {
+    match tree {
+        Json::String(text) => vec![text],
+        Json::Array(items) => items.iter().flat_map(strings).collect(),
+        Json::Object(map) => map.values().flat_map(strings).collect(),
+        Json::Null | Json::Bool(_) | Json::Number(_) => Vec::new(),
+    }
+}
+
+/// Returns the expressions of a text. The compiler of the current plan has checked them.
+fn expressions(text: &str) -> Vec<expr::Expression> {
+    let parsed = |piece| match piece {
+        TemplatePiece::Expression { text, .. } => expr::parse(&text, Scope::Plan).ok(),
+        TemplatePiece::Literal(_) => None,
+    };
+    template::split(text).unwrap_or_default().into_iter().filter_map(parsed).collect()
+}
