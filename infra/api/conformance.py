@@ -52,6 +52,8 @@ class Receiver(http.server.ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.requests = {"/units/make": queue.Queue(), "/units/drop": queue.Queue(), "/platform": queue.Queue()}
+        # The status of the responses to a path; 200 by default.
+        self.statuses = {}
         self.url = f"http://127.0.0.1:{self.server_port}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -65,7 +67,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         self.server.requests[self.path].put((dict(self.headers.items()), body))
         answer = json.dumps({"greeting": "hello"}).encode()
-        self.send_response(200)
+        self.send_response(self.server.statuses.get(self.path, 200))
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(answer)))
         self.end_headers()

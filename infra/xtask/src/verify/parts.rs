@@ -88,14 +88,27 @@ pub(super) const PARTS: &[VerifyPart] = &[
     },
     VerifyPart {
         name: "api",
-        covers: "the OpenAPI document by a validator, each operation by schemathesis, events by the SDKs of Standard Webhooks and CloudEvents",
-        needs: "Python with venv; tools from PyPI",
-        paths: &["shared/api", "shared/protocol", "functions/cli/src", "infra/api"],
+        covers: "the OpenAPI document by a validator, each operation by schemathesis, events by the SDKs of Standard Webhooks and CloudEvents, the life of a pull request by GitHub's OpenAPI description",
+        needs: "Python with venv; tools from PyPI; GitHub's description and example events from npm",
+        paths: &[
+            "shared/api",
+            "shared/protocol",
+            "shared/documents/presets/github.yaml",
+            "shared/documents/src/notification.rs",
+            "shared/flow/src/instance/outbox.rs",
+            "functions/cli/src",
+            "infra/api",
+        ],
         run: |this| {
             python::PythonTools::Api.install()?;
             run(cargo().args(["build", "-p", "ebb"]))?;
-            let mut conformance = python::PythonTools::Api.program("python");
-            conformance.arg(root().join("infra/api/conformance.py")).arg("--ebb").arg(folder().join("debug/ebb"));
+            let script = |name: &str| {
+                let mut script = python::PythonTools::Api.program("python");
+                script.arg(root().join("infra/api").join(name)).arg("--ebb").arg(folder().join("debug/ebb"));
+                script
+            };
+            this.run(&mut script("github_life.py"))?;
+            let mut conformance = script("conformance.py");
             conformance.args(["--examples", this.pick("200", "2000"), "--seed", "1", "--workers", "1"]);
             this.run(conformance.args(this.options))
         },
