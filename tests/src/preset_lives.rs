@@ -183,6 +183,11 @@ impl PresetLife {
         verify.unwrap().scheme.secret().value.clone()
     }
 
+    /// Returns the name of the target, without its kind.
+    pub fn name(&self) -> &'static str {
+        self.target.split_once('/').map_or(self.target, |(_, name)| name)
+    }
+
     /// Returns the source that `ebb source new` prints for the preset, with `note` in a label and these resources.
     pub fn source(&self, resources: &str) -> String {
         let starter = preset(self.preset).unwrap().starter(self.preset);
@@ -366,6 +371,12 @@ pub struct LifeServer {
 }
 
 impl LifeServer {
+    /// Publishes a plugin.
+    pub async fn publish(&self, document: &str) {
+        let (status, body) = self.operator(Method::POST, "/v1/plugins", Some(json!({"document": document}))).await;
+        assert_eq!(status, 201, "{body}");
+    }
+
     async fn operator(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
         let mut request = self.http.request(method, format!("{}{path}", self.url)).bearer_auth(&self.token);
         if let Some(body) = body {

@@ -27,8 +27,7 @@ fn server(harness: &Harness) -> LifeServer {
 
 /// Returns the requests of a target's units, in their order.
 fn requests(harness: &Harness, life: &PresetLife) -> Vec<String> {
-    let name = life.target.split_once('/').unwrap().1;
-    let calls = harness.receiver.all().into_iter().filter(|call| call.body["target"] == name);
+    let calls = harness.receiver.all().into_iter().filter(|call| call.body["target"] == life.name());
     calls.map(|call| format!("{} {}", call.line, call.body["note"].as_str().unwrap_or_default())).collect()
 }
 

@@ -21,6 +21,8 @@ pub(crate) const INDEX: &str = "index:9200";
 
 /// The plugin of the receiver.
 const PLUGIN: &str = "tenant-services";
+/// The plugin of the targets of senders.
+const NOTES: &str = "notes";
 
 /// The external servers, at one address. Notifications and requests of units are signed with different secrets. A
 /// request with a wrong signature is rejected, and then every wait fails.
@@ -32,9 +34,14 @@ pub(crate) struct OutsideServers {
 impl OutsideServers {
     pub(crate) async fn start(address: IpAddr) -> anyhow::Result<Self> {
         let units = WebhookKeys::from(SignedMessage::Unit.secret()?.for_plugin(PLUGIN));
+        let notes = WebhookKeys::from(SignedMessage::Unit.secret()?.for_plugin(NOTES));
         let outcomes = WebhookKeys::from(SignedMessage::Outcome.secret()?);
         let verify = move |call: &ReceivedCall, body: &[u8]| {
-            let keys = if call.path() == PLATFORM { &outcomes } else { &units };
+            let keys = match call.path() {
+                PLATFORM => &outcomes,
+                path if path.starts_with("/notes/") => &notes,
+                _ => &units,
+            };
             sign::verify(keys, &call.headers, body, now()).map(drop).map_err(|error| error.to_string())
         };
         let receiver = TestReceiver::start_at(address, verify).await;
@@ -42,6 +49,8 @@ impl OutsideServers {
         receiver.always("*", 404);
         receiver.always("DELETE *", 204);
         receiver.always(&format!("POST {PLATFORM}"), 204);
+        receiver.always("POST /notes/make", 204);
+        receiver.always("POST /notes/drop", 204);
         receiver.always("POST /tenants", json!({"id": "tenant"}));
         let (again, made) = (CannedReply::status(202).after(1), CannedReply::ok(json!({"id": "certificate"})));
         receiver.replies("POST /certificates", &[again.clone(), again, made]);
@@ -59,6 +68,24 @@ impl OutsideServers {
     /// Returns the URL of the servers of webhook units.
     pub(crate) fn url(&self) -> &str {
         self.receiver.url()
+    }
+
+    /// Returns a plugin whose units send the param `note`.
+    pub(crate) fn notes_plugin(&self) -> String {
+        let body = "body: {target: \"${target.name}\", note: \"${params.note}\"}";
+        let unit = |name: &str| format!("webhook: {{url: \"{}/notes/{name}\", {body}}}", self.url());
+        format!(
+            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {NOTES}@1.0.0\nparams: {{note: {{type: string}}}}\n\
+             preStart: {{make: {{{}}}}}\npostStop: {{drop: {{undoes: make, {}}}}}\n",
+            unit("make"),
+            unit("drop")
+        )
+    }
+
+    /// Returns the requests of `notes` about a target, each with its note.
+    pub(crate) fn notes_requests(&self, target: &str) -> Vec<String> {
+        let calls = self.receiver.all().into_iter().filter(|call| call.body["target"] == target);
+        calls.map(|call| format!("{} {}", call.line, call.body["note"].as_str().unwrap_or_default())).collect()
     }
 
     /// Returns the URL of the platform.

@@ -110,13 +110,23 @@ impl DeployedStack<'_> {
         Ok(())
     }
 
-    /// Sends signed events of each preset, from the creation of a target to its end. The targets have no resources.
+    /// Sends signed events of each preset, from the creation of a target to its end. An update replaces the resource.
     async fn senders(&self) -> anyhow::Result<()> {
         let server = LifeServer { http: http(), url: self.http_api.clone(), token: TOKEN.to_owned() };
+        server.publish(&self.servers.notes_plugin()).await;
         for life in LIVES.map(PresetLife::without_fetch) {
-            let live = async { Ok(life.live(&server, &life.source("{}")).await) };
+            let source = life.source(&format!("{{r: {{plugin: notes@1, params: {{note: \"${{{}}}\"}}}}}}", life.note));
+            let live = async { Ok(life.live(&server, &source).await) };
             let steps = step(&format!("events of {}", life.preset), live).await?;
-            say(&format!("  {}", steps.join(", ")));
+            let requests = self.servers.notes_requests(life.name());
+            say(&format!("  {}; {}", steps.join(", "), requests.join(", ")));
+            self.servers.signed()?;
+            let lines: Vec<_> = requests.iter().filter_map(|request| request.rsplit_once(' ')).collect();
+            let expected = if life.is_changed { 4 } else { 2 };
+            let pairs = lines.chunks(2).all(
+                |pair| matches!(pair, [("POST /notes/make", made), ("POST /notes/drop", dropped)] if made == dropped),
+            );
+            ensure!(lines.len() == expected && pairs, "{}: {requests:?}", life.preset);
         }
         Ok(())
     }
