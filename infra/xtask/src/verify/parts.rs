@@ -139,7 +139,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
     },
     VerifyPart {
         name: "kills",
-        covers: "kill -9 of `ebb dev` over all examples and DynamoDB Local, 40 times, and of any part of a cluster, 6 times (--full: 200 and 100)",
+        covers: "kill -9 of `ebb dev` over 1,000 events of a source, 10 times, over all examples and DynamoDB Local, 40 times, and of any part of a cluster, 6 times (--full: 200 and 100)",
         needs: "as `cluster`; Java, Maven and PostgreSQL, by apt",
         paths: &["shared/flow", "shared/store", "shared/local", "shared/relay", "functions/cli/src"],
         run: |this| {
@@ -147,6 +147,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
             dynamodb_local::fetch()?;
             entrypoint::all()?;
             let _cluster = cluster::ClusterGuard::up()?;
+            e2e(this, &["source_events::"])?;
             for (tests, kills) in
                 [("kill_databases::", this.pick("40", "200")), ("kill_cluster::", this.pick("6", "100"))]
             {
@@ -180,8 +181,8 @@ pub(super) const PARTS: &[VerifyPart] = &[
             entrypoint::all()?;
             let _cluster = cluster::ClusterGuard::up()?;
             this.test("-p ebb-relay --test it", &[])?;
-            let others = ["--skip", "book::", "--skip", "containers::", "--skip", "postgres::", "--skip", "kill"];
-            e2e(this, &others)?;
+            let elsewhere = ["book::", "containers::", "postgres::", "kill", "source_events::"];
+            e2e(this, &elsewhere.map(|tests| ["--skip", tests]).concat())?;
             if this.pick(false, true) {
                 many_tasks(this)?;
             }
