@@ -33,6 +33,7 @@ mod shared_keys;
 mod subscription;
 mod teardown;
 mod unit;
+mod update_progress;
 mod version;
 mod webhook;
 

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::plan_update::{ResourceChange, last_update};
+use super::update_progress::last_update;
 use crate::expr::{self, ReferenceSource, Scope};
 use crate::plan::{OutputRead, Plan, Template, UnitPlan};
 use crate::template::{self, TemplatePiece};
 
-/// Returns the updated resources whose units read `old.params`, each with the name of the resource in the current plan
-/// that has these params. After an incomplete update, these are the params before that update.
-pub(super) fn readers(
+/// Returns those of the `updated` resources whose units read `old.params`, each with the name of the resource in the
+/// current plan that has these params. After an incomplete update, these are the params before that update.
+pub(super) fn readers<'a>(
     (current, wanted): (&Plan, &Plan),
-    resources: &BTreeMap<String, ResourceChange>,
+    updated: impl Iterator<Item = &'a String>,
     is_incomplete: impl Fn(&str) -> bool,
 ) -> BTreeMap<String, String> {
     let reads =
@@ -23,8 +23,7 @@ pub(super) fn readers(
         let last = last.and_then(|number| current.resource_before(name, number));
         last.map_or(name, |(before, _)| before).to_owned()
     };
-    let updated = resources.iter().filter(|(name, change)| **change == ResourceChange::Updated && reads(name));
-    updated.map(|(name, _)| (name.clone(), before(name))).collect()
+    updated.filter(|name| reads(name)).map(|name| (name.clone(), before(name))).collect()
 }
 
 /// Adds the outputs that the old params of a unit read. `before` is the name of the resource in the current plan that

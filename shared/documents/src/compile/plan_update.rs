@@ -22,6 +22,7 @@ use super::defaults::MAX_STEPS;
 use super::old_params;
 use super::plan_content::{content_digest, origins, units_of};
 use super::teardown::OrderSource;
+use super::update_progress::is_updated;
 use crate::plan::{
     FormerResource, HookName, HookPlan, Plan, ResourceOrigin, UnitPlan, UnitRef, UpdateState, document_name,
     former_name,
@@ -116,7 +117,8 @@ fn merge(
     let number = current.update.as_ref().map_or(0, |state| state.number) + 1;
     let hooks = renamed(current, number, &resources);
     let is_incomplete = |name: &str| !is_updated(current, name, is_done);
-    let read_before = old_params::readers((current, wanted), &resources, is_incomplete);
+    let updated = resources.iter().filter(|(_, change)| **change == ResourceChange::Updated).map(|(name, _)| name);
+    let read_before = old_params::readers((current, wanted), updated, is_incomplete);
     let former = former(current, number, &resources, &read_before);
     let mut merge = PlanMerge {
         current: hooks,
@@ -187,26 +189,6 @@ fn changes(
         }
         changes.extend(readers.into_iter().map(|name| (name, ResourceChange::Replaced)));
     }
-}
-
-/// Returns true if the last update of a resource by `update` units is complete, or there was none.
-fn is_updated(plan: &Plan, name: &str, is_done: &impl Fn(UnitRef) -> bool) -> bool {
-    let last = last_update(plan, name).map(HookName::Update);
-    let mut units = last.into_iter().flat_map(|hook| units_of(&plan.hooks, hook));
-    units.all(|(at, unit)| !is_update(unit, at.hook, name) || is_done(at))
-}
-
-/// Returns the number of the last update that has `update` units of a resource.
-pub(super) fn last_update(plan: &Plan, name: &str) -> Option<u32> {
-    plan.hooks.iter().rev().find_map(|hook| match hook.hook {
-        HookName::Update(number) if hook.units.iter().any(|unit| is_update(unit, hook.hook, name)) => Some(number),
-        _ => None,
-    })
-}
-
-/// Returns true for an `update` unit of a resource.
-fn is_update(unit: &UnitPlan, hook: HookName, name: &str) -> bool {
-    unit.stage == Some(hook) && unit.resource() == name
 }
 
 /// Returns the name that the update `number` gives to a resource if it undoes the resource.
