@@ -88,7 +88,7 @@ pub(super) fn derived_uid(source: &str, delivery: &str) -> String {
     format!("{DERIVED}{}", short_digest(&[source, delivery], 20))
 }
 
-/// Returns true for a UID of [`derived_uid`].
+/// Returns true for a UID of `derived_uid`.
 pub fn is_derived(uid: &str) -> bool {
     uid.starts_with(DERIVED)
 }
