@@ -127,8 +127,9 @@ impl ApiClient {
 
     /// Returns the documents of a collection: `sources`, `connections` or `subscriptions`.
     pub(crate) async fn documents<T: DeserializeOwned>(&self, collection: &str) -> Result<Vec<T>, CliError> {
-        let mut body: BTreeMap<String, Vec<T>> = self.read(self.get(&[collection])).await?;
-        Ok(body.remove(collection).unwrap_or_default())
+        let mut body: serde_json::Map<_, _> = self.read(self.get(&[collection])).await?;
+        serde_json::from_value(body.remove(collection).unwrap_or_default())
+            .map_err(|error| unexpected(StatusCode::OK, &format!("`{collection}` does not match the API: {error}")))
     }
 
     /// Returns a document of a collection, or `None` if it does not exist.

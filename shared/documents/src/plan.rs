@@ -67,7 +67,7 @@ pub struct UpdateState {
     /// The present resources by name, and [`HookOwner::TARGET`](crate::model::HookOwner::TARGET) for own units.
     pub resources: BTreeMap<String, ResourceOrigin>,
     /// The resources that updates have removed or replaced, by their names with the number of the update: `NAME~N`. The
-    /// keys of their units begin with this name. And the former params of resources that read them in an update.
+    /// keys of their units begin with this name. A resource whose `update` units read `old.params` has an entry, too.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub former: BTreeMap<String, FormerResource>,
 }
@@ -568,6 +568,11 @@ impl UnitPlan {
     /// Returns the name of the unit's resource.
     pub fn resource(&self) -> &str {
         self.key.split_once('/').map_or(&self.key, |(resource, _)| resource)
+    }
+
+    /// Returns true for a unit of preStop in `hook` that undoes no other unit.
+    pub fn is_plain_pre_stop(&self, hook: HookName) -> bool {
+        self.stage.unwrap_or(hook) == HookName::PreStop && self.undoes.is_empty()
     }
 
     /// Returns true for a unit of `hook` that makes a resource.

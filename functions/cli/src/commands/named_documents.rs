@@ -45,7 +45,7 @@ pub(crate) trait NamedDocument: Sized {
     fn row(info: &Self::Info) -> Vec<String>;
 
     /// Returns the text of the stored document.
-    fn stored(detail: &Self::Detail) -> &str;
+    fn document(detail: &Self::Detail) -> &str;
 
     /// Returns the stored data as text for people.
     fn text(detail: &Self::Detail) -> String;
@@ -93,7 +93,7 @@ impl NamedApplyArgs {
             let found: Option<D::Detail> = client.document(D::COLLECTION, name).await?;
             let change = match found {
                 None => ChangeKind::Create,
-                Some(found) if D::stored(&found) == text => ChangeKind::None,
+                Some(found) if D::document(&found) == text => ChangeKind::None,
                 Some(_) => ChangeKind::Replace,
             };
             dry_run::print(&[DocumentChange::planned(D::KIND, name.to_owned(), change)], self.output)?;
@@ -132,7 +132,7 @@ impl NamedGetArgs {
     pub(crate) async fn run<D: NamedDocument>(self, client: &ApiClient) -> Result<Exit, CliError> {
         let detail = stored::<D>(client, &self.name).await?;
         match self.output.format() {
-            Some(OutputFormat::Yaml) => output::print(D::stored(&detail))?,
+            Some(OutputFormat::Yaml) => output::print(D::document(&detail))?,
             Some(OutputFormat::Json) | None => self.output.write(&detail, D::text)?,
         }
         Ok(Exit::Done)

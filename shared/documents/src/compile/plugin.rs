@@ -30,7 +30,6 @@ pub(super) fn check<'a>(
     steps: &StepCount,
 ) -> Result<CheckedPlugin<'a>, Diagnostics> {
     let mut report = DiagnosticCollector::new(&plugin.source, steps);
-    report.units = plugin.owner.scope();
     let mut declared = BTreeMap::new();
     for Named { name, inner: param } in &plugin.params {
         if report.is_full() {
@@ -47,6 +46,10 @@ pub(super) fn check<'a>(
             report.push(report.error("limit", hook.name.at, message));
             return Err(report.found);
         }
+        report.units = match (plugin.owner, which) {
+            (HookOwner::Plugin, HookName::Update(_)) => Scope::Update,
+            (owner, _) => owner.scope(),
+        };
         for doc in &hook.inner {
             if !report.spend(UNIT_STEPS, doc.name.at) {
                 break;
@@ -59,13 +62,10 @@ pub(super) fn check<'a>(
                 continue;
             }
             by_name.insert(&doc.name.value, units.len());
-            report.units = match (plugin.owner, which) {
-                (HookOwner::Plugin, HookName::Update(_)) => Scope::Update,
-                (owner, _) => owner.scope(),
-            };
             units.push(unit::compile(&mut report, plugin, doc, which));
         }
     }
+    report.units = plugin.owner.scope();
     let (params, outputs, warnings) = (declared, BTreeMap::new(), Vec::new());
     let mut checked = CheckedPlugin { plugin, units, by_name, params, outputs, resources, warnings };
     checked.check_uses(&mut report);

@@ -58,8 +58,8 @@ fn render(
     unknowns: PendingOutputs,
 ) -> Result<RenderedUnit, RenderError> {
     let unit = plan.unit(at).ok_or(RenderError::NoUnit(at))?;
-    // What was never made cannot be drained. An undo runs without its missing inputs.
-    let is_drain = unit.stage.unwrap_or(at.hook) == HookName::PreStop && unit.undoes.is_empty();
+    // An undo runs without its missing inputs.
+    let is_plain_pre_stop = unit.is_plain_pre_stop(at.hook);
     for read in unit.reads.iter().filter(|read| !read.optional) {
         let output = read.output.clone();
         let unit = || plan.unit(read.at).map(|unit| unit.key.clone()).unwrap_or_default();
@@ -67,7 +67,7 @@ fn render(
             Some(ProducerState::Skipped) => {
                 return Ok(RenderedUnit::Skipped(SkipReason::ReadsSkipped { unit: unit(), output }));
             }
-            Some(ProducerState::Absent) if is_drain => {
+            Some(ProducerState::Absent) if is_plain_pre_stop => {
                 return Ok(RenderedUnit::Skipped(SkipReason::ReadsMissing { unit: unit(), output }));
             }
             _ => {}

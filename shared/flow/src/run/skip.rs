@@ -1,4 +1,4 @@
-//! Decides which units of a teardown are skipped because of an update.
+//! Decides which units are skipped because of an update.
 
 use ebb_documents::plan::{HookName, Plan, UnitPlan, UnitRef};
 use ebb_engine::{Unit, UnitProgress};
@@ -48,7 +48,7 @@ async fn done_before(
     Ok(done)
 }
 
-/// Returns the reason to skip a unit of preStop if its resource was never ready, because no run has completed its setup.
+/// Returns the reason to skip a unit of preStop whose resource has an incomplete preStart.
 async fn incomplete(
     env: &Env,
     run: &Run,
@@ -56,8 +56,7 @@ async fn incomplete(
     cache: &InvocationCache,
 ) -> Result<Option<String>, FlowError> {
     let plan = &run.loaded.plan;
-    let is_drain = unit.stage.unwrap_or(run.hook().into()) == HookName::PreStop && unit.undoes.is_empty();
-    if plan.update.is_none() || !is_drain {
+    if plan.update.is_none() || !unit.is_plain_pre_stop(run.hook().into()) {
         return Ok(None);
     }
     for at in setup(plan, unit.resource()) {

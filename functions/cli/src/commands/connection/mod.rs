@@ -138,7 +138,7 @@ impl NamedDocument for ConnectionDoc {
         row
     }
 
-    fn stored(detail: &ConnectionDetail) -> &str {
+    fn document(detail: &ConnectionDetail) -> &str {
         &detail.document
     }
 

@@ -72,7 +72,7 @@ impl NamedDocument for CheckedSource {
         vec![info.name.clone(), timing::clock(&info.changed), rejected]
     }
 
-    fn stored(detail: &SourceDetail) -> &str {
+    fn document(detail: &SourceDetail) -> &str {
         &detail.document
     }
 

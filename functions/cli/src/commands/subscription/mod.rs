@@ -202,7 +202,7 @@ impl NamedDocument for SubscriptionDoc {
         vec![info.name.clone(), info.on.join(", "), info.to.clone(), connection, info.undelivered.to_string()]
     }
 
-    fn stored(detail: &SubscriptionDetail) -> &str {
+    fn document(detail: &SubscriptionDetail) -> &str {
         &detail.document
     }
 
