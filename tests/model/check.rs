@@ -8,6 +8,7 @@ use ebb_protocol::record::AttemptOutcome;
 
 use super::choice::PlatformState;
 use super::simulation::ModelSimulation;
+use crate::simulation::incomplete;
 
 /// Checks a state. `whole` is true if no fault was used so far.
 pub(super) fn now(place: &ModelSimulation, platform: &PlatformState, whole: bool) -> Option<String> {
@@ -89,21 +90,8 @@ fn at_rest(place: &ModelSimulation, platform: &PlatformState) -> Option<String> 
     if !is_known {
         return Some(format!("the platform does not know that generation {generation} is ready"));
     }
-    let table = place.table.state();
-    let is_done = |at: UnitRef| {
-        let (shard, slot) = Shard::of(Unit(at.unit));
-        let head = table.heads.get(&target.run(at.hook.into())).and_then(|heads| heads.get(&shard));
-        head.is_some_and(|head| head.head.done.contains(&slot))
-    };
-    let setup: Vec<UnitRef> = match &plan.plan.update {
-        Some(update) => update.resources.values().flat_map(|origin| origin.units.values().copied()).collect(),
-        None => {
-            let first = plan.hook_plan(Hook::PreStart).into_iter().flat_map(|(_, graph)| graph.units());
-            first.map(|unit| UnitRef { hook: HookName::PreStart, unit: unit.0 }).collect()
-        }
-    };
-    let incomplete = setup.into_iter().find(|at| !is_done(*at))?;
-    Some(format!("the target is ready, and {} is not done", plan.plan.unit(incomplete)?.key))
+    let incomplete = incomplete(&place.table.state(), &target, &plan.plan)?;
+    Some(format!("the target is ready, and {incomplete} is not done"))
 }
 
 /// An attempt that was never received must not time out.

@@ -8,7 +8,9 @@ use ebb_documents::compile;
 use ebb_documents::plan::Plan;
 use ebb_engine::{Millis, RunPhase, Shard, Timestamp, target};
 use ebb_flow::env::CompiledPlan;
+use ebb_flow::instance::changes::PinnedVersions;
 use ebb_flow::instance::lifecycle::{self, LifecycleRejection};
+use ebb_flow::instance::target_document::compile_document;
 use ebb_flow::instance::transition::{self, NotificationSender};
 use ebb_flow::ports::QueueMessage;
 use ebb_flow::run::callback::{self, CallbackOutcome};
@@ -217,15 +219,20 @@ impl ModelDocuments {
             String::new(),
             UnitBehavior::Steady,
         );
-        let table = SimTable::new(SimRuntime::default());
+        let runtime = SimRuntime::default();
+        let table = Arc::new(SimTable::new(runtime.clone()));
         table.publish(scenario.items());
         let documents: Vec<String> = (0..=graph.updates.len()).map(|updates| document(graph, updates)).collect();
         let mut plans: Vec<Plan> = Vec::new();
         for text in &documents {
-            let wanted = scenario.plan(NAME, text).expect("the documents of a graph are valid");
+            let (plugins, text) = (Arc::clone(&table), text.clone());
+            let compiled = runtime.run(async move {
+                compile_document(plugins.as_ref(), (KIND, NAME), &text, PinnedVersions::Latest).await
+            });
+            let (wanted, _) = compiled.and_then(Result::ok).expect("the documents of a graph are valid");
             let merged = plans.last().map(|current| compile::update(current, &wanted, |_| true));
             plans.push(match merged {
-                None => Plan::clone(&wanted),
+                None => wanted,
                 Some(update) => update.expect("small plans can be updated").expect("the document differs").plan,
             });
         }
@@ -233,7 +240,7 @@ impl ModelDocuments {
             let digest = plan.digest();
             Arc::new(CompiledPlan::of(plan, &digest).expect("the plan was just compiled"))
         });
-        Self { plugins: Arc::new(table), documents, plans: loaded.collect(), others: Mutex::default() }
+        Self { plugins: table, documents, plans: loaded.collect(), others: Mutex::default() }
     }
 
     /// Returns the plan with a digest, which an instance has stored as `json`.
@@ -367,7 +374,7 @@ impl ModelSimulation {
         };
         let env = Env {
             store: self.table.clone(),
-            clock: Arc::new(SimClock(self.runtime.clone())),
+            clock: Arc::new(SimClock(self.runtime.clone(), 0)),
             random: Arc::new(FixedRandom),
             relay: Arc::new(self.environment.clone()),
             egress: Arc::new(self.environment.clone()),

@@ -145,26 +145,27 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
         by_instance.entry(one.uid.clone()).or_default().push(one.clone());
     }
     let mut wrong = Vec::new();
-    for instance in &simulation.instances {
-        let mut own = by_instance.remove(&instance.uid).unwrap_or_default();
+    let instances = simulation.ledger.state().instances.clone();
+    for (uid, instance) in &instances {
+        let mut own = by_instance.remove(uid).unwrap_or_default();
         // A notification may overtake another one. Each has the time of its event.
         own.sort_by(|a, b| (&a.time, a.at).cmp(&(&b.time, b.at)));
-        let pre = run_of(simulation, &instance.uid, Hook::PreStart);
-        let began = pre.is_some();
+        let pre = run_of(simulation, uid, Hook::PreStart);
+        let began = instance.has_begun;
         let kinds: Vec<&str> = own.iter().map(|one| one.kind.as_str()).collect();
         let end = kinds.iter().position(|kind| matches!(*kind, STUCK | GONE)).unwrap_or(kinds.len());
         let is_good = matches!((began, kinds.last()), (true, Some(&GONE)) | (false, None))
             && kinds.iter().all(|kind| [READY, FAILED, STUCK, GONE].contains(kind))
             && !kinds[end..].iter().any(|kind| matches!(*kind, READY | FAILED));
         if !is_good {
-            wrong.push(format!("{} (began: {began}) has the notifications {kinds:?}", instance.uid));
+            wrong.push(format!("{uid} (began: {began}) has the notifications {kinds:?}"));
         }
         // An update can remove what has failed, without a run.
-        let key = id::instance_key(KIND, &instance.name, &instance.uid);
+        let key = id::instance_key(KIND, &instance.name, uid);
         let plan = simulation.table.state().plans.get(&key).cloned().unwrap_or_default();
         let is_updated = String::from_utf8_lossy(&plan).contains("\"update\":{");
-        if kinds.contains(&READY) && !is_updated && !pre.is_some_and(|pre| is_done(simulation, &pre, &instance.uid)) {
-            wrong.push(format!("{} was reported ready, and not all of its units are done", instance.uid));
+        if kinds.contains(&READY) && !is_updated && pre.is_some_and(|pre| !is_done(simulation, &pre, uid)) {
+            wrong.push(format!("{uid} was reported ready, and not all of its units are done"));
         }
     }
     wrong.extend(by_instance.into_keys().map(|uid| format!("{uid} has notifications and is unknown")));
@@ -226,7 +227,7 @@ fn messages(simulation: &Simulation, end: u64) -> Vec<String> {
         (state.messages.len() as u64, last, state.attempts.len() as u64)
     };
     let hours = end.div_ceil(3_600_000);
-    let instances = simulation.instances.len() as u64;
+    let instances = simulation.ledger.state().instances.len() as u64;
     let bound =
         instances * (MESSAGES_PER_INSTANCE + MESSAGES_PER_INSTANCE_HOUR * hours) + MESSAGES_PER_ATTEMPT * attempts;
     if sent > bound {

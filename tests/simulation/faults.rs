@@ -109,7 +109,9 @@ faults! {
     /// The response of the platform to a notification is lost.
     PlatformAnswerLost = "platform-answer-lost", 150;
     /// An invocation runs in a function instance with an empty cache.
-    ColdStart = "cold-start", 150;
+    ColdStart = "cold-start", 1000;
+    /// The clock of a function instance is up to a minute off.
+    ClockOff = "clock-off", 500;
     /// The server of a webhook unit reports many different results of one attempt.
     ResultsFlooded = "results-flooded", 60;
     /// A gateway responds instead of the server behind it, which continues.
@@ -182,6 +184,11 @@ impl FaultInjector {
     pub fn and_at(mut self, kind: FaultKind, numbers: impl IntoIterator<Item = u64>) -> Self {
         self.0[kind as usize].at.extend(numbers);
         self
+    }
+
+    /// Returns true if faults of `kind` happen in this simulation.
+    pub fn has(&self, kind: FaultKind) -> bool {
+        self.0[kind as usize].rate > 0 || !self.0[kind as usize].at.is_empty()
     }
 
     /// Returns true if a fault of `kind` happens at this injection point.

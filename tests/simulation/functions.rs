@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ebb_engine::Millis;
 use ebb_flow::instance::lifecycle::{self, LifecycleRejection};
+use ebb_flow::operator::target_request::{self, TargetRequest};
 use ebb_flow::operator::{overrides, retry};
 use ebb_flow::ports::QueueMessage;
 use ebb_flow::run::callback::CallbackOutcome;
@@ -137,6 +138,42 @@ impl SimFunctions {
                 follow_up.finish(&env).await?;
             }
             Ok(outcome)
+        })
+        .await
+    }
+
+    /// Applies a request to the API.
+    pub async fn apply(
+        &self,
+        request: TargetRequest,
+    ) -> Result<Result<LifecycleResponse, LifecycleRejection>, InvocationFailure> {
+        self.invoke("apply", |env, table| async move {
+            let (response, follow_ups) = match target_request::apply(&env, table.as_ref(), &request).await {
+                Ok(applied) => applied,
+                Err(RequestError::Rejected(rejection)) => return Ok(Err(rejection)),
+                Err(RequestError::Failed(error)) => return Err(error),
+            };
+            for follow_up in follow_ups {
+                follow_up.finish(&env).await?;
+            }
+            Ok(Ok(response))
+        })
+        .await
+    }
+
+    /// Deletes every instance of a name by the API.
+    pub async fn delete_target(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
+        let (kind, name) = (kind.to_owned(), name.to_owned());
+        self.invoke("delete", |env, _| async move {
+            let deleted = match target_request::delete(&env, &kind, &name, None).await {
+                Ok(deleted) => deleted,
+                Err(RequestError::Rejected(_)) => None,
+                Err(RequestError::Failed(error)) => return Err(error),
+            };
+            for follow_up in deleted.into_iter().flat_map(|(_, follow_ups)| follow_ups) {
+                follow_up.finish(&env).await?;
+            }
+            Ok(())
         })
         .await
     }

@@ -7,9 +7,11 @@ use ebb_engine::{Attempt, Hook, Shard, Unit};
 use ebb_flow::ports::QueueMessage;
 use ebb_protocol::id::RunId;
 
+use super::owners::{InstanceEntry, RequestedDeletion};
 use super::receivers::ReceivedNotice;
 use super::registry::{SimUnit, UnitEffect};
 use super::runtime::lock;
+use super::senders::SentEvent;
 use super::{SimRuntime, SimTable, SimTaskId};
 
 /// The receiver of the request for an attempt.
@@ -82,6 +84,15 @@ pub struct LedgerState {
     pub received: Vec<ReceivedNotice>,
     /// The subscriptions whose receiver refuses everything, with its status.
     pub refusing: BTreeMap<String, u16>,
+    /// The instances that have begun or wait, by UID.
+    pub(super) instances: BTreeMap<String, InstanceEntry>,
+    pub(super) deletions: BTreeSet<RequestedDeletion>,
+    /// The documents that the platform or the API has sent and that were accepted, by UID: generation and revision.
+    pub(super) accepted: BTreeMap<String, Vec<(u64, String)>>,
+    /// The events that sources have sent.
+    pub(super) sent: Vec<SentEvent>,
+    /// The number of revisions of documents.
+    pub(super) revisions: u64,
     /// The events that were accepted: uid and id.
     pub(super) events: BTreeSet<(String, String)>,
     /// The messages that were sent, with their times.
@@ -103,6 +114,8 @@ pub(super) struct TimeBounds {
     pub(super) max_in_flight: u64,
     /// The longest wait for the response to a request after a cancel.
     pub(super) response: u64,
+    /// The largest difference between two clocks of functions.
+    pub(super) skew: u64,
 }
 
 /// The events of a simulation.
@@ -216,7 +229,7 @@ impl Ledger {
         if this.receiver.kills() {
             return false;
         }
-        let now = self.runtime.elapsed();
+        let now = self.runtime.elapsed() + self.bounds.skew;
         if this.given_up.is_some() || now >= this.began + this.unit.timeout_ms {
             return true;
         }
@@ -230,13 +243,13 @@ impl Ledger {
         let accepted = record.is_some_and(|record| record.accepted.is_some());
         let accepted = accepted || table.accepted.contains_key(&key);
         let wait = if accepted { self.bounds.max_in_flight } else { self.bounds.response };
-        concluded || stopped.is_some_and(|at| self.runtime.now().0 >= at.0 + wait)
+        concluded || stopped.is_some_and(|at| self.runtime.now().0 + self.bounds.skew >= at.0 + wait)
     }
 
     /// Returns true if no teardown waits for an attempt. A teardown waits for a request without a response.
     pub(super) fn is_past_in_flight(&self, this: &AttemptEntry) -> bool {
         match this.given_up {
-            Some(at) => self.runtime.elapsed() >= at + self.bounds.max_in_flight,
+            Some(at) => self.runtime.elapsed() + self.bounds.skew >= at + self.bounds.max_in_flight,
             None => self.is_given_up(this),
         }
     }

@@ -250,14 +250,8 @@ impl SimTable {
                 if let Some((instance, json)) = plan {
                     state.plans.insert(instance.to_owned(), json.to_vec());
                 }
-                // Units have other keys after an update, and in an instance that was updated before it began.
-                if target.updates > 0 || target.first_generation > 1 {
-                    let json = state.plans.get(&target.instance_key());
-                    lock(&self.updated)
-                        .as_ref()
-                        .zip(json)
-                        .into_iter()
-                        .for_each(|(updated, json)| updated(target, json));
+                if let Some(observe) = lock(&self.observer).as_ref() {
+                    observe(state, seen.as_ref(), target);
                 }
                 if let Some(tombstone) = &transition.tombstone {
                     state.tombstones.insert(tombstone.instance.clone(), tombstone.ended);

@@ -9,6 +9,7 @@ use ebb_protocol::lifecycle::{DELETED, LifecycleData, LifecycleResult};
 
 use super::executor::SimExecutor;
 use super::ledger::SimActivity;
+use super::owners::{self, DIRECT};
 use super::{FaultKind, InvocationFailure, SimRandom};
 
 /// The event of the targets that have one.
@@ -47,6 +48,8 @@ struct SimWebhook {
     /// The id of the CloudEvent.
     id: String,
     data: LifecycleData,
+    /// The revision of its document.
+    revision: String,
 }
 
 /// Sends webhooks and requests of operators. Clones are the same sender.
@@ -65,7 +68,7 @@ impl PlatformSender {
             routing_key: None,
             event: (event_type == LifecycleType::Event).then(|| EVENT.to_owned()),
         };
-        SimWebhook { event_type, id: format!("{}-{event_type:?}", instance.uid), data }
+        SimWebhook { event_type, id: format!("{}-{event_type:?}", instance.uid), data, revision: String::new() }
     }
 
     /// Sends a webhook, perhaps late, perhaps twice. Returns after the response, or at once if the webhook is late.
@@ -95,7 +98,8 @@ impl PlatformSender {
             other => {
                 self.0.ledger.report_violation(format!("an event in binary mode is read as {other:?}"));
                 if let Ok(event) = other {
-                    self.deliver(SimWebhook { event_type: event.event_type, id: event.id, data: event.data }).await;
+                    let (event_type, id, data) = (event.event_type, event.id, event.data);
+                    self.deliver(SimWebhook { event_type, id, data, revision: String::new() }).await;
                 }
             }
         }
@@ -112,7 +116,7 @@ impl PlatformSender {
 
     /// Sends a webhook until it has a response. Returns the rejection.
     async fn deliver(&self, event: SimWebhook) -> Option<LifecycleRejection> {
-        let SimWebhook { event_type, id, data } = event;
+        let SimWebhook { event_type, id, data, revision } = event;
         let work = &self.0;
         loop {
             if work.faults.should_inject(FaultKind::EventLost) {
@@ -127,21 +131,29 @@ impl PlatformSender {
                     if matches!(response.result, LifecycleResult::Running | LifecycleResult::Waiting)
                         && data.event.is_some()
                     {
-                        work.ledger.state().events.insert((data.uid, id));
+                        work.ledger.state().events.insert((data.uid.clone(), id));
+                    }
+                    if data.document.is_some() {
+                        let accepted = (response.generation, revision);
+                        work.ledger.state().accepted.entry(data.uid).or_default().push(accepted);
                     }
                     return None;
                 }
                 // Too many events wait.
                 Ok(Err(LifecycleRejection::Busy(_))) => work.runtime.sleep(AGAIN_MS).await,
                 Ok(Err(rejection)) if !is_lost => {
-                    let is_known =
-                        matches!(rejection, LifecycleRejection::Conflict("stale" | "name-taken" | "outdated", _))
-                            || (data.event.is_some()
-                                && matches!(
-                                    rejection,
-                                    LifecycleRejection::Conflict("failed", _) | LifecycleRejection::Unknown(_)
-                                ));
-                    if !is_known {
+                    let is_known = matches!(
+                        rejection,
+                        LifecycleRejection::Conflict("stale" | "name-taken" | "outdated" | "other-owner", _)
+                    ) || (data.event.is_some()
+                        && matches!(
+                            rejection,
+                            LifecycleRejection::Conflict("failed", _) | LifecycleRejection::Unknown(_)
+                        ));
+                    let is_stale = matches!(rejection, LifecycleRejection::Conflict("stale", _));
+                    let has_begun = work.ledger.state().instances.get(&data.uid).is_some_and(|entry| entry.has_begun);
+                    let is_ended = has_begun || work.ledger.is_deleted_by(DIRECT, &data.name, &data.uid);
+                    if !is_known || (is_stale && data.document.is_some() && !is_ended) {
                         work.ledger.report_violation(format!("{event_type:?} {}: {rejection:?}", data.uid));
                     }
                     return Some(rejection);
@@ -163,11 +175,15 @@ impl PlatformSender {
         self.0.functions.lifecycle((event.event_type, event.id), event.data).await.ok();
     }
 
-    /// Deletes an instance. A deletion is never rejected.
+    /// Deletes an instance. A deletion is rejected only for an instance that a source has created.
     pub async fn delete(&self, instance: &SimInstance) {
+        self.will_delete(DIRECT, &instance.name, Some(instance.uid.clone()));
         let event = Self::event(instance, LifecycleType::Deleted, 1, "");
         if let Some(rejection) = self.send(event).await {
-            self.0.ledger.report_violation(format!("the deletion of {}: {rejection:?}", instance.uid));
+            let owner = self.0.ledger.state().instances.get(&instance.uid).map(|entry| entry.owner.clone());
+            if owner.is_none_or(|owner| owner == DIRECT) {
+                self.0.ledger.report_violation(format!("the deletion of {}: {rejection:?}", instance.uid));
+            }
         }
     }
 
@@ -185,27 +201,39 @@ impl PlatformSender {
         self.send(SimWebhook { id: instance.events[number].clone(), ..event }).await;
     }
 
-    /// Creates and deletes the instances of one name, one after the other or overlapping.
+    pub(super) async fn pause(&self, random: &SimRandom) {
+        let most = [0, 3_000, 60_000, 240_000][random.below(4) as usize];
+        self.0.runtime.sleep(random.below(most + 1)).await;
+    }
+
+    /// Sends a document of an instance, perhaps with a routing key.
+    async fn change(&self, instance: &SimInstance, change: LifecycleType, generation: u64, random: &SimRandom) {
+        let number = random.below(instance.changed.len() as u64 + 1) as usize;
+        let other = instance.changed.get(number).filter(|_| change == LifecycleType::Updated);
+        let revision = self.next_revision();
+        let document = owners::document(other.unwrap_or(&instance.document), DIRECT, &revision);
+        let event = Self::event(instance, change, generation, &document);
+        let routing_key = (random.below(3) == 0).then(|| format!("rk-{revision}"));
+        self.send(SimWebhook { data: LifecycleData { routing_key, ..event.data }, revision, ..event }).await;
+    }
+
+    /// Creates and deletes the instances of one name, one after the other or overlapping. The last one may stay.
     pub(super) async fn run(self, instances: Vec<SimInstance>, random: SimRandom) {
         let _active = SimActivity::new(&self.0.ledger);
-        let pause = async |random: &SimRandom| {
-            let most = [0, 3_000, 60_000, 240_000][random.below(4) as usize];
-            self.0.runtime.sleep(random.below(most + 1)).await;
-        };
         let mut alive: Option<&SimInstance> = None;
         for instance in &instances {
-            pause(&random).await;
+            self.pause(&random).await;
             if random.below(12) == 0 {
                 // Deleted before it is created.
                 self.delete(instance).await;
-                pause(&random).await;
+                self.pause(&random).await;
             }
             let overlaps = random.below(2) == 0;
             if let Some(before) = alive.take_if(|_| !overlaps) {
                 self.end(before, &random).await;
-                pause(&random).await;
+                self.pause(&random).await;
             }
-            self.create(instance).await;
+            self.change(instance, LifecycleType::Created, 1, &random).await;
             if !instance.events.is_empty() {
                 let (own, instance, random) = (self.clone(), instance.clone(), SimRandom::new(random.bits()));
                 self.0.runtime.spawn(async move {
@@ -217,22 +245,19 @@ impl PlatformSender {
                 // The document of generation 1 is the first one, also if an update overtakes it.
                 let mut generation = 2;
                 for _ in 0..1 + random.below(3) {
-                    pause(&random).await;
-                    let others = instance.changed.len() as u64;
-                    let other = instance.changed.get(random.below(others + 1) as usize);
-                    let document = other.unwrap_or(&instance.document);
-                    generation += random.below(3);
-                    self.send(Self::event(instance, LifecycleType::Updated, generation, document)).await;
+                    self.pause(&random).await;
+                    self.change(instance, LifecycleType::Updated, generation, &random).await;
+                    generation += 1 + random.below(2);
                 }
             }
-            pause(&random).await;
+            self.pause(&random).await;
             if let Some(before) = alive.take() {
                 self.end(before, &random).await;
             }
             alive = Some(instance);
         }
-        pause(&random).await;
-        if let Some(last) = alive {
+        self.pause(&random).await;
+        if let Some(last) = alive.filter(|_| random.below(2) == 0) {
             self.end(last, &random).await;
         }
     }

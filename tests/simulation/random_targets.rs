@@ -32,7 +32,7 @@ impl TargetScenario {
         if random.below(100) == 0 {
             plugins.push(of(first.clone(), wide(&random, &first)));
         } else {
-            let events = events(&SimRandom::new(seed ^ 0xe7e7));
+            let events = events_of(&SimRandom::new(seed ^ 0xe7e7));
             plugins.push(of(first.clone(), plugin(&random, &first, false) + &events));
             if random.below(3) == 0 {
                 let wire = "wire: \"${resources.a.outputs.first}\"";
@@ -44,6 +44,14 @@ impl TargetScenario {
             let name = format!("plugin: {first}@1.0.0");
             let sized = |size: u32| document.replacen(&name, &format!("{name}, params: {{size: {size}}}"), 1);
             changed.extend([sized(1), sized(2), format!("{document}  c: {{{name}}}\n")]);
+            // Another version of the plugin has other units and hooks.
+            let other = SimRandom::new(seed ^ 0x0e11);
+            let text = plugin(&other, &first, false).replace("@1.0.0\n", "@1.1.0\n") + &events_of(&other);
+            plugins.push((first.clone(), "1.1.0".to_owned(), text));
+            changed.push(document.replace(&format!("{first}@1.0.0"), &format!("{first}@1.1.0")));
+            let own = "hooks:\n  sleep: {own: {webhook: {url: \"https://outside.test/later/own\"}}}\n";
+            let empty = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {}\n";
+            changed.extend([format!("{document}{own}"), empty.to_owned(), format!("{empty}{own}")]);
         }
         Self { changed, ..Self::new(plugins, document, UnitBehavior::Random) }
     }
@@ -131,9 +139,9 @@ fn setup(number: usize, unit: &RandomUnit, is_wired: bool) -> String {
     documents::setup(&format!("u{number}"), unit.action, &reads, &rest)
 }
 
-/// Returns the event of every fourth plugin: two units, the first of which reads a setup unit.
-fn events(random: &SimRandom) -> String {
-    if random.below(4) > 0 {
+/// Returns the event of every second plugin: two units, the first of which reads a setup unit.
+fn events_of(random: &SimRandom) -> String {
+    if random.below(2) > 0 {
         return String::new();
     }
     let first = documents::setup("nap", any_action(random), &["u0".to_owned()], "");

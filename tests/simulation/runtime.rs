@@ -271,11 +271,11 @@ impl Drop for SimSleep {
     }
 }
 
-/// The virtual clock of the functions.
-pub struct SimClock(pub SimRuntime);
+/// The virtual clock of the functions, and by how many milliseconds it is fast.
+pub struct SimClock(pub SimRuntime, pub u64);
 
 impl ebb_flow::ports::Clock for SimClock {
     fn now(&self) -> Timestamp {
-        self.0.now()
+        Timestamp(self.0.now().0 + self.1)
     }
 }

@@ -1,19 +1,12 @@
 //! Planned targets: units with edges, durations and failures, and the documents that have them.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-
-use ebb_documents::plan::Plan;
 use ebb_engine::Hook;
-use ebb_flow::instance::changes::PinnedVersions;
-use ebb_flow::instance::target_document::compile_document;
 use ebb_store::PluginItem;
 use proptest::prelude::*;
 
+use super::SimRuntime;
 use super::plugin_documents::{self as documents, UnitAction};
 use super::registry::{UnitBehavior, UnitEffect};
-use super::runtime::lock;
-use super::{SimRuntime, SimTable};
 
 /// The results of the attempts of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,13 +179,11 @@ pub struct TargetScenario {
     pub behavior: UnitBehavior,
     /// True if subscriptions report its changes.
     pub subscribed: bool,
-    /// The plans of documents. Thousands of simulations of one target have the same plan.
-    pub plans: Arc<Mutex<BTreeMap<String, Arc<Plan>>>>,
 }
 
 impl TargetScenario {
     pub fn new(plugins: Vec<(String, String, String)>, document: String, behavior: UnitBehavior) -> Self {
-        Self { plugins, document, changed: Vec::new(), behavior, subscribed: false, plans: Arc::default() }
+        Self { plugins, document, changed: Vec::new(), behavior, subscribed: false }
     }
 
     /// Returns the plugins as the store has them.
@@ -206,25 +197,6 @@ impl TargetScenario {
             created: SimRuntime::default().now(),
             withdrawn: None,
         })
-    }
-
-    /// Returns the plan of a document. Documents that differ only in the name have the same plan.
-    pub(crate) fn plan(&self, name: &str, document: &str) -> Result<Arc<Plan>, String> {
-        let key = document.replacen(&format!("name: {name}\n"), "name: NAME\n", 1);
-        if let Some(plan) = lock(&self.plans).get(&key) {
-            return Ok(Arc::clone(plan));
-        }
-        let runtime = SimRuntime::default();
-        let plugins = SimTable::new(runtime.clone());
-        plugins.publish(self.items());
-        let (name, document) = (name.to_owned(), document.to_owned());
-        let compiled = runtime.run(async move {
-            compile_document(&plugins, ("sandbox", &name), &document, PinnedVersions::Latest).await
-        });
-        let Some(Ok((plan, _))) = compiled else { return Err(format!("{compiled:?}")) };
-        let plan = Arc::new(plan);
-        lock(&self.plans).insert(key, Arc::clone(&plan));
-        Ok(plan)
     }
 }
 

@@ -4,15 +4,19 @@ use std::collections::BTreeSet;
 
 use ebb_engine::TargetPhase;
 
+use super::owners;
 use super::registry::UnitBehavior;
 use super::relay::UNREACHABLE;
 use super::scenario::TargetScenario;
+use super::senders::SimSource;
 use super::simulator::{SimOperator, SimOptions, Simulation, TraceMode};
 use super::{FaultInjector, FaultKind, SimRandom};
 
 /// The most target names of a simulation, and the most instances of a name.
 const TARGETS: u64 = 5;
 const INSTANCES: u64 = 3;
+/// The sources of a simulation.
+const SOURCES: u64 = 2;
 /// The most targets in the unreachable cluster, and the longest time until one is deleted.
 const MAX_UNREACHABLE: u64 = 4;
 const UNREACHABLE_MS: u64 = 600_000;
@@ -79,11 +83,11 @@ pub fn simulate(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> SimRepor
             simulation.add(&unreachable, &name, &format!("{name}-0"), None);
         }
     }
-    run(&simulation, names, &random);
+    run(&simulation, names, &targets, &random);
     report(&simulation)
 }
 
-fn run(simulation: &Simulation, names: Vec<String>, random: &SimRandom) {
+fn run(simulation: &Simulation, names: Vec<String>, targets: &[TargetScenario], random: &SimRandom) {
     for instance in simulation.unreachable() {
         let (platform, random) = (simulation.platform.clone(), SimRandom::new(random.bits()));
         let runtime = simulation.runtime.clone();
@@ -95,14 +99,31 @@ fn run(simulation: &Simulation, names: Vec<String>, random: &SimRandom) {
             }
         });
     }
+    let sources: Vec<SimSource> = (0..SOURCES).map(|number| SimSource::random(number, random)).collect();
     for name in &names {
-        let instances = simulation.instances.iter().filter(|instance| instance.name == *name).cloned().collect();
-        simulation.runtime.spawn(simulation.platform.clone().run(instances, SimRandom::new(random.bits())));
+        let (platform, next) = (|| simulation.platform.clone(), || SimRandom::new(random.bits()));
+        let any = || targets[random.below(targets.len() as u64) as usize].clone();
+        let senders = [1, 1, 1, 2, 4, 3, 5, 6, 7, 7][random.below(10) as usize];
+        if senders & 1 > 0 {
+            let instances = simulation.instances.iter().filter(|instance| instance.name == *name).cloned().collect();
+            simulation.runtime.spawn(platform().run(instances, next()));
+        }
+        if senders & 2 > 0 {
+            simulation.runtime.spawn(platform().call_api(name.clone(), any(), next()));
+        }
+        if senders & 4 > 0 {
+            for source in &sources[random.below(SOURCES) as usize..] {
+                simulation.runtime.spawn(platform().send_source(source.clone(), name.clone(), any(), next()));
+            }
+        }
     }
     if random.below(2) == 0 {
-        simulation.runtime.spawn(simulation.platform.clone().operate(names, SimRandom::new(random.bits())));
+        simulation.runtime.spawn(simulation.platform.clone().operate(names.clone(), SimRandom::new(random.bits())));
     }
     simulation.start_sweeps();
+    simulation.run_until_settled(random);
+    owners::settled(simulation);
+    simulation.runtime.run(simulation.platform.clone().clean(names, sources));
     simulation.finish(random);
 }
 
@@ -122,7 +143,7 @@ fn report(simulation: &Simulation) -> SimReport {
     let trace = simulation.trace();
     let state = simulation.ledger.state();
     SimReport {
-        instances: simulation.instances.len() as u64,
+        instances: state.instances.len() as u64,
         injected: simulation.faults.injected(),
         injection_points: simulation.faults.injection_points(),
         notifications: state.notifications.iter().map(|notification| notification.kind.clone()).collect(),

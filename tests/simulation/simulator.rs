@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use ebb_documents::plan::Plan;
 use ebb_engine::{HeadState, Shard, TargetPhase, Timestamp, Unit};
 use ebb_flow::instance::lifecycle::LifecycleRejection;
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
-use ebb_store::{DueItem, TargetHead};
+use ebb_protocol::api::SourceResult;
+use ebb_store::{DesiredTarget, DueItem, TargetHead};
 
 use super::executor::SimExecutor;
 use super::ledger::{Ledger, TimeBounds};
@@ -140,11 +140,28 @@ pub struct Simulation {
     operator: SimOperator,
     /// The start times of sweeps that were missed or died.
     lost_sweeps: Arc<Mutex<Vec<Timestamp>>>,
-    /// The names, events and behaviors of instances by UID, for the units that updates add.
-    updated: Arc<Mutex<BTreeMap<String, UpdatedInstance>>>,
+    /// The behavior of the units of targets, by their names.
+    behaviors: Arc<Mutex<BTreeMap<String, UnitBehavior>>>,
 }
 
-type UpdatedInstance = (String, Vec<String>, UnitBehavior);
+/// The largest difference between two clocks.
+pub(super) const MAX_SKEW_MS: u64 = 60_000;
+
+/// Returns by how much the clock of a new function instance is fast.
+fn fast(faults: &FaultInjector) -> u64 {
+    match faults.should_inject(FaultKind::ClockOff) {
+        true => faults.random_below(FaultKind::ClockOff, MAX_SKEW_MS + 1),
+        false => 0,
+    }
+}
+
+/// The most events that the platform sends to an instance.
+const MAX_EVENTS: u64 = 3;
+
+/// Returns the ids of the first events of an instance.
+fn event_ids(uid: &str, count: u64) -> Vec<String> {
+    (0..count).map(|number| format!("{uid}-{number}")).collect()
+}
 
 impl Drop for Simulation {
     fn drop(&mut self) {
@@ -164,8 +181,10 @@ impl Simulation {
         table.faults = Some(Arc::clone(&faults));
         table.is_traced = is_traced;
         let table = Arc::new(table);
+        let skew = if faults.has(FaultKind::ClockOff) { MAX_SKEW_MS } else { 0 };
+        let max_in_flight_ms = max_in_flight_ms + skew;
         let usual = settings(max_in_flight_ms);
-        let bounds = TimeBounds { max_in_flight: max_in_flight_ms, response: usual.response_window().0 };
+        let bounds = TimeBounds { max_in_flight: max_in_flight_ms, response: usual.response_window().0, skew };
         let ledger = Arc::new(Ledger::new(runtime.clone(), Arc::clone(&table), bounds, is_traced));
         let functions = Arc::new(SimFunctions::new(runtime.clone(), Arc::clone(&table), Arc::clone(&faults)));
         let executor = Arc::new(SimExecutor {
@@ -174,18 +193,15 @@ impl Simulation {
             ledger: Arc::clone(&ledger),
             faults: Arc::clone(&faults),
         });
-        let updated: Arc<Mutex<BTreeMap<String, UpdatedInstance>>> = Arc::default();
-        let (known, units) = (Arc::clone(&updated), Arc::clone(&ledger));
-        *lock(&table.updated) = Some(Box::new(move |target, json| {
-            let Some((name, events, behavior)) = lock(&known).get(&target.uid).cloned() else { return };
-            let plan = std::str::from_utf8(json).ok().and_then(|text| Plan::from_json(text).ok());
-            let plan = plan.expect("the functions store plans");
-            let found = registry::units(&plan, (&name, &target.uid, target.first_generation, &events), seed, &behavior);
-            if target.updates == 0 {
-                // The document changed before the instance began, so its first units never run.
-                units.state().units.retain(|_, unit| unit.uid != target.uid);
-            }
-            units.state().units.extend(found.into_iter().map(|unit| (unit.key.clone(), Arc::new(unit))));
+        let behaviors: Arc<Mutex<BTreeMap<String, UnitBehavior>>> = Arc::default();
+        let (known, observer) = (Arc::clone(&behaviors), Arc::clone(&ledger));
+        *lock(&table.observer) = Some(Box::new(move |state, seen, target| {
+            let Some(plan) = observer.observe(state, seen, target) else { return };
+            let behavior = lock(&known).get(&target.name).cloned().unwrap_or(UnitBehavior::Random);
+            let events = event_ids(&target.uid, MAX_EVENTS);
+            let of = (target.name.as_str(), target.uid.as_str(), target.first_generation, events.as_slice());
+            let found = registry::units(&plan, of, seed, &behavior);
+            observer.state().units.extend(found.into_iter().map(|unit| (unit.key.clone(), Arc::new(unit))));
         }));
         for target in targets {
             table.publish(target.items());
@@ -202,7 +218,7 @@ impl Simulation {
         let (own, store, relays) = (Arc::clone(&executor), Arc::clone(&table), relay.clone());
         functions.start(Box::new(move || Env {
             store: store.clone(),
-            clock: Arc::new(SimClock(own.runtime.clone())),
+            clock: Arc::new(SimClock(own.runtime.clone(), fast(&own.faults))),
             random: Arc::new(SimRandom::new(seed ^ own.functions.invocations())),
             relay: Arc::new(relays.clone()),
             egress: servers.clone(),
@@ -223,7 +239,7 @@ impl Simulation {
             seed,
             operator,
             lost_sweeps: Arc::default(),
-            updated,
+            behaviors,
         }
     }
 
@@ -241,25 +257,16 @@ impl Simulation {
         let has_events = target.plugins.iter().any(|(_, _, text)| text.contains("\nhooks:\n"));
         let events = match (has_events, &target.behavior) {
             (false, _) => 0,
-            (true, UnitBehavior::Random) => SimRandom::new(self.seed ^ uid.len() as u64).below(4),
+            (true, UnitBehavior::Random) => SimRandom::new(self.seed ^ uid.len() as u64).below(MAX_EVENTS + 1),
             (true, _) => 2,
         };
-        let events: Vec<String> = (0..events).map(|number| format!("{uid}-{number}")).collect();
+        let events = event_ids(uid, events);
         let document = ttl_minutes.map_or_else(|| plain.clone(), |ttl| with_ttl(&format!("{ttl}m")));
-        match target.plan(name, &document) {
-            Ok(plan) => {
-                let units = registry::units(&plan, (name, uid, 1, &events), self.seed, &target.behavior);
-                let units = units.into_iter().map(|unit| (unit.key.clone(), Arc::new(unit)));
-                self.ledger.state().units.extend(units);
-            }
-            Err(error) => self.ledger.report_violation(format!("the document of {uid} is rejected: {error}")),
-        }
         // A target that its TTL ends keeps one.
         let ttl = |text: String| if expires { text.replace("resources:", "ttl: 9m\nresources:") } else { text };
         let changed = target.changed.iter().map(|changed| ttl(changed.replace("NAME", name)));
         let changed = changed.chain([with_ttl(if expires { "9m" } else { "9h" })]).collect();
-        let updated = (name.to_owned(), events.clone(), target.behavior.clone());
-        lock(&self.updated).insert(uid.to_owned(), updated);
+        lock(&self.behaviors).insert(name.to_owned(), target.behavior.clone());
         let (name, uid) = (name.to_owned(), uid.to_owned());
         self.instances.push(SimInstance { name, uid, document, changed, expires, events });
         self.instances[self.instances.len() - 1].clone()
@@ -321,6 +328,12 @@ impl Simulation {
     /// Runs until nothing is in progress in clusters that respond. Targets may stay ready, failed or stuck.
     pub fn run_until_idle(&self) {
         self.run_until(&SimRandom::new(self.seed), |simulation| simulation.is_idle(TargetScope::Reachable));
+    }
+
+    /// Runs until nothing is in progress in clusters that respond, while operators repair what is stuck.
+    pub(super) fn run_until_settled(&self, random: &SimRandom) {
+        let has_stuck = || self.table.state().targets.values().any(|target| target.phase == TargetPhase::Stuck);
+        self.run_until(random, |simulation| simulation.is_idle(TargetScope::Reachable) && !has_stuck());
     }
 
     /// Runs until all targets are gone, observes the simulation for a while, and checks it. [`UNREACHABLE`] responds,
@@ -441,7 +454,12 @@ impl Simulation {
                 && target.outbox.notices.is_empty()
                 && (scope.is_without(&target.name) || !is_moving)
         };
+        // A state that waits for the end of another instance is applied again and again.
+        let is_applied = |state: &DesiredTarget| {
+            state.due.is_none() || state.result.as_ref().is_some_and(|one| one.result == SourceResult::Accepted)
+        };
         self.table.state().targets.values().all(is_idle)
+            && self.table.state().desired.values().all(is_applied)
             && self.table.is_at_rest_without((scope == TargetScope::Reachable).then_some(UNREACHABLE))
             && self.ledger.state().active == 0
     }

@@ -83,11 +83,11 @@ pub struct SimTable {
     /// True if writes are described.
     pub(super) is_traced: bool,
     pub(super) indexed: Mutex<Vec<(Timestamp, DueItem)>>,
-    /// Receives a target and its plan after an update.
-    pub(super) updated: Mutex<Option<PlanObserver>>,
+    /// Receives each target that was written, and the one before.
+    pub(super) observer: Mutex<Option<TargetObserver>>,
 }
 
-type PlanObserver = Box<dyn Fn(&TargetHead, &[u8]) + Send>;
+type TargetObserver = Box<dyn Fn(&TableState, Option<&TargetHead>, &TargetHead) + Send>;
 
 /// The longest time of a slow operation.
 const SLOW_MS: u64 = 10_000;
@@ -104,7 +104,7 @@ impl SimTable {
             faults: None,
             is_traced: true,
             indexed: Mutex::default(),
-            updated: Mutex::default(),
+            observer: Mutex::default(),
         }
     }
 

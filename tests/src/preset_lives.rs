@@ -288,9 +288,11 @@ impl PresetLife {
             "github-branches" => {
                 headers.push(("x-github-event", of("create", "", "delete", "create").to_owned()));
                 let ref_type = of("branch", "", "branch", "tag");
-                json!({
-                    "ref": "fix", "ref_type": ref_type, "master_branch": "main", "description": note, "repository": shop,
-                })
+                let mut body = json!({"ref": "fix", "ref_type": ref_type, "pusher_type": "user", "repository": shop});
+                if change != Deleted {
+                    (body["master_branch"], body["description"]) = (json!("main"), json!(note));
+                }
+                body
             }
             "github-deployments" => {
                 let event = of("deployment", "", "deployment_status", "deployment_status");

@@ -99,18 +99,54 @@ impl TargetPhase {
     }
 }
 
+/// The sender of a request. An instance belongs to the sender that created it (OwnerDecides).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestSender<'a> {
+    /// The platform, or a program that calls the API.
+    Platform,
+    /// The source of this name.
+    Source(&'a str),
+    /// A person who deletes, or the end of a TTL. Both end every instance.
+    Operator,
+}
+
+impl<'a> RequestSender<'a> {
+    /// Returns the owner of an instance that the sender creates: the name of a source, or `None`.
+    pub fn owner(self) -> Option<&'a str> {
+        match self {
+            Self::Source(name) => Some(name),
+            Self::Platform | Self::Operator => None,
+        }
+    }
+
+    /// Returns true if the sender may change and delete an instance of this owner.
+    pub fn may_change(self, owner: Option<&str>) -> bool {
+        self == Self::Operator || self.owner() == owner
+    }
+}
+
+/// An instance that waits for its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingInstance {
+    pub uid: String,
+    /// The source that created it.
+    pub owner: Option<String>,
+}
+
 /// The state of a target for decisions of the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The identity of the instance.
     pub uid: String,
+    /// The source that created the instance. `None` for one of the platform or the API.
+    pub owner: Option<String>,
     /// Increases with each change of the document.
     pub generation: u64,
     pub phase: TargetPhase,
     /// The hook of the last run.
     pub hook: Option<Hook>,
-    /// The UID of the instance that waits for the name.
-    pub waiting: Option<String>,
+    /// The instance that waits for the name.
+    pub waiting: Option<WaitingInstance>,
     /// The first event that waits for a run.
     pub event: Option<EventName>,
     /// True if an update waits for the end of the present run. It runs before events.
@@ -190,12 +226,20 @@ pub enum CreateDecision {
     QueueFull,
     /// The same instance with a higher generation.
     Changed,
+    /// The instance belongs to another sender. So does the name, if a source asks: a source waits for its own instances only.
+    Foreign,
 }
 
-/// Decides the effect of a request to create `uid` at `generation`.
-pub fn create(existing: Option<&Target>, uid: &str, generation: u64, hooks: HookSet) -> CreateDecision {
+/// Decides the effect of a request of `sender` to create `uid` at `generation`.
+pub fn create(
+    existing: Option<&Target>,
+    (uid, sender): (&str, RequestSender<'_>),
+    generation: u64,
+    hooks: HookSet,
+) -> CreateDecision {
     match existing {
         None => CreateDecision::Begin(begin(hooks)),
+        Some(target) if is_foreign(target, uid, sender) => CreateDecision::Foreign,
         Some(target) if target.uid == uid => match target.phase {
             TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone => CreateDecision::Stale,
             _ if generation > target.generation => CreateDecision::Changed,
@@ -205,11 +249,20 @@ pub fn create(existing: Option<&Target>, uid: &str, generation: u64, hooks: Hook
             CreateDecision::Begin(begin(hooks))
         }
         Some(target) => match &target.waiting {
-            Some(waiting) if waiting == uid => CreateDecision::Repeated,
+            Some(waiting) if waiting.uid == uid => CreateDecision::Repeated,
             Some(_) => CreateDecision::QueueFull,
             None => CreateDecision::Wait,
         },
     }
+}
+
+/// Returns true if `sender` cannot create or change the instance `uid`, because another sender owns it or has the name.
+fn is_foreign(target: &Target, uid: &str, sender: RequestSender<'_>) -> bool {
+    let waiting = target.waiting.as_ref().filter(|waiting| !sender.may_change(waiting.owner.as_deref()));
+    let present = !sender.may_change(target.owner.as_deref());
+    let is_source = sender.owner().is_some();
+    (present && (target.uid == uid || (is_source && target.phase.is_alive())))
+        || waiting.is_some_and(|waiting| is_source || waiting.uid == uid)
 }
 
 /// Returns the first transition of an instance.
@@ -280,14 +333,22 @@ pub enum DeleteDecision {
     /// Units may be running. The run is cancelled before the teardown begins (CancelBeforeUndo).
     Cancel(PhaseChange),
     Begin(PhaseChange),
+    /// The instance belongs to another sender.
+    Foreign,
 }
 
-/// Decides the effect of a request to delete `uid`.
-pub fn delete(existing: Option<&Target>, uid: &str, hooks: HookSet) -> DeleteDecision {
+/// Decides the effect of a request of `sender` to delete `uid`.
+pub fn delete(existing: Option<&Target>, (uid, sender): (&str, RequestSender<'_>), hooks: HookSet) -> DeleteDecision {
     let Some(target) = existing else { return DeleteDecision::PutTombstone };
     if target.uid != uid {
-        let waits = target.waiting.as_deref() == Some(uid);
-        return if waits { DeleteDecision::Unqueue } else { DeleteDecision::PutTombstone };
+        return match target.waiting.as_ref().filter(|waiting| waiting.uid == uid) {
+            Some(waiting) if !sender.may_change(waiting.owner.as_deref()) => DeleteDecision::Foreign,
+            Some(_) => DeleteDecision::Unqueue,
+            None => DeleteDecision::PutTombstone,
+        };
+    }
+    if !sender.may_change(target.owner.as_deref()) {
+        return DeleteDecision::Foreign;
     }
     let stopping = PhaseChange { phase: TargetPhase::Stopping, start: None, notification: None };
     match (target.phase, target.hook) {
@@ -392,10 +453,11 @@ mod tests {
     fn target(phase: TargetPhase, hook: Option<Hook>, waiting: Option<&str>) -> Target {
         Target {
             uid: "own".into(),
+            owner: None,
             generation: 2,
             phase,
             hook,
-            waiting: waiting.map(str::to_owned),
+            waiting: waiting.map(|uid| WaitingInstance { uid: uid.to_owned(), owner: None }),
             event: None,
             has_pending_update: false,
         }
@@ -427,7 +489,7 @@ mod tests {
                 assert_eq!(run_ended(&Target { event: None, ..waits }, hook, outcome, hooks), idle);
             }
             assert_eq!(
-                delete(Some(&target(P::Ready, Some(hook), None)), "own", hooks),
+                delete(Some(&target(P::Ready, Some(hook), None)), ("own", RequestSender::Platform), hooks),
                 DeleteDecision::Cancel(step(P::Stopping, None, None))
             );
             assert_eq!(TeardownStage::cancelled_in(hook), TeardownStage::WasReady);
@@ -559,13 +621,16 @@ mod tests {
     #[test]
     fn a_name_has_one_instance_and_one_waiting_instance() {
         let hooks: HookSet = Hook::ALL.into_iter().collect();
-        assert_eq!(create(None, "new", 1, hooks), CreateDecision::Begin(begin(hooks)));
+        let create = |existing: Option<&Target>, uid: &str, generation: u64| {
+            create(existing, (uid, RequestSender::Platform), generation, hooks)
+        };
+        assert_eq!(create(None, "new", 1), CreateDecision::Begin(begin(hooks)));
         for (phase, waiting) in
             PHASES.into_iter().flat_map(|phase| [None, Some("new"), Some("other")].map(|w| (phase, w)))
         {
             let existing = target(phase, None, waiting);
-            let of_own = [1, 2, 3].map(|generation| create(Some(&existing), "own", generation, hooks));
-            let of_new = create(Some(&existing), "new", 1, hooks);
+            let of_own = [1, 2, 3].map(|generation| create(Some(&existing), "own", generation));
+            let of_new = create(Some(&existing), "new", 1);
             let expected = match STOPPING_OR_GONE.contains(&phase) {
                 true => [CreateDecision::Stale; 3],
                 false => [CreateDecision::Repeated, CreateDecision::Repeated, CreateDecision::Changed],
@@ -582,12 +647,43 @@ mod tests {
     }
 
     #[test]
+    fn an_instance_belongs_to_its_sender() {
+        use RequestSender::{Operator, Platform, Source};
+        let hooks: HookSet = Hook::ALL.into_iter().collect();
+        let senders = [(Platform, None), (Source("a"), Some("a")), (Source("b"), Some("b"))];
+        for (phase, (sender, own), (_, other), (_, next)) in PHASES.into_iter().flat_map(|phase| {
+            let pairs = senders.into_iter().flat_map(move |one| senders.map(|other| (one, other)));
+            pairs.flat_map(move |(one, other)| senders.map(|next| (phase, one, other, next)))
+        }) {
+            let owned = |owner: Option<&str>| owner.map(str::to_owned);
+            let waiting = WaitingInstance { uid: "next".to_owned(), owner: owned(next) };
+            let existing = Target { owner: owned(other), waiting: Some(waiting), ..target(phase, None, None) };
+            let alone = Target { waiting: None, ..existing.clone() };
+            for uid in ["own", "next", "new"] {
+                let is_foreign = (uid == "own" && other != own)
+                    || (uid == "next" && next != own)
+                    || (own.is_some() && (next != own || (other != own && phase.is_alive())));
+                let created = create(Some(&existing), (uid, sender), 3, hooks);
+                assert_eq!(created == CreateDecision::Foreign, is_foreign, "{sender:?} {uid} {existing:?}");
+                let deleted = delete(Some(&existing), (uid, sender), hooks);
+                let is_foreign = (uid == "own" && other != own) || (uid == "next" && next != own);
+                assert_eq!(deleted == DeleteDecision::Foreign, is_foreign, "{sender:?} {uid} {existing:?}");
+                assert_ne!(delete(Some(&existing), (uid, Operator), hooks), DeleteDecision::Foreign);
+            }
+            let is_foreign = own.is_some() && other != own && phase.is_alive();
+            let created = create(Some(&alone), ("new", sender), 1, hooks);
+            assert_eq!(created == CreateDecision::Foreign, is_foreign, "{sender:?} {alone:?}");
+        }
+    }
+
+    #[test]
     fn a_deletion_starts_the_teardown_of_its_phase() {
         use {Hook as M, TargetPhase as P};
         let hooks: HookSet = Hook::ALL.into_iter().collect();
         let cancel = DeleteDecision::Cancel(step(P::Stopping, None, None));
         let begin = |hook| DeleteDecision::Begin(step(P::Stopping, Some(hook), None));
-        assert_eq!(delete(None, "own", hooks), DeleteDecision::PutTombstone);
+        let delete = |existing: Option<&Target>, uid: &str| delete(existing, (uid, RequestSender::Platform), hooks);
+        assert_eq!(delete(None, "own"), DeleteDecision::PutTombstone);
         let stages = Hook::ALL.into_iter().chain([Hook::Update(2)]).map(Some).chain([None]);
         for (phase, hook) in PHASES.into_iter().flat_map(|phase| stages.clone().map(move |hook| (phase, hook))) {
             let expected = match (phase, hook) {
@@ -597,7 +693,7 @@ mod tests {
                 _ => begin(M::PostStop),
             };
             let existing = target(phase, hook, Some("next"));
-            let deleted = ["own", "next", "other"].map(|uid| delete(Some(&existing), uid, hooks));
+            let deleted = ["own", "next", "other"].map(|uid| delete(Some(&existing), uid));
             assert_eq!(deleted, [expected, DeleteDecision::Unqueue, DeleteDecision::PutTombstone], "{existing:?}");
         }
     }

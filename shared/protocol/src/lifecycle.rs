@@ -252,6 +252,22 @@ pub fn name(name: &str) -> Result<(), FieldError> {
     at_most("name", name, LifecycleData::MAX_NAME_BYTES)
 }
 
+/// The prefix of the UIDs of instances that events of sources begin without naming one.
+pub const EVENT_UID: &str = "event-";
+/// The prefix of the UIDs of instances that requests to the API begin without naming one.
+pub const API_UID: &str = "api-";
+
+/// Checks that a sender may give an instance this UID. No sender can name the UIDs that Ebb derives before they exist.
+pub fn unreserved_uid(uid: &str) -> Result<(), FieldError> {
+    match [EVENT_UID, API_UID].into_iter().find(|prefix| uid.starts_with(prefix)) {
+        None => Ok(()),
+        Some(prefix) => {
+            let problem = format!("begins with `{prefix}`, which Ebb uses for its own UIDs: use another prefix");
+            Err(FieldError { field: "uid", problem })
+        }
+    }
+}
+
 /// Checks a UID in the same way as a name.
 pub fn uid(uid: &str) -> Result<(), FieldError> {
     plain_text("uid", uid, LifecycleData::MAX_UID)?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_protocol::api::SourceResponse;
 use ebb_protocol::engine::target::Notification;
-use ebb_protocol::engine::{HeadState, Hook, Shard, TargetPhase, Timestamp};
+use ebb_protocol::engine::{HeadState, Hook, Millis, Shard, TargetPhase, Timestamp};
 use ebb_protocol::id::{EventRef, RunId, instance_key};
 use ebb_protocol::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,8 @@ pub struct TargetHead {
     pub kind: String,
     pub name: String,
     pub uid: String,
+    /// The source that created the instance. `None` for one of the platform or the API.
+    pub owner: Option<String>,
     /// Rises with each change of the document.
     pub generation: u64,
     /// The generation at which the instance began. The ids of its runs contain it.
@@ -62,6 +64,7 @@ impl TargetHead {
             kind: kind.to_owned(),
             name: name.to_owned(),
             uid: uid.to_owned(),
+            owner: None,
             generation: 0,
             first_generation: 0,
             updates: 0,
@@ -111,6 +114,15 @@ impl TargetHead {
         match (hook, self.events.recent.last()) {
             (Hook::Event(_), Some(last)) => RunId::of_event(&self.instance_key(), self.first_generation, last),
             _ => RunId::new(&self.instance_key(), self.first_generation, hook),
+        }
+    }
+
+    /// Returns the time of a change of the phase. The changes of a target have rising times, also if the clocks of two
+    /// invocations differ.
+    pub fn change_time(&self, now: Timestamp) -> Timestamp {
+        match self.version {
+            0 => now,
+            _ => now.max(self.since.plus(Millis(1))),
         }
     }
 
@@ -297,6 +309,9 @@ pub struct PendingUpdate {
 #[serde(rename_all = "camelCase")]
 pub struct PendingCreation {
     pub uid: String,
+    /// The source that requested it. `None` for the platform or the API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     pub generation: u64,
     pub plan: String,
     pub routing_key: Option<String>,
@@ -304,9 +319,11 @@ pub struct PendingCreation {
     pub ttl_ms: Option<u64>,
 }
 
-/// Identifies a desired state: a target, or one instance of it if its events name instances.
+/// Identifies the state that a source wants: of a target, or of one instance of it if its events name instances. Sources
+/// do not share states.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DesiredKey {
+    pub source: String,
     pub kind: String,
     pub name: String,
     /// The identity of the instance, if the events name one.
@@ -314,17 +331,21 @@ pub struct DesiredKey {
     pub uid: Option<String>,
 }
 
-/// The state of a target that its sources want. A newer event replaces it, so only the newest is applied.
+/// The state of a target that a source wants. A newer event replaces it, so only the newest is applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DesiredTarget {
     pub key: DesiredKey,
-    /// The source whose event decided.
-    pub source: String,
-    /// The id of its delivery.
+    /// The id of the delivery that decided.
     pub delivery: String,
-    /// The time of the event, in milliseconds since 1970.
+    /// What identifies the delivery, if that is not its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// The time of the event, or of its receipt if it has none, in milliseconds since 1970.
     pub time: u64,
+    /// The newest time that an event of this state had. Events without a time are ordered by their arrival.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<u64>,
     /// The identity of an instance that this state begins without naming one.
     pub new_uid: String,
     /// True if the state replaced one that was possibly being applied. It is then applied a second time.
@@ -336,7 +357,7 @@ pub struct DesiredTarget {
     /// True if the target is to be deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_delete: bool,
-    /// Earlier deliveries, the oldest first, at most [`Self::MAX_RECENT`].
+    /// What identifies earlier deliveries, the oldest first, at most [`Self::MAX_RECENT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent: Vec<String>,
     /// The result, once the state was applied or rejected.
@@ -355,9 +376,9 @@ pub struct DesiredTarget {
 impl DesiredTarget {
     pub const MAX_RECENT: usize = 20;
 
-    /// Returns true if the delivery decided this state or an earlier one.
-    pub fn has(&self, source: &str, delivery: &str) -> bool {
-        self.source == source && (self.delivery == delivery || self.recent.iter().any(|earlier| earlier == delivery))
+    /// Returns what identifies the delivery that decided.
+    pub fn identity(&self) -> &str {
+        self.identity.as_deref().unwrap_or(&self.delivery)
     }
 }
 

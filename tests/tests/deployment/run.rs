@@ -144,10 +144,16 @@ async fn sources(instance: &LifecycleRun) {
             "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: swept-{plugin}\ncluster: {CLUSTER}\nresources: {{r: {{plugin: {plugin}}}}}\n"
         );
         let desired = DesiredTarget {
-            key: DesiredKey { kind: "sandbox".into(), name: format!("swept-{plugin}"), uid: None },
-            source: "events".into(),
+            key: DesiredKey {
+                source: "events".into(),
+                kind: "sandbox".into(),
+                name: format!("swept-{plugin}"),
+                uid: None,
+            },
             delivery: "1".into(),
+            identity: None,
             time: 1,
+            sent: None,
             new_uid: format!("event-{plugin}"),
             confirm: false,
             document: Some(document),

@@ -4,7 +4,6 @@
 
 mod every_injection_point;
 mod fairness;
-mod racing_events;
 
 use ebb_tests::simulation::{BUSY, TargetScenario, UnitBehavior};
 
@@ -27,9 +26,4 @@ fn small_graphs() {
 #[test]
 fn a_busy_cluster_does_not_delay_other_targets() {
     fairness::check_delays(BUSY, 200);
-}
-
-#[test]
-fn the_newest_event_of_a_target_decides() {
-    racing_events::check_newest_event(20_000);
 }

@@ -38,6 +38,7 @@ fn target() -> TargetHead {
         kind: "sandbox".into(),
         name: "full".into(),
         uid: "uid".into(),
+        owner: Some("previews".into()),
         generation: 3,
         first_generation: 1,
         updates: 2,
@@ -73,6 +74,7 @@ fn target() -> TargetHead {
         },
         waiting: Some(PendingCreation {
             uid: "next".into(),
+            owner: Some("previews".into()),
             generation: 1,
             plan,
             routing_key: key,
@@ -212,10 +214,11 @@ async fn sources(store: &Store) {
         detail: "why".into(),
     };
     let desired = DesiredTarget {
-        key: DesiredKey { kind: "sandbox".into(), name: "full".into(), uid: Some("uid".into()) },
-        source: "s".into(),
+        key: DesiredKey { source: "s".into(), kind: "sandbox".into(), name: "full".into(), uid: Some("uid".into()) },
         delivery: "2".into(),
+        identity: Some("digest".into()),
         time: AT.0,
+        sent: Some(AT.0),
         new_uid: "new".into(),
         confirm: true,
         document: Some("x".into()),

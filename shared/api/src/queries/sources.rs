@@ -19,7 +19,7 @@ pub async fn list(store: &dyn HttpStore) -> Result<Vec<SourceInfo>, FlowError> {
     let mut rejected: BTreeMap<String, u64> = BTreeMap::new();
     for state in store.list_failed().await? {
         let time = result_time(&state);
-        let last = rejected.entry(state.source).or_default();
+        let last = rejected.entry(state.key.source).or_default();
         *last = time.max(*last);
     }
     let sources = store.list_documents(NamedKind::Source).await?.into_iter();
@@ -41,10 +41,11 @@ pub async fn deciding_event(
     store: &dyn DesiredTargets,
     target: &TargetHead,
 ) -> Result<Option<DecidingEvent>, FlowError> {
+    let Some(source) = target.owner.clone() else { return Ok(None) };
     let uid = (!reconcile::is_derived(&target.uid)).then(|| target.uid.clone());
-    let key = DesiredKey { kind: target.kind.clone(), name: target.name.clone(), uid };
+    let key = DesiredKey { source, kind: target.kind.clone(), name: target.name.clone(), uid };
     Ok(store.read_desired(&key).await?.map(|state| DecidingEvent {
-        source: state.source,
+        source: state.key.source,
         delivery: state.delivery,
         time: rfc3339(Timestamp(state.time)),
         outcome: state.result,
@@ -55,7 +56,7 @@ pub async fn deciding_event(
 pub async fn get(store: &dyn HttpStore, name: &str) -> Result<Option<SourceDetail>, FlowError> {
     let Some(source) = store.get_document(NamedKind::Source, name).await? else { return Ok(None) };
     let mut failed = store.list_failed().await?;
-    failed.retain(|state| state.source == name);
+    failed.retain(|state| state.key.source == name);
     failed.sort_by_key(|state| std::cmp::Reverse(result_time(state)));
     let failed = failed.into_iter().filter_map(|state| {
         Some(FailedDelivery {

@@ -6,8 +6,9 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
+use ebb_engine::target::RequestSender;
 use ebb_protocol::api::ProblemDetails;
-use ebb_protocol::cloudevents::{self, EventError};
+use ebb_protocol::cloudevents::{self, EventError, LifecycleType};
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::limits;
 use ebb_protocol::sign::{self, SignatureError};
@@ -55,13 +56,17 @@ pub(crate) async fn receive(
     sign::verify(&env.settings.webhook_keys, &headers, body.as_ref(), env.now()).map_err(unsigned)?;
     let event = cloudevents::parse(&headers, body.as_ref()).map_err(invalid_event)?;
     drop(body);
+    if event.event_type == LifecycleType::Created {
+        lifecycle::check_new_uid(&event.data)?;
+    }
     // The header names the nearest caller. The attribute of the event is signed, and is as old as the event.
     let header = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
     let parents = header.into_iter().chain(event.traceparent.as_deref());
     telemetry::webhook_received(&event.data.kind, &event.data.name, parents);
     let plugins: &dyn ebb_flow::env::ApiStore = server.store.as_ref();
     let (response, follow_up) =
-        Box::pin(lifecycle::begin(env, plugins, (event.event_type, &event.id), &event.data)).await?;
+        Box::pin(lifecycle::begin(env, plugins, (event.event_type, &event.id), &event.data, RequestSender::Platform))
+            .await?;
     let rest = background::run_follow_up(env, follow_up).await?;
     Ok((StatusCode::ACCEPTED, rest, Json(response)))
 }

@@ -71,9 +71,10 @@ pub(super) async fn update(
         );
         return Err(LifecycleRejection::Conflict("outdated", text).into());
     }
-    if waiting.is_some() {
+    if let Some(waiting) = waiting {
         let plan = load_plan(wanted).await?;
-        let transition = target.update(|after| after.waiting = Some(plan.pending(event)));
+        let after = plan.pending(event, waiting.owner.as_deref());
+        let transition = target.update(|target| target.waiting = Some(after));
         let is_written = env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await?;
         return Ok(is_written.then(|| (LifecycleResult::Waiting, event.generation, FollowUp::default())));
     }
@@ -82,6 +83,7 @@ pub(super) async fn update(
     }
     let (plan, number) = match merged {
         Some(update) => (update.plan, update.number),
+        None if target.phase == TargetPhase::Failed => return retry_with_key(env, event, target).await,
         None => (current.plan.clone(), None),
     };
     let Some(continuation) = next_run::begin(env, target, &pending, load_plan(plan).await?, number).await? else {
@@ -115,6 +117,20 @@ async fn wait(
     Ok(Some((LifecycleResult::Waiting, generation, FollowUp::drive(continuation))))
 }
 
+/// Stores the routing key of a failed target, and retries its failed units (CompleteFailedUpdate).
+async fn retry_with_key(
+    env: &Env,
+    event: &LifecycleData,
+    target: &TargetHead,
+) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
+    let newer = (event.generation, event.routing_key.clone());
+    if next_run::withdraw_update(env, target, newer).await?.is_none() {
+        return Ok(None);
+    }
+    retry::retry(env, &event.kind, &event.name).await?;
+    Ok(Some((LifecycleResult::Retrying, event.generation, FollowUp::default())))
+}
+
 /// Returns the response to an update that changes nothing. A newer one withdraws the update that waits.
 async fn unchanged(
     env: &Env,
@@ -128,7 +144,8 @@ async fn unchanged(
     }
     let replaces = target.pending_update.as_ref().is_some_and(|pending| pending.generation < event.generation);
     if replaces {
-        let withdrawn = next_run::withdraw_update(env, target, event.generation).await?;
+        let newer = (event.generation, event.routing_key.clone());
+        let withdrawn = next_run::withdraw_update(env, target, newer).await?;
         return Ok(withdrawn.map(|next| (result, event.generation, FollowUp::drive(next))));
     }
     if target.phase == TargetPhase::Failed {

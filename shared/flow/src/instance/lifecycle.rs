@@ -4,53 +4,65 @@
 //! 2. Compile the document of a creation with the published plugins.
 //! 3. Move the target and start its first run in one transaction (rule 9).
 
-use ebb_engine::target::{CreateDecision, DeleteDecision, create as decide_create, delete as decide_delete};
+use ebb_engine::target::{self, TeardownStage};
+use ebb_engine::target::{
+    CreateDecision, DeleteDecision, RequestSender, create as decide_create, delete as decide_delete,
+};
 use ebb_engine::{HookSet, Millis, TargetPhase};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id;
-use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause};
+use ebb_protocol::lifecycle::{self as fields, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause};
 use ebb_store::{ReadPlugins, TargetHead, TargetTransition};
 use tracing::Instrument as _;
 
 use crate::env::Env;
 use crate::error::{FlowError, RequestError};
 pub use crate::instance::rejection::LifecycleRejection;
-use crate::instance::rejection::stale;
+use crate::instance::rejection::{foreign, stale};
 use crate::instance::target_document::{self, CompiledDocument};
 use crate::instance::transition::{self, NotificationSender};
-use crate::instance::{document_update, due, events, notify, outbox};
+use crate::instance::{document_update, due, events, next_run, notify, outbox};
 use crate::run::cancel;
 use crate::run::follow_up::FollowUp;
 use crate::sweep::retention;
 
-/// Applies a verified lifecycle webhook with the CloudEvent id `id` and runs its follow-up. A repetition returns the
-/// same response and changes nothing.
+/// Applies a verified lifecycle webhook of the platform with the CloudEvent id `id` and runs its follow-up. A repetition
+/// returns the same response and changes nothing.
 pub async fn receive(
     env: &Env,
     plugins: &dyn ReadPlugins,
     (event_type, id): (LifecycleType, &str),
     event: &LifecycleData,
 ) -> Result<LifecycleResponse, RequestError<LifecycleRejection>> {
-    let (response, follow_up) = begin(env, plugins, (event_type, id), event).await?;
+    let (response, follow_up) = begin(env, plugins, (event_type, id), event, RequestSender::Platform).await?;
     follow_up.finish(env).await?;
     Ok(response)
 }
 
-/// Applies a verified lifecycle webhook. The state is durable when this returns.
+/// Checks the UID of an instance that the platform creates.
+pub fn check_new_uid(event: &LifecycleData) -> Result<(), LifecycleRejection> {
+    fields::unreserved_uid(&event.uid).map_err(|error| LifecycleRejection::Invalid(error.to_string()))
+}
+
+/// Applies a verified lifecycle webhook, or a request of another sender in its form. The state is durable when this
+/// returns.
 pub async fn begin(
     env: &Env,
     plugins: &dyn ReadPlugins,
     (event_type, id): (LifecycleType, &str),
     event: &LifecycleData,
+    sender: RequestSender<'_>,
 ) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
     let span = tracing::info_span!("lifecycle webhook", kind = event.kind, name = event.name);
     let take = async {
         match event_type {
-            LifecycleType::Created | LifecycleType::Updated => create(env, plugins, event_type, event).await,
+            LifecycleType::Created | LifecycleType::Updated => create(env, plugins, event_type, event, sender).await,
             LifecycleType::Deleted => {
-                let follow_up =
-                    begin_delete(env, (&event.kind, &event.name, &event.uid), TargetStopCause::Deleted).await?;
-                Ok((response(event, LifecycleResult::Stopping), follow_up))
+                let instance = (event.kind.as_str(), event.name.as_str(), event.uid.as_str());
+                match begin_delete(env, instance, TargetStopCause::Deleted, sender).await? {
+                    Some(follow_up) => Ok((response(event, LifecycleResult::Stopping), follow_up)),
+                    None => Err(foreign(&event.kind, &event.name).into()),
+                }
             }
             LifecycleType::Event => {
                 let (result, generation, follow_up) = events::receive(env, event, id).await?;
@@ -75,6 +87,7 @@ async fn create(
     plugins: &dyn ReadPlugins,
     event_type: LifecycleType,
     event: &LifecycleData,
+    sender: RequestSender<'_>,
 ) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
     let only = |response| Ok((response, FollowUp::default()));
     let instance = id::instance_key(&event.kind, &event.name, &event.uid);
@@ -84,7 +97,7 @@ async fn create(
         // two detects the other.
         let seen = env.store.read_target(&event.kind, &event.name).await?;
         let known = seen.as_ref().map(transition::engine_target);
-        let decide = |hooks| decide_create(known.as_ref(), &event.uid, event.generation, hooks);
+        let decide = |hooks| decide_create(known.as_ref(), (&event.uid, sender), event.generation, hooks);
         // A webhook without effect gets its response before the document is compiled.
         match (decide(HookSet::default()), &seen) {
             (decision @ (CreateDecision::Changed | CreateDecision::Repeated), Some(target))
@@ -103,6 +116,7 @@ async fn create(
                 return only(response(event, result));
             }
             (CreateDecision::Stale, _) => return Err(stale(event).into()),
+            (CreateDecision::Foreign, _) => return Err(foreign(&event.kind, &event.name).into()),
             (CreateDecision::QueueFull, _) => {
                 let text = format!("another {} already waits for the name {:?}", event.kind, event.name);
                 return Err(LifecycleRejection::Conflict("name-taken", text).into());
@@ -124,7 +138,7 @@ async fn create(
         };
         match (decision, seen) {
             (CreateDecision::Begin(step), seen) if !undelivered || seen.is_none() => {
-                let target = new_head(env, event, plan, seen.as_ref());
+                let target = new_head(env, event, plan, (sender, seen.as_ref()));
                 let mut transition = transition::transition(env, &target, step, &plan.loaded, None).await?;
                 transition.expected_version = seen.as_ref().map(|target| target.version);
                 transition.tombstone =
@@ -138,7 +152,7 @@ async fn create(
             // The platform has not accepted the `gone` of the previous instance, so this one waits.
             (CreateDecision::Wait | CreateDecision::Begin(_), Some(target)) => {
                 let transition = target.update(|after| {
-                    after.waiting = Some(plan.pending(event));
+                    after.waiting = Some(plan.pending(event, sender.owner()));
                     after.due = due::next_due(env, after);
                 });
                 if env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await? {
@@ -151,9 +165,15 @@ async fn create(
     Err(FlowError::Contended(format!("{}/{}", event.kind, event.name)).into())
 }
 
-fn new_head(env: &Env, event: &LifecycleData, plan: &CompiledDocument, seen: Option<&TargetHead>) -> TargetHead {
+fn new_head(
+    env: &Env,
+    event: &LifecycleData,
+    plan: &CompiledDocument,
+    (sender, seen): (RequestSender<'_>, Option<&TargetHead>),
+) -> TargetHead {
     let now = env.now();
     TargetHead {
+        owner: sender.owner().map(str::to_owned),
         generation: event.generation,
         first_generation: event.generation,
         plan: plan.loaded.digest.clone(),
@@ -167,18 +187,22 @@ fn new_head(env: &Env, event: &LifecycleData, plan: &CompiledDocument, seen: Opt
     }
 }
 
-/// Ends an instance for `cause`. The call can be repeated.
+/// Ends an instance of any owner for `cause`. The call can be repeated.
 pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str, cause: TargetStopCause) -> Result<(), FlowError> {
-    begin_delete(env, (kind, name, uid), cause).await?.finish(env).await
+    match begin_delete(env, (kind, name, uid), cause, RequestSender::Operator).await? {
+        Some(follow_up) => follow_up.finish(env).await,
+        None => Ok(()),
+    }
 }
 
 /// Begins to end an instance for `cause`. No unit of its setup starts after this returns; the follow-up stops running
-/// attempts.
+/// attempts. Returns `None` if the instance belongs to another sender.
 pub(crate) async fn begin_delete(
     env: &Env,
     (kind, name, uid): (&str, &str, &str),
     cause: TargetStopCause,
-) -> Result<FollowUp, FlowError> {
+    sender: RequestSender<'_>,
+) -> Result<Option<FollowUp>, FlowError> {
     let tombstone = || retention::tombstone(env, id::instance_key(kind, name, uid), env.now());
     for _ in 0..crate::ATTEMPTS {
         let seen = env.store.read_target(kind, name).await?;
@@ -189,7 +213,13 @@ pub(crate) async fn begin_delete(
             None => None,
         };
         let hooks = loaded.as_ref().map(|loaded| loaded.hooks()).unwrap_or_default();
-        let decision = decide_delete(known.as_ref(), uid, hooks);
+        let decision = match (decide_delete(known.as_ref(), (uid, sender), hooks), &seen) {
+            // The event has ended, so nothing has to be cancelled. Its units may be those of an earlier plan.
+            (DeleteDecision::Cancel(_), Some(target)) if next_run::has_ended_event(env, target).await? => {
+                DeleteDecision::Begin(target::teardown(TeardownStage::WasReady, hooks))
+            }
+            (decision, _) => decision,
+        };
         let is_cancel = matches!(decision, DeleteDecision::Cancel(_));
         match (decision, seen, loaded) {
             (DeleteDecision::PutTombstone, seen, _) => {
@@ -197,10 +227,11 @@ pub(crate) async fn begin_delete(
                 // A concurrent creation may have read the table before the tombstone. The new version of the target
                 // makes its transaction fail.
                 if bump_version(env, kind, name, uid, seen).await? {
-                    return Ok(FollowUp::default());
+                    return Ok(Some(FollowUp::default()));
                 }
             }
-            (DeleteDecision::Repeated, Some(target), _) => return stop_setup_run(env, &target).await,
+            (DeleteDecision::Foreign, ..) => return Ok(None),
+            (DeleteDecision::Repeated, Some(target), _) => return stop_setup_run(env, &target).await.map(Some),
             (DeleteDecision::Unqueue, Some(target), _) => {
                 if let Some(waiting) = &target.waiting {
                     retention::schedule_waiting_removal(env, &target, waiting).await?;
@@ -208,7 +239,7 @@ pub(crate) async fn begin_delete(
                 let tombstone = Some(tombstone());
                 let transition = TargetTransition { tombstone, ..target.update(|after| after.waiting = None) };
                 if env.store.move_target(&transition).await? {
-                    return Ok(FollowUp::default());
+                    return Ok(Some(FollowUp::default()));
                 }
             }
             (DeleteDecision::Cancel(step) | DeleteDecision::Begin(step), Some(target), Some(loaded)) => {
@@ -218,11 +249,11 @@ pub(crate) async fn begin_delete(
                 if env.store.move_target(&transition).await? {
                     if is_cancel {
                         outbox::announce(env, &transition.target).await;
-                        return stop_setup_run(env, &transition.target).await;
+                        return stop_setup_run(env, &transition.target).await.map(Some);
                     }
                     let sender = NotificationSender::Queue;
                     let continuation = transition::after_transition(env, transition, &loaded, sender).await?;
-                    return Ok(FollowUp::drive(continuation));
+                    return Ok(Some(FollowUp::drive(continuation)));
                 }
             }
             (decision, ..) => {

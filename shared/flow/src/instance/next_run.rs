@@ -32,13 +32,14 @@ pub(crate) async fn start_update(env: &Env, kind: &str, name: &str) -> Result<Op
         let other_key = pending.routing_key.is_some() && pending.routing_key != target.routing_key;
         let (plan, number) = match merge(env, &target, false, (&current, &wanted.plan)).await {
             Ok(Some(update)) => (update.plan, update.number),
-            Ok(None) if other_key => (current.plan.clone(), None),
+            // The units of a failed target are not done, so another key does not make it ready.
+            Ok(None) if other_key && target.phase != TargetPhase::Failed => (current.plan.clone(), None),
             Err(RequestError::Failed(error)) => return Err(error),
             result => {
                 if let Err(RequestError::Rejected(rejection)) = result {
                     tracing::error!(kind, name, ?rejection, "cannot apply the update that has waited");
                 }
-                match withdraw_update(env, &target, pending.generation).await? {
+                match withdraw_update(env, &target, (pending.generation, pending.routing_key.clone())).await? {
                     Some(continuation) => return Ok(continuation),
                     None => continue,
                 }
@@ -51,15 +52,16 @@ pub(crate) async fn start_update(env: &Env, kind: &str, name: &str) -> Result<Op
     Err(FlowError::Contended(format!("{kind}/{name}")))
 }
 
-/// Ends the wait of an update that changes nothing, and begins the first waiting event. Returns the continuation of the
+/// Ends the wait of an update that changes at most the routing key, and begins the first waiting event. Returns the continuation of the
 /// run that has begun, or `None` if the target has changed meanwhile.
 pub(super) async fn withdraw_update(
     env: &Env,
     target: &TargetHead,
-    generation: u64,
+    (generation, routing_key): (u64, Option<String>),
 ) -> Result<Option<Option<Continuation>>, FlowError> {
     let transition = target.update(|after| {
         after.generation = generation;
+        after.routing_key = routing_key.or_else(|| after.routing_key.take());
         after.pending_update = None;
         after.due = due::next_due(env, after);
     });
@@ -105,6 +107,15 @@ pub(super) async fn is_idle(env: &Env, target: &TargetHead) -> Result<bool, Flow
     // A closed run of postStart with other units is being retried.
     let is_complete = || in_flight(run.graph(), &view).is_empty() && outcome(&view) == RunOutcome::Succeeded;
     Ok(is_closed && (hook != Hook::PostStart || is_complete()))
+}
+
+/// Returns true if the last run of a target was that of an event and nothing of it can run any more: it is closed or
+/// removed, or an update has replaced its units.
+pub(crate) async fn has_ended_event(env: &Env, target: &TargetHead) -> Result<bool, FlowError> {
+    let Some(hook @ Hook::Event(_)) = target.hook else { return Ok(false) };
+    let id = target.run(hook);
+    let root = env.store.read_root(&id).await?;
+    Ok(root.is_none_or(|root| root.head.phase == RunPhase::Closed) || Run::load(env, &id).await?.is_none())
 }
 
 /// Returns the effect of a document on the present instance of a target, or on the one that waits for its name. Returns

@@ -33,3 +33,13 @@ pub(crate) fn stale(event: &LifecycleData) -> LifecycleRejection {
         format!("the {} {:?} with uid {:?} has ended; create it with a new uid", event.kind, event.name, event.uid);
     LifecycleRejection::Conflict("stale", text)
 }
+
+/// Returns the rejection of a request about an instance of another sender. It names no instance, because a sender must not
+/// learn about those of others.
+pub(crate) fn foreign(kind: &str, name: &str) -> LifecycleRejection {
+    let text = format!(
+        "{kind}/{name} belongs to another sender, and only its creator changes it: give the target another name, or let a \
+         person delete it by `ebb sandbox delete {name}` and send the request again"
+    );
+    LifecycleRejection::Conflict("other-owner", text)
+}

@@ -31,9 +31,10 @@ pub(super) struct CompiledDocument {
 
 impl CompiledDocument {
     /// Returns the creation that waits for its name.
-    pub(super) fn pending(&self, event: &LifecycleData) -> PendingCreation {
+    pub(super) fn pending(&self, event: &LifecycleData, owner: Option<&str>) -> PendingCreation {
         PendingCreation {
             uid: event.uid.clone(),
+            owner: owner.map(str::to_owned),
             generation: event.generation,
             plan: self.loaded.digest.clone(),
             routing_key: event.routing_key.clone(),

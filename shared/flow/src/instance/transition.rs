@@ -7,7 +7,7 @@ use ebb_engine::follow::in_flight;
 use ebb_engine::target::{self, PhaseChange};
 use ebb_engine::{Attempt, Epoch, HeadState, Hook, HookSet, RunEvent, RunOutcome, TargetPhase, accept};
 use ebb_protocol::id::{self, RunId};
-use ebb_store::{NewRun, NotificationState, RunFacts, TargetHead, TargetTransition};
+use ebb_store::{NewRun, NotificationState, RunFacts, TargetEvents, TargetHead, TargetTransition};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
@@ -175,10 +175,14 @@ async fn move_target(
 pub fn engine_target(head: &TargetHead) -> target::Target {
     target::Target {
         uid: head.uid.clone(),
+        owner: head.owner.clone(),
         generation: head.generation,
         phase: head.phase,
         hook: head.hook,
-        waiting: head.waiting.as_ref().map(|waiting| waiting.uid.clone()),
+        waiting: head
+            .waiting
+            .as_ref()
+            .map(|waiting| target::WaitingInstance { uid: waiting.uid.clone(), owner: waiting.owner.clone() }),
         event: head.events.waiting.first().map(|event| event.name),
         has_pending_update: head.pending_update.is_some(),
     }
@@ -193,14 +197,11 @@ pub async fn transition(
     loaded: &CompiledPlan,
     ending: Option<Hook>,
 ) -> Result<TargetTransition, FlowError> {
-    let now = env.now();
+    let now = seen.change_time(env.now());
     let rules = outbox::rules(env).await?;
-    let mut events = seen.events.clone();
-    if let Some(Hook::Event(_)) = step.start {
-        events.begin_next();
-    }
+    let (events, start) = next_events(seen, step, loaded);
     let begun = TargetHead { events, ..seen.clone() };
-    let run = step.start.map(|hook| NewRun {
+    let run = start.map(|hook| NewRun {
         id: begun.run(hook),
         facts: RunFacts {
             kind: seen.kind.clone(),
@@ -215,11 +216,11 @@ pub async fn transition(
     });
     let transition = begun.update(|target| {
         // A ready target stays ready during an event.
-        if !matches!(step.start, Some(Hook::Event(_))) || target.phase != step.phase {
+        if !matches!(start, Some(Hook::Event(_))) || target.phase != step.phase {
             target.since = now;
         }
         target.phase = step.phase;
-        target.hook = step.start.or(target.hook);
+        target.hook = start.or(target.hook);
         if let Some(notification) = step.notification {
             let delivered_by = ending.filter(|_| run.is_none());
             let pending = NotificationState { notification, attempts: 0, delivered_by, reason: None };
@@ -243,6 +244,46 @@ pub async fn transition(
         target.due = due::next_due(env, target);
     });
     Ok(TargetTransition { run, ..transition })
+}
+
+/// Returns the events of a target after a step, and the hook that begins. Waiting events without units in the plan are
+/// dropped: an update has removed them (EventHasUnits).
+fn next_events(seen: &TargetHead, step: PhaseChange, loaded: &CompiledPlan) -> (TargetEvents, Option<Hook>) {
+    let mut events = seen.events.clone();
+    events.waiting.retain(|event| {
+        let has_units = loaded.hook_plan(Hook::Event(event.name)).is_some();
+        if !has_units {
+            let (kind, name) = (&seen.kind, &seen.name);
+            tracing::info!(kind, name, %event, "a waiting event is dropped, because an update has removed its units");
+        }
+        has_units
+    });
+    let Some(Hook::Event(_)) = step.start else { return (events, step.start) };
+    let start = events.waiting.first().map(|event| Hook::Event(event.name));
+    events.begin_next();
+    (events, start)
+}
+
+/// Begins the teardown of a stopping target whose last event has ended. Its units may be those of an earlier plan.
+pub(crate) async fn end_stopped_event(
+    env: &Env,
+    kind: &str,
+    name: &str,
+    id: &RunId,
+) -> Result<Option<Continuation>, FlowError> {
+    close(env, id).await?;
+    for _ in 0..crate::ATTEMPTS {
+        let seen = env.store.read_target(kind, name).await?;
+        let is_stopping = |seen: &TargetHead| seen.phase == TargetPhase::Stopping && seen.is_last_run(id);
+        let Some(seen) = seen.filter(is_stopping) else { return Ok(None) };
+        let loaded = env.plan_of(&seen).await?;
+        let step = target::teardown(target::TeardownStage::WasReady, loaded.hooks());
+        let transition = transition(env, &seen, step, &loaded, None).await?;
+        if env.store.move_target(&transition).await? {
+            return after_transition(env, transition, &loaded, NotificationSender::Queue).await;
+        }
+    }
+    Err(FlowError::Contended(format!("{kind}/{name}")))
 }
 
 /// Closes a run in which no unit can run. A concurrent write that makes it due again keeps it open.
@@ -326,6 +367,7 @@ pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<C
         let loaded = env.plan(&id::instance_key(kind, name, &waiting.uid), &waiting.plan).await?;
         let now = env.now();
         let fresh = TargetHead {
+            owner: waiting.owner.clone(),
             generation: waiting.generation,
             first_generation: waiting.generation,
             plan: waiting.plan.clone(),

@@ -10,17 +10,20 @@ use ebb_documents::compile::ResourceChange;
 use ebb_documents::diagnostic::Diagnostic;
 use ebb_documents::plan::Plan;
 use ebb_engine::TargetPhase;
+use ebb_engine::target::RequestSender;
 use ebb_protocol::api::{DocumentChange, ResourceEffect};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{instance_key, short_digest};
-use ebb_protocol::lifecycle::{self as fields, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause};
+use ebb_protocol::lifecycle::{
+    self as fields, API_UID, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause,
+};
 use ebb_store::{ReadPlugins, TargetHead};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::lifecycle::{self, LifecycleRejection};
-use crate::instance::rejection::stale;
+use crate::instance::rejection::{foreign, stale};
 use crate::instance::target_document::compile_document;
 use crate::instance::{next_run, notify};
 use crate::run::follow_up::FollowUp;
@@ -66,7 +69,7 @@ struct SelectedInstance {
 impl TargetRequest {
     fn derived_uid(&self) -> Option<String> {
         let key = self.key.as_ref()?;
-        Some(format!("{OWN}{}", short_digest(&[&self.kind, &self.name, key], 20)))
+        Some(format!("{API_UID}{}", short_digest(&[&self.kind, &self.name, key], 20)))
     }
 
     fn data(&self, instance: &SelectedInstance) -> LifecycleData {
@@ -86,6 +89,10 @@ impl TargetRequest {
     /// # Errors
     /// Returns [`LifecycleRejection::Invalid`] if a field cannot be a part of a key.
     fn select(&self, env: &Env, head: Option<&TargetHead>) -> Result<SelectedInstance, LifecycleRejection> {
+        // A program does not change what a source has created.
+        if self.uid.is_none() && head.is_some_and(|head| is_alive(head) && head.owner.is_some()) {
+            return Err(foreign(&self.kind, &self.name));
+        }
         let waiting = head.filter(|head| self.uid.is_some() || second(head).is_none());
         let waiting = waiting.and_then(|head| head.waiting.as_ref());
         let waiting = waiting.map(|waiting| (&waiting.uid, waiting.generation, &waiting.plan));
@@ -105,7 +112,9 @@ impl TargetRequest {
                 SelectedInstance { change, uid: uid.clone(), generation, known }
             }
             None => {
-                let random = || format!("{OWN}{:016x}{:016x}", env.random.next(), env.random.next());
+                let random = || format!("{API_UID}{:016x}{:016x}", env.random.next(), env.random.next());
+                let named = self.uid.as_deref().map_or(Ok(()), fields::unreserved_uid);
+                named.map_err(|error| LifecycleRejection::Invalid(error.to_string()))?;
                 let uid = self.uid.clone().or(derived).unwrap_or_else(random);
                 SelectedInstance { change: LifecycleType::Created, uid, generation: 1, known: None }
             }
@@ -115,14 +124,11 @@ impl TargetRequest {
     }
 }
 
-/// The prefix of the UIDs of instances that requests begin without naming one.
-const OWN: &str = "api-";
-
 /// Returns the instance that waits for the name of a living one, although its request named none. Two requests were then
 /// applied at the same time, and this instance must not begin when the other one is gone.
 fn second(head: &TargetHead) -> Option<&str> {
     let waiting = head.waiting.as_ref().map(|waiting| waiting.uid.as_str());
-    waiting.filter(|uid| is_alive(head) && uid.starts_with(OWN))
+    waiting.filter(|uid| is_alive(head) && uid.starts_with(API_UID))
 }
 
 /// Returns the URL of a target in the API.
@@ -145,15 +151,20 @@ pub async fn apply(
         let head = env.store.read_target(&request.kind, &request.name).await?;
         if let Some(second) = head.as_ref().filter(|_| is_free).and_then(second) {
             let target = (request.kind.as_str(), request.name.as_str(), second);
-            follow_ups.push(Box::pin(lifecycle::begin_delete(env, target, TargetStopCause::Deleted)).await?);
+            let cause = TargetStopCause::Deleted;
+            let deleted = lifecycle::begin_delete(env, target, cause, RequestSender::Platform);
+            follow_ups.extend(Box::pin(deleted).await?);
         }
         let instance = request.select(env, head.as_ref())?;
         let data = request.data(&instance);
-        let begun = Box::pin(lifecycle::begin(env, plugins, (instance.change, ""), &data)).await;
+        let begun = lifecycle::begin(env, plugins, (instance.change, ""), &data, RequestSender::Platform);
+        let begun = Box::pin(begun).await;
         let (response, follow_up) = match begun {
             Ok(begun) => begun,
             // Another request has begun or ended an instance since the target was read.
             Err(RequestError::Rejected(LifecycleRejection::Conflict("name-taken", _))) if is_free => continue,
+            // Another request had the same generation. The caller has named none, so this one comes after it.
+            Err(RequestError::Rejected(LifecycleRejection::Conflict("outdated", _))) => continue,
             Err(RequestError::Rejected(LifecycleRejection::Conflict("stale", _)))
                 if is_free && instance.change == LifecycleType::Updated =>
             {
@@ -263,7 +274,8 @@ pub async fn delete(
     };
     let mut follow_ups = Vec::new();
     for uid in &uids {
-        follow_ups.push(Box::pin(lifecycle::begin_delete(env, (kind, name, uid), TargetStopCause::Deleted)).await?);
+        let (instance, cause) = ((kind, name, uid.as_str()), TargetStopCause::Deleted);
+        follow_ups.extend(Box::pin(lifecycle::begin_delete(env, instance, cause, RequestSender::Operator)).await?);
     }
     let uid = uids.last().cloned().unwrap_or_default();
     let generation = match &head.waiting {

@@ -32,10 +32,18 @@ pub struct Run {
 impl Run {
     /// Loads a run. Returns `None` if it does not exist or was removed.
     pub async fn load(env: &Env, id: &RunId) -> Result<Option<Self>, FlowError> {
-        let Some(facts) = env.facts(id).await? else { return Ok(None) };
+        match env.facts(id).await? {
+            Some(facts) => Self::with_units(env, id, facts).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the run `id` with its facts, or `None` if an update has replaced the units of its event. The run has then
+    /// ended.
+    pub async fn with_units(env: &Env, id: &RunId, facts: RunFacts) -> Result<Option<Self>, FlowError> {
         let loaded = env.plan(&facts.instance_key(), &facts.plan).await?;
-        // An update has replaced the units of the event. Its run has ended before.
-        if matches!(id.hook(), Hook::Event(_)) && loaded.digest != facts.plan {
+        let is_replaced = loaded.digest != facts.plan || loaded.hook_plan(id.hook()).is_none();
+        if matches!(id.hook(), Hook::Event(_)) && is_replaced {
             return Ok(None);
         }
         Self::of(env, id, facts).await.map(Some)

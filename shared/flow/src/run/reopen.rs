@@ -199,8 +199,9 @@ async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Res
             reason: None,
         });
         let rules = outbox::rules(env).await?;
+        let since = seen.change_time(env.now());
         let transition = seen.update(|target| {
-            (target.phase, target.since, target.notification) = (phase, env.now(), notification);
+            (target.phase, target.since, target.notification) = (phase, since, notification);
             target.is_overridden |= with_override == WithOverride::Yes;
             outbox::append(target, &rules, &run.loaded.plan.target);
             target.due = due::next_due(env, target);

@@ -87,6 +87,8 @@ pub async fn receive(
     request: DeliveryRequest<'_>,
 ) -> Result<(SourceResponse, Vec<FollowUp>), RequestError<DeliveryRejection>> {
     let sender_id = verify(env, source.verify(), request)?;
+    // The other schemes that have an id in a header sign the body only.
+    let is_id_signed = matches!(source.verify(), VerifyDoc::Standard(_) | VerifyDoc::Gitlab(_));
     let body = serde_json::from_slice(request.body).map_err(|error| {
         DeliveryRejection::Malformed(match is_form(request.headers) {
             true => "the body is a form: choose the content type application/json at the sender".to_owned(),
@@ -112,14 +114,17 @@ pub async fn receive(
         (Ok(id), Ok(outcome)) => (id, outcome),
         (Err(error), _) | (_, Err(error)) => return Ok((rejected(name, error.to_string()), Vec::new())),
     };
-    let delivery = id.or(sender_id).unwrap_or_else(|| id::digest(&[request.body, fetched.as_bytes()].concat()));
+    let digest = id::digest(&[request.body, fetched.as_bytes()].concat());
+    // If the signature covers the body only, a captured request could be sent again with another id.
+    let identity = (id.is_none() && sender_id.is_some() && !is_id_signed).then(|| digest.clone());
+    let delivery = id.or(sender_id).unwrap_or(digest);
     let event = |kind, name_of_target, uid, time_ms: Option<u64>, document| TargetEvent {
-        source: name.to_owned(),
         delivery: match delivery.len() <= MAX_ID {
             true => delivery.clone(),
             false => id::digest(delivery.as_bytes()),
         },
-        key: DesiredKey { kind, name: name_of_target, uid },
+        identity: identity.clone(),
+        key: DesiredKey { source: name.to_owned(), kind, name: name_of_target, uid },
         time: time_ms.map(Timestamp),
         document,
     };
@@ -162,11 +167,12 @@ fn rejected(source: &str, detail: String) -> SourceResponse {
 }
 
 /// Checks the fields that become keys.
-fn check(DesiredKey { kind, name, uid }: &DesiredKey) -> Result<(), String> {
+fn check(DesiredKey { kind, name, uid, .. }: &DesiredKey) -> Result<(), String> {
     let of_target = |error: lifecycle::FieldError| format!("the target's {error}");
     lifecycle::kind(kind).map_err(of_target)?;
     lifecycle::name(name).map_err(of_target)?;
-    uid.as_deref().map_or(Ok(()), lifecycle::uid).map_err(of_target)
+    let Some(uid) = uid else { return Ok(()) };
+    lifecycle::uid(uid).and_then(|()| lifecycle::unreserved_uid(uid)).map_err(of_target)
 }
 
 /// Verifies the sender. Returns the id of the delivery that its headers give.

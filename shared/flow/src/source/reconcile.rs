@@ -1,10 +1,11 @@
 //! Applies the desired state of a target.
 
+use ebb_engine::target::RequestSender;
 use ebb_engine::{Millis, TargetPhase};
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::short_digest;
-use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult, TargetStopCause};
+use ebb_protocol::lifecycle::{EVENT_UID, LifecycleData, LifecycleResult, TargetStopCause};
 use ebb_protocol::limits;
 use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
@@ -39,7 +40,7 @@ pub async fn apply(
             false => create(env, store, &seen, &mut follow_ups).await?,
         };
         if is_ended_by_replaced(&seen, &outcome) {
-            let new_uid = derived_uid(&seen.source, &format!("{}#{}", seen.delivery, seen.version));
+            let new_uid = derived_uid(&seen.key, &format!("{}#{}", seen.delivery, seen.version));
             let again = DesiredTarget { new_uid, result: None, result_time: None, version: seen.version + 1, ..seen };
             store.put_desired(&again).await?;
             continue;
@@ -79,54 +80,86 @@ pub(crate) fn is_alive(head: &TargetHead) -> bool {
     head.phase.is_alive()
 }
 
-/// The prefix of the UIDs of instances that events begin without naming one.
-const DERIVED: &str = "event-";
-
-/// Returns the UID of an instance that an event begins without naming one. It follows from the delivery, so a repetition
-/// begins no second instance.
-pub(super) fn derived_uid(source: &str, delivery: &str) -> String {
-    format!("{DERIVED}{}", short_digest(&[source, delivery], 20))
+/// Returns the UID of an instance that an event begins without naming one.
+pub(super) fn derived_uid(key: &DesiredKey, delivery: &str) -> String {
+    format!("{EVENT_UID}{}", short_digest(&[&key.source, &key.kind, &key.name, delivery], 20))
 }
 
 /// Returns true for a UID of `derived_uid`.
 pub fn is_derived(uid: &str) -> bool {
-    uid.starts_with(DERIVED)
+    uid.starts_with(EVENT_UID)
 }
 
-/// Returns the instance that waits for the name of a living one, although the event names none of them. Two states were
-/// then applied at the same time.
+fn is_own(desired: &DesiredTarget, owner: Option<&String>) -> bool {
+    owner == Some(&desired.key.source)
+}
+
+/// Returns the instance of a source that waits for the name of a living one of the same source, although the event names
+/// none of them. Two states were then applied at the same time.
 fn second<'a>(desired: &DesiredTarget, head: &'a TargetHead) -> Option<&'a str> {
-    let waiting = head.waiting.as_ref().map(|waiting| waiting.uid.as_str());
-    waiting.filter(|uid| desired.key.uid.is_none() && is_alive(head) && is_derived(uid))
+    let waiting = head.waiting.as_ref().filter(|waiting| is_own(desired, waiting.owner.as_ref()));
+    let is_second = desired.key.uid.is_none() && is_alive(head) && is_own(desired, head.owner.as_ref());
+    waiting.map(|waiting| waiting.uid.as_str()).filter(|uid| is_second && is_derived(uid))
+}
+
+/// Returns the instances of the source with this name, with their newest generations: the one that waits, then the one
+/// that is not gone. If the event names an instance, no other one is returned.
+fn own<'a>(desired: &DesiredTarget, head: Option<&'a TargetHead>) -> Vec<(&'a str, u64)> {
+    let waiting = head.and_then(|head| head.waiting.as_ref());
+    let waiting = waiting.map(|waiting| (waiting.uid.as_str(), waiting.generation, waiting.owner.as_ref()));
+    let present = head.filter(|head| head.phase != TargetPhase::Gone);
+    let present = present.map(|head| (head.uid.as_str(), head.newest_generation(), head.owner.as_ref()));
+    let is_meant = |uid: &str| desired.key.uid.as_deref().is_none_or(|named| named == uid);
+    let all = waiting.into_iter().chain(present);
+    all.filter(|(uid, _, owner)| is_own(desired, *owner) && is_meant(uid))
+        .map(|(uid, newest, _)| (uid, newest))
+        .collect()
 }
 
 /// Returns the instance that an event concerns, with its next generation: the one that it names, otherwise the one that
 /// lives or waits for the name, otherwise a new one.
-fn instance(desired: &DesiredTarget, head: Option<&TargetHead>) -> (String, u64) {
-    let waiting = head.and_then(|head| head.waiting.as_ref()).map(|waiting| (&waiting.uid, waiting.generation));
-    let present = head.map(|head| (&head.uid, head.newest_generation()));
-    let found = match &desired.key.uid {
-        Some(uid) => waiting.into_iter().chain(present).find(|(known, _)| *known == uid),
-        None => present.filter(|_| head.is_some_and(is_alive)).or(waiting),
+fn instance(desired: &DesiredTarget, head: Option<&TargetHead>) -> (String, u64, LifecycleType) {
+    let own = own(desired, head);
+    let lives = |uid: &str| head.is_some_and(|head| head.uid != uid || is_alive(head));
+    let found = match desired.key.uid {
+        Some(_) => own.first(),
+        None => own.iter().rev().find(|(uid, _)| lives(uid)),
     };
     match found {
-        Some((uid, generation)) => (uid.clone(), generation + 1),
-        None => (desired.key.uid.as_ref().unwrap_or(&desired.new_uid).clone(), 1),
+        Some((uid, generation)) => ((*uid).to_owned(), generation + 1, LifecycleType::Updated),
+        None => (desired.key.uid.as_ref().unwrap_or(&desired.new_uid).clone(), 1, LifecycleType::Created),
     }
 }
 
+/// Creates or updates the target. Another writer may take the generation of an update, which is then repeated.
 async fn create(
     env: &Env,
     store: &dyn DesiredStore,
     desired: &DesiredTarget,
     follow_ups: &mut Vec<FollowUp>,
 ) -> Result<SourceResponse, FlowError> {
+    for _ in 0..crate::ATTEMPTS {
+        if let Some(outcome) = create_once(env, store, desired, follow_ups).await? {
+            return Ok(outcome);
+        }
+    }
+    Err(FlowError::Contended(format!("{}/{}", desired.key.kind, desired.key.name)))
+}
+
+async fn create_once(
+    env: &Env,
+    store: &dyn DesiredStore,
+    desired: &DesiredTarget,
+    follow_ups: &mut Vec<FollowUp>,
+) -> Result<Option<SourceResponse>, FlowError> {
+    let sender = RequestSender::Source(&desired.key.source);
     let head = env.store.read_target(&desired.key.kind, &desired.key.name).await?;
     if let Some(second) = head.as_ref().and_then(|head| second(desired, head)) {
         let target = (desired.key.kind.as_str(), desired.key.name.as_str(), second);
-        follow_ups.push(Box::pin(lifecycle::begin_delete(env, target, TargetStopCause::Deleted)).await?);
+        let deleted = lifecycle::begin_delete(env, target, TargetStopCause::Deleted, sender);
+        follow_ups.extend(Box::pin(deleted).await?);
     }
-    let (uid, generation) = instance(desired, head.as_ref());
+    let (uid, generation, change) = instance(desired, head.as_ref());
     let event = LifecycleData {
         kind: desired.key.kind.clone(),
         name: desired.key.name.clone(),
@@ -136,7 +169,7 @@ async fn create(
         routing_key: None,
         event: None,
     };
-    let begun = Box::pin(lifecycle::begin(env, store, (LifecycleType::Created, &desired.delivery), &event)).await;
+    let begun = Box::pin(lifecycle::begin(env, store, (change, &desired.delivery), &event, sender)).await;
     let rejection = match begun {
         Ok((response, follow_up)) => {
             follow_ups.push(follow_up);
@@ -144,11 +177,11 @@ async fn create(
                 let head = env.store.read_target(&desired.key.kind, &desired.key.name).await?;
                 if head.as_ref().is_some_and(|head| head.uid == uid) {
                     let detail = "changes to this document when its present run has ended".to_owned();
-                    return Ok(outcome(desired, SourceResult::Waiting, Some(uid), detail));
+                    return Ok(Some(outcome(desired, SourceResult::Waiting, Some(uid), detail)));
                 }
                 if head.is_some_and(|head| second(desired, &head).is_some()) {
                     let detail = "another event of the target is being applied".to_owned();
-                    return Ok(outcome(desired, SourceResult::Accepted, Some(uid), detail));
+                    return Ok(Some(outcome(desired, SourceResult::Accepted, Some(uid), detail)));
                 }
             }
             let (result, detail) = match response.result {
@@ -163,14 +196,15 @@ async fn create(
                 }
                 _ => (SourceResult::Starting, "starts"),
             };
-            return Ok(outcome(desired, result, Some(uid), detail.to_owned()));
+            return Ok(Some(outcome(desired, result, Some(uid), detail.to_owned())));
         }
         Err(RequestError::Failed(error)) => return Err(error),
         Err(RequestError::Rejected(rejection)) => rejection,
     };
     let rejected =
         |detail: String| outcome(desired, SourceResult::Rejected, Some(uid.clone()), limits::message(&detail));
-    Ok(match rejection {
+    Ok(Some(match rejection {
+        LifecycleRejection::Conflict("outdated", _) => return Ok(None),
         LifecycleRejection::Conflict("name-taken", detail) => {
             outcome(desired, SourceResult::Accepted, Some(uid), detail)
         }
@@ -182,7 +216,7 @@ async fn create(
         | LifecycleRejection::Busy(detail)
         | LifecycleRejection::Invalid(detail) => rejected(detail),
         LifecycleRejection::Document(errors) => rejected(errors.to_string()),
-    })
+    }))
 }
 
 async fn delete(
@@ -191,21 +225,22 @@ async fn delete(
     follow_ups: &mut Vec<FollowUp>,
 ) -> Result<SourceResponse, FlowError> {
     let head = env.store.read_target(&desired.key.kind, &desired.key.name).await?;
-    let uids: Vec<String> = match &desired.key.uid {
-        Some(uid) => vec![uid.clone()],
-        None => {
-            let waiting = head.iter().filter_map(|head| head.waiting.as_ref()).map(|waiting| waiting.uid.clone());
-            let present = head.iter().filter(|head| head.phase != TargetPhase::Gone).map(|head| head.uid.clone());
-            waiting.chain(present).collect()
-        }
+    let own: Vec<String> = own(desired, head.as_ref()).into_iter().map(|(uid, _)| uid.to_owned()).collect();
+    let Some(last) = own.last().cloned() else {
+        let is_foreign = head.is_some_and(|head| is_alive(&head) || head.waiting.is_some());
+        return Ok(match is_foreign {
+            true => {
+                let detail = "belongs to another sender: give the targets of this source other names".to_owned();
+                outcome(desired, SourceResult::Rejected, None, detail)
+            }
+            false => outcome(desired, SourceResult::Ignored, None, "does not exist: nothing to delete".to_owned()),
+        });
     };
-    let Some(last) = uids.last().cloned() else {
-        let detail = "does not exist: nothing to delete".to_owned();
-        return Ok(outcome(desired, SourceResult::Ignored, None, detail));
-    };
-    for uid in &uids {
+    for uid in &own {
         let target = (desired.key.kind.as_str(), desired.key.name.as_str(), uid.as_str());
-        follow_ups.push(Box::pin(lifecycle::begin_delete(env, target, TargetStopCause::Deleted)).await?);
+        let sender = RequestSender::Source(&desired.key.source);
+        let deleted = lifecycle::begin_delete(env, target, TargetStopCause::Deleted, sender);
+        follow_ups.extend(Box::pin(deleted).await?);
     }
     Ok(outcome(desired, SourceResult::Stopping, Some(last), "stops".to_owned()))
 }

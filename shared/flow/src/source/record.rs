@@ -1,33 +1,65 @@
-//! Records an event of a source as the desired state of its target.
+//! Records an event of a source as the state that it wants its target to have.
+//!
+//! Each source has states of its own. Whether it may change the target is decided by the target, when the state is
+//! applied.
 
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::api::{SourceResponse, SourceResult};
-use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets, TargetHead};
+use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets};
 
-use super::reconcile::{RETRY_WAIT, derived_uid, is_alive, is_derived};
+use super::reconcile::{RETRY_WAIT, derived_uid};
 use crate::env::Env;
 use crate::error::FlowError;
 
-/// The time for which the state of a target is kept after its last event.
-const STATE_RETENTION: Millis = Millis(30 * 24 * 60 * 60 * 1000);
+/// How far the clock of a sender may be ahead. A later time is ignored, because it would hide all events until then.
+const MAX_AHEAD: Millis = Millis(5 * 60 * 1000);
 
 /// An event that was mapped to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetEvent {
-    /// The name of the source.
-    pub source: String,
-    /// The id of the delivery.
+    /// The id of the delivery, for people.
     pub delivery: String,
-    /// The target, and the instance if the event names one.
+    /// What a repetition of the delivery has in common with it, if the sender has not signed its id: the digest of the body.
+    pub identity: Option<String>,
+    /// The source, the target, and the instance if the event names one.
     pub key: DesiredKey,
-    /// The time of the event by the sender. `None` means the time of its receipt.
+    /// The time of the event by the sender.
     pub time: Option<Timestamp>,
     /// The document of the target. `None` deletes the target.
     pub document: Option<String>,
 }
 
-/// Records an event, unless another sender controls its target, it was received before, or a newer one is known. Of two
-/// events of the same time, a deletion is the newer one. Returns the result of an event that is not recorded.
+impl TargetEvent {
+    fn identity(&self) -> &str {
+        self.identity.as_deref().unwrap_or(&self.delivery)
+    }
+
+    /// Returns true if the event decided a state, or an earlier one.
+    fn is_repeated(&self, seen: &DesiredTarget) -> bool {
+        self.is_last(seen) || seen.recent.iter().any(|earlier| earlier == self.identity())
+    }
+
+    fn is_last(&self, seen: &DesiredTarget) -> bool {
+        seen.identity() == self.identity()
+    }
+
+    /// Returns true if a state is newer than the event (NewestEventDecides).
+    ///
+    /// * An instance ends once. If the events name it, its deletion is the newest event.
+    /// * Otherwise the times of the sender decide. Of two equal times, a deletion is newer, so that nothing stays.
+    /// * Otherwise the event that arrives later is newer. No clock of this deployment decides.
+    fn is_outdated(&self, seen: &DesiredTarget, sent: Option<u64>) -> bool {
+        let is_delete = self.document.is_none();
+        if self.key.uid.is_some() && (is_delete || seen.is_delete) {
+            return !is_delete;
+        }
+        let times = sent.zip(seen.sent);
+        times.is_some_and(|(sent, known)| (known, seen.is_delete) > (sent, is_delete))
+    }
+}
+
+/// Records an event, unless it was received before or a newer one is known. Returns the result of an event that is not
+/// recorded.
 ///
 /// # Errors
 /// Returns an error if the event could not be written. The sender repeats it.
@@ -38,22 +70,20 @@ pub async fn record(
 ) -> Result<Option<SourceResponse>, FlowError> {
     for _ in 0..crate::ATTEMPTS {
         let now = env.now();
+        let sent = event.time.filter(|time| *time <= now.plus(MAX_AHEAD)).map(|time| time.0);
         let seen = store.read_desired(&event.key).await?;
-        if let Some(outcome) = foreign(env, store, event, seen.as_ref()).await? {
-            return Ok(Some(outcome));
-        }
-        let mut desired = new_state(event, now);
+        let mut desired = new_state(event, sent, now);
         if let Some(seen) = seen {
             let has_failed = seen.result.as_ref().is_some_and(|outcome| outcome.result.is_failure());
-            let is_last = seen.delivery == event.delivery;
-            if seen.has(&event.source, &event.delivery) && !(has_failed && is_last) {
+            if event.is_repeated(&seen) && !(has_failed && event.is_last(&seen)) {
                 return Ok(Some(repeated(event, &seen)));
             }
-            if (seen.time, seen.is_delete) > (desired.time, desired.is_delete) {
+            if event.is_outdated(&seen, sent) {
                 return Ok(Some(outdated(event, &seen)));
             }
             replace(&mut desired, seen);
         }
+        desired.new_uid = new_uid(&desired);
         if store.put_desired(&desired).await? {
             return Ok(None);
         }
@@ -61,53 +91,23 @@ pub async fn record(
     Err(FlowError::Contended(format!("the desired state of {}/{}", event.key.kind, event.key.name)))
 }
 
-/// Returns the rejection of an event for a target that its source does not control: the living instance of the name, or
-/// the one that waits for it and that the event names.
-async fn foreign(
-    env: &Env,
-    store: &dyn DesiredTargets,
-    event: &TargetEvent,
-    seen: Option<&DesiredTarget>,
-) -> Result<Option<SourceResponse>, FlowError> {
-    let DesiredKey { kind, name, uid } = &event.key;
-    if uid.is_some() && seen.is_some_and(|seen| seen.source == event.source) {
-        return Ok(None);
+/// Returns the UID of an instance that a state begins without naming one. It follows from the event, so that an event that
+/// is received again when its state was removed begins no second instance.
+fn new_uid(desired: &DesiredTarget) -> String {
+    match desired.version {
+        1 => derived_uid(&desired.key, desired.identity()),
+        version => derived_uid(&desired.key, &format!("{}#{version}", desired.identity())),
     }
-    let Some(head) = env.store.read_target(kind, name).await? else { return Ok(None) };
-    let waits = head.waiting.as_ref().is_some_and(|waiting| uid.as_ref() == Some(&waiting.uid));
-    if !waits && !is_alive(&head) {
-        return Ok(None);
-    }
-    let concerned = uid.as_ref().filter(|_| waits).unwrap_or(&head.uid);
-    let key = DesiredKey { uid: Some(concerned.clone()).filter(|uid| !is_derived(uid)), ..event.key.clone() };
-    let state = if key == event.key { seen.cloned() } else { store.read_desired(&key).await? };
-    let why = match state.map(|state| state.source) {
-        Some(owner) if owner == event.source => return Ok(None),
-        Some(owner) => format!("source {owner} controls the target"),
-        None if is_derived(concerned) || is_forgotten(&head, uid.as_ref(), env.now()) => return Ok(None),
-        None => format!("no source has created the target; its uid is {concerned}"),
-    };
-    Ok(Some(SourceResponse {
-        result: SourceResult::Rejected,
-        target: Some(format!("{kind}/{name}")),
-        uid: Some(concerned.clone()),
-        detail: format!("{why}: give the targets of this source other names"),
-    }))
 }
 
-/// Returns true if an event names an instance that lives longer than the state of a source is kept without events.
-fn is_forgotten(head: &TargetHead, uid: Option<&String>, now: Timestamp) -> bool {
-    uid == Some(&head.uid) && head.created.plus(STATE_RETENTION) <= now
-}
-
-fn new_state(event: &TargetEvent, now: Timestamp) -> DesiredTarget {
+fn new_state(event: &TargetEvent, sent: Option<u64>, now: Timestamp) -> DesiredTarget {
     DesiredTarget {
         key: event.key.clone(),
-        source: event.source.clone(),
         delivery: event.delivery.clone(),
-        // A sender's clock that is fast must not hide later events.
-        time: event.time.map_or(now, |time| time.min(now)).0,
-        new_uid: derived_uid(&event.source, &event.delivery),
+        identity: event.identity.clone(),
+        time: sent.unwrap_or(now.0),
+        sent,
+        new_uid: String::new(),
         confirm: false,
         document: event.document.clone(),
         is_delete: event.document.is_none(),
@@ -123,17 +123,16 @@ fn new_state(event: &TargetEvent, now: Timestamp) -> DesiredTarget {
 fn replace(desired: &mut DesiredTarget, seen: DesiredTarget) {
     desired.version = seen.version + 1;
     desired.confirm = seen.due.is_some();
-    // Ids of different sources can be equal.
-    if seen.source == desired.source {
-        desired.recent = seen.recent;
-        desired.recent.push(seen.delivery);
-        let excess = desired.recent.len().saturating_sub(DesiredTarget::MAX_RECENT);
-        desired.recent.drain(..excess);
-    }
+    desired.sent = desired.sent.max(seen.sent);
+    let last = seen.identity().to_owned();
+    desired.recent = seen.recent;
+    desired.recent.push(last);
+    let excess = desired.recent.len().saturating_sub(DesiredTarget::MAX_RECENT);
+    desired.recent.drain(..excess);
 }
 
 fn repeated(event: &TargetEvent, seen: &DesiredTarget) -> SourceResponse {
-    let last = seen.result.as_ref().filter(|_| seen.delivery == event.delivery);
+    let last = seen.result.as_ref().filter(|_| event.is_last(seen));
     SourceResponse {
         result: SourceResult::Repeated,
         target: Some(format!("{}/{}", event.key.kind, event.key.name)),
@@ -150,6 +149,9 @@ fn outdated(event: &TargetEvent, seen: &DesiredTarget) -> SourceResponse {
         result: SourceResult::Outdated,
         target: Some(format!("{}/{}", event.key.kind, event.key.name)),
         uid: None,
-        detail: format!("a newer event of the target was received before: {}", seen.delivery),
+        detail: match event.key.uid.is_some() && seen.is_delete {
+            true => format!("the instance was deleted before, by {}", seen.delivery),
+            false => format!("a newer event of the target was received before: {}", seen.delivery),
+        },
     }
 }

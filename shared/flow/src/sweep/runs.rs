@@ -18,6 +18,7 @@ use super::permits::{ClusterAdmission, SweepPermit};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay;
+use crate::instance::transition;
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptRef;
 use crate::run::dispatch_all::{SweepContext, drive, drive_for_sweep};
@@ -116,7 +117,10 @@ async fn sweep_once(
     if root.phase == RunPhase::Closed || (asleep && !stops) {
         return Ok(SweepOutcome::Done);
     }
-    let run = Run::of(env, id, facts).await?;
+    let Some(run) = Run::with_units(env, id, facts).await? else {
+        transition::close(env, id).await?;
+        return Ok(SweepOutcome::Done);
+    };
     let view = RunView::whole(run.graph(), head::heads(heads));
     let open = in_flight(run.graph(), &view);
     let clusters = clusters(env, &run, &open);

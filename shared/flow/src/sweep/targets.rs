@@ -77,9 +77,12 @@ async fn sweep_once(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> 
         && let Some(hook) = target.hook.filter(|hook| !hook.is_teardown())
     {
         let run = target.run(hook);
-        if !is_cancelling(env, &run).await?
-            && let Some(continuation) = cancel::cancel_run(env, &run).await?
-        {
+        let continuation = match next_run::has_ended_event(env, &target).await? {
+            true => transition::end_stopped_event(env, kind, name, &run).await?,
+            false if is_cancelling(env, &run).await? => None,
+            false => cancel::cancel_run(env, &run).await?,
+        };
+        if let Some(continuation) = continuation {
             drive(env, continuation).await?;
         }
     }

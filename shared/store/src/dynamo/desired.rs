@@ -1,4 +1,5 @@
-//! Desired states: `d#KIND#NAME` / `h` of a target, `d#KIND#NAME#UID` / `h` of an instance. The state is JSON in `b`, and its version is in `tv`.
+//! Desired states: `d#SOURCE#KIND#NAME` / `h` of a target, `d#SOURCE#KIND#NAME#UID` / `h` of an instance. The state is
+//! JSON in `b`, and its version is in `tv`.
 
 use async_trait::async_trait;
 

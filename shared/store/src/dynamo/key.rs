@@ -82,8 +82,8 @@ pub(crate) fn undelivered(id: &str) -> String {
     format!("f#{}", encode(id))
 }
 
-pub(crate) fn desired(DesiredKey { kind, name, uid }: &DesiredKey) -> String {
-    let target = format!("d#{}#{}", encode(kind), encode(name));
+pub(crate) fn desired(DesiredKey { source, kind, name, uid }: &DesiredKey) -> String {
+    let target = format!("d#{}#{}#{}", encode(source), encode(kind), encode(name));
     uid.as_ref().map_or(target.clone(), |uid| format!("{target}#{}", encode(uid)))
 }
 
@@ -187,13 +187,14 @@ pub(crate) fn due_of(partition: &str) -> Option<DueItem> {
     if let Some(run) = partition.strip_prefix("r#") {
         return Some(DueItem::Run(run.parse().ok()?));
     }
-    let mut parts = partition.split('#');
-    let item = parts.next()?;
-    let (kind, name) = (decode(parts.next()?)?, decode(parts.next()?)?);
-    match (item, parts.next()) {
-        ("t", None) => Some(DueItem::Target(kind, name)),
-        ("d", None) => Some(DueItem::Desired(DesiredKey { kind, name, uid: None })),
-        ("d", Some(uid)) => Some(DueItem::Desired(DesiredKey { kind, name, uid: Some(decode(uid)?) })),
+    let (item, names) = partition.split_once('#')?;
+    let names: Vec<String> = names.split('#').map(decode).collect::<Option<_>>()?;
+    match (item, names.as_slice()) {
+        ("t", [kind, name]) => Some(DueItem::Target(kind.clone(), name.clone())),
+        ("d", [source, kind, name, uid @ ..]) if uid.len() < 2 => {
+            let (source, kind, name) = (source.clone(), kind.clone(), name.clone());
+            Some(DueItem::Desired(DesiredKey { source, kind, name, uid: uid.first().cloned() }))
+        }
         _ => None,
     }
 }
@@ -225,11 +226,12 @@ mod tests {
         for (kind, name) in [("sandbox", "a"), ("route group", "x#y%z"), ("ä", "!\"#$")] {
             assert_eq!(due_of(&target(kind, name)), Some(DueItem::Target(kind.into(), name.into())));
             for uid in [None, Some("u#1".to_owned())] {
-                let key = DesiredKey { kind: kind.into(), name: name.into(), uid };
+                let key = DesiredKey { source: "s#1".into(), kind: kind.into(), name: name.into(), uid };
                 assert_eq!(due_of(&desired(&key)), Some(DueItem::Desired(key)));
             }
         }
         assert_eq!(due_of("p#x"), None);
+        assert_eq!(due_of("d#s#k#n#u#x"), None);
         assert_eq!(plugin_of(&plugin("acme/db")), Some("acme/db".into()));
         assert_eq!(shard_of("h"), Some(Shard::ROOT));
         assert_eq!(shard_of(&shard(Shard(12))), Some(Shard(12)));

@@ -8,15 +8,16 @@ use crate::{
 };
 
 fn key() -> DesiredKey {
-    DesiredKey { kind: "sandbox".to_owned(), name: "a b".to_owned(), uid: None }
+    DesiredKey { source: "github".to_owned(), kind: "sandbox".to_owned(), name: "a b".to_owned(), uid: None }
 }
 
 fn desired(delivery: &str, version: u64) -> DesiredTarget {
     DesiredTarget {
         key: key(),
-        source: "github".to_owned(),
         delivery: delivery.to_owned(),
+        identity: None,
         time: 1_000,
+        sent: Some(900),
         new_uid: "u".to_owned(),
         confirm: false,
         document: Some("ttl: 1h".to_owned()),

@@ -182,6 +182,7 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
     TargetHead {
         kind: kind.into(),
         name: name.into(),
+        owner: None,
         uid: "u1".into(),
         generation: 1,
         first_generation: 1,

@@ -86,6 +86,7 @@ pub(super) async fn gone_targets_have_a_separate_list(fixture: StoreFixture) {
     assert_eq!(list(TargetList::Gone).await, ["a", "never-created"]);
     let waiting = PendingCreation {
         uid: "next".into(),
+        owner: None,
         generation: 1,
         plan: "sha256:x".into(),
         routing_key: None,

@@ -1,0 +1,192 @@
+//! The instances of a simulation, by the writes of their targets: to whom each belongs, its document, who may end it.
+//!
+//! Documents name their sender and their revision in labels. So a check knows from the stored plan alone whose document
+//! an instance has, and whether it is the newest.
+
+use std::collections::BTreeSet;
+
+use ebb_documents::plan::{HookName, Plan, UnitRef};
+use ebb_engine::{EventName, Hook, Shard, TargetPhase, Unit};
+use ebb_protocol::id::{EventRef, instance_key};
+use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_store::TargetHead;
+
+use super::KIND;
+use super::ledger::Ledger;
+use super::platform::EVENT;
+use super::senders::SenderRecord;
+use super::simulator::Simulation;
+use super::table::TableState;
+
+/// The owner of the instances of the platform and of the API.
+pub(super) const DIRECT: &str = "direct";
+/// The sender of deletions by people, who may end every instance.
+pub(super) const PERSON: &str = "person";
+
+/// An instance that has begun or waits for its name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct InstanceEntry {
+    pub(super) name: String,
+    /// The sender of its first document.
+    pub(super) owner: String,
+    /// The revision of its present document.
+    pub(super) revision: String,
+    pub(super) has_begun: bool,
+    /// True if one of its documents has no event, so that events may be dropped.
+    loses_events: bool,
+    plan: String,
+}
+
+/// A deletion that a sender has requested.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RequestedDeletion {
+    pub(super) by: String,
+    pub(super) name: String,
+    /// `None` means every instance of the name that the sender owns.
+    pub(super) uid: Option<String>,
+}
+
+/// Returns a document of a sender.
+pub(super) fn document(text: &str, by: &str, revision: &str) -> String {
+    text.replacen("resources:", &format!("labels: {{by: {by}, rev: \"{revision}\"}}\nresources:"), 1)
+}
+
+impl Ledger {
+    /// Returns true if a deletion of an instance was requested by its owner or by a person.
+    pub(super) fn is_deleted_by(&self, owner: &str, name: &str, uid: &str) -> bool {
+        self.state().deletions.iter().any(|deletion| {
+            let is_of = deletion.name == name && deletion.uid.as_deref().is_none_or(|of| of == uid);
+            is_of && (deletion.by == owner || deletion.by == PERSON)
+        })
+    }
+
+    /// Checks a write of a target. Returns the plan of its instance if the write gives it one.
+    pub(super) fn observe(&self, state: &TableState, seen: Option<&TargetHead>, target: &TargetHead) -> Option<Plan> {
+        if let Some(seen) = seen {
+            self.check_end(seen, target);
+        }
+        if let Some(waiting) = &target.waiting {
+            self.enter(state, target, &waiting.uid, &waiting.plan, false);
+        }
+        match target.phase.is_alive() && !target.plan.is_empty() {
+            true => self.enter(state, target, &target.uid, &target.plan, true),
+            false => None,
+        }
+    }
+
+    /// Records the document of an instance.
+    fn enter(&self, state: &TableState, target: &TargetHead, uid: &str, digest: &str, has_begun: bool) -> Option<Plan> {
+        let mut entry = self.state().instances.get(uid).cloned().unwrap_or_default();
+        if entry.plan == digest && entry.has_begun == has_begun {
+            return None;
+        }
+        let json = state.plans.get(&instance_key(KIND, &target.name, uid))?;
+        let plan = Plan::from_json(std::str::from_utf8(json).ok()?).expect("the functions store plans");
+        let label = |key: &str| plan.target.labels.get(key).cloned();
+        let by = label("by").unwrap_or_else(|| DIRECT.to_owned());
+        if entry.owner.is_empty() {
+            entry.owner.clone_from(&by);
+        } else if entry.owner != by {
+            self.report_violation(format!("{uid} of {} gets a document of {by}", entry.owner));
+        }
+        entry.name.clone_from(&target.name);
+        entry.revision = label("rev").unwrap_or_default();
+        entry.has_begun = has_begun;
+        let event = EventName::new(EVENT).map(Hook::Event).expect("it is a name");
+        entry.loses_events |= plan.hook_plan(event.into()).is_none();
+        entry.plan = digest.to_owned();
+        self.state().instances.insert(uid.to_owned(), entry);
+        Some(plan)
+    }
+
+    /// An instance ends by its owner, by a person or by its time to live. So does one that waits.
+    fn check_end(&self, seen: &TargetHead, target: &TargetHead) {
+        let owner = |uid: &str| self.state().instances.get(uid).map(|entry| entry.owner.clone()).unwrap_or_default();
+        let ends = seen.uid == target.uid && seen.phase.is_alive() && !target.phase.is_alive();
+        if ends && target.stop_cause == TargetStopCause::Deleted {
+            let owner = owner(&seen.uid);
+            if !self.is_deleted_by(&owner, &seen.name, &seen.uid) {
+                self.report_violation(format!("{} of {owner} ends, and {owner} has not deleted it", seen.uid));
+            }
+        }
+        let Some(waiting) = seen.waiting.as_ref().map(|waiting| &waiting.uid) else { return };
+        let stays = target.uid == *waiting || target.waiting.as_ref().is_some_and(|after| after.uid == *waiting);
+        let is_second =
+            owner(waiting) == owner(&seen.uid) && (waiting.starts_with("event-") || waiting.starts_with("api-"));
+        let owner = owner(waiting);
+        if !stays && !is_second && !self.is_deleted_by(&owner, &seen.name, waiting) {
+            self.report_violation(format!("{waiting} of {owner} waits no more, and {owner} has not deleted it"));
+        }
+    }
+}
+
+/// Returns the key of a setup unit of a ready target that is not done.
+pub fn incomplete(state: &TableState, target: &TargetHead, plan: &Plan) -> Option<String> {
+    let is_done = |at: &UnitRef| {
+        let (shard, slot) = Shard::of(Unit(at.unit));
+        let head = state.heads.get(&target.run(at.hook.into())).and_then(|heads| heads.get(&shard));
+        head.is_some_and(|head| head.head.done.contains(&slot))
+    };
+    let setup: Vec<UnitRef> = match &plan.update {
+        Some(update) => update.resources.values().flat_map(|origin| origin.units.values().copied()).collect(),
+        None => {
+            let units = plan.hook_plan(HookName::PreStart).map_or(0, |hook| hook.units.len());
+            (0..).take(units).map(|unit| UnitRef { hook: HookName::PreStart, unit }).collect()
+        }
+    };
+    let open = setup.into_iter().find(|at| !is_done(at))?;
+    Some(plan.unit(open).map_or_else(|| format!("{open:?}"), |unit| unit.key.clone()))
+}
+
+/// Checks a simulation in which nothing is in progress and all senders have their responses.
+pub(super) fn settled(simulation: &Simulation) {
+    let state = simulation.table.state().clone();
+    let (instances, accepted, events) = {
+        let ledger = simulation.ledger.state();
+        (ledger.instances.clone(), ledger.accepted.clone(), ledger.events.clone())
+    };
+    let mut wrong = Vec::new();
+    for target in state.targets.values().filter(|target| target.phase.is_alive()) {
+        let uid = &target.uid;
+        if target.pending_update.is_some() {
+            wrong.push(format!("an update of {uid} waits, and nothing is in progress"));
+        }
+        let json = state.plans.get(&target.instance_key()).cloned().unwrap_or_default();
+        let plan = std::str::from_utf8(&json).ok().and_then(|json| Plan::from_json(json).ok());
+        let Some(plan) = plan else { continue };
+        if target.phase == TargetPhase::Ready
+            && let Some(unit) = incomplete(&state, target, &plan)
+        {
+            wrong.push(format!("{uid} is ready, and {unit} is not done"));
+        }
+        let Some(entry) = instances.get(uid) else { continue };
+        for id in events.iter().filter(|(of, _)| of == uid && !entry.loses_events).map(|(_, id)| id) {
+            let event = EventRef::new(EventName::new(EVENT).expect("it is a name"), id);
+            let ran = state.heads.keys().any(|run| run.as_str().ends_with(&format!("-on-{event}")));
+            if target.phase == TargetPhase::Ready && !ran {
+                wrong.push(format!("the event {id} of {uid} was accepted and never ran"));
+            }
+        }
+    }
+    for (uid, entry) in &instances {
+        let of_name = state.targets.get(&(KIND.to_owned(), entry.name.clone()));
+        let lives = of_name.is_some_and(|target| is_present(target, uid));
+        let accepted = accepted.get(uid).map(Vec::as_slice).unwrap_or_default();
+        let newest = accepted.iter().map(|(generation, _)| generation).max();
+        let newest: BTreeSet<&str> =
+            accepted.iter().filter(|(of, _)| Some(of) == newest).map(|(_, revision)| revision.as_str()).collect();
+        if lives && !newest.is_empty() && newest != BTreeSet::from([entry.revision.as_str()]) {
+            wrong.push(format!("{uid} has revision {}, and {newest:?} was accepted", entry.revision));
+        }
+    }
+    for record in SenderRecord::all(simulation) {
+        wrong.extend(record.check(&state, &instances));
+    }
+    wrong.into_iter().for_each(|what| simulation.ledger.report_violation(what));
+}
+
+/// Returns true if an instance lives or waits for the name of a target.
+pub(super) fn is_present(target: &TargetHead, uid: &str) -> bool {
+    let waits = target.waiting.as_ref().is_some_and(|waiting| waiting.uid == uid);
+    waits || (target.uid == uid && target.phase.is_alive())
+}

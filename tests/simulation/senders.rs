@@ -1,0 +1,282 @@
+//! Senders beside the platform: programs that call the API, and sources.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ebb_flow::operator::target_request::TargetRequest;
+use ebb_flow::source::record::TargetEvent;
+use ebb_protocol::api::SourceResult;
+use ebb_store::{DesiredKey, DesiredTarget};
+
+use super::ledger::SimActivity;
+use super::owners::{self, DIRECT, InstanceEntry, PERSON, RequestedDeletion, is_present};
+use super::platform::{KIND, PlatformSender};
+use super::simulator::Simulation;
+use super::table::TableState;
+use super::{SimRandom, TargetScenario};
+
+/// The longest delay of an event of a source.
+const DELAY_MS: u64 = 20_000;
+const AGAIN_MS: u64 = 1_000;
+
+/// A source of a simulation.
+#[derive(Clone, Debug)]
+pub(super) struct SimSource {
+    pub(super) name: String,
+    /// True if its events have times.
+    is_timed: bool,
+    /// True if its deliveries have ids. Otherwise equal events have equal ids.
+    has_ids: bool,
+    /// True if its events name instances.
+    names_instances: bool,
+}
+
+/// An event that a source has sent.
+#[derive(Clone, Debug)]
+pub(super) struct SentEvent {
+    event: TargetEvent,
+    revision: String,
+}
+
+impl SimSource {
+    pub(super) fn random(number: u64, random: &SimRandom) -> Self {
+        Self {
+            name: format!("s{number}"),
+            is_timed: random.below(3) > 0,
+            has_ids: random.below(3) > 0,
+            names_instances: random.below(3) == 0,
+        }
+    }
+}
+
+impl PlatformSender {
+    pub(super) fn next_revision(&self) -> String {
+        let mut state = self.0.ledger.state();
+        state.revisions += 1;
+        state.revisions.to_string()
+    }
+
+    /// Returns a random document of a target, as a sender sends it, and its revision.
+    pub(super) fn any_document(
+        &self,
+        target: &TargetScenario,
+        (name, by): (&str, &str),
+        random: &SimRandom,
+    ) -> (String, String) {
+        let number = random.below(2 * target.changed.len() as u64 + 1) as usize;
+        let text = target.changed.get(number).unwrap_or(&target.document).replace("NAME", name);
+        let revision = self.next_revision();
+        (owners::document(&text, by, &revision), revision)
+    }
+
+    /// Applies and deletes the target of a name by the API.
+    pub(super) async fn call_api(self, name: String, target: TargetScenario, random: SimRandom) {
+        let _active = SimActivity::new(&self.0.ledger);
+        let functions = &self.0.functions;
+        for _ in 0..1 + random.below(4) {
+            self.pause(&random).await;
+            if random.below(8) == 0 {
+                self.delete_by_person(&name).await;
+                continue;
+            }
+            let (document, revision) = self.any_document(&target, (&name, DIRECT), &random);
+            let key = (random.below(2) == 0).then(|| format!("request-{revision}"));
+            let routing_key = (random.below(3) == 0).then(|| format!("rk-{revision}"));
+            let (kind, name) = (KIND.to_owned(), name.clone());
+            let request = TargetRequest { kind, name, document, uid: None, routing_key, key };
+            let response = loop {
+                match functions.apply(request.clone()).await {
+                    Ok(response) => break response,
+                    // Without a key, each repetition is another request.
+                    Err(_) => self.0.runtime.sleep(AGAIN_MS).await,
+                }
+            };
+            self.0.ledger.trace(|| format!("the API applies {revision} to {}: {response:?}", request.name));
+            if let Ok(response) = response {
+                let accepted = (response.generation, revision);
+                self.0.ledger.state().accepted.entry(response.uid).or_default().push(accepted);
+            }
+        }
+    }
+
+    /// Deletes every instance of a name.
+    pub(super) async fn delete_by_person(&self, name: &str) {
+        self.will_delete(PERSON, name, None);
+        while self.0.functions.delete_target(KIND, name).await.is_err() {
+            self.0.runtime.sleep(AGAIN_MS).await;
+        }
+    }
+
+    /// Records that a deletion is requested.
+    pub(super) fn will_delete(&self, by: &str, name: &str, uid: Option<String>) {
+        self.0.ledger.trace(|| format!("{by} deletes {name} {uid:?}"));
+        let deletion = RequestedDeletion { by: by.to_owned(), name: name.to_owned(), uid };
+        self.0.ledger.state().deletions.insert(deletion);
+    }
+
+    /// Sends the events of a source for one name: in any order, repeated, some for instances of others.
+    pub(super) async fn send_source(self, source: SimSource, name: String, target: TargetScenario, random: SimRandom) {
+        let _active = SimActivity::new(&self.0.ledger);
+        let mut time = self.0.runtime.now().0;
+        for number in 0..1 + random.below(6) {
+            self.pause(&random).await;
+            // Some events have the time of the one before.
+            time += if random.below(4) == 0 { 0 } else { 1_000 };
+            let uid = source.names_instances.then(|| match random.below(4) {
+                0 => format!("{name}-{}", random.below(3)),
+                _ => format!("{name}-{}-{}", source.name, number / 2),
+            });
+            let is_delete = random.below(3) == 0;
+            self.send_to_source(&source, (&name, uid, time), (!is_delete).then_some(&target), &random);
+        }
+    }
+
+    fn send_to_source(
+        &self,
+        source: &SimSource,
+        (name, uid, time): (&str, Option<String>, u64),
+        target: Option<&TargetScenario>,
+        random: &SimRandom,
+    ) {
+        let by = source.name.as_str();
+        let (document, revision) = match target {
+            Some(target) if source.has_ids => self.any_document(target, (name, by), random),
+            // Without ids, equal bodies are equal deliveries.
+            Some(target) => {
+                let revision = format!("{by}-{}", random.below(2));
+                (owners::document(&target.document.replace("NAME", name), by, &revision), revision)
+            }
+            None => (String::new(), self.next_revision()),
+        };
+        let is_delete = target.is_none();
+        let delivery = match source.has_ids {
+            true => format!("{by}-{revision}"),
+            false => {
+                let content = if is_delete { "deleted" } else { revision.as_str() };
+                let time = if source.is_timed { time } else { 0 };
+                format!("{by}-{content}-{time}-{}", uid.as_deref().unwrap_or_default())
+            }
+        };
+        let event = TargetEvent {
+            delivery,
+            identity: None,
+            key: DesiredKey { source: by.to_owned(), kind: KIND.to_owned(), name: name.to_owned(), uid: uid.clone() },
+            time: source.is_timed.then_some(ebb_engine::Timestamp(time)),
+            document: (!is_delete).then_some(document),
+        };
+        if is_delete {
+            self.will_delete(by, name, uid);
+        }
+        self.0.ledger.state().sent.push(SentEvent { event: event.clone(), revision });
+        for _ in 0..1 + random.below(4) / 3 {
+            let delay = if random.below(2) == 0 { 0 } else { random.below(DELAY_MS) };
+            let (own, event) = (self.clone(), event.clone());
+            self.0.runtime.spawn(async move {
+                let _active = SimActivity::new(&own.0.ledger);
+                own.0.runtime.sleep(delay).await;
+                own.deliver_event(event).await;
+            });
+        }
+    }
+
+    async fn deliver_event(&self, event: TargetEvent) {
+        let work = &self.0;
+        let response = loop {
+            match work.functions.source_event(event.clone()).await {
+                Ok(response) => break response,
+                Err(_) => work.runtime.sleep(AGAIN_MS).await,
+            }
+        };
+        work.ledger.trace(|| format!("{} {:?}: {response:?}", event.delivery, event.key));
+        let is_outdated = response.is_some_and(|response| response.result == SourceResult::Outdated);
+        if is_outdated && event.time.is_none() && event.key.uid.is_none() {
+            work.ledger.report_violation(format!("{} has no time and is outdated", event.delivery));
+        }
+    }
+
+    /// Deletes what the sources of a simulation have made, and everything else.
+    pub(super) async fn clean(self, names: Vec<String>, sources: Vec<SimSource>) {
+        let _active = SimActivity::new(&self.0.ledger);
+        let sent = self.0.ledger.state().sent.clone();
+        let keys: BTreeSet<DesiredKey> = sent.into_iter().map(|sent| sent.event.key).collect();
+        let random = SimRandom::new(1);
+        for key in keys {
+            let Some(source) = sources.iter().find(|source| source.name == key.source) else { continue };
+            let source = SimSource { has_ids: true, ..source.clone() };
+            self.send_to_source(&source, (&key.name, key.uid, self.0.runtime.now().0), None, &random);
+        }
+        // The longest delay of an event, and of its application by a sweep.
+        self.0.runtime.sleep(DELAY_MS + 120_000).await;
+        for name in names {
+            self.delete_by_person(&name).await;
+        }
+    }
+}
+
+/// The recorded state of a target or instance by a source, with the events that decide it.
+pub(super) struct SenderRecord {
+    record: DesiredTarget,
+    events: Vec<SentEvent>,
+}
+
+impl SenderRecord {
+    pub(super) fn all(simulation: &Simulation) -> Vec<Self> {
+        let sent = simulation.ledger.state().sent.clone();
+        let records: Vec<_> = simulation.table.state().desired.values().cloned().collect();
+        let of = |record: DesiredTarget| {
+            let is_of = |sent: &&SentEvent| sent.event.key == record.key;
+            Self { events: sent.iter().filter(is_of).cloned().collect(), record }
+        };
+        records.into_iter().map(of).collect()
+    }
+
+    /// The newest event was applied, or it is listed as rejected.
+    pub(super) fn check(&self, state: &TableState, instances: &BTreeMap<String, InstanceEntry>) -> Option<String> {
+        let DesiredTarget { key, delivery, .. } = &self.record;
+        let source = &key.source;
+        // An instance ends once, so its deletion is the last event.
+        let order = |event: &TargetEvent| {
+            let is_delete = event.document.is_none();
+            let is_end = key.uid.is_some() && is_delete;
+            (is_end, event.time.filter(|_| !is_end), is_delete)
+        };
+        let is_timed = self.events.iter().all(|sent| sent.event.time.is_some());
+        let newest = self.events.iter().map(|sent| order(&sent.event)).max();
+        let decides = |sent: &&SentEvent| sent.event.delivery == *delivery;
+        let decided: Vec<&SentEvent> = self.events.iter().filter(decides).collect();
+        if is_timed && !decided.iter().any(|sent| Some(order(&sent.event)) == newest) {
+            return Some(format!("{delivery} of {source} decides {key:?}, and {newest:?} is newer"));
+        }
+        let Some(result) = &self.record.result else {
+            return Some(format!("{delivery} of {source} was accepted and is not applied"));
+        };
+        if result.result == SourceResult::Rejected {
+            return None;
+        }
+        let target = state.targets.get(&(KIND.to_owned(), key.name.clone()));
+        let is_own = |(uid, entry): &(&String, &InstanceEntry)| {
+            let is_named = key.uid.as_ref().is_none_or(|of| of == *uid);
+            is_named && entry.owner == *source && target.is_some_and(|target| is_present(target, uid))
+        };
+        let own: Vec<(&String, &InstanceEntry)> =
+            instances.iter().filter(|(_, entry)| entry.name == key.name).filter(is_own).collect();
+        if self.record.is_delete {
+            return own.first().map(|(uid, _)| format!("{uid} lives, and {delivery} of {source} has deleted it"));
+        }
+        let is_newest = |entry: &InstanceEntry| decided.iter().any(|sent| sent.revision == entry.revision);
+        if let Some((uid, entry)) = own.iter().find(|(_, entry)| !is_newest(entry)) {
+            return Some(format!("{uid} has revision {}, and {delivery} of {source} decides", entry.revision));
+        }
+        let is_ended = || result.uid.as_ref().is_some_and(|uid| is_over(state, key, uid));
+        let waits = result.result == SourceResult::Accepted;
+        (own.is_empty() && !waits && !is_ended())
+            .then(|| format!("{delivery} of {source} is {:?}, and its target {key:?} does not exist", result.result))
+    }
+}
+
+/// Returns true if an instance has begun and ended.
+fn is_over(state: &TableState, key: &DesiredKey, uid: &str) -> bool {
+    let instance = ebb_protocol::id::instance_key(KIND, &key.name, uid);
+    let target = state.targets.get(&(KIND.to_owned(), key.name.clone()));
+    state.tombstones.contains_key(&instance)
+        || target.is_some_and(|target| target.uid == uid && !target.phase.is_alive())
+}
