@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ebb_engine::{Hook, Timestamp};
 use ebb_flow::run::callback::CallbackOutcome;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::id::RunId;
 
 use super::ledger::{AttemptEntry, AttemptGuard, AttemptReceiver, Ledger, SimActivity, SimObject};
 use super::registry::{SimUnit, UnitEffect};
-use super::{FaultInjector, FaultKind, SimFunctions, SimRuntime};
+use super::{FaultInjector, FaultKind, SimFunctions, SimRuntime, settings};
 
 /// A callback without a response is sent again after this time.
 const AGAIN_MS: u64 = 1_000;
@@ -23,6 +24,12 @@ const FLOOD: usize = ebb_protocol::limits::DISTINCT_RESULTS + 4;
 
 /// The outputs of an attempt, or why it failed.
 pub(super) type SimOutputs = Result<BTreeMap<String, serde_json::Value>, String>;
+
+/// Returns true for the callback token of a unit of an event.
+fn is_of_event(token: &str) -> bool {
+    let claims = settings(0).token_keys.verify(token, Timestamp(0));
+    claims.is_ok_and(|claims| matches!(claims.run.hook(), Hook::Event(_)))
+}
 
 /// Executes the attempts of all units.
 pub(super) struct SimExecutor {
@@ -177,6 +184,8 @@ impl SimExecutor {
             match outcome {
                 Ok(CallbackOutcome::Accepted | CallbackOutcome::Late(_)) => return true,
                 Ok(CallbackOutcome::Excess(_)) => return false,
+                // An update has replaced the units of an event that has ended.
+                Ok(CallbackOutcome::Gone) if is_of_event(&token) => return false,
                 Ok(refused) => {
                     self.ledger
                         .report_violation(format!("a callback is {refused:?}: {}", String::from_utf8_lossy(&body)));

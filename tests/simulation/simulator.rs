@@ -448,7 +448,8 @@ impl Simulation {
         let is_idle = |target: &TargetHead| {
             let is_moving =
                 matches!(target.phase, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping)
-                    || (target.phase == TargetPhase::Ready && !target.events.waiting.is_empty());
+                    || (target.phase == TargetPhase::Ready && !target.events.waiting.is_empty())
+                    || (target.phase.is_alive() && target.pending_update.is_some());
             // A notification that an open run holds back is sent when the run is closed.
             target.notification.as_ref().is_none_or(|pending| pending.delivered_by.is_some())
                 && target.outbox.notices.is_empty()
