@@ -23,3 +23,5 @@ mod threats;
 #[path = "deployment/traces.rs"]
 mod traces;
 mod tree;
+#[path = "deployment/updates.rs"]
+mod updates;

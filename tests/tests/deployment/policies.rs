@@ -10,7 +10,7 @@ use crate::run;
 use crate::template::{allowed, statements, template};
 
 /// Rights that not every run needs: function (empty for all), action, place and reason.
-const WAIVED: [(&str, &str, &str, &str); 20] = [
+const WAIVED: [(&str, &str, &str, &str); 21] = [
     ("", "secretsmanager:GetSecretValue", "SecretArn", "the secret is read before there are clients that record"),
     ("", "logs:CreateLogStream", "LOG", "Lambda writes what a function prints"),
     ("", "logs:PutLogEvents", "LOG", "Lambda writes what a function prints"),
@@ -36,10 +36,16 @@ const WAIVED: [(&str, &str, &str, &str); 20] = [
     ),
     ("Sweep", "dynamodb:GetItem", "Table retention#*", "an expiry that cannot be read is postponed"),
     ("Sweep", "dynamodb:GetItem", "Table x#*", "another instance may have the name of a removed one"),
-    ("Complete", "dynamodb:PutItem", "Table retention#*", "another instance may wait for the name of the ended one"),
-    ("Api", "dynamodb:PutItem", "Table retention#*", "another instance may wait for the name of the ended one"),
-    ("Complete", "dynamodb:PutItem", "Table x#*", "another instance may wait for the name of the ended one"),
-    ("Api", "dynamodb:PutItem", "Table x#*", "another instance may wait for the name of the ended one"),
+    (
+        "Complete",
+        "s3:DeleteObject",
+        "Bucket plans/*",
+        "a concurrent event may change a target whose waiting update has a large plan",
+    ),
+    ("Api", "dynamodb:PutItem", "Table x#*", "without a platform, an override may begin the instance that waits"),
+    ("Api", "dynamodb:PutItem", "Table p#*", "an update may wait for the run of that instance"),
+    ("Api", "s3:PutObject", "Bucket plans/*", "the plan of that update may be large"),
+    ("Api", "s3:DeleteObject", "Bucket plans/*", "a concurrent event may change the target of that update"),
     ("Sweep", "s3:PutObject", "Bucket logs/*", "it may read the end of a script"),
 ];
 

@@ -5,6 +5,7 @@ use ebb_engine::{Hook, Timestamp, Unit};
 use ebb_flow::telemetry::Telemetry;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{self, RunId};
+use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::relay::TaskId;
 use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets as _};
 use ebb_tests::platform::{SignedRequest, http, sandbox};
@@ -14,11 +15,12 @@ use serde_json::{Value, json};
 
 use crate::functions::{CLUSTER, DeployedFunctions, TOKEN, UNREACHABLE, secret};
 use crate::outside::{self, SeenTraces};
+use crate::updates;
 
 pub(crate) struct LifecycleRun {
-    functions: DeployedFunctions,
+    pub(crate) functions: DeployedFunctions,
     http: reqwest::Client,
-    outside: TestReceiver,
+    pub(crate) outside: TestReceiver,
     /// The `traceparent` header of lifecycle webhooks.
     pub(crate) traceparent: Option<String>,
 }
@@ -55,8 +57,13 @@ impl LifecycleRun {
         data.document = data.document.filter(|_| event_type == LifecycleType::Created);
         // One instance writes plans and another one reads them.
         let function = if event_type == LifecycleType::Created { "Receive" } else { "Second" };
+        self.send(function, event_type, &data).await
+    }
+
+    /// Sends a lifecycle webhook to a function. Returns the status.
+    pub(crate) async fn send(&self, function: &str, event_type: LifecycleType, data: &LifecycleData) -> u16 {
         let url = format!("{}/v1/events", self.functions.urls[function]);
-        let mut request = SignedRequest::lifecycle(&secret(), event_type, &data).post(&self.http, &url);
+        let mut request = SignedRequest::lifecycle(&secret(), event_type, data).post(&self.http, &url);
         if let Some(traceparent) = &self.traceparent {
             request = request.header("traceparent", traceparent);
         }
@@ -74,7 +81,7 @@ impl LifecycleRun {
     }
 
     /// Sends a request to the API and checks its status.
-    async fn post(&self, path: &str, body: Value, expected: u16) {
+    pub(crate) async fn post(&self, path: &str, body: Value, expected: u16) {
         let (status, response) = self.api(path, Some(body)).await;
         assert_eq!(status, expected, "{path}: {response}");
     }
@@ -84,7 +91,7 @@ impl LifecycleRun {
     }
 
     /// Waits until a target fulfils a condition.
-    async fn until(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn until(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         until(&format!("{name} to be {what}"), async || {
             let (_, target) = self.api(&format!("/v1/targets/sandbox/{name}"), None).await;
             is(&target).then_some(target)
@@ -133,8 +140,13 @@ async fn sources(instance: &LifecycleRun) {
     };
     assert_eq!(send(Method::PUT, url("Api", "/events"), json!({"document": SOURCE})).await, 200);
     let event = |plugin: &str, apply: bool| json!({"plugin": plugin, "name": format!("by-{plugin}"), "apply": apply});
-    assert_eq!(send(Method::POST, url("Receive", "/events"), event("stuck", true)).await, 202);
-    instance.until("by-stuck", "ready", |target| target["phase"] == "ready").await;
+    // The second event changes the target.
+    for (round, function) in [(1, "Receive"), (2, "Second")] {
+        let body = json!({"plugin": "stuck", "name": "by-stuck", "apply": true, "round": format!("{round}")});
+        assert_eq!(send(Method::POST, url(function, "/events"), body).await, 202);
+        let is_new = |target: &Value| target["phase"] == "ready" && target["generation"] == round;
+        instance.until("by-stuck", "changed to the document of the event", is_new).await;
+    }
     assert_eq!(send(Method::POST, url("Receive", "/events"), event("stuck", false)).await, 202);
     // The document names an unknown plugin.
     assert_eq!(send(Method::POST, url("Receive", "/events"), event("wohle", true)).await, 200);
@@ -166,7 +178,7 @@ async fn sources(instance: &LifecycleRun) {
         };
         assert!(instance.functions.table.put_desired(&desired).await.unwrap());
     }
-    instance.until("swept-whole", "ready", |target| target["phase"] == "ready").await;
+    updates::by_a_swept_state(instance, "swept-whole").await;
     assert_eq!(send(Method::GET, url("Api", ""), json!({})).await, 200);
     assert_eq!(send(Method::GET, url("Api", "/events"), json!({})).await, 200);
     assert_eq!(send(Method::DELETE, url("Api", "/events"), json!({})).await, 204);
@@ -205,7 +217,8 @@ pub(crate) async fn all() -> DeployedFunctions {
     }
     // The document and its compressed plan are too large for the table.
     let noise = (1..=256_u64).map(|number| format!("{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-    let whole = WHOLE.replace("NOISE", &noise.collect::<String>());
+    let noise: String = noise.collect();
+    let whole = WHOLE.replace("NOISE", &noise);
     let description = "x".repeat(110 << 10);
     instance.publish("whole@1.0.0", &format!("{whole}\n# {description}\n")).await;
     instance.publish("whole@2.0.0", &whole).await;
@@ -272,6 +285,7 @@ pub(crate) async fn all() -> DeployedFunctions {
         let unreachable = check["name"] == format!("relay/{UNREACHABLE}");
         assert!(status == 200 && check["passed"] != unreachable, "{check}");
     }
+    updates::all(&instance, &noise).await;
     sources(&instance).await;
     requests(&instance).await;
     subscription(&instance, Method::GET, "refused", json!({}), 200).await;
@@ -336,7 +350,7 @@ kind: Source
 name: events
 verify: {bearer: {secret: SENDER}}
 target: {kind: sandbox, name: "${body.name}"}
-document: {cluster: inside, resources: {r: {plugin: stuck}}}
+document: {cluster: inside, resources: {r: {plugin: stuck}}, labels: {round: "${body.?round.orValue(\"none\")}"}}
 events:
   - when: ${!body.apply}
     delete: {}
