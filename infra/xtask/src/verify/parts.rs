@@ -121,7 +121,6 @@ pub(super) const PARTS: &[VerifyPart] = &[
         run: |this| {
             tools::packages(tools::TEST_PACKAGES)?;
             entrypoint::all()?;
-            this.test("-p ebb-script", &[])?;
             this.test("-p ebb-entrypoint --bins --test it", &[])?;
             e2e(this, &["containers::", "postgres::"])
         },
