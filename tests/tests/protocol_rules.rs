@@ -44,6 +44,21 @@ fn every_edit_of_a_rule_finds_one_place() {
     }
 }
 
+/// Comments name a section of the page, as in `(rule 9)`.
+#[test]
+fn every_number_of_a_comment_is_a_section_of_the_page() {
+    let page = tree::read("docs/src/internals/state.md");
+    let mut seen = 0;
+    for file in tree::sources().filter(|file| file.starts_with("shared/") || file.starts_with("functions/")) {
+        for named in tree::read(file).split("(rule ").skip(1) {
+            let number = named.split(')').next().unwrap_or_default();
+            assert!(page.contains(&format!("\n### {number}: ")), "{file} names rule {number}, which has no section");
+            seen += 1;
+        }
+    }
+    assert!(seen > 10, "{seen} comments");
+}
+
 #[test]
 fn every_rule_is_on_the_page_of_the_protocol() {
     let page = tree::read("docs/src/internals/state.md");
