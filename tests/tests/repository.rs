@@ -4,6 +4,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod bench;
+mod error_codes;
 #[path = "deployment/functions.rs"]
 mod functions;
 mod import_cycles;
