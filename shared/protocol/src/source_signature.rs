@@ -123,6 +123,8 @@ pub enum SourceSignatureError {
     Secret(&'static str),
     #[error("the header {0} is missing: configure the secret of this source at the sender")]
     Missing(String),
+    #[error("the header {0} is empty: the webhook has no secret; enter the secret of this source at the sender")]
+    Empty(String),
     #[error("the header {0} is given more than once: send it once")]
     Repeated(String),
     #[error("the header {header} cannot be read: expected {expected}")]
@@ -165,17 +167,17 @@ pub fn verify(
             if headers.contains_key(WEBHOOK_SIGNATURE) && !signing.is_empty() {
                 return standard(&Zeroizing::new(signing.join(" ")), headers, body, now);
             }
-            let token = single(headers, GITLAB_TOKEN)?;
+            let token = proof(headers, GITLAB_TOKEN, "")?;
             (any(&|value| same(value, token)), SourceSignatureError::Credentials(GITLAB_TOKEN))
         }
         SourceScheme::Hmac { header, prefix, algorithm, encoding } => {
-            let given = single(headers, header)?;
+            let given = proof(headers, header, prefix)?;
             let signed = |value: &str| format!("{prefix}{}", encoding.encode(&algorithm.mac(value.as_bytes(), body)));
             let expected = format!("{prefix}X, where X is the {}, {},", algorithm.name(), encoding.name());
             (any(&|value| same(signed(value), given)), SourceSignatureError::signature(header, expected))
         }
         SourceScheme::E2b => {
-            let given = single(headers, E2B_SIGNATURE)?;
+            let given = proof(headers, E2B_SIGNATURE, "")?;
             let signed = |value: &str| Sha256::new().chain_update(value).chain_update(body).finalize();
             let fits = any(&|value| same(URL_SAFE_NO_PAD.encode(signed(value)), given));
             (fits, SourceSignatureError::signature(E2B_SIGNATURE, "the E2B signature version 1"))
@@ -195,7 +197,7 @@ pub fn verify(
             )
         }
         SourceScheme::Url => {
-            let given = url_secret.ok_or(SourceSignatureError::MissingQuery)?;
+            let given = url_secret.filter(|given| !given.is_empty()).ok_or(SourceSignatureError::MissingQuery)?;
             (any(&|value| same(value, given)), SourceSignatureError::Credentials("the query parameter `secret`"))
         }
     };
@@ -376,6 +378,15 @@ fn delivery_id(headers: &HeaderMap, name: &str) -> Result<Option<String>, Source
         true => Ok(Some(id.to_owned())),
         false => Err(malformed(name, "1 to 128 visible ASCII characters")),
     }
+}
+
+/// Returns a signature or secret. A sender without a secret sends the prefix alone, or nothing.
+fn proof<'a>(headers: &'a HeaderMap, name: &str, prefix: &str) -> Result<&'a str, SourceSignatureError> {
+    let given = single(headers, name)?;
+    if given.trim().is_empty() || given == prefix {
+        return Err(SourceSignatureError::Empty(name.to_owned()));
+    }
+    Ok(given)
 }
 
 fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, SourceSignatureError> {

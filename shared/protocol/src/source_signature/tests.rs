@@ -282,3 +282,26 @@ fn signed_requests_verify_with_the_same_secret_only() {
         assert!(sign(&scheme, " ", &id, &body, NOW).is_err(), "{name}");
     }
 }
+
+#[test]
+fn an_empty_signature_is_a_webhook_without_a_secret() {
+    for request in requests() {
+        let Some((name, _)) = request.headers.last() else { continue };
+        let empty = |value: &str| {
+            let mut without = request.clone();
+            without.headers.last_mut().unwrap().1 = value.into();
+            without.verify().unwrap_err().to_string()
+        };
+        let texts = match request.name {
+            "github" => [empty(""), empty("sha256=")],
+            "gitea" | "vercel" | "e2b" | "gitlab token" | "hmac base64url" => [empty(""), empty(" ")],
+            _ => continue,
+        };
+        for text in texts {
+            assert!(
+                text.contains(" is empty: the webhook has no secret") && text.to_lowercase().contains(name),
+                "{text}"
+            );
+        }
+    }
+}
