@@ -106,6 +106,20 @@ pub fn json_type(value: &Json) -> &'static str {
     }
 }
 
+/// Returns true if an evaluation failed because an operand is null.
+pub(crate) fn is_about_null(error: &cel::ExecutionError) -> bool {
+    const NULL: &str = "null_type";
+    match error {
+        cel::ExecutionError::NoSuchOverload(overload) => overload.argument_types().iter().any(|of| of == NULL),
+        // A function of this crate gets the debug form.
+        cel::ExecutionError::UnexpectedType { got, .. } => got == NULL || got == "Null",
+        cel::ExecutionError::UnsupportedBinaryOperator(_, left, right) => {
+            [left, right].into_iter().any(|operand| matches!(operand, cel::Value::Null))
+        }
+        _ => false,
+    }
+}
+
 /// Describes an evaluation error without values. A key is named only if the expression contains it.
 pub(crate) fn reason(expression: &Expression, error: &cel::ExecutionError) -> String {
     use cel::ExecutionError as E;

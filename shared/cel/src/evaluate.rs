@@ -15,10 +15,10 @@ pub enum EvaluationError {
     /// The expression fails on these values. The text contains no value.
     #[error("{0}")]
     Evaluation(String),
-    /// The expression reads a key that a mapping does not have, or an element behind the end of a list. The text names
-    /// the key if the expression contains it.
+    /// The expression reads a key that a mapping does not have, an element behind the end of a list, or a part of `null`.
+    /// The text names the key or the field if the expression contains it.
     #[error("{0}")]
-    MissingKey(String),
+    MissingValue(String),
     /// The expression could touch this many values, more than [`MAX_COST`]. It was not evaluated.
     #[error("the expression could touch {0} values; the limit is {MAX_COST}")]
     TooCostly(u64),
@@ -52,17 +52,20 @@ pub fn evaluate(expression: &Expression, variables: BTreeMap<&str, cel::Value>) 
             }));
     }
     declared.map_err(|error| EvaluationError::Evaluation(error.to_string()))?;
-    for (name, value) in variables {
-        context.add_variable_from_value(name, value);
+    for (name, value) in &variables {
+        context.add_variable_from_value(*name, value.clone());
     }
-    let value = cel::Value::resolve(&expression.tree, &context).map_err(|error| {
-        let reason = convert::reason(expression, &error);
-        match error {
-            cel::ExecutionError::NoSuchKey(_) | cel::ExecutionError::IndexOutOfBounds(_) => {
-                EvaluationError::MissingKey(reason)
-            }
-            _ => EvaluationError::Evaluation(reason),
+    let value = cel::Value::resolve(&expression.tree, &context).map_err(|error| match &error {
+        cel::ExecutionError::NoSuchKey(_) | cel::ExecutionError::IndexOutOfBounds(_) => {
+            EvaluationError::MissingValue(convert::reason(expression, &error))
         }
+        error if convert::is_about_null(error) => {
+            EvaluationError::MissingValue(match expression.null_field(&variables) {
+                Some(field) => format!("`{field}` is null"),
+                None => "a value that it reads is null".to_owned(),
+            })
+        }
+        error => EvaluationError::Evaluation(convert::reason(expression, error)),
     })?;
     convert::to_value(&value).map_err(|kind| EvaluationError::Evaluation(format!("the expression gives {kind}")))
 }

@@ -13,6 +13,7 @@ pub mod convert;
 mod cost;
 mod dashes;
 mod evaluate;
+mod fields;
 mod names;
 mod near;
 mod object_expression;

@@ -55,7 +55,7 @@ impl ObjectExpression {
                 return Err(ObjectExpressionError::Type { wanted: "JSON", got: "bytes that are not UTF-8" });
             }
             Ok(CelOutput::Nothing) => return Err(ObjectExpressionError::Nothing),
-            Err(EvaluationError::Evaluation(reason) | EvaluationError::MissingKey(reason)) => {
+            Err(EvaluationError::Evaluation(reason) | EvaluationError::MissingValue(reason)) => {
                 return Err(ObjectExpressionError::Fails(reason));
             }
             Err(EvaluationError::TooCostly(cost)) => return Err(ObjectExpressionError::TooCostly(cost)),

@@ -102,7 +102,7 @@ pub(super) fn shape(tree: &IdedExpr) -> Result<(), Vec<ExpressionIssue>> {
     Ok(())
 }
 
-fn children(expr: &IdedExpr) -> Vec<&IdedExpr> {
+pub(super) fn children(expr: &IdedExpr) -> Vec<&IdedExpr> {
     match &expr.expr {
         Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
         Expr::Comprehension(c) => {

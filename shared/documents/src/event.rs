@@ -236,7 +236,7 @@ impl EventSource {
     ///
     /// # Errors
     /// Returns an error if an expression fails on this event, or if its values do not fit into the target document. A
-    /// `when` that reads a missing key is false.
+    /// `when` that reads a missing key or a part of `null` is false.
     pub fn evaluate(&self, input: &EventInput) -> Result<EventOutcome, SourceEventError> {
         self.explain(input).outcome
     }
@@ -302,7 +302,8 @@ impl EventRenderer {
             Ok(CelOutput::Json(Json::Bool(true))) => return Ok(None),
             Ok(CelOutput::Json(Json::Bool(false))) => return Ok(Some("`when` is false".to_owned())),
             Ok(CelOutput::Nothing) => return Ok(Some("`when` has no value".to_owned())),
-            Err(EvaluationError::MissingKey(reason)) => return Ok(Some(format!("`when` is false: {reason}"))),
+            Ok(CelOutput::Json(Json::Null)) => return Ok(Some("`when` is null".to_owned())),
+            Err(EvaluationError::MissingValue(reason)) => return Ok(Some(format!("`when` is false: {reason}"))),
             Ok(CelOutput::Json(other)) => format!("expected true or false, got {}", json_type(&other)),
             Ok(CelOutput::Bytes(_)) => "expected true or false, got bytes".to_owned(),
             Err(error) => error.to_string(),

@@ -78,7 +78,8 @@ pub struct SourceTarget {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Event")]
 pub struct EventRule {
-    /// A condition over `headers`, `body` and `source`: `${…}`. A condition that reads a missing key does not hold.
+    /// A condition over `headers`, `body` and `source`: `${…}`. A condition that reads a missing key or a part of `null`
+    /// does not hold.
     pub when: At<String>,
     /// The time of the event: RFC 3339, or seconds or milliseconds since 1970. Older events of a target are ignored.
     pub time: Option<At<String>>,

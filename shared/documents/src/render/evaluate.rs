@@ -159,7 +159,7 @@ impl CompiledExpressions {
     ) -> Result<CelOutput, RenderError> {
         let place = || place.to_owned();
         expr::evaluate(expression, variables).map_err(|failure| match failure {
-            EvaluationError::Evaluation(reason) | EvaluationError::MissingKey(reason) => {
+            EvaluationError::Evaluation(reason) | EvaluationError::MissingValue(reason) => {
                 RenderError::Evaluation { place: place(), reason }
             }
             EvaluationError::TooCostly(cost) => RenderError::TooCostly { place: place(), cost },

@@ -92,11 +92,8 @@ fn the_first_entry_that_holds_decides() {
             json!({"pull_request": {"draft": "yes"}}),
             "error: entry 1: `when`: `${body.pull_request.draft}`: expected true or false, got text".to_owned(),
         ),
-        (
-            json!({"pull_request": null}),
-            "error: entry 1: `when`: `${body.pull_request.draft}`: `_._` is not defined for null_type, string"
-                .to_owned(),
-        ),
+        (json!({"pull_request": null}), format!("apply sandbox/pr-7-shop Some(\"99\") Some({at})")),
+        (json!({"pull_request": {"draft": null}, "action": "close"}), format!("delete sandbox/pr-7-shop None Some({at})")),
         (
             json!({"action": "close", "at": "yesterday"}),
             "error: entry 4: `time`: expected a time after 1970: RFC 3339, or a number of seconds or milliseconds"
@@ -121,6 +118,38 @@ fn the_first_entry_that_holds_decides() {
     let error = source.delivery_id(&event(&[], json!({}))).unwrap_err();
     assert_eq!(error.to_string(), "`id`: `${headers[\"x-shop-delivery\"]}`: there is no key `x-shop-delivery`");
     assert!(matches!(source.verify(), VerifyDoc::Hmac(hmac) if hmac.secret.value == "SHOP_WEBHOOK"));
+}
+
+/// A null does not reject an event that a later entry deletes by.
+#[test]
+fn a_condition_that_reads_null_does_not_hold() {
+    let source = source(
+        "apiVersion: ebb.dev/v1\nkind: Source\nname: s\nverify: {bearer: {secret: S}}\ntarget: {kind: sandbox, name: \
+         \"n-${body.number}\"}\ndocument: {ttl: 1h}\nfetch: {when: \"${body.build.id > 0}\", connection: c, path: /}\nevents:\n- \
+         {when: \"${body.pull_request.head.repo.fork}\", ignore: forks}\n- {when: \"${!body.pull_request.draft}\", ignore: \
+         ready}\n- {when: \"${body.labels.exists(l, l.name == 'x')}\", apply: {}}\n- {when: \"${body.action == 'closed'}\", \
+         delete: {}}\n",
+    );
+    let body = json!({
+        "action": "closed", "number": 41, "labels": null, "pull_request": {"head": {"repo": null}, "draft": null},
+        "build": null,
+    });
+    let input = event(&[], body);
+    assert_eq!(shown(&source, &input), "delete sandbox/n-41 None None");
+    let explained = source.explain(&input);
+    let reasons: Vec<&str> = explained.skipped.iter().map(|skipped| skipped.reason.as_str()).collect();
+    assert_eq!(
+        reasons,
+        [
+            "`when` is false: `body.pull_request.head.repo` is null",
+            "`when` is false: `body.pull_request.draft` is null",
+            "`when` is false: `body.labels` is null",
+        ]
+    );
+    assert_eq!(source.fetch(&input), Ok(None));
+    // A name, time or text that needs a value rejects the event.
+    let nameless = event(&[], json!({"action": "closed", "number": null}));
+    assert_eq!(shown(&source, &nameless), "error: entry 4: `target.name`: `${body.number}`: the value is missing");
 }
 
 const HOSTILE: &str = "

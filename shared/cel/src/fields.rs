@@ -1,0 +1,66 @@
+//! The fields that an expression reads: paths of constant names, such as `body.pull_request.number`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cel::objects::Key;
+
+use crate::path::{PathKey, SelectionPath, step};
+use crate::{Expression, RootVariable, walk};
+
+impl Expression {
+    /// Returns the fields that the expression reads. A field ends before a computed key.
+    pub fn fields(&self) -> BTreeSet<String> {
+        self.paths()
+            .iter()
+            .map(|path| constant_steps(path).fold(path.root.to_owned(), |at, name| at + &step(name)))
+            .collect()
+    }
+
+    /// Returns a field whose value is null: one of which the expression reads a part, or else any.
+    pub(crate) fn null_field(&self, variables: &BTreeMap<&str, cel::Value>) -> Option<String> {
+        let mut whole = None;
+        for path in self.paths() {
+            let Some(mut value) = variables.get(path.root) else { continue };
+            let mut field = path.root.to_owned();
+            for (nth, name) in (1..).zip(constant_steps(&path)) {
+                let cel::Value::Map(map) = value else { break };
+                let Some(inner) = map.map.get(&Key::from(name)) else { break };
+                value = inner;
+                field.push_str(&step(name));
+                if matches!(value, cel::Value::Null) {
+                    if nth < path.steps.len() {
+                        return Some(field);
+                    }
+                    whole = whole.or(Some(std::mem::take(&mut field)));
+                }
+            }
+        }
+        whole
+    }
+
+    /// Returns the paths that begin with a root variable, in the order of the tree.
+    fn paths(&self) -> Vec<SelectionPath<'_>> {
+        let mut paths = Vec::new();
+        let mut open = vec![&self.tree];
+        while let Some(expr) = open.pop() {
+            let Some(path) = SelectionPath::of(expr) else {
+                open.extend(walk::children(expr).into_iter().rev());
+                continue;
+            };
+            open.extend(path.steps.iter().filter_map(|step| match step.key {
+                PathKey::Dynamic(key) => Some(key),
+                PathKey::Name(_) => None,
+            }));
+            if RootVariable::named(path.root).is_some() {
+                paths.push(path);
+            }
+        }
+        paths
+    }
+}
+
+/// Returns the names of a path up to its first computed key.
+fn constant_steps<'a>(path: &SelectionPath<'a>) -> impl Iterator<Item = &'a str> {
+    let names: Vec<&str> = (0..path.steps.len()).map_while(|step| path.name(step)).collect();
+    names.into_iter()
+}
