@@ -405,11 +405,7 @@ impl EventRenderer {
         };
         let Some(value) = value else { return Ok(None) };
         let milliseconds = match &value {
-            // GitLab writes `2026-01-31 10:00:00 UTC`.
-            Json::String(text) => {
-                let time = text.replace(" UTC", "Z").parse::<jiff::Timestamp>();
-                time.ok().and_then(|time| u64::try_from(time.as_millisecond()).ok())
-            }
+            Json::String(text) => timestamp(text).and_then(|time| u64::try_from(time.as_millisecond()).ok()),
             Json::Number(number) => number.as_f64().filter(|number| (0.0..1e16).contains(number)).map(|number| {
                 let factor = if number < FIRST_MILLISECONDS { 1000.0 } else { 1.0 };
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in range")]
@@ -418,7 +414,8 @@ impl EventRenderer {
             }),
             _ => None,
         };
-        let problem = "expected a time after 1970: RFC 3339, or a number of seconds or milliseconds";
+        let problem = "expected a time after 1970, such as `2026-01-31T10:00:00Z` or `2026-01-31 10:00:00 +0200`, or a \
+                       number of seconds or milliseconds";
         milliseconds.map(Some).ok_or_else(|| self.error("time", None, problem))
     }
 
@@ -501,6 +498,27 @@ impl EventRenderer {
                 return Ok(value);
             }
         }))
+    }
+}
+
+/// Parses a time: RFC 3339, also with a blank before the offset, with `UTC` or `GMT`, or without a zone, which is UTC.
+fn timestamp(text: &str) -> Option<jiff::Timestamp> {
+    // Go writes `2026-01-31 10:00:00 +0200 CEST`, where the offset decides.
+    let (text, name) = match text.trim().rsplit_once(' ') {
+        Some((rest, name)) if name.bytes().all(|byte| byte.is_ascii_alphabetic()) => (rest, name),
+        _ => (text.trim(), ""),
+    };
+    let text = match text.rsplit_once(' ') {
+        Some((time, offset)) if offset.starts_with(['+', '-']) => format!("{time}{offset}"),
+        _ => text.to_owned(),
+    };
+    let in_utc = || {
+        text.contains(':').then(|| text.parse::<jiff::civil::DateTime>().ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok())
+    };
+    match text.parse::<jiff::Timestamp>() {
+        Ok(time) => Some(time),
+        Err(_) if matches!(name, "" | "UTC" | "GMT" | "Z") => Some(in_utc()??.timestamp()),
+        Err(_) => None,
     }
 }
 

@@ -81,7 +81,8 @@ pub struct EventRule {
     /// A condition over `headers`, `body` and `source`: `${…}`. A condition that reads a missing key or a part of `null`
     /// does not hold.
     pub when: At<String>,
-    /// The time of the event: RFC 3339, or seconds or milliseconds since 1970. Older events of a target are ignored.
+    /// The time of the event: RFC 3339, a time such as `2026-01-31 10:00:00 +0200`, or seconds or milliseconds since 1970.
+    /// Older events of a target are ignored.
     pub time: Option<At<String>>,
     /// The identity of the target's instance.
     pub uid: Option<At<String>>,

@@ -81,10 +81,6 @@ fn the_first_entry_that_holds_decides() {
         (json!({"action": "close"}), format!("delete sandbox/pr-7-shop None Some({at})")),
         (json!({"action": "close", "at": at}), format!("delete sandbox/pr-7-shop None Some({at})")),
         (json!({"action": "close", "at": at / 1000}), format!("delete sandbox/pr-7-shop None Some({at})")),
-        (
-            json!({"action": "close", "at": "2026-11-25 10:00:00 UTC"}),
-            format!("delete sandbox/pr-7-shop None Some({at})"),
-        ),
         (json!({"action": "close", "at": null}), "delete sandbox/pr-7-shop None None".to_owned()),
         (json!({"action": "edit"}), ignored.to_owned()),
         (json!({"pull_request": {"draft": true}}), "ignored: drafts have no target".to_owned()),
@@ -96,7 +92,8 @@ fn the_first_entry_that_holds_decides() {
         (json!({"pull_request": {"draft": null}, "action": "close"}), format!("delete sandbox/pr-7-shop None Some({at})")),
         (
             json!({"action": "close", "at": "yesterday"}),
-            "error: entry 4: `time`: expected a time after 1970: RFC 3339, or a number of seconds or milliseconds"
+            "error: entry 4: `time`: expected a time after 1970, such as `2026-01-31T10:00:00Z` or `2026-01-31 10:00:00 \
+             +0200`, or a number of seconds or milliseconds"
                 .to_owned(),
         ),
         (json!({"number": null}), "error: entry 2: `target.name`: `${body.number}`: the value is missing".to_owned()),
@@ -118,6 +115,46 @@ fn the_first_entry_that_holds_decides() {
     let error = source.delivery_id(&event(&[], json!({}))).unwrap_err();
     assert_eq!(error.to_string(), "`id`: `${headers[\"x-shop-delivery\"]}`: there is no key `x-shop-delivery`");
     assert!(matches!(source.verify(), VerifyDoc::Hmac(hmac) if hmac.secret.value == "SHOP_WEBHOOK"));
+}
+
+#[test]
+fn times_with_and_without_a_zone() {
+    let source = shop();
+    let at = |time: Value| shown(&source, &shop_event(&json!({"action": "close", "at": time})));
+    for text in [
+        "2026-11-25T10:00:00Z",
+        "2026-11-25T10:00:00z",
+        "2026-11-25 10:00:00Z",
+        "2026-11-25T12:00:00+02:00",
+        "2026-11-25T12:00:00+0200",
+        "2026-11-25 12:00:00 +0200",
+        "2026-11-25 05:00:00 -05:00",
+        "2026-11-25 10:00:00 UTC",
+        "2026-11-25 10:00:00 GMT",
+        "2026-11-25 12:00:00 +0200 CEST",
+        "2026-11-25 10:00:00.000000 +0000 UTC",
+        "2026-11-25T10:00:00.000000+00:00",
+        "2026-11-25T10:00:00",
+        "2026-11-25 10:00:00.000",
+        " 2026-11-25 10:00:00 ",
+    ] {
+        assert_eq!(at(text.into()), "delete sandbox/pr-7-shop None Some(1795600800000)", "{text}");
+    }
+    for text in [
+        "2026-11-25",
+        "2026-11-25 10:00:00 CEST",
+        "2026-11-25 10:00:00 +9900",
+        "10:00:00",
+        "UTC",
+        "",
+        "1969-12-31 23:00:00",
+    ] {
+        assert!(
+            at(text.into()).starts_with("error: entry 4: `time`: expected a time after 1970"),
+            "{text}: {}",
+            at(text.into())
+        );
+    }
 }
 
 /// A null does not reject an event that a later entry deletes by.
