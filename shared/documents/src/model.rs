@@ -12,6 +12,7 @@ mod sandbox;
 mod subscription;
 mod template_tree;
 mod unit;
+mod version_range;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,6 +46,7 @@ pub use unit::{
     ActionDoc, Cleanup, DescribeDoc, DurationMs, FailureClass, InfrakitDoc, InputDoc, InputSpec, NameList, ObjectDoc,
     OutputDoc, OutputFromDoc, OutputSpec, PodDoc, RetryDoc, SecretOutput, UnitDoc, UnitSpec, WebhookDoc, WebhookMethod,
 };
+pub use version_range::{InvalidRange, VersionRange};
 
 /// Gives a type the JSON Schema of another one, in whose form its values are written.
 macro_rules! written_as {

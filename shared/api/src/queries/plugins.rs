@@ -3,7 +3,7 @@
 use ebb_documents::compile;
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
-use ebb_documents::model::{Dialect, PluginDoc};
+use ebb_documents::model::{Dialect, PluginDoc, VersionRange};
 use ebb_engine::Timestamp;
 use ebb_protocol::api::{PluginDetail, PluginInfo};
 use ebb_protocol::time::rfc3339;
@@ -125,16 +125,21 @@ fn one_plugin(document: &str) -> Result<PluginDoc, Diagnostics> {
     Ok(plugin)
 }
 
-/// Returns a version in canonical form; for `latest`, the highest version that is not withdrawn.
+/// Returns a version in canonical form; for `latest`, the highest version that is not withdrawn, for the first numbers
+/// of versions the highest one of these.
 async fn resolve(store: &dyn ApiStore, name: &str, version: &str) -> Result<Option<String>, FlowError> {
-    if version != "latest" {
-        let canonical = version.parse::<semver::Version>().map(|version| version.to_string());
-        return Ok(Some(canonical.unwrap_or_else(|_| version.to_owned())));
-    }
+    let range = match (version, version.parse::<VersionRange>()) {
+        ("latest", _) => None,
+        (_, Err(_)) => return Ok(Some(version.to_owned())),
+        (_, Ok(range)) => match range.exact() {
+            Some(version) => return Ok(Some(version.to_string())),
+            None => Some(range),
+        },
+    };
     let listed = store.list_versions(name).await?;
     let listed = listed.iter().filter(|item| item.withdrawn.is_none());
     let versions: Vec<semver::Version> = listed.filter_map(|item| item.version.parse().ok()).collect();
-    Ok(compile::resolve_version(None, &versions).map(ToString::to_string))
+    Ok(compile::resolve_version(range.as_ref(), &versions).map(ToString::to_string))
 }
 
 /// Returns a version with its document, also a withdrawn one.
@@ -149,8 +154,11 @@ pub async fn get(store: &dyn ApiStore, name: &str, version: &str) -> Result<Opti
 }
 
 /// Withdraws a version: new targets cannot use it. Active targets keep it in their plans. Returns false if the version
-/// does not exist.
+/// does not exist, or is only the first numbers of versions.
 pub async fn withdraw(store: &dyn ApiStore, name: &str, version: &str, now: Timestamp) -> Result<bool, FlowError> {
+    if version.parse::<VersionRange>().is_ok_and(|range| range.exact().is_none()) {
+        return Ok(false);
+    }
     let Some(version) = resolve(store, name, version).await? else { return Ok(false) };
     Ok(store.withdraw_plugin(name, &version, now).await?)
 }

@@ -110,7 +110,8 @@ pub(crate) async fn signing_secrets(
     Ok((headers, Json(SigningSecrets { plugin: name, secrets })))
 }
 
-/// Returns a version with its document, also a withdrawn one. `latest` is the highest version that is not withdrawn.
+/// Returns a version with its document, also a withdrawn one. `latest` is the highest version that is not withdrawn, and
+/// `2` or `2.1` the highest one with these numbers.
 #[utoipa::path(get, path = "/v1/plugins/{name}/versions/{version}", operation_id = "getPluginVersion", tag = "plugins", responses(
     (status = 200, body = PluginDetail), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
 ))]

@@ -16,7 +16,7 @@ use crate::load::lines::EmbeddedLines;
 use crate::load::yaml::{self, YamlKey, YamlNode, YamlValue};
 use crate::model::{
     ActionDoc, At, Dialect, Entries, HookDoc, Named, ObjectDoc, ParamValue, PluginDoc, ResourceDoc, SandboxDoc,
-    SourceText, TemplateTree, UnitSpec,
+    SourceText, TemplateTree, UnitSpec, VersionRange,
 };
 use crate::template::{self, TemplatePiece};
 
@@ -36,8 +36,8 @@ pub fn is_built_in(resource: &ResourceDoc) -> bool {
 }
 
 /// Returns true if a plugin need not be published.
-pub(super) fn is_built_in_name(name: &str, version: Option<&Version>) -> bool {
-    name == NAME && version.is_none_or(|version| *version == bare())
+pub(super) fn is_built_in_name(name: &str, version: Option<&VersionRange>) -> bool {
+    name == NAME && version.is_none_or(|version| version.allows(&bare()))
 }
 
 /// Returns the version of a plugin that is published without a version.

@@ -2,13 +2,13 @@
 
 use semver::Version;
 
-/// Returns the requested version if it is published. Without a request, returns the highest version, and a pre-release
-/// only without any other version. Returns `None` if the version is not published.
-pub fn resolve_version<'a>(requested: Option<&Version>, published: &'a [Version]) -> Option<&'a Version> {
-    match requested {
-        Some(version) => published.iter().find(|candidate| *candidate == version),
-        None => published.iter().filter(|version| version.pre.is_empty()).max().or_else(|| published.iter().max()),
-    }
+use crate::model::VersionRange;
+
+/// Returns the highest allowed version, and a pre-release only without any other version. Without a request, all
+/// versions are allowed. Returns `None` if none is published.
+pub fn resolve_version<'a>(requested: Option<&VersionRange>, published: &'a [Version]) -> Option<&'a Version> {
+    let allowed = || published.iter().filter(|version| requested.is_none_or(|range| range.allows(version)));
+    allowed().filter(|version| version.pre.is_empty()).max().or_else(|| allowed().max())
 }
 
 #[cfg(test)]
@@ -19,10 +19,21 @@ mod tests {
     fn the_highest_release_is_the_default() {
         let published: Vec<Version> =
             ["1.9.0", "1.10.0", "2.0.0-rc.1", "0.0.0"].map(|text| text.parse().unwrap()).to_vec();
-        let named: Version = "1.9.0".parse().unwrap();
+        let resolved = |range: &str| {
+            let found = resolve_version(Some(&range.parse().unwrap()), &published);
+            found.map(ToString::to_string)
+        };
         assert_eq!(resolve_version(None, &published).unwrap().to_string(), "1.10.0");
-        assert_eq!(resolve_version(Some(&named), &published), Some(&named));
-        assert_eq!(resolve_version(Some(&"3.0.0".parse().unwrap()), &published), None);
+        for (range, expected) in [
+            ("1.9.0", Some("1.9.0")),
+            ("1", Some("1.10.0")),
+            ("1.9", Some("1.9.0")),
+            ("2", Some("2.0.0-rc.1")),
+            ("2.0.0", None),
+            ("3", None),
+        ] {
+            assert_eq!(resolved(range).as_deref(), expected, "{range}");
+        }
         assert_eq!(resolve_version(None, &published[2..3]).unwrap().to_string(), "2.0.0-rc.1");
         assert_eq!(resolve_version(None, &[]), None);
     }

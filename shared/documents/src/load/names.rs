@@ -4,7 +4,7 @@ use ebb_engine::EventName;
 use semver::Version;
 
 use crate::load::reader::DocumentReader;
-use crate::model::{At, Entries, Named};
+use crate::model::{At, Entries, Named, VersionRange};
 use crate::plan::HookName;
 
 /// The maximum number of bytes of a plugin's name without a version.
@@ -16,12 +16,12 @@ pub(crate) const MAX_NAME: usize = 63;
 /// The maximum number of bytes of a script: 256 KiB.
 pub const MAX_SCRIPT: usize = 256 << 10;
 
-/// A reference to a plugin: `name`, `name@version` or `name@latest`.
+/// A reference to a plugin: `name`, `name@range` or `name@latest`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginReference {
     pub name: String,
-    /// The version. `None` means the highest one.
-    pub version: Option<Version>,
+    /// The allowed versions, of which the highest is used. `None` allows all.
+    pub version: Option<VersionRange>,
 }
 
 /// The error of a text that is not a reference to a plugin.
@@ -50,7 +50,7 @@ impl std::str::FromStr for PluginReference {
         }
         let version = match version {
             None | Some("latest") => None,
-            Some(version) => Some(self::version(version).ok_or_else(|| ReferenceError::Version(version.to_owned()))?),
+            Some(version) => Some(version.parse().map_err(|_| ReferenceError::Version(version.to_owned()))?),
         };
         Ok(Self { name: name.to_owned(), version })
     }
@@ -212,17 +212,18 @@ impl DocumentReader<'_> {
             self.note(wrong.help(format!("give it a number: `{bare}@1.0.0`, or none")));
             return None;
         }
-        self.split_reference(name)
+        let own = name.value.split_once('@').and_then(|(_, own)| version(own));
+        self.split_reference(name).and(own)
     }
 
-    /// Removes the version from a reference to a plugin and returns it: `name[@version|@latest]`.
-    pub(crate) fn split_reference(&self, name: &mut At<String>) -> Option<Version> {
+    /// Removes the range from a reference to a plugin and returns it: `name[@range|@latest]`.
+    pub(crate) fn split_reference(&self, name: &mut At<String>) -> Option<VersionRange> {
         let PluginReference { name: bare, version } = self.reference(name)?;
         name.value = bare;
         version
     }
 
-    /// Parses a reference to a plugin: `name[@version|@latest]`. Reports an invalid one.
+    /// Parses a reference to a plugin: `name[@range|@latest]`. Reports an invalid one.
     pub(crate) fn reference(&self, text: &At<String>) -> Option<PluginReference> {
         match text.value.parse::<PluginReference>() {
             Ok(reference) => Some(reference),
@@ -272,7 +273,8 @@ mod tests {
     #[test]
     fn references_are_parsed() {
         let read = |text: &str| text.parse::<PluginReference>().map(|r| r.to_string());
-        assert_eq!(read("a@1.0").as_deref(), Ok("a@1.0.0"));
+        assert_eq!(read("a@1.0").as_deref(), Ok("a@1.0"));
+        assert_eq!(read("a@v1.0.0").as_deref(), Ok("a@1.0.0"));
         assert_eq!(read("a@latest").as_deref(), Ok("a"));
         assert_eq!(read("a").as_deref(), Ok("a"));
         assert!(read("a@").is_err());

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
-use semver::Version;
 use serde::Deserialize;
 use serde::de::Deserializer;
 
 use super::collection::{self, CollectionDoc};
 use super::{
     ApiVersion, At, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, Named, PluginDoc, RunnerDoc, SourceText,
-    TemplateTree, UnitSpec,
+    TemplateTree, UnitSpec, VersionRange,
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -90,7 +89,8 @@ pub type ResourceDoc = Named<ResourceSpec>;
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Resource", extend("oneOf" = [{"required": ["plugin"]}, {"required": ["collection"]}]))]
 pub struct ResourceSpec {
-    /// `name@version`. `name` and `name@latest` choose the highest version at creation. `collection` for a collection.
+    /// `name@1.2.3`. `name@1` and `name@1.2` choose the highest version with these numbers at creation, `name` and
+    /// `name@latest` the highest of all. `collection` for a collection.
     #[serde(default)]
     pub plugin: At<String>,
     /// Resources of InfraKit's plugins with dependencies, in one of the forms of InfraKit's documents.
@@ -100,9 +100,9 @@ pub struct ResourceSpec {
     /// Values by name. Their texts may hold `${resources.R.outputs.O}`; `{secret: NAME, key: KEY}` names a Secret.
     #[serde(default)]
     pub params: Entries<At<ParamValue>>,
-    /// The version in `plugin`.
+    /// The versions in `plugin`. `None` allows all.
     #[serde(skip)]
-    pub version: Option<Version>,
+    pub version: Option<VersionRange>,
 }
 
 /// The value of a param.

@@ -367,7 +367,7 @@ fn plugins_that_must_be_published() {
          {when: \"${true}\", delete: {}}]\n",
     );
     let plugins = crate::compile::named_plugins(&source).into_iter().map(|plugin| plugin.to_string());
-    assert_eq!(plugins.collect::<Vec<_>>(), ["db@2.0.0", "queue"]);
+    assert_eq!(plugins.collect::<Vec<_>>(), ["db@2.0.0", "db@2", "queue"]);
 }
 
 #[test]

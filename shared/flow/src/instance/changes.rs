@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_documents::model::{HookOwner, SandboxDoc};
+use ebb_documents::model::{HookOwner, SandboxDoc, VersionRange};
 use ebb_documents::plan::{Action, HookName, HookPlan, Plan, Template, UnitPlan};
 use ebb_protocol::api::DocumentChange;
 use ebb_protocol::limits;
@@ -16,7 +16,7 @@ const MAX_VALUE: usize = 200;
 /// Maximum listed changes. A document may differ in thousands of places.
 const MAX_CHANGES: usize = 50;
 
-/// The plugin versions of resources that do not name a version.
+/// The plugin versions of resources that do not name one exact version.
 #[derive(Clone, Copy, Debug)]
 pub enum PinnedVersions<'a> {
     Latest,
@@ -27,11 +27,14 @@ pub enum PinnedVersions<'a> {
 }
 
 impl PinnedVersions<'_> {
-    /// Sets the pinned versions in a document.
+    /// Sets the pinned versions in a document. A range that does not allow the pinned version stays.
     pub fn apply(self, sandbox: &mut SandboxDoc) {
-        for resource in sandbox.resources.iter_mut().filter(|resource| resource.version.is_none()) {
-            let pinned = self.pinned_versions(&resource.name.value, &resource.plugin.value);
-            resource.version = pinned.into_iter().next();
+        for resource in sandbox.resources.iter_mut() {
+            let mut pinned = self.pinned_versions(&resource.name.value, &resource.plugin.value);
+            pinned.retain(|version| resource.version.as_ref().is_none_or(|range| range.allows(version)));
+            if let Some(version) = pinned.into_iter().next() {
+                resource.version = Some(VersionRange::Exact(version));
+            }
         }
     }
 
@@ -205,6 +208,7 @@ fn text(value: &Value) -> String {
 mod tests {
     use ebb_documents::compile::{self, BoundPlugin};
     use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
+    use ebb_documents::model::ResourceDoc;
 
     use super::*;
 
@@ -232,8 +236,9 @@ preStart:
     fn plan_of(sandbox: &SandboxDoc) -> Plan {
         let plugins = load::plugins("db", PLUGIN, &NoFiles, &DocumentVars::none()).unwrap();
         let latest = semver::Version::new(1, 1, 0);
+        let exact = |resource: &ResourceDoc| resource.version.as_ref()?.exact().cloned();
         let versions: Vec<_> =
-            sandbox.resources.iter().map(|resource| resource.version.clone().unwrap_or(latest.clone())).collect();
+            sandbox.resources.iter().map(|resource| exact(resource).unwrap_or(latest.clone())).collect();
         let bound = sandbox.resources.iter().zip(&versions).filter(|(resource, _)| resource.plugin.value == "db");
         let bound = bound.map(|(resource, version)| {
             (resource.name.value.clone(), BoundPlugin { plugin: &plugins[0], version, digest: "sha256:d" })
@@ -327,12 +332,19 @@ preStart:
 
     #[test]
     fn pinned_versions_are_kept() {
-        let current = plan_of(&sandbox("resources: {x: {plugin: db@1.0.0}, z: {plugin: db@1.0.0}}\n"));
-        let mut repeated = sandbox("resources: {x: {plugin: db}, y: {plugin: db}, z: {plugin: db@1.1.0}}\n");
+        let current = plan_of(&sandbox(
+            "resources: {x: {plugin: db@1.0.0}, z: {plugin: db@1.0.0}, v: {plugin: db@1.0.0}, w: {plugin: db@1.0.0}}\n",
+        ));
+        let mut repeated = sandbox(
+            "resources: {x: {plugin: db}, y: {plugin: db}, z: {plugin: db@1.1.0}, v: {plugin: db@1}, w: {plugin: db@2}}\n",
+        );
         PinnedVersions::OfPlan(&current).apply(&mut repeated);
         let versions: Vec<_> =
             repeated.resources.iter().map(|resource| resource.version.as_ref().map(ToString::to_string)).collect();
-        assert_eq!(versions, [Some("1.0.0".to_owned()), None, Some("1.1.0".to_owned())]);
+        assert_eq!(
+            versions,
+            [Some("1.0.0"), None, Some("1.1.0"), Some("1.0.0"), Some("2")].map(|version| version.map(str::to_owned))
+        );
         let mut lost = sandbox("resources: {x: {plugin: db}, y: {plugin: k8s-apply, params: {data: \"\"}}}\n");
         PinnedVersions::Listed(&["db@1.0.0".to_owned()]).apply(&mut lost);
         let versions: Vec<_> =

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ebb_documents::compile::{self, BoundPlugin, resolve_version};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::model::{PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
+use ebb_documents::model::{PluginDoc, ResourceDoc, SandboxDoc, SandboxKind, VersionRange};
 use ebb_documents::plan::Plan;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_store::{NamedKind, PendingCreation, PluginItem, ReadPlugins, StoreError};
@@ -175,8 +175,8 @@ async fn find_plugins(
         let Some(versions) = versions.get(name) else { continue };
         let PluginVersions { published: usable, withdrawn } = versions;
         let in_use = pinned.pinned_versions(&resource.name.value, name);
-        let withdrawn_in_use =
-            withdrawn.iter().find(|one| resource.version.as_ref() == Some(*one) && in_use.contains(one));
+        let named = resource.version.as_ref().and_then(VersionRange::exact);
+        let withdrawn_in_use = withdrawn.iter().find(|one| named == Some(*one) && in_use.contains(one));
         if let Some(version) = resolve_version(resource.version.as_ref(), usable).or(withdrawn_in_use) {
             wanted.entry((name, version)).or_default().push(resource);
             continue;
@@ -244,7 +244,7 @@ impl PluginVersions {
     fn none_for(&self, resource: &ResourceDoc) -> (&'static str, String) {
         let name = &resource.plugin.value;
         match &resource.version {
-            Some(version) if self.withdrawn.contains(version) => {
+            Some(version) if self.withdrawn.iter().any(|withdrawn| version.allows(withdrawn)) => {
                 ("withdrawn-version", format!("plugin {name}@{version} was withdrawn"))
             }
             Some(version) => ("unknown-version", format!("plugin {name:?} has no version {version}")),

@@ -1,0 +1,91 @@
+//! The versions of a plugin that a reference allows.
+
+use std::str::FromStr;
+
+use semver::Version;
+
+use crate::load::version;
+
+/// The versions that `NAME@VERSION` allows: one version, or all with the given first numbers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum VersionRange {
+    /// `1.2.3`.
+    Exact(Version),
+    /// `1.2`.
+    Minor(u64, u64),
+    /// `1`.
+    Major(u64),
+}
+
+impl VersionRange {
+    /// Returns true if a reference with this range can use a version.
+    pub fn allows(&self, version: &Version) -> bool {
+        match self {
+            Self::Exact(exact) => version == exact,
+            Self::Minor(major, minor) => (version.major, version.minor) == (*major, *minor),
+            Self::Major(major) => version.major == *major,
+        }
+    }
+
+    /// Returns the version if no other is allowed.
+    pub fn exact(&self) -> Option<&Version> {
+        match self {
+            Self::Exact(exact) => Some(exact),
+            Self::Minor(..) | Self::Major(_) => None,
+        }
+    }
+}
+
+/// The error of a text that is neither a version nor its first numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected MAJOR, MAJOR.MINOR or MAJOR.MINOR.PATCH")]
+pub struct InvalidRange;
+
+impl FromStr for VersionRange {
+    type Err = InvalidRange;
+
+    /// Parses a range. A prefix `v` is allowed. A pre-release or build is one version: `2.1-rc.1` is `2.1.0-rc.1`.
+    fn from_str(text: &str) -> Result<Self, InvalidRange> {
+        let version = version(text).ok_or(InvalidRange)?;
+        Ok(match text.matches('.').count() {
+            _ if text.contains(['-', '+']) => Self::Exact(version),
+            0 => Self::Major(version.major),
+            1 => Self::Minor(version.major, version.minor),
+            _ => Self::Exact(version),
+        })
+    }
+}
+
+impl std::fmt::Display for VersionRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exact(version) => version.fmt(f),
+            Self::Minor(major, minor) => write!(f, "{major}.{minor}"),
+            Self::Major(major) => major.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_version_is_a_range() {
+        for (text, expected, allowed, other) in [
+            ("2", "2", &["2.0.0", "2.10.3", "2.1.0-rc.1"][..], &["1.2.0", "20.0.0"][..]),
+            ("v1", "1", &["1.0.0"], &["0.1.0"]),
+            ("2.1", "2.1", &["2.1.0", "2.1.9"], &["2.10.0", "2.0.1"]),
+            ("2.1.0", "2.1.0", &["2.1.0"], &["2.1.1"]),
+            ("v2.1-rc.1", "2.1.0-rc.1", &["2.1.0-rc.1"], &["2.1.0"]),
+        ] {
+            let range: VersionRange = text.parse().unwrap();
+            assert_eq!(range.to_string(), expected, "{text}");
+            let allows = |version: &&str| range.allows(&version.parse().unwrap());
+            assert!(allowed.iter().all(allows) && !other.iter().any(allows), "{text}");
+        }
+        for text in ["", "v", "latest", "1.", "01", "1.2.3.4", "x"] {
+            assert!(text.parse::<VersionRange>().is_err(), "{text}");
+        }
+    }
+}
