@@ -1,6 +1,6 @@
 //! Supports names with dashes, as in `units.create-db.outputs.queue-url`, which CEL would parse as subtractions.
 //!
-//! Names after `units.`, `resources.`, `params.` and `outputs.` come from a document and may have dashes. Each is
+//! Names after `units.`, `resources.`, `params.`, `outputs.` and `labels.` come from a document and may have dashes. Each is
 //! replaced by another name of the same length before CEL parses the text, so that offsets stay the same, and restored
 //! afterwards. A subtraction needs blanks around it.
 
@@ -41,7 +41,7 @@ impl DashedNames {
             let follows = before.is_some_and(|(end, last)| {
                 let between = &text[end..name.offset];
                 let named = match last {
-                    "outputs" => true,
+                    "outputs" | "labels" => true,
                     root => matches!(
                         RootVariable::named(root),
                         Some(RootVariable::Units | RootVariable::Resources | RootVariable::Params)

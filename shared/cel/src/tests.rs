@@ -39,6 +39,7 @@ fn references_in_all_spellings() {
         ("object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')", Scope::Object),
         ("headers[body.which] == body.?a.b && source.name != ''", Scope::Event),
         ("body.a + resources.pg.outputs.dsn", Scope::EventDocument),
+        ("has(target.labels.pull-request) && target.labels.a-b == 'c-d'", Scope::Subscription),
         ("fetched.status == 200 && fetched.body.?a.b == body.b", Scope::FetchedEvent),
     ];
     let table = table(include_str!("../tests/references.txt").lines(), &others);

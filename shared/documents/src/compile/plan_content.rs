@@ -40,10 +40,33 @@ fn setup_digest(plan: &Plan, name: &str, units: &BTreeMap<String, UnitRef>) -> S
     let units: Map<String, Value> =
         units.iter().filter_map(|(key, &at)| Some((key.clone(), content(plan, at.hook, plan.unit(at)?)))).collect();
     let mut made = json!({"params": plan.resources.get(name).map(|resource| &resource.params), "units": units});
-    if made.to_string().contains("target.labels") {
-        made["labels"] = json!(plan.target.labels);
+    let text = made.to_string();
+    let read: BTreeMap<&String, &String> =
+        plan.target.labels.iter().filter(|(label, _)| reads_label(&text, label)).collect();
+    if !read.is_empty() {
+        made["labels"] = json!(read);
     }
     digest_of(made)
+}
+
+/// Returns true if a plan's JSON may read a label: by its name, or by another use of `target.labels` than that of a name.
+fn reads_label(json: &str, label: &str) -> bool {
+    json.match_indices("target.labels").any(|(at, root)| {
+        let rest = &json[at + root.len()..];
+        // The JSON escapes a quote of an expression.
+        let quoted = ["[\\\"", "[?\\\"", "['", "[?'"].iter().find_map(|open| rest.strip_prefix(open));
+        let named = rest.strip_prefix(".?").or_else(|| rest.strip_prefix('.'));
+        match (quoted, named) {
+            (Some(name), _) => name.split(['\\', '\'']).next() == Some(label),
+            (None, Some(name)) => name.strip_prefix(label).is_some_and(|rest| !rest.starts_with(is_in_name)),
+            (None, None) => true,
+        }
+    })
+}
+
+/// A subtraction has blanks, so a dash is part of a name.
+fn is_in_name(character: char) -> bool {
+    character.is_ascii_alphanumeric() || character == '_' || character == '-'
 }
 
 /// Returns the digest of a plan's content, without positions and order.

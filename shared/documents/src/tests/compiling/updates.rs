@@ -142,6 +142,30 @@ fn labels_environment_and_ttl_change_without_units() {
     assert_eq!(update(&made.plan, &one).number, None);
 }
 
+/// Each commit changes the label `sha` of a pull request.
+#[test]
+fn a_resource_depends_on_the_labels_that_it_reads() {
+    let made = |labels: &str, rows: &str| {
+        plan(&format!("labels: {{{labels}}}\nresources: {{x: {{plugin: db, params: {{rows: {rows:?}}}}}}}\n"))
+    };
+    for (read, is_replaced) in [
+        ("${size('sha')}", false),
+        ("${size(target.labels.repository)}", false),
+        ("${size(target.labels.sha-of-base)}", false),
+        ("${size(target.labels.sha2)}", false),
+        ("${size(target.labels[\"repository\"])}", false),
+        ("${size(target.labels.sha)}", true),
+        ("${size(target.labels.?sha.orValue(\"\"))}", true),
+        ("${size(target.labels[\"sha\"])}", true),
+        ("${size(target.labels['sha'])}", true),
+        ("${size(target.labels)}", true),
+    ] {
+        let rest = "repository: r, sha2: s, sha-of-base: b";
+        let (one, other) = (made(&format!("sha: aa, {rest}"), read), made(&format!("sha: bbb, {rest}"), read));
+        assert_eq!(!update(&one, &other).resources.is_empty(), is_replaced, "{read}");
+    }
+}
+
 #[test]
 fn a_changed_resource_is_undone_and_made_with_its_readers() {
     let one = resources(WIRED);
