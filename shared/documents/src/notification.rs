@@ -9,12 +9,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use crate::expr::convert::{self, CelOutput};
-use crate::expr::{self, Scope};
+use crate::expr::{self, EvaluationError, Scope};
 use crate::model::NotificationPhase;
 use crate::template::{self, TemplatePiece};
 
 /// Maximum characters of the description of a commit status.
 const MAX_DESCRIPTION: usize = 140;
+/// The form of `repository`.
+const REPOSITORY: &str = "OWNER/NAME";
 /// Maximum bytes of a rendered request.
 const MAX_REQUEST: usize = 256 << 10;
 
@@ -116,16 +118,26 @@ impl NotificationRule {
                 .is_some_and(|value| matches!(value, CelOutput::Json(Json::Bool(true))))
     }
 
-    /// Returns the request of a notification.
+    /// Returns the request of a notification. A value that is missing is empty.
     ///
     /// # Errors
-    /// Returns the reason why a template has no value. It contains no values.
+    /// Returns the reason why the notification cannot be sent: a text that the receiver requires is empty or has another
+    /// form. The same target and facts always have the same result, so a repetition is useless. The text contains no values.
     pub fn render(&self, target: &NotifiedTarget, facts: &NotificationFacts) -> Result<NotificationRequest, String> {
         let text = |template: &str| -> Result<String, String> {
-            match value(template, target, facts)? {
-                Json::String(text) => Ok(text),
-                Json::Null => Err(format!("`{template}` has no value")),
-                other => Ok(other.to_string()),
+            Ok(match value(template, target, facts)? {
+                Json::String(text) => text,
+                other => other.to_string(),
+            })
+        };
+        let required = |key: &str, template: &str, form: &str| -> Result<String, String> {
+            let text = text(template)?;
+            match text.is_empty() {
+                true => Err(format!(
+                    "`{key}` is empty, because `{template}` has no value for this target; expected {form}. Give the target \
+                     the label, or exclude the target with `when`"
+                )),
+                false => Ok(text),
             }
         };
         let request = match &self.to {
@@ -142,9 +154,9 @@ impl NotificationRule {
                 NotificationRequest::Connection { method: method.clone(), path, body }
             }
             NotificationReceiver::CommitStatus { repository, sha, context, .. } => {
-                let (owner, name) = repository_of(&text(repository)?)?;
-                let sha = text(sha)?;
-                if sha.is_empty() || !sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                let (owner, name) = repository_of(&required("repository", repository, REPOSITORY)?)?;
+                let sha = required("sha", sha, "a commit")?;
+                if !sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
                     return Err("`sha` is not a commit".to_owned());
                 }
                 let state = match facts.phase {
@@ -161,9 +173,9 @@ impl NotificationRule {
                 NotificationRequest::Connection { method: "POST".to_owned(), path, body }
             }
             NotificationReceiver::Comment { repository, number, body, .. } => {
-                let (owner, name) = repository_of(&text(repository)?)?;
-                let number = text(number)?;
-                if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+                let (owner, name) = repository_of(&required("repository", repository, REPOSITORY)?)?;
+                let number = required("number", number, "the number of a pull request")?;
+                if !number.bytes().all(|byte| byte.is_ascii_digit()) {
                     return Err("`number` is not a number".to_owned());
                 }
                 let text = match body {
@@ -224,11 +236,14 @@ fn tree(tree: &Json, target: &NotifiedTarget, facts: &NotificationFacts) -> Resu
     })
 }
 
-/// Returns the value of a template. An expression alone keeps its type.
+/// Returns the value of a template. An expression alone keeps its type, and is empty without a value.
 fn value(template: &str, target: &NotifiedTarget, facts: &NotificationFacts) -> Result<Json, String> {
     let pieces = template::split(template).map_err(|error| error.to_string())?;
     if let [TemplatePiece::Expression { text, .. }] = pieces.as_slice() {
-        return evaluate(text, target, facts);
+        return Ok(match evaluate(text, target, facts)? {
+            Json::Null => Json::from(""),
+            value => value,
+        });
     }
     let mut joined = String::new();
     for piece in pieces {
@@ -275,7 +290,7 @@ fn evaluate(text: &str, target: &NotifiedTarget, facts: &NotificationFacts) -> R
         expr::parse(text, Scope::Notification).map_err(|_| failed("the expression is not valid".to_owned()))?;
     match expr::evaluate(&parsed, variables(target, Some(facts))) {
         Ok(CelOutput::Json(value)) => Ok(value),
-        Ok(CelOutput::Nothing) => Ok(Json::Null),
+        Ok(CelOutput::Nothing) | Err(EvaluationError::MissingValue(_)) => Ok(Json::Null),
         Ok(CelOutput::Bytes(_)) => Err(failed("expected text, got bytes that are not UTF-8".to_owned())),
         Err(error) => Err(failed(error.to_string())),
     }
@@ -288,7 +303,7 @@ fn repository_of(text: &str) -> Result<(String, String), String> {
         Some((owner, name)) if is_part(owner) && is_part(name) => {
             Ok((template::url_encoded(owner), template::url_encoded(name)))
         }
-        _ => Err("`repository` is not OWNER/NAME".to_owned()),
+        _ => Err(format!("`repository` is not {REPOSITORY}")),
     }
 }
 
@@ -396,6 +411,32 @@ mod tests {
             assert!(rendered.is_err(), "{repo} {sha}: {rendered:?}");
         }
         assert!(status.render(&target(&[("repo", "a/b"), ("sha", "ab")]), &failed("")).is_ok());
+    }
+
+    #[test]
+    fn a_missing_value_is_empty() {
+        let body =
+            "{webhook: {connection: c, path: /p, body: {a: \"${target.labels.a}\", b: \"x${target.labels.a}\"}}}";
+        let request = rule(body, "").render(&target(&[]), &failed("")).unwrap();
+        let NotificationRequest::Connection { body, .. } = request else { panic!("{request:?}") };
+        assert_eq!(body, json!({"a": "", "b": "x"}));
+        let to = "{github: {connection: c, repository: \"${target.labels.repository}\", sha: \"${target.labels.sha}\", \
+                  context: \"${target.labels.context}\"}}";
+        let status = rule(to, "");
+        let labels = [("repository", "a/b"), ("sha", "ab")];
+        let request = status.render(&target(&labels), &failed("")).unwrap();
+        let NotificationRequest::Connection { body, .. } = request else { panic!("{request:?}") };
+        assert_eq!(body["context"], "");
+        let missing = |of: &[(&str, &str)]| status.render(&target(of), &failed("")).unwrap_err();
+        assert_eq!(
+            missing(&labels[1..]),
+            "`repository` is empty, because `${target.labels.repository}` has no value for this target; expected OWNER/NAME. \
+             Give the target the label, or exclude the target with `when`"
+        );
+        assert!(missing(&labels[..1]).starts_with("`sha` is empty, because `${target.labels.sha}` has no value"));
+        let path = rule("{webhook: {connection: c, path: \"/p/${target.labels.a}\"}}", "");
+        let error = path.render(&target(&[]), &failed("")).unwrap_err();
+        assert_eq!(error, "`${target.labels.a}` of the path has no value");
     }
 
     #[test]
