@@ -82,7 +82,7 @@ const fn life(
 }
 
 /// The lives of all presets.
-pub const LIVES: [PresetLife; 15] = {
+pub const LIVES: [PresetLife; 16] = {
     use SenderProof::{Bearer, E2b, Gitea, Github, GitlabToken, Standard, Svix, Url, Vercel};
     [
         life("argocd", "sandbox/argocd-shop-pr-7", Bearer, "body.project", (true, true)),
@@ -98,9 +98,10 @@ pub const LIVES: [PresetLife; 15] = {
         life("daytona", "sandbox/daytona-s5", Svix, "fetched.body.labels.note", (true, true)),
         life("e2b", "sandbox/e2b-i5", E2b, "body.event_data.sandbox_metadata.note", (true, true)),
         life("gitea", "sandbox/pr-7-3", Gitea, "body.pull_request.head.sha", (true, true)),
-        life("github", "sandbox/pr-7-shop", Github, "body.pull_request.head.sha", (true, true)),
-        life("github-branches", "sandbox/branch-shop-fix", Github, "body.description", (false, false)),
+        life("github", "sandbox/pr-7-1", Github, "body.pull_request.head.sha", (true, true)),
+        life("github-branches", "sandbox/branch-1-fix", Github, "body.description", (true, false)),
         life("github-deployments", "sandbox/deployment-42", Github, "body.deployment.description", (true, false)),
+        life("github-labels", "sandbox/pr-8-1", Github, "body.pull_request.head.sha", (true, true)),
         life("gitlab", "sandbox/mr-7-5", Standard, "body.object_attributes.last_commit.id", (true, true)),
         life("gitlab-branches", "sandbox/branch-5-fix", GitlabToken, "body.checkout_sha", (false, true)),
         life("gitlab-deployments", "sandbox/environment-5-review-a-x1", Standard, "body.short_sha", (true, true)),
@@ -219,7 +220,7 @@ impl PresetLife {
             Deleted => deleted,
             Other => other,
         };
-        let shop = json!({"id": 1, "name": "shop", "full_name": "acme/shop"});
+        let shop = json!({"id": 1, "name": "shop", "full_name": "acme/shop", "pushed_at": at});
         let project = json!({"id": 5, "path_with_namespace": "acme/shop", "default_branch": "main"});
         let mut headers = Vec::new();
         let body = match self.preset {
@@ -273,25 +274,43 @@ impl PresetLife {
             "gitea" => {
                 headers.push(("x-gitea-event", of("pull_request", "pull_request", "pull_request", "push").to_owned()));
                 let request = json!({"updated_at": at, "head": {"repo_id": 3, "sha": note}, "base": {"repo_id": 3}});
-                json!({
+                let mut body = json!({
                     "action": of("opened", "synchronized", "closed", ""), "number": 7,
                     "repository": {"id": 3, "full_name": "acme/shop"}, "pull_request": request,
-                })
+                });
+                without(&mut body, "pull_request", change == Other);
+                body
             }
             "github" => {
                 headers
                     .push(("x-github-event", of("pull_request", "pull_request", "pull_request", "issues").to_owned()));
                 let request = json!({"draft": false, "updated_at": at, "head": {"sha": note, "repo": {"id": 1}}});
                 let action = of("opened", "synchronize", "closed", "opened");
-                json!({"action": action, "number": 7, "repository": shop, "pull_request": request})
+                let mut body = json!({"action": action, "number": 7, "repository": shop, "pull_request": request});
+                without(&mut body, "pull_request", change == Other);
+                body
+            }
+            "github-labels" => {
+                headers
+                    .push(("x-github-event", of("pull_request", "pull_request", "pull_request", "issues").to_owned()));
+                let labels = if change == Deleted { json!([]) } else { json!([{"name": "preview"}]) };
+                let request = json!({
+                    "draft": false, "state": "open", "labels": labels, "updated_at": at,
+                    "head": {"sha": note, "repo": {"id": 1}},
+                });
+                let action = of("labeled", "synchronize", "unlabeled", "labeled");
+                let mut body = json!({"action": action, "number": 8, "repository": shop, "pull_request": request});
+                without(&mut body, "pull_request", change == Other);
+                body
             }
             "github-branches" => {
                 headers.push(("x-github-event", of("create", "", "delete", "create").to_owned()));
                 let ref_type = of("branch", "", "branch", "tag");
-                let mut body = json!({"ref": "fix", "ref_type": ref_type, "pusher_type": "user", "repository": shop});
-                if change != Deleted {
-                    (body["master_branch"], body["description"]) = (json!("main"), json!(note));
-                }
+                let mut body = json!({
+                    "ref": "fix", "ref_type": ref_type, "master_branch": "main", "description": note, "pusher_type": "user",
+                    "repository": shop,
+                });
+                without(&mut body, "master_branch", change == Deleted);
                 body
             }
             "github-deployments" => {
@@ -351,6 +370,13 @@ impl PresetLife {
             other => panic!("no events of {other}"),
         };
         Some(SenderEvent { delivery, headers, body })
+    }
+}
+
+/// Removes a key from an object.
+fn without(body: &mut Value, key: &str, is_removed: bool) {
+    if is_removed {
+        body.as_object_mut().unwrap().remove(key);
     }
 }
 

@@ -21,9 +21,9 @@ macro_rules! presets {
 }
 
 /// All presets, sorted by name.
-pub static PRESETS: [SourcePreset; 15] = presets![
+pub static PRESETS: [SourcePreset; 16] = presets![
     "argocd" "cdevents" "claude-sessions" "coder" "daytona" "e2b" "gitea" "github" "github-branches" "github-deployments"
-    "gitlab" "gitlab-branches" "gitlab-deployments" "qovery" "vercel"
+    "github-labels"     "gitlab" "gitlab-branches" "gitlab-deployments" "qovery" "vercel"
 ];
 
 /// Returns the preset with this name.

@@ -55,19 +55,19 @@ async fn an_event_is_signed_with_the_secret_of_the_server() {
 
     let rejected = send("previews", &[]).await;
     assert_eq!(rejected.code, Some(1), "{rejected:#?}");
-    assert!(rejected.stdout.starts_with("rejected sandbox/pr-7-shop: "), "{rejected:#?}");
+    assert!(rejected.stdout.starts_with("rejected sandbox/pr-7-1: "), "{rejected:#?}");
     workdir.apply("plugin", PLUGIN).await;
     let applied = workdir.ebb(&["source", "apply", "-f", &source]).await.done();
     assert_eq!(applied.stderr.lines().count(), 1, "{applied:#?}");
     let sent = send(&source, &["--delivery", "d1", "-o", "json"]).await.done();
     let response: Value = serde_json::from_str(&sent.stdout).unwrap();
-    assert_eq!((&response["result"], &response["target"]), (&json!("starting"), &json!("sandbox/pr-7-shop")));
+    assert_eq!((&response["result"], &response["target"]), (&json!("starting"), &json!("sandbox/pr-7-1")));
     let repeated = send("previews", &["--delivery", "d1"]).await.done();
-    assert!(repeated.stdout.starts_with("repeated sandbox/pr-7-shop: "), "{repeated:#?}");
-    let shown = workdir.ebb(&["sandbox", "get", "pr-7-shop"]).await.done();
+    assert!(repeated.stdout.starts_with("repeated sandbox/pr-7-1: "), "{repeated:#?}");
+    let shown = workdir.ebb(&["sandbox", "get", "pr-7-1"]).await.done();
     let event = "Decided by:  source previews, event d1 of 2026-11-21 09:00:00Z: starts\n";
     assert!(shown.stdout.contains(event), "{shown:#?}");
-    let why = workdir.ebb(&["why", "pr-7-shop"]).await.done();
+    let why = workdir.ebb(&["why", "pr-7-1"]).await.done();
     assert!(why.stdout.contains("by source previews, event d1 of 2026-11-21 09:00:00Z: starts\n"), "{why:#?}");
     let unknown = send("nosuch", &[]).await;
     assert_eq!(unknown.code, Some(1), "{unknown:#?}");

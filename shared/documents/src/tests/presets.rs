@@ -32,7 +32,7 @@ fn events() -> Vec<(&'static str, &'static str, Value, String)> {
 
     let attributes = json!({
         "iid": 7, "action": "open", "source_project_id": 5, "target_project_id": 5, "state": "opened",
-        "updated_at": "1970-01-01 00:00:01 UTC",
+        "updated_at": "1970-01-01 00:00:01 UTC", "last_commit": {"id": "ab"},
     });
     let project = json!({"id": 5, "path_with_namespace": "acme/shop", "default_branch": "main"});
     let body = json!({"object_kind": "merge_request", "project": project, "object_attributes": attributes});
@@ -47,6 +47,7 @@ fn events() -> Vec<(&'static str, &'static str, Value, String)> {
     add("gitlab", "", merge(json!({"action": "close"})), "delete sandbox/mr-7-5 None AT");
     add("gitlab", "", merge(json!({"action": "merge"})), "delete sandbox/mr-7-5 None AT");
     add("gitlab", "", body.clone(), applied);
+    add("gitlab", "", merge(json!({"updated_at": "1970-01-01 02:00:01 +0200", "last_commit": null})), applied);
     add(
         "gitlab",
         "",
@@ -64,6 +65,11 @@ fn events() -> Vec<(&'static str, &'static str, Value, String)> {
     add("gitlab-branches", "", pushed(main), "ignored: the default branch has no target");
     add("gitlab-branches", "", push.clone(), &format!("apply {branch}"));
     add("gitlab-branches", "", pushed(json!({"after": "0".repeat(40)})), &format!("delete {branch}"));
+    let queue = json!({"ref": "refs/heads/gh-readonly-queue/main/pr-104-0123"});
+    add("gitlab-branches", "", pushed(queue), "ignored: branches of a merge queue have no target");
+    // The name of a branch can contain refs/heads/.
+    let inner = pushed(json!({"ref": "refs/heads/fix/refs/heads/a"}));
+    add("gitlab-branches", "", inner, "apply sandbox/branch-5-fix-refs-heads-a-993ad66e03aa4697 None None");
     let tag = json!({"object_kind": "tag_push", "ref": "refs/tags/v1"});
     add("gitlab-branches", "", pushed(tag), "ignored: only pushes of branches have an effect");
 
@@ -83,13 +89,18 @@ fn events() -> Vec<(&'static str, &'static str, Value, String)> {
     add("gitlab-deployments", "", deployed(west), applied);
     add("gitlab-deployments", "", deployed(json!({"status": "failed"})), only);
 
-    let request = json!({"updated_at": "1970-01-01T00:00:01Z", "head": {"repo_id": 3}, "base": {"repo_id": 3}});
+    let request =
+        json!({"updated_at": "1970-01-01T00:00:01Z", "head": {"repo_id": 3, "sha": "ab12"}, "base": {"repo_id": 3}});
     let repository = json!({"id": 3, "full_name": "acme/shop"});
     let body = json!({"action": "opened", "number": 7, "repository": repository, "pull_request": request});
     let pull = |changes| with(body.clone(), "", changes);
     let fork = with(body.clone(), "pull_request", json!({"head": {"repo_id": 4, "repo": null}}));
-    let request = "x-gitea-event: pull_request";
-    add("gitea", "x-gitea-event: push", json!({}), "ignored: only pull_request events have an effect");
+    // The header is not signed.
+    let request = "x-gitea-event: push";
+    add("gitea", "x-gitea-event: pull_request", json!({}), "ignored: only pull_request events have an effect");
+    let mut incomplete = body.clone();
+    incomplete.as_object_mut().unwrap().remove("repository");
+    add("gitea", request, incomplete, "apply sandbox/pr-7-3 None AT");
     add("gitea", request, fork, "ignored: pull requests of forks are not accepted");
     add("gitea", request, pull(json!({"action": "closed"})), "delete sandbox/pr-7-3 None AT");
     add("gitea", request, pull(json!({"action": "synchronized"})), "apply sandbox/pr-7-3 None AT");
@@ -129,6 +140,8 @@ fn events() -> Vec<(&'static str, &'static str, Value, String)> {
     let name = "sandbox/vercel-dpl-5-84b773f9d272ca9f Some(\"dpl_5\") Some(1000000)";
     let only = "ignored: only deployment.created, ready, succeeded, error, canceled and cleanup have an effect";
     add("vercel", "", vercel("deployment.created", json!("production")), "ignored: production has no target");
+    // A preview can be promoted, and ends as another one.
+    add("vercel", "", vercel("deployment.cleanup", json!("production")), &format!("delete {name}"));
     add("vercel", "", vercel("deployment.created", Value::Null), &format!("apply {name}"));
     add("vercel", "", vercel("deployment.succeeded", json!("staging")), &format!("apply {name}"));
     add("vercel", "", vercel("deployment.cleanup", Value::Null), &format!("delete {name}"));
@@ -155,6 +168,8 @@ fn events() -> Vec<(&'static str, &'static str, Value, String)> {
     let created = json!({"workspace": "web", "template": "go", "version": "a", "workspace_owner_username": "ann"});
     let name = "workspace/coder-ann-web-872582a7d926e107 None None";
     add("coder", "", coder("Workspace Created", created), &format!("apply {name}"));
+    let capital = json!({"workspace": "Web", "template": "go", "version": "a", "workspace_owner_username": "Ann"});
+    add("coder", "", coder("Workspace Created", capital), &format!("apply {name}"));
     let deleted = json!({"name": "web", "reason": "autodeleted due to dormancy", "initiator": "autobuild"});
     add("coder", "", coder("Workspace Deleted", deleted), &format!("delete {name}"));
     let only = "ignored: only Workspace Created and Workspace Deleted have an effect";
