@@ -14,6 +14,7 @@ pub mod presets;
 pub mod render;
 pub mod schema;
 mod source;
+pub mod starters;
 pub mod template;
 
 pub use ebb_cel as expr;

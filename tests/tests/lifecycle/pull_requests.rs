@@ -42,7 +42,7 @@ fn pull_request(delivery: &'static str, action: &str, minute: u32) -> GithubEven
     GithubEvent { delivery, event: "pull_request", body }
 }
 
-fn signature(secret: &str, body: &[u8]) -> String {
+pub(crate) fn signature(secret: &str, body: &[u8]) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
     mac.update(body);
     let hex: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();

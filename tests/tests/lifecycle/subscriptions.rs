@@ -3,7 +3,10 @@
 use std::fs;
 use std::sync::Mutex;
 
+use ebb_documents::presets::preset;
+
 use crate::harness::*;
+use crate::lifecycle::pull_requests::signature;
 
 const TOKEN: &str = "github-token-of-the-test";
 
@@ -124,6 +127,65 @@ pub(crate) async fn a_pull_request_shows_the_phases_of_its_target() {
     let comments = github.comments.lock().unwrap().clone();
     assert!(comments.len() == 2 && comments[0].1.ends_with("<!-- ebb:other -->"), "{comments:?}");
     assert!(comments[1].1.contains("deleted"), "{comments:?}");
+}
+
+/// Returns a document of the page about subscriptions.
+fn documented(name: &str) -> &'static str {
+    let page = include_str!("../../../docs/src/subscriptions.md");
+    let mut blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let start = format!("apiVersion: ebb.dev/v1\nkind: Subscription\nname: {name}\n");
+    blocks.find(|block| block.starts_with(&start)).unwrap_or_else(|| panic!("the page has no subscription {name}"))
+}
+
+/// A source that only uses the preset `github`, and the subscriptions of the documentation: each commit gets its status,
+/// and the pull request a comment. A target without the labels is not reported.
+pub(crate) async fn the_documented_subscriptions_report_the_targets_of_a_preset() {
+    const WEBHOOK: &str = "a secret of GitHub's webhook";
+    let harness = Harness::new().await;
+    let github = GithubServer::start(&harness.receiver);
+    github.comments.lock().unwrap().push((40, "looks good to me".to_owned()));
+    harness.receiver.always("POST /repos/acme/shop/statuses/def456", CannedReply::status(201).with(json!({"id": 1})));
+    harness.connect_github("statuses, comments").await;
+    harness.write_secrets(&json!({"GITHUB_TOKEN": TOKEN, "GITHUB_WEBHOOK": WEBHOOK}).to_string());
+    for name in ["statuses", "comments"] {
+        let document = json!({"document": documented(name)});
+        harness.request(Method::PUT, &format!("/v1/subscriptions/{name}"), Some(document)).await.is(200);
+    }
+    harness.publish("simple@1.0.0", PLUGIN).await;
+    harness.receiver.always("POST /make", CannedReply::ok(json!({})));
+    harness.receiver.always("POST /drop", CannedReply::ok(json!({})));
+    let source = preset("github").unwrap().starter("previews");
+    let source = source.replace("  resources: {}\n", "  resources: {r: {plugin: simple@1}}\n");
+    harness.request(Method::PUT, "/v1/sources/previews", Some(json!({"document": source}))).await.is(200);
+    let send = async |action: &str, minute: u32, sha: &str| {
+        let body = json!({
+            "action": action, "number": 7, "repository": {"id": 1, "name": "shop", "full_name": "acme/shop"},
+            "pull_request": {
+                "draft": false, "updated_at": format!("2026-01-01T00:{minute:02}:00Z"),
+                "head": {"sha": sha, "repo": {"id": 1}},
+            },
+        });
+        let body = body.to_string().into_bytes();
+        let request = harness.http.post(harness.url("/v1/sources/previews")).header("x-github-event", "pull_request");
+        let request = request.header("x-hub-signature-256", signature(WEBHOOK, &body));
+        ApiReply::of(request.header("content-type", "application/json").body(body).send().await.unwrap()).await.is(202);
+    };
+    harness.create("other", "simple").await;
+    harness.phase("other", TargetState::Ready).await;
+    send("opened", 1, "abc123").await;
+    harness.phase("pr-7-1", TargetState::Ready).await;
+    until("the success", async || (github.states() == ["pending", "success"]).then_some(())).await;
+    until("a comment", async || (github.comments.lock().unwrap().len() == 2).then_some(())).await;
+    // The labels of the target name the new commit, so it gets a status without a run.
+    send("synchronize", 2, "def456").await;
+    let status = harness.receiver.call("POST /repos/acme/shop/statuses/def456", 1).await;
+    assert_eq!((&status.body["state"], &status.body["context"]), (&json!("success"), &json!("ebb/statuses")));
+    assert_eq!(harness.receiver.calls("POST /make").len(), 2);
+    send("closed", 3, "def456").await;
+    harness.phase("pr-7-1", TargetState::Gone).await;
+    until("the last comment", async || github.comments.lock().unwrap()[1].1.contains("is **gone**").then_some(()))
+        .await;
+    assert!(github.comments.lock().unwrap()[1].1.contains("`sandbox/pr-7-1`"));
 }
 
 /// The receiver is down while the target begins and ends, and the server restarts. Every change then arrives in order.

@@ -4,9 +4,14 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::sources::{event, shown, source};
+use super::sources::{event, rendered, shown, source};
+use crate::compile;
 use crate::event::EventSource;
+use crate::load::{self, DocumentVars, NoFiles};
+use crate::model::NotificationPhase;
+use crate::notification::{NotificationFacts, NotifiedTarget};
 use crate::presets::PRESETS;
+use crate::starters::STARTERS;
 
 /// 1970-01-01T00:00:01Z.
 const AT: &str = "Some(1000)";
@@ -237,6 +242,75 @@ fn each_entry_of_a_preset_reacts_to_its_event() {
             assert!(held.contains(&(preset.name, entry)), "no event for entry {entry} of {}", preset.name);
         }
     }
+}
+
+/// Returns events of GitHub that begin a target.
+fn creations_at_github() -> Vec<(&'static str, Value)> {
+    let at = "1970-01-01T00:00:01Z";
+    let repository = json!({"id": 1, "name": "shop", "full_name": "acme/shop", "pushed_at": at});
+    let head = json!({"sha": "ab12", "repo": {"id": 1}});
+    let pull_request = json!({"draft": false, "updated_at": at, "head": head});
+    let labels = json!([{"name": "preview"}]);
+    let labelled = json!({"draft": false, "updated_at": at, "head": head, "labels": labels, "state": "open"});
+    let deployment = json!({"id": 5, "environment": "preview", "sha": "ab12", "updated_at": at});
+    vec![
+        ("github", json!({"action": "opened", "number": 7, "repository": repository, "pull_request": pull_request})),
+        (
+            "github-branches",
+            json!({"ref": "a", "ref_type": "branch", "master_branch": "main", "repository": repository}),
+        ),
+        ("github-deployments", json!({"action": "created", "repository": repository, "deployment": deployment})),
+        (
+            "github-labels",
+            json!({"action": "labeled", "number": 7, "repository": repository, "pull_request": labelled}),
+        ),
+    ]
+}
+
+/// Each starter of a subscription renders its request for the targets of each preset that it reports.
+#[test]
+fn subscriptions_read_the_labels_of_presets() {
+    let of_others = events().into_iter().filter(|(.., outcome)| outcome.starts_with("apply "));
+    let creations = of_others.map(|(preset, _, body, _)| (preset, body)).chain(creations_at_github());
+    let mut reported = BTreeSet::new();
+    for (preset, body) in creations {
+        let (_, document) = rendered(&previews(preset), &event(&[], body));
+        let target = NotifiedTarget {
+            kind: "sandbox".to_owned(),
+            name: document.name.value.clone(),
+            labels: document.labels.clone(),
+            ..NotifiedTarget::default()
+        };
+        for starter in &STARTERS {
+            let text = starter.document("s");
+            let rule = load::subscription("s.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap();
+            let rule = compile::subscription(&rule).unwrap_or_else(|error| panic!("{error}"));
+            if !rule.reports(NotificationPhase::Failed, &target) {
+                continue;
+            }
+            let facts = NotificationFacts {
+                id: "i".to_owned(),
+                phase: NotificationPhase::Failed,
+                time: String::new(),
+                run: String::new(),
+                unit: "r/u".to_owned(),
+                reason: "exit code 1".to_owned(),
+                log: String::new(),
+                ended: String::new(),
+                link: "https://ebb.example".to_owned(),
+            };
+            rule.render(&target, &facts).unwrap_or_else(|error| panic!("{preset} {}: {error}", starter.receiver));
+            reported.insert((starter.receiver, preset));
+        }
+    }
+    let presets = |receiver| -> Vec<&str> {
+        reported.iter().filter(|(of, _)| *of == receiver).map(|(_, preset)| *preset).collect()
+    };
+    for receiver in ["standard", "webhook", "slack"] {
+        assert_eq!(presets(receiver), PRESETS.map(|preset| preset.name), "{receiver}");
+    }
+    assert_eq!(presets("github"), ["gitea", "github", "github-deployments", "github-labels"]);
+    assert_eq!(presets("comment"), ["gitea", "github", "github-labels"]);
 }
 
 /// Returns copies of a value, each without one of its keys.

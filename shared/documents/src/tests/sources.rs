@@ -47,7 +47,7 @@ pub(super) fn shown(source: &EventSource, input: &EventInput) -> String {
     }
 }
 
-fn rendered(source: &EventSource, input: &EventInput) -> (String, SandboxDoc) {
+pub(super) fn rendered(source: &EventSource, input: &EventInput) -> (String, SandboxDoc) {
     let outcome = source.evaluate(input);
     let Ok(EventOutcome::Apply { document, .. }) = outcome else { panic!("{outcome:?}") };
     let sandbox = load::sandbox("rendered", &document, &NoFiles, &DocumentVars::none());

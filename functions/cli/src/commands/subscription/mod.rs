@@ -8,6 +8,7 @@ use ebb_documents::compile;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::{NotificationPhase, SubscriptionDoc};
 use ebb_documents::notification::{NotificationFacts, NotifiedTarget};
+use ebb_documents::starters;
 use ebb_protocol::api::{SubscriptionDetail, SubscriptionInfo};
 
 use crate::client::ApiClient;
@@ -78,28 +79,9 @@ enum ReceiverName {
 
 impl SubscriptionNewArgs {
     fn run(self) -> Result<Exit, CliError> {
-        let Self { name, to } = self;
-        let (phases, receiver) = match to {
-            ReceiverName::Standard => (
-                "ready, failed, stuck, gone",
-                "standard: {url: \"https://events.example.org/ebb\", secret: EVENTS_SECRET}",
-            ),
-            ReceiverName::Webhook => (
-                "failed, stuck",
-                "webhook:\n    connection: tickets\n    path: /api/tickets\n    body: {title: \"${target.kind}/${target.name} is ${notification.phase}\"}",
-            ),
-            ReceiverName::Slack => ("failed, stuck", "slack: {secret: SLACK_WEBHOOK}"),
-            ReceiverName::Github => (
-                "starting, ready, updating, failed, stuck",
-                "github:\n    connection: github\n    repository: ${target.labels.repo}\n    sha: ${target.labels.sha}",
-            ),
-            ReceiverName::Comment => (
-                "ready, failed, gone",
-                "comment:\n    connection: github\n    repository: ${target.labels.repo}\n    number: ${target.labels.number}",
-            ),
-        };
-        let document =
-            format!("apiVersion: ebb.dev/v1\nkind: Subscription\nname: {name}\non: [{phases}]\nto:\n  {receiver}\n");
+        let receiver = self.to.to_possible_value().expect("no receiver is hidden");
+        let starter = starters::starter(receiver.get_name()).expect("each receiver has a starter");
+        let document = starter.document(&self.name);
         compile::subscription(&load::subscription(
             "the new subscription",
             &document,
@@ -114,7 +96,7 @@ impl SubscriptionNewArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  ebb subscription test statuses.yaml --phase ready --label repo=acme/shop --label sha=4b825dc"
+    after_help = "Example:\n  ebb subscription test statuses.yaml --phase ready --label repository=acme/shop --label sha=4b825dc"
 )]
 pub(crate) struct SubscriptionTestArgs {
     /// File with the subscription; `-` reads standard input
