@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
 use super::defaults::MAX_EVENTS;
 use super::k8s_apply::is_built_in_name;
-use super::webhook;
+use super::{source_lints, webhook};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::event::{
     EntryAction, EventEntry, EventExpression, EventFetch, EventPiece, EventSource, EventTarget, EventText,
@@ -91,8 +91,16 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
     errors.extend(of_fetch.errors(whole).unwrap_or_default());
     match verify {
         Some(verify) if !errors.has_errors() => {
+            let warnings = match (&doc.events, &defaults.target, &preset.target) {
+                (Some(_), ..) => source_lints::hidden_ends(doc, &entries),
+                (None, Some(own), Some(replaced)) => pieces(&replaced.name.value, of_preset.units)
+                    .and_then(|replaced| source_lints::uid_of_preset(doc, &own.name, &replaced, &entries))
+                    .into_iter()
+                    .collect(),
+                _ => Vec::new(),
+            };
             let (name, verify) = (doc.name.value.clone(), verify.scheme.clone());
-            Ok((EventSource { name, verify, fetch: fetch.flatten(), id, entries }, Vec::new()))
+            Ok((EventSource { name, verify, fetch: fetch.flatten(), id, entries }, warnings))
         }
         _ => Err(errors.sorted()),
     }

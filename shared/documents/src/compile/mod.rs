@@ -30,6 +30,7 @@ mod route_group;
 mod sandbox;
 mod sensitive;
 mod shared_keys;
+mod source_lints;
 mod subscription;
 mod teardown;
 mod unit;

@@ -35,6 +35,7 @@ fn drawn<'a>(diagnostics: impl IntoIterator<Item = &'a Diagnostic>) -> String {
 fn check(case: &str) -> Result<String, Diagnostics> {
     let vars = DocumentVars::parse(["team=a", "tfstate-bucket=b"]).unwrap();
     let (mut own, mut sandbox, mut connections) = (Vec::new(), None, BTreeMap::new());
+    let mut of_sources = Vec::new();
     for text in case.split("\n---\n") {
         let of_sandbox = ["kind: Sandbox", "kind: Target", "\n  cluster: c"].iter().any(|part| text.contains(part));
         let name = match of_sandbox {
@@ -51,7 +52,7 @@ fn check(case: &str) -> Result<String, Diagnostics> {
                 Document::Connection(connection) => {
                     connections.insert(connection.name.value.clone(), connection);
                 }
-                Document::Source(source) => compile::event_source(&source).map(drop)?,
+                Document::Source(source) => of_sources.extend(compile::event_source(&source)?.1),
                 Document::Subscription(subscription) => compile::subscription(&subscription).map(drop)?,
                 Document::RouteGroup(group) => {
                     compile::check_route_group(&group)?;
@@ -72,7 +73,7 @@ fn check(case: &str) -> Result<String, Diagnostics> {
         (None, [plugin, ..]) => (String::new(), compile::check_plugin(plugin)?),
         (None, []) => Default::default(),
     };
-    Ok(format!("accepted\n{units}{}", drawn(&warnings)))
+    Ok(format!("accepted\n{units}{}", drawn(warnings.iter().chain(&of_sources))))
 }
 
 fn shown(name: &str, case: &str) -> String {

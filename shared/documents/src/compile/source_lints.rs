@@ -1,0 +1,77 @@
+//! Warns of sources whose targets would not end as expected.
+
+use std::collections::BTreeSet;
+
+use crate::diagnostic::Diagnostic;
+use crate::event::{EntryAction, EventEntry, EventPiece, EventText};
+use crate::model::SourceDoc;
+
+/// Warns of entries above a `delete` that can hide the end of a target. `entries` are those of `doc.events`.
+///
+/// An entry decides by content that can change while the target lives. An entry that tests a field of the `delete`, such
+/// as the action, is expected to exclude it. A field directly in the body is expected to be the kind of the event.
+pub(super) fn hidden_ends(doc: &SourceDoc, entries: &[EventEntry]) -> Vec<Diagnostic> {
+    let mut warnings = Vec::new();
+    for (at, (rule, entry)) in doc.events.iter().flatten().zip(entries).enumerate() {
+        if matches!(entry.action, EntryAction::Delete(_)) {
+            continue;
+        }
+        let read = entry.when.parsed.fields();
+        let Some(changing) = read.iter().find(|field| is_nested(field)) else { continue };
+        let hides = |below: &EventEntry| {
+            let ends = below.when.parsed.fields();
+            let is_shared = ends.iter().any(|field| !field.starts_with("headers") && read.contains(field));
+            matches!(below.action, EntryAction::Delete(_)) && !ends.is_empty() && !is_shared
+        };
+        if let Some(hidden) = entries.iter().skip(at + 1).position(hides) {
+            let message = format!(
+                "the entry is above the `delete` of entry {} and decides by `{changing}`: when that changes, the end of a \
+                 target is not seen",
+                at + hidden + 2
+            );
+            let warning = Diagnostic::warning("hidden-end", &doc.source, rule.when.at, message);
+            let help = "put `delete` entries first: the deletion of a target that does not exist changes nothing";
+            warnings.push(warning.help(help));
+        }
+    }
+    warnings
+}
+
+/// Returns true for a field of an event below the first level of its body.
+fn is_nested(field: &str) -> bool {
+    let body = field.strip_prefix("fetched.body").or_else(|| field.strip_prefix("body"));
+    body.and_then(|rest| rest.get(1..)).is_some_and(|rest| rest.contains(['.', '[']))
+}
+
+/// Warns of a target that replaces the target of a preset whose entries keep their `uid`. `of_preset` is the name of
+/// the replaced target, `entries` are those of the preset.
+pub(super) fn uid_of_preset(
+    doc: &SourceDoc,
+    own: &EventText,
+    of_preset: &EventText,
+    entries: &[EventEntry],
+) -> Option<Diagnostic> {
+    let (preset, target) = (doc.preset.as_ref()?, doc.target.as_ref()?);
+    let uids = || entries.iter().filter_map(|entry| entry.uid.as_ref());
+    let uid = fields(uids().next()?).into_iter().next()?;
+    let identity: BTreeSet<String> = uids().chain([of_preset]).flat_map(fields).collect();
+    if fields(own).iter().any(|field| identity.contains(field)) {
+        return None;
+    }
+    let message = format!(
+        "`target` is another one than that of preset `{}`, whose entries keep `uid` with `{uid}`: an event with another \
+         `{uid}` waits until the instance of the target is gone",
+        preset.value
+    );
+    let warning = Diagnostic::warning("uid-of-preset", &doc.source, target.name.at, message);
+    Some(warning.help("write `events` of your own, without `uid` or with one that fits the target"))
+}
+
+/// Returns the fields that a text reads.
+fn fields(text: &EventText) -> BTreeSet<String> {
+    let expressions = text.0.iter().filter_map(|piece| match piece {
+        EventPiece::Expression(expression) => Some(expression.parsed.fields()),
+        EventPiece::Literal(_) => None,
+    });
+    expressions.flatten().collect()
+}
