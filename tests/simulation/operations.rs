@@ -9,10 +9,10 @@ use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
 use ebb_store::{
     AttemptUpdate, DesiredKey, DesiredTarget, DesiredTargets, DueItem, HealthMark, HealthMarks, InstanceExpiry,
-    ListDocuments, ListPage, ListTargets, MoveTarget, NamedDocument, NamedKind, ObjectStore, OpenObject, PatchResult,
-    PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, PutUndelivered, QueryDue, ReadDocuments,
-    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, StoreResult, TargetHead, TargetList, TargetTransition,
-    Tombstone, UpdateAttemptRecord, WriteDocuments, WritePlugins,
+    ListDocuments, ListPage, ListTargets, MoveTarget, NamedDocument, NamedKind, NoteRejections, ObjectStore,
+    OpenObject, PatchResult, PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, PutUndelivered,
+    QueryDue, ReadDocuments, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, SourceRejections, StoreResult,
+    TargetHead, TargetList, TargetTransition, Tombstone, UpdateAttemptRecord, WriteDocuments, WritePlugins,
 };
 
 use super::runtime::lock;
@@ -316,6 +316,26 @@ impl DesiredTargets for SimTable {
     async fn list_failed(&self) -> StoreResult<Vec<DesiredTarget>> {
         let has_failed = |desired: &&DesiredTarget| desired.result.as_ref().is_some_and(|one| one.result.is_failure());
         self.read(|state| state.desired.values().filter(has_failed).cloned().collect()).await
+    }
+}
+
+#[async_trait]
+impl NoteRejections for SimTable {
+    async fn read_rejections(&self, source: &str) -> StoreResult<Option<SourceRejections>> {
+        self.read(|state| state.rejections.get(source).cloned()).await
+    }
+
+    async fn put_rejections(&self, rejections: &SourceRejections) -> StoreResult<bool> {
+        let source = &rejections.source;
+        self.write("PutItem", |state| {
+            let present = state.rejections.get(source).map_or(0, |present| present.version);
+            let fits = present + 1 == rejections.version;
+            if fits {
+                state.rejections.insert(source.clone(), rejections.clone());
+            }
+            (fits, move || format!("rejected events of {source}"))
+        })
+        .await
     }
 }
 

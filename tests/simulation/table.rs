@@ -11,7 +11,7 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptRecord;
 use ebb_store::{
     DesiredKey, DesiredTarget, DueItem, HealthMark, InstanceExpiry, NamedDocument, NamedKind, PluginItem, RunHead,
-    StoreError, TargetHead,
+    SourceRejections, StoreError, TargetHead,
 };
 
 use super::receivers::AppendedNotice;
@@ -54,6 +54,8 @@ pub struct TableState {
     pub accepted: BTreeMap<(RunId, Unit, Attempt), Timestamp>,
     pub targets: BTreeMap<(String, String), TargetHead>,
     pub desired: BTreeMap<DesiredKey, DesiredTarget>,
+    /// The rejected events of sources, by source.
+    pub rejections: BTreeMap<String, SourceRejections>,
     pub tombstones: BTreeMap<String, Timestamp>,
     pub marks: BTreeMap<HealthMark, Timestamp>,
     pub plans: BTreeMap<String, Vec<u8>>,

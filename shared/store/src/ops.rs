@@ -13,8 +13,8 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::error::StoreError;
 use crate::items::{
-    DesiredKey, DesiredTarget, NamedDocument, NamedKind, PatchResult, RunHead, TargetHead, TargetList,
-    TargetTransition, TokenItem, Tombstone,
+    DesiredKey, DesiredTarget, NamedDocument, NamedKind, PatchResult, RunHead, SourceRejections, TargetHead,
+    TargetList, TargetTransition, TokenItem, Tombstone,
 };
 
 pub type StoreResult<T> = Result<T, StoreError>;
@@ -224,6 +224,22 @@ pub trait DesiredTargets: Send + Sync {
     async fn put_desired(&self, desired: &DesiredTarget) -> StoreResult<bool>;
     /// Returns the states that could not be applied, in no order.
     async fn list_failed(&self) -> StoreResult<Vec<DesiredTarget>>;
+}
+
+/// Reads and writes the rejected events of a source (`GetItem`, `PutItem`).
+#[async_trait]
+pub trait NoteRejections: Send + Sync {
+    async fn read_rejections(&self, source: &str) -> StoreResult<Option<SourceRejections>>;
+    /// Writes events whose version is one more than the one that was read, or 1. Returns false, and writes nothing, if
+    /// the item has another version. The table removes the item 30 days after its newest event.
+    async fn put_rejections(&self, rejections: &SourceRejections) -> StoreResult<bool>;
+}
+
+/// Lists the rejected events of all sources (`Query` on the list index, `BatchGetItem`).
+#[async_trait]
+pub trait ListRejections: Send + Sync {
+    /// Returns the events of each source that has any, in no order. A source can be deleted.
+    async fn list_rejections(&self) -> StoreResult<Vec<SourceRejections>>;
 }
 
 /// Reads sources, connections and subscriptions (`GetItem`).

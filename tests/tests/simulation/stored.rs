@@ -230,6 +230,15 @@ async fn sources(store: &Store) {
         version: 1,
     };
     assert!(store.put_desired(&desired).await.unwrap());
+    let event = Rejection {
+        time: AT.0,
+        delivery: "2".into(),
+        target: Some("sandbox/full".into()),
+        uid: Some("uid".into()),
+        detail: "why".into(),
+    };
+    let rejections = SourceRejections { source: "s".into(), events: vec![event], version: 1 };
+    assert!(store.put_rejections(&rejections).await.unwrap());
     let done = DesiredTarget { key: DesiredKey { uid: None, ..desired.key.clone() }, due: None, ..desired };
     assert!(store.put_desired(&done).await.unwrap());
 }

@@ -66,6 +66,10 @@ pub(crate) fn source(name: &str) -> String {
     format!("s#{}", encode(name))
 }
 
+pub(crate) fn rejections(source: &str) -> String {
+    format!("j#{}", encode(source))
+}
+
 pub(crate) fn token(id: &str) -> String {
     format!("k#{}", encode(id))
 }

@@ -24,6 +24,7 @@ mod model;
 mod named_tokens;
 mod proxy;
 mod record;
+mod rejections;
 mod sizes;
 mod strong;
 mod target;
@@ -111,6 +112,8 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
         desired:
             a_desired_state_is_due_until_it_has_a_result,
             named_documents_are_replaced_and_listed;
+        rejections:
+            rejected_events_are_replaced_and_listed;
         named_tokens:
             a_name_has_one_valid_token;
         capacity:

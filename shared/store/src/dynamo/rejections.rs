@@ -1,0 +1,60 @@
+//! Rejected events of a source: `j#SOURCE` / `h`. The name of the source is in `n`, the events are JSON in `b`, and the
+//! version is in `tv`.
+
+use async_trait::async_trait;
+use ebb_protocol::engine::Timestamp;
+
+use super::attribute::{Item, ItemReader, item, json, number, text};
+use super::target::{has_version, ttl_attribute};
+use super::{WriteOutcome, key};
+use crate::items::SourceRejections;
+use crate::ops::{ListRejections, NoteRejections, StoreResult};
+use crate::store::Store;
+use crate::table::TableSpec;
+
+fn read_rejections(operation: &'static str, item: &Item) -> StoreResult<SourceRejections> {
+    let reader = ItemReader::new(operation, item);
+    Ok(SourceRejections {
+        source: reader.text("n")?.to_owned(),
+        events: reader.json_if_any("b")?.ok_or_else(|| reader.broken("attribute b is missing"))?,
+        version: reader.number("tv")?,
+    })
+}
+
+#[async_trait]
+impl NoteRejections for Store {
+    async fn read_rejections(&self, source: &str) -> StoreResult<Option<SourceRejections>> {
+        let item = self.dynamo.get(&key::rejections(source), key::HEAD).await?;
+        item.map(|item| read_rejections("GetItem", &item)).transpose()
+    }
+
+    async fn put_rejections(&self, rejections: &SourceRejections) -> StoreResult<bool> {
+        let newest = Timestamp(rejections.events.first().map_or(0, |event| event.time));
+        let attributes = item([
+            ("pk", text(key::rejections(&rejections.source))),
+            ("sk", text(key::HEAD)),
+            (TableSpec::LIST, text(TableSpec::LIST_REJECTED)),
+            ("n", text(&rejections.source)),
+            ("b", json(&rejections.events)?),
+            ("tv", number(rejections.version)),
+            (TableSpec::TTL, ttl_attribute(newest)),
+        ]);
+        let seen = rejections.version.checked_sub(1).filter(|seen| *seen > 0);
+        let entries = u64::from(seen.is_none());
+        Ok(match self.dynamo.put_if(attributes.clone(), has_version(seen), entries).await? {
+            WriteOutcome::Written(_) => true,
+            // A repeated write whose first response was lost.
+            WriteOutcome::Refused(image) => image == attributes,
+        })
+    }
+}
+
+#[async_trait]
+impl ListRejections for Store {
+    async fn list_rejections(&self) -> StoreResult<Vec<SourceRejections>> {
+        let query = self.dynamo.list_query(TableSpec::LIST_REJECTED).key_condition_expression("#l = :l");
+        let keys = self.dynamo.pages(query, usize::MAX).await?;
+        let items = self.dynamo.batch_get(&keys, None).await?;
+        items.iter().map(|item| read_rejections("BatchGetItem", item)).collect()
+    }
+}
