@@ -241,6 +241,16 @@ impl EventSource {
         self.explain(input).outcome
     }
 
+    /// Returns kind, name and UID of the target of an event, as far as they are known. The rest of its entry can fail.
+    pub fn target(&self, input: &EventInput) -> Option<(String, String, Option<String>)> {
+        let renderer = EventRenderer::new(&self.name, input);
+        let entry =
+            self.entries.iter().find(|entry| !matches!(renderer.skip_reason(&entry.when, "when"), Ok(Some(_))))?;
+        let (EntryAction::Apply(target, _) | EntryAction::Delete(target)) = &entry.action else { return None };
+        let name = renderer.target_name(target).ok()?;
+        Some((target.kind.clone(), name, renderer.uid(entry).ok().flatten()))
+    }
+
     /// Returns the effect of an event as [`Self::evaluate`] does, with the entries that do not hold.
     pub fn explain(&self, input: &EventInput) -> EventExplanation {
         let mut renderer = EventRenderer::new(&self.name, input);
@@ -316,12 +326,8 @@ impl EventRenderer {
             EntryAction::Ignore(reason) => return Ok(EventOutcome::Ignored { reason: reason.clone() }),
             EntryAction::Apply(target, _) | EntryAction::Delete(target) => target,
         };
-        let name = self.text(&target.name, "target.name", MissingPiece::Rejected)?.as_deref().and_then(target_name);
-        let name = name.ok_or_else(|| self.error("target.name", None, "the name is empty"))?;
-        let uid = match &entry.uid {
-            Some(uid) => self.text(uid, "uid", MissingPiece::Rejected)?.map(identity),
-            None => None,
-        };
+        let name = self.target_name(target)?;
+        let uid = self.uid(entry)?;
         let time_ms = match &entry.time {
             Some(time) => self.time(time)?,
             None => None,
@@ -334,6 +340,16 @@ impl EventRenderer {
             }
             _ => EventOutcome::Delete { kind, name, uid, time_ms },
         })
+    }
+
+    fn target_name(&self, target: &EventTarget) -> Result<String, SourceEventError> {
+        let name = self.text(&target.name, "target.name", MissingPiece::Rejected)?.as_deref().and_then(target_name);
+        name.ok_or_else(|| self.error("target.name", None, "the name is empty"))
+    }
+
+    fn uid(&self, entry: &EventEntry) -> Result<Option<String>, SourceEventError> {
+        let Some(uid) = &entry.uid else { return Ok(None) };
+        Ok(self.text(uid, "uid", MissingPiece::Rejected)?.map(identity))
     }
 
     /// Returns the value of an expression. `null` and an optional without a value are `None`.

@@ -13,10 +13,10 @@ use ebb_protocol::named_secrets::SecretReader;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
 use ebb_store::{
-    DesiredTargets, HealthMarks, ListDocuments, ListTargets, MoveTarget, ObjectStore, PatchRun, PlanStore,
-    PutAttemptResult, PutExpiry, PutUndelivered, QueryDue, ReadDocuments, ReadPlugins, ReadRecords, ReadRun,
-    ReadTarget, RelayOutages, RunFacts, StoreError, TargetHead, TokenStore, UpdateAttemptRecord, WriteDocuments,
-    WritePlugins,
+    DesiredTargets, HealthMarks, ListDocuments, ListRejections, ListTargets, MoveTarget, NoteRejections, ObjectStore,
+    PatchRun, PlanStore, PutAttemptResult, PutExpiry, PutUndelivered, QueryDue, ReadDocuments, ReadPlugins,
+    ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, StoreError, TargetHead, TokenStore, UpdateAttemptRecord,
+    WriteDocuments, WritePlugins,
 };
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
@@ -67,12 +67,18 @@ pub trait ApiStore: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 impl<T> ApiStore for T where T: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 
 /// The store operations of all routes, including outages, checks, sources, connections and tokens.
-pub trait HttpStore: ApiStore + RelayOutages + QueryDue + DesiredStore + TokenStore + WriteDocuments {}
-impl<T> HttpStore for T where T: ApiStore + RelayOutages + QueryDue + DesiredStore + TokenStore + WriteDocuments {}
+pub trait HttpStore:
+    ApiStore + RelayOutages + QueryDue + DesiredStore + ListRejections + TokenStore + WriteDocuments
+{
+}
+impl<T> HttpStore for T where
+    T: ApiStore + RelayOutages + QueryDue + DesiredStore + ListRejections + TokenStore + WriteDocuments
+{
+}
 
 /// The store operations that apply the events of sources.
-pub trait DesiredStore: DesiredTargets + ReadPlugins {}
-impl<T: DesiredTargets + ReadPlugins> DesiredStore for T {}
+pub trait DesiredStore: DesiredTargets + ReadPlugins + NoteRejections {}
+impl<T: DesiredTargets + ReadPlugins + NoteRejections> DesiredStore for T {}
 
 pub trait SweepStore: DriveStore + QueryDue + DesiredStore {}
 impl<T> SweepStore for T where T: DriveStore + QueryDue + DesiredStore {}

@@ -197,6 +197,11 @@ pub(crate) fn notification_undelivered() {
     });
 }
 
+/// Counts an event of a source that was rejected.
+pub(crate) fn event_rejected() {
+    count(|counters| counters.rejected_events += 1);
+}
+
 /// Records a sweep. The most urgent item was overdue by `late_ms`.
 pub(crate) fn sweep_ended(items: usize, late_ms: u64) {
     count(|counters| {

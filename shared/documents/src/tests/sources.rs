@@ -341,6 +341,20 @@ fn a_hostile_value_that_does_not_fit_is_an_error() {
 }
 
 #[test]
+fn the_target_of_an_event_is_known_although_its_entry_fails() {
+    let source = shop();
+    let target = |changes| source.target(&shop_event(&changes)).map(|(kind, name, _)| format!("{kind}/{name}"));
+    let whole = Some("sandbox/pr-7-shop".to_owned());
+    for changes in [json!({"at": "yesterday"}), json!({"title": "x".repeat(200_000)})] {
+        assert!(source.evaluate(&shop_event(&changes)).is_err());
+        assert_eq!(target(changes), whole);
+    }
+    for changes in [json!({"action": "nothing"}), json!({"number": null})] {
+        assert_eq!(target(changes), None);
+    }
+}
+
+#[test]
 fn different_texts_have_different_names() {
     let source = source(&HOSTILE.replace("a-${body.x}", "${body.x}"));
     let name = |text: &str| match source.evaluate(&event(&[], json!({"x": text}))) {

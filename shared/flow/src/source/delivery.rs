@@ -16,7 +16,7 @@ use ebb_store::{DesiredKey, NamedKind, ReadDocuments};
 use http::HeaderMap;
 
 use super::record::{self, TargetEvent};
-use super::{fetch, reconcile};
+use super::{fetch, reconcile, rejections};
 use crate::env::{DesiredStore, Env};
 use crate::error::{FlowError, RequestError};
 use crate::offload::offload;
@@ -89,6 +89,11 @@ pub async fn receive(
     let sender_id = verify(env, source.verify(), request)?;
     // The other schemes that have an id in a header sign the body only.
     let is_id_signed = matches!(source.verify(), VerifyDoc::Standard(_) | VerifyDoc::Gitlab(_));
+    let digest = |fetched: &str| id::digest(&[request.body, fetched.as_bytes()].concat());
+    let delivery_id = |id: Option<String>, fetched: &str| {
+        let id = id.or_else(|| sender_id.clone()).unwrap_or_else(|| digest(fetched));
+        if id.len() <= MAX_ID { id } else { id::digest(id.as_bytes()) }
+    };
     let body = serde_json::from_slice(request.body).map_err(|error| {
         DeliveryRejection::Malformed(match is_form(request.headers) {
             true => "the body is a form: choose the content type application/json at the sender".to_owned(),
@@ -98,32 +103,45 @@ pub async fn receive(
     let mut input = EventInput { headers: visible(request.headers), body, fetched: None };
     match source.fetch(&input) {
         Ok(None) => {}
-        Ok(Some(fetch)) => {
-            let fetched = fetch::fetch(env, name, fetch).await?;
-            input.fetched = Some(fetched.map_err(|why| {
-                tracing::warn!(source = name, why, "an event of a source cannot be completed");
-                DeliveryRejection::Incomplete(format!("the event cannot be completed now: {why}"))
-            })?);
+        Ok(Some(fetch)) => match fetch::fetch(env, name, fetch).await? {
+            Ok(fetched) => input.fetched = Some(fetched),
+            Err(why) => {
+                let detail = format!("the event cannot be completed now: {why}");
+                rejections::note(env, store, name, &delivery_id(None, ""), &rejected(None, detail.clone())).await;
+                return Err(DeliveryRejection::Incomplete(detail).into());
+            }
+        },
+        Err(error) => {
+            let response = rejected(None, error.to_string());
+            rejections::note(env, store, name, &delivery_id(None, ""), &response).await;
+            return Ok((response, Vec::new()));
         }
-        Err(error) => return Ok((rejected(name, error.to_string()), Vec::new())),
     }
     // The same event can be about another state.
     let fetched = input.fetched.as_ref().map_or_else(String::new, ToString::to_string);
-    let evaluated = offload(move || (source.delivery_id(&input), source.evaluate(&input))).await?;
-    let (id, outcome) = match evaluated {
-        (Ok(id), Ok(outcome)) => (id, outcome),
-        (Err(error), _) | (_, Err(error)) => return Ok((rejected(name, error.to_string()), Vec::new())),
-    };
-    let digest = id::digest(&[request.body, fetched.as_bytes()].concat());
+    let evaluated = offload(move || {
+        let (id, outcome) = match source.delivery_id(&input) {
+            Ok(id) => (id, source.evaluate(&input)),
+            Err(error) => (None, Err(error)),
+        };
+        (id, outcome.map_err(|error| (error, source.target(&input))))
+    });
+    let (id, outcome) = evaluated.await?;
     // If the signature covers the body only, a captured request could be sent again with another id.
-    let identity = (id.is_none() && sender_id.is_some() && !is_id_signed).then(|| digest.clone());
-    let delivery = id.or(sender_id).unwrap_or(digest);
+    let is_unsigned = id.is_none() && sender_id.is_some() && !is_id_signed;
+    let identity = is_unsigned.then(|| digest(&fetched));
+    let delivery = delivery_id(id, &fetched);
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err((error, target)) => {
+            let response = rejected(target, error.to_string());
+            rejections::note(env, store, name, &delivery, &response).await;
+            return Ok((response, Vec::new()));
+        }
+    };
     let event = |kind, name_of_target, uid, time_ms: Option<u64>, document| TargetEvent {
-        delivery: match delivery.len() <= MAX_ID {
-            true => delivery.clone(),
-            false => id::digest(delivery.as_bytes()),
-        },
-        identity: identity.clone(),
+        delivery,
+        identity,
         key: DesiredKey { source: name.to_owned(), kind, name: name_of_target, uid },
         time: time_ms.map(Timestamp),
         document,
@@ -136,18 +154,29 @@ pub async fn receive(
         EventOutcome::Apply { kind, name, uid, time_ms, document } => event(kind, name, uid, time_ms, Some(document)),
         EventOutcome::Delete { kind, name, uid, time_ms } => event(kind, name, uid, time_ms, None),
     };
-    if let Err(reason) = check(&event.key) {
-        return Ok((rejected(name, reason), Vec::new()));
-    }
-    if let Some(outcome) = record::record(env, store, &event).await? {
+    let (response, follow_ups) = match check(&event.key) {
+        Ok(()) => apply(env, store, &event).await?,
+        Err(reason) => (rejected(None, reason), Vec::new()),
+    };
+    rejections::note(env, store, name, &event.delivery, &response).await;
+    Ok((response, follow_ups))
+}
+
+/// Records and applies an event.
+async fn apply(
+    env: &Env,
+    store: &dyn DesiredStore,
+    event: &TargetEvent,
+) -> Result<(SourceResponse, Vec<FollowUp>), FlowError> {
+    if let Some(outcome) = record::record(env, store, event).await? {
         return Ok((outcome, Vec::new()));
     }
     // The event is stored, so an error is not the sender's concern.
     match reconcile::apply(env, store, &event.key).await {
-        Ok((outcome, follow_ups)) => Ok((outcome.unwrap_or_else(|| accepted(&event)), follow_ups)),
+        Ok((outcome, follow_ups)) => Ok((outcome.unwrap_or_else(|| accepted(event)), follow_ups)),
         Err(error) => {
             tracing::warn!(%error, kind = event.key.kind, name = event.key.name, "cannot apply a stored event; a sweep does");
-            Ok((accepted(&event), Vec::new()))
+            Ok((accepted(event), Vec::new()))
         }
     }
 }
@@ -161,9 +190,10 @@ fn accepted(event: &TargetEvent) -> SourceResponse {
     }
 }
 
-fn rejected(source: &str, detail: String) -> SourceResponse {
-    tracing::warn!(source, detail, "an event of a source is rejected");
-    SourceResponse { result: SourceResult::Rejected, target: None, uid: None, detail }
+/// Returns the response to an event that is rejected before its target is looked up. `target` is kind, name and UID.
+fn rejected(target: Option<(String, String, Option<String>)>, detail: String) -> SourceResponse {
+    let (target, uid) = target.map_or((None, None), |(kind, name, uid)| (Some(format!("{kind}/{name}")), uid));
+    SourceResponse { result: SourceResult::Rejected, target, uid, detail }
 }
 
 /// Checks the fields that become keys.

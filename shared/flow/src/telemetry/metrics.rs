@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use super::sinks::{FunctionKind, InvocationMetrics};
 use super::{AttemptDisposition, InvocationSubject};
 
-pub const METRIC_NAMES: [&str; 15] = [
+pub const METRIC_NAMES: [&str; 16] = [
     "Dispatched",
     "Completed",
     "Retried",
@@ -16,6 +16,7 @@ pub const METRIC_NAMES: [&str; 15] = [
     "Stuck",
     "ExcessResults",
     "Undelivered",
+    "RejectedEvents",
     "SweepLag",
     "FirstDispatch",
     "NextDispatch",
@@ -36,6 +37,7 @@ pub(super) struct MetricCounters {
     pub(super) stuck: u64,
     pub(super) excess_results: u64,
     pub(super) undelivered: u64,
+    pub(super) rejected_events: u64,
     pub(super) sweep_lag: Option<u64>,
     first_dispatch: Option<u64>,
     next_dispatch: Option<u64>,
@@ -90,6 +92,7 @@ impl MetricCounters {
             self.stuck,
             self.excess_results,
             self.undelivered,
+            self.rejected_events,
         ];
         let times = [
             Vec::from_iter(self.sweep_lag),

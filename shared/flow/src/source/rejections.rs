@@ -1,0 +1,105 @@
+//! Keeps the last rejected events of a source, for operators.
+//!
+//! The events of a source are one item, which is replaced. A list that is full keeps an event for at least [`WINDOW`], so a
+//! flood of rejected events is written at most once per second on average. Further events are counted and logged only.
+
+use ebb_engine::{Millis, Timestamp};
+use ebb_protocol::api::SourceResponse;
+use ebb_protocol::limits;
+use ebb_store::{NoteRejections, Rejection, SourceRejections};
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::telemetry;
+
+/// The time for which a full list keeps an event, and in which an equal event is not listed again.
+const WINDOW: Millis = Millis(1_000 * SourceRejections::MAX as u64);
+/// The maximum bytes of a reason.
+const DETAIL: usize = 512;
+/// Attempts to write beside concurrent rejections.
+const ATTEMPTS: usize = 3;
+
+/// Logs, counts and lists an event if it is rejected. It is not listed if the list cannot be written.
+pub async fn note(env: &Env, store: &dyn NoteRejections, source: &str, delivery: &str, response: &SourceResponse) {
+    if !response.result.is_failure() {
+        return;
+    }
+    let SourceResponse { target, uid, detail, .. } = response;
+    tracing::warn!(source, delivery, subject = target, detail, "an event of a source is rejected");
+    telemetry::event_rejected();
+    let event = Rejection {
+        time: env.now().0,
+        delivery: delivery.to_owned(),
+        target: target.clone(),
+        uid: uid.clone(),
+        detail: limits::clean(detail, DETAIL),
+    };
+    if let Err(error) = list(store, source, &event).await {
+        tracing::warn!(%error, source, "a rejected event cannot be listed");
+    }
+}
+
+async fn list(store: &dyn NoteRejections, source: &str, event: &Rejection) -> Result<(), FlowError> {
+    for _ in 0..ATTEMPTS {
+        let seen = store.read_rejections(source).await?;
+        let (events, version) = seen.map_or((Vec::new(), 0), |seen| (seen.events, seen.version));
+        let Some(events) = with(events, event) else { return Ok(()) };
+        let rejections = SourceRejections { source: source.to_owned(), events, version: version + 1 };
+        if store.put_rejections(&rejections).await? {
+            return Ok(());
+        }
+    }
+    Err(FlowError::Contended(format!("the rejected events of source {source}")))
+}
+
+/// Returns `events` with `event` as the newest, or `None` if it is not listed.
+fn with(mut events: Vec<Rejection>, event: &Rejection) -> Option<Vec<Rejection>> {
+    let is_young = |listed: &Rejection| Timestamp(event.time).since(Timestamp(listed.time)) < WINDOW;
+    let is_equal = |listed: &Rejection| Rejection { time: event.time, ..listed.clone() } == *event;
+    if events.iter().any(|listed| is_young(listed) && is_equal(listed)) {
+        return None;
+    }
+    events.retain(|listed| !is_equal(listed));
+    if events.len() >= SourceRejections::MAX && events.last().is_some_and(is_young) {
+        return None;
+    }
+    events.insert(0, event.clone());
+    events.truncate(SourceRejections::MAX);
+    Some(events)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(delivery: u64, time: u64) -> Rejection {
+        let (delivery, detail) = (delivery.to_string(), "why".to_owned());
+        Rejection { time, delivery, target: None, uid: None, detail }
+    }
+
+    #[test]
+    fn the_last_events_are_listed_the_newest_first() {
+        let mut events = Vec::new();
+        for number in 0..30 {
+            events = with(events, &event(number, number * 2_000)).unwrap();
+        }
+        assert_eq!(events, (10..30).rev().map(|number| event(number, number * 2_000)).collect::<Vec<_>>());
+        // The same event is rejected again, and takes its new place.
+        let again = with(events, &event(10, 100_000)).unwrap();
+        assert_eq!((again.len(), &again[0], &again[19]), (20, &event(10, 100_000), &event(11, 22_000)));
+    }
+
+    #[test]
+    fn a_flood_is_written_once_per_second() {
+        for deliveries in [1, 2, 19, 20, 21, 1_000] {
+            let (mut events, mut writes) = (Vec::new(), 0);
+            for number in 0..10_000 {
+                if let Some(changed) = with(events.clone(), &event(number % deliveries, number * 10)) {
+                    (events, writes) = (changed, writes + 1);
+                }
+            }
+            // 100 s with 100 events per second. The first 20 events are written at once.
+            assert!((5..=120).contains(&writes), "{deliveries} deliveries: {writes} writes");
+        }
+    }
+}
