@@ -97,7 +97,7 @@ fn main() {
         lifecycle::preset_lives: each_preset_has_a_target_from_its_creation_to_its_end
             targets_without_resources_change_without_a_run;
         lifecycle::pull_requests: a_pull_request_has_a_target_until_it_is_closed
-            a_source_controls_only_its_own_targets events_that_concern_no_target_change_nothing a_rejected_event_is_listed_until_it_is_applied;
+            a_source_controls_only_its_own_targets events_that_concern_no_target_change_nothing rejected_events_are_listed;
         lifecycle::platform: time_to_live workloads_get_the_outputs_that_they_read notifications_are_repeated_until_they_are_accepted
             a_run_continues_after_a_restart;
         lifecycle::subscriptions: a_pull_request_shows_the_phases_of_its_target

@@ -25,7 +25,8 @@ pub use clusters::{
 pub use connection_bodies::{ConnectionDetail, ConnectionInfo, ConnectionList, PutConnection};
 pub use named_tokens::{CreateToken, CreatedToken, TokenInfo, TokenList};
 pub use source_events::{
-    DecidingEvent, FailedDelivery, PutSource, SourceDetail, SourceInfo, SourceList, SourceResponse, SourceResult,
+    DecidingEvent, PutSource, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList, SourceResponse,
+    SourceResult,
 };
 pub use subscription_bodies::{
     PutSubscription, SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification,

@@ -179,6 +179,14 @@ async fn sources(instance: &LifecycleRun) {
         assert!(instance.functions.table.put_desired(&desired).await.unwrap());
     }
     updates::by_a_swept_state(instance, "swept-whole").await;
+    instance.until("swept-whole", "ready", |target| target["phase"] == "ready").await;
+    // A sweep lists the event that it rejects.
+    until("swept-wohle to be rejected", async || {
+        let (_, source) = instance.api("/v1/sources/events", None).await;
+        let mut listed = source["rejected"].as_array().unwrap().iter();
+        listed.any(|event| event["target"] == "sandbox/swept-wohle").then_some(())
+    })
+    .await;
     assert_eq!(send(Method::GET, url("Api", ""), json!({})).await, 200);
     assert_eq!(send(Method::GET, url("Api", "/events"), json!({})).await, 200);
     assert_eq!(send(Method::DELETE, url("Api", "/events"), json!({})).await, 204);

@@ -166,23 +166,31 @@ pub(crate) async fn a_source_controls_only_its_own_targets() {
     }
 }
 
-/// A document that has errors for the present plugins is listed, and applied when the event is sent again.
-pub(crate) async fn a_rejected_event_is_listed_until_it_is_applied() {
+/// Each rejected event is listed, also one without a target.
+pub(crate) async fn rejected_events_are_listed() {
     let harness = Harness::with_source().await;
     harness.receiver.always("POST /make", CannedReply::ok(json!({"id": "one"})));
+    harness.get("/v1/targets/sandbox/pr-7-1").await.is_problem(404, "not-found");
+    let mut nameless = pull_request("1", "opened", 1);
+    nameless.body["repository"].as_object_mut().unwrap().remove("name");
+    let mut timeless = pull_request("2", "opened", 1);
+    timeless.body["pull_request"]["updated_at"] = json!("yesterday");
+    let unpublished = pull_request("3", "opened", 1);
     harness.request(Method::DELETE, "/v1/plugins/db/versions/1.0.0", None).await.is(204);
-    let rejected = harness.github(&pull_request("1", "opened", 1), (200, SourceResult::Rejected)).await;
-    let failed = || async { harness.get("/v1/sources/prs").await.json::<SourceDetail>().failed };
-    let listed = failed().await;
-    assert_eq!((listed[0].delivery.as_str(), &listed[0].outcome), ("1", &rejected));
-    // The event is older than its rejection.
-    assert_eq!(listed[0].time, "2026-01-01T00:01:00.000Z");
-    assert!(listed[0].rejected > listed[0].time, "{listed:?}");
+    let mut expected = Vec::new();
+    for event in [nameless, timeless, unpublished] {
+        let rejected = harness.github(&event, (200, SourceResult::Rejected)).await;
+        expected.insert(0, (event.delivery.to_owned(), rejected.target, rejected.uid, rejected.detail));
+    }
+    let target = || Some("sandbox/pr-7-1".to_owned());
+    assert_eq!(expected.iter().map(|event| event.1.clone()).collect::<Vec<_>>(), [target(), target(), None]);
+    let listed = harness.get("/v1/sources/prs").await.json::<SourceDetail>().rejected;
+    let shown = listed.iter().cloned().map(|event| (event.delivery, event.target, event.uid, event.detail));
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
     let sources = || async { harness.get("/v1/sources").await.json::<SourceList>().sources };
-    assert_eq!(sources().await[0].rejected.as_ref(), Some(&listed[0].rejected));
+    let summary = sources().await[0].rejected.clone().unwrap();
+    assert_eq!((summary.count, &summary.since, &summary.last), (3, &listed[2].time, &listed[0]));
     harness.publish("db@1.0.0", PLUGIN).await;
-    harness.github(&pull_request("1", "opened", 1), (202, SourceResult::Starting)).await;
+    harness.github(&pull_request("3", "opened", 1), (202, SourceResult::Starting)).await;
     harness.phase("pr-7-1", TargetState::Ready).await;
-    assert_eq!(failed().await, []);
-    assert_eq!(sources().await[0].rejected, None);
 }

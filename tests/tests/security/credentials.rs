@@ -10,6 +10,7 @@ use ebb_flow::run::dispatch;
 use ebb_flow::run::dispatch_outcome::DispatchReason;
 use ebb_flow::run::head::Run;
 use ebb_flow::run::inputs::InvocationCache;
+use ebb_protocol::api::SourceDetail;
 
 use super::secrets::{GIVEN, api_responses, assert_no_event_contains_it, contains, contains_canary, stored};
 use crate::harness::*;
@@ -457,6 +458,10 @@ pub(crate) async fn events_that_cannot_be_completed() {
         assert_eq!(reply.is(200).json::<Value>()["result"], "rejected", "{reply:?}");
     }
     assert!(harness.receiver.all().is_empty());
+    let source = harness.get("/v1/sources/builds").await;
+    let listed = source.json::<SourceDetail>().rejected;
+    assert_eq!(listed.len(), 9, "{listed:?}");
+    assert!(listed[8].detail.contains("answered 307") && !contains_canary(source.body.as_bytes()), "{source:?}");
     for id in ["../admin", "//evil.example", "@evil.example", "a\\b", "a\r\nx-injected: 1", "a?b#c"] {
         harness.build(SENDER, &json!(id)).await.is(200);
     }

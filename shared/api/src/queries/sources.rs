@@ -9,31 +9,32 @@ use ebb_engine::Timestamp;
 use ebb_flow::env::{Env, HttpStore};
 use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::source::reconcile;
-use ebb_protocol::api::{DecidingEvent, FailedDelivery, SourceDetail, SourceInfo};
+use ebb_protocol::api::{DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo};
 use ebb_protocol::time::rfc3339;
-use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets, NamedDocument, NamedKind, TargetHead};
+use ebb_store::{DesiredKey, DesiredTargets, NamedDocument, NamedKind, Rejection, TargetHead};
 
 use super::named_documents;
 
+/// Returns all sources by name, with a summary of their rejected events.
 pub async fn list(store: &dyn HttpStore) -> Result<Vec<SourceInfo>, FlowError> {
-    let mut rejected: BTreeMap<String, u64> = BTreeMap::new();
-    for state in store.list_failed().await? {
-        let time = result_time(&state);
-        let last = rejected.entry(state.key.source).or_default();
-        *last = time.max(*last);
-    }
+    let rejected = store.list_rejections().await?.into_iter().map(|rejections| (rejections.source, rejections.events));
+    let mut rejected: BTreeMap<_, _> = rejected.collect();
     let sources = store.list_documents(NamedKind::Source).await?.into_iter();
     let about = |source: NamedDocument| SourceInfo {
-        rejected: rejected.get(&source.name).map(|time| rfc3339(Timestamp(*time))),
+        rejected: rejected.remove(&source.name).and_then(summary),
         name: source.name,
         changed: rfc3339(source.changed),
     };
     Ok(sources.map(about).collect())
 }
 
-/// Returns the time at which a state got its result.
-fn result_time(state: &DesiredTarget) -> u64 {
-    state.result_time.unwrap_or(state.time)
+fn summary(events: Vec<Rejection>) -> Option<RejectionSummary> {
+    let (count, since) = (events.len(), rfc3339(Timestamp(events.last()?.time)));
+    Some(RejectionSummary { count, since, last: rejected_event(events.into_iter().next()?) })
+}
+
+fn rejected_event(Rejection { time, delivery, target, uid, detail }: Rejection) -> RejectedEvent {
+    RejectedEvent { time: rfc3339(Timestamp(time)), delivery, target, uid, detail }
 }
 
 /// Returns the event that decided whether a target exists, if a source controls the target.
@@ -52,26 +53,16 @@ pub async fn deciding_event(
     }))
 }
 
-/// Returns a source with the events of it that were rejected, the newest first.
+/// Returns a source with its last rejected events, the newest first.
 pub async fn get(store: &dyn HttpStore, name: &str) -> Result<Option<SourceDetail>, FlowError> {
     let Some(source) = store.get_document(NamedKind::Source, name).await? else { return Ok(None) };
-    let mut failed = store.list_failed().await?;
-    failed.retain(|state| state.key.source == name);
-    failed.sort_by_key(|state| std::cmp::Reverse(result_time(state)));
-    let failed = failed.into_iter().filter_map(|state| {
-        Some(FailedDelivery {
-            time: rfc3339(Timestamp(state.time)),
-            rejected: rfc3339(Timestamp(result_time(&state))),
-            delivery: state.delivery,
-            outcome: state.result?,
-        })
-    });
+    let rejected = store.read_rejections(name).await?.map_or_else(Vec::new, |rejections| rejections.events);
     Ok(Some(SourceDetail {
         path: format!("/v1/sources/{name}"),
         name: source.name,
         changed: rfc3339(source.changed),
         document: source.document,
-        failed: failed.collect(),
+        rejected: rejected.into_iter().map(rejected_event).collect(),
     }))
 }
 

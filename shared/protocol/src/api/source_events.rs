@@ -62,21 +62,38 @@ pub struct SourceDetail {
     pub document: String,
     /// The path that the sender posts to.
     pub path: String,
-    /// The last events of targets that were rejected. An event that was mapped to no target is in the log only.
-    pub failed: Vec<FailedDelivery>,
+    /// The last rejected events, at most 20, the newest first. They are kept for 30 days, also if a later event of the
+    /// target was applied.
+    pub rejected: Vec<RejectedEvent>,
 }
 
-/// An event whose document was rejected.
+/// An event that was rejected, or that could not be completed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FailedDelivery {
-    /// The id of the sender.
-    pub delivery: String,
-    /// The time of the event.
-    pub time: String,
+pub struct RejectedEvent {
     /// The time of the rejection.
-    pub rejected: String,
-    pub outcome: SourceResponse,
+    pub time: String,
+    /// The id of the sender, or the SHA-256 of the body.
+    pub delivery: String,
+    /// `KIND/NAME` of the target, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// The instance, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// The reason, shortened to 512 bytes.
+    pub detail: String,
+}
+
+/// A summary of the rejected events of a source that [`SourceDetail`] lists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RejectionSummary {
+    /// The number of events, from 1 to 20.
+    pub count: usize,
+    /// The time of the first of them.
+    pub since: String,
+    pub last: RejectedEvent,
 }
 
 /// The newest event of a source for a target. It decided whether the target exists.
@@ -100,9 +117,9 @@ pub struct SourceInfo {
     pub name: String,
     /// The time of the last change.
     pub changed: String,
-    /// The time of the last rejection, of the targets whose last event was rejected.
+    /// The events that were rejected. Absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rejected: Option<String>,
+    pub rejected: Option<RejectionSummary>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

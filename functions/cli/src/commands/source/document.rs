@@ -12,6 +12,7 @@ use crate::client::ApiClient;
 use crate::commands::named_documents::NamedDocument;
 use crate::documents::{self, DocumentSource};
 use crate::exit::CliError;
+use crate::output::printable;
 use crate::{output, timing};
 
 /// A source of a file, after all checks that need no server.
@@ -25,7 +26,7 @@ impl NamedDocument for CheckedSource {
     const KIND: &'static str = "source";
     const COLLECTION: &'static str = "sources";
     const DELETED: &'static str = "its targets stay";
-    const COLUMNS: &'static [&'static str] = &["NAME", "CHANGED", "REJECTED"];
+    const COLUMNS: &'static [&'static str] = &["NAME", "CHANGED", "REJECTED", "LAST REJECTION"];
     type Info = SourceInfo;
     type Detail = SourceDetail;
 
@@ -68,8 +69,10 @@ impl NamedDocument for CheckedSource {
     }
 
     fn row(info: &SourceInfo) -> Vec<String> {
-        let rejected = info.rejected.as_deref().map(timing::clock).unwrap_or_default();
-        vec![info.name.clone(), timing::clock(&info.changed), rejected]
+        let rejected = info.rejected.as_ref();
+        let count = rejected.map_or(0, |rejected| rejected.count).to_string();
+        let last = rejected.map(|rejected| timing::clock(&rejected.last.time)).unwrap_or_default();
+        vec![info.name.clone(), timing::clock(&info.changed), count, last]
     }
 
     fn document(detail: &SourceDetail) -> &str {
@@ -79,14 +82,13 @@ impl NamedDocument for CheckedSource {
     fn text(detail: &SourceDetail) -> String {
         let changed = timing::clock(&detail.changed);
         let mut text = format!("Name:     {}\nChanged:  {changed}\nPath:     {}\n", detail.name, detail.path);
-        if !detail.failed.is_empty() {
-            let rows = detail.failed.iter().map(|failed| {
-                let target = failed.outcome.target.clone().unwrap_or_default();
+        if !detail.rejected.is_empty() {
+            let rows = detail.rejected.iter().map(|event| {
                 [
-                    timing::clock(&failed.rejected),
-                    target,
-                    failed.delivery.clone(),
-                    failed.outcome.detail.split('\n').map(str::trim).collect::<Vec<_>>().join("; "),
+                    timing::clock(&event.time),
+                    event.target.clone().unwrap_or_else(|| "unknown".to_owned()),
+                    printable(&event.delivery),
+                    printable(&event.detail.split('\n').map(str::trim).collect::<Vec<_>>().join("; ")),
                 ]
             });
             let table = output::table(&["REJECTED", "TARGET", "DELIVERY", "REASON"], rows);
@@ -98,30 +100,31 @@ impl NamedDocument for CheckedSource {
 
 #[cfg(test)]
 mod tests {
-    use ebb_protocol::api::{FailedDelivery, SourceResponse, SourceResult};
+    use ebb_protocol::api::{RejectedEvent, RejectionSummary};
 
     use super::*;
 
     #[test]
     fn rejected_events_are_listed() {
-        let outcome = SourceResponse {
-            result: SourceResult::Rejected,
+        let time = "2026-11-21T09:00:00Z".to_owned();
+        let last = RejectedEvent {
+            time: time.clone(),
+            delivery: "d-1".to_owned(),
             target: Some("sandbox/pr-7".to_owned()),
             uid: None,
             detail: "no plugin \"db\" is published\n  help: publish it".to_owned(),
         };
-        let time = "2026-11-21T09:00:00Z".to_owned();
+        let first =
+            RejectedEvent { target: None, detail: "entry 4: `time`: expected a time".to_owned(), ..last.clone() };
+        let rejected = Some(RejectionSummary { count: 2, since: time.clone(), last: last.clone() });
+        let info = SourceInfo { name: "previews".to_owned(), changed: time.clone(), rejected };
+        assert_eq!(CheckedSource::row(&info)[2..], ["2", "2026-11-21 09:00:00Z"]);
         let detail = SourceDetail {
             name: "previews".to_owned(),
-            changed: time.clone(),
+            changed: time,
             document: String::new(),
             path: "/v1/sources/previews".to_owned(),
-            failed: vec![FailedDelivery {
-                delivery: "d-1".to_owned(),
-                time: "2026-11-21T08:00:00Z".to_owned(),
-                rejected: time,
-                outcome,
-            }],
+            rejected: vec![last, first],
         };
         insta::assert_snapshot!(CheckedSource::text(&detail), @r#"
         Name:     previews
@@ -130,6 +133,7 @@ mod tests {
 
         REJECTED              TARGET        DELIVERY  REASON
         2026-11-21 09:00:00Z  sandbox/pr-7  d-1       no plugin "db" is published; help: publish it
+        2026-11-21 09:00:00Z  unknown       d-1       entry 4: `time`: expected a time
         "#);
     }
 }
