@@ -1,16 +1,21 @@
 //! `ebb doctor`: checks each component of a deployment.
 
-use ebb_protocol::api::{CheckList, HealthCheck};
+use std::time::Duration;
+
+use ebb_protocol::api::{CheckList, HealthCheck, SourceInfo};
+use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
-use crate::output::{self, OutputArgs};
+use crate::output::{self, OutputArgs, printable};
 use crate::timing;
 
 /// The maximum accepted difference between the clocks, in seconds. The server rejects webhooks whose time differs by 5
 /// minutes.
 const MAX_CLOCK_SKEW: i64 = 60;
+/// The time for which a rejected event of a source is reported.
+const REPORTED: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
@@ -22,6 +27,7 @@ pub(crate) struct DoctorArgs {
 #[serde(rename_all = "camelCase")]
 enum CheckResult {
     Passed,
+    Warning,
     Failed,
     Skipped,
 }
@@ -53,6 +59,7 @@ impl DoctorArgs {
                 checks.push(signature(client).await);
                 checks.push(callbacks(client, &list.callback_url).await);
                 checks.extend(list.checks.into_iter().map(of_server));
+                checks.extend(sources(client).await);
             }
             // Without a connection, all other checks would fail with the same error.
             Err(error) if error.is_unreachable() => return Err(error),
@@ -125,6 +132,35 @@ async fn callbacks(client: &ApiClient, url: &str) -> DoctorCheck {
     DoctorCheck::new("callbacks", CheckResult::Failed, wrong)
 }
 
+/// Returns a warning for each source that has rejected an event in the last day.
+async fn sources(client: &ApiClient) -> Vec<DoctorCheck> {
+    match client.documents("sources").await {
+        Ok(sources) => rejections(&sources, timing::now()),
+        Err(error) => vec![DoctorCheck::new("sources", CheckResult::Failed, failure(&error))],
+    }
+}
+
+fn rejections(sources: &[SourceInfo], now: Timestamp) -> Vec<DoctorCheck> {
+    let warning = |source: &SourceInfo| {
+        let rejected = source.rejected.as_ref()?;
+        timing::since(&rejected.last.time, now).filter(|age| *age < REPORTED)?;
+        let (name, events) = (&source.name, if rejected.count == 1 { "event" } else { "events" });
+        let why = printable(&rejected.last.detail.split('\n').map(str::trim).collect::<Vec<_>>().join("; "));
+        let detail = format!(
+            "{} {events} rejected since {}, the last at {}: {why}; `ebb source get {name}` lists them",
+            rejected.count,
+            timing::clock(&rejected.since),
+            timing::clock(&rejected.last.time),
+        );
+        Some(DoctorCheck::new(&format!("source/{name}"), CheckResult::Warning, detail))
+    };
+    let warnings: Vec<_> = sources.iter().filter_map(warning).collect();
+    if warnings.is_empty() && !sources.is_empty() {
+        return vec![DoctorCheck::new("sources", CheckResult::Passed, "no event was rejected in the last day")];
+    }
+    warnings
+}
+
 fn of_server(check: HealthCheck) -> DoctorCheck {
     let result = if check.passed { CheckResult::Passed } else { CheckResult::Failed };
     DoctorCheck::new(&check.name, result, format!("{} ({} ms)", check.detail, check.duration_ms))
@@ -134,6 +170,7 @@ fn text(checks: &[DoctorCheck]) -> String {
     let rows = checks.iter().map(|check| {
         let result = match check.result {
             CheckResult::Passed => "passed",
+            CheckResult::Warning => "WARNING",
             CheckResult::Failed => "FAILED",
             CheckResult::Skipped => "skipped",
         };
@@ -144,6 +181,8 @@ fn text(checks: &[DoctorCheck]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ebb_protocol::api::{RejectedEvent, RejectionSummary};
+
     use super::*;
 
     #[test]
@@ -162,6 +201,40 @@ mod tests {
         table      passed   written and read (7 ms)
         queue      FAILED   AccessDenied (7 ms)
         ");
+    }
+
+    #[test]
+    fn rejected_events_are_a_warning_for_a_day() {
+        let source = |name: &str, rejected: Option<(usize, &str)>| SourceInfo {
+            name: name.to_owned(),
+            changed: "2026-11-01T00:00:00Z".to_owned(),
+            rejected: rejected.map(|(count, time)| RejectionSummary {
+                count,
+                since: "2026-11-20T09:00:00Z".to_owned(),
+                last: RejectedEvent {
+                    time: time.to_owned(),
+                    delivery: "d-1".to_owned(),
+                    target: None,
+                    uid: None,
+                    detail: "no plugin \"db\" is published\n  help: publish it".to_owned(),
+                },
+            }),
+        };
+        let sources = [
+            source("quiet", None),
+            source("previews", Some((3, "2026-11-21T09:00:00Z"))),
+            source("old", Some((1, "2026-11-20T09:00:00Z"))),
+        ];
+        let now = "2026-11-21T10:00:00Z".parse().unwrap();
+        insta::assert_snapshot!(text(&rejections(&sources, now)), @r#"
+        CHECK            RESULT   DETAIL
+        source/previews  WARNING  3 events rejected since 2026-11-20 09:00:00Z, the last at 2026-11-21 09:00:00Z: no plugin "db" is published; help: publish it; `ebb source get previews` lists them
+        "#);
+        insta::assert_snapshot!(text(&rejections(&sources[2..], now)), @r"
+        CHECK    RESULT  DETAIL
+        sources  passed  no event was rejected in the last day
+        ");
+        assert!(rejections(&[], now).is_empty());
     }
 
     #[test]
