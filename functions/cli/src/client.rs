@@ -227,8 +227,11 @@ impl ApiClient {
 
     /// Returns a target with all units of its runs, or `None` if the server does not have it.
     pub(crate) async fn target(&self, target: &TargetRef) -> Result<Option<TargetDetail>, CliError> {
-        let detail = self.read(self.get(&["targets", &target.kind, &target.name])).await;
-        let Some(mut detail): Option<TargetDetail> = found(detail)? else { return Ok(None) };
+        found(self.detail(target).await)
+    }
+
+    async fn detail(&self, target: &TargetRef) -> Result<TargetDetail, CliError> {
+        let mut detail: TargetDetail = self.read(self.get(&["targets", &target.kind, &target.name])).await?;
         for run in &mut detail.runs {
             while let Some(token) = run.next_token.take() {
                 let request = self.query(&["runs", &run.id], &[(NEXT_TOKEN, Some(&token))]);
@@ -237,12 +240,12 @@ impl ApiClient {
                 run.next_token = page.next_token.filter(|next| *next != token);
             }
         }
-        Ok(Some(detail))
+        Ok(detail)
     }
 
     /// Returns a target. A missing target is an error.
     pub(crate) async fn existing(&self, target: &TargetRef) -> Result<TargetDetail, CliError> {
-        self.target(target).await?.ok_or_else(|| unknown(target))
+        self.detail(target).await.map_err(|error| missing(target, error))
     }
 
     /// Creates a target or updates a living one.
@@ -456,7 +459,7 @@ impl ApiClient {
 
     /// Reads the response to a request for a target. A missing target is an error.
     async fn of_target<T: DeserializeOwned>(&self, target: &TargetRef, request: RequestBuilder) -> Result<T, CliError> {
-        found(self.read(request).await)?.ok_or_else(|| unknown(target))
+        self.read(request).await.map_err(|error| missing(target, error))
     }
 
     async fn parse<T: DeserializeOwned>(&self, response: Response) -> Result<T, CliError> {
@@ -481,8 +484,12 @@ impl ApiClient {
     }
 }
 
-/// Returns the error for a target that the server does not have.
-fn unknown(target: &TargetRef) -> CliError {
+/// Returns the error of a request for a target, for people if the server does not have the target.
+fn missing(target: &TargetRef, error: CliError) -> CliError {
+    // An event of the target was rejected. The problem has the reason.
+    if error.problem().is_none_or(|problem| problem.status != 404 || problem.code == "event-rejected") {
+        return error;
+    }
     let list = match target.kind.as_str() {
         "sandbox" => "ebb sandbox list".to_owned(),
         kind => format!("ebb sandbox list --kind {kind}"),
@@ -520,4 +527,23 @@ fn start_of(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let text = text.trim();
     if text.is_empty() { "empty body".to_owned() } else { text.chars().take(SHOWN).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Exit;
+
+    #[test]
+    fn a_missing_target_shows_its_rejected_event() {
+        let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-7".to_owned() };
+        let message = |status, code: &str| {
+            let (code, detail) = (code.to_owned(), "the detail".to_owned());
+            let error = missing(&target, refused(&ProblemDetails { status, code, detail, errors: Vec::new() }));
+            (error.message(), error.exit())
+        };
+        assert_eq!(message(404, "not-found"), (format!("{target} does not exist"), Exit::Failed));
+        assert_eq!(message(404, "event-rejected"), ("the detail".to_owned(), Exit::Failed));
+        assert_eq!(message(503, "unavailable"), ("the detail".to_owned(), Exit::Broken));
+    }
 }

@@ -166,7 +166,7 @@ pub(crate) async fn a_source_controls_only_its_own_targets() {
     }
 }
 
-/// Each rejected event is listed, also one without a target.
+/// Each rejected event is listed, also one without a target. A missing target shows its rejected event.
 pub(crate) async fn rejected_events_are_listed() {
     let harness = Harness::with_source().await;
     harness.receiver.always("POST /make", CannedReply::ok(json!({"id": "one"})));
@@ -190,6 +190,11 @@ pub(crate) async fn rejected_events_are_listed() {
     let sources = || async { harness.get("/v1/sources").await.json::<SourceList>().sources };
     let summary = sources().await[0].rejected.clone().unwrap();
     assert_eq!((summary.count, &summary.since, &summary.last), (3, &listed[2].time, &listed[0]));
+    for path in ["/v1/targets/sandbox/pr-7-shop", "/v1/targets/sandbox/pr-7-shop/why"] {
+        let problem = harness.get(path).await.is_problem(404, "event-rejected");
+        let event = format!("source prs rejected the event 3 at {}: {}", listed[0].time, listed[0].detail);
+        assert!(problem.detail.contains(&event), "{}", problem.detail);
+    }
     harness.publish("db@1.0.0", PLUGIN).await;
     harness.github(&pull_request("3", "opened", 1), (202, SourceResult::Starting)).await;
     harness.phase("pr-7-1", TargetState::Ready).await;

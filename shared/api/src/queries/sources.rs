@@ -11,7 +11,7 @@ use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::source::reconcile;
 use ebb_protocol::api::{DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo};
 use ebb_protocol::time::rfc3339;
-use ebb_store::{DesiredKey, DesiredTargets, NamedDocument, NamedKind, Rejection, TargetHead};
+use ebb_store::{DesiredKey, DesiredTargets, NamedDocument, NamedKind, Rejection, SourceRejections, TargetHead};
 
 use super::named_documents;
 
@@ -35,6 +35,20 @@ fn summary(events: Vec<Rejection>) -> Option<RejectionSummary> {
 
 fn rejected_event(Rejection { time, delivery, target, uid, detail }: Rejection) -> RejectedEvent {
     RejectedEvent { time: rfc3339(Timestamp(time)), delivery, target, uid, detail }
+}
+
+/// Returns the last rejected event of a target, with the name of its source.
+pub async fn rejected_event_of(
+    store: &dyn HttpStore,
+    kind: &str,
+    name: &str,
+) -> Result<Option<(String, RejectedEvent)>, FlowError> {
+    let target = Some(format!("{kind}/{name}"));
+    let last = |SourceRejections { source, events, .. }: SourceRejections| {
+        Some((source, events.into_iter().find(|event| event.target == target)?))
+    };
+    let found = store.list_rejections().await?.into_iter().filter_map(last).max_by_key(|(_, event)| event.time);
+    Ok(found.map(|(source, event)| (source, rejected_event(event))))
 }
 
 /// Returns the event that decided whether a target exists, if a source controls the target.

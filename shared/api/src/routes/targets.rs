@@ -6,7 +6,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use ebb_protocol::api::{
-    ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, ProblemDetails, RetryResponse, TargetDetail,
+    ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, ProblemDetails, RejectedEvent, RetryResponse, TargetDetail,
     TargetDiagnosis, TargetPage,
 };
 use ebb_protocol::lifecycle::FieldError;
@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 
 use super::Path;
 use super::auth::{ApiCaller, ApiPermission};
-use crate::queries::{targets, why};
+use crate::queries::{sources, targets, why};
 use crate::{HttpProblem, ServerState};
 use ebb_flow::operator::{overrides, retry};
 
@@ -58,6 +58,20 @@ pub(super) fn unknown(kind: &str, name: &str) -> HttpProblem {
     HttpProblem::not_found(format!("{kind} {name:?} does not exist"))
 }
 
+/// Returns the problem of a target that does not exist, with the reason if an event of it was rejected.
+async fn missing(server: &ServerState, kind: &str, name: &str) -> HttpProblem {
+    match sources::rejected_event_of(server.store.as_ref(), kind, name).await {
+        Ok(Some((source, RejectedEvent { time, delivery, detail, .. }))) => {
+            let event = format!("source {source} rejected the event {delivery} at {time}");
+            let fix = "fix the cause, then send the event again from the sender";
+            let detail = format!("{kind} {name:?} does not exist. {event}: {detail}\n{fix}");
+            HttpProblem::new(StatusCode::NOT_FOUND, "event-rejected", detail)
+        }
+        Ok(None) => unknown(kind, name),
+        Err(error) => error.into(),
+    }
+}
+
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DetailQuery {
@@ -78,7 +92,10 @@ pub(crate) async fn get(
     server.authorize(&headers, ApiPermission::ReadTargets).await?;
     let Query(query) = query?;
     let found = targets::get(&server.env, server.store.as_ref(), &kind, &name, query.outputs.as_deref()).await?;
-    found.map(Json).ok_or_else(|| unknown(&kind, &name))
+    match found {
+        Some(found) => Ok(Json(found)),
+        None => Err(missing(&server, &kind, &name).await),
+    }
 }
 
 /// Explains the state of a target: the cause, the remaining resources and the next steps.
@@ -92,7 +109,10 @@ pub(crate) async fn why(
 ) -> Result<Json<TargetDiagnosis>, HttpProblem> {
     server.authorize(&headers, ApiPermission::ReadTargets).await?;
     let found = why::why(&server.env, server.store.as_ref(), &kind, &name).await?;
-    found.map(Json).ok_or_else(|| unknown(&kind, &name))
+    match found {
+        Some(found) => Ok(Json(found)),
+        None => Err(missing(&server, &kind, &name).await),
+    }
 }
 
 /// Retries the failed units of a failed or stuck target. Scope: `operate`.
