@@ -87,7 +87,7 @@ async fn behind_a_retry(instance: &LifecycleRun) {
 pub(crate) async fn by_a_swept_state(instance: &LifecycleRun, name: &str) {
     let table = &instance.functions.table;
     let target = instance.until(name, "ready", |target| target["phase"] == "ready").await;
-    let key = DesiredKey { kind: "sandbox".into(), name: name.into(), uid: None };
+    let key = DesiredKey { source: "events".into(), kind: "sandbox".into(), name: name.into(), uid: None };
     let seen = table.read_desired(&key).await.unwrap().unwrap();
     let rest = format!("cluster: {CLUSTER}\nresources: {{r: {{plugin: whole}}}}\nlabels: {{round: next}}\n");
     let next = DesiredTarget {

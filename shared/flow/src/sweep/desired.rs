@@ -15,7 +15,7 @@ pub(super) async fn sweep_desired(env: &Env, store: &dyn SweepStore, key: &Desir
             && let Some(state) = store.read_desired(key).await?
             && let Some(outcome) = &state.result
         {
-            rejections::note(env, store, &state.source, &state.delivery, outcome).await;
+            rejections::note(env, store, &state.key.source, &state.delivery, outcome).await;
         }
         for follow_up in follow_ups {
             follow_up.finish(env).await?;
