@@ -4,11 +4,12 @@ use std::future::Future;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use ebb_engine::RunPhase;
 use ebb_local::stack::{RemoteRelays, Stack, StackSettings, UnitBackend};
 use ebb_protocol::api::{ProblemDetails, TargetDetail, TargetDiagnosis, UnitDetail};
 use ebb_protocol::id;
 use ebb_protocol::record::AttemptRecord;
-use ebb_store::RunHead;
+use ebb_store::{RunHead, TargetList};
 use ebb_tests::platform::{self, SignedRequest};
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
@@ -266,6 +267,22 @@ impl Harness {
     pub(crate) async fn tear_down(&self, name: &str) -> TargetDetail {
         self.delete(name).await;
         self.phase(name, TargetState::Gone).await
+    }
+
+    /// Waits until a target is gone, the platform has accepted its last notification, and its runs are closed.
+    pub(crate) async fn settled(&self, name: &str) {
+        until("the end of all runs", async || {
+            let store = self.stack().store();
+            let target = store.read_target("sandbox", name).await.unwrap()?;
+            for hook in Hook::ALL {
+                let root = store.read_root(&target.run(hook)).await.unwrap();
+                if root.is_some_and(|root| root.head.phase != RunPhase::Closed) {
+                    return None;
+                }
+            }
+            (target.list() == TargetList::Gone).then_some(())
+        })
+        .await;
     }
 
     pub(crate) async fn target(&self, name: &str) -> Option<TargetDetail> {

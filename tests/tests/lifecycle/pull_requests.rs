@@ -172,7 +172,7 @@ pub(crate) async fn rejected_events_are_listed() {
     harness.receiver.always("POST /make", CannedReply::ok(json!({"id": "one"})));
     harness.get("/v1/targets/sandbox/pr-7-1").await.is_problem(404, "not-found");
     let mut nameless = pull_request("1", "opened", 1);
-    nameless.body["repository"].as_object_mut().unwrap().remove("name");
+    nameless.body["repository"].as_object_mut().unwrap().remove("id");
     let mut timeless = pull_request("2", "opened", 1);
     timeless.body["pull_request"]["updated_at"] = json!("yesterday");
     let unpublished = pull_request("3", "opened", 1);

@@ -61,6 +61,7 @@ pub(crate) async fn create_and_delete(harness: &Harness, name: &str, plugin: &st
     harness.ready(name, plugin).await;
     harness.tear_down(name).await;
     harness.notified(name, &["ready", "gone"]).await;
+    harness.settled(name).await;
 }
 
 pub(crate) async fn instances_are_removed_after_their_retention() {
@@ -71,6 +72,7 @@ pub(crate) async fn instances_are_removed_after_their_retention() {
     let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
     harness.tear_down("ends").await;
     harness.notified("ends", &["ready", "gone"]).await;
+    harness.settled("ends").await;
     assert_eq!(objects(&harness).await, 2);
     let (ended, lasting) = (stored(&harness, "ends").await, stored(&harness, "lasts").await);
     assert!(ended > 0 && lasting > 0);

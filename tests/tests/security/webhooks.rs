@@ -206,7 +206,7 @@ pub(crate) async fn a_uid_belongs_to_its_kind_and_name() {
     assert_eq!((calls.len(), keys.len()), (2, 2));
     // The end of one, and the next instance of its name, leave the other one and its uid.
     assert_eq!(result(&delete(&harness, "a", "7").await), "stopping");
-    harness.phase("a", TargetState::Gone).await;
+    harness.settled("a").await;
     assert_eq!(result(&create(&harness, "a", "8").await), "starting");
     create(&harness, "a", "7").await.is_problem(409, "stale");
     assert_eq!(harness.target("b").await.unwrap().info.phase, TargetState::Ready);
