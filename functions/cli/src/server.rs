@@ -3,10 +3,10 @@
 //! `ebb dev` and `ebb run` write its address to their state folder. Commands search for that file from the working
 //! directory upwards, unless `--server` or `EBB_URL` names a server.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use ebb_local::files::StateFileError;
+use ebb_local::stack::StackConnection;
 use url::Url;
 
 use crate::exit::CliError;
@@ -58,14 +58,6 @@ pub(crate) enum AddressOrigin {
     Own,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ServerFile {
-    url: Url,
-    token: String,
-    webhook_secret: String,
-}
-
 impl ServerArgs {
     /// Returns the server that the options, the environment or a state folder select.
     pub(crate) fn find(&self) -> Result<ServerAccess, CliError> {
@@ -85,20 +77,25 @@ impl ServerArgs {
                 origin: AddressOrigin::Given,
             });
         }
-        let file = here.ancestors().map(|folder| folder.join(STATE).join(FILE)).find(|file| file.is_file());
-        let Some(file) = file else {
+        let state = here.ancestors().map(|folder| folder.join(STATE)).find(|state| state.join(FILE).is_file());
+        let Some(state) = state else {
             return Err(CliError::broken("no server: found no .ebb/server.json in this directory or above")
                 .with_hint("start `ebb dev`, or set EBB_URL"));
         };
-        let unreadable = |error: &(dyn std::error::Error + 'static)| {
-            CliError::broken(format!("cannot read {}", file.display()))
-                .with_causes(error)
-                .with_hint("start `ebb dev` again, or set EBB_URL")
+        let file = state.join(FILE);
+        let unusable = |error: &(dyn std::error::Error + 'static), hint: &str| {
+            CliError::broken(format!("cannot use {}", file.display())).with_causes(error).with_hint(hint)
         };
-        let text = fs::read(&file).map_err(|error| unreadable(&error))?;
-        let found: ServerFile = serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
+        let again = "start `ebb dev` again, or set EBB_URL";
+        let found = StackConnection::read(&state).map_err(|error| match error {
+            // Another user may have written it to receive the token of this one.
+            StateFileError::Unsafe { .. } => unusable(&error, "set EBB_URL, or start `ebb dev` in a folder of yours"),
+            _ => unusable(&error, again),
+        })?;
+        let found = found.ok_or_else(|| unusable(&std::io::Error::from(std::io::ErrorKind::NotFound), again))?;
+        let url = found.url.parse().map_err(|error: url::ParseError| unusable(&error, again))?;
         Ok(ServerAccess {
-            url: found.url,
+            url,
             token: Some(self.token.clone().unwrap_or(found.token)),
             webhook_secret: Some(self.webhook_secret.clone().unwrap_or(found.webhook_secret)),
             origin: AddressOrigin::File(file),
@@ -108,6 +105,9 @@ impl ServerArgs {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -123,7 +123,15 @@ mod tests {
         fs::write(&file, text).unwrap();
         let server = ServerArgs::default().find_from(&below).unwrap();
         assert_eq!((server.url.as_str(), server.token.as_deref()), ("http://127.0.0.1:7878/", Some("t")));
-        assert_eq!(server.origin, AddressOrigin::File(file));
+        assert_eq!(server.origin, AddressOrigin::File(file.clone()));
+        // Another user could have written the address, to receive the token of this one.
+        for (path, mode) in [(file.parent().unwrap(), 0o777), (&file, 0o646)] {
+            fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+            let Err(error) = ServerArgs::default().find_from(&below) else { panic!("{mode:o} is used") };
+            let text = error.text(crate::output::drawing());
+            assert!(text.contains("other users can change it") && text.contains("set EBB_URL"), "{text}");
+            fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap();
+        }
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Files and folders of the state: private to their owner, replaced atomically, locked.
+//!
+//! Another user could put keys, secrets or a table there. So a file or folder that another user can change is refused.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Write as _};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +18,9 @@ pub enum StateFileError {
     /// The file does not have the format that this program writes.
     #[error("cannot read {}: {reason}", path.display())]
     Damaged { path: PathBuf, reason: String },
+    /// Another user can change the file or folder.
+    #[error("{} {problem}", path.display())]
+    Unsafe { path: PathBuf, problem: String },
 }
 
 impl StateFileError {
@@ -24,18 +29,74 @@ impl StateFileError {
     }
 }
 
-/// Creates the folder and its parents for its owner only. Restricts an existing folder of this user.
-pub(crate) fn private_folder(path: &Path) -> Result<(), StateFileError> {
-    let make = || -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        let found = fs::metadata(path)?;
-        let is_ours = found.uid() == nix::unistd::geteuid().as_raw();
-        if is_ours && found.permissions().mode() & 0o077 != 0 {
-            fs::set_permissions(path, Permissions::from_mode(0o700))?;
+/// Returns why a file or folder is refused: another user than `me` and root owns it or can write to it.
+fn unsafe_owner(owner: u32, mode: u32, me: u32) -> Option<String> {
+    if owner != me && owner != 0 {
+        let [owner, me] = [owner, me].map(user_name);
+        return Some(format!(
+            "belongs to the user {owner}; expected {me}. Use another folder, or run `ebb` as {owner} if you trust its content"
+        ));
+    }
+    (mode & 0o022 != 0).then(|| {
+        let mode = mode & 0o777;
+        format!("has mode {mode:03o}, so other users can change it. Check its content, then run `chmod go-w` on it")
+    })
+}
+
+/// Returns the name of a user, or the number of one without a name.
+fn user_name(uid: u32) -> String {
+    let user = nix::unistd::User::from_uid(uid.into()).ok().flatten();
+    user.map_or_else(|| format!("with uid {uid}"), |user| user.name)
+}
+
+fn check(path: &Path, found: &Metadata) -> Result<(), StateFileError> {
+    // A symbolic link has no mode of its own.
+    let mode = if found.is_symlink() { 0 } else { found.mode() };
+    match unsafe_owner(found.uid(), mode, nix::unistd::geteuid().as_raw()) {
+        Some(problem) => Err(StateFileError::Unsafe { path: path.to_owned(), problem }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a folder that another user can change. If it is a symbolic link, the link and its target are checked. A
+/// missing folder is accepted.
+pub(crate) fn check_folder(path: &Path) -> Result<(), StateFileError> {
+    for found in [fs::symlink_metadata(path), fs::metadata(path)] {
+        match found {
+            Ok(found) => check(path, &found)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(StateFileError::io(path, error)),
         }
-        Ok(())
-    };
-    make().map_err(|error| StateFileError::io(path, error))
+    }
+    Ok(())
+}
+
+/// Refuses a folder that contains a file or folder that another user can change.
+pub(crate) fn check_entries(folder: &Path) -> Result<(), StateFileError> {
+    for name in names(folder)? {
+        let path = folder.join(name);
+        match fs::symlink_metadata(&path) {
+            Ok(found) => check(&path, &found)?,
+            // It was removed meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(StateFileError::io(&path, error)),
+        }
+    }
+    Ok(())
+}
+
+/// Creates the folder and its parents for its owner only. Restricts an existing folder of this user. Refuses one that
+/// other users can change.
+pub(crate) fn private_folder(path: &Path) -> Result<(), StateFileError> {
+    let failed = |error| StateFileError::io(path, error);
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+    check_folder(path)?;
+    let found = fs::metadata(path).map_err(failed)?;
+    let is_ours = found.uid() == nix::unistd::geteuid().as_raw();
+    if is_ours && found.permissions().mode() & 0o077 != 0 {
+        fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Writes a file of mode 0600. A reader sees the old or the new file, even after a crash.
@@ -58,13 +119,18 @@ pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Sta
     write_whole(path, &bytes)
 }
 
-/// Reads a file. Returns `None` if the file does not exist.
+/// Reads a file. Returns `None` if the file does not exist. Refuses one that other users can change.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, StateFileError> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(StateFileError::io(path, error)),
-    }
+    let failed = |error| StateFileError::io(path, error);
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    check(path, &file.metadata().map_err(failed)?)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    Ok(Some(bytes))
 }
 
 /// Reads a value from a JSON file. Returns `None` if the file does not exist.
@@ -127,5 +193,41 @@ mod tests {
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
         private_folder(&path).unwrap();
         assert_eq!(mode(&path), 0o700);
+    }
+
+    #[test]
+    fn what_other_users_can_change_is_unsafe() {
+        for (owner, mode, problem) in [
+            (1_000, 0o100_600, None),
+            (1_000, 0o040_755, None),
+            // Root can change everything.
+            (0, 0o100_644, None),
+            (0, 0o100_666, Some("has mode 666, so other users can change it")),
+            (1_000, 0o040_770, Some("has mode 770, so other users can change it")),
+            (4_000_000_001, 0o100_600, Some("belongs to the user with uid 4000000001; expected ")),
+        ] {
+            let found = unsafe_owner(owner, mode, 1_000);
+            let fits = found.as_deref().zip(problem).is_some_and(|(found, problem)| found.starts_with(problem));
+            assert!(fits || (found.is_none() && problem.is_none()), "{owner} {mode:o}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_or_folder_that_others_can_write_is_refused() {
+        let above = tempfile::tempdir().unwrap();
+        let (folder, file) = (above.path().join("a"), above.path().join("a/keys.json"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(&file, "{}").unwrap();
+        let open = |path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        open(&folder, 0o777);
+        assert!(matches!(private_folder(&folder), Err(StateFileError::Unsafe { .. })));
+        assert_eq!(mode(&folder), 0o777, "the folder is not changed");
+        open(&folder, 0o755);
+        open(&file, 0o666);
+        assert!(matches!(read(&file), Err(StateFileError::Unsafe { .. })));
+        assert!(matches!(check_entries(&folder), Err(StateFileError::Unsafe { .. })));
+        open(&file, 0o644);
+        assert_eq!(read(&file).unwrap().unwrap(), b"{}");
+        check_entries(&folder).unwrap();
     }
 }

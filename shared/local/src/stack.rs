@@ -141,7 +141,11 @@ impl Stack {
         let state = &settings.state;
         let lock = keys::lock(state).await?;
         let keys = StackKeys::open(state)?;
-        let last = StackConnection::read(state).ok().flatten();
+        let last = match StackConnection::read(state) {
+            // It is written again below.
+            Err(StateFileError::Damaged { .. }) => None,
+            last => last?,
+        };
         let port = settings.port.or_else(|| last.as_ref().and_then(StackConnection::port));
         let listen = settings.listen.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let listener = bind(listen, port, settings.port.is_some()).await?;

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{GRACE, StackError};
+use crate::files;
 use crate::kubernetes::{self, KubernetesOptions};
 use crate::pods::{ContainerEngine, LocalRelay, LocalRelayOptions};
 
@@ -97,7 +98,9 @@ fn remote_clusters(
     relays: &RemoteRelays,
 ) -> Result<(ClusterRegistry, Arc<dyn HttpCall>), Box<dyn std::error::Error + Send + Sync>> {
     let file = relays.clusters.display();
-    let text = std::fs::read_to_string(&relays.clusters).map_err(|error| format!("{file}: {error}"))?;
+    // It has the secrets of the relays.
+    let text = files::read(&relays.clusters)?.ok_or_else(|| format!("{file} does not exist"))?;
+    let text = String::from_utf8(text).map_err(|error| format!("{file}: {error}"))?;
     let clusters = ClusterRegistry::parse(&text).map_err(|error| format!("{file}: {error}"))?;
     let client = HttpClient::new(Policy::with_loopback().and_networks(&relays.networks)?)?;
     Ok((clusters, Arc::new(client.with_limit(ebb_protocol::limits::BATCH_RESPONSE_BODY))))

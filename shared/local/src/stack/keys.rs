@@ -21,7 +21,8 @@ pub(crate) type FolderLock = Flock<File>;
 const LOCK_WAIT: Duration = Duration::from_secs(3);
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Creates and locks the state folder. Waits up to [`LOCK_WAIT`].
+/// Creates and locks the state folder. Waits up to [`LOCK_WAIT`]. Refuses a folder that another user can change, because
+/// its table has plugins, which this user would run.
 ///
 /// The folder itself is locked, because a lock file could be removed while it is held.
 pub(crate) async fn lock(state: &Path) -> Result<FolderLock, StackError> {
@@ -30,7 +31,10 @@ pub(crate) async fn lock(state: &Path) -> Result<FolderLock, StackError> {
     let begun = Instant::now();
     loop {
         folder = match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => return Ok(lock),
+            Ok(lock) => {
+                files::check_entries(state)?;
+                return Ok(lock);
+            }
             Err(_) if begun.elapsed() >= LOCK_WAIT => return Err(StackError::InUse(state.to_owned())),
             Err((folder, _)) => folder,
         };
@@ -132,8 +136,9 @@ impl StackConnection {
     /// Reads the connection of the last stack. Returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// Returns [`StateFileError`] if the file cannot be read.
+    /// Returns [`StateFileError`] if the file cannot be read, or if another user can change it or the folder.
     pub fn read(state: &Path) -> Result<Option<Self>, StateFileError> {
+        files::check_folder(state)?;
         files::read_json(&state.join("server.json"))
     }
 
@@ -152,4 +157,39 @@ impl StackConnection {
 
 fn port(url: &str) -> Option<u16> {
     url.rsplit_once(':')?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// Only root can give a file to another user.
+    #[tokio::test]
+    async fn the_state_of_another_user_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join(".ebb");
+        drop(lock(&state).await.unwrap());
+        StackKeys::open(&state).unwrap().connection("http://127.0.0.1:1", "http://127.0.0.1:2").write(&state).unwrap();
+        assert!(StackConnection::read(&state).unwrap().is_some());
+        let is_refused = async || {
+            let locked = lock(&state).await;
+            assert!(matches!(locked, Err(StackError::File(StateFileError::Unsafe { .. }))), "{locked:?}");
+        };
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(state.join("keys.json"), Some(65_534), None).unwrap();
+            assert!(matches!(StackKeys::open(&state), Err(StateFileError::Unsafe { .. })));
+            is_refused().await;
+            std::os::unix::fs::chown(state.join("keys.json"), Some(0), None).unwrap();
+            std::os::unix::fs::chown(&state, Some(65_534), None).unwrap();
+            assert!(matches!(StackConnection::read(&state), Err(StateFileError::Unsafe { .. })));
+            is_refused().await;
+            std::os::unix::fs::chown(&state, Some(0), None).unwrap();
+        }
+        fs::set_permissions(&state, Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(StackConnection::read(&state), Err(StateFileError::Unsafe { .. })));
+        is_refused().await;
+    }
 }
