@@ -95,7 +95,7 @@ fn bounded(name: &str, file: impl std::io::Read) -> Result<std::io::Result<Vec<u
 pub(crate) fn warn<'a>(warnings: impl IntoIterator<Item = &'a Diagnostic>) {
     let drawn: Vec<String> = warnings.into_iter().map(|warning| warning.drawn(output::drawing())).collect();
     if !drawn.is_empty() {
-        output::status_line(&drawn.join("\n"));
+        output::status_drawn(&drawn.join("\n"));
     }
 }
 

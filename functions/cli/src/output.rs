@@ -1,4 +1,8 @@
 //! Output of commands: data to standard output, messages to standard error.
+//!
+//! Text for people can contain text of others: labels, titles of pull requests, logs, errors of servers. [`print`],
+//! [`status_line`] and [`status_drawn`] replace its control characters, because these could control the terminal. Data for
+//! programs is exact.
 
 use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::{ArgMatches, ValueEnum};
 use comfy_table::Table;
 use ebb_documents::diagnostic::DiagnosticStyle;
+use ebb_protocol::limits;
 use serde::Serialize;
 
 use crate::exit::{CliError, Exit};
@@ -59,7 +64,7 @@ impl OutputArgs {
     pub(crate) fn write_data(self, data: &impl Serialize) -> Result<(), CliError> {
         let Some(format) = self.format else { return Ok(()) };
         WRITTEN.store(true, Ordering::Relaxed);
-        print(&encoded(format, data)?)
+        print_data(&encoded(format, data)?)
     }
 }
 
@@ -71,11 +76,13 @@ static WRITTEN: AtomicBool = AtomicBool::new(false);
 pub(crate) fn report(error: &CliError, format: Option<OutputFormat>) -> Exit {
     if let (Some(format), Some(data), false) = (format, error.data(), WRITTEN.load(Ordering::Relaxed)) {
         // A closed standard output is not an error.
-        let _ = encoded(format, &data).and_then(|text| print(&text));
+        let _ = encoded(format, &data).and_then(|text| print_data(&text));
     }
     let text = error.text(drawing());
-    if !text.is_empty() {
-        status_line(&text);
+    match error {
+        _ if text.is_empty() => {}
+        CliError::Documents(_) => status_drawn(&text),
+        CliError::Report(_) | CliError::Output(_) => status_line(&text),
     }
     error.exit()
 }
@@ -91,8 +98,13 @@ fn encoded<T: Serialize>(format: OutputFormat, data: &T) -> Result<String, CliEr
     }
 }
 
-/// Writes text to standard output and adds the missing line break.
+/// Writes text for people to standard output and adds the missing line break.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
+    print_data(&limits::printable(text))
+}
+
+/// Writes data for programs to standard output and adds the missing line break.
+pub(crate) fn print_data(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes()));
@@ -101,6 +113,29 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
 
 /// Prints a text to standard error, with one line break at its end. A closed standard error is ignored.
 pub(crate) fn status_line(text: &str) {
+    write_status(&limits::printable(text));
+}
+
+/// Prints a text with colours of this program, otherwise like [`status_line`].
+pub(crate) fn status_drawn(text: &str) {
+    write_status(&coloured(text));
+}
+
+/// Replaces control characters except those of colours (SGR).
+fn coloured(text: &str) -> String {
+    let mut parts = text.split('\u{1b}');
+    let mut clean = parts.next().map(limits::printable).unwrap_or_default();
+    for part in parts {
+        let parameters =
+            part.strip_prefix('[').map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';'));
+        let is_colour = parameters.is_some_and(|rest| rest.starts_with('m'));
+        clean.push(if is_colour { '\u{1b}' } else { '\u{fffd}' });
+        clean.push_str(&limits::printable(part));
+    }
+    clean
+}
+
+fn write_status(text: &str) {
     let mut err = io::stderr().lock();
     let _ = err
         .write_all(text.trim_end_matches('\n').as_bytes())
@@ -113,13 +148,13 @@ pub(crate) fn drawing() -> DiagnosticStyle {
     if console::colors_enabled_stderr() { DiagnosticStyle::Coloured } else { DiagnosticStyle::Plain }
 }
 
-/// Returns a table of columns without borders.
+/// Returns a table of columns without borders. Each cell is one line.
 pub(crate) fn table<R: IntoIterator<Item = String>>(header: &[&str], rows: impl IntoIterator<Item = R>) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING).force_no_tty();
     table.set_header(header.to_vec());
     for row in rows {
-        table.add_row(row.into_iter().collect::<Vec<_>>());
+        table.add_row(row.into_iter().map(|cell| printable(&cell)).collect::<Vec<_>>());
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
@@ -133,9 +168,9 @@ pub(crate) fn plugin_name(full: &str) -> &str {
     full.strip_suffix("@0.0.0").unwrap_or(full)
 }
 
-/// Replaces the control characters of a line from another source, because they could control the terminal.
-pub(crate) fn printable(line: &str) -> String {
-    line.trim_end().chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
+/// Returns a text from another source as one line without control characters, so that it cannot forge other lines.
+pub(crate) fn printable(text: &str) -> String {
+    limits::printable(text.trim_end()).replace('\n', " ")
 }
 
 #[cfg(test)]
@@ -151,6 +186,14 @@ mod tests {
         db          0.0.0
         ");
         assert_eq!(table(&["NAME"], Vec::<[String; 1]>::new()), "NAME\n");
+        let forged = [["a\nb  1.0.0".to_owned(), "\u{1b}[2J".to_owned()]];
+        assert_eq!(table(&["NAME", "VERSION"], forged).lines().nth(1), Some("a b  1.0.0  \u{fffd}[2J"));
+    }
+
+    #[test]
+    fn only_colours_are_kept() {
+        let text = "\u{1b}[38;5;245mgrey\u{1b}[0m \u{1b}[2J\u{1b}]0;title\u{7}";
+        assert_eq!(coloured(text), "\u{1b}[38;5;245mgrey\u{1b}[0m \u{fffd}[2J\u{fffd}]0;title\u{fffd}");
     }
 
     #[test]

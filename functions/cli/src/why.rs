@@ -14,9 +14,9 @@ use crate::timing;
 /// Returns the diagnosis, as text that ends with a line break.
 pub(crate) fn text(why: &TargetDiagnosis) -> String {
     let stands = if why.phase == TargetState::Failed { "has" } else { "is" };
-    let (phase, summary) = (labels::name(&why.phase), why.summary.trim());
+    let (phase, summary) = (labels::name(&why.phase), printable(why.summary.trim()));
     // Some summaries begin with the phase.
-    let summary = if summary.starts_with(&phase) { summary.to_owned() } else { format!("{phase}: {summary}") };
+    let summary = if summary.starts_with(&phase) { summary } else { format!("{phase}: {summary}") };
     let mut text = format!("{} {stands} {summary}\n", why.target);
     if let Some(event) = &why.decided_by {
         let _ = writeln!(text, "by {}", event_line(event));
@@ -53,7 +53,7 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
     if !why.next_steps.is_empty() {
         text.push_str("\nnext steps\n");
         for (number, step) in why.next_steps.iter().enumerate() {
-            let _ = writeln!(text, "  {}. {step}", number + 1);
+            let _ = writeln!(text, "  {}. {}", number + 1, printable(step));
         }
     }
     text

@@ -67,9 +67,20 @@ pub fn clean(text: &str, most: usize) -> String {
     clean
 }
 
-/// Replaces control characters other than line feeds and tabs.
+/// Replaces the characters that could control a terminal or change the order of other characters, except line feeds and
+/// tabs.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_unprintable(c) { '\u{fffd}' } else { c }).collect()
+}
+
+fn is_unprintable(c: char) -> bool {
+    match c {
+        '\n' | '\t' => false,
+        // Marks, embeddings, overrides and isolates of directions (Unicode Bidirectional Algorithm), and separators of
+        // lines and paragraphs.
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        _ => c.is_control(),
+    }
 }
 
 /// Returns the first `characters` of `text`, with an ellipsis if there are more.
@@ -83,6 +94,14 @@ pub fn excerpt(text: &str, characters: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_for_a_terminal_have_no_controls() {
+        let hostile = "a\u{1b}]52;c;aGk=\u{7}b\rc\u{9b}31m\u{202e}d\u{2066}e\u{2028}f";
+        assert_eq!(printable(hostile), "a\u{fffd}]52;c;aGk=\u{fffd}b\u{fffd}c\u{fffd}31m\u{fffd}d\u{fffd}e\u{fffd}f");
+        let plain = "a\n\tשלום é \u{1f469}\u{200d}\u{1f4bb}";
+        assert_eq!(printable(plain), plain);
+    }
 
     #[test]
     fn texts_are_cut_between_characters() {

@@ -135,7 +135,7 @@ fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> CliError {
     }
 }
 
-/// Returns one log unchanged. Writes a heading before each of several logs.
+/// Returns one log without a heading. Writes a heading before each of several logs.
 fn text(logs: &[AttemptLog]) -> String {
     if let [log] = logs {
         return clean(&log.log);
@@ -153,10 +153,7 @@ fn heading(hook: &str, unit: &str, attempt: u32) -> String {
     format!("==> {hook} {unit} attempt {attempt} <==\n")
 }
 
+/// Returns the lines of a log without control characters. `-o json` has them.
 fn clean(log: &str) -> String {
-    if console::user_attended() { log.lines().map(|line| printable(line) + "\n").collect() } else { with_line_end(log) }
-}
-
-fn with_line_end(log: &str) -> String {
-    if log.is_empty() || log.ends_with('\n') { log.to_owned() } else { format!("{log}\n") }
+    log.lines().map(|line| printable(line) + "\n").collect()
 }

@@ -140,7 +140,7 @@ impl EbbCli {
             EbbCommand::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Self::command(), "ebb", &mut script);
-                output::print(&String::from_utf8_lossy(&script))?;
+                output::print_data(&String::from_utf8_lossy(&script))?;
                 Ok(Exit::Done)
             }
             EbbCommand::Schema(args) => args.run(),

@@ -132,7 +132,7 @@ impl NamedGetArgs {
     pub(crate) async fn run<D: NamedDocument>(self, client: &ApiClient) -> Result<Exit, CliError> {
         let detail = stored::<D>(client, &self.name).await?;
         match self.output.format() {
-            Some(OutputFormat::Yaml) => output::print(D::document(&detail))?,
+            Some(OutputFormat::Yaml) => output::print_data(D::document(&detail))?,
             Some(OutputFormat::Json) | None => self.output.write(&detail, D::text)?,
         }
         Ok(Exit::Done)

@@ -52,7 +52,7 @@ impl SchemaArgs {
             (SchemaDocument::Plugin, true) => schema::signadot_plugin(),
             (SchemaDocument::Sandbox, true) => schema::signadot_sandbox(),
         };
-        output::print(&format!("{schema:#}\n"))?;
+        output::print_data(&format!("{schema:#}\n"))?;
         Ok(Exit::Done)
     }
 }

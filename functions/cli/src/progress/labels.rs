@@ -6,6 +6,7 @@ use ebb_protocol::lifecycle::TargetStopCause;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::output::printable;
 use crate::timing;
 
 /// Returns the name of a state or of a class of failures in the API.
@@ -24,7 +25,7 @@ pub(crate) fn target_state(target: &TargetInfo) -> String {
 
 /// Returns a reason as text, with its class in the words of `retry.on` unless the message implies it.
 pub(crate) fn reason(reason: &FailureReason) -> String {
-    let message = reason.message.trim().replace('\n', " ");
+    let message = printable(reason.message.trim());
     match (message.as_str(), reason.code) {
         ("", code) => name(&code),
         (message, ReasonCode::Failed | ReasonCode::Skipped | ReasonCode::Overridden | ReasonCode::Cancelled) => {
@@ -48,7 +49,7 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
             let next = next.map(|time| format!(", next request in {}", timing::length(time)));
             let left = unit.deadline.as_deref().and_then(|at| timing::until(at, now));
             let left = left.map(|time| format!(", at most {} more", timing::length(time)));
-            let progress = unit.progress.as_deref().map(|line| format!(": {}", crate::output::printable(line)));
+            let progress = unit.progress.as_deref().map(|line| format!(": {}", printable(line)));
             let [next, left, progress] = [next, left, progress].map(Option::unwrap_or_default);
             format!("{since}{attempts}{next}{left}{progress}")
         }

@@ -74,7 +74,7 @@ impl ProgressScreen {
             if let Some(view) = self.last.take() {
                 let (height, width) = term.size();
                 let size = ScreenSize { width: usize::from(width), height: usize::from(height).max(40) };
-                output::status_line(&tree(&view, now, size, marks()).join("\n"));
+                output::status_drawn(&tree(&view, now, size, marks()).join("\n"));
             }
         }
     }

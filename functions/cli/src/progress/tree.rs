@@ -7,6 +7,7 @@ use ebb_protocol::api::{RunDetail, RunState, TargetDetail, UnitDetail, UnitState
 use jiff::Timestamp;
 
 use super::labels;
+use crate::output::printable;
 use crate::timing;
 
 /// The style of the signs for states.
@@ -29,7 +30,7 @@ pub(crate) fn tree(view: &TargetDetail, now: Timestamp, size: ScreenSize, marks:
     let info = &view.info;
     let since = timing::since(&info.since, now).map(|time| format!(" for {}", timing::length(time)));
     let since = since.unwrap_or_default();
-    let mut lines = vec![format!("{}/{}  {}{since}", info.kind, info.name, labels::name(&info.phase))];
+    let mut lines = vec![printable(&format!("{}/{}  {}{since}", info.kind, info.name, labels::name(&info.phase)))];
     let old = view.runs.len().saturating_sub(1);
     for (number, run) in view.runs.iter().enumerate() {
         let ended = run.state == RunState::Succeeded;
@@ -61,8 +62,8 @@ fn units(run: &RunDetail, now: Timestamp, free: usize, marks: StateMarks) -> Vec
     for (number, unit) in shown.iter().enumerate() {
         let branch = if number + 1 == shown.len() && !hidden { "└" } else { "├" };
         let waiting = labels::waiting_for(unit, &run.units);
-        let state = labels::unit(unit, &waiting, now);
-        lines.push(format!("{branch} {} {:<key_width$}  {state}", mark(unit.state, marks), unit.key));
+        let state = printable(&labels::unit(unit, &waiting, now));
+        lines.push(format!("{branch} {} {:<key_width$}  {state}", mark(unit.state, marks), printable(&unit.key)));
     }
     if hidden {
         lines.push(format!("└ of {}: {}", run.units.len(), counted(&run.units)));

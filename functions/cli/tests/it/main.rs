@@ -5,6 +5,7 @@
 
 mod ci_jobs;
 mod commands;
+mod hostile_texts;
 mod local_events;
 mod new;
 mod outputs;

@@ -98,7 +98,7 @@ impl ConnectionNewArgs {
             }
         }
         load::connection("the new connection", &document, &NoFiles, &DocumentVars::none())?;
-        output::print(&document)?;
+        output::print_data(&document)?;
         output::status_line(&format!(
             "Store the credential as the secret {secret}, then: ebb connection apply -f FILE"
         ));

@@ -33,7 +33,7 @@ impl PluginGetArgs {
         let detail = client.plugin(&self.plugin.name, &self.plugin.version()).await?;
         let detail = detail.ok_or_else(|| self.plugin.unknown())?;
         match self.output.format() {
-            Some(OutputFormat::Yaml) => output::print(&detail.document)?,
+            Some(OutputFormat::Yaml) => output::print_data(&detail.document)?,
             Some(OutputFormat::Json) | None => self.output.write(&detail, text)?,
         }
         Ok(Exit::Done)

@@ -130,5 +130,5 @@ fn check(source: &DocumentSource, vars: &DocumentVars) -> Result<Diagnostics, Di
 
 fn print(validation: &FileValidation) -> Result<(), CliError> {
     let line = serde_json::to_string(validation).expect("strings and numbers serialize");
-    output::print(&(line + "\n"))
+    output::print_data(&(line + "\n"))
 }

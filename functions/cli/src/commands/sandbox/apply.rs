@@ -12,7 +12,7 @@ use crate::documents::{SetArgs, TargetDocument};
 use crate::dry_run::DryRunArgs;
 use crate::exit::{CliError, Exit};
 use crate::lifecycle::wait;
-use crate::output::{self, OutputArgs};
+use crate::output::{self, OutputArgs, printable};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
 use crate::server::ServerArgs;
 use crate::target::{KindArgs, TargetRef};
@@ -110,7 +110,7 @@ fn planned(result: LifecycleResult, target: &TargetRef) -> String {
 /// Returns a line for each changed path and each changed resource.
 fn effect(receipt: &TargetReceipt) -> String {
     let change = |DocumentChange { path, old, new }: &DocumentChange| {
-        let [old, new] = [old, new].map(|value| value.as_deref().unwrap_or("-"));
+        let [old, new] = [old, new].map(|value| printable(value.as_deref().unwrap_or("-")));
         format!("{path}: {old} → {new}\n")
     };
     let resource = |(name, effect): (&String, &ResourceEffect)| {

@@ -29,7 +29,7 @@ pub(super) fn text(detail: &TargetDetail, now: Timestamp) -> String {
     }
     if !detail.labels.is_empty() {
         let labels: Vec<String> = detail.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let _ = writeln!(text, "Labels:      {}", labels.join(", "));
+        let _ = writeln!(text, "Labels:      {}", output::printable(&labels.join(", ")));
     }
     if let Some(next) = detail.delivery.as_ref().and_then(|delivery| delivery.next.as_deref()) {
         let _ = writeln!(text, "Next delivery: {}", timing::clock(next));
@@ -88,6 +88,14 @@ pub(super) fn text(detail: &TargetDetail, now: Timestamp) -> String {
 mod tests {
     use super::*;
     use crate::progress::fixtures;
+
+    #[test]
+    fn a_label_adds_no_line() {
+        let mut seen = fixtures::target("ready", fixtures::NOW);
+        seen.labels.insert("title".to_owned(), "x\nUID: forged".to_owned());
+        let text = text(&seen, fixtures::NOW.parse().unwrap());
+        assert!(text.contains("title=x UID: forged\n"), "{text}");
+    }
 
     #[test]
     fn everything_of_a_target() {

@@ -34,7 +34,7 @@ impl SourceNewArgs {
         let name = self.name.as_deref().unwrap_or(preset.name);
         let document = preset.starter(name);
         load::event_source("the new source", &document, &NoFiles, &DocumentVars::none())?;
-        output::print(&document)?;
+        output::print_data(&document)?;
         output::status_line(&setup(name, preset));
         Ok(Exit::Done)
     }

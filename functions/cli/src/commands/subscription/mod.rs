@@ -88,7 +88,7 @@ impl SubscriptionNewArgs {
             &NoFiles,
             &DocumentVars::none(),
         )?)?;
-        output::print(&document)?;
+        output::print_data(&document)?;
         output::status_line("Complete it, then: ebb subscription apply -f FILE");
         Ok(Exit::Done)
     }
@@ -152,7 +152,7 @@ impl SubscriptionTestArgs {
         };
         let request = rule.render(&target, &facts).map_err(CliError::failed)?;
         let json = serde_json::to_value(&request).unwrap_or_default();
-        output::print(&format!("{json:#}\n"))?;
+        output::print_data(&format!("{json:#}\n"))?;
         Ok(Exit::Done)
     }
 }
@@ -200,7 +200,12 @@ impl NamedDocument for SubscriptionDoc {
         );
         for failure in failures {
             let at = timing::clock(&failure.at);
-            text.push_str(&format!("{at}  {}  {}: {}\n", failure.target, failure.phase, failure.reason));
+            text.push_str(&format!(
+                "{at}  {}  {}: {}\n",
+                failure.target,
+                failure.phase,
+                output::printable(&failure.reason)
+            ));
         }
         text
     }

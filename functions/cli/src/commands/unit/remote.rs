@@ -10,6 +10,7 @@ use ebb_flow::ports::{RelayClient, RelayError};
 use ebb_local::pods::{LocalRelay, LocalRelayOptions};
 use ebb_local::{StackSettings, UnitBackend};
 use ebb_protocol::callback::Callback;
+use ebb_protocol::limits;
 use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptTask, TaskBody, TaskId, TaskState, VERSION};
 
 use crate::commands::logs::LogPosition;
@@ -167,7 +168,7 @@ fn print_log(tail: &mut LogPosition, log: &str, is_over: bool) {
     }
     let mut err = std::io::stderr().lock();
     // A closed standard error does not stop the unit.
-    let _ = err.write_all(new.text.as_bytes()).and_then(|()| err.flush());
+    let _ = err.write_all(limits::printable(&new.text).as_bytes()).and_then(|()| err.flush());
 }
 
 /// Repeats a request until the relay responds.
