@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
+use futures::StreamExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
@@ -22,6 +23,8 @@ const SMALL_BODIES: usize = 1 << 10;
 const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Maximum time for a body to arrive.
 const MAX_RECEIVE_TIME: Duration = Duration::from_secs(20);
+/// Maximum time without a byte of a body.
+const MAX_IDLE: Duration = Duration::from_secs(5);
 /// Bytes per permit of a large body.
 const UNIT: usize = 1 << 10;
 
@@ -29,6 +32,8 @@ const UNIT: usize = 1 << 10;
 pub(crate) struct BodyBudget {
     small: Semaphore,
     large: Semaphore,
+    /// Maximum time without a byte.
+    idle: Duration,
 }
 
 /// A received body. It holds its permit until it is dropped.
@@ -52,16 +57,17 @@ impl AsRef<[u8]> for RequestBody<'_> {
 
 impl Default for BodyBudget {
     fn default() -> Self {
-        Self { small: Semaphore::new(SMALL_BODIES), large: Semaphore::new(LARGE_BODIES / UNIT) }
+        Self { small: Semaphore::new(SMALL_BODIES), large: Semaphore::new(LARGE_BODIES / UNIT), idle: MAX_IDLE }
     }
 }
 
 impl BodyBudget {
-    /// Reads a body of at most `limit` bytes, with a permit for the declared length, or else for `limit`.
+    /// Reads a body of at most `limit` bytes. A small body has one permit. A larger one gets permits for the bytes that
+    /// have arrived, because a sender can declare a length and send nothing.
     ///
     /// # Errors
-    /// Returns 413 if the body is too large, 503 if it gets no permit within 5 s, 408 if it is not received within 20
-    /// s, and 400 if the connection is closed early.
+    /// Returns 413 if the body is too large, 503 if it waits 5 s for a permit, 408 if no byte arrives for 5 s or the body
+    /// is not received within 20 s, and 400 if the connection is closed early.
     pub(crate) async fn read(
         &self,
         headers: &HeaderMap,
@@ -70,23 +76,48 @@ impl BodyBudget {
     ) -> Result<RequestBody<'_>, HttpProblem> {
         check_length(headers, limit)?;
         let length = declared(headers).unwrap_or(limit);
-        let permit = match length <= SMALL_BODY {
-            true => self.small.acquire_many(1),
-            false => self.large.acquire_many(u32::try_from(length.div_ceil(UNIT)).unwrap_or(u32::MAX)),
-        };
-        let Ok(Ok(permit)) = timeout(MAX_WAIT, permit).await else {
-            let detail = "too many requests are being received: send the same request again";
-            return Err(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
-        };
-        match timeout(MAX_RECEIVE_TIME, to_bytes(body, length)).await {
-            Ok(Ok(bytes)) => Ok(RequestBody { bytes, _permit: permit }),
-            Ok(Err(error)) => Err(incomplete(&error, length)),
-            Err(_) => {
-                let detail = format!("the body did not arrive within {} s; send it again", MAX_RECEIVE_TIME.as_secs());
-                Err(HttpProblem::new(StatusCode::REQUEST_TIMEOUT, "request-timeout", detail))
+        let received = timeout(MAX_RECEIVE_TIME, self.receive(body, length)).await;
+        received
+            .unwrap_or_else(|_| Err(late(format!("the body did not arrive within {} s", MAX_RECEIVE_TIME.as_secs()))))
+    }
+
+    async fn receive(&self, body: Body, length: usize) -> Result<RequestBody<'_>, HttpProblem> {
+        let is_small = length <= SMALL_BODY;
+        let mut permit = if is_small { acquire(&self.small, 1).await? } else { acquire(&self.large, 0).await? };
+        let (mut parts, mut bytes) = (body.into_data_stream(), Vec::new());
+        loop {
+            let Ok(part) = timeout(self.idle, parts.next()).await else {
+                return Err(late(format!("no byte of the body arrived for {} s", self.idle.as_secs())));
+            };
+            let Some(part) = part else { break };
+            let part = part.map_err(|error| incomplete(&error, length))?;
+            let (before, total) = (bytes.len(), bytes.len().saturating_add(part.len()));
+            if total > length {
+                return Err(too_large(length));
             }
+            if !is_small {
+                permit.merge(acquire(&self.large, total.div_ceil(UNIT) - before.div_ceil(UNIT)).await?);
+            }
+            bytes.extend_from_slice(&part);
+        }
+        Ok(RequestBody { bytes: bytes.into(), _permit: permit })
+    }
+}
+
+/// Waits up to 5 s for permits.
+async fn acquire(permits: &Semaphore, count: usize) -> Result<SemaphorePermit<'_>, HttpProblem> {
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    match timeout(MAX_WAIT, permits.acquire_many(count)).await {
+        Ok(Ok(permit)) => Ok(permit),
+        Ok(Err(_)) | Err(_) => {
+            let detail = "too many requests are being received: send the same request again";
+            Err(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail))
         }
     }
+}
+
+fn late(problem: String) -> HttpProblem {
+    HttpProblem::new(StatusCode::REQUEST_TIMEOUT, "request-timeout", format!("{problem}; send it again"))
 }
 
 /// Rejects a body by its `Content-Length`.
@@ -130,10 +161,10 @@ mod tests {
         read_from(budget, length, Body::from(vec![0; length]))
     }
 
-    /// Reads a body that never arrives.
-    fn stall(budget: &BodyBudget, length: usize) -> Read<'_> {
-        let body = futures::stream::pending::<Result<Bytes, std::io::Error>>();
-        read_from(budget, length, Body::from_stream(body))
+    /// Reads a body that stops after `sent` bytes.
+    fn stall(budget: &BodyBudget, length: usize, sent: usize) -> Read<'_> {
+        let sent = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(vec![0; sent]))]);
+        read_from(budget, length, Body::from_stream(sent.chain(futures::stream::pending())))
     }
 
     fn read_from(budget: &BodyBudget, length: usize, body: Body) -> Read<'_> {
@@ -145,7 +176,7 @@ mod tests {
     #[tokio::test]
     async fn small_bodies_are_limited_and_do_not_block_large_ones() {
         let budget = BodyBudget::default();
-        let mut stalled: Vec<_> = (0..SMALL_BODIES).map(|_| stall(&budget, SMALL_BODY)).collect();
+        let mut stalled: Vec<_> = (0..SMALL_BODIES).map(|_| stall(&budget, SMALL_BODY, 0)).collect();
         for read in &mut stalled {
             assert!(poll!(read).is_pending());
         }
@@ -159,9 +190,41 @@ mod tests {
     #[tokio::test]
     async fn large_bodies_do_not_block_small_ones() {
         let budget = BodyBudget::default();
-        let mut stalled = stall(&budget, LARGE_BODIES);
+        let mut stalled = stall(&budget, LARGE_BODIES, LARGE_BODIES);
         assert!(poll!(&mut stalled).is_pending());
-        assert!(poll!(read(&budget, SMALL_BODY + 1)).is_pending());
+        let mut waiting = read(&budget, SMALL_BODY + 1);
+        assert!(poll!(&mut waiting).is_pending());
         assert!(poll!(read(&budget, SMALL_BODY)).is_ready());
+        drop(stalled);
+        assert_eq!(waiting.await.unwrap().as_ref().len(), SMALL_BODY + 1);
+    }
+
+    #[tokio::test]
+    async fn a_declared_length_takes_no_permits() {
+        let budget = BodyBudget::default();
+        let mut stalled: Vec<_> = (0..100).map(|_| stall(&budget, LARGE_BODIES, 1)).collect();
+        for read in &mut stalled {
+            assert!(poll!(read).is_pending());
+        }
+        assert!(poll!(read(&budget, LARGE_BODIES / 2)).is_ready());
+    }
+
+    #[tokio::test]
+    async fn an_idle_body_ends() {
+        let budget = BodyBudget { idle: Duration::from_millis(10), ..BodyBudget::default() };
+        for length in [SMALL_BODY, LARGE_BODIES] {
+            let Err(HttpProblem(problem)) = stall(&budget, length, 1).await else { panic!("the body is complete") };
+            assert_eq!(problem.status, 408, "{problem:?}");
+        }
+        assert_eq!(budget.large.available_permits(), LARGE_BODIES / UNIT);
+    }
+
+    #[tokio::test]
+    async fn a_body_is_not_longer_than_it_declares() {
+        let budget = BodyBudget::default();
+        for length in [SMALL_BODY, LARGE_BODIES] {
+            let longer = read_from(&budget, length, Body::from(vec![0; length + 1])).await;
+            assert_eq!(longer.err().map(|problem| problem.0.status), Some(413));
+        }
     }
 }

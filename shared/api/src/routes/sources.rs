@@ -34,7 +34,7 @@ pub(crate) struct DeliveryQuery {
     (status = 202, body = SourceResponse, description = "The event is stored. It was applied, or will be."),
     (status = 400, body = ProblemDetails, description = "The body is not JSON."),
     (status = 401, body = ProblemDetails, description = "The sender is not verified."),
-    (status = 404, body = ProblemDetails), (status = 408, body = ProblemDetails, description = "The body did not arrive within 20 s."),
+    (status = 404, body = ProblemDetails), (status = 408, body = ProblemDetails, description = "The body did not arrive within 20 s, or no byte for 5 s."),
     (status = 413, body = ProblemDetails, description = "The body is larger than 4 MiB."),
     (status = 503, body = ProblemDetails, description = "The event cannot be stored or completed now, or the secret of the source is missing (`missing-secret`) or unusable (`invalid-secrets`). Send the event again."),
 ))]
