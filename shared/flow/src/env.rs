@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use ebb_documents::event::EventSource;
 use ebb_documents::plan::{HookPlan, Plan};
 use ebb_documents::render::CompiledExpressions;
 use ebb_egress::HttpCall;
@@ -198,6 +199,8 @@ pub struct InstanceCache {
     /// Plans that are being read, by digest. Concurrent readers share one read.
     loading: Mutex<HashMap<String, Weak<PlanCell>>>,
     facts: Mutex<LruCache<RunFacts>>,
+    /// Compiled sources, by the digest of the document.
+    sources: Mutex<LruCache<Arc<EventSource>>>,
     pub(crate) breakers: Arc<CircuitBreakers>,
     pub(crate) failed_sweeps: FailedSweeps,
     pub(crate) subscriptions: SubscriptionCache,
@@ -216,6 +219,7 @@ impl Default for InstanceCache {
             plans: Mutex::default(),
             loading: Mutex::default(),
             facts: Mutex::default(),
+            sources: Mutex::default(),
             breakers: Arc::default(),
             failed_sweeps: FailedSweeps::default(),
             subscriptions: SubscriptionCache::default(),
@@ -229,6 +233,15 @@ impl InstanceCache {
     pub(crate) async fn reserve_output_bytes(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         let bytes = u32::try_from(bytes).unwrap_or(OUTPUT_BUDGET).min(OUTPUT_BUDGET);
         self.output_budget.acquire_many(bytes).await.ok()
+    }
+
+    pub(crate) fn source(&self, digest: &str) -> Option<Arc<EventSource>> {
+        lock(&self.sources).get(digest)
+    }
+
+    /// Keeps the compiled source of a document with `length` bytes.
+    pub(crate) fn remember_source(&self, digest: &str, source: &Arc<EventSource>, length: usize) {
+        lock(&self.sources).put(digest, Arc::clone(source), length);
     }
 
     /// Returns the shared cell for the plan `digest`.

@@ -24,6 +24,8 @@ const STANDARD_WEBHOOKS: [&str; 3] = [WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIG
 const GITLAB_TOKEN: &str = "x-gitlab-token";
 const E2B_SIGNATURE: &str = "e2b-signature";
 const AUTHORIZATION: &str = "authorization";
+const BEARER_FORM: &str = "Bearer TOKEN";
+const BASIC_FORM: &str = "Basic and USER:PASSWORD in base64";
 /// The shortest word of a secret that counts as a value of its own. Words of a passphrase are shorter.
 const MIN_WORD: usize = 16;
 /// Values of one secret. A rotation uses two, and each costs one HMAC.
@@ -146,6 +148,28 @@ pub enum SourceSignatureError {
     Svix(SignatureError),
 }
 
+/// Checks that a request has a proof of its sender, without the body and the secret. [`verify`] checks the proof.
+///
+/// # Errors
+/// Returns the error of [`verify`] for a request without a proof.
+pub fn check_given(
+    scheme: &SourceScheme,
+    headers: &HeaderMap,
+    url_secret: Option<&str>,
+) -> Result<(), SourceSignatureError> {
+    match scheme {
+        SourceScheme::Standard if headers.contains_key(SVIX[2]) => Ok(()),
+        SourceScheme::Standard => single(headers, WEBHOOK_SIGNATURE).map(drop),
+        SourceScheme::Gitlab if headers.contains_key(WEBHOOK_SIGNATURE) => Ok(()),
+        SourceScheme::Gitlab => single(headers, GITLAB_TOKEN).map(drop),
+        SourceScheme::Hmac { header, .. } => single(headers, header).map(drop),
+        SourceScheme::E2b => single(headers, E2B_SIGNATURE).map(drop),
+        SourceScheme::Bearer => authorization(headers, "Bearer", BEARER_FORM).map(drop),
+        SourceScheme::Basic { .. } => authorization(headers, "Basic", BASIC_FORM).map(drop),
+        SourceScheme::Url => url_secret.map(drop).ok_or(SourceSignatureError::MissingQuery),
+    }
+}
+
 /// Checks that the sender of `body` has `secret`. `url_secret` is the decoded query parameter `secret`.
 ///
 /// During a rotation, any value of the secret verifies: the whole text, and each word if all words have 16 characters or
@@ -183,13 +207,12 @@ pub fn verify(
             (fits, SourceSignatureError::signature(E2B_SIGNATURE, "the E2B signature version 1"))
         }
         SourceScheme::Bearer => {
-            let token = authorization(headers, "Bearer", "Bearer TOKEN")?;
+            let token = authorization(headers, "Bearer", BEARER_FORM)?;
             (any(&|value| same(value, token)), SourceSignatureError::Credentials(AUTHORIZATION))
         }
         SourceScheme::Basic { user } => {
-            const FORM: &str = "Basic and USER:PASSWORD in base64";
-            let encoded = authorization(headers, "Basic", FORM)?;
-            let given = Zeroizing::new(STANDARD.decode(encoded).map_err(|_| malformed(AUTHORIZATION, FORM))?);
+            let encoded = authorization(headers, "Basic", BASIC_FORM)?;
+            let given = Zeroizing::new(STANDARD.decode(encoded).map_err(|_| malformed(AUTHORIZATION, BASIC_FORM))?);
             let known = |value: &str| Zeroizing::new(format!("{user}:{value}"));
             (
                 any(&|value| same(known(value).as_bytes(), given.as_slice())),

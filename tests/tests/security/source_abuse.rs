@@ -215,6 +215,16 @@ pub(crate) async fn malformed_bodies() {
     declared.read_exact(&mut line).await.unwrap();
     assert_eq!(&line[9..], b"413", "a declared length is refused before the body is read");
 
+    let mut unsigned = harness.connect().await;
+    let head =
+        "POST /v1/sources/github HTTP/1.1\r\nhost: ebb\r\nexpect: 100-continue\r\ncontent-length: 4000000\r\n\r\n";
+    unsigned.write_all(head.as_bytes()).await.unwrap();
+    unsigned.read_exact(&mut line).await.unwrap();
+    assert_eq!(&line[9..], b"401", "a request without a proof is refused before the body is read");
+    let twice =
+        SourceRequest { path: format!("/v1/sources/url?secret={PLAIN}&secret={OTHER}"), ..SourceRequest::bearer("{}") };
+    harness.sent(&twice).await.is_problem(400, "invalid-query");
+
     // The JSON of an event, compressed by gzip.
     let compressed: &[u8] = &[
         0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xab, 0x56, 0x4a, 0x4c, 0x2e, 0xc9, 0xcc, 0xcf,

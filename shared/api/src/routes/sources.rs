@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
@@ -27,12 +28,13 @@ pub(crate) struct DeliveryQuery {
     secret: Option<String>,
 }
 
-/// Receives an event of a source. The signature is verified before the body is parsed. A verified event gets a status
+/// Receives an event of a source. A request without the proof of its sender is refused before the body is read, and the
+/// proof is verified before the body is parsed. A verified event gets a status
 /// 2xx, also one that changes nothing, because senders disable an endpoint that responds with errors.
 #[utoipa::path(post, path = "/v1/sources/{name}", operation_id = "receiveSourceEvent", tag = "sources", params(DeliveryQuery), responses(
     (status = 200, body = SourceResponse, description = "The event changes nothing: it is ignored, repeated, outdated or rejected."),
     (status = 202, body = SourceResponse, description = "The event is stored. It was applied, or will be."),
-    (status = 400, body = ProblemDetails, description = "The body is not JSON."),
+    (status = 400, body = ProblemDetails, description = "The body is not JSON, or the query parameter is repeated."),
     (status = 401, body = ProblemDetails, description = "The sender is not verified."),
     (status = 404, body = ProblemDetails), (status = 408, body = ProblemDetails, description = "The body did not arrive within 20 s, or no byte for 5 s."),
     (status = 413, body = ProblemDetails, description = "The body is larger than 4 MiB."),
@@ -42,14 +44,16 @@ pub(crate) async fn receive(
     State(server): State<ServerState>,
     Extension(bodies): Extension<Arc<BodyBudget>>,
     Path(name): Path<String>,
-    Query(query): Query<DeliveryQuery>,
+    query: Result<Query<DeliveryQuery>, QueryRejection>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Option<Extension<RemainingWork>>, Json<SourceResponse>), HttpProblem> {
     check_length(&headers, limits::SOURCE_BODY)?;
-    let source = delivery::open(server.store.as_ref(), &name).await?;
+    let Query(DeliveryQuery { secret }) = query?;
+    let url_secret = secret.as_deref();
+    let source = delivery::open(&server.env, server.store.as_ref(), &name, (&headers, url_secret)).await?;
     let body = bodies.read(&headers, body, limits::SOURCE_BODY).await?;
-    let request = DeliveryRequest { headers: &headers, url_secret: query.secret.as_deref(), body: body.as_ref() };
+    let request = DeliveryRequest { headers: &headers, url_secret, body: body.as_ref() };
     let (outcome, follow_ups) =
         Box::pin(delivery::receive(&server.env, server.store.as_ref(), (&name, source), request)).await?;
     drop(body);

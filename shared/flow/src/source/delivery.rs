@@ -1,6 +1,7 @@
 //! Receives an event of a source: verifies it, maps it to a target, records and applies it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ebb_documents::compile;
 use ebb_documents::event::{EventInput, EventOutcome, EventSource};
@@ -57,22 +58,44 @@ pub struct DeliveryRequest<'a> {
     pub body: &'a [u8],
 }
 
-/// Returns the compiled source of a name.
+/// Returns the compiled source of a name, if the request has the kind of proof that the source requires. The proof is
+/// verified with the body, in [`receive`].
 ///
 /// # Errors
-/// Returns [`DeliveryRejection::Unknown`] if it does not exist.
-pub async fn open(store: &dyn ReadDocuments, name: &str) -> Result<EventSource, RequestError<DeliveryRejection>> {
+/// Returns [`DeliveryRejection::Unknown`] if the source does not exist, and [`DeliveryRejection::Unverified`] if the
+/// request has no proof.
+pub async fn open(
+    env: &Env,
+    store: &dyn ReadDocuments,
+    name: &str,
+    (headers, url_secret): (&HeaderMap, Option<&str>),
+) -> Result<Arc<EventSource>, RequestError<DeliveryRejection>> {
     let Some(item) = store.get_document(NamedKind::Source, name).await? else {
         return Err(DeliveryRejection::Unknown(format!("no source {name:?} exists")).into());
     };
+    let digest = id::digest(item.document.as_bytes());
+    let source = match env.cache.source(&digest) {
+        Some(source) => source,
+        None => {
+            let length = item.document.len();
+            let source = Arc::new(compiled(name, item.document).await?);
+            env.cache.remember_source(&digest, &source, length);
+            source
+        }
+    };
+    source_signature::check_given(&scheme(source.verify()), headers, url_secret)
+        .map_err(|error| DeliveryRejection::Unverified(error.to_string()))?;
+    Ok(source)
+}
+
+async fn compiled(name: &str, document: String) -> Result<EventSource, FlowError> {
     let broken = |error: &dyn std::fmt::Display| FlowError::Broken(format!("source {name}: {error}"));
-    let compiled =
-        offload(move || match load::document("document", &item.document, &NoFiles, &DocumentVars::none())? {
-            Document::Source(source) => Ok(Some(compile::event_source(&source)?.0)),
-            _ => Ok::<_, ebb_documents::diagnostic::Diagnostics>(None),
-        });
+    let compiled = offload(move || match load::document("document", &document, &NoFiles, &DocumentVars::none())? {
+        Document::Source(source) => Ok(Some(compile::event_source(&source)?.0)),
+        _ => Ok::<_, ebb_documents::diagnostic::Diagnostics>(None),
+    });
     let compiled = compiled.await?.map_err(|errors| broken(&errors))?;
-    Ok(compiled.ok_or_else(|| broken(&"the document is not a source"))?)
+    compiled.ok_or_else(|| broken(&"the document is not a source"))
 }
 
 /// Receives an event. Returns the response with the follow-ups of an applied one. The event is stored when this returns,
@@ -83,7 +106,7 @@ pub async fn open(store: &dyn ReadDocuments, name: &str) -> Result<EventSource, 
 pub async fn receive(
     env: &Env,
     store: &dyn DesiredStore,
-    (name, source): (&str, EventSource),
+    (name, source): (&str, Arc<EventSource>),
     request: DeliveryRequest<'_>,
 ) -> Result<(SourceResponse, Vec<FollowUp>), RequestError<DeliveryRejection>> {
     let sender_id = verify(env, source.verify(), request)?;

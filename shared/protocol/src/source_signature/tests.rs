@@ -138,6 +138,18 @@ fn published_test_vectors() {
 }
 
 #[test]
+fn a_request_without_a_proof_is_refused_without_its_body() {
+    for valid in requests() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &valid.headers {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap());
+        }
+        check_given(&valid.scheme, &headers, valid.url_secret.as_deref()).unwrap();
+        check_given(&valid.scheme, &HeaderMap::new(), None).unwrap_err();
+    }
+}
+
+#[test]
 fn forgeries_are_refused_with_their_reason() {
     let mut report = String::new();
     for valid in requests() {
