@@ -26,8 +26,9 @@ const E2B_SIGNATURE: &str = "e2b-signature";
 const AUTHORIZATION: &str = "authorization";
 const BEARER_FORM: &str = "Bearer TOKEN";
 const BASIC_FORM: &str = "Basic and USER:PASSWORD in base64";
-/// The shortest word of a secret that counts as a value of its own. Words of a passphrase are shorter.
-const MIN_WORD: usize = 16;
+/// The minimum number of characters of a value. A shorter word of a secret is no value of its own but part of a
+/// passphrase.
+const MIN_VALUE: usize = 16;
 /// Values of one secret. A rotation uses two, and each costs one HMAC.
 const MAX_VALUES: usize = 8;
 
@@ -173,7 +174,7 @@ pub fn check_given(
 /// Checks that the sender of `body` has `secret`. `url_secret` is the decoded query parameter `secret`.
 ///
 /// During a rotation, any value of the secret verifies: the whole text, and each word if all words have 16 characters or
-/// more. White space separates words. A secret without a value is refused.
+/// more. White space separates words. A secret with less than 16 characters is refused.
 pub fn verify(
     scheme: &SourceScheme,
     secret: &str,
@@ -294,14 +295,26 @@ fn signing_keys(secret: &str) -> Result<WebhookKeys, SourceSignatureError> {
     WebhookKeys::parse(secret).map_err(|_| SourceSignatureError::Secret(expected))
 }
 
+/// Checks that a secret can verify requests.
+///
+/// # Errors
+/// Returns [`SourceSignatureError::Secret`] with the expected form.
+pub fn check_secret(scheme: &SourceScheme, secret: &str) -> Result<(), SourceSignatureError> {
+    match scheme {
+        SourceScheme::Standard => signing_keys(secret).map(drop),
+        _ => values(secret).map(drop),
+    }
+}
+
 /// Returns the values of a secret, at least one.
 fn values(secret: &str) -> Result<Vec<&str>, SourceSignatureError> {
     let whole = secret.trim();
-    if whole.is_empty() {
-        return Err(SourceSignatureError::Secret("a value that is not empty"));
+    let is_short = |value: &str| value.chars().count() < MIN_VALUE;
+    if is_short(whole) {
+        return Err(SourceSignatureError::Secret("a value of at least 16 characters"));
     }
     let mut values: Vec<&str> = whole.split_whitespace().collect();
-    if values.iter().any(|word| word.chars().count() < MIN_WORD) {
+    if values.iter().any(|word| is_short(word)) {
         values.clear();
     }
     if values.len() > MAX_VALUES {

@@ -31,7 +31,7 @@ use crate::record::{PolicyRights, Recorder};
 pub(crate) const FUNCTIONS: [&str; 4] = ["Receive", "Complete", "Sweep", "Api"];
 
 const NAME: &str = "ebb";
-pub(crate) const TOKEN: &str = "operator";
+pub(crate) const TOKEN: &str = "operator-of-the-tests";
 /// A cluster whose relay polls, and one whose relay does not respond.
 pub(crate) const CLUSTER: &str = "inside";
 pub(crate) const UNREACHABLE: &str = "silent";

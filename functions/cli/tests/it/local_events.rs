@@ -53,6 +53,12 @@ async fn an_event_is_signed_with_the_secret_of_the_server() {
     assert!(readable.stderr.contains("run `chmod 600 "), "{readable:#?}");
     std::fs::set_permissions(&secrets, std::fs::Permissions::from_mode(0o600)).unwrap();
 
+    let short = r#"{"GITHUB_WEBHOOK": "too-short"}"#;
+    std::fs::write(&secrets, short).unwrap();
+    let applied = workdir.ebb(&["source", "apply", "-f", &source]).await.done();
+    assert!(applied.stderr.contains("store a value of at least 16 characters"), "{applied:#?}");
+    std::fs::write(&secrets, r#"{"GITHUB_WEBHOOK": "a-secret-of-this-test"}"#).unwrap();
+
     let rejected = send("previews", &[]).await;
     assert_eq!(rejected.code, Some(1), "{rejected:#?}");
     assert!(rejected.stdout.starts_with("rejected sandbox/pr-7-1: "), "{rejected:#?}");

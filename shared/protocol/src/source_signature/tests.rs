@@ -132,9 +132,30 @@ fn published_test_vectors() {
              caeab1a34d4a6b4b636e070a38bce737",
         ),
     ] {
-        let body = body.as_bytes().to_vec();
-        Request { secret, body, ..request("vector", scheme, &[(header, value)]) }.verify().unwrap();
+        // Some of the keys are too short for a secret.
+        let SourceScheme::Hmac { prefix, algorithm, encoding, .. } = &scheme else { panic!("{scheme:?}") };
+        let mac = algorithm.mac(secret.as_bytes(), body.as_bytes());
+        assert_eq!(format!("{prefix}{}", encoding.encode(&mac)), value);
+        if check_secret(&scheme, secret).is_ok() {
+            let body = body.as_bytes().to_vec();
+            Request { secret, body, ..request("vector", scheme, &[(header, value)]) }.verify().unwrap();
+        }
     }
+}
+
+#[test]
+fn a_short_secret_is_refused() {
+    let bearer = |secret: &'static str| Request {
+        secret,
+        ..request("bearer", SourceScheme::Bearer, &[("authorization", &format!("Bearer {secret}"))])
+    };
+    bearer("0123456789abcdef").verify().unwrap();
+    let error = bearer("0123456789abcde").verify().unwrap_err();
+    assert_eq!(error, SourceSignatureError::Secret("a value of at least 16 characters"));
+    for (scheme, secret) in [(SourceScheme::Bearer, "x"), (SourceScheme::Standard, SECRET)] {
+        assert!(check_secret(&scheme, secret).is_err(), "{scheme:?}");
+    }
+    check_secret(&SourceScheme::Standard, SIGNING).unwrap();
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use ebb_documents::event::EventSource;
 use ebb_documents::load::{self, DocumentVars};
 use ebb_documents::{compile, model::SourceDoc};
+use ebb_flow::source::delivery::scheme;
 use ebb_protocol::api::{SourceDetail, SourceInfo};
+use ebb_protocol::source_signature;
 
 use super::local_secret;
 use crate::client::ApiClient;
@@ -58,7 +60,11 @@ impl NamedDocument for CheckedSource {
         output::status_line(&format!("Applied source {}. Send its events to {address}", detail.name));
         let secret = &self.source.verify().secret().value;
         match (client.state_folder(), local_secret(client, secret)) {
-            (_, Ok(Some(_))) => {}
+            (_, Ok(Some(value))) => {
+                if let Err(error) = source_signature::check_secret(&scheme(self.source.verify()), &value) {
+                    output::status_line(&format!("warning: secret {secret}: {error}"));
+                }
+            }
             (Some(state), Ok(None)) => output::status_line(&format!(
                 "The secret {secret} is missing: add it to {}, with mode 600",
                 state.join("secrets.json").display()
