@@ -18,6 +18,8 @@ pub const PREFIX: &str = "ebbt_";
 const ID_LENGTH: usize = 16;
 /// The maximum number of characters of the name of a token.
 pub const MAX_NAME: usize = 63;
+/// The maximum number of characters of the name of a plugin.
+const MAX_PLUGIN_NAME: usize = 253;
 
 /// Returns the id of the token with a name.
 pub fn token_id(name: &str) -> String {
@@ -80,7 +82,8 @@ const PLUGINS_WRITE: &str = "plugins:write";
 /// The error of an unknown scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown scope {0:?}; expected read, targets:write, plugins:write, plugins:write:NAME, sources:write or operate"
+    "unknown scope {0:?}; expected read, targets:write, plugins:write, plugins:write:NAME with the name of one plugin, \
+     sources:write or operate"
 )]
 pub struct ScopeError(String);
 
@@ -88,7 +91,7 @@ impl FromStr for TokenScope {
     type Err = ScopeError;
 
     fn from_str(text: &str) -> Result<Self, ScopeError> {
-        let plugin = || text.strip_prefix(PLUGINS_WRITE)?.strip_prefix(':').filter(|name| !name.is_empty());
+        let plugin = || text.strip_prefix(PLUGINS_WRITE)?.strip_prefix(':').filter(|name| is_plugin_name(name));
         match text {
             "read" => Ok(Self::Read),
             "targets:write" => Ok(Self::TargetsWrite),
@@ -101,6 +104,15 @@ impl FromStr for TokenScope {
             },
         }
     }
+}
+
+/// Returns true if a plugin can have the name, without a version. No other scope of a name would permit anything, except
+/// that of `_target`, which would give the secret of all own units of targets.
+fn is_plugin_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && !name.ends_with('-')
+        && name.len() <= MAX_PLUGIN_NAME
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
 }
 
 impl fmt::Display for TokenScope {
@@ -144,11 +156,14 @@ mod tests {
 
     #[test]
     fn scopes_are_parsed_and_printed() {
-        for text in ["read", "targets:write", "plugins:write", "plugins:write:acme/db", "sources:write", "operate"] {
+        for text in ["read", "targets:write", "plugins:write", "plugins:write:tenant-db", "sources:write", "operate"] {
             assert_eq!(text.parse::<TokenScope>().unwrap().to_string(), text);
         }
         for text in ["", "Read", "plugins:write:", "plugins", "plugins:writes", "*", "operate "] {
             assert!(text.parse::<TokenScope>().is_err(), "{text}");
+        }
+        for name in ["*", "a/b", "slow/../any", "_target", "db@1.0.0", "db-", "1db", "a b", &"a".repeat(254)] {
+            assert!(format!("plugins:write:{name}").parse::<TokenScope>().is_err(), "{name}");
         }
     }
 }

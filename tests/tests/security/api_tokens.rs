@@ -85,6 +85,8 @@ pub(crate) async fn a_plugin_scope_covers_one_plugin() {
         "GET /v1/plugins/theirs/signing-secret",
         "GET /v1/plugins/_target/signing-secret",
         "GET /v1/sources",
+        "GET /v1/connections",
+        "GET /v1/subscriptions",
     ] {
         send(&harness, &token, line, None).await.is_problem(403, "forbidden");
     }
@@ -203,6 +205,9 @@ pub(crate) async fn invalid_requests_for_tokens() {
         ("a", json!(["admin"]), json!("1h")),
         ("a", json!(["read", "plugins:write:"]), json!("1h")),
         ("a", json!(["plugins:write:a b"]), json!("1h")),
+        ("a", json!(["plugins:write:*"]), json!("1h")),
+        ("a", json!(["plugins:write:a/b"]), json!("1h")),
+        ("a", json!(["plugins:write:_target"]), json!("1h")),
         ("a", json!(["read"]), json!("0s")),
         ("a", json!(["read"]), json!("367d")),
         ("a", json!(["read"]), json!("forever")),

@@ -57,8 +57,8 @@ impl ApiPermission<'_> {
             (TokenScope::Operate, _)
             | (TokenScope::Read, Self::ReadPlugins | Self::ReadTargets)
             | (TokenScope::TargetsWrite, Self::WriteTargets)
-            | (TokenScope::PluginsWrite(_), Self::ReadPlugins | Self::PublishPlugin | Self::ReadConnections)
-            | (TokenScope::PluginsWrite(None), Self::WritePlugin(_) | Self::ReadSources)
+            | (TokenScope::PluginsWrite(_), Self::ReadPlugins | Self::PublishPlugin)
+            | (TokenScope::PluginsWrite(None), Self::WritePlugin(_) | Self::ReadSources | Self::ReadConnections)
             | (TokenScope::SourcesWrite, Self::ReadSources | Self::WriteSources) => true,
             (TokenScope::PluginsWrite(Some(own)), Self::WritePlugin(name)) => own == name,
             _ => false,
@@ -70,7 +70,10 @@ impl ApiPermission<'_> {
         match self {
             Self::ReadPlugins | Self::ReadTargets => TokenScope::Read,
             Self::PublishPlugin | Self::ReadConnections => TokenScope::PluginsWrite(None),
-            Self::WritePlugin(name) => TokenScope::PluginsWrite(Some(name.to_owned())),
+            // No scope is for `_target` alone.
+            Self::WritePlugin(name) => {
+                format!("plugins:write:{name}").parse().unwrap_or(TokenScope::PluginsWrite(None))
+            }
             Self::WriteTargets => TokenScope::TargetsWrite,
             Self::ReadSources | Self::WriteSources => TokenScope::SourcesWrite,
             Self::Operate => TokenScope::Operate,

@@ -9,7 +9,7 @@ fn token(name: &str, secret: &str, created: u64) -> TokenItem {
     TokenItem {
         name: name.to_owned(),
         digest: digest(secret.as_bytes()),
-        scopes: vec!["read".to_owned(), "plugins:write:acme/db".to_owned()],
+        scopes: vec!["read".to_owned(), "plugins:write:tenant-db".to_owned()],
         created: Timestamp(created),
         expires: Timestamp(created + 1_000),
         created_by: "role operator".to_owned(),
