@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 
 use crate::tree;
 
-/// Files and folders at the top level. Dot files are not checked.
+/// Files and folders at the top level that git tracks. Dot files are not checked.
 const TOP_LEVEL: &str = "ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml LICENSE README.md docs \
     functions infra shared template.yaml tests";
 
@@ -113,6 +113,15 @@ fn the_top_level_has_the_listed_files() {
     let files = tree::files().iter().map(|file| file.split('/').next().unwrap_or(file));
     let found: BTreeSet<&str> = files.filter(|name| !name.starts_with('.')).collect();
     assert_eq!(found, TOP_LEVEL.split_whitespace().collect());
+}
+
+#[test]
+fn untracked_files_at_the_top_are_not_checked() {
+    let texts = |files: &[&str]| files.iter().map(|file| (*file).to_owned()).collect::<Vec<_>>();
+    let tracked = texts(&["README.md", "docs/src/cli.md"]);
+    let untracked = texts(&["plugin.yaml", "try/plugin.yaml", "docs/src/new.md"]);
+    let files = tree::of_the_project(tracked, untracked);
+    assert_eq!(files, ["README.md", "docs/src/cli.md", "docs/src/new.md"]);
 }
 
 #[test]
