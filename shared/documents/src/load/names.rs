@@ -179,12 +179,18 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// Reports a script without an interpreter in its first line, or one that is too large.
+    /// Reports a script without an interpreter in its first line, one with a NUL byte, or one that is too large.
     pub(crate) fn check_script(&self, script: &At<String>) {
         if script.value.len() > MAX_SCRIPT {
             let message = format!("the script has {} bytes, more than {MAX_SCRIPT}", script.value.len());
             let wrong = self.wrong("too-large", script.at, message);
             self.note(wrong.help("put large data into the image, or load it in the script"));
+        }
+        // A script is started through a variable, which cannot hold the byte.
+        if let Some(at) = script.value.find('\0') {
+            let line = script.value[..at].matches('\n').count() + 1;
+            let wrong = self.wrong("nul-byte", script.at, format!("the script has a NUL byte in its line {line}"));
+            self.note(wrong.help("remove the byte; load binary data in the script"));
         }
         let first = script.value.split('\n').next().unwrap_or_default();
         let (message, help) = if first.strip_prefix("#!").is_none_or(|program| program.trim().is_empty()) {
