@@ -250,7 +250,6 @@ impl LocalSandbox<'_> {
     }
 }
 
-/// Publishes a plugin. A version with the same content counts as success.
 async fn store(client: &ApiClient, connections: &[ConnectionDoc]) -> Result<(), CliError> {
     for connection in connections {
         named_documents::put(client, connection).await?;
@@ -258,6 +257,7 @@ async fn store(client: &ApiClient, connections: &[ConnectionDoc]) -> Result<(), 
     Ok(())
 }
 
+/// Publishes a plugin. A version with the same content counts as success.
 async fn publish(client: &ApiClient, plugin: &PluginDoc) -> Result<(), CliError> {
     match client.publish(&plugin.expanded).await {
         Ok(_) => Ok(()),

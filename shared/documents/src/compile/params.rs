@@ -83,7 +83,7 @@ pub(super) fn check_declaration<'a>(
     }
     let Some(default) = &param.default else { return checked };
     if let Some(required) = param.required.as_ref().filter(|required| required.value) {
-        let help = "leave one of the two; without a default it is required anyway";
+        let help = "keep one of the two; without a default it is required anyway";
         let message = format!("`{named}` is required and has a default");
         report.push(report.error("contradiction", required.at, message).help(help));
     }

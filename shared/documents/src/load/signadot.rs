@@ -419,7 +419,7 @@ fn input(reader: &DocumentReader<'_>, input: SignadotInput, params: &mut Entries
         }
         (Some(_), Some(step)) => {
             let wrong = wrong(step.at, "has two sources");
-            reader.note(wrong.help("leave one of `valueFromSandbox` and `valueFromStep`"));
+            reader.note(wrong.help("keep one of `valueFromSandbox` and `valueFromStep`"));
             return None;
         }
         (None, None) => {
