@@ -43,7 +43,9 @@ fn complete_operation(path: &str, operation: &mut Operation) {
         operation.security = Some(vec![SecurityRequirement::new(scheme, Vec::<String>::new())]);
         statuses.extend([401, 403]);
     }
-    if operation.parameters.is_some() || operation.request_body.is_some() {
+    // A list without parameters refuses each one.
+    let is_list = operation.operation_id.as_deref().is_some_and(|id| id.starts_with("list"));
+    if is_list || operation.parameters.is_some() || operation.request_body.is_some() {
         statuses.push(400);
     }
     if path.contains('{') {

@@ -45,6 +45,23 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
     }
 }
 
+/// The query of a route without parameters. A parameter is rejected: it would have no effect.
+pub(crate) struct NoQuery;
+
+impl<S: Send + Sync> FromRequestParts<S> for NoQuery {
+    type Rejection = HttpProblem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, HttpProblem> {
+        match parts.uri.query().filter(|query| !query.is_empty()) {
+            None => Ok(Self),
+            Some(_) => {
+                let detail = "this path has no query parameters: remove those of the request";
+                Err(HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", detail))
+            }
+        }
+    }
+}
+
 /// Reads a body of at most `limit` bytes.
 async fn read(body: Body, limit: usize) -> Result<Bytes, HttpProblem> {
     to_bytes(body, limit).await.map_err(|error| bodies::incomplete(&error, limit))

@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use ebb_protocol::api::{CheckList, ProblemDetails};
 
+use super::NoQuery;
 use super::auth::ApiPermission;
 use crate::queries::checks;
 use crate::{HttpProblem, ServerState};
@@ -18,6 +19,7 @@ use crate::{HttpProblem, ServerState};
 pub(crate) async fn list(
     State(server): State<ServerState>,
     headers: HeaderMap,
+    _: NoQuery,
 ) -> Result<Json<CheckList>, HttpProblem> {
     server.authorize(&headers, ApiPermission::Operate).await?;
     Ok(Json(checks::all(&server.env, server.store.as_ref()).await))

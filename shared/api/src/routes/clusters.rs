@@ -10,8 +10,8 @@ use ebb_protocol::api::{ClusterList, ProblemDetails};
 use ebb_protocol::pull::{POLL_BODY, PollResponse};
 use ebb_protocol::sign;
 
-use super::Path;
 use super::auth::ApiPermission;
+use super::{NoQuery, Path};
 use crate::bodies::{BodyBudget, check_length};
 use crate::queries::clusters;
 use crate::{HttpProblem, ServerState};
@@ -24,6 +24,7 @@ use ebb_relay_client::PollRejection;
 pub(crate) async fn list(
     State(server): State<ServerState>,
     headers: HeaderMap,
+    _: NoQuery,
 ) -> Result<Json<ClusterList>, HttpProblem> {
     server.authorize(&headers, ApiPermission::Operate).await?;
     Ok(Json(clusters::list(&server.env, server.store.as_ref()).await?))

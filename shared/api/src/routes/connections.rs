@@ -7,8 +7,8 @@ use axum::http::{HeaderMap, StatusCode};
 use ebb_protocol::api::{ConnectionDetail, ConnectionList, ProblemDetails, PutConnection};
 use ebb_store::NamedKind;
 
-use super::Path;
 use super::auth::ApiPermission;
+use super::{NoQuery, Path};
 use crate::queries::connections;
 use crate::{HttpProblem, ServerState};
 
@@ -19,6 +19,7 @@ use crate::{HttpProblem, ServerState};
 pub(crate) async fn list(
     State(server): State<ServerState>,
     headers: HeaderMap,
+    _: NoQuery,
 ) -> Result<Json<ConnectionList>, HttpProblem> {
     server.authorize(&headers, ApiPermission::ReadConnections).await?;
     Ok(Json(ConnectionList { connections: connections::list(&server.env, server.store.as_ref()).await? }))

@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use ebb_protocol::api::{DeleteOrphans, DeleteOrphansResponse, OrphanList, ProblemDetails};
 
+use super::NoQuery;
 use super::auth::ApiPermission;
 use crate::{HttpProblem, ServerState};
 use ebb_flow::sweep::orphans;
@@ -17,6 +18,7 @@ use ebb_flow::sweep::orphans;
 pub(crate) async fn list(
     State(server): State<ServerState>,
     headers: HeaderMap,
+    _: NoQuery,
 ) -> Result<Json<OrphanList>, HttpProblem> {
     server.authorize(&headers, ApiPermission::Operate).await?;
     Ok(Json(orphans::list(&server.env).await?))

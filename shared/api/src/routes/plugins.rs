@@ -10,8 +10,8 @@ use ebb_protocol::sign::OWN_HOOKS;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Path;
 use super::auth::ApiPermission;
+use super::{NoQuery, Path};
 use crate::queries::plugins::{self, PublishOutcome, PublishRejection};
 use crate::{HttpProblem, ServerState};
 
@@ -28,6 +28,7 @@ pub(crate) struct PluginList {
 pub(crate) async fn list(
     State(server): State<ServerState>,
     headers: HeaderMap,
+    _: NoQuery,
 ) -> Result<Json<PluginList>, HttpProblem> {
     server.authorize(&headers, ApiPermission::ReadPlugins).await?;
     Ok(Json(PluginList { plugins: plugins::list(server.store.as_ref()).await? }))
@@ -78,6 +79,7 @@ impl From<PublishRejection> for HttpProblem {
 pub(crate) async fn versions(
     State(server): State<ServerState>,
     headers: HeaderMap,
+    _: NoQuery,
     Path(name): Path<String>,
 ) -> Result<Json<PluginList>, HttpProblem> {
     server.authorize(&headers, ApiPermission::ReadPlugins).await?;

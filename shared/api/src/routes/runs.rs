@@ -26,7 +26,7 @@ fn parse(run: &str) -> Result<RunId, HttpProblem> {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct UnitsQuery {
     /// The `nextToken` of the previous page.
     next_token: Option<String>,
@@ -61,6 +61,7 @@ pub(crate) async fn get(
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct LogQuery {
     /// The key of the unit: `RESOURCE/UNIT`.
     unit: String,

@@ -14,8 +14,8 @@ use ebb_store::NamedKind;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Path;
 use super::auth::ApiPermission;
+use super::{NoQuery, Path};
 use crate::background::{self, RemainingWork};
 use crate::bodies::{BodyBudget, check_length};
 use crate::queries::sources;
@@ -91,6 +91,7 @@ impl From<DeliveryRejection> for HttpProblem {
 pub(crate) async fn list(
     State(server): State<ServerState>,
     headers: HeaderMap,
+    _: NoQuery,
 ) -> Result<Json<SourceList>, HttpProblem> {
     server.authorize(&headers, ApiPermission::ReadSources).await?;
     Ok(Json(SourceList { sources: sources::list(server.store.as_ref()).await? }))

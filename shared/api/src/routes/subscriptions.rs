@@ -6,8 +6,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use ebb_protocol::api::{ProblemDetails, PutSubscription, SubscriptionDetail, SubscriptionList};
 
-use super::Path;
 use super::auth::ApiPermission;
+use super::{NoQuery, Path};
 use crate::queries::subscriptions;
 use crate::{HttpProblem, ServerState};
 
@@ -18,6 +18,7 @@ use crate::{HttpProblem, ServerState};
 pub(crate) async fn list(
     State(server): State<ServerState>,
     headers: HeaderMap,
+    _: NoQuery,
 ) -> Result<Json<SubscriptionList>, HttpProblem> {
     server.authorize(&headers, ApiPermission::ReadConnections).await?;
     Ok(Json(SubscriptionList { subscriptions: subscriptions::list(server.store.as_ref()).await? }))

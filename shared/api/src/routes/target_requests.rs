@@ -32,7 +32,7 @@ type ReceiptResponse = (StatusCode, Option<Extension<RemainingWork>>, Json<Targe
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ApplyQuery {
     /// Returns the plan and the effect of the request, and writes nothing.
     #[serde(default)]
@@ -83,6 +83,7 @@ pub(crate) async fn apply(
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct DeleteQuery {
     /// The identity of the instance. Without it, every instance of the name is deleted, also one that waits for it.
     uid: Option<String>,

@@ -23,7 +23,7 @@ use ebb_flow::operator::{overrides, retry};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ListQuery {
     /// The kind of the targets. By default all kinds.
     #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
@@ -74,6 +74,7 @@ async fn missing(server: &ServerState, kind: &str, name: &str) -> HttpProblem {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct DetailQuery {
     /// Limits the outputs to those of a resource, `RESOURCE`, or to one, `RESOURCE/OUTPUT`, without `env`.
     outputs: Option<String>,

@@ -7,8 +7,8 @@ use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use ebb_protocol::api::{CreateToken, CreatedToken, ProblemDetails, TokenList};
 
-use super::Path;
 use super::auth::{ApiPermission, stored_name};
+use super::{NoQuery, Path};
 use crate::queries::named_tokens::{self, TokenRejection};
 use crate::{HttpProblem, ServerState};
 
@@ -19,6 +19,7 @@ use crate::{HttpProblem, ServerState};
 pub(crate) async fn list(
     State(server): State<ServerState>,
     headers: HeaderMap,
+    _: NoQuery,
 ) -> Result<Json<TokenList>, HttpProblem> {
     server.authorize(&headers, ApiPermission::Operate).await?;
     Ok(Json(TokenList { tokens: named_tokens::list(server.store.as_ref()).await? }))
