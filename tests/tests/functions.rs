@@ -122,7 +122,7 @@ fn main() {
         lifecycle::many: unreferenced_outputs_are_not_read an_undo_reads_only_the_outputs_that_it_uses
             gone_targets_have_a_separate_list a_withdrawn_version_remains_usable_for_existing_targets;
         security::api: tokens roles checks unknown_routes_and_methods invalid_bodies versions_are_immutable
-            every_documented_route_exists logs_of_runs names_in_paths;
+            every_documented_route_exists unknown_parameters documents_that_no_longer_load logs_of_runs names_in_paths;
         security::callbacks: foreign_tokens invalid_bodies tokens_of_other_attempts expired_tokens
             expired_tokens_of_relays outputs_that_break_the_contract repeated_callbacks rejected_callbacks_are_shown
             signing_secrets a_flood_of_distinct_results a_flood_of_distinct_results_after_the_teardown

@@ -6,7 +6,7 @@ use ebb_flow::system::SystemClock;
 use ebb_local::embedded;
 use ebb_protocol::api::CheckList;
 use ebb_relay_client::PollEndpoint;
-use ebb_store::{DynamoTable, Store};
+use ebb_store::{DynamoTable, NamedDocument, NamedKind, Store, WriteDocuments as _};
 
 use crate::harness::*;
 
@@ -268,6 +268,51 @@ pub(crate) async fn versions_are_immutable() {
     harness.post("/v1/plugins", same).await.is(201);
     let again: Value = harness.get("/v1/plugins/simple/versions/latest").await.is(200).json();
     assert_eq!(again["withdrawn"], Value::Null);
+}
+
+pub(crate) async fn unknown_parameters() {
+    let harness = ready().await;
+    let run = run_id("a", Hook::PreStart);
+    for path in [
+        "targets",
+        "targets/sandbox/a",
+        "sources",
+        "connections",
+        "subscriptions",
+        "tokens",
+        "plugins",
+        "plugins/simple",
+        "clusters",
+        "orphans",
+        "checks",
+        &format!("runs/{run}"),
+    ] {
+        harness.get(&format!("/v1/{path}")).await.is(200);
+        harness.get(&format!("/v1/{path}?limit=-1")).await.is_problem(400, "invalid-query");
+    }
+    let log = format!("/v1/runs/{run}/logs?unit=r/u&attempt");
+    for attempt in ["-1", "1.5", "4294967296", "x", ""] {
+        harness.get(&format!("{log}={attempt}")).await.is_problem(400, "invalid-query");
+    }
+}
+
+/// A newer version can refuse a stored document. Lists show it with the reason, beside the others.
+pub(crate) async fn documents_that_no_longer_load() {
+    let harness = Harness::new().await;
+    let document = "apiVersion: ebb.dev/v1\nkind: Connection\nname: b\norigin: https://b.example.com\n\
+                    auth: {bearer: {secret: B}}\nplugins: [p]\n";
+    harness.request(Method::PUT, "/v1/connections/b", Some(json!({"document": document}))).await.is(200);
+    let broken = NamedDocument { name: "a".to_owned(), document: "kind: Older".to_owned(), changed: now() };
+    for (kind, path) in [(NamedKind::Connection, "connections"), (NamedKind::Subscription, "subscriptions")] {
+        harness.stack().store().put_document(kind, &broken).await.unwrap();
+        let list: Value = harness.get(&format!("/v1/{path}")).await.is(200).json();
+        let reason = list[path][0]["unreadable"].as_str().unwrap_or_default();
+        assert!(!reason.is_empty(), "{list}");
+        let detail: Value = harness.get(&format!("/v1/{path}/a")).await.is(200).json();
+        assert_eq!(detail["document"], "kind: Older", "{detail}");
+    }
+    let list: Value = harness.get("/v1/connections").await.is(200).json();
+    assert_eq!((&list["connections"][1]["name"], &list["connections"][1]["unreadable"]), (&json!("b"), &Value::Null));
 }
 
 pub(crate) async fn every_documented_route_exists() {

@@ -11,6 +11,7 @@ use crate::documents::{DocumentSource, SetArgs};
 use crate::dry_run::{self, ChangeKind, DocumentChange, DryRunArgs};
 use crate::exit::{CliError, Exit};
 use crate::output::{self, OutputArgs, OutputFormat};
+use crate::timing;
 
 /// A kind of document that a deployment stores by name.
 pub(crate) trait NamedDocument: Sized {
@@ -65,6 +66,12 @@ pub(crate) async fn stored<D: NamedDocument>(client: &ApiClient, name: &str) -> 
 pub(crate) async fn put<D: NamedDocument>(client: &ApiClient, document: &D) -> Result<D::Detail, CliError> {
     let (name, text) = document.content();
     client.put_document(D::COLLECTION, name, text).await
+}
+
+/// Returns the text of a stored document that the server cannot read.
+pub(crate) fn unreadable(name: &str, reason: &str, changed: &str) -> String {
+    let (reason, changed) = (output::printable(reason), timing::clock(changed));
+    format!("Name:        {name}\nChanged:     {changed}\nUnreadable:  {reason}\n")
 }
 
 #[derive(Debug, clap::Args)]

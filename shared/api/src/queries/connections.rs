@@ -45,19 +45,40 @@ fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
     named_documents::check(name, &connection.name.value, connection.expanded, wrong)
 }
 
+/// Returns a stored connection. One that no longer loads is shown with the reason, so that it can be replaced.
 async fn detail(env: &Env, item: NamedDocument) -> Result<ConnectionDetail, FlowError> {
     let NamedDocument { name, document, changed } = item;
     let text = document.clone();
     let loaded = offload(move || load::connection("document", &text, &NoFiles, &DocumentVars::none())).await?;
-    let ConnectionDoc { origin, auth, plugins, sources, subscriptions, .. } =
-        loaded.map_err(|errors| FlowError::Broken(format!("connection {name}: {errors}")))?;
+    let unknown = ConnectionInfo {
+        name,
+        origin: String::new(),
+        auth: String::new(),
+        secret: String::new(),
+        has_secret: false,
+        plugins: Vec::new(),
+        sources: Vec::new(),
+        subscriptions: Vec::new(),
+        changed: rfc3339(changed),
+        unreadable: None,
+    };
+    let info = match loaded {
+        Ok(connection) => about(env, connection, unknown),
+        Err(errors) => {
+            ConnectionInfo { unreadable: Some(named_documents::unreadable(&unknown.name, &errors)), ..unknown }
+        }
+    };
+    Ok(ConnectionDetail { info, document })
+}
+
+fn about(env: &Env, connection: ConnectionDoc, unknown: ConnectionInfo) -> ConnectionInfo {
+    let ConnectionDoc { origin, auth, plugins, sources, subscriptions, .. } = connection;
     let secret = auth.scheme.secret().value.clone();
     let has_secret = env.settings.secrets.secret(&secret).unwrap_or_else(|error| {
         tracing::error!(error, "cannot read the secrets of the deployment");
         None
     });
-    let info = ConnectionInfo {
-        name,
+    ConnectionInfo {
         origin: origin.value,
         auth: auth.scheme.name().to_owned(),
         secret,
@@ -65,7 +86,6 @@ async fn detail(env: &Env, item: NamedDocument) -> Result<ConnectionDetail, Flow
         plugins: plugins.into_iter().map(|plugin| plugin.value).collect(),
         sources: sources.into_iter().map(|source| source.value).collect(),
         subscriptions: subscriptions.into_iter().map(|name| name.value).collect(),
-        changed: rfc3339(changed),
-    };
-    Ok(ConnectionDetail { info, document })
+        ..unknown
+    }
 }

@@ -5,6 +5,7 @@ use ebb_engine::Timestamp;
 use ebb_flow::env::{Env, HttpStore};
 use ebb_flow::error::RequestError;
 use ebb_flow::offload::offload;
+use ebb_protocol::limits;
 use ebb_store::{NamedDocument, NamedKind};
 
 /// Creates or replaces the document `name`, which `check` loads. Returns false if the stored document is the same, so that
@@ -24,6 +25,13 @@ pub(super) async fn put(
     }
     store.put_document(kind, &NamedDocument { changed: env.now(), ..checked }).await?;
     Ok(true)
+}
+
+/// Returns and logs the reason why a stored document no longer loads.
+pub(super) fn unreadable(name: &str, errors: &Diagnostics) -> String {
+    let reason = limits::message(&errors.to_string());
+    tracing::error!(name, reason, "a stored document cannot be read");
+    reason
 }
 
 /// Checks the name and the size of a document. Returns it without the time of its change.

@@ -70,6 +70,7 @@ fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
     Ok(checked)
 }
 
+/// Returns a stored subscription. One that no longer loads is shown with the reason, so that it can be replaced.
 async fn detail(item: NamedDocument, failures: &[NamedDocument]) -> Result<SubscriptionDetail, FlowError> {
     let NamedDocument { name, document, changed } = item;
     let text = document.clone();
@@ -78,17 +79,27 @@ async fn detail(item: NamedDocument, failures: &[NamedDocument]) -> Result<Subsc
         let rule = compile::subscription(&subscription)?;
         Ok::<_, Diagnostics>((rule, subscription.to.receiver.name()))
     });
-    let (rule, to) = loaded.await?.map_err(|errors| FlowError::Broken(format!("subscription {name}: {errors}")))?;
+    let loaded = loaded.await?;
     let own = failures.iter().filter(|failure| failure.name.split_once('/').is_some_and(|(own, _)| own == name));
     let mut own: Vec<&NamedDocument> = own.collect();
     own.sort_by_key(|failure| std::cmp::Reverse(failure.changed));
-    let info = SubscriptionInfo {
+    let unknown = SubscriptionInfo {
         name: name.clone(),
-        on: rule.on.iter().map(|phase| phase.name().to_owned()).collect(),
-        to: to.to_owned(),
-        connection: rule.to.connection().map(str::to_owned),
+        on: Vec::new(),
+        to: String::new(),
+        connection: None,
         undelivered: own.len(),
         changed: rfc3339(changed),
+        unreadable: None,
+    };
+    let info = match loaded {
+        Ok((rule, to)) => SubscriptionInfo {
+            on: rule.on.iter().map(|phase| phase.name().to_owned()).collect(),
+            to: to.to_owned(),
+            connection: rule.to.connection().map(str::to_owned),
+            ..unknown
+        },
+        Err(errors) => SubscriptionInfo { unreadable: Some(named_documents::unreadable(&name, &errors)), ..unknown },
     };
     let failures = own.into_iter().take(MAX_FAILURES).map(undelivered).collect();
     Ok(SubscriptionDetail { info, document, failures })

@@ -7,7 +7,9 @@ use ebb_protocol::api::{ConnectionDetail, ConnectionInfo};
 
 use crate::client::ApiClient;
 use crate::commands::connect;
-use crate::commands::named_documents::{NamedApplyArgs, NamedDeleteArgs, NamedDocument, NamedGetArgs, NamedListArgs};
+use crate::commands::named_documents::{
+    self, NamedApplyArgs, NamedDeleteArgs, NamedDocument, NamedGetArgs, NamedListArgs,
+};
 use crate::commands::plugin::validate::PluginValidateArgs;
 use crate::documents::DocumentSource;
 use crate::exit::{CliError, Exit};
@@ -131,6 +133,9 @@ impl NamedDocument for ConnectionDoc {
     }
 
     fn row(info: &ConnectionInfo) -> Vec<String> {
+        if let Some(reason) = &info.unreadable {
+            return vec![info.name.clone(), format!("unreadable: {reason}")];
+        }
         let secret = if info.has_secret { info.secret.clone() } else { format!("{} (missing)", info.secret) };
         let mut row = vec![info.name.clone(), info.origin.clone(), info.auth.clone(), secret];
         let users = [&info.plugins, &info.sources, &info.subscriptions].map(|names| names.join(", "));
@@ -143,6 +148,9 @@ impl NamedDocument for ConnectionDoc {
     }
 
     fn text(ConnectionDetail { info, .. }: &ConnectionDetail) -> String {
+        if let Some(reason) = &info.unreadable {
+            return named_documents::unreadable(&info.name, reason, &info.changed);
+        }
         let missing = if info.has_secret { "" } else { " (missing)" };
         format!(
             "Name:           {}\nOrigin:         {}\nAuth:           {}\nSecret:         {}{missing}\nPlugins:        {}\nSources:        {}\n\

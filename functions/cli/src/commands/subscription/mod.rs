@@ -13,7 +13,9 @@ use ebb_protocol::api::{SubscriptionDetail, SubscriptionInfo};
 
 use crate::client::ApiClient;
 use crate::commands::connect;
-use crate::commands::named_documents::{NamedApplyArgs, NamedDeleteArgs, NamedDocument, NamedGetArgs, NamedListArgs};
+use crate::commands::named_documents::{
+    self, NamedApplyArgs, NamedDeleteArgs, NamedDocument, NamedGetArgs, NamedListArgs,
+};
 use crate::commands::plugin::validate::PluginValidateArgs;
 use crate::documents::{DocumentSource, SetArgs};
 use crate::exit::{CliError, Exit};
@@ -180,6 +182,9 @@ impl NamedDocument for SubscriptionDoc {
     }
 
     fn row(info: &SubscriptionInfo) -> Vec<String> {
+        if let Some(reason) = &info.unreadable {
+            return vec![info.name.clone(), format!("unreadable: {reason}")];
+        }
         let connection = info.connection.clone().unwrap_or_else(|| "-".to_owned());
         vec![info.name.clone(), info.on.join(", "), info.to.clone(), connection, info.undelivered.to_string()]
     }
@@ -189,6 +194,9 @@ impl NamedDocument for SubscriptionDoc {
     }
 
     fn text(SubscriptionDetail { info, failures, .. }: &SubscriptionDetail) -> String {
+        if let Some(reason) = &info.unreadable {
+            return named_documents::unreadable(&info.name, reason, &info.changed);
+        }
         let mut text = format!(
             "Name:         {}\nOn:           {}\nTo:           {}\nConnection:   {}\nUndelivered:  {}\nChanged:      {}\n",
             info.name,
