@@ -4,6 +4,7 @@ use ebb_engine::{Attempt, Unit};
 use ebb_protocol::api::{UnitDetail, UnitState};
 use ebb_protocol::id::RunId;
 use ebb_protocol::relay::TaskState;
+use futures::stream::{self, StreamExt as _};
 
 use ebb_flow::env::Env;
 use ebb_flow::error::FlowError;
@@ -23,23 +24,40 @@ pub async fn log(
     let position = run.hook_plan().units.iter().position(|unit| unit.key == key);
     let Some(unit) = position.and_then(|at| u32::try_from(at).ok()).map(Unit) else { return Ok(None) };
     let last = head::attempt(&run.read_view(env).await?, unit);
-    let attempts = match attempt {
+    let attempts: Vec<Attempt> = match attempt {
         Some(attempt) => vec![Attempt(attempt)],
         None => (1..=last.0).rev().map(Attempt).collect(),
     };
-    for attempt in attempts {
-        if let Some(bytes) = env.store.get_object(&log_key(&run, unit, attempt)).await? {
-            return Ok(Some((attempt, String::from_utf8_lossy(&bytes).into_owned())));
-        }
-        let log = match env.relay.get(run.cluster(unit), &task_id(&run, unit, attempt)).await {
-            Ok(TaskState::Running { log, pending, heartbeat_ms }) => Some(partial_log(log, pending, heartbeat_ms)),
-            Ok(TaskState::Queued { ahead }) => Some(format!("{}\n", queued(ahead))),
-            // The callback of the relay has not been applied yet.
-            Ok(TaskState::Ended(result)) => result.log,
-            Ok(TaskState::Unknown | TaskState::Tombstoned) | Err(_) => None,
-        };
-        if let Some(log) = log {
-            return Ok(Some((attempt, log)));
+    // A list instead of an iterator: the compiler cannot prove that the future of a handler with its closure is `Send`.
+    let reads: Vec<_> = attempts.into_iter().map(|attempt| log_of(env, &run, unit, attempt)).collect();
+    first_found(reads).await
+}
+
+async fn log_of(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> Result<Option<(Attempt, String)>, FlowError> {
+    if let Some(bytes) = env.store.get_object(&log_key(run, unit, attempt)).await? {
+        return Ok(Some((attempt, String::from_utf8_lossy(&bytes).into_owned())));
+    }
+    let log = match env.relay.get(run.cluster(unit), &task_id(run, unit, attempt)).await {
+        Ok(TaskState::Running { log, pending, heartbeat_ms }) => Some(partial_log(log, pending, heartbeat_ms)),
+        Ok(TaskState::Queued { ahead }) => Some(format!("{}\n", queued(ahead))),
+        // The callback of the relay has not been applied yet.
+        Ok(TaskState::Ended(result)) => result.log,
+        Ok(TaskState::Unknown | TaskState::Tombstoned) | Err(_) => None,
+    };
+    Ok(log.map(|log| (attempt, log)))
+}
+
+/// The attempts that are read at the same time. A relay that does not respond delays each of them by some seconds.
+const CONCURRENT: usize = 8;
+
+/// Returns the first result that exists, in the order of `reads`.
+async fn first_found<T>(
+    reads: Vec<impl Future<Output = Result<Option<T>, FlowError>>>,
+) -> Result<Option<T>, FlowError> {
+    let mut results = stream::iter(reads).buffered(CONCURRENT);
+    while let Some(result) = results.next().await {
+        if let Some(found) = result? {
+            return Ok(Some(found));
         }
     }
     Ok(None)
@@ -88,7 +106,20 @@ fn partial_log(mut log: String, pending: Option<String>, heartbeat_ms: Option<u6
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::Barrier;
+
     use super::*;
+
+    #[tokio::test]
+    async fn attempts_are_read_together_and_the_last_log_is_returned() {
+        let together = Barrier::new(CONCURRENT);
+        let read = async |attempt: usize| {
+            together.wait().await;
+            Ok((attempt <= 5).then_some(attempt))
+        };
+        let reads = (1..=CONCURRENT).rev().map(|attempt| read(attempt)).collect();
+        assert_eq!(first_found(reads).await.unwrap(), Some(5));
+    }
 
     #[test]
     fn partial_logs_have_reason_and_late_heartbeat() {
