@@ -47,7 +47,23 @@ fn root_cause(error: &reqwest::Error) -> &(dyn std::error::Error + 'static) {
     cause
 }
 
-fn refused(problem: &ProblemDetails) -> CliError {
+/// Returns the next step after a 401 or 403. The text of the problem names the missing scope.
+fn access_hint(code: &str, has_token: bool) -> &'static str {
+    match (code, has_token) {
+        ("invalid-signature", _) => {
+            "compare the secret with that of the server: EBB_WEBHOOK_SECRET for `ebb sandbox event`, `secrets.json` for `ebb source send`"
+        }
+        (_, false) => "set EBB_TOKEN",
+        ("forbidden", true) => {
+            "a caller with the scope `operate` can give you a token with that scope: ebb token create NAME --scope SCOPE"
+        }
+        (_, true) => {
+            "set EBB_TOKEN to a valid token; a caller with the scope `operate` can create one: ebb token create NAME --scope SCOPE"
+        }
+    }
+}
+
+fn refused(problem: &ProblemDetails, has_token: bool) -> CliError {
     let mut text = problem.detail.clone();
     for error in &problem.errors {
         let place = match (error.line, error.column) {
@@ -60,7 +76,7 @@ fn refused(problem: &ProblemDetails) -> CliError {
         }
     }
     let report = match problem.status {
-        401 | 403 => CliError::broken(text).with_hint("set EBB_TOKEN, and EBB_WEBHOOK_SECRET for `ebb sandbox event`"),
+        401 | 403 => CliError::failed(text).with_hint(access_hint(&problem.code, has_token)),
         // A retry does not repair damaged state. The text names the command that restores it.
         500.. if problem.code == "damaged" => CliError::broken(text),
         500.. => CliError::broken(text).with_hint("run the command again; the server's log has the cause"),
@@ -478,7 +494,7 @@ impl ApiClient {
         }
         let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
         Err(match serde_json::from_slice::<ProblemDetails>(&body) {
-            Ok(problem) => refused(&problem),
+            Ok(problem) => refused(&problem, self.server.token.is_some()),
             Err(_) => unexpected(status, &start_of(&body)),
         })
     }
@@ -539,11 +555,29 @@ mod tests {
         let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-7".to_owned() };
         let message = |status, code: &str| {
             let (code, detail) = (code.to_owned(), "the detail".to_owned());
-            let error = missing(&target, refused(&ProblemDetails { status, code, detail, errors: Vec::new() }));
+            let error = missing(&target, refused(&ProblemDetails { status, code, detail, errors: Vec::new() }, true));
             (error.message(), error.exit())
         };
         assert_eq!(message(404, "not-found"), (format!("{target} does not exist"), Exit::Failed));
         assert_eq!(message(404, "event-rejected"), ("the detail".to_owned(), Exit::Failed));
         assert_eq!(message(503, "unavailable"), ("the detail".to_owned(), Exit::Broken));
+    }
+
+    #[test]
+    fn a_refused_request_is_no_internal_error() {
+        let refused = |status, code: &str, has_token| {
+            let detail = "the request needs the scope operate; token ann has: read".to_owned();
+            let problem = ProblemDetails { status, code: code.to_owned(), detail, errors: Vec::new() };
+            let error = refused(&problem, has_token);
+            assert_eq!(error.exit(), if status < 500 { Exit::Failed } else { Exit::Broken }, "{status}");
+            error.text(crate::output::drawing())
+        };
+        let forbidden = refused(403, "forbidden", true);
+        assert!(forbidden.contains("needs the scope operate") && forbidden.contains("ebb token create"), "{forbidden}");
+        assert!(!forbidden.contains("EBB_TOKEN"), "{forbidden}");
+        assert!(refused(401, "missing-token", false).contains("help: set EBB_TOKEN\n"));
+        assert!(refused(401, "token-expired", true).contains("to a valid token"));
+        assert!(refused(401, "invalid-signature", true).contains("EBB_WEBHOOK_SECRET for `ebb sandbox event`"));
+        refused(500, "internal", true);
     }
 }
