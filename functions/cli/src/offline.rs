@@ -86,8 +86,8 @@ pub(crate) fn plan_alone(plugin: &PluginDoc) -> Result<LocalPlan, CliError> {
         param.required = Some(At { value: false, at: param.name.at });
     }
     let name = At { value: resource_name(&plugin), at: plugin.name.at };
-    let resource =
-        ResourceSpec { plugin: plugin.name.clone(), version: plugin.version.clone(), ..ResourceSpec::default() };
+    // There is one version.
+    let resource = ResourceSpec { plugin: plugin.name.clone(), ..ResourceSpec::default() };
     let sandbox = SandboxDoc {
         source: plugin.source.clone(),
         name: At { value: "alone".to_owned(), at: plugin.name.at },

@@ -117,7 +117,7 @@ mod tests {
             together.wait().await;
             Ok((attempt <= 5).then_some(attempt))
         };
-        let reads = (1..=CONCURRENT).rev().map(|attempt| read(attempt)).collect();
+        let reads = (1..=CONCURRENT).rev().map(read).collect();
         assert_eq!(first_found(reads).await.unwrap(), Some(5));
     }
 
