@@ -85,7 +85,7 @@ pub struct RejectedEvent {
     pub detail: String,
 }
 
-/// A summary of the rejected events of a source that [`SourceDetail`] lists.
+/// The number of rejected events of a source that are listed, with the last one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RejectionSummary {

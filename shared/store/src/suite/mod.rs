@@ -24,7 +24,7 @@ mod model;
 mod named_tokens;
 mod proxy;
 mod record;
-mod rejections;
+mod rejected_events;
 mod sizes;
 mod strong;
 mod target;
@@ -112,7 +112,7 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
         desired:
             a_desired_state_is_due_until_it_has_a_result,
             named_documents_are_replaced_and_listed;
-        rejections:
+        rejected_events:
             rejected_events_are_replaced_and_listed;
         named_tokens:
             a_name_has_one_valid_token;
