@@ -312,11 +312,6 @@ impl DesiredTargets for SimTable {
         })
         .await
     }
-
-    async fn list_failed(&self) -> StoreResult<Vec<DesiredTarget>> {
-        let has_failed = |desired: &&DesiredTarget| desired.result.as_ref().is_some_and(|one| one.result.is_failure());
-        self.read(|state| state.desired.values().filter(has_failed).cloned().collect()).await
-    }
 }
 
 #[async_trait]

@@ -215,15 +215,13 @@ pub trait WritePlugins: Send + Sync {
     async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> StoreResult<bool>;
 }
 
-/// Reads and writes the desired states of targets (`GetItem`, `PutItem`; `Query` on the list index).
+/// Reads and writes the desired states of targets (`GetItem`, `PutItem`).
 #[async_trait]
 pub trait DesiredTargets: Send + Sync {
     async fn read_desired(&self, key: &DesiredKey) -> StoreResult<Option<DesiredTarget>>;
     /// Writes a state whose version is one more than the one that was read, or 1. Returns false, and writes nothing, if
     /// the item has another version.
     async fn put_desired(&self, desired: &DesiredTarget) -> StoreResult<bool>;
-    /// Returns the states that could not be applied, in no order.
-    async fn list_failed(&self) -> StoreResult<Vec<DesiredTarget>>;
 }
 
 /// Reads and writes the rejected events of a source (`GetItem`, `PutItem`).

@@ -24,8 +24,7 @@ impl TableSpec {
     pub const DUE_SHARD: &'static str = "g";
     /// Its sort key, in milliseconds since 1970.
     pub const DUE: &'static str = "due";
-    /// The index of targets, plugin versions, documents, tokens, failed desired states and rejected events by partition
-    /// key, keys only.
+    /// The index of targets, plugin versions, documents, tokens and rejected events by partition key, keys only.
     pub const LIST_INDEX: &'static str = "list-index";
     /// Its partition key: one of the lists below.
     pub const LIST: &'static str = "l";
@@ -38,8 +37,6 @@ impl TableSpec {
     pub const LIST_SUBSCRIPTIONS: &'static str = "subscription";
     /// Notifications that were given up.
     pub const LIST_UNDELIVERED: &'static str = "undelivered";
-    /// Desired states that could not be applied.
-    pub const LIST_FAILED: &'static str = "failed";
     /// Rejected events of sources.
     pub const LIST_REJECTED: &'static str = "rejected";
     /// The expiry of an item, in seconds since 1970.

@@ -27,33 +27,20 @@ impl DesiredTargets for Store {
 
     async fn put_desired(&self, desired: &DesiredTarget) -> StoreResult<bool> {
         let partition = key::desired(&desired.key);
-        let has_failed = desired.result.as_ref().is_some_and(|outcome| outcome.result.is_failure());
         // The time of an event can be long ago when it arrives.
         let last = Timestamp(desired.time.max(desired.result_time.unwrap_or_default()));
         let mut attributes = item([("sk", text(key::HEAD)), ("b", json(desired)?), ("tv", number(desired.version))]);
         attributes.extend(optional([
-            (TableSpec::LIST, (has_failed && desired.due.is_none()).then(|| text(TableSpec::LIST_FAILED))),
             (TableSpec::DUE, desired.due.map(|due| number(due.0))),
             (TableSpec::DUE_SHARD, desired.due.map(|_| number(key::due_shard(&partition)))),
             (TableSpec::TTL, desired.due.is_none().then(|| ttl_attribute(last))),
             ("pk", Some(text(partition))),
         ]));
         let seen = desired.version.checked_sub(1).filter(|seen| *seen > 0);
-        Ok(match self.dynamo.put_if(attributes.clone(), has_version(seen), 3).await? {
+        Ok(match self.dynamo.put_if(attributes.clone(), has_version(seen), 2).await? {
             WriteOutcome::Written(_) => true,
             // A repeated write whose first response was lost.
             WriteOutcome::Refused(image) => image == attributes,
         })
-    }
-
-    async fn list_failed(&self) -> StoreResult<Vec<DesiredTarget>> {
-        let query = self.dynamo.list_query(TableSpec::LIST_FAILED).key_condition_expression("#l = :l");
-        let keys = self.dynamo.pages(query, usize::MAX).await?;
-        let items = self.dynamo.batch_get(&keys, None).await?;
-        let states = items.iter().map(|item| read_state("BatchGetItem", item)).collect::<StoreResult<Vec<_>>>()?;
-        // The index may be stale.
-        let has_failed =
-            |state: &DesiredTarget| state.result.as_ref().is_some_and(|outcome| outcome.result.is_failure());
-        Ok(states.into_iter().filter(has_failed).collect())
     }
 }
