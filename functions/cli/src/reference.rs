@@ -2,6 +2,7 @@
 //!
 //! `INSTA_UPDATE=always cargo test -p ebb reference` writes them.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -85,6 +86,25 @@ fn the_book_has_every_command() {
     let mut text = String::new();
     command(&mut text, "ebb", &mut cli);
     check("cli.md", "## Commands", &text);
+}
+
+/// The summary at the begin of the page has a line for each command: its subcommands, or its purpose.
+#[test]
+fn the_summary_of_the_book_has_every_command() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/cli.md")).unwrap();
+    let summary = page.split("```").nth(1).unwrap();
+    let mut cli = EbbCli::command();
+    cli.build();
+    for command in cli.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help") {
+        let visible = command.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help");
+        let subcommands: BTreeSet<&str> = visible.map(Command::get_name).collect();
+        let words = |line: &str| line.split([' ', ',']).filter(|word| !word.is_empty()).map(str::to_owned).collect();
+        let lines: Vec<Vec<String>> = summary.lines().map(words).collect();
+        let line = lines.iter().find(|line| line.windows(2).any(|two| two == ["ebb", command.get_name()]));
+        let line = line.unwrap_or_else(|| panic!("the summary lacks {}", command.get_name()));
+        let listed: BTreeSet<&str> = line.iter().skip(2).map(String::as_str).collect();
+        assert!(subcommands.is_empty() || subcommands == listed, "{listed:?}, expected {subcommands:?}");
+    }
 }
 
 #[test]
