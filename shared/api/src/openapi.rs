@@ -1,29 +1,20 @@
 //! Completes the OpenAPI document of the handlers with security schemes and common errors.
 
+mod lifecycle_webhook;
+mod security;
+
 use utoipa::openapi::path::Operation;
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Components, Content, OpenApi, Ref, RefOr, Response};
 
 /// The media type of errors.
 const PROBLEM: &str = "application/problem+json";
-/// The security scheme of API tokens.
-const API: &str = "apiToken";
-/// The security scheme of tokens of attempts.
-const CALLBACK: &str = "callbackToken";
-/// Operations that are public, or whose requests are signed.
-const NO_TOKEN: [&str; 5] = ["receiveEvent", "receiveSourceEvent", "pollCluster", "getOpenApi", "getHealth"];
-const CALLBACKS: &str = "/v1/callbacks";
 
-/// Adds security schemes, common responses, missing descriptions and the media type of errors.
+/// Adds security schemes, common responses, missing descriptions, the body of lifecycle webhooks and the media type of
+/// errors.
 pub(super) fn complete(document: &mut OpenApi) {
     let components = document.components.get_or_insert_with(Components::new);
-    for (name, description) in [
-        (API, "A token of `EBB_API_TOKENS`, a named token, or an identity token. Its scopes limit the operations."),
-        (CALLBACK, "The token of the attempt, from the request or the environment of the unit."),
-    ] {
-        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(description)).build();
-        components.add_security_scheme(name, SecurityScheme::Http(scheme));
-    }
+    security::add_schemes(components);
+    lifecycle_webhook::add_schemas(components);
     for (path, item) in &mut document.paths.paths {
         let operations = [&mut item.get, &mut item.post, &mut item.put, &mut item.delete];
         for operation in operations.into_iter().flatten() {
@@ -33,15 +24,12 @@ pub(super) fn complete(document: &mut OpenApi) {
 }
 
 fn complete_operation(path: &str, operation: &mut Operation) {
-    let scheme = match path {
-        CALLBACKS => Some(CALLBACK),
-        _ if operation.operation_id.as_deref().is_some_and(|id| NO_TOKEN.contains(&id)) => None,
-        _ => Some(API),
-    };
     let mut statuses = Vec::new();
-    if let Some(scheme) = scheme {
-        operation.security = Some(vec![SecurityRequirement::new(scheme, Vec::<String>::new())]);
+    if security::secure(operation) {
         statuses.extend([401, 403]);
+    }
+    if operation.operation_id.as_deref() == Some("receiveEvent") {
+        operation.request_body = Some(RefOr::T(lifecycle_webhook::body()));
     }
     // A list without parameters refuses each one.
     let is_list = operation.operation_id.as_deref().is_some_and(|id| id.starts_with("list"));

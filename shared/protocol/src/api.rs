@@ -82,6 +82,7 @@ pub struct DocumentError {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PublishPlugin {
     /// The document with all `@{…}` expanded.
+    #[schema(min_length = 1)]
     pub document: String,
 }
 
@@ -299,7 +300,9 @@ pub struct UnitDetail {
     /// `RESOURCE/UNIT`.
     #[serde(rename = "unit")]
     pub key: String,
-    /// `pod`, `webhook` or `object`.
+    /// `pod`, `webhook`, `object` or `infrakit`. The compiler adds units `removal` and `destroy`, which delete the result
+    /// of an `object` and of an `infrakit` unit.
+    #[schema(pattern = "^(pod|webhook|object|removal|infrakit|destroy)$")]
     pub kind: String,
     pub state: UnitState,
     /// The number of the attempt, from 1.
@@ -464,6 +467,7 @@ pub enum Certainty {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PreviewPlan {
     /// The sandbox document with all `@{…}` expanded.
+    #[schema(min_length = 1)]
     pub document: String,
 }
 
@@ -493,7 +497,9 @@ pub struct UnitPreview {
     /// `RESOURCE/UNIT`.
     #[serde(rename = "unit")]
     pub key: String,
-    /// `pod`, `webhook` or `object`.
+    /// `pod`, `webhook`, `object` or `infrakit`. The compiler adds units `removal` and `destroy`, which delete the result
+    /// of an `object` and of an `infrakit` unit.
+    #[schema(pattern = "^(pod|webhook|object|removal|infrakit|destroy)$")]
     pub kind: String,
     /// The cluster of the unit. Absent if it is the cluster of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -35,22 +35,28 @@ pub const MAX_GENERATION: u64 = (1 << 53) - 1;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LifecycleData {
     /// For example `sandbox` or `routegroup`: `[a-z][a-z0-9-]*`, at most 63 characters.
+    #[schema(pattern = "^[a-z][a-z0-9-]{0,62}$")]
     pub kind: String,
     /// The name of the target, at most 253 characters.
+    #[schema(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,253}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
     pub name: String,
     /// The identity of the instance under its kind and name, at most 128 characters.
+    #[schema(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,128}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
     pub uid: String,
     /// Rises with each change of the document. The default is 1, the maximum 2^53 - 1.
     #[serde(default = "first")]
+    #[schema(minimum = 1, maximum = 9_007_199_254_740_991_i64)]
     pub generation: u64,
     /// The document as YAML or JSON text, with all `@{…}` expanded. Required for a creation and an update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<String>,
     /// The value of `SIGNADOT_SANDBOX_ROUTING_KEY`. The default is the key of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = r"^(?!\.{1,2}$)[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,128}$")]
     pub routing_key: Option<String>,
     /// The name of the event: `[a-z][a-z0-9]*`, at most 11 characters. Required for an event, and only allowed there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^(?!(on|update|(pre|post)(start|stop))$)[a-z][a-z0-9]{0,10}$")]
     pub event: Option<String>,
 }
 

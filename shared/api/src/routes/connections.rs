@@ -12,7 +12,8 @@ use super::{NoQuery, Path};
 use crate::queries::connections;
 use crate::{HttpProblem, ServerState};
 
-/// Lists all connections. Shows whether their secrets exist, and no value. Roles: author, operator.
+/// Lists all connections. Shows whether their secrets exist, and no value. Scope: `plugins:write` or
+/// `plugins:write:NAME`.
 #[utoipa::path(get, path = "/v1/connections", operation_id = "listConnections", tag = "connections", responses(
     (status = 200, body = ConnectionList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
 ))]
@@ -25,7 +26,7 @@ pub(crate) async fn list(
     Ok(Json(ConnectionList { connections: connections::list(&server.env, server.store.as_ref()).await? }))
 }
 
-/// Returns a connection with its document. Roles: author, operator.
+/// Returns a connection with its document. Scope: `plugins:write` or `plugins:write:NAME`.
 #[utoipa::path(get, path = "/v1/connections/{name}", operation_id = "getConnection", tag = "connections", responses(
     (status = 200, body = ConnectionDetail), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
     (status = 404, body = ProblemDetails),
@@ -41,7 +42,7 @@ pub(crate) async fn get(
 }
 
 /// Creates or replaces a connection. The next request of each unit uses it. If the origin changes, units of existing
-/// targets fail. Role: operator.
+/// targets fail. Scope: `operate`.
 #[utoipa::path(put, path = "/v1/connections/{name}", operation_id = "putConnection", tag = "connections", request_body = PutConnection, responses(
     (status = 200, body = ConnectionDetail, description = "The connection is created or replaced."),
     (status = 400, body = ProblemDetails, description = "The body is not the expected JSON."), (status = 401, body = ProblemDetails),
@@ -62,7 +63,7 @@ pub(crate) async fn put(
     found.map(Json).ok_or_else(|| unknown(&name))
 }
 
-/// Deletes a connection. Units of existing targets that use it fail, also those of the teardown. Role: operator.
+/// Deletes a connection. Units of existing targets that use it fail, also those of the teardown. Scope: `operate`.
 #[utoipa::path(delete, path = "/v1/connections/{name}", operation_id = "deleteConnection", tag = "connections", responses(
     (status = 204, description = "The connection is deleted."), (status = 401, body = ProblemDetails),
     (status = 403, body = ProblemDetails), (status = 404, body = ProblemDetails),

@@ -9,7 +9,7 @@ use axum::{Extension, Json};
 use ebb_engine::target::RequestSender;
 use ebb_protocol::api::ProblemDetails;
 use ebb_protocol::cloudevents::{self, EventError, LifecycleType};
-use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
+use ebb_protocol::lifecycle::LifecycleResponse;
 use ebb_protocol::limits;
 use ebb_protocol::sign::{self, SignatureError};
 use ebb_protocol::unit::TRACEPARENT;
@@ -22,13 +22,13 @@ use ebb_flow::telemetry;
 
 /// Receives a lifecycle webhook: a CloudEvent in structured mode, signed as in Standard Webhooks. A repeated webhook gets
 /// the same response.
-#[utoipa::path(post, path = "/v1/events", operation_id = "receiveEvent", tag = "lifecycle", request_body = LifecycleData, responses(
+#[utoipa::path(post, path = "/v1/events", operation_id = "receiveEvent", tag = "lifecycle", responses(
     (status = 202, body = LifecycleResponse, description = "Accepted. The outcome follows as a notification."),
     (status = 400, body = ProblemDetails, description = "The body is not a CloudEvent."),
     (status = 401, body = ProblemDetails, description = "The signature is missing, wrong or too old."),
     (status = 404, body = ProblemDetails, description = "The target of the event does not exist."),
     (status = 408, body = ProblemDetails, description = "The body did not arrive within 20 s."),
-    (status = 409, body = ProblemDetails, description = "`stale`: the instance has ended. `name-taken`: another instance waits for the name. `changed`: the update would change an active target. `failed`: the target of the event has failed."),
+    (status = 409, body = ProblemDetails, description = "`stale`: the instance has ended. `name-taken`: another instance waits for the name. `outdated`: the document differs, and the generation is not higher. `fixed-field`, `plan-too-large`: the target cannot be changed to this document. `failed`: the target of the event has failed."),
     (status = 413, body = ProblemDetails, description = "The body is larger than 1 MiB."),
     (status = 415, body = ProblemDetails, description = "The event is not in structured mode. Binary mode is rejected because its event type is not signed."),
     (status = 422, body = ProblemDetails, description = "The event type is unknown, a field is missing, or the document has errors."),

@@ -12,7 +12,6 @@ use ebb_protocol::api::{ProblemDetails, PutSource, SourceDetail, SourceList, Sou
 use ebb_protocol::limits;
 use ebb_store::NamedKind;
 use serde::Deserialize;
-use utoipa::IntoParams;
 
 use super::auth::ApiPermission;
 use super::{NoQuery, Path};
@@ -22,7 +21,7 @@ use crate::queries::sources;
 use crate::{HttpProblem, ServerState};
 
 /// The credentials of a sender that signs nothing.
-#[derive(Deserialize, IntoParams)]
+#[derive(Deserialize)]
 pub(crate) struct DeliveryQuery {
     /// The secret of a source with `verify: {url: …}`.
     secret: Option<String>,
@@ -31,12 +30,14 @@ pub(crate) struct DeliveryQuery {
 /// Receives an event of a source. A request without the proof of its sender is refused before the body is read, and the
 /// proof is verified before the body is parsed. A verified event gets a status
 /// 2xx, also one that changes nothing, because senders disable an endpoint that responds with errors.
-#[utoipa::path(post, path = "/v1/sources/{name}", operation_id = "receiveSourceEvent", tag = "sources", params(DeliveryQuery), responses(
+#[utoipa::path(post, path = "/v1/sources/{name}", operation_id = "receiveSourceEvent", tag = "sources",
+    request_body(content = serde_json::Value, content_type = "application/json", description = "The event of the sender: any JSON. The content type is not checked."),
+    responses(
     (status = 200, body = SourceResponse, description = "The event changes nothing: it is ignored, repeated, outdated or rejected."),
     (status = 202, body = SourceResponse, description = "The event is stored. It was applied, or will be."),
     (status = 400, body = ProblemDetails, description = "The body is not JSON, or the query parameter is repeated."),
     (status = 401, body = ProblemDetails, description = "The sender is not verified."),
-    (status = 404, body = ProblemDetails), (status = 408, body = ProblemDetails, description = "The body did not arrive within 20 s, or no byte for 5 s."),
+    (status = 404, body = ProblemDetails, description = "The source does not exist."), (status = 408, body = ProblemDetails, description = "The body did not arrive within 20 s, or no byte for 5 s."),
     (status = 413, body = ProblemDetails, description = "The body is larger than 4 MiB."),
     (status = 503, body = ProblemDetails, description = "The event cannot be stored or completed now, or the secret of the source is missing (`missing-secret`) or unusable (`invalid-secrets`). Send the event again."),
 ))]

@@ -11,7 +11,8 @@ use super::{NoQuery, Path};
 use crate::queries::subscriptions;
 use crate::{HttpProblem, ServerState};
 
-/// Lists all subscriptions, with the number of notifications that were given up. Roles: author, operator.
+/// Lists all subscriptions, with the number of notifications that were given up. Scope: `plugins:write` or
+/// `plugins:write:NAME`.
 #[utoipa::path(get, path = "/v1/subscriptions", operation_id = "listSubscriptions", tag = "subscriptions", responses(
     (status = 200, body = SubscriptionList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
 ))]
@@ -24,7 +25,8 @@ pub(crate) async fn list(
     Ok(Json(SubscriptionList { subscriptions: subscriptions::list(server.store.as_ref()).await? }))
 }
 
-/// Returns a subscription with its document and the notifications that were given up. Roles: author, operator.
+/// Returns a subscription with its document and the notifications that were given up. Scope: `plugins:write` or
+/// `plugins:write:NAME`.
 #[utoipa::path(get, path = "/v1/subscriptions/{name}", operation_id = "getSubscription", tag = "subscriptions", responses(
     (status = 200, body = SubscriptionDetail), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
     (status = 404, body = ProblemDetails),
@@ -39,8 +41,8 @@ pub(crate) async fn get(
     found.map(Json).ok_or_else(|| unknown(&name))
 }
 
-/// Creates or replaces a subscription. It reports the changes of targets that begin a minute later or earlier. Role:
-/// operator.
+/// Creates or replaces a subscription. It reports the changes of targets that begin a minute later or earlier. Scope:
+/// `operate`.
 #[utoipa::path(put, path = "/v1/subscriptions/{name}", operation_id = "putSubscription", tag = "subscriptions", request_body = PutSubscription, responses(
     (status = 200, body = SubscriptionDetail, description = "The subscription is created or replaced."),
     (status = 400, body = ProblemDetails, description = "The body is not the expected JSON."), (status = 401, body = ProblemDetails),
@@ -61,7 +63,7 @@ pub(crate) async fn put(
     found.map(Json).ok_or_else(|| unknown(&name))
 }
 
-/// Deletes a subscription. Its waiting notifications are dropped. Role: operator.
+/// Deletes a subscription. Its waiting notifications are dropped. Scope: `operate`.
 #[utoipa::path(delete, path = "/v1/subscriptions/{name}", operation_id = "deleteSubscription", tag = "subscriptions", responses(
     (status = 204, description = "The subscription is deleted."), (status = 401, body = ProblemDetails),
     (status = 403, body = ProblemDetails), (status = 404, body = ProblemDetails),

@@ -44,10 +44,14 @@ pub(crate) struct ApplyQuery {
     params(ApplyQuery, ("idempotency-key" = Option<String>, Header, description = "The name of the request, 1 to 128 visible ASCII characters. A repetition begins no second instance.", pattern = "^[!-~]{1,128}$")),
     responses(
     (status = 200, body = TargetReceipt, description = "The effect of the request. With `dryRun`."),
-    (status = 202, body = TargetReceipt, description = "Accepted. The target shows the outcome."),
+    (status = 202, body = TargetReceipt, description = "Accepted. The target shows the outcome.", links(
+        ("getTarget" = (operation_id = "getTarget", parameters(("kind" = "$request.body#/kind"), ("name" = "$request.body#/name")))),
+        ("explainTarget" = (operation_id = "explainTarget", parameters(("kind" = "$request.body#/kind"), ("name" = "$request.body#/name")))),
+        ("deleteTarget" = (operation_id = "deleteTarget", parameters(("kind" = "$request.body#/kind"), ("name" = "$request.body#/name")))),
+    )),
     (status = 400, body = ProblemDetails, description = "The body, a query parameter or the idempotency key is malformed."),
     (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
-    (status = 409, body = ProblemDetails, description = "`stale`: the instance has ended. `name-taken`: another instance waits for the name. `fixed-field`, `plan-too-large`: the target cannot be changed to this document."),
+    (status = 409, body = ProblemDetails, description = "`stale`: the instance has ended. `name-taken`: another instance waits for the name. `outdated`: another request has changed the target. `fixed-field`, `plan-too-large`: the target cannot be changed to this document."),
     (status = 413, body = ProblemDetails, description = "The body is larger than 1 MiB."),
     (status = 422, body = ProblemDetails, description = "A field is invalid, or the document has errors."),
 ))]
@@ -86,6 +90,7 @@ pub(crate) async fn apply(
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeleteQuery {
     /// The identity of the instance. Without it, every instance of the name is deleted, also one that waits for it.
+    #[param(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,128}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
     uid: Option<String>,
 }
 

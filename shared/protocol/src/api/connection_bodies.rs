@@ -49,5 +49,6 @@ pub struct ConnectionList {
 #[serde(deny_unknown_fields)]
 pub struct PutConnection {
     /// A document of `kind: Connection`, as YAML or JSON text.
+    #[schema(min_length = 1)]
     pub document: String,
 }

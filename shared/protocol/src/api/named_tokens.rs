@@ -2,20 +2,32 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, Type};
 
 /// Creates a named token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateToken {
     /// Letters, digits, `-`, `_` and `.`, at most 63.
+    #[schema(pattern = r"^(?!\.{1,2}$)[A-Za-z0-9_.-]{1,63}$")]
     pub name: String,
-    /// `read`, `targets:write`, `plugins:write`, `plugins:write:NAME`, `sources:write` or `operate`, at least one.
-    #[schema(min_items = 1)]
+    /// 1 to 50 scopes.
+    #[schema(schema_with = scopes)]
     pub scopes: Vec<String>,
     /// The time until it expires: a number with its unit, such as `12h` or `30d`. The default is `90d`, the maximum
     /// `366d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(
+        pattern = "^([1-9][0-9]{0,9}ms|[1-9][0-9]{0,6}s|[12][0-9]{7}s|[1-9][0-9]{0,4}m|[1-4][0-9]{5}m|[1-9][0-9]{0,2}h|[1-7][0-9]{3}h|[1-9][0-9]?d|[12][0-9]{2}d|3[0-5][0-9]d|36[0-6]d)$"
+    )]
     pub ttl: Option<String>,
+}
+
+fn scopes() -> Array {
+    let scope = "^(read|targets:write|plugins:write(:[!-~]{1,200})?|sources:write|operate)$";
+    let scope = ObjectBuilder::new().schema_type(Type::String).pattern(Some(scope));
+    let description = "`read`, `targets:write`, `plugins:write`, `plugins:write:NAME`, `sources:write` or `operate`.";
+    ArrayBuilder::new().items(scope).min_items(Some(1)).max_items(Some(50)).description(Some(description)).build()
 }
 
 /// A named token without its secret.

@@ -133,5 +133,6 @@ pub struct SourceList {
 #[serde(deny_unknown_fields)]
 pub struct PutSource {
     /// A document of `kind: Source`, as YAML or JSON text.
+    #[schema(min_length = 1)]
     pub document: String,
 }

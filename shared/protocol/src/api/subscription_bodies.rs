@@ -57,5 +57,6 @@ pub struct SubscriptionList {
 #[serde(deny_unknown_fields)]
 pub struct PutSubscription {
     /// A document of `kind: Subscription`, as YAML or JSON text.
+    #[schema(min_length = 1)]
     pub document: String,
 }

@@ -13,17 +13,22 @@ use crate::lifecycle::LifecycleResult;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApplyTarget {
     /// For example `sandbox` or `routegroup`: `[a-z][a-z0-9-]*`, at most 63 characters.
+    #[schema(pattern = "^[a-z][a-z0-9-]{0,62}$")]
     pub kind: String,
     /// The name of the target, at most 253 characters.
+    #[schema(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,253}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
     pub name: String,
     /// The document as YAML or JSON text, with all `@{…}` expanded.
+    #[schema(min_length = 1)]
     pub document: String,
     /// The identity of the instance, at most 128 characters. Without it, the newest instance of the name is updated, or a
     /// new one begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,128}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
     pub uid: Option<String>,
     /// The value of `SIGNADOT_SANDBOX_ROUTING_KEY`. The default is the key of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = r"^(?!\.{1,2}$)[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,128}$")]
     pub routing_key: Option<String>,
 }
 
