@@ -7,6 +7,7 @@ Webhooks and CloudEvents have to agree with Ebb about events in both directions.
 import argparse
 import http.server
 import json
+import os
 import pathlib
 import queue
 import subprocess
@@ -17,9 +18,13 @@ import time
 import urllib.request
 from datetime import datetime, timezone
 
+# The imports would otherwise write a folder into the repository.
+sys.dont_write_bytecode = True
+
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 from openapi_spec_validator import validate
+from senders import SCHEMES, SECRET, SOURCE
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 HERE = pathlib.Path(__file__).parent
@@ -77,6 +82,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def write_secrets(state, secrets):
+    """Creates the folder of a state with named secrets."""
+    state.mkdir(mode=0o700)
+    file = state / "secrets.json"
+    file.touch(mode=0o600)
+    file.write_text(json.dumps(secrets))
+
+
 class Server:
     """A running `ebb dev` with a state of its own."""
 
@@ -122,18 +135,34 @@ def document(server):
     assert status == 200, status
     validate(found)
     print(f"the OpenAPI document is valid: {len(found['paths'])} paths")
+    return found
 
 
-def operations(server, folder, examples, seed, workers):
-    """Has every operation tested with generated requests."""
+def put_sources(server):
+    """Creates a source for each scheme."""
+    for name, rest in SCHEMES.items():
+        body = json.dumps({"document": SOURCE.format(name=name, rest=rest)}).encode()
+        status, answer = server.request("PUT", f"/v1/sources/{name}", body)
+        assert status == 200, answer
+
+
+def operations(server, document, folder, examples, seed, workers):
+    """Has every operation tested with generated requests. Webhooks are signed."""
+    # The example of an event needs its target.
+    webhook = document["paths"]["/v1/events"]["post"]["requestBody"]["content"]["application/cloudevents+json"]
+    message = lifecycle("created", webhook["examples"]["created"]["value"]["data"])
+    headers = signed(message, server.secrets["webhookSecret"])
+    status, answer = server.request("POST", "/v1/events", message.body, headers)
+    assert status == 202, answer
     program = pathlib.Path(sys.executable).parent / "st"
     command = [program, "--config-file", HERE / "schemathesis.toml", "run", f"{server.url}/v1/openapi.json"]
     command += ["--header", f"Authorization: Bearer {server.secrets['token']}"]
     command += ["--phases", "examples,coverage,fuzzing,stateful", "--max-examples", str(examples)]
     command += ["--seed", str(seed), "--workers", str(workers), "--generation-database", "none"]
     command += ["--warnings", "off", "--request-timeout", str(PATIENCE)]
+    hooks = {"SCHEMATHESIS_HOOKS": HERE / "senders.py", "EBB_WEBHOOK_SECRET": server.secrets["webhookSecret"]}
     # schemathesis writes files to its working directory.
-    subprocess.run(command, check=True, cwd=folder)
+    subprocess.run(command, check=True, cwd=folder, env=os.environ | hooks)
 
 
 def lifecycle(kind, data):
@@ -203,11 +232,14 @@ def main():
     arguments = parser.parse_args()
     receiver = Receiver()
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(arguments.ebb, f"{folder}/state", f"{receiver.url}/platform")
+        state = pathlib.Path(folder) / "state"
+        write_secrets(state, {"SENDER": SECRET})
+        server = Server(arguments.ebb, state, f"{receiver.url}/platform")
         try:
-            document(server)
+            described = document(server)
             events(server, receiver)
-            operations(server, folder, arguments.examples, arguments.seed, arguments.workers)
+            put_sources(server)
+            operations(server, described, folder, arguments.examples, arguments.seed, arguments.workers)
         finally:
             server.stop()
 

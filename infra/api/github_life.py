@@ -16,7 +16,7 @@ import time
 
 # The imports would otherwise write a folder into the repository.
 sys.dont_write_bytecode = True
-from conformance import PATIENCE, Receiver, Server
+from conformance import PATIENCE, Receiver, Server, write_secrets
 from github_server import DESCRIPTION, EXAMPLES, TOKEN, Github, packaged
 
 WEBHOOK_SECRET = "secret-of-the-webhook"
@@ -165,10 +165,7 @@ def main():
     rejections(github)
     with tempfile.TemporaryDirectory() as folder:
         state = pathlib.Path(folder) / "state"
-        state.mkdir(mode=0o700)
-        secrets = state / "secrets.json"
-        secrets.touch(mode=0o600)
-        secrets.write_text(json.dumps({"GITHUB_TOKEN": TOKEN, "GITHUB_WEBHOOK": WEBHOOK_SECRET}))
+        write_secrets(state, {"GITHUB_TOKEN": TOKEN, "GITHUB_WEBHOOK": WEBHOOK_SECRET})
         server = Server(program, state, f"{receiver.url}/platform")
         try:
             publish(program, server, github, receiver)

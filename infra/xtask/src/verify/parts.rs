@@ -88,7 +88,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
     },
     VerifyPart {
         name: "api",
-        covers: "the OpenAPI document by a validator, each operation by schemathesis, events by the SDKs of Standard Webhooks and CloudEvents, the life of a pull request by GitHub's OpenAPI description",
+        covers: "the OpenAPI document by a validator, each operation by schemathesis with signed requests, events by the SDKs of Standard Webhooks and CloudEvents, the life of a pull request by GitHub's OpenAPI description",
         needs: "Python with venv; tools from PyPI; GitHub's description and example events from npm",
         paths: &[
             "shared/api",
