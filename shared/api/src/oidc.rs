@@ -196,7 +196,7 @@ impl TrustedIssuer {
     fn scopes(&self, claims: &Value) -> Vec<TokenScope> {
         let holds = |rule: &&ScopeRule| {
             let variables = BTreeMap::from([("claims", from_json(claims))]);
-            matches!(ebb_cel::evaluate(&rule.when, variables), Ok(CelOutput::Json(Value::Bool(true))))
+            matches!(ebb_cel::evaluate(&rule.when, &variables), Ok(CelOutput::Json(Value::Bool(true))))
         };
         self.rules.iter().filter(holds).flat_map(|rule| rule.scopes.iter().cloned()).collect()
     }

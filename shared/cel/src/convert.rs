@@ -1,32 +1,46 @@
 //! Conversions between JSON and CEL.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use cel::objects::{Key, Map, OptionalValue};
+use cel::common::types::{
+    CelBool, CelBytes, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString, CelUInt,
+};
+use cel::objects::OptionalValue;
 use serde_json::Value as Json;
 
-use crate::Expression;
+use crate::{CelValue, Expression};
 
-/// Converts JSON to CEL. Integers become `int` if they fit, so that `+ 1` works.
-pub fn from_json(value: &Json) -> cel::Value {
+/// Converts JSON to CEL. Integers become `int` if they fit, so that `+ 1` works. Texts are borrowed.
+pub fn from_json(value: &Json) -> CelValue<'_> {
     match value {
-        Json::Null => cel::Value::Null,
-        Json::Bool(value) => cel::Value::Bool(*value),
+        Json::Null => Box::new(CelNull),
+        Json::Bool(value) => Box::new(CelBool::from(*value)),
         Json::Number(number) => match (number.as_i64(), number.as_u64()) {
-            (Some(value), _) => cel::Value::Int(value),
-            (None, Some(value)) => cel::Value::UInt(value),
-            _ => cel::Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+            (Some(value), _) => Box::new(CelInt::from(value)),
+            (None, Some(value)) => Box::new(CelUInt::from(value)),
+            _ => Box::new(CelDouble::from(number.as_f64().unwrap_or(f64::NAN))),
         },
-        Json::String(text) => cel::Value::String(Arc::new(text.clone())),
-        Json::Array(items) => cel::Value::List(Arc::new(items.iter().map(from_json).collect())),
-        Json::Object(map) => from_map(map.iter().map(|(key, value)| (key.clone(), from_json(value))).collect()),
+        Json::String(text) => from_text(text),
+        Json::Array(items) => Box::new(CelList::from(items.iter().map(from_json).collect::<Vec<_>>())),
+        Json::Object(map) => from_map(map.iter().map(|(key, value)| (key.as_str(), from_json(value)))),
     }
 }
 
-pub fn from_map(map: HashMap<String, cel::Value>) -> cel::Value {
-    let map = map.into_iter().map(|(key, value)| (Key::String(Arc::new(key)), value)).collect();
-    cel::Value::Map(Map { map: Arc::new(map) })
+/// Borrows a text.
+pub fn from_text(text: &str) -> CelValue<'_> {
+    Box::new(CelString::from(text))
+}
+
+/// Borrows bytes.
+pub fn from_bytes(bytes: &[u8]) -> CelValue<'_> {
+    Box::new(CelBytes::from(bytes))
+}
+
+/// Returns a map of named values.
+pub fn from_map<'v>(entries: impl IntoIterator<Item = (&'v str, CelValue<'v>)>) -> CelValue<'v> {
+    let map: HashMap<CelMapKey<'v>, CelValue<'v>> =
+        entries.into_iter().map(|(key, value)| (CelMapKey::from(key), value)).collect();
+    Box::new(CelMap::from(map))
 }
 
 /// The result of an expression.

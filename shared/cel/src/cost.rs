@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 
 use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
-use cel::objects::Key;
+use cel::common::types::{CelBytes, CelList, CelMap, CelMapKey, CelOptional, CelString};
+use cel::common::value::Val;
 
+use crate::path::{PathKey, SelectionPath, StepAccess};
 use crate::walk::MATCHES;
-use crate::{Expression, TextPattern};
+use crate::{CelValue, Expression, TextPattern};
 
 /// The number of pattern steps that take as long as touching one value.
 const STEPS_PER_VALUE: u64 = 4;
@@ -18,47 +20,64 @@ const BYTES_PER_VALUE: u64 = 64;
 
 /// The number of values that an expression creates (`size`), and that it touches (`cost`).
 #[derive(Clone, Copy, Default)]
-struct CostBound {
-    size: u64,
-    cost: u64,
+pub(crate) struct CostBound {
+    pub(crate) size: u64,
+    pub(crate) cost: u64,
 }
 
-/// Returns the maximum number of values that an evaluation touches.
-pub(crate) fn bound(expression: &Expression, variables: &BTreeMap<&str, cel::Value>) -> u64 {
+/// Returns the maximum number of values that an evaluation creates and touches.
+pub(crate) fn bound(expression: &Expression, variables: &BTreeMap<&str, CelValue<'_>>) -> CostBound {
     let mut bound = CostEstimator { variables, patterns: &expression.patterns, local: Vec::new() };
-    bound.of(&expression.tree).cost
+    bound.of(&expression.tree)
 }
 
 /// Returns the number of values in a value. A long text counts as several.
-fn size(value: &cel::Value) -> u64 {
-    match value {
-        cel::Value::List(items) => total(items.iter().map(size).chain([1])),
-        cel::Value::Map(map) => total(map.map.values().map(size).chain([1, map.map.len() as u64])),
-        cel::Value::String(text) => 1 + text.len() as u64 / BYTES_PER_VALUE,
-        cel::Value::Bytes(bytes) => 1 + bytes.len() as u64 / BYTES_PER_VALUE,
-        _ => 1,
+pub(crate) fn size<'v>(value: &(dyn Val + 'v)) -> u64 {
+    let size = |value: &CelValue<'v>| size(value.as_ref());
+    if let Some(text) = value.downcast_ref::<CelString<'_>>() {
+        1 + text.inner().len() as u64 / BYTES_PER_VALUE
+    } else if let Some(map) = value.downcast_ref::<CelMap<'_>>() {
+        total(map.inner().values().map(size).chain([1, map.inner().len() as u64]))
+    } else if let Some(items) = value.downcast_ref::<CelList<'_>>() {
+        total(items.inner().iter().map(size).chain([1]))
+    } else if let Some(bytes) = value.downcast_ref::<CelBytes<'_>>() {
+        1 + bytes.inner().len() as u64 / BYTES_PER_VALUE
+    } else if let Some(optional) = value.downcast_ref::<CelOptional<'_>>() {
+        optional.option().map_or(1, |value| self::size(value))
+    } else {
+        1
     }
 }
 
 struct CostEstimator<'a> {
-    variables: &'a BTreeMap<&'a str, cel::Value>,
+    variables: &'a BTreeMap<&'a str, CelValue<'a>>,
     patterns: &'a BTreeMap<String, TextPattern>,
     local: Vec<(&'a str, u64)>,
 }
 
 impl<'a> CostEstimator<'a> {
-    /// Returns the value of a variable, or of a selection from one by constant names.
-    fn named(&self, expr: &IdedExpr) -> Option<&'a cel::Value> {
-        match &expr.expr {
-            Expr::Ident(name) if self.local.iter().all(|(local, _)| local != name) => {
-                self.variables.get(name.trim_start_matches('.'))
-            }
-            Expr::Select(select) if !select.test => match self.named(&select.operand)? {
-                cel::Value::Map(map) => map.map.get(&Key::from(select.field.as_str())),
-                _ => None,
-            },
-            _ => None,
+    /// Returns the bound of a variable, or of a selection from one by constant names. A missing value has the size 1.
+    fn selection(&self, expr: &IdedExpr) -> Option<CostBound> {
+        let path = SelectionPath::of(expr)?;
+        if self.local.iter().any(|(local, _)| *local == path.root) {
+            return None;
         }
+        let mut value = Some(self.variables.get(path.root)?.as_ref());
+        let mut cost = 1_u64;
+        let mut copied = false;
+        for step in &path.steps {
+            let PathKey::Name(name) = step.key else { return None };
+            let map = value.and_then(|value| value.downcast_ref::<CelMap<'_>>());
+            value = map.and_then(|map| map.inner().get(&CelMapKey::from(name))).map(AsRef::as_ref);
+            cost += 1;
+            if step.access == StepAccess::Presence {
+                value = None;
+            } else if step.access == StepAccess::Optional && !copied {
+                copied = true;
+                cost = cost.saturating_add(value.map_or(1, size));
+            }
+        }
+        Some(CostBound { size: value.map_or(1, size), cost })
     }
 
     fn pattern(&self, call: &CallExpr) -> Option<&'a TextPattern> {
@@ -69,10 +88,15 @@ impl<'a> CostEstimator<'a> {
     }
 
     fn of(&mut self, expr: &'a IdedExpr) -> CostBound {
+        if let Some(bound) = self.selection(expr) {
+            return bound;
+        }
         match &expr.expr {
             Expr::Ident(name) => {
                 let local = self.local.iter().rev().find(|(local, _)| local == name).map(|(_, size)| *size);
-                CostBound { size: local.or_else(|| self.named(expr).map(size)).unwrap_or(1), cost: 1 }
+                // A name with a dot is a variable, also if a local one has its name.
+                let variable = || self.variables.get(name.strip_prefix('.')?).map(|value| size(value.as_ref()));
+                CostBound { size: local.or_else(variable).unwrap_or(1), cost: 1 }
             }
             Expr::Literal(literal) => CostBound {
                 size: match literal {
@@ -84,8 +108,7 @@ impl<'a> CostEstimator<'a> {
             },
             Expr::Select(select) => {
                 let operand = self.of(&select.operand);
-                let size = self.named(expr).map_or(operand.size, size);
-                CostBound { size, cost: operand.cost.saturating_add(1) }
+                CostBound { size: operand.size, cost: operand.cost.saturating_add(1) }
             }
             Expr::Call(call) => {
                 let operands = call.target.as_deref().into_iter().chain(&call.args);

@@ -1,13 +1,17 @@
 //! Evaluates expressions within a bounded cost.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+use cel::common::value::CowVal;
+use cel::context::VariableResolver;
 use cel::extractors::This;
 use cel::{Context, Env};
 
 use crate::convert::{self, CelOutput};
-use crate::{Expression, MAX_COST, cost, walk};
+use crate::cost::{self, CostBound};
+use crate::{CelValue, Expression, MAX_COST, MAX_VALUE_BYTES, walk};
 
 /// The error of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,13 +38,60 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     Arc::new(env)
 });
 
+/// Lends the variables to an evaluation, which would otherwise copy them.
+struct BorrowedVariables<'a>(&'a BTreeMap<&'a str, CelValue<'a>>);
+
+impl VariableResolver for BorrowedVariables<'_> {
+    fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
+        self.0.get(variable).map(|value| CowVal::Borrowed(value.as_ref()))
+    }
+}
+
 /// Evaluates an expression. The result depends only on the arguments.
-pub fn evaluate(expression: &Expression, variables: BTreeMap<&str, cel::Value>) -> Result<CelOutput, EvaluationError> {
-    let cost = cost::bound(expression, &variables);
+pub fn evaluate(
+    expression: &Expression,
+    variables: &BTreeMap<&str, CelValue<'_>>,
+) -> Result<CelOutput, EvaluationError> {
+    evaluate_within(expression, variables, &SharedCost::new(u64::MAX), MAX_VALUE_BYTES)
+}
+
+/// The cost of several expressions together.
+pub struct SharedCost {
+    limit: u64,
+    pub(crate) spent: Cell<u64>,
+}
+
+impl SharedCost {
+    /// Creates a limit of touched values.
+    pub fn new(limit: u64) -> Self {
+        Self { limit, spent: Cell::new(0) }
+    }
+}
+
+/// Evaluates one of several expressions that share a limit. `max_bytes` is the maximum size of the JSON of the result.
+///
+/// # Errors
+/// Returns an error as [`evaluate`] does, and [`EvaluationError::Evaluation`] if the cost exceeds the limit, or if the
+/// size certainly exceeds its maximum. It does not compute the size of all results.
+pub fn evaluate_within(
+    expression: &Expression,
+    variables: &BTreeMap<&str, CelValue<'_>>,
+    shared: &SharedCost,
+    max_bytes: usize,
+) -> Result<CelOutput, EvaluationError> {
+    let CostBound { cost, size } = cost::bound(expression, variables);
     if cost > MAX_COST {
         return Err(EvaluationError::TooCostly(cost));
     }
+    // The result is copied, so it counts, too.
+    shared.spent.set(shared.spent.get().saturating_add(cost).saturating_add(size));
+    if shared.spent.get() > shared.limit {
+        let reason = format!("this expression and those before it could touch more than {} values", shared.limit);
+        return Err(EvaluationError::Evaluation(reason));
+    }
+    let resolver = BorrowedVariables(variables);
     let mut context = Context::with_env(Arc::clone(&ENV));
+    context.set_variable_resolver(&resolver);
     // A sensitive value is a reference here, so the function returns its argument.
     let mut declared = context.add_function("secretRef", |value: cel::Value| value);
     if !expression.patterns.is_empty() {
@@ -52,20 +103,24 @@ pub fn evaluate(expression: &Expression, variables: BTreeMap<&str, cel::Value>) 
             }));
     }
     declared.map_err(|error| EvaluationError::Evaluation(error.to_string()))?;
-    for (name, value) in &variables {
-        context.add_variable_from_value(*name, value.clone());
-    }
-    let value = cel::Value::resolve(&expression.tree, &context).map_err(|error| match &error {
+    let value = cel::Value::resolve_val(&expression.tree, &context).and_then(|value| {
+        // Each value takes at least one byte.
+        let is_large = cost::size(&*value) > max_bytes as u64;
+        if is_large { Ok(None) } else { cel::Value::try_from(&*value).map(Some) }
+    });
+    let value = value.map_err(|error| match &error {
         cel::ExecutionError::NoSuchKey(_) | cel::ExecutionError::IndexOutOfBounds(_) => {
             EvaluationError::MissingValue(convert::reason(expression, &error))
         }
         error if convert::is_about_null(error) => {
-            EvaluationError::MissingValue(match expression.null_field(&variables) {
+            EvaluationError::MissingValue(match expression.null_field(variables) {
                 Some(field) => format!("`{field}` is null"),
                 None => "a value that it reads is null".to_owned(),
             })
         }
         error => EvaluationError::Evaluation(convert::reason(expression, error)),
     })?;
+    let value =
+        value.ok_or_else(|| EvaluationError::Evaluation(format!("the value has more than {max_bytes} bytes")))?;
     convert::to_value(&value).map_err(|kind| EvaluationError::Evaluation(format!("the expression gives {kind}")))
 }

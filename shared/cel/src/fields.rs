@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cel::objects::Key;
+use cel::common::types::{CelMap, CelMapKey, CelNull};
 
 use crate::path::{PathKey, SelectionPath, step};
-use crate::{Expression, RootVariable, walk};
+use crate::{CelValue, Expression, RootVariable, walk};
 
 impl Expression {
     /// Returns the fields that the expression reads. A field ends before a computed key.
@@ -17,17 +17,17 @@ impl Expression {
     }
 
     /// Returns a field whose value is null: one of which the expression reads a part, or else any.
-    pub(crate) fn null_field(&self, variables: &BTreeMap<&str, cel::Value>) -> Option<String> {
+    pub(crate) fn null_field(&self, variables: &BTreeMap<&str, CelValue<'_>>) -> Option<String> {
         let mut whole = None;
         for path in self.paths() {
-            let Some(mut value) = variables.get(path.root) else { continue };
+            let Some(mut value) = variables.get(path.root).map(AsRef::as_ref) else { continue };
             let mut field = path.root.to_owned();
             for (nth, name) in (1..).zip(constant_steps(&path)) {
-                let cel::Value::Map(map) = value else { break };
-                let Some(inner) = map.map.get(&Key::from(name)) else { break };
-                value = inner;
+                let map = value.downcast_ref::<CelMap<'_>>();
+                let Some(inner) = map.and_then(|map| map.inner().get(&CelMapKey::from(name))) else { break };
+                value = inner.as_ref();
                 field.push_str(&step(name));
-                if matches!(value, cel::Value::Null) {
+                if value.downcast_ref::<CelNull>().is_some() {
                     if nth < path.steps.len() {
                         return Some(field);
                     }

@@ -30,8 +30,7 @@ use cel::parser::PrattParser;
 
 use dashes::DashedNames;
 
-pub use cel::Value;
-pub use evaluate::{EvaluationError, evaluate};
+pub use evaluate::{EvaluationError, SharedCost, evaluate, evaluate_within};
 pub use names::{FUNCTIONS, RESOURCE_FIELDS, RootVariable, Scope, TARGET_FIELDS};
 pub use near::nearest;
 pub use object_expression::{ObjectExpression, ObjectExpressionError};
@@ -56,6 +55,9 @@ const MAX_PATTERN_STEPS: u64 = 1_000_000;
 pub const MAX_COST: u64 = 5_000_000;
 /// The maximum size of a result, in bytes.
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
+
+/// A value of CEL, which may borrow from the JSON that it was made of.
+pub type CelValue<'v> = Box<dyn cel::common::value::Val + 'v>;
 
 /// A parsed expression with its references.
 #[derive(Clone, Debug, PartialEq)]

@@ -49,7 +49,7 @@ impl ObjectExpression {
     /// Returns the result as JSON. Bytes that are UTF-8 become text.
     pub fn evaluate(&self, variables: &[(&str, &Json)]) -> Result<Json, ObjectExpressionError> {
         let variables = variables.iter().map(|(name, value)| (*name, from_json(value))).collect();
-        let json = match evaluate(&self.expression, variables) {
+        let json = match evaluate(&self.expression, &variables) {
             Ok(CelOutput::Json(json)) => json,
             Ok(CelOutput::Bytes(_)) => {
                 return Err(ObjectExpressionError::Type { wanted: "JSON", got: "bytes that are not UTF-8" });

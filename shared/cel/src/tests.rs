@@ -123,8 +123,8 @@ fn patterns_are_literal_and_small() {
 fn the_cost_of_matching_is_proportional_to_the_text() {
     let expression = parse("response.matches('(a|b|ab)*(a|b| )*c$')", Scope::Response).unwrap();
     let over = |bytes: usize| {
-        let text = convert::from_json(&serde_json::Value::from("ab ".repeat(bytes / 3)));
-        evaluate(&expression, [("response", text)].into())
+        let text = serde_json::Value::from("ab ".repeat(bytes / 3));
+        evaluate(&expression, &[("response", convert::from_json(&text))].into())
     };
     assert_eq!(over(300), Ok(convert::CelOutput::Json(false.into())));
     assert_eq!(over(1 << 20), Ok(convert::CelOutput::Json(false.into())));
@@ -136,8 +136,9 @@ fn the_cost_of_matching_is_proportional_to_the_text() {
         ("['x', response].exists(t, t.matches('^a') && !t.matches('b'))", true),
     ] {
         let expression = parse(text, Scope::Response).unwrap();
-        let variables = [("response", convert::from_json(&"aaa".into()))].into();
-        assert_eq!(evaluate(&expression, variables), Ok(convert::CelOutput::Json(expected.into())), "{text}");
+        let text = "aaa".into();
+        let variables = [("response", convert::from_json(&text))].into();
+        assert_eq!(evaluate(&expression, &variables), Ok(convert::CelOutput::Json(expected.into())), "{text}");
     }
 }
 
@@ -158,9 +159,8 @@ fn an_expression_has_bounded_issues_and_patterns() {
 
 #[test]
 fn a_missing_value_differs_from_other_failures() {
-    let body = convert::from_json(&serde_json::json!({
-        "n": null, "list": [1, null], "text": "a", "pull": {"repo": null},
-    }));
+    let body = serde_json::json!({"n": null, "list": [1, null], "text": "a", "pull": {"repo": null}});
+    let variables = [("body", convert::from_json(&body))].into();
     let mut differences = Vec::new();
     for (text, expected) in [
         ("body.x.y == 1", Some("there is no key `x`")),
@@ -194,7 +194,7 @@ fn a_missing_value_differs_from_other_failures() {
         ("body.text > 5", None),
         ("!body.text", None),
     ] {
-        let failure = evaluate(&parse(text, Scope::Event).unwrap(), [("body", body.clone())].into());
+        let failure = evaluate(&parse(text, Scope::Event).unwrap(), &variables);
         let missing = match &failure {
             Err(EvaluationError::MissingValue(reason)) => Some(reason.as_str()),
             _ => None,
@@ -204,4 +204,36 @@ fn a_missing_value_differs_from_other_failures() {
         }
     }
     assert!(differences.is_empty(), "{differences:#?}");
+}
+
+#[test]
+fn a_selection_costs_what_it_selects() {
+    let body = serde_json::json!({"a-b": {"c": 1, "text": "x".repeat(640)}, "list": vec![0; 1000]});
+    let variables = [("body", convert::from_json(&body))].into();
+    for (text, expected) in [
+        ("body['a-b'].c", 4),
+        ("body['a-b'].c == 1", 10),
+        ("body.missing.c", 4),
+        ("body[?'missing'].?c", 5),
+        ("has(body.list)", 3),
+        ("body['a-b'].text", 14),
+        ("body.list", 1003),
+        ("body.?list", 2004),
+        ("body.list[0]", 2009),
+        ("size(body)", 2041),
+    ] {
+        let shared = SharedCost::new(10_000);
+        let _ = evaluate_within(&parse(text, Scope::Event).unwrap(), &variables, &shared, MAX_VALUE_BYTES);
+        assert_eq!(shared.spent.get(), expected, "{text}");
+    }
+    let list = |text: &str, limit, bytes| {
+        let list = parse(text, Scope::Event).unwrap();
+        evaluate_within(&list, &variables, &SharedCost::new(limit), bytes).map_err(|error| error.to_string())
+    };
+    assert!(list("body.list", 1003, 1001).is_ok());
+    let costly = "this expression and those before it could touch more than 1002 values";
+    assert_eq!(list("body.list", 1002, 1001), Err(costly.to_owned()));
+    for text in ["body.list", "body.?list", "[body.list]"] {
+        assert_eq!(list(text, 9000, 1000), Err("the value has more than 1000 bytes".to_owned()), "{text}");
+    }
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value as Json};
 use crate::canonical;
 use crate::compile::defaults::MAX_EVENT_DOCUMENT;
 use crate::expr::convert::{self, CelOutput, json_type};
-use crate::expr::{self, EvaluationError, Expression};
+use crate::expr::{self, EvaluationError, Expression, SharedCost};
 use crate::load::durations;
 use crate::load::names::{MAX_NAME, NameSyntax, is_name};
 use crate::load::{self, Document, DocumentVars, MAX_DEPTH, NoFiles, yaml};
@@ -25,6 +25,8 @@ const SANDBOX: &str = "sandbox";
 const HASH_DIGITS: usize = 16;
 /// The maximum number of characters of a UID or delivery ID, and of its bytes.
 const MAX_ID: (usize, usize) = (128, 300);
+/// The maximum number of values that all expressions of a source touch for one event.
+const MAX_EVENT_COST: u64 = 2 * expr::MAX_COST;
 /// Times at or above are milliseconds, times below are seconds. As seconds, it is in the year 5138.
 const FIRST_MILLISECONDS: f64 = 1e11;
 
@@ -281,24 +283,29 @@ enum MissingPiece {
 }
 
 /// Renders texts and trees with the values of one event.
-struct EventRenderer {
-    variables: BTreeMap<&'static str, expr::Value>,
+struct EventRenderer<'a> {
+    variables: BTreeMap<&'static str, expr::CelValue<'a>>,
     entry: Option<usize>,
     /// The rendered bytes.
     bytes: Cell<usize>,
+    cost: SharedCost,
 }
 
-impl EventRenderer {
-    fn new(source: &str, input: &EventInput) -> Self {
-        let headers = input.headers.iter().map(|(name, value)| (name.clone(), Json::from(value.as_str())));
+impl<'a> EventRenderer<'a> {
+    fn new(source: &'a str, input: &'a EventInput) -> Self {
+        let headers = input.headers.iter().map(|(name, value)| (name.as_str(), convert::from_text(value)));
         let variables = [
-            ("headers", convert::from_json(&headers.collect())),
+            ("headers", convert::from_map(headers)),
             ("body", convert::from_json(&input.body)),
-            ("source", convert::from_json(&serde_json::json!({"name": source}))),
+            ("source", convert::from_map([("name", convert::from_text(source))])),
             // An event that was not completed reads missing keys.
-            ("fetched", convert::from_json(input.fetched.as_ref().unwrap_or(&Json::Object(Map::new())))),
+            ("fetched", input.fetched.as_ref().map_or_else(|| convert::from_map([]), convert::from_json)),
         ];
-        Self { variables: variables.into(), entry: None, bytes: Cell::new(0) }
+        Self { variables: variables.into(), entry: None, bytes: Cell::new(0), cost: SharedCost::new(MAX_EVENT_COST) }
+    }
+
+    fn run(&self, expression: &EventExpression) -> Result<CelOutput, EvaluationError> {
+        expr::evaluate_within(&expression.parsed, &self.variables, &self.cost, MAX_EVENT_DOCUMENT)
     }
 
     fn error(&self, key: &str, expression: Option<&EventExpression>, problem: impl Into<String>) -> SourceEventError {
@@ -308,7 +315,7 @@ impl EventRenderer {
 
     /// Returns the reason why a condition does not hold, or `None` if it holds.
     fn skip_reason(&self, when: &EventExpression, key: &str) -> Result<Option<String>, SourceEventError> {
-        let problem = match expr::evaluate(&when.parsed, self.variables.clone()) {
+        let problem = match self.run(when) {
             Ok(CelOutput::Json(Json::Bool(true))) => return Ok(None),
             Ok(CelOutput::Json(Json::Bool(false))) => return Ok(Some("`when` is false".to_owned())),
             Ok(CelOutput::Nothing) => return Ok(Some("`when` has no value".to_owned())),
@@ -354,7 +361,7 @@ impl EventRenderer {
 
     /// Returns the value of an expression. `null` and an optional without a value are `None`.
     fn value(&self, expression: &EventExpression, key: &str) -> Result<Option<Json>, SourceEventError> {
-        let problem = match expr::evaluate(&expression.parsed, self.variables.clone()) {
+        let problem = match self.run(expression) {
             Ok(CelOutput::Json(Json::Null) | CelOutput::Nothing) => return Ok(None),
             Ok(CelOutput::Json(json)) => {
                 self.bytes.set(self.bytes.get().saturating_add(json.to_string().len()));

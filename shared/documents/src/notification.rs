@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use crate::expr::convert::{self, CelOutput};
-use crate::expr::{self, EvaluationError, Scope};
+use crate::expr::{self, EvaluationError, Expression, Scope};
 use crate::model::NotificationPhase;
 use crate::template::{self, TemplatePiece};
 
@@ -114,7 +114,7 @@ impl NotificationRule {
         self.on.contains(&phase)
             && expr::parse(when, Scope::Subscription)
                 .ok()
-                .and_then(|parsed| expr::evaluate(&parsed, variables(target, None)).ok())
+                .and_then(|parsed| run(&parsed, &variables(target, None)).ok())
                 .is_some_and(|value| matches!(value, CelOutput::Json(Json::Bool(true))))
     }
 
@@ -208,7 +208,7 @@ fn data(target: &NotifiedTarget, facts: &NotificationFacts) -> Json {
     data
 }
 
-fn variables(target: &NotifiedTarget, facts: Option<&NotificationFacts>) -> BTreeMap<&'static str, expr::Value> {
+fn variables(target: &NotifiedTarget, facts: Option<&NotificationFacts>) -> BTreeMap<&'static str, Json> {
     let mut shown = json!(target);
     if let Some(shown) = shown.as_object_mut() {
         for key in ["namespace", "cluster", "labels"] {
@@ -216,9 +216,14 @@ fn variables(target: &NotifiedTarget, facts: Option<&NotificationFacts>) -> BTre
             shown.entry(key).or_insert(missing);
         }
     }
-    let mut variables = BTreeMap::from([("target", convert::from_json(&shown))]);
-    variables.extend(facts.map(|facts| ("notification", convert::from_json(&json!(facts)))));
+    let mut variables = BTreeMap::from([("target", shown)]);
+    variables.extend(facts.map(|facts| ("notification", json!(facts))));
     variables
+}
+
+fn run(expression: &Expression, variables: &BTreeMap<&'static str, Json>) -> Result<CelOutput, EvaluationError> {
+    let variables = variables.iter().map(|(name, value)| (*name, convert::from_json(value))).collect();
+    expr::evaluate(expression, &variables)
 }
 
 /// Returns the values of a body.
@@ -288,7 +293,7 @@ fn evaluate(text: &str, target: &NotifiedTarget, facts: &NotificationFacts) -> R
     let failed = |problem: String| format!("`${{{}}}`: {problem}", text.trim());
     let parsed =
         expr::parse(text, Scope::Notification).map_err(|_| failed("the expression is not valid".to_owned()))?;
-    match expr::evaluate(&parsed, variables(target, Some(facts))) {
+    match run(&parsed, &variables(target, Some(facts))) {
         Ok(CelOutput::Json(value)) => Ok(value),
         Ok(CelOutput::Nothing) | Err(EvaluationError::MissingValue(_)) => Ok(Json::Null),
         Ok(CelOutput::Bytes(_)) => Err(failed("expected text, got bytes that are not UTF-8".to_owned())),

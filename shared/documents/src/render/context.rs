@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::evaluate::{CompiledExpressions, TextPart};
 use super::{KnownOutputs, MAX_VALUE_BYTES, ProducerState, RenderError, RenderValue, SecretKeyRef, TargetFacts};
@@ -192,6 +192,8 @@ impl<'a> RenderContext<'a> {
                 found => Ok(found),
             };
         }
+        // The tree borrows from the values.
+        let mut values: Vec<(&ReferenceSource, RenderValue)> = Vec::new();
         let mut tree = VariableTree::default();
         let mut needed: Option<&ValueReference> = None;
         let mut placeholders: Vec<String> = Vec::new();
@@ -206,17 +208,15 @@ impl<'a> RenderContext<'a> {
                 }
                 LookupResult::Value(value) => {
                     let value = match self.guarded(value, reference, place)? {
-                        RenderValue::Json(json) => convert::from_json(&json),
-                        RenderValue::Bytes(bytes) => expr::Value::Bytes(bytes.into()),
                         RenderValue::Secret(secret)
                             if matches!(reference.usage, ReferenceUsage::SecretRef | ReferenceUsage::Presence) =>
                         {
-                            let entries = [("name", secret.name), ("key", secret.key)];
-                            convert::from_map(entries.map(|(k, v)| (k.to_owned(), expr::Value::from(v))).into())
+                            RenderValue::Json(json!({"name": secret.name, "key": secret.key}))
                         }
                         RenderValue::Secret(_) => return Err(sensitive(place, reference.source.to_string())),
+                        value => value,
                     };
-                    tree.set(&reference.source, value);
+                    values.push((&reference.source, value));
                 }
             }
         }
@@ -225,7 +225,14 @@ impl<'a> RenderContext<'a> {
             placeholders.dedup();
             return Ok(LookupResult::Placeholder(placeholders.join(", ")));
         }
-        match (self.compiled.run(expression, tree.variables(), place), needed) {
+        for (source, value) in &values {
+            match value {
+                RenderValue::Json(json) => tree.set(source, convert::from_json(json)),
+                RenderValue::Bytes(bytes) => tree.set(source, convert::from_bytes(bytes)),
+                RenderValue::Secret(_) => {}
+            }
+        }
+        match (self.compiled.run(expression, &tree.variables(), place), needed) {
             (Ok(CelOutput::Json(json)), _) => Ok(json.into()),
             (Ok(CelOutput::Bytes(bytes)), _) => Ok(LookupResult::Value(RenderValue::Bytes(bytes))),
             (Ok(CelOutput::Nothing), _) => Ok(LookupResult::Nothing),
@@ -336,37 +343,37 @@ fn text_of(value: RenderValue, place: &str, expression: &Expression) -> Result<S
 
 /// Values by path, which become the variables of an expression.
 #[derive(Default)]
-struct VariableTree {
-    leaf: Option<expr::Value>,
-    branches: HashMap<String, VariableTree>,
+struct VariableTree<'v> {
+    leaf: Option<expr::CelValue<'v>>,
+    branches: HashMap<&'v str, VariableTree<'v>>,
 }
 
-impl VariableTree {
-    fn set(&mut self, source: &ReferenceSource, value: expr::Value) {
+impl<'v> VariableTree<'v> {
+    fn set(&mut self, source: &'v ReferenceSource, value: expr::CelValue<'v>) {
         let path = path(source);
         self.at(&path).leaf = Some(value);
     }
 
     /// Creates the mapping that would contain a missing value, so that `.?` and `has()` do not fail.
-    fn empty(&mut self, source: &ReferenceSource) {
+    fn empty(&mut self, source: &'v ReferenceSource) {
         let path = path(source);
         if let Some((_, above)) = path.split_last() {
             self.at(above);
         }
     }
 
-    fn at(&mut self, path: &[&str]) -> &mut Self {
-        path.iter().fold(self, |branch, step| branch.branches.entry((*step).to_owned()).or_default())
+    fn at(&mut self, path: &[&'v str]) -> &mut Self {
+        path.iter().fold(self, |branch, step| branch.branches.entry(step).or_default())
     }
 
-    fn value(self) -> expr::Value {
+    fn value(self) -> expr::CelValue<'v> {
         match self.leaf {
             Some(value) => value,
-            None => convert::from_map(self.branches.into_iter().map(|(key, branch)| (key, branch.value())).collect()),
+            None => convert::from_map(self.branches.into_iter().map(|(key, branch)| (key, branch.value()))),
         }
     }
 
-    fn variables(mut self) -> BTreeMap<&'static str, expr::Value> {
+    fn variables(mut self) -> BTreeMap<&'static str, expr::CelValue<'v>> {
         let roots = crate::expr::RootVariable::ALL.map(crate::expr::RootVariable::as_str);
         roots.into_iter().filter_map(|root| Some((root, self.branches.remove(root)?.value()))).collect()
     }

@@ -154,7 +154,7 @@ impl CompiledExpressions {
     pub(super) fn run(
         &self,
         expression: &Expression,
-        variables: BTreeMap<&str, expr::Value>,
+        variables: &BTreeMap<&str, expr::CelValue<'_>>,
         place: &str,
     ) -> Result<CelOutput, RenderError> {
         let place = || place.to_owned();

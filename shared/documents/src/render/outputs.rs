@@ -53,14 +53,14 @@ fn outputs_from(
     variable: &'static str,
     value: &Json,
 ) -> Result<BTreeMap<String, RenderValue>, RenderError> {
-    let value = from_json(value);
+    let variables = BTreeMap::from([(variable, from_json(value))]);
     let mut outputs = BTreeMap::new();
     for (name, output) in &unit.outputs {
         let OutputFrom::Expression(text) = &output.from else { continue };
         let place = format!("output `{name}`");
         let none = |reason: String| RenderError::NoOutput { output: name.clone(), reason };
         let expression = compiled.parsed(text, &place)?;
-        let made = match compiled.run(expression, BTreeMap::from([(variable, value.clone())]), &place) {
+        let made = match compiled.run(expression, &variables, &place) {
             Ok(CelOutput::Json(json)) => {
                 capped(&place, json.to_string().len())?;
                 RenderValue::Json(json)

@@ -355,6 +355,32 @@ fn the_target_of_an_event_is_known_although_its_entry_fails() {
 }
 
 #[test]
+fn the_expressions_of_a_source_have_a_limit_together() {
+    let with = |when: &str| {
+        let entries = format!("  - {{when: \"${{{when}}}\", ignore: skipped}}\n").repeat(99);
+        let last = "  - {when: \"${body.deep.of.action == 'end'}\", ignore: the end}\n";
+        let head = "apiVersion: ebb.dev/v1\nkind: Source\nname: s\nverify: {bearer: {secret: S}}\n";
+        source(&format!("{head}target: {{kind: sandbox, name: a}}\nevents:\n{entries}{last}"))
+    };
+    let body = json!({"deep": {"of": {"action": "end"}}, "items": vec![json!({}); 119_000]});
+    let input = event(&[], body);
+    for cheap in [
+        "body.deep.of.action == 'x'",
+        "body.deep.missing.x == 'x'",
+        "body['deep'].?of.action == body.?deep.of.action.orValue('') + 'x'",
+        "has(body.missing) && !has(body.deep)",
+    ] {
+        assert_eq!(shown(&with(cheap), &input), "ignored: the end", "{cheap}");
+    }
+    for costly in ["size(body) == 0", "body.items == []", "{} in body.items && false"] {
+        let error = with(costly).evaluate(&input).unwrap_err();
+        let expected = "this expression and those before it could touch more than 10000000 values";
+        assert_eq!((error.key.as_str(), error.problem.as_str()), ("when", expected), "{costly}");
+        assert!(error.entry.is_some_and(|entry| (10..60).contains(&entry)), "{costly}: {error}");
+    }
+}
+
+#[test]
 fn different_texts_have_different_names() {
     let source = source(&HOSTILE.replace("a-${body.x}", "${body.x}"));
     let name = |text: &str| match source.evaluate(&event(&[], json!({"x": text}))) {
