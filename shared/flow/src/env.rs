@@ -10,6 +10,7 @@ use ebb_documents::render::CompiledExpressions;
 use ebb_egress::HttpCall;
 use ebb_engine::{Graph, Hook, HookSet, Millis, Timestamp};
 use ebb_protocol::id::RunId;
+use ebb_protocol::limits;
 use ebb_protocol::named_secrets::SecretReader;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
@@ -19,7 +20,7 @@ use ebb_store::{
     ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, StoreError, TargetHead, TokenStore, UpdateAttemptRecord,
     WriteDocuments, WritePlugins,
 };
-use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::breaker::CircuitBreakers;
 use crate::error::FlowError;
@@ -206,12 +207,16 @@ pub struct InstanceCache {
     pub(crate) subscriptions: SubscriptionCache,
     /// Permits for bytes of outputs from the bucket.
     output_budget: Semaphore,
+    /// Permits for values of events.
+    event_budget: Arc<Semaphore>,
 }
 
 type PlanCell = OnceCell<Arc<CompiledPlan>>;
 
 /// Maximum bytes of outputs from the bucket in an instance of 256 MB. Parsed outputs take the same amount again.
 const OUTPUT_BUDGET: u32 = 32 << 20;
+/// Maximum values of events that are evaluated at the same time: two of the largest events.
+const EVENT_BUDGET: usize = 2 * limits::JSON_VALUES;
 
 impl Default for InstanceCache {
     fn default() -> Self {
@@ -224,6 +229,7 @@ impl Default for InstanceCache {
             failed_sweeps: FailedSweeps::default(),
             subscriptions: SubscriptionCache::default(),
             output_budget: Semaphore::new(OUTPUT_BUDGET as usize),
+            event_budget: Arc::new(Semaphore::new(EVENT_BUDGET)),
         }
     }
 }
@@ -242,6 +248,12 @@ impl InstanceCache {
     /// Keeps the compiled source of a document with `length` bytes.
     pub(crate) fn remember_source(&self, digest: &str, source: &Arc<EventSource>, length: usize) {
         lock(&self.sources).put(digest, Arc::clone(source), length);
+    }
+
+    /// Waits for permits to parse an event with `values`. Returns `None` only if the semaphore is closed.
+    pub(crate) async fn reserve_event_values(&self, values: usize) -> Option<OwnedSemaphorePermit> {
+        let values = u32::try_from(values.min(EVENT_BUDGET)).unwrap_or(u32::MAX);
+        Arc::clone(&self.event_budget).acquire_many_owned(values).await.ok()
     }
 
     /// Returns the shared cell for the plan `digest`.

@@ -25,6 +25,7 @@ pub mod instance;
 pub mod offload;
 pub mod operator;
 pub mod ports;
+mod response_body;
 pub mod run;
 pub mod source;
 pub mod sweep;

@@ -3,6 +3,9 @@
 pub const WEBHOOK_BODY: usize = 1 << 20;
 /// An event of a source.
 pub const SOURCE_BODY: usize = 4 << 20;
+/// Values in a JSON text from outside, checked by [`check_json_values`]. The smallest values, such as `{"a":0}`, take
+/// up to 64 MB in an evaluation. An event of GitHub has about 45 bytes per value, so one of 4 MiB has fewer values.
+pub const JSON_VALUES: usize = 120_000;
 /// A callback: outputs of a unit and the end of its log.
 pub const CALLBACK_BODY: usize = 5 << 20;
 /// The body of a Lambda event, measured by [`lambda_event_size`]. Lambda accepts events of 6 MB (6,291,456 bytes). The
@@ -49,6 +52,37 @@ pub fn lambda_event_size(json: &[u8]) -> usize {
 pub fn lambda_event_size_of(value: &impl serde::Serialize) -> usize {
     // A value that cannot be serialized takes no space.
     serde_json::to_vec(value).map_or(0, |json| lambda_event_size(&json) + 1)
+}
+
+/// Returns the number of values in a JSON text, which is checked before the text is parsed.
+///
+/// # Errors
+/// Returns the problem of a text with more than `max` values.
+pub fn check_json_values(json: &[u8], max: usize) -> Result<usize, String> {
+    match json_values(json) {
+        values if values > max => Err(format!("{values} JSON values; the limit is {max}")),
+        values => Ok(values),
+    }
+}
+
+/// Returns the number of values in a JSON text. Keys do not count.
+fn json_values(json: &[u8]) -> usize {
+    let mut values = 1;
+    let mut last = 0;
+    let mut bytes = json.iter().filter(|byte| !byte.is_ascii_whitespace());
+    while let Some(&byte) = bytes.next() {
+        match byte {
+            b'"' => {
+                while bytes.next().is_some_and(|&byte| byte != b'"' && (byte != b'\\' || bytes.next().is_some())) {}
+            }
+            b',' | b'[' | b'{' => values += 1,
+            // The list or object is empty.
+            b']' | b'}' if matches!(last, b'[' | b'{') => values -= 1,
+            _ => {}
+        }
+        last = byte;
+    }
+    values
 }
 
 /// Shortens `text` to [`MESSAGE`] bytes at a character boundary. Control characters other than line feeds and tabs are
@@ -101,6 +135,22 @@ mod tests {
         assert_eq!(printable(hostile), "a\u{fffd}]52;c;aGk=\u{fffd}b\u{fffd}c\u{fffd}31m\u{fffd}d\u{fffd}e\u{fffd}f");
         let plain = "a\n\tשלום é \u{1f469}\u{200d}\u{1f4bb}";
         assert_eq!(printable(plain), plain);
+    }
+
+    #[test]
+    fn values_are_counted_without_parsing() {
+        for (json, expected) in [
+            ("null", 1),
+            ("[]", 1),
+            (" [ ] ", 1),
+            ("[[],{}, [1]]", 5),
+            (r#"{"a":1,"b":{"c":[2,3]}}"#, 6),
+            (r#"{"[,{\"":"\\","b":"\\\",["}"#, 3),
+            ("\"[", 1),
+            ("]]", 1),
+        ] {
+            assert_eq!(json_values(json.as_bytes()), expected, "{json}");
+        }
     }
 
     #[test]

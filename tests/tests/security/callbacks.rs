@@ -96,7 +96,8 @@ pub(crate) async fn invalid_bodies() {
     let no_json =
         [&b""[..], b"succeeded", b"{\"status\": \"succeeded\"", b"\xff\xfe", b"{\"status\":\"succeeded\"} {}"];
     let bodies: Vec<Vec<u8>> = wrong.iter().map(|body| body.to_string().into_bytes()).collect();
-    let bodies = [bodies, no_json.map(<[u8]>::to_vec).to_vec()].concat();
+    let many = format!("{{\"status\":\"succeeded\",\"outputs\":{{\"id\":[{}0]}}}}", "[],".repeat(200_000));
+    let bodies = [bodies, no_json.map(<[u8]>::to_vec).to_vec(), vec![many.into_bytes()]].concat();
     let sent = bodies.len() as u64;
     for body in bodies {
         harness.callback_bytes(call.token(), body).await.is_problem(400, "invalid-callback");

@@ -208,6 +208,10 @@ pub(crate) async fn malformed_bodies() {
     }
     let large = SourceRequest::bearer(vec![b' '; limits::SOURCE_BODY + 1]);
     harness.sent(&large).await.is_problem(413, "too-large");
+    for (unit, values) in [("[],", 1_300_000), ("{\"a\":0},", 60_000)] {
+        let many = SourceRequest::bearer(format!("[{}0]", unit.repeat(values)));
+        harness.sent(&many).await.is_problem(413, "too-large");
+    }
     let mut declared = harness.connect().await;
     let head = format!("POST /v1/sources/bearer HTTP/1.1\r\nhost: ebb\r\nauthorization: Bearer {PLAIN}\r\n");
     declared.write_all(format!("{head}content-length: {}\r\n\r\n", 25 << 20).as_bytes()).await.unwrap();

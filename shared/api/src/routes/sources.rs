@@ -38,7 +38,7 @@ pub(crate) struct DeliveryQuery {
     (status = 400, body = ProblemDetails, description = "The body is not JSON, or the query parameter is repeated."),
     (status = 401, body = ProblemDetails, description = "The sender is not verified."),
     (status = 404, body = ProblemDetails, description = "The source does not exist."), (status = 408, body = ProblemDetails, description = "The body did not arrive within 20 s, or no byte for 5 s."),
-    (status = 413, body = ProblemDetails, description = "The body is larger than 4 MiB."),
+    (status = 413, body = ProblemDetails, description = "The body is larger than 4 MiB, or has more than 120,000 JSON values."),
     (status = 503, body = ProblemDetails, description = "The event cannot be stored or completed now, or the secret of the source is missing (`missing-secret`) or unusable (`invalid-secrets`). Send the event again."),
 ))]
 pub(crate) async fn receive(
@@ -80,6 +80,7 @@ impl From<DeliveryRejection> for HttpProblem {
             DeliveryRejection::InvalidSecrets(detail) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "invalid-secrets", detail)
             }
+            DeliveryRejection::TooLarge(detail) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail),
             DeliveryRejection::Malformed(detail) => Self::new(StatusCode::BAD_REQUEST, "invalid-json", detail),
         }
     }

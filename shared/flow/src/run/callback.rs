@@ -95,6 +95,7 @@ pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> Result<(Callba
 }
 
 fn read(body: &[u8]) -> Result<Callback, String> {
+    limits::check_json_values(body, limits::JSON_VALUES).map_err(|problem| format!("the body has {problem}"))?;
     let callback: Callback =
         serde_json::from_slice(body).map_err(|error| format!("the body is not a callback: {error}"))?;
     match callback.v {

@@ -5,8 +5,9 @@ use ebb_documents::render;
 use ebb_egress::{CallError, HttpResponse, retry_after};
 use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::unit as headers;
+use ebb_protocol::{limits, unit as headers};
 
+use crate::response_body;
 use crate::run::attempt_end::AttemptFailure;
 use crate::run::head::Run;
 use crate::run::{evidence, records};
@@ -62,8 +63,12 @@ pub(crate) fn outputs(
     sent: &evidence::SentRequest<'_>,
     response: &HttpResponse,
 ) -> Result<ebb_protocol::value::Outputs, AttemptFailure> {
-    let text = String::from_utf8_lossy(&response.body);
-    let body = serde_json::from_slice(&response.body).unwrap_or_else(|_| serde_json::Value::String(text.into_owned()));
+    if unit.outputs.is_empty() {
+        return Ok(ebb_protocol::value::Outputs::default());
+    }
+    let body = response_body::parse(&response.body, limits::JSON_VALUES).map_err(|problem| {
+        AttemptFailure::new(ReasonCode::OutputTooLarge, &format!("the response of the server has {problem}"))
+    })?;
     let parsed =
         render::WebhookResponse { status: response.status, headers: response.headers.iter().cloned().collect(), body };
     let outputs = render::outputs_from_response(&run.loaded.compiled, unit, &parsed).map_err(|error| {

@@ -11,6 +11,7 @@ use ebb_engine::Timestamp;
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::id;
 use ebb_protocol::lifecycle;
+use ebb_protocol::limits;
 use ebb_protocol::sign::MAX_ID;
 use ebb_protocol::source_signature::{self, SourceScheme};
 use ebb_store::{DesiredKey, NamedKind, ReadDocuments};
@@ -41,6 +42,8 @@ pub enum DeliveryRejection {
     InvalidSecrets(String),
     /// 400: the body is not JSON.
     Malformed(String),
+    /// 413: the body has too many values.
+    TooLarge(String),
 }
 
 impl From<DeliveryRejection> for RequestError<DeliveryRejection> {
@@ -117,6 +120,9 @@ pub async fn receive(
         let id = id.or_else(|| sender_id.clone()).unwrap_or_else(|| digest(fetched));
         if id.len() <= MAX_ID { id } else { id::digest(id.as_bytes()) }
     };
+    let values = limits::check_json_values(request.body, limits::JSON_VALUES)
+        .map_err(|problem| DeliveryRejection::TooLarge(format!("the body has {problem}")))?;
+    let permit = env.cache.reserve_event_values(values).await;
     let body = serde_json::from_slice(request.body).map_err(|error| {
         DeliveryRejection::Malformed(match is_form(request.headers) {
             true => "the body is a form: choose the content type application/json at the sender".to_owned(),
@@ -126,7 +132,7 @@ pub async fn receive(
     let mut input = EventInput { headers: visible(request.headers), body, fetched: None };
     match source.fetch(&input) {
         Ok(None) => {}
-        Ok(Some(fetch)) => match fetch::fetch(env, name, fetch).await? {
+        Ok(Some(fetch)) => match fetch::fetch(env, name, fetch, limits::JSON_VALUES - values).await? {
             Ok(fetched) => input.fetched = Some(fetched),
             Err(why) => {
                 let detail = format!("the event cannot be completed now: {why}");
@@ -147,7 +153,9 @@ pub async fn receive(
             Ok(id) => (id, source.evaluate(&input)),
             Err(error) => (None, Err(error)),
         };
-        (id, outcome.map_err(|error| (error, source.target(&input))))
+        let evaluated = (id, outcome.map_err(|error| (error, source.target(&input))));
+        drop((input, permit));
+        evaluated
     });
     let (id, outcome) = evaluated.await?;
     // If the signature covers the body only, a captured request could be sent again with another id.

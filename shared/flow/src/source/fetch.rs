@@ -10,17 +10,19 @@ use serde_json::{Value, json};
 
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::response_body;
 use crate::run::credential;
 
 /// The wait for the response. The sender of the event waits meanwhile, GitHub for 10 s.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Returns `status` and `body` of the response, or the reason why the event cannot be completed now. A missing resource
-/// completes the event, too.
+/// Returns `status` and `body` of the response, of at most `max_values`, or the reason why the event cannot be completed
+/// now. A missing resource completes the event, too.
 pub(super) async fn fetch(
     env: &Env,
     source: &str,
     EventRequest { connection, path, headers: own }: EventRequest,
+    max_values: usize,
 ) -> Result<Result<Value, String>, FlowError> {
     let (origin, credential) = match credential::of_source(env, &connection, source).await? {
         Ok(found) => found,
@@ -40,9 +42,9 @@ pub(super) async fn fetch(
     let request = HttpRequest { method: "GET".to_owned(), url, headers, body: Vec::new(), timeout: TIMEOUT };
     Ok(match credential.call(env, request).await {
         Ok(response) if matches!(response.status, 200..=299 | 404) => {
-            let text = || String::from_utf8_lossy(&response.body).into_owned();
-            let body = serde_json::from_slice(&response.body).unwrap_or_else(|_| Value::String(text()));
-            Ok(json!({"status": response.status, "body": body}))
+            let body = response_body::parse(&response.body, max_values);
+            body.map(|body| json!({"status": response.status, "body": body}))
+                .map_err(|problem| format!("the response of the connection {connection} has {problem}"))
         }
         Ok(response) => Err(format!("the server of the connection {connection} answered {}", response.status)),
         Err(error) => Err(format!("the server of the connection {connection} gave no answer: {error}")),
