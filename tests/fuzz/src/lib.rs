@@ -12,6 +12,7 @@ mod expressions;
 mod messages;
 mod placed;
 mod requests;
+mod sources;
 mod tokens;
 
 /// The longest input, in bytes. Larger ones find the same errors later.
@@ -31,7 +32,7 @@ pub struct FuzzTarget {
     run: fn(&InputParts<'_>),
 }
 
-pub const TARGETS: [FuzzTarget; 7] = [
+pub const TARGETS: [FuzzTarget; 8] = [
     // Documents of both formats: load, check, compile, store, preview.
     FuzzTarget { name: "documents", run: documents::documents },
     // Embedded files, including pod templates.
@@ -40,6 +41,8 @@ pub const TARGETS: [FuzzTarget; 7] = [
     FuzzTarget { name: "expressions", run: expressions::expressions },
     // Requests that contain values of users.
     FuzzTarget { name: "requests", run: requests::requests },
+    // Sources on bodies of events.
+    FuzzTarget { name: "sources", run: sources::sources },
     // Lifecycle webhooks: headers and body.
     FuzzTarget { name: "events", run: messages::events },
     // Callbacks, responses of units, messages of relays, records.

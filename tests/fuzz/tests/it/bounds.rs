@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 /// The memory bound, in MiB: half of a function's. A target compiles each document several times and keeps the results,
 /// so a function needs less.
 const MEMORY: u64 = 128;
+/// The memory bound of an event, in MiB: a program without an input has 20 of them. A function can evaluate two.
+const EVENT_MEMORY: u64 = 84;
 /// The time bound in seconds, in a build without optimisation on a busy machine.
 const TIME: u64 = 60;
 
@@ -28,12 +30,12 @@ fn measured(target: &str, input: &str) -> (u64, u64) {
     (memory.parse::<u64>().unwrap() / 1024, took.parse().unwrap())
 }
 
-fn all(target: &str, cases: Vec<(&str, String)>) {
+fn all(target: &str, most: u64, cases: Vec<(&str, String)>) {
     let mut wrong = Vec::new();
     for (name, input) in cases {
         let (memory, took) = measured(target, &input);
         println!("{name:<34} {:>6} KiB in, {memory:>4} MiB, {took:>6} ms", input.len() / 1024);
-        if memory > MEMORY || took > TIME * 1000 {
+        if memory > most || took > TIME * 1000 {
             wrong.push(format!("{name}: {memory} MiB, {took} ms"));
         }
     }
@@ -59,6 +61,7 @@ fn documents() {
     let pod = "pod: {script: \"#!/bin/sh\"}";
     all(
         "documents",
+        MEMORY,
         vec![
             ("aliases, ten of ten of ten", aliases(12, 10)),
             ("aliases, doubled", aliases(64, 2)),
@@ -190,6 +193,39 @@ fn documents() {
     );
 }
 
+/// The bodies that take the most memory and time for their length, and sources that read all of them.
+#[test]
+fn sources() {
+    let source = |when: &str, document: &str| {
+        let entries = format!("  - {{when: \"${{{when}}}\", ignore: x}}\n").repeat(99);
+        format!(
+            "apiVersion: ebb.dev/v1\nkind: Source\nname: s\nverify: {{bearer: {{secret: S}}}}\nid: \"${{body.?id}}\"\n\
+             target: {{kind: sandbox, name: a}}\ndocument: {document}\nevents:\n{entries}\
+             \x20 - {{when: \"${{true}}\", apply: {{}}}}\n%%%%\n"
+        )
+    };
+    let reads = source("body.action == 'x'", "{labels: {a: \"${body.?title}\"}}");
+    let copies = source("body.?l.orValue([]) == [1]", "{labels: {a: \"${body.l}\"}}");
+    let returns = source("false", "{resources: {r: {plugin: p, params: {x: \"${body.l}\"}}}}");
+    let keys = |count: usize| format!("{{\"l\":{{{}\"z\":0}}}}", lines(count, |n| format!("\"{n}\":{{}},")));
+    let list = |item: &str, count: usize| format!("{{\"l\":[{}0]}}", item.repeat(count));
+    let bodies = [
+        ("4 MB of lists", list("[],", 1_390_000)),
+        ("lists", list("[],", 119_000)),
+        ("lists of a number", list("[1],", 59_000)),
+        ("mappings of a number", list("{\"a\":0},", 59_000)),
+        ("keys", keys(119_000)),
+        ("numbers", list("0,", 119_000)),
+        ("numbers and a text of 3 MB", format!("{{\"t\":\"{}\",{}", "x".repeat(3 << 20), &list("0,", 119_000)[1..])),
+        ("a text of escapes", format!("{{\"l\":\"{}\"}}", "\\n".repeat(2_000_000))),
+        ("texts", list("\"a text of honest length\",", 119_000)),
+    ];
+    for (name, source) in [("reads", reads), ("copies", copies), ("returns", returns)] {
+        println!("{name}");
+        all("sources", EVENT_MEMORY, bodies.iter().map(|(name, body)| (*name, format!("{source}{body}"))).collect());
+    }
+}
+
 #[test]
 fn expressions() {
     let text = "ab ".repeat(350_000);
@@ -200,6 +236,7 @@ fn expressions() {
     let b = "response.body";
     all(
         "expressions",
+        MEMORY,
         vec![
             ("replace by itself", over(&format!("{b}.t.replace(\"a\", {b}.t)"), &long)),
             ("split and joined", over(&format!("{b}.t.split(\"\").join({b}.t)"), &long)),

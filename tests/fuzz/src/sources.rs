@@ -1,0 +1,33 @@
+//! Events of sources.
+
+use ebb_documents::event::{EventInput, EventOutcome};
+use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_documents::{compile, expr};
+use ebb_protocol::limits;
+
+use crate::{InputParts, placed};
+
+/// Runs a source, the first part, on the body of an event, the second part.
+pub(crate) fn sources(parts: &InputParts<'_>) {
+    let document = match load::event_source("s.yaml", parts.get(0), &NoFiles, &DocumentVars::none()) {
+        Ok(document) => document,
+        Err(errors) => return placed::errors(&errors),
+    };
+    let source = match compile::event_source(&document) {
+        Ok((source, _)) => source,
+        Err(errors) => return placed::errors(&errors),
+    };
+    let body = parts.get(1);
+    if limits::check_json_values(body.as_bytes(), limits::JSON_VALUES).is_err() {
+        return;
+    }
+    let Ok(body) = serde_json::from_str(body) else { return };
+    let input = EventInput { body, ..EventInput::default() };
+    let _ = source.fetch(&input);
+    let _ = source.delivery_id(&input);
+    if let Ok(EventOutcome::Apply { document, .. }) = source.evaluate(&input) {
+        assert!(document.len() <= expr::MAX_VALUE_BYTES);
+        load::sandbox("rendered", &document, &NoFiles, &DocumentVars::none())
+            .unwrap_or_else(|errors| panic!("the rendered document is invalid: {errors}"));
+    }
+}
