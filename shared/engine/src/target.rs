@@ -129,6 +129,7 @@ impl<'a> RequestSender<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingInstance {
     pub uid: String,
+    pub generation: u64,
     /// The source that created it.
     pub owner: Option<String>,
 }
@@ -249,6 +250,7 @@ pub fn create(
             CreateDecision::Begin(begin(hooks))
         }
         Some(target) => match &target.waiting {
+            Some(waiting) if waiting.uid == uid && generation > waiting.generation => CreateDecision::Changed,
             Some(waiting) if waiting.uid == uid => CreateDecision::Repeated,
             Some(_) => CreateDecision::QueueFull,
             None => CreateDecision::Wait,
@@ -457,7 +459,7 @@ mod tests {
             generation: 2,
             phase,
             hook,
-            waiting: waiting.map(|uid| WaitingInstance { uid: uid.to_owned(), owner: None }),
+            waiting: waiting.map(|uid| WaitingInstance { uid: uid.to_owned(), generation: 1, owner: None }),
             event: None,
             has_pending_update: false,
         }
@@ -643,6 +645,8 @@ mod tests {
                 None => CreateDecision::Wait,
             };
             assert_eq!(of_new, expected, "{existing:?}");
+            let is_changed = create(Some(&existing), "new", 2) == CreateDecision::Changed;
+            assert_eq!(is_changed, waiting == Some("new"), "{existing:?}");
         }
     }
 
@@ -656,7 +660,7 @@ mod tests {
             pairs.flat_map(move |(one, other)| senders.map(|next| (phase, one, other, next)))
         }) {
             let owned = |owner: Option<&str>| owner.map(str::to_owned);
-            let waiting = WaitingInstance { uid: "next".to_owned(), owner: owned(next) };
+            let waiting = WaitingInstance { uid: "next".to_owned(), generation: 1, owner: owned(next) };
             let existing = Target { owner: owned(other), waiting: Some(waiting), ..target(phase, None, None) };
             let alone = Target { waiting: None, ..existing.clone() };
             for uid in ["own", "next", "new"] {

@@ -267,6 +267,29 @@ pub(crate) async fn a_failed_setup_is_corrected_by_an_update() {
     assert_eq!(harness.remaining("a").await, []);
 }
 
+/// A check after the start, which makes nothing.
+const CHECK: &str = "postStart: {probe: {webhook: {method: GET, url: \"RECEIVER/probe\"}, retry: {attempts: 1}}}\n";
+
+/// An update removes a failed check without a run. The target takes further updates, and a retry does not check again.
+pub(crate) async fn a_removed_check_that_had_failed_blocks_no_update() {
+    let harness = harness().await;
+    harness.publish("check@1.0.0", CHECK).await;
+    harness.receiver.replies("GET /probe", &[400]);
+    send(&harness, 1, "resources: {db: {plugin: database}, smoke: {plugin: check}}\n").await;
+    harness.phase("a", TargetState::Failed).await;
+    assert_eq!(send(&harness, 2, "resources: {db: {plugin: database}}\n").await, LifecycleResult::Updated);
+    harness.phase("a", TargetState::Ready).await;
+    harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is_problem(409, "nothing-failed");
+    let changed = "resources: {db: {plugin: database, params: {rows: 2}}}\n";
+    assert_eq!(send(&harness, 3, changed).await, LifecycleResult::Updating);
+    until("the last update", async || {
+        let target = harness.target("a").await?;
+        ((target.info.generation, target.info.phase) == (3, TargetState::Ready)).then_some(())
+    })
+    .await;
+    assert_eq!(harness.receiver.count("GET /probe"), 1);
+}
+
 /// A database whose rows change in place.
 const RESEEDED: &str = r#"
 params: {rows: {type: integer, default: 1}}
@@ -312,4 +335,28 @@ pub(crate) async fn update_units_change_a_resource_in_place() {
     harness.tear_down("a").await;
     assert_eq!(requests(&harness), ["unindex db-1", "drop db-1 6"]);
     assert_eq!(harness.remaining("a").await, []);
+}
+
+/// A creation with a higher generation changes an instance that waits. It keeps its routing key.
+pub(crate) async fn the_newest_document_of_a_waiting_instance_begins() {
+    let harness = harness().await;
+    send(&harness, 1, "resources: {db: {plugin: database}}\n").await;
+    harness.phase("a", TargetState::Ready).await;
+    let next = |generation, rows: u32, routing_key: Option<&str>| {
+        let rest = format!("resources: {{db: {{plugin: database, params: {{rows: {rows}}}}}}}\n");
+        let data = ebb_tests::platform::sandbox("a", "b-uid", &rest);
+        LifecycleData { generation, routing_key: routing_key.map(str::to_owned), ..data }
+    };
+    harness.lifecycle(LifecycleType::Created, &next(1, 1, Some("key"))).await.is(202);
+    harness.lifecycle(LifecycleType::Created, &next(2, 7, None)).await.is(202);
+    requests(&harness);
+    harness.delete("a").await;
+    until("the next instance", async || {
+        let target = harness.target("a").await?;
+        ((target.info.uid.as_str(), target.info.phase) == ("b-uid", TargetState::Ready)).then_some(())
+    })
+    .await;
+    assert_eq!(requests(&harness), ["drop db-1 1", "create 7"]);
+    let target = harness.stack().store().read_target("sandbox", "a").await.unwrap().unwrap();
+    assert_eq!((target.generation, target.routing_key.as_deref()), (2, Some("key")));
 }

@@ -172,7 +172,7 @@ pub(crate) async fn rejected_events_are_listed() {
     harness.receiver.always("POST /make", CannedReply::ok(json!({"id": "one"})));
     harness.get("/v1/targets/sandbox/pr-7-1").await.is_problem(404, "not-found");
     let mut nameless = pull_request("1", "opened", 1);
-    nameless.body["repository"].as_object_mut().unwrap().remove("id");
+    nameless.body["number"] = json!(null);
     let mut timeless = pull_request("2", "opened", 1);
     timeless.body["pull_request"]["updated_at"] = json!("yesterday");
     let unpublished = pull_request("3", "opened", 1);
@@ -190,7 +190,7 @@ pub(crate) async fn rejected_events_are_listed() {
     let sources = || async { harness.get("/v1/sources").await.json::<SourceList>().sources };
     let summary = sources().await[0].rejected.clone().unwrap();
     assert_eq!((summary.count, &summary.since, &summary.last), (3, &listed[2].time, &listed[0]));
-    for path in ["/v1/targets/sandbox/pr-7-shop", "/v1/targets/sandbox/pr-7-shop/why"] {
+    for path in ["/v1/targets/sandbox/pr-7-1", "/v1/targets/sandbox/pr-7-1/why"] {
         let problem = harness.get(path).await.is_problem(404, "event-rejected");
         let event = format!("source prs rejected the event 3 at {}: {}", listed[0].time, listed[0].detail);
         assert!(problem.detail.contains(&event), "{}", problem.detail);

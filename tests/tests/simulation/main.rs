@@ -39,20 +39,3 @@ fn a_simulation_is_deterministic() {
     assert!(first.lines().count() > 50, "{first}");
     assert_eq!(first, second);
 }
-
-// TEMP-SCAN
-#[test]
-fn scan() {
-    let Ok(range) = std::env::var("SCAN") else { return };
-    let (from, to) = range.split_once('-').unwrap();
-    let is_traced = from == to;
-    for seed in from.parse::<u64>().unwrap()..=to.parse().unwrap() {
-        let report = simulation(seed, if is_traced { TraceMode::Kept } else { TraceMode::Off });
-        if is_traced {
-            println!("{}", report.trace);
-        }
-        for wrong in report.violations.iter().take(4) {
-            println!("SEED {seed} {wrong}");
-        }
-    }
-}

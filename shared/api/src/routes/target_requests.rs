@@ -51,7 +51,7 @@ pub(crate) struct ApplyQuery {
     )),
     (status = 400, body = ProblemDetails, description = "The body, a query parameter or the idempotency key is malformed."),
     (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
-    (status = 409, body = ProblemDetails, description = "`stale`: the instance has ended. `name-taken`: another instance waits for the name. `outdated`: another request has changed the target. `fixed-field`, `plan-too-large`: the target cannot be changed to this document."),
+    (status = 409, body = ProblemDetails, description = "`stale`: the instance has ended. `name-taken`: another instance waits for the name. `other-owner`: a source has created the instance. `outdated`: another request has changed the target. `fixed-field`, `plan-too-large`: the target cannot be changed to this document."),
     (status = 413, body = ProblemDetails, description = "The body is larger than 1 MiB."),
     (status = 422, body = ProblemDetails, description = "A field is invalid, or the document has errors."),
 ))]

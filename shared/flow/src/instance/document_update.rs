@@ -58,8 +58,13 @@ pub(super) async fn update(
     if merged.is_none() && !other_key {
         return unchanged(env, event, target, waiting).await;
     }
-    let pending =
-        PendingUpdate { generation: event.generation, plan: wanted.digest(), routing_key: event.routing_key.clone() };
+    // An update without a key keeps that of the update that it replaces.
+    let waiting_key = || target.pending_update.as_ref().filter(|_| waiting.is_none())?.routing_key.clone();
+    let pending = PendingUpdate {
+        generation: event.generation,
+        plan: wanted.digest(),
+        routing_key: event.routing_key.clone().or_else(waiting_key),
+    };
     if waiting.is_none() && target.pending_update.as_ref() == Some(&pending) {
         return Ok(Some((LifecycleResult::Waiting, event.generation, FollowUp::default())));
     }
@@ -73,7 +78,8 @@ pub(super) async fn update(
     }
     if let Some(waiting) = waiting {
         let plan = load_plan(wanted).await?;
-        let after = plan.pending(event, waiting.owner.as_deref());
+        let mut after = plan.pending(event, waiting.owner.as_deref());
+        after.routing_key = after.routing_key.or_else(|| waiting.routing_key.clone());
         let transition = target.update(|target| target.waiting = Some(after));
         let is_written = env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await?;
         return Ok(is_written.then(|| (LifecycleResult::Waiting, event.generation, FollowUp::default())));

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use ebb_documents::compile::{self, PlanUpdate, UpdateError};
 use ebb_documents::plan::{Plan, UnitRef};
-use ebb_engine::follow::{in_flight, outcome};
 use ebb_engine::target::{next_event, update as decide_update};
-use ebb_engine::{Hook, Millis, RunOutcome, RunPhase, TargetPhase, UnitProgress};
+use ebb_engine::{Hook, Millis, RunPhase, TargetPhase, UnitProgress};
 use ebb_store::{PendingUpdate, TargetHead};
 
 use crate::env::{CompiledPlan, Env};
@@ -104,9 +103,17 @@ pub(super) async fn is_idle(env: &Env, target: &TargetHead) -> Result<bool, Flow
     let Some(run) = Run::load(env, &target.run(hook)).await? else { return Ok(true) };
     let view = run.read_view(env).await?;
     let is_closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
-    // A closed run of postStart with other units is being retried.
-    let is_complete = || in_flight(run.graph(), &view).is_empty() && outcome(&view) == RunOutcome::Succeeded;
-    Ok(is_closed && (hook != Hook::PostStart || is_complete()))
+    // A closed run of postStart with other units is being retried. Units of a resource that an update has removed stay as
+    // they were.
+    if !is_closed || hook != Hook::PostStart {
+        return Ok(is_closed);
+    }
+    let mut open = run.graph().units().filter(|&unit| view.status(unit) != UnitProgress::Done).peekable();
+    if open.peek().is_none() {
+        return Ok(true);
+    }
+    let present = env.plan_of(target).await?;
+    Ok(open.all(|unit| run.is_former(unit, &present)))
 }
 
 /// Returns true if the last run of a target was that of an event and nothing of it can run any more: it is closed or

@@ -179,10 +179,11 @@ pub fn engine_target(head: &TargetHead) -> target::Target {
         generation: head.generation,
         phase: head.phase,
         hook: head.hook,
-        waiting: head
-            .waiting
-            .as_ref()
-            .map(|waiting| target::WaitingInstance { uid: waiting.uid.clone(), owner: waiting.owner.clone() }),
+        waiting: head.waiting.as_ref().map(|waiting| target::WaitingInstance {
+            uid: waiting.uid.clone(),
+            generation: waiting.generation,
+            owner: waiting.owner.clone(),
+        }),
         event: head.events.waiting.first().map(|event| event.name),
         has_pending_update: head.pending_update.is_some(),
     }

@@ -90,11 +90,17 @@ impl TargetRequest {
     /// Returns [`LifecycleRejection::Invalid`] if a field cannot be a part of a key.
     fn select(&self, env: &Env, head: Option<&TargetHead>) -> Result<SelectedInstance, LifecycleRejection> {
         // A program does not change what a source has created.
-        if self.uid.is_none() && head.is_some_and(|head| is_alive(head) && head.owner.is_some()) {
+        let is_meant = |uid: &String| self.uid.as_ref().is_none_or(|named| named == uid);
+        let is_foreign = |head: &TargetHead| {
+            let waiting = head.waiting.as_ref().filter(|waiting| waiting.owner.is_some() && is_meant(&waiting.uid));
+            let is_present = is_alive(head) && head.owner.is_some() && is_meant(&head.uid);
+            is_present || (waiting.is_some() && (self.uid.is_some() || !is_alive(head)))
+        };
+        if head.is_some_and(is_foreign) {
             return Err(foreign(&self.kind, &self.name));
         }
         let waiting = head.filter(|head| self.uid.is_some() || second(head).is_none());
-        let waiting = waiting.and_then(|head| head.waiting.as_ref());
+        let waiting = waiting.and_then(|head| head.waiting.as_ref()).filter(|waiting| waiting.owner.is_none());
         let waiting = waiting.map(|waiting| (&waiting.uid, waiting.generation, &waiting.plan));
         let alive = head.filter(|head| is_alive(head)).map(|head| (&head.uid, head.newest_generation(), &head.plan));
         let found =
@@ -115,8 +121,10 @@ impl TargetRequest {
                 let random = || format!("{API_UID}{:016x}{:016x}", env.random.next(), env.random.next());
                 let named = self.uid.as_deref().map_or(Ok(()), fields::unreserved_uid);
                 named.map_err(|error| LifecycleRejection::Invalid(error.to_string()))?;
+                // Another request may begin the named instance first. This one then takes the next generation.
+                let change = if self.uid.is_some() { LifecycleType::Updated } else { LifecycleType::Created };
                 let uid = self.uid.clone().or(derived).unwrap_or_else(random);
-                SelectedInstance { change: LifecycleType::Created, uid, generation: 1, known: None }
+                SelectedInstance { change, uid, generation: 1, known: None }
             }
         };
         self.data(&instance).validate().map_err(|error| LifecycleRejection::Invalid(error.to_string()))?;

@@ -80,6 +80,13 @@ impl Run {
         self.hook_plan().units.get(unit.0 as usize)
     }
 
+    /// Returns true for a unit of a resource that the present plan of the target does not have.
+    pub fn is_former(&self, unit: Unit, present: &CompiledPlan) -> bool {
+        let present = present.plan.update.as_ref().map(|state| &state.resources);
+        let unit = self.unit(unit);
+        present.zip(unit).is_some_and(|(present, unit)| !present.contains_key(unit.resource()))
+    }
+
     /// Returns the cluster of a unit. `None` is the default cluster.
     pub fn cluster(&self, unit: Unit) -> Option<&str> {
         self.unit(unit).and_then(|unit| self.loaded.plan.cluster(unit))

@@ -37,7 +37,10 @@ pub async fn apply(
         }
         let outcome = match seen.is_delete {
             true => delete(env, &seen, &mut follow_ups).await?,
-            false => create(env, store, &seen, &mut follow_ups).await?,
+            false => match create(env, store, &seen, &mut follow_ups).await? {
+                Some(outcome) => outcome,
+                None => continue,
+            },
         };
         if is_ended_by_replaced(&seen, &outcome) {
             let new_uid = derived_uid(&seen.key, &format!("{}#{}", seen.delivery, seen.version));
@@ -131,22 +134,9 @@ fn instance(desired: &DesiredTarget, head: Option<&TargetHead>) -> (String, u64,
     }
 }
 
-/// Creates or updates the target. Another writer may take the generation of an update, which is then repeated.
+/// Creates or updates the target. Returns `None` if another writer has taken the generation. The state is then read again,
+/// because it may have been replaced.
 async fn create(
-    env: &Env,
-    store: &dyn DesiredStore,
-    desired: &DesiredTarget,
-    follow_ups: &mut Vec<FollowUp>,
-) -> Result<SourceResponse, FlowError> {
-    for _ in 0..crate::ATTEMPTS {
-        if let Some(outcome) = create_once(env, store, desired, follow_ups).await? {
-            return Ok(outcome);
-        }
-    }
-    Err(FlowError::Contended(format!("{}/{}", desired.key.kind, desired.key.name)))
-}
-
-async fn create_once(
     env: &Env,
     store: &dyn DesiredStore,
     desired: &DesiredTarget,
