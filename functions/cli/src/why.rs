@@ -62,7 +62,7 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
 fn write_cause(text: &mut String, cause: &RootCause) {
     let _ = writeln!(text, "\nfirst cause: {}, attempt {} of {}", cause.unit, cause.attempt, cause.run);
     let _ = writeln!(text, "  {}", labels::reason(&cause.reason));
-    let _ = writeln!(text, "  at {}:{}:{}", cause.file, cause.line, cause.column);
+    let _ = writeln!(text, "  at {}:{}:{}", printable(&cause.file), cause.line, cause.column);
     if let Some(evidence) = &cause.evidence {
         write_evidence(text, evidence);
     }

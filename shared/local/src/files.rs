@@ -30,7 +30,7 @@ impl StateFileError {
 }
 
 /// Returns why a file or folder is refused: another user than `me` and root owns it or can write to it.
-fn unsafe_owner(owner: u32, mode: u32, me: u32) -> Option<String> {
+fn unsafe_owner(path: &Path, owner: u32, mode: u32, me: u32) -> Option<String> {
     if owner != me && owner != 0 {
         let [owner, me] = [owner, me].map(user_name);
         return Some(format!(
@@ -38,8 +38,8 @@ fn unsafe_owner(owner: u32, mode: u32, me: u32) -> Option<String> {
         ));
     }
     (mode & 0o022 != 0).then(|| {
-        let mode = mode & 0o777;
-        format!("has mode {mode:03o}, so other users can change it. Check its content, then run `chmod go-w` on it")
+        let (mode, path) = (mode & 0o777, path.display());
+        format!("has mode {mode:03o}, so other users can change it. Check its content, then run `chmod go-w {path}`")
     })
 }
 
@@ -52,7 +52,7 @@ fn user_name(uid: u32) -> String {
 fn check(path: &Path, found: &Metadata) -> Result<(), StateFileError> {
     // A symbolic link has no mode of its own.
     let mode = if found.is_symlink() { 0 } else { found.mode() };
-    match unsafe_owner(found.uid(), mode, nix::unistd::geteuid().as_raw()) {
+    match unsafe_owner(path, found.uid(), mode, nix::unistd::geteuid().as_raw()) {
         Some(problem) => Err(StateFileError::Unsafe { path: path.to_owned(), problem }),
         None => Ok(()),
     }
@@ -206,7 +206,7 @@ mod tests {
             (1_000, 0o040_770, Some("has mode 770, so other users can change it")),
             (4_000_000_001, 0o100_600, Some("belongs to the user with uid 4000000001; expected ")),
         ] {
-            let found = unsafe_owner(owner, mode, 1_000);
+            let found = unsafe_owner(Path::new("keys.json"), owner, mode, 1_000);
             let fits = found.as_deref().zip(problem).is_some_and(|(found, problem)| found.starts_with(problem));
             assert!(fits || (found.is_none() && problem.is_none()), "{owner} {mode:o}: {found:?}");
         }

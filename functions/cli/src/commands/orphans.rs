@@ -45,7 +45,7 @@ impl OrphansArgs {
         let response = client.delete_orphans(owned).await?;
         self.output.write(&response, |response| rows(&response.deleted))?;
         response.remaining.iter().for_each(|error| {
-            output::status_line(&format!("Remaining in {}: {}", error.cluster, error.reason));
+            output::status_line(&output::printable(&format!("Remaining in {}: {}", error.cluster, error.reason)));
         });
         Ok(if response.remaining.is_empty() { Exit::Done } else { Exit::Failed })
     }
@@ -70,7 +70,7 @@ fn confirm(question: &str, otherwise: &str) -> Result<(), CliError> {
 }
 
 fn not_checked(error: &ClusterError) -> String {
-    format!("Not checked in {}: {}", error.cluster, error.reason)
+    output::printable(&format!("Not checked in {}: {}", error.cluster, error.reason))
 }
 
 fn text(list: &OrphanList) -> String {
