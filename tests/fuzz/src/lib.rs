@@ -12,7 +12,7 @@ mod expressions;
 mod messages;
 mod placed;
 mod requests;
-mod sources;
+mod source_bodies;
 mod tokens;
 
 /// The longest input, in bytes. Larger ones find the same errors later.
@@ -42,7 +42,7 @@ pub const TARGETS: [FuzzTarget; 8] = [
     // Requests that contain values of users.
     FuzzTarget { name: "requests", run: requests::requests },
     // Sources on bodies of events.
-    FuzzTarget { name: "sources", run: sources::sources },
+    FuzzTarget { name: "sources", run: source_bodies::sources },
     // Lifecycle webhooks: headers and body.
     FuzzTarget { name: "events", run: messages::events },
     // Callbacks, responses of units, messages of relays, records.

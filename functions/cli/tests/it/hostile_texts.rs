@@ -55,7 +55,7 @@ fn response(path: &str) -> Value {
         "sources" => json!({"sources": [{"name": HOSTILE, "changed": now}]}),
         "sources/s" => json!({
             "name": HOSTILE, "changed": now, "document": "", "path": HOSTILE,
-            "failed": [{"delivery": HOSTILE, "time": now, "rejected": now, "outcome": outcome}],
+            "rejected": [{"delivery": HOSTILE, "time": now, "target": HOSTILE, "detail": HOSTILE}],
         }),
         "connections" => json!({"connections": [connection]}),
         "connections/c" => {
