@@ -43,7 +43,7 @@ pub(crate) fn size<'v>(value: &(dyn Val + 'v)) -> u64 {
     } else if let Some(bytes) = value.downcast_ref::<CelBytes<'_>>() {
         1 + bytes.inner().len() as u64 / BYTES_PER_VALUE
     } else if let Some(optional) = value.downcast_ref::<CelOptional<'_>>() {
-        optional.option().map_or(1, |value| self::size(value))
+        optional.option().map_or(1, self::size)
     } else {
         1
     }
