@@ -4,7 +4,7 @@
 //!
 //! - Connections go only to addresses that the policy allows.
 //! - There are no proxies, redirects or cookies.
-//! - The size of the response and the duration of the request are limited.
+//! - The size of the response and the duration of the request are limited. Large responses share a budget.
 //! - A request that was certainly not sent is repeated for less than a second. A request that may have been sent is
 //!   repeated only if its method is safe (`GET`, `HEAD`), because an idempotency key does not prove that the receiver
 //!   uses it.
@@ -22,7 +22,7 @@ use reqwest::dns::Resolve;
 use tokio::time::Instant;
 
 use crate::guard::{GuardedResolver, Policy, PolicyViolation, SystemResolver};
-use crate::{CallError, HttpCall, HttpRequest, HttpResponse};
+use crate::{ByteBudget, BytePermit, CallError, HttpCall, HttpRequest, HttpResponse};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// This time is short, because the connections of a frozen function are dead.
@@ -33,6 +33,9 @@ const IDLE_PER_HOST: usize = 16;
 const RETRY_WITHIN: Duration = Duration::from_millis(500);
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRIES: usize = 3;
+
+/// The first bytes of a body that need no permit. A server that sends nothing more holds none.
+const FREE_BYTES: usize = 16 << 10;
 
 /// Headers of the connection or the client. Documents must not set them, because they could be used for request
 /// smuggling.
@@ -98,7 +101,11 @@ impl HttpClient {
         Self { largest: bytes, ..self }
     }
 
-    async fn attempts(&self, request: &reqwest::Request) -> Result<HttpResponse, CallError> {
+    async fn attempts(
+        &self,
+        request: &reqwest::Request,
+        budget: Option<&ByteBudget>,
+    ) -> Result<(HttpResponse, BytePermit), CallError> {
         let started = Instant::now();
         let backoff = ExponentialBuilder::default().with_min_delay(RETRY_FIRST).with_max_times(RETRIES).with_jitter();
         let is_retryable = |failure: &SendFailure| {
@@ -106,10 +113,14 @@ impl HttpClient {
             let passing = matches!(failure.error, CallError::Connect(_));
             harmless && passing && started.elapsed() < RETRY_WITHIN
         };
-        (|| self.once(request)).retry(backoff).when(is_retryable).await.map_err(|failure| failure.error)
+        (|| self.once(request, budget)).retry(backoff).when(is_retryable).await.map_err(|failure| failure.error)
     }
 
-    async fn once(&self, request: &reqwest::Request) -> Result<HttpResponse, SendFailure> {
+    async fn once(
+        &self,
+        request: &reqwest::Request,
+        budget: Option<&ByteBudget>,
+    ) -> Result<(HttpResponse, BytePermit), SendFailure> {
         let request = request.try_clone().expect("a body that is no stream can be cloned");
         let mut response = self.http.execute(request).await.map_err(SendFailure::from)?;
         let status = response.status().as_u16();
@@ -117,34 +128,56 @@ impl HttpClient {
             value.to_str().ok().map(|value| (name.as_str().to_owned(), value.to_owned()))
         };
         let headers = response.headers().iter().filter_map(text).collect();
-        let mut body = Vec::new();
+        let announced = response.content_length().and_then(|length| usize::try_from(length).ok());
+        let (mut body, mut permit) = (Vec::new(), None);
         while let Some(chunk) = response.chunk().await.map_err(SendFailure::from)? {
             if body.len() + chunk.len() > self.largest {
                 let error = CallError::TooLarge(self.largest);
                 return Err(SendFailure { error, sent: SendState::Perhaps });
             }
+            if let (Some(budget), None) = (budget, &permit)
+                && body.len() + chunk.len() > FREE_BYTES
+            {
+                permit = Some(budget.reserve(announced.map_or(self.largest, |bytes| bytes.min(self.largest))).await);
+            }
             body.extend_from_slice(&chunk);
         }
-        Ok(HttpResponse { status, headers, body })
+        Ok((HttpResponse { status, headers, body }, permit.unwrap_or_default()))
+    }
+
+    async fn send(
+        &self,
+        request: HttpRequest,
+        budget: Option<&ByteBudget>,
+    ) -> Result<(HttpResponse, BytePermit), CallError> {
+        let started = Instant::now();
+        let timeout = request.timeout;
+        let request = checked(&self.policy, request).map_err(CallError::Refused)?;
+        let ended = tokio::time::timeout(timeout, self.attempts(&request, budget)).await;
+        let ended = ended.unwrap_or(Err(CallError::Timeout(timeout)));
+        // Only the host is logged, because paths and queries may contain secrets.
+        let (method, host) = (request.method(), request.url().host_str());
+        let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        match &ended {
+            Ok((response, _)) => tracing::debug!(%method, host, duration_ms, status = response.status, "called"),
+            Err(error) => tracing::debug!(%method, host, duration_ms, %error, "a call failed"),
+        }
+        ended
     }
 }
 
 #[async_trait]
 impl HttpCall for HttpClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
-        let started = Instant::now();
-        let timeout = request.timeout;
-        let request = checked(&self.policy, request).map_err(CallError::Refused)?;
-        let ended = tokio::time::timeout(timeout, self.attempts(&request)).await;
-        let ended = ended.unwrap_or(Err(CallError::Timeout(timeout)));
-        // Only the host is logged, because paths and queries may contain secrets.
-        let (method, host) = (request.method(), request.url().host_str());
-        let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        match &ended {
-            Ok(response) => tracing::debug!(%method, host, duration_ms, status = response.status, "called"),
-            Err(error) => tracing::debug!(%method, host, duration_ms, %error, "a call failed"),
-        }
-        ended
+        self.send(request, None).await.map(|(response, _)| response)
+    }
+
+    async fn call_within(
+        &self,
+        request: HttpRequest,
+        budget: &ByteBudget,
+    ) -> Result<(HttpResponse, BytePermit), CallError> {
+        self.send(request, Some(budget)).await
     }
 }
 

@@ -6,7 +6,7 @@ use ebb_protocol::engine::Timestamp;
 use ebb_protocol::limits;
 use ebb_protocol::sign::{MessageId, WebhookKeys, sign_with};
 
-use crate::{CallError, HttpCall, HttpRequest, HttpResponse};
+use crate::{ByteBudget, CallError, HttpCall, HttpRequest, HttpResponse};
 
 /// The time in which a server must accept a message (Standard Webhooks: 15 to 30 seconds).
 pub const DELIVERY_TIMEOUT: Duration = Duration::from_secs(15);
@@ -39,7 +39,7 @@ pub enum DeliveryOutcome {
 
 /// Sends a message once, signed with each of `keys`, and classifies the response.
 pub async fn deliver(
-    call: &dyn HttpCall,
+    (call, budget): (&dyn HttpCall, &ByteBudget),
     keys: &WebhookKeys,
     message: WebhookMessage<'_>,
     now: Timestamp,
@@ -54,7 +54,7 @@ pub async fn deliver(
         body: message.body.to_vec(),
         timeout: DELIVERY_TIMEOUT,
     };
-    classify(call.call(request).await, now)
+    classify(call.call_within(request, budget).await.map(|(response, _)| response), now)
 }
 
 fn classify(result: Result<HttpResponse, CallError>, now: Timestamp) -> DeliveryOutcome {

@@ -1,9 +1,11 @@
 //! Outbound HTTP: one request with limits, without redirects.
 
+pub mod budget;
 pub mod client;
 pub mod deliver;
 pub mod guard;
 
+pub use budget::{ByteBudget, BytePermit};
 pub use client::{HttpClient, HttpClientError};
 pub use deliver::{DeliveryOutcome, WebhookMessage, deliver, retry_after};
 pub use guard::{Policy, PolicyViolation, UrlSchemes};
@@ -61,4 +63,14 @@ pub trait HttpCall: Send + Sync {
     /// Sends one request without redirects. If the server may have received the request, it is repeated only if its
     /// method is safe.
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError>;
+
+    /// Does the same as [`Self::call`] within a budget for the bytes of all responses. The caller holds the permit as long as
+    /// the body is in memory. The wait for it is part of the timeout. Clients without network need no permit.
+    async fn call_within(
+        &self,
+        request: HttpRequest,
+        _budget: &ByteBudget,
+    ) -> Result<(HttpResponse, BytePermit), CallError> {
+        Ok((self.call(request).await?, BytePermit::default()))
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ebb_documents::event::EventSource;
 use ebb_documents::plan::{HookPlan, Plan};
 use ebb_documents::render::CompiledExpressions;
-use ebb_egress::HttpCall;
+use ebb_egress::{ByteBudget, HttpCall};
 use ebb_engine::{Graph, Hook, HookSet, Millis, Timestamp};
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
@@ -20,7 +20,7 @@ use ebb_store::{
     ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, StoreError, TargetHead, TokenStore, UpdateAttemptRecord,
     WriteDocuments, WritePlugins,
 };
-use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 use crate::breaker::CircuitBreakers;
 use crate::error::FlowError;
@@ -205,16 +205,17 @@ pub struct InstanceCache {
     pub(crate) breakers: Arc<CircuitBreakers>,
     pub(crate) failed_sweeps: FailedSweeps,
     pub(crate) subscriptions: SubscriptionCache,
-    /// Permits for bytes of outputs from the bucket.
-    output_budget: Semaphore,
+    /// Permits for bytes of responses of other servers, and of outputs from the bucket.
+    pub(crate) byte_budget: ByteBudget,
     /// Permits for values of events.
     event_budget: Arc<Semaphore>,
 }
 
 type PlanCell = OnceCell<Arc<CompiledPlan>>;
 
-/// Maximum bytes of outputs from the bucket in an instance of 256 MB. Parsed outputs take the same amount again.
-const OUTPUT_BUDGET: u32 = 32 << 20;
+/// Maximum bytes of responses and of outputs from the bucket in an instance of 256 MB. Parsed, they take the same amount
+/// again.
+const BYTE_BUDGET: u32 = 32 << 20;
 /// Maximum values of events that are evaluated at the same time: two of the largest events.
 const EVENT_BUDGET: usize = 2 * limits::JSON_VALUES;
 
@@ -228,19 +229,13 @@ impl Default for InstanceCache {
             breakers: Arc::default(),
             failed_sweeps: FailedSweeps::default(),
             subscriptions: SubscriptionCache::default(),
-            output_budget: Semaphore::new(OUTPUT_BUDGET as usize),
+            byte_budget: ByteBudget::new(BYTE_BUDGET),
             event_budget: Arc::new(Semaphore::new(EVENT_BUDGET)),
         }
     }
 }
 
 impl InstanceCache {
-    /// Waits for permits to read `bytes` from the bucket. Returns `None` only if the semaphore is closed.
-    pub(crate) async fn reserve_output_bytes(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
-        let bytes = u32::try_from(bytes).unwrap_or(OUTPUT_BUDGET).min(OUTPUT_BUDGET);
-        self.output_budget.acquire_many(bytes).await.ok()
-    }
-
     pub(crate) fn source(&self, digest: &str) -> Option<Arc<EventSource>> {
         lock(&self.sources).get(digest)
     }

@@ -142,6 +142,28 @@ async fn bodies_are_limited() {
     }
 }
 
+/// Large responses share a budget. Small ones, and a server that sends nothing, need none.
+#[tokio::test]
+async fn large_bodies_wait_for_the_budget() {
+    let sized = |uri: Uri| async move { vec![b'x'; uri.path()[1..].parse().unwrap()] };
+    let address = serve(Router::new().fallback(get(sized))).await;
+    let budget = ByteBudget::new(100_000);
+    let client = local();
+    let of = async |size: usize, millis: u64| {
+        let timeout = Duration::from_millis(millis);
+        let request = HttpRequest { timeout, ..request("GET", format!("http://{address}/{size}")) };
+        client.call_within(request, &budget).await.map(|(response, permit)| (response.body.len(), permit))
+    };
+    let (first, permit) = of(60_000, 5_000).await.unwrap();
+    assert_eq!(first, 60_000);
+    assert_eq!(of(60_000, 300).await.map(|(bytes, _)| bytes), Err(CallError::Timeout(Duration::from_millis(300))));
+    assert_eq!(of(16_000, 5_000).await.unwrap().0, 16_000);
+    assert_eq!(of(40_000, 5_000).await.unwrap().0, 40_000);
+    drop(permit);
+    // A body larger than the budget takes all of it.
+    assert_eq!(of(200_000, 5_000).await.unwrap().0, 200_000);
+}
+
 #[tokio::test]
 async fn reading_stops_at_the_limit_of_an_endless_body() {
     let sent = Arc::new(AtomicUsize::new(0));

@@ -35,7 +35,7 @@ async fn delivered(response: Result<HttpResponse, CallError>) -> (DeliveryOutcom
         content_type: "application/cloudevents+json",
         body: b"{\"a\":1}",
     };
-    let delivery = deliver(&call, &secret().into(), message, NOW).await;
+    let delivery = deliver((&call, &ByteBudget::new(1)), &secret().into(), message, NOW).await;
     let mut requests = call.requests.into_inner().unwrap();
     assert_eq!(requests.len(), 1);
     (delivery, requests.remove(0))

@@ -93,7 +93,7 @@ async fn send(
     let keys = &env.settings.platform_keys;
     let outgoing = Outgoing { url, id: &message, content_type, body: &body };
     let begun = env.now();
-    let delivery = deliver(env.platform.as_ref(), keys, outgoing, begun).await;
+    let delivery = deliver((env.platform.as_ref(), &env.cache.byte_budget), keys, outgoing, begun).await;
     permit.end(env, begun);
     let reason = match &delivery {
         DeliveryOutcome::Refused(reason) | DeliveryOutcome::Retry { reason, .. } => {

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::{AuthDoc, ConnectionDoc};
 use ebb_documents::plan::{BoundConnection, UnitPlan};
-use ebb_egress::{CallError, HttpRequest, HttpResponse};
+use ebb_egress::{BytePermit, CallError, HttpRequest, HttpResponse};
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::sign::{self, WebhookKeys};
 use ebb_store::NamedKind;
@@ -38,13 +38,14 @@ impl RequestCredential {
         self.keys.is_some()
     }
 
-    /// Sends a request, and masks the credential in its response.
-    pub(crate) async fn call(&self, env: &Env, request: HttpRequest) -> Result<HttpResponse, CallError> {
-        let HttpResponse { status, mut headers, body } = env.egress.call(request).await?;
+    /// Sends a request, and masks the credential in its response. The permit belongs to the bytes of the response.
+    pub(crate) async fn call(&self, env: &Env, request: HttpRequest) -> Result<(HttpResponse, BytePermit), CallError> {
+        let (response, permit) = env.egress.call_within(request, &env.cache.byte_budget).await?;
+        let HttpResponse { status, mut headers, body } = response;
         for (_, value) in &mut headers {
             *value = self.masked.iter().fold(std::mem::take(value), |text, secret| text.replace(secret.as_str(), MASK));
         }
-        Ok(HttpResponse { status, headers, body: self.mask(body) })
+        Ok((HttpResponse { status, headers, body: self.mask(body) }, permit))
     }
 
     /// Masks the credential in a body.

@@ -84,7 +84,7 @@ pub(crate) async fn describe_attempt(
     let result = credential.call(env, request).await;
     permit.end(env, begun);
     let end = match result {
-        Ok(response) if (200..300).contains(&response.status) => {
+        Ok((response, _bytes)) if (200..300).contains(&response.status) => {
             match webhook_response::outputs(run, unit, &sent, &response) {
                 Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }),
                 Err(failure) => {
@@ -93,7 +93,7 @@ pub(crate) async fn describe_attempt(
                 }
             }
         }
-        Ok(response) if response.status == 404 => {
+        Ok((response, _)) if response.status == 404 => {
             let processing = Millis(webhook.max_processing_time_ms.unwrap_or(unit.timeout_ms));
             let wait = posted.plus(env.settings.max_in_flight).plus(processing).since(env.now()).0;
             if wait > 0 {

@@ -94,7 +94,10 @@ pub(super) async fn post_webhook(
     telemetry::dispatch_started(run, attempt, begun);
     let (method, url, describe_url) = (request.method, request.url, request.describe);
     let request = HttpRequest { method: method.clone(), url: url.clone(), headers: list.clone(), body, timeout };
-    let result = credential.call(env, request).await;
+    let (result, _bytes) = match credential.call(env, request).await {
+        Ok((response, bytes)) => (Ok(response), Some(bytes)),
+        Err(error) => (Err(error), None),
+    };
     permit.end(env, begun);
     let now = env.now();
     let failure = match &result {

@@ -41,12 +41,12 @@ pub(super) async fn fetch(
     let url = format!("{origin}{path}");
     let request = HttpRequest { method: "GET".to_owned(), url, headers, body: Vec::new(), timeout: TIMEOUT };
     Ok(match credential.call(env, request).await {
-        Ok(response) if matches!(response.status, 200..=299 | 404) => {
+        Ok((response, _permit)) if matches!(response.status, 200..=299 | 404) => {
             let body = response_body::parse(&response.body, max_values);
             body.map(|body| json!({"status": response.status, "body": body}))
                 .map_err(|problem| format!("the response of the connection {connection} has {problem}"))
         }
-        Ok(response) => Err(format!("the server of the connection {connection} answered {}", response.status)),
+        Ok((response, _)) => Err(format!("the server of the connection {connection} answered {}", response.status)),
         Err(error) => Err(format!("the server of the connection {connection} gave no answer: {error}")),
     })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ebb_documents::model::NotificationPhase;
 use ebb_documents::notification::{NotificationFacts, NotificationReceiver, NotificationRequest, NotifiedTarget};
 use ebb_egress::deliver::DELIVERY_TIMEOUT;
-use ebb_egress::{CallError, DeliveryOutcome, HttpRequest, HttpResponse, WebhookMessage, deliver as post};
+use ebb_egress::{BytePermit, CallError, DeliveryOutcome, HttpRequest, HttpResponse, WebhookMessage, deliver as post};
 use ebb_engine::Timestamp;
 use ebb_protocol::sign::{self, MessageId, WebhookKeys};
 use ebb_protocol::time::rfc3339;
@@ -104,7 +104,7 @@ pub(super) async fn send(
             };
             let begun = env.now();
             let outgoing = WebhookMessage { url, id: &id, content_type, body: &body };
-            let outcome = post(env.egress.as_ref(), &keys, outgoing, begun).await;
+            let outcome = post((env.egress.as_ref(), &env.cache.byte_budget), &keys, outgoing, begun).await;
             permit.end(env, begun);
             Ok(match outcome {
                 DeliveryOutcome::Accepted => NotificationDelivery::Accepted,
@@ -126,7 +126,11 @@ pub(super) async fn send(
             let receiver =
                 SubscriptionOrigin { env, url: url.to_string(), credential: None, id: &id, begun: env.now() };
             Ok(verdict(
-                receiver.call("POST", "", Some(&body)).await.map_err(|_| "Slack gave no answer".to_owned()),
+                receiver
+                    .call("POST", "", Some(&body))
+                    .await
+                    .map(|(response, _)| response)
+                    .map_err(|_| "Slack gave no answer".to_owned()),
                 env,
             ))
         }
@@ -139,7 +143,8 @@ pub(super) async fn send(
             let receiver = SubscriptionOrigin { env, url, credential: Some(credential), id: &id, begun: env.now() };
             let response = match request {
                 NotificationRequest::Connection { method, path, body } => {
-                    receiver.call(&method, &path, Some(&body)).await.map_err(|error| error.to_string())
+                    let answer = receiver.call(&method, &path, Some(&body)).await;
+                    answer.map(|(response, _)| response).map_err(|error| error.to_string())
                 }
                 NotificationRequest::Comment { path, edit, subject, text } => {
                     receiver.comment(&path, &edit, (&subject, &text)).await
@@ -185,7 +190,13 @@ struct SubscriptionOrigin<'a> {
 }
 
 impl SubscriptionOrigin<'_> {
-    async fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Result<HttpResponse, CallError> {
+    /// Sends a request. The permit belongs to the bytes of the response.
+    async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(HttpResponse, BytePermit), CallError> {
         let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
         let mut headers = vec![
             ("accept".to_owned(), "application/json".to_owned()),
@@ -214,7 +225,7 @@ impl SubscriptionOrigin<'_> {
         let request = HttpRequest { method: method.to_owned(), url, headers, body, timeout };
         let response = match &self.credential {
             Some(credential) => credential.call(self.env, request).await,
-            None => self.env.egress.call(request).await,
+            None => self.env.egress.call_within(request, &self.env.cache.byte_budget).await,
         };
         permit.end(self.env, begun);
         response
@@ -228,7 +239,7 @@ impl SubscriptionOrigin<'_> {
         let (mut size, mut seen) = (LARGE_PAGE, 0);
         while seen < MAX_COMMENTS {
             let list = format!("{path}?per_page={size}&page={}", seen / size + 1);
-            let response = match self.call("GET", &list, None).await {
+            let (response, bytes) = match self.call("GET", &list, None).await {
                 Err(CallError::TooLarge(_)) if size > SMALL_PAGE => {
                     size = SMALL_PAGE;
                     continue;
@@ -245,16 +256,22 @@ impl SubscriptionOrigin<'_> {
                 let text = comment["body"].as_str().unwrap_or_default().trim_end();
                 marks.iter().any(|mark| text.ends_with(mark))
             };
-            if let Some(id) = comments.iter().find(is_own).and_then(|comment| comment["id"].as_u64()) {
+            let own = comments.iter().find(is_own).and_then(|comment| comment["id"].as_u64());
+            let count = comments.len();
+            // The next request needs the permit.
+            drop((comments, response, bytes));
+            if let Some(id) = own {
                 let path = format!("{edit}/{id}");
-                return self.call("PATCH", &path, Some(&body)).await.map_err(|error| error.to_string());
+                let changed = self.call("PATCH", &path, Some(&body)).await;
+                return changed.map(|(response, _)| response).map_err(|error| error.to_string());
             }
-            if comments.len() < size {
+            if count < size {
                 break;
             }
             seen += size;
         }
-        self.call("POST", path, Some(&body)).await.map_err(|error| error.to_string())
+        let created = self.call("POST", path, Some(&body)).await;
+        created.map(|(response, _)| response).map_err(|error| error.to_string())
     }
 }
 
