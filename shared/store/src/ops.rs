@@ -249,8 +249,12 @@ pub trait ReadDocuments: Send + Sync {
 /// Lists documents of a kind (`Query` on the list index, `BatchGetItem`).
 #[async_trait]
 pub trait ListDocuments: Send + Sync {
-    /// Returns all documents of a kind by name.
+    /// Returns all documents of a kind by name. Unreadable ones are skipped and logged.
     async fn list_documents(&self, kind: NamedKind) -> StoreResult<Vec<NamedDocument>>;
+    /// Returns at most `limit` notifications of a subscription that were given up.
+    async fn list_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<Vec<NamedDocument>>;
+    /// Returns the number of notifications of a subscription that were given up, or `limit` if there are more.
+    async fn count_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<usize>;
 }
 
 /// Writes notifications that are given up (`PutItem`).

@@ -53,11 +53,44 @@ impl ListDocuments for Store {
     async fn list_documents(&self, kind: NamedKind) -> StoreResult<Vec<NamedDocument>> {
         let query = self.dynamo.list_query(kind.list()).key_condition_expression("#l = :l");
         let keys = self.dynamo.pages(query, usize::MAX).await?;
-        let items = self.dynamo.batch_get(&keys, None).await?;
-        let mut documents =
-            items.iter().map(|item| read_document("BatchGetItem", item)).collect::<StoreResult<Vec<_>>>()?;
+        self.read_documents(&keys).await
+    }
+
+    async fn list_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<Vec<NamedDocument>> {
+        let keys = self.undelivered_keys(subscription, limit).await?;
+        self.read_documents(&keys).await
+    }
+
+    async fn count_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<usize> {
+        Ok(self.undelivered_keys(subscription, limit).await?.len())
+    }
+}
+
+impl Store {
+    /// Reads documents by their keys, ordered by name. One unreadable document must not hide the others.
+    async fn read_documents(&self, keys: &[Item]) -> StoreResult<Vec<NamedDocument>> {
+        let items = self.dynamo.batch_get(keys, None).await?;
+        let readable = |item: &Item| {
+            read_document("BatchGetItem", item)
+                .inspect_err(|error| tracing::error!(key = ?item.get("pk"), %error, "a document is skipped"))
+                .ok()
+        };
+        let mut documents: Vec<_> = items.iter().filter_map(readable).collect();
         documents.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(documents)
+    }
+
+    /// Returns the keys of at most `limit` notifications of a subscription that were given up.
+    async fn undelivered_keys(&self, subscription: &str, limit: usize) -> StoreResult<Vec<Item>> {
+        let query = self
+            .dynamo
+            .list_query(TableSpec::LIST_UNDELIVERED)
+            .key_condition_expression("#l = :l AND begins_with(pk, :p)")
+            .expression_attribute_values(":p", text(key::undelivered(&format!("{subscription}/"))))
+            .limit(i32::try_from(limit).unwrap_or(i32::MAX));
+        let mut keys = self.dynamo.pages(query, limit).await?;
+        keys.truncate(limit);
+        Ok(keys)
     }
 }
 

@@ -1,10 +1,11 @@
+use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::engine::Timestamp;
 
 use super::fixture::StoreFixture;
 use crate::{
     DesiredKey, DesiredTarget, DesiredTargets as _, DueItem, ListDocuments as _, NamedDocument, NamedKind,
-    QueryDue as _, ReadDocuments as _, WriteDocuments as _,
+    PutUndelivered as _, QueryDue as _, ReadDocuments as _, WriteDocuments as _,
 };
 
 fn key() -> DesiredKey {
@@ -73,4 +74,27 @@ pub(super) async fn named_documents_are_replaced_and_listed(fixture: StoreFixtur
         assert_eq!(store.get_document(kind, "b").await.unwrap(), None);
         assert_eq!(store.list_documents(kind).await.unwrap(), [document("a", "1")]);
     }
+    // A document that cannot be read hides no other one.
+    let damaged = [("pk", "n#damaged"), ("sk", "h"), ("l", "subscription"), ("n", "damaged")];
+    fixture
+        .write(vec![damaged.map(|(name, value)| (name.to_owned(), AttributeValue::S(value.to_owned()))).into()])
+        .await;
+    assert_eq!(store.list_documents(NamedKind::Subscription).await.unwrap(), [document("a", "1")]);
+}
+
+pub(super) async fn undelivered_notifications_are_listed_by_subscription(fixture: StoreFixture) {
+    let store = &fixture.store;
+    for name in ["a/1", "a/2", "a/3", "a-b/1", "b/1"] {
+        let (name, document) = (name.to_owned(), "{}".to_owned());
+        store.put_undelivered(&NamedDocument { name, document, changed: Timestamp(7) }).await.unwrap();
+    }
+    let names = async |subscription, limit| {
+        let found = store.list_undelivered(subscription, limit).await.unwrap();
+        found.into_iter().map(|found| found.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names("a", 10).await, ["a/1", "a/2", "a/3"]);
+    assert_eq!(names("a", 2).await, ["a/1", "a/2"]);
+    assert_eq!(names("none", 10).await, [""; 0]);
+    assert_eq!(store.count_undelivered("a", 10).await.unwrap(), 3);
+    assert_eq!(store.count_undelivered("a", 2).await.unwrap(), 2);
 }

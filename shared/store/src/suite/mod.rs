@@ -111,7 +111,8 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             a_lost_request_is_sent_again;
         desired:
             a_desired_state_is_due_until_it_has_a_result,
-            named_documents_are_replaced_and_listed;
+            named_documents_are_replaced_and_listed,
+            undelivered_notifications_are_listed_by_subscription;
         rejected_events:
             rejected_events_are_replaced_and_listed;
         named_tokens:
