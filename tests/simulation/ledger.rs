@@ -84,6 +84,10 @@ pub struct LedgerState {
     pub received: Vec<ReceivedNotice>,
     /// The subscriptions whose receiver refuses everything, with its status.
     pub refusing: BTreeMap<String, u16>,
+    /// The subscriptions whose receiver never responds.
+    pub hanging: BTreeSet<String>,
+    /// The begins and ends of the requests to receivers that never respond.
+    pub hung: Vec<(u64, u64)>,
     /// The instances that have begun or wait, by UID.
     pub(super) instances: BTreeMap<String, InstanceEntry>,
     pub(super) deletions: BTreeSet<RequestedDeletion>,

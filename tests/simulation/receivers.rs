@@ -109,6 +109,12 @@ impl SimReceivers {
             }
             now < *until
         };
+        if ledger.state().hanging.contains(subscription) {
+            let end = now + u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX);
+            ledger.state().hung.push((now, end));
+            runtime.sleep(end - now).await;
+            return Err(CallError::Timeout(request.timeout));
+        }
         let refuses = ledger.state().refusing.get(subscription).copied();
         if let Some(status) = refuses.or(is_away.then_some(503)) {
             return response(status, vec![]);

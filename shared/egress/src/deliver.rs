@@ -33,6 +33,8 @@ pub enum DeliveryOutcome {
     Retry {
         /// The wait that the server requests, at most [`MAX_RETRY_AFTER`].
         after: Option<Duration>,
+        /// The status of the response, if there was one.
+        status: Option<u16>,
         reason: String,
     },
 }
@@ -62,7 +64,7 @@ fn classify(result: Result<HttpResponse, CallError>, now: Timestamp) -> Delivery
         Ok(response) => response,
         Err(CallError::Refused(reason)) => return DeliveryOutcome::Refused(reason),
         Err(error @ (CallError::Connect(_) | CallError::Timeout(_) | CallError::TooLarge(_))) => {
-            return DeliveryOutcome::Retry { after: None, reason: error.to_string() };
+            return DeliveryOutcome::Retry { after: None, status: None, reason: error.to_string() };
         }
     };
     match response.status {
@@ -76,7 +78,7 @@ fn classify(result: Result<HttpResponse, CallError>, now: Timestamp) -> Delivery
                 _ => "",
             };
             let reason = limits::message(&format!("the server answered {status}{hint}"));
-            DeliveryOutcome::Retry { after: retry_after(&response.headers, now), reason }
+            DeliveryOutcome::Retry { after: retry_after(&response.headers, now), status: Some(status), reason }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Circuit breakers for clusters that do not respond. The circuits of other servers are always closed. They hold the time
-//! of the last response.
+//! Circuit breakers for clusters, the platform and the receivers of subscriptions. The circuits of other servers are
+//! always closed. They hold the time of the last response.
 //!
 //! Their state is in the memory of one function instance. They decide when a request is sent. They never decide how a
 //! unit ends. A new instance sends requests to every cluster.
@@ -21,6 +21,10 @@ pub(crate) const OPEN_AFTER_FAILURES: u32 = 2;
 pub(crate) const HUNG_MS: u64 = 5_000;
 /// Concurrent trial requests to a cluster whose circuit was open.
 pub(crate) const MAX_TRIALS: usize = 2;
+/// Concurrent requests to the platform, or to the receiver of a subscription. Further notifications are postponed.
+pub(crate) const MAX_DELIVERIES: usize = 12;
+/// The circuit of the platform. No cluster and no origin has this name.
+pub(crate) const PLATFORM: &str = "#platform";
 /// Concurrent sweeps of runs and targets that may wait for a cluster or another server without a recent response.
 pub(crate) const MAX_WAITING_SWEEPS: usize = 2;
 /// Time after a response for which a cluster counts as healthy.
@@ -45,6 +49,8 @@ pub(crate) struct ClusterCircuit {
     /// The time of the last response, except slow ones that reported *busy*.
     last_response: Option<Timestamp>,
     pub(crate) trials: usize,
+    /// Requests in progress.
+    pub(crate) pending: usize,
     /// Sweeps of runs and targets that hold a permit for the cluster or server.
     pub(crate) permits: usize,
 }

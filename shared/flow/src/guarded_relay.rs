@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::relay::{EnsureTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
 
-use crate::breaker::{HUNG_MS, MAX_TRIALS, OPEN_AFTER_FAILURES, SHORTEST_WAIT_MS};
+use crate::breaker::SHORTEST_WAIT_MS;
 use crate::env::Env;
+use crate::pending_call::PendingCall;
 use crate::ports::{RelayClient, RelayError};
 use crate::sweep::permits;
 
@@ -30,13 +31,14 @@ impl GuardedRelay<'_> {
             let reason = "other sweeps wait for its response; the next request follows later";
             return Err(RelayError::Unreachable(reason.to_owned()));
         };
-        let mut call = PendingCall::begin(env, cluster)?;
+        let Some(call) = PendingCall::try_begin(env, &cluster_name(env, cluster), usize::MAX) else {
+            let reason = "it did not respond to the last requests; the next request follows later";
+            return Err(RelayError::Unreachable(reason.to_owned()));
+        };
         let result = request.await;
-        let now = env.now();
-        call.has_ended = true;
-        env.cache.breakers.change(&call.cluster, |circuit| match &result {
-            Err(RelayError::Unreachable(_)) => circuit.record_failure(call.begun, now),
-            Err(RelayError::Busy(_)) => circuit.record_busy(call.begun, now),
+        call.end(|circuit, begun, now| match &result {
+            Err(RelayError::Unreachable(_)) => circuit.record_failure(begun, now),
+            Err(RelayError::Busy(_)) => circuit.record_busy(begun, now),
             Ok(_) | Err(RelayError::Refused(_)) => circuit.record_response(now),
         });
         result
@@ -71,44 +73,6 @@ impl RelayClient for GuardedRelay<'_> {
 
     async fn call(&self, cluster: Option<&str>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
         self.guard(cluster, self.0.relay.call(cluster, request)).await
-    }
-}
-
-/// A request in progress. Drop records its end.
-struct PendingCall<'a> {
-    env: &'a Env,
-    cluster: String,
-    begun: Timestamp,
-    is_trial: bool,
-    has_ended: bool,
-}
-
-impl<'a> PendingCall<'a> {
-    fn begin(env: &'a Env, cluster: Option<&str>) -> Result<Self, RelayError> {
-        let (cluster, now) = (cluster_name(env, cluster), env.now());
-        let mut circuits = env.cache.breakers.lock();
-        let circuit = circuits.entry(cluster.clone()).or_default();
-        let is_trial = circuit.failures >= OPEN_AFTER_FAILURES;
-        if circuit.is_open(now) || (is_trial && circuit.trials >= MAX_TRIALS) {
-            let reason = "it did not respond to the last requests; the next request follows later";
-            return Err(RelayError::Unreachable(reason.to_owned()));
-        }
-        circuit.trials += usize::from(is_trial);
-        drop(circuits);
-        Ok(Self { env, cluster, begun: now, is_trial, has_ended: false })
-    }
-}
-
-impl Drop for PendingCall<'_> {
-    fn drop(&mut self) {
-        let now = self.env.now();
-        let is_dropped = !self.has_ended && now.since(self.begun).0 >= HUNG_MS;
-        self.env.cache.breakers.change(&self.cluster, |circuit| {
-            circuit.trials -= usize::from(self.is_trial);
-            if is_dropped {
-                circuit.record_failure(self.begun, now);
-            }
-        });
     }
 }
 

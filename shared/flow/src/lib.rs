@@ -24,6 +24,7 @@ mod guarded_relay;
 pub mod instance;
 pub mod offload;
 pub mod operator;
+mod pending_call;
 pub mod ports;
 mod response_body;
 pub mod run;

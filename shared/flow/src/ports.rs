@@ -134,6 +134,8 @@ pub enum QueueMessage {
     Recover(RunId),
     /// Sweeps a target, by kind and name.
     Target(String, String),
+    /// Delivers the notifications of a target to the receivers of subscriptions, by kind and name.
+    Deliver(String, String),
     /// Writes the queue mark of the health check.
     Mark,
 }

@@ -25,6 +25,7 @@ use futures::future::{Either, select};
 
 use crate::env::{Env, SweepStore};
 use crate::error::FlowError;
+use crate::instance::outbox;
 use crate::ports::QueueMessage;
 use crate::run::dispatch_all::drive_slice;
 use crate::telemetry;
@@ -158,7 +159,9 @@ pub async fn postpone_message(env: &Env, message: &QueueMessage) {
         | QueueMessage::Recover(run)
         | QueueMessage::Unit { run, .. }
         | QueueMessage::Dispatch { run, .. } => postpone(env, &DueItem::Run(run.clone())).await,
-        QueueMessage::Target(kind, name) => postpone(env, &DueItem::Target(kind.clone(), name.clone())).await,
+        QueueMessage::Target(kind, name) | QueueMessage::Deliver(kind, name) => {
+            postpone(env, &DueItem::Target(kind.clone(), name.clone())).await;
+        }
         QueueMessage::Mark => {}
     }
 }
@@ -175,6 +178,7 @@ pub async fn receive_message(env: &Env, message: &QueueMessage) -> Result<(), Fl
         QueueMessage::Recover(run) => sweep_run(env, run, SweepCondition::Always).await,
         QueueMessage::Unit { run, unit, attempt } => sweep_unit(env, run, Unit(*unit), Attempt(*attempt)).await,
         QueueMessage::Target(kind, name) => sweep_target(env, kind, name).await,
+        QueueMessage::Deliver(kind, name) => Box::pin(outbox::deliver(env, kind, name)).await,
         QueueMessage::Mark => Ok(env.store.put_mark(HealthMark::Queue, env.now()).await?),
         QueueMessage::Dispatch { run, epoch, units, next_sweep, forwarded_at } => {
             let units: Vec<(Unit, Attempt)> =

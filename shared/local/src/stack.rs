@@ -26,7 +26,7 @@ use ebb_store::{DynamoTable, Meter, Store};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::embedded::{EmbeddedTable, FolderBucket, S3Server};
 use crate::files::StateFileError;
@@ -44,6 +44,10 @@ const TABLE: &str = "ebb";
 const TABLE_FOLDER: &str = "table";
 /// The time between two sweeps. The queue wakes runs and targets that are due sooner.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// The time after which the next sweep does not wait for the last one, which waits for a server.
+const MAX_SWEEP_WAIT: Duration = Duration::from_secs(3);
+/// Maximum concurrent sweeps.
+const MAX_SWEEPS: usize = 8;
 /// The time between two runs of the schedule, which writes its heartbeat, removes expired data and scans for orphans.
 const SCHEDULE_INTERVAL: Duration = Duration::from_secs(60);
 /// The time between two removals of the folders of ended scripts.
@@ -395,19 +399,28 @@ async fn sweep_forever(
     if let Err(error) = recover(&env, &store).await {
         tracing::warn!(%error, "cannot resume unfinished runs; sweeps resume them when they are due");
     }
+    let mut sweeps = JoinSet::new();
     loop {
         tokio::select! {
-            _ = stopped.wait_for(|&stopped| stopped) => return,
+            _ = stopped.wait_for(|&stopped| stopped) => break,
             () = tokio::time::sleep(SWEEP_INTERVAL) => {}
         }
-        let sweep = Box::pin(ebb_flow::sweep::sweep(&env, store.as_ref()));
-        if let Err(error) = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), sweep).await {
-            tracing::warn!(%error, "the sweep failed");
+        if sweeps.len() < MAX_SWEEPS {
+            let (own, items, telemetry) = (Arc::clone(&env), Arc::clone(&store), Arc::clone(&telemetry));
+            sweeps.spawn(async move {
+                let sweep = Box::pin(ebb_flow::sweep::sweep(&own, items.as_ref()));
+                if let Err(error) = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), sweep).await {
+                    tracing::warn!(%error, "the sweep failed");
+                }
+            });
         }
+        tokio::time::timeout(MAX_SWEEP_WAIT, sweeps.join_next()).await.ok();
+        while sweeps.try_join_next().is_some() {}
         if let Err(error) = ebb_flow::sweep::outages::record_outages(&env, store.as_ref()).await {
             tracing::warn!(%error, "cannot record outages of clusters");
         }
     }
+    while sweeps.join_next().await.is_some() {}
 }
 
 /// Periodically removes the folders of ended scripts.

@@ -202,7 +202,8 @@ pub struct NotificationState {
     pub reason: Option<String>,
 }
 
-/// The notifications of a target that wait for receivers. Each receiver gets its notifications one after the other.
+/// The notifications of a target that wait for receivers. Each receiver gets its notifications one after the other, and
+/// independently of the other receivers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetOutbox {
@@ -211,9 +212,6 @@ pub struct TargetOutbox {
     /// The subscriptions whose first notification was sent, or is being sent, and is not accepted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failed: BTreeMap<String, ReceiverState>,
-    /// One invocation delivers until this time, in milliseconds since 1970.
-    #[serde(default)]
-    pub leased_until: u64,
 }
 
 impl TargetOutbox {
@@ -239,19 +237,29 @@ impl TargetOutbox {
     /// Returns the time of the next delivery. It may be in the past.
     pub fn due(&self) -> Option<Timestamp> {
         let names = self.notices.iter().flat_map(|notice| &notice.to);
-        let first = names.map(|name| self.failed.get(name).map_or(0, |state| state.next)).min()?;
-        Some(Timestamp(first.max(self.leased_until)))
+        names.map(|name| self.failed.get(name).map_or(0, |state| state.next)).min().map(Timestamp)
     }
 
-    /// Removes a notification of a subscription, unless it was removed before.
+    /// Returns true if a notification waits for the receiver of a subscription.
+    pub fn has(&self, number: u64, subscription: &str) -> bool {
+        let mut notices = self.notices.iter().filter(|notice| notice.number == number);
+        notices.any(|notice| notice.to.iter().any(|name| name == subscription))
+    }
+
+    /// Removes a notification of a subscription. The lease of its delivery stays, see [`Self::end_lease`].
     pub fn remove(&mut self, number: u64, subscription: &str) {
-        let Some(notice) = self.notices.iter_mut().find(|notice| notice.number == number) else { return };
-        let before = notice.to.len();
-        notice.to.retain(|name| name != subscription);
-        if notice.to.len() < before {
-            self.failed.remove(subscription);
+        for notice in self.notices.iter_mut().filter(|notice| notice.number == number) {
+            notice.to.retain(|name| name != subscription);
         }
         self.notices.retain(|notice| !notice.to.is_empty());
+    }
+
+    /// Ends the lease of a delivery, so that the next notification of the subscription can be sent. A lease of another
+    /// invocation stays.
+    pub fn end_lease(&mut self, subscription: &str, lease: u64) {
+        if self.failed.get(subscription).is_some_and(|state| state.next == lease) {
+            self.failed.remove(subscription);
+        }
     }
 }
 
@@ -275,13 +283,25 @@ pub struct PhaseNotice {
     pub to: Vec<String>,
 }
 
-/// The deliveries to a receiver that have begun and were not accepted.
+/// The deliveries of the first notification to a receiver that have begun and were not accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceiverState {
+    /// The attempts, and the times at which the notification was postponed.
     pub attempts: u32,
-    /// The time of the next attempt, in milliseconds since 1970.
+    /// The last responses in a row that reject the notification.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refusals: u32,
+    /// The time of the next attempt, in milliseconds since 1970. During an attempt, it is the end of its lease.
     pub next: u64,
+    /// The reason of the last failure.
     pub reason: String,
+    /// The time of the last failure, in milliseconds since 1970.
+    #[serde(default)]
+    pub at: u64,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// An instance whose sensitive outputs are still in a cluster.
@@ -556,5 +576,23 @@ mod hook_text {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Hook>, D::Error> {
         let Some(word) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
         hook_of_text(&word).map(Some).ok_or_else(|| Error::custom(format!("unknown hook {word:?}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A write that appends many notifications can drop one during its delivery.
+    #[test]
+    fn a_lease_ends_without_its_notification() {
+        let state = ReceiverState { attempts: 1, next: 5, ..ReceiverState::default() };
+        let mut outbox = TargetOutbox { notices: Vec::new(), failed: [("all".to_owned(), state)].into() };
+        outbox.remove(1, "all");
+        // Another invocation has this lease.
+        outbox.end_lease("all", 4);
+        assert_eq!(outbox.failed.len(), 1);
+        outbox.end_lease("all", 5);
+        assert_eq!(outbox, TargetOutbox::default());
     }
 }

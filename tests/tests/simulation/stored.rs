@@ -68,9 +68,11 @@ fn target() -> TargetHead {
                 target: json!({"kind": "sandbox", "name": "full"}),
                 to: vec!["statuses".into()],
             }],
-            failed: [("statuses".to_owned(), store::ReceiverState { attempts: 1, next: AT.0, reason: "why".into() })]
-                .into(),
-            leased_until: AT.0,
+            failed: [(
+                "statuses".to_owned(),
+                store::ReceiverState { attempts: 2, refusals: 1, next: AT.0, reason: "why".into(), at: AT.0 },
+            )]
+            .into(),
         },
         waiting: Some(PendingCreation {
             uid: "next".into(),

@@ -248,7 +248,7 @@ pub(crate) async fn begin_delete(
                 let transition = transition::transition(env, &target, step, &loaded, None).await?;
                 if env.store.move_target(&transition).await? {
                     if is_cancel {
-                        outbox::announce(env, &transition.target).await;
+                        outbox::announce_any(env, &transition.target).await;
                         return stop_setup_run(env, &transition.target).await.map(Some);
                     }
                     let sender = NotificationSender::Queue;

@@ -17,9 +17,11 @@ use ebb_protocol::sign::MessageId;
 use ebb_protocol::value::{Outputs, UnitValue};
 use ebb_store::{NotificationState, TargetHead};
 
+use crate::breaker::{MAX_DELIVERIES, PLATFORM};
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
 use crate::instance::due;
+use crate::pending_call::{PendingCall, ResponseKind, circuit_wait};
 use crate::ports::QueueMessage;
 use crate::run::head::Run;
 use crate::run::records;
@@ -43,8 +45,12 @@ pub const READ_LESS: &str =
 /// The time between the message that repeats a delivery and the due time of the target.
 const WAKEUP_MARGIN: Millis = Millis(2_000);
 
-/// Delivers the pending notification of a target. After a failed delivery, the target is due again. A sweep that cannot
-/// wait for the platform any more delivers nothing.
+/// The reason of a notification that is postponed without a request.
+const POSTPONED: &str = "the platform does not respond to other notifications";
+
+/// Delivers the pending notification of a target. After a failed delivery, the target is due again. While the platform
+/// does not respond, or many notifications wait for its response, the delivery is postponed. A sweep that cannot wait for
+/// the platform any more delivers nothing.
 pub async fn notify(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
     let Some(url) = &env.settings.platform_url else { return Ok(()) };
     let mut seen = target.clone();
@@ -93,8 +99,23 @@ async fn send(
     let keys = &env.settings.platform_keys;
     let outgoing = Outgoing { url, id: &message, content_type, body: &body };
     let begun = env.now();
-    let delivery = deliver((env.platform.as_ref(), &env.cache.byte_budget), keys, outgoing, begun).await;
-    permit.end(env, begun);
+    let delivery = match PendingCall::try_begin(env, PLATFORM, MAX_DELIVERIES) {
+        Some(call) => {
+            let delivery = deliver((env.platform.as_ref(), &env.cache.byte_budget), keys, outgoing, begun).await;
+            permit.end(env, begun);
+            call.end_with(match delivery {
+                DeliveryOutcome::Retry { status: None, .. } => ResponseKind::NoResponse,
+                DeliveryOutcome::Refused(_) => ResponseKind::NotSent,
+                _ => ResponseKind::Response,
+            });
+            delivery
+        }
+        None => {
+            let after = Some(Duration::from_millis(circuit_wait(env, PLATFORM).0));
+            let reason = state.reason.clone().unwrap_or_else(|| POSTPONED.to_owned());
+            DeliveryOutcome::Retry { after, status: None, reason }
+        }
+    };
     let reason = match &delivery {
         DeliveryOutcome::Refused(reason) | DeliveryOutcome::Retry { reason, .. } => {
             Some(limits::message(&reason.to_string()))
@@ -111,7 +132,7 @@ async fn send(
             tracing::error!(kind, name, reason, "the URL of the platform is invalid; correct the configuration");
             Some(SLOW_BACKOFF.max)
         }
-        DeliveryOutcome::Retry { after, reason } => {
+        DeliveryOutcome::Retry { after, reason, .. } => {
             tracing::warn!(
                 kind,
                 name,
@@ -130,18 +151,18 @@ async fn send(
     }
     // From now on the target is due for the delivery, so that the ended run does not wait for the platform.
     let attempts = state.attempts.saturating_add(1);
-    let transition = target.update(|after| {
+    let change = |after: &mut TargetHead| {
         after.notification = None;
         after.due = due::next_due(env, after);
         if let Some(wait) = wait {
-            after.notification =
-                Some(NotificationState { notification: state.notification, attempts, delivered_by: None, reason });
+            let (notification, reason) = (state.notification, reason.clone());
+            after.notification = Some(NotificationState { notification, attempts, delivered_by: None, reason });
             // The message comes first. Otherwise a sweep of the due target could deliver at the same time.
             let at = env.now().plus(wait).plus(WAKEUP_MARGIN);
             after.due = Some(after.due.map_or(at, |due| due.min(at)));
         }
-    });
-    if !env.store.move_target(&transition).await? {
+    };
+    if !record(env, target, change).await? {
         return Ok(());
     }
     if let Some(wait) = wait {
@@ -152,6 +173,25 @@ async fn send(
         due::close_seen(env, &run, &root).await?;
     }
     Ok(())
+}
+
+/// Writes the result of the delivery about `target`. Returns false if the target has another notification meanwhile. Other
+/// changes, such as those of deliveries to subscriptions, do not matter.
+async fn record(env: &Env, target: &TargetHead, change: impl Fn(&mut TargetHead)) -> Result<bool, FlowError> {
+    let mut seen = target.clone();
+    for _ in 0..crate::ATTEMPTS {
+        if env.store.move_target(&seen.update(&change)).await? {
+            return Ok(true);
+        }
+        let Some(reread) = env.store.read_target(&target.kind, &target.name).await? else { return Ok(false) };
+        let about =
+            |head: &TargetHead| (head.uid.clone(), head.phase, head.hook, head.since, head.notification.clone());
+        if about(&reread) != about(target) {
+            return Ok(false);
+        }
+        seen = reread;
+    }
+    Ok(false)
 }
 
 /// A notification that the platform has not accepted yet.

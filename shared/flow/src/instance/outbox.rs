@@ -26,6 +26,7 @@ use crate::ports::QueueMessage;
 use crate::telemetry;
 
 pub use deliver::deliver;
+pub use receiver::{ReceiverInfo, receiver_info};
 
 /// The time after which the list of subscriptions is read again.
 pub const MAX_AGE: Millis = Millis(60_000);
@@ -121,11 +122,15 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
 }
 
 /// Sends a message that delivers the notifications of a target, if it has any.
-pub async fn announce(env: &Env, target: &TargetHead) {
+pub async fn announce_any(env: &Env, target: &TargetHead) {
     if !target.outbox.notices.is_empty() {
-        let message = QueueMessage::Target(target.kind.clone(), target.name.clone());
-        env.queue.send(message, Duration::ZERO).await;
+        announce(env, &target.kind, &target.name).await;
     }
+}
+
+/// Sends a message that delivers the notifications of a target.
+pub(crate) async fn announce(env: &Env, kind: &str, name: &str) {
+    env.queue.send(QueueMessage::Deliver(kind.to_owned(), name.to_owned()), Duration::ZERO).await;
 }
 
 #[cfg(test)]

@@ -318,12 +318,11 @@ pub async fn after_transition(
     loaded: &Arc<CompiledPlan>,
     sender: NotificationSender,
 ) -> Result<Option<Continuation>, FlowError> {
+    // The receivers of subscriptions do not wait for the platform.
+    outbox::announce_any(env, &target).await;
     if target.notification.is_some() {
         // If the notification is lost, the run or the target is due.
         send_notification(env, &target, sender).await;
-    }
-    if target.notification.is_none() || sender == NotificationSender::Invocation {
-        outbox::announce(env, &target).await;
     }
     if let Some(NewRun { id, facts, .. }) = run {
         env.remember_plan(loaded);

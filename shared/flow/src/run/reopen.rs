@@ -207,7 +207,7 @@ async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Res
             target.due = due::next_due(env, target);
         });
         if env.store.move_target(&transition).await? {
-            outbox::announce(env, &transition.target).await;
+            outbox::announce_any(env, &transition.target).await;
             if ready {
                 let message = QueueMessage::Target(facts.kind.clone(), facts.name.clone());
                 env.queue.send(message, Duration::ZERO).await;

@@ -76,6 +76,17 @@ impl SweepPermit {
         admission
     }
 
+    /// Returns true if the scheduled sweep waits for this run or target.
+    pub(super) fn is_scheduled(&self) -> bool {
+        self.0.free.is_some()
+    }
+
+    /// Gives the place, and the permit for clusters, to other runs and targets.
+    pub(super) fn leave_place(&self) {
+        let mut held = self.0.held();
+        (held.place, held.clusters) = (None, None);
+    }
+
     /// Returns true if no request to another server may start.
     pub(super) fn is_out_of_time(&self, env: &Env) -> bool {
         self.0.is_out_of_time(env)

@@ -1,7 +1,7 @@
-//! Sweeps one target: delivers its notification, ends its time to live, completes its stop, begins its waiting update
+//! Sweeps one target: delivers its notifications, ends its time to live, completes its stop, begins its waiting update
 //! or event, and releases its secrets.
 
-use ebb_engine::{Millis, RunPhase, TargetPhase};
+use ebb_engine::{Millis, RunPhase, TargetPhase, Timestamp};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::DueItem;
@@ -55,17 +55,37 @@ pub(super) async fn postpone_failed(env: &Env, kind: &str, name: &str, wait: Mil
 
 async fn sweep_once(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> Result<(), FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
+    let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= env.now());
+    let has_deliveries = is_due(target.due) && is_due(target.outbox.due());
     if target.notification.is_some()
         && let Err(error) = notify::notify(env, &target).await
     {
         // A failed delivery must not block the end of the target.
         tracing::warn!(kind, name, %error, "cannot deliver the notification");
     }
-    if !target.outbox.notices.is_empty()
-        && let Err(error) = Box::pin(outbox::deliver(env, kind, name)).await
-    {
-        tracing::warn!(kind, name, %error, "cannot deliver the notifications of subscriptions");
+    if let Err(error) = advance(env, kind, name, permit).await {
+        if has_deliveries {
+            outbox::announce(env, kind, name).await;
+        }
+        return Err(error);
     }
+    match has_deliveries {
+        false => Ok(()),
+        // The message was lost.
+        true if permit.is_scheduled() && !permit.is_out_of_time(env) => {
+            permit.leave_place();
+            Box::pin(outbox::deliver(env, kind, name)).await
+        }
+        // Other messages do not wait for receivers.
+        true => {
+            outbox::announce(env, kind, name).await;
+            Ok(())
+        }
+    }
+}
+
+/// Ends the time to live, completes the stop, begins what waits, and releases secrets.
+async fn advance(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> Result<(), FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     let is_active = target.phase.is_alive();
     if is_active && target.expires.is_some_and(|at| at <= env.now()) {

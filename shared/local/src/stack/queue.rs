@@ -13,6 +13,8 @@ use tokio::task::JoinSet;
 
 /// The maximum number of messages that are handled at the same time.
 const MAX_CONCURRENT: usize = 32;
+/// The maximum number of deliveries beside them. They wait for the receivers of subscriptions, and delay no other message.
+const MAX_DELIVERIES: usize = 256;
 
 /// The sending end of the queue.
 pub(crate) struct LocalQueue {
@@ -54,17 +56,18 @@ pub(crate) async fn handle_messages(
     mut messages: mpsc::UnboundedReceiver<QueueMessage>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let slots = Arc::new(Semaphore::new(MAX_CONCURRENT));
+    let (slots, deliveries) = (Arc::new(Semaphore::new(MAX_CONCURRENT)), Arc::new(Semaphore::new(MAX_DELIVERIES)));
     let mut tasks = JoinSet::new();
     loop {
         let message = tokio::select! {
             _ = stopped.wait_for(|&stopped| stopped) => break,
             message = messages.recv() => message,
         };
-        let (Some(message), Ok(slot)) = (message, Arc::clone(&slots).acquire_owned().await) else { break };
-        let (env, telemetry) = (Arc::clone(&env), Arc::clone(&telemetry));
+        let Some(message) = message else { break };
+        let slots = if let QueueMessage::Deliver(..) = message { &deliveries } else { &slots };
+        let (env, telemetry, slots) = (Arc::clone(&env), Arc::clone(&telemetry), Arc::clone(slots));
         tasks.spawn(async move {
-            let _slot = slot;
+            let Ok(_slot) = slots.acquire().await else { return };
             let task = Box::pin(ebb_flow::sweep::receive_message(&env, &message));
             if let Err(error) = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), task).await {
                 tracing::warn!(?message, %error, "the message failed; a sweep repeats it when it is due");
@@ -72,5 +75,8 @@ pub(crate) async fn handle_messages(
         });
         while tasks.try_join_next().is_some() {}
     }
+    // Messages that have not begun are dropped.
+    slots.close();
+    deliveries.close();
     while tasks.join_next().await.is_some() {}
 }

@@ -1,126 +1,255 @@
-//! Delivers the notifications of a target one after the other, with a lease.
+//! Delivers the notifications of a target. Receivers get theirs concurrently; each gets one after the other.
 //!
-//! 1. The lease is a write of the target. It lasts until a request that was sent with it can no longer arrive. It counts the
-//!    attempt, so that a delivery that ends its invocation each time is given up, too.
-//! 2. Send the first notification of a subscription.
-//! 3. Remove it, or plan its repetition. A crash before this write repeats the request after the lease.
+//! 1. One write of the target takes a lease for the first notification of each receiver. A lease lasts until a request that
+//!    was sent with it can no longer arrive. It counts the attempt, so that a delivery that ends its invocation each time
+//!    is given up, too.
+//! 2. Send the notifications.
+//! 3. When one or more have ended, the next write removes them or plans their repetition, and takes the next leases. A
+//!    crash before this write repeats the requests after the lease.
+//!
+//! A receiver without a response delays no other one. Few requests wait for it at a time, see `PendingCall`. Its other
+//! notifications are postponed without a request, and no invocation waits for them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ebb_engine::{Backoff, Millis};
+use ebb_engine::{Backoff, Millis, Timestamp};
 use ebb_protocol::limits;
 use ebb_store::{NamedDocument, PhaseNotice, TargetOutbox};
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 use serde_json::json;
 
 use super::announce;
 use super::receiver::{NotificationDelivery, TIMEOUT, notice_id, send};
+use crate::breaker::MAX_DELIVERIES;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::instance::due;
+use crate::pending_call::{PendingCall, circuit_wait};
 use crate::ports::QueueMessage;
 use crate::telemetry;
 
 /// The age at which an undelivered notification is given up.
 const MAX_DELIVERY_AGE: Millis = Millis(3 * 24 * 3_600_000);
+/// Responses in a row that reject a notification before it is given up.
+const MAX_REFUSALS: u32 = 5;
 /// The waits of a receiver that does not accept its notification.
 const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
+/// The shortest wait.
+const MIN_WAIT: Millis = Millis(250);
 /// The time in which an invocation begins further deliveries.
 const WINDOW: Millis = Millis(5_000);
+/// Maximum deliveries that one write begins, postpones or gives up.
+const MAX_PER_WRITE: usize = 32;
+/// The reason of a receiver that rejects all further requests.
+const GONE: &str = "the server answered 410";
 /// The reason of an attempt without an end.
 const INTERRUPTED: &str = "the delivery was interrupted";
+/// The reason of a notification that was postponed before its first attempt.
+const POSTPONED: &str = "the receiver does not respond to other notifications";
+/// The reason of a notification that exceeds the limit of its target.
+const TOO_MANY: &str = "too many notifications of the target wait";
 
-/// Delivers the notifications of a target that are due. Another invocation may hold the lease; then the target is due
-/// again.
-pub async fn deliver(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
-    let begun = env.now();
-    // A change while a lease is written makes the write fail.
-    for _ in 0..TargetOutbox::MAX_NOTICES {
-        let Some(seen) = env.store.read_target(kind, name).await? else { return Ok(()) };
-        let now = env.now();
-        if seen.outbox.leased_until > now.0 {
-            return Ok(());
-        }
-        let oldest = seen.outbox.notices.first().and_then(|notice| Some((notice, notice.to.first()?.as_str())));
-        let is_full = seen.outbox.exceeds(1);
-        let next = if is_full { oldest } else { seen.outbox.next(now) };
-        let Some((notice, subscription)) = next else { return Ok(()) };
-        if now.since(begun).0 >= WINDOW.0 {
-            announce(env, &seen).await;
-            return Ok(());
-        }
-        let (notice, subscription) = (notice.clone(), subscription.to_owned());
-        let lease = now.plus(env.settings.max_in_flight).plus(Millis::from(TIMEOUT)).0;
-        let failed = seen.outbox.failed.get(&subscription).cloned();
-        let leased = seen.update(|after| {
-            after.outbox.leased_until = lease;
-            let state = after.outbox.failed.entry(subscription.clone()).or_default();
-            state.attempts = state.attempts.saturating_add(1);
-            state.next = lease;
-            if state.reason.is_empty() {
-                state.reason = INTERRUPTED.to_owned();
-            }
-            after.due = due::next_due(env, after);
-        });
-        if !env.store.move_target(&leased).await? {
-            continue;
-        }
-        let delivery = match failed {
-            _ if is_full => NotificationDelivery::Final("too many notifications of the target wait".to_owned()),
-            Some(failed) if now.0.saturating_sub(notice.at) >= MAX_DELIVERY_AGE.0 => {
-                NotificationDelivery::Final(failed.reason)
-            }
-            _ => match send(env, &notice, &subscription).await {
-                Ok(delivery) => delivery,
-                // It must not block the others, whatever is damaged.
-                Err(error) => NotificationDelivery::Failed(error.to_string(), None),
-            },
-        };
-        finish(env, (kind, name), &notice, &subscription, (lease, delivery)).await?;
-    }
-    Ok(())
+/// A delivery that has ended.
+struct EndedDelivery {
+    notice: PhaseNotice,
+    subscription: String,
+    /// The lease that it had.
+    lease: u64,
+    result: NotificationDelivery,
 }
 
-/// Records the result of a delivery, and ends its lease.
-async fn finish(
-    env: &Env,
-    (kind, name): (&str, &str),
-    notice: &PhaseNotice,
-    subscription: &str,
-    (lease, delivery): (u64, NotificationDelivery),
-) -> Result<(), FlowError> {
-    let now = env.now();
-    if let NotificationDelivery::Final(reason) = &delivery {
-        give_up(env, notice, subscription, reason).await?;
-    }
-    for _ in 0..crate::ATTEMPTS {
-        let Some(seen) = env.store.read_target(kind, name).await? else { return Ok(()) };
-        let mut wait = None;
-        let after = seen.update(|after| {
-            match (&delivery, after.outbox.failed.get_mut(subscription)) {
-                (NotificationDelivery::Failed(reason, at_least), Some(state)) => {
-                    tracing::warn!(kind, name, subscription, reason, "a notification was not accepted; it is repeated");
-                    let backoff = BACKOFF.wait(state.attempts, env.random.next()).max(Millis(250));
-                    let pause = backoff.max(at_least.map_or(Millis(0), Millis::from).min(BACKOFF.max));
-                    wait = Some(pause);
-                    (state.next, state.reason) = (now.plus(pause).0, limits::clean(reason, limits::REFUSAL));
-                }
-                _ => after.outbox.remove(notice.number, subscription),
+/// The effect of one write.
+struct Advanced<'a> {
+    begun: Vec<BoxFuture<'a, EndedDelivery>>,
+    /// True if further notifications can be delivered now.
+    has_more: bool,
+}
+
+/// Delivers the notifications of a target that are due. Other invocations may deliver to other receivers of the target.
+pub async fn deliver(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
+    let begun = env.now();
+    let mut sending = FuturesUnordered::new();
+    let mut ended = Vec::new();
+    loop {
+        let has_more = match advance(env, (kind, name), begun, &ended).await {
+            Ok(advanced) => {
+                sending.extend(advanced.begun);
+                ended.clear();
+                advanced.has_more
             }
-            if after.outbox.leased_until == lease {
-                after.outbox.leased_until = 0;
+            Err(error) if sending.is_empty() => return Err(error),
+            // The requests in progress end, and the next write records all. Otherwise they would be repeated.
+            Err(error) => {
+                tracing::warn!(kind, name, %error, "cannot record the end of deliveries; the next write repeats it");
+                false
             }
-            after.due = due::next_due(env, after);
-        });
-        if env.store.move_target(&after).await? {
-            if let Some(wait) = wait {
-                let message = QueueMessage::Target(kind.to_owned(), name.to_owned());
-                env.queue.send(message, Duration::from_millis(wait.0)).await;
+        };
+        let ends = is_late(env, begun);
+        if has_more && ends {
+            // Another invocation begins them now. This one may wait for receivers that hang.
+            announce(env, kind, name).await;
+        }
+        if ends || !has_more {
+            match sending.next().await {
+                Some(first) => ended.push(first),
+                None => return Ok(()),
             }
-            return Ok(());
+        }
+        while let Some(Some(next)) = sending.next().now_or_never() {
+            ended.push(next);
         }
     }
-    // The request is repeated after the lease.
+}
+
+fn is_late(env: &Env, begun: Timestamp) -> bool {
+    env.now().since(begun).0 >= WINDOW.0
+}
+
+/// Records the ended deliveries, and begins those that are due.
+async fn advance<'a>(
+    env: &'a Env,
+    (kind, name): (&str, &str),
+    begun: Timestamp,
+    ended: &[EndedDelivery],
+) -> Result<Advanced<'a>, FlowError> {
+    for one in ended {
+        if let NotificationDelivery::Final(reason) = &one.result {
+            give_up(env, &one.notice, &one.subscription, reason).await?;
+        }
+    }
+    let mut given_up_before = BTreeSet::new();
+    for _ in 0..TargetOutbox::MAX_NOTICES {
+        let Some(seen) = env.store.read_target(kind, name).await? else {
+            return Ok(Advanced { begun: Vec::new(), has_more: false });
+        };
+        let now = env.now();
+        let mut outbox = seen.outbox.clone();
+        let mut waits: Vec<Millis> = ended.iter().filter_map(|one| record(env, now, &mut outbox, one)).collect();
+        let mut calls = Vec::new();
+        for _ in 0..MAX_PER_WRITE {
+            let Some((notice, subscription)) = next(&outbox, now).filter(|_| !is_late(env, begun)) else { break };
+            let state = outbox.failed.get(&subscription);
+            let is_old = now.0.saturating_sub(notice.at) >= MAX_DELIVERY_AGE.0;
+            let given_up = match state {
+                _ if outbox.exceeds(1) => Some(TOO_MANY.to_owned()),
+                Some(state) if is_old => Some(state.reason.clone()),
+                _ => None,
+            };
+            if let Some(reason) = given_up {
+                if given_up_before.insert((notice.number, subscription.clone())) {
+                    give_up(env, &notice, &subscription, &reason).await?;
+                }
+                outbox.remove(notice.number, &subscription);
+                // A delivery in progress keeps its lease.
+                if outbox.failed.get(&subscription).is_some_and(|state| state.next <= now.0) {
+                    outbox.failed.remove(&subscription);
+                }
+                continue;
+            }
+            let circuit = circuit(&subscription);
+            let state = outbox.failed.entry(subscription.clone()).or_default();
+            state.attempts = state.attempts.saturating_add(1);
+            if let Some(call) = PendingCall::try_begin(env, &circuit, MAX_DELIVERIES) {
+                state.next = now.plus(env.settings.max_in_flight).plus(Millis::from(TIMEOUT)).0;
+                if state.reason.is_empty() {
+                    INTERRUPTED.clone_into(&mut state.reason);
+                }
+                calls.push((notice, subscription, state.clone(), call));
+            } else {
+                let wait = wait(env, state.attempts).max(circuit_wait(env, &circuit));
+                state.next = now.plus(wait).0;
+                if state.reason.is_empty() {
+                    POSTPONED.clone_into(&mut state.reason);
+                }
+                waits.push(wait);
+            }
+        }
+        let has_more = next(&outbox, now).is_some();
+        if outbox == seen.outbox && seen.due.is_none_or(|due| due > now) {
+            return Ok(Advanced { begun: Vec::new(), has_more });
+        }
+        let transition = seen.update(|after| {
+            after.outbox = outbox;
+            after.due = due::next_due(env, after);
+        });
+        if !env.store.move_target(&transition).await? {
+            continue;
+        }
+        for wait in waits {
+            let message = QueueMessage::Deliver(kind.to_owned(), name.to_owned());
+            env.queue.send(message, Duration::from_millis(wait.0)).await;
+        }
+        let begun = calls.into_iter().map(|(notice, subscription, state, call)| {
+            async move {
+                let result = match Box::pin(send(env, &notice, &subscription)).await {
+                    Ok(result) => result,
+                    // It must not block the others, whatever is damaged.
+                    Err(error) => NotificationDelivery::NotSent(error.to_string()),
+                };
+                call.end_with(result.response());
+                let result = match result {
+                    NotificationDelivery::Gone => NotificationDelivery::Final(GONE.to_owned()),
+                    NotificationDelivery::Refused(reason) if state.refusals + 1 >= MAX_REFUSALS => {
+                        NotificationDelivery::Final(reason)
+                    }
+                    result => result,
+                };
+                EndedDelivery { notice, subscription, lease: state.next, result }
+            }
+            .boxed()
+        });
+        return Ok(Advanced { begun: begun.collect(), has_more });
+    }
+    // The requests are repeated after their leases.
     Err(FlowError::Contended(format!("{kind}/{name}")))
+}
+
+/// Returns the next notification and its subscription. If too many wait, it is the oldest one.
+fn next(outbox: &TargetOutbox, now: Timestamp) -> Option<(PhaseNotice, String)> {
+    let oldest = || outbox.notices.first().and_then(|notice| Some((notice, notice.to.first()?.as_str())));
+    let (notice, subscription) = if outbox.exceeds(1) { oldest() } else { outbox.next(now) }?;
+    Some((notice.clone(), subscription.to_owned()))
+}
+
+/// Returns the circuit of a subscription. A receiver that hangs at one path delays no other path of its server.
+fn circuit(subscription: &str) -> String {
+    format!("#subscription/{subscription}")
+}
+
+fn wait(env: &Env, attempts: u32) -> Millis {
+    BACKOFF.wait(attempts, env.random.next()).max(MIN_WAIT)
+}
+
+/// Records the end of a delivery. Returns the wait until its repetition.
+fn record(env: &Env, now: Timestamp, outbox: &mut TargetOutbox, ended: &EndedDelivery) -> Option<Millis> {
+    let EndedDelivery { notice, subscription, lease, result } = ended;
+    let (reason, at_least, is_refusal) = match result {
+        NotificationDelivery::Failed(reason, at_least) => (reason, *at_least, false),
+        NotificationDelivery::Refused(reason) => (reason, None, true),
+        NotificationDelivery::NoResponse(reason) | NotificationDelivery::NotSent(reason) => (reason, None, false),
+        NotificationDelivery::Accepted
+        | NotificationDelivery::Gone
+        | NotificationDelivery::Obsolete
+        | NotificationDelivery::Final(_) => {
+            outbox.remove(notice.number, subscription);
+            outbox.end_lease(subscription, *lease);
+            return None;
+        }
+    };
+    tracing::warn!(subscription, id = notice_id(notice), reason, "a notification was not accepted; it is repeated");
+    if !outbox.has(notice.number, subscription) {
+        outbox.end_lease(subscription, *lease);
+        return None;
+    }
+    // Another invocation may have taken the lease meanwhile.
+    let state = outbox.failed.get_mut(subscription).filter(|state| state.next == *lease)?;
+    let wait = wait(env, state.attempts).max(at_least.map_or(Millis(0), Millis::from).min(BACKOFF.max));
+    state.refusals = if is_refusal { state.refusals.saturating_add(1) } else { 0 };
+    (state.next, state.at, state.reason) = (now.plus(wait).0, now.0, limits::clean(reason, limits::REFUSAL));
+    Some(wait)
 }
 
 /// Stores a notification that is not repeated any more, and raises an alarm.

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use ebb_documents::model::NotificationPhase;
-use ebb_documents::notification::{NotificationFacts, NotificationReceiver, NotificationRequest, NotifiedTarget};
+use ebb_documents::notification::{
+    NotificationFacts, NotificationReceiver, NotificationRequest, NotificationRule, NotifiedTarget,
+};
 use ebb_egress::deliver::DELIVERY_TIMEOUT;
 use ebb_egress::{BytePermit, CallError, DeliveryOutcome, HttpRequest, HttpResponse, WebhookMessage, deliver as post};
 use ebb_engine::Timestamp;
+use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::sign::{self, MessageId, WebhookKeys};
 use ebb_protocol::time::rfc3339;
 use ebb_protocol::{cloudevents, id};
@@ -18,11 +21,11 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::instance::notify;
 use crate::offload::offload;
+use crate::pending_call::ResponseKind;
 use crate::run::cause;
 use crate::run::credential::{self, RequestCredential};
 use crate::run::head::Run;
 use crate::run::records;
-use crate::sweep::permits::OriginPermit;
 
 /// Maximum time of all requests of one notification.
 pub(super) const TIMEOUT: Duration = DELIVERY_TIMEOUT;
@@ -32,18 +35,39 @@ const MAX_LOG: usize = 2_000;
 const MAX_COMMENTS: usize = 300;
 const LARGE_PAGE: usize = 100;
 const SMALL_PAGE: usize = 10;
+/// The reason of a list that cannot be searched.
+const NOT_JSON: &str = "the list of comments is not JSON";
 /// Derives the key of the marks in comments. It is not the name of a plugin.
 const COMMENT_KEY: &str = "#comment";
 
 /// The result of a delivery.
 pub(super) enum NotificationDelivery {
     Accepted,
-    /// It is repeated, at the earliest after this time.
+    /// The receiver responded that it cannot accept the notification now. It is repeated, at the earliest after this time.
     Failed(String, Option<Duration>),
+    /// The receiver rejects the notification. It is repeated a few times.
+    Refused(String),
+    /// The receiver rejects all further requests (410).
+    Gone,
+    /// It is repeated.
+    NoResponse(String),
+    /// Nothing was sent. The deployment, the subscription or its connection must be changed. It is repeated.
+    NotSent(String),
     /// The subscription does not exist any more.
     Obsolete,
-    /// The receiver rejects all further requests.
+    /// A repetition has the same result.
     Final(String),
+}
+
+impl NotificationDelivery {
+    /// Returns what the delivery shows about its receiver.
+    pub(super) fn response(&self) -> ResponseKind {
+        match self {
+            Self::Accepted | Self::Failed(..) | Self::Refused(_) | Self::Gone => ResponseKind::Response,
+            Self::NoResponse(_) => ResponseKind::NoResponse,
+            Self::NotSent(_) | Self::Obsolete | Self::Final(_) => ResponseKind::NotSent,
+        }
+    }
 }
 
 /// Returns the id of a notification. Repetitions have the same one.
@@ -57,7 +81,7 @@ pub(super) async fn send(
     notice: &PhaseNotice,
     subscription: &str,
 ) -> Result<NotificationDelivery, FlowError> {
-    let failed = |reason: String| Ok(NotificationDelivery::Failed(reason, None));
+    let failed = |reason: String| Ok(NotificationDelivery::NotSent(reason));
     let Some(item) = env.store.get_document(NamedKind::Subscription, subscription).await? else {
         tracing::info!(subscription, "a notification of a deleted subscription is dropped");
         return Ok(NotificationDelivery::Obsolete);
@@ -74,18 +98,13 @@ pub(super) async fn send(
     };
     let request = match rule.render(&target, &facts) {
         Ok(request) => request,
-        Err(problem) => return failed(problem),
+        // The values of the notification never change. A corrected subscription applies to later ones.
+        Err(problem) => return Ok(NotificationDelivery::Final(problem)),
     };
     let id = MessageId::parse(&facts.id).map_err(|error| FlowError::Broken(error.to_string()))?;
     match (&rule.to, request) {
         (NotificationReceiver::Standard { url, secret }, NotificationRequest::Standard { data }) => {
-            let keys = match secret_value(env, secret) {
-                Ok(value) => {
-                    WebhookKeys::parse(&value).map_err(|error| format!("the secret {secret} cannot sign: {error}"))
-                }
-                Err(problem) => Err(problem),
-            };
-            let keys = match keys {
+            let keys = match signing_keys(env, secret) {
                 Ok(keys) => keys,
                 Err(problem) => return failed(problem),
             };
@@ -99,40 +118,26 @@ pub(super) async fn send(
                 Timestamp(notice.at),
                 &data,
             );
-            let Some(permit) = OriginPermit::acquire(env, url).await else {
-                return failed("no time remains".to_owned());
-            };
-            let begun = env.now();
             let outgoing = WebhookMessage { url, id: &id, content_type, body: &body };
-            let outcome = post((env.egress.as_ref(), &env.cache.byte_budget), &keys, outgoing, begun).await;
-            permit.end(env, begun);
-            Ok(match outcome {
+            Ok(match post((env.egress.as_ref(), &env.cache.byte_budget), &keys, outgoing, env.now()).await {
                 DeliveryOutcome::Accepted => NotificationDelivery::Accepted,
-                DeliveryOutcome::Gone => NotificationDelivery::Final("the server answered 410".to_owned()),
-                DeliveryOutcome::Refused(reason) => NotificationDelivery::Failed(reason, None),
-                DeliveryOutcome::Retry { after, reason } => NotificationDelivery::Failed(reason, after),
+                DeliveryOutcome::Gone => NotificationDelivery::Gone,
+                DeliveryOutcome::Refused(reason) => NotificationDelivery::NotSent(reason),
+                DeliveryOutcome::Retry { status: None, reason, .. } => NotificationDelivery::NoResponse(reason),
+                DeliveryOutcome::Retry { status: Some(status), after, reason } => not_accepted(status, after, reason),
             })
         }
         (NotificationReceiver::Slack { secret }, NotificationRequest::Slack { body }) => {
-            let url = match secret_value(env, secret) {
+            let url = match slack_url(env, secret) {
                 Ok(url) => url,
                 Err(problem) => return failed(problem),
             };
-            // An error of the client can name the URL, which is the credential.
-            let is_url = url::Url::parse(&url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
-            if !is_url {
-                return failed(format!("the secret {secret} is not the URL of an incoming webhook"));
-            }
             let receiver =
                 SubscriptionOrigin { env, url: url.to_string(), credential: None, id: &id, begun: env.now() };
-            Ok(verdict(
-                receiver
-                    .call("POST", "", Some(&body))
-                    .await
-                    .map(|(response, _)| response)
-                    .map_err(|_| "Slack gave no answer".to_owned()),
-                env,
-            ))
+            Ok(match receiver.call("POST", "", Some(&body)).await {
+                Err(_) => NotificationDelivery::NoResponse("Slack gave no answer".to_owned()),
+                Ok((response, _)) => verdict(&response, env),
+            })
         }
         (to, request) => {
             let Some(name) = to.connection() else { return failed("the subscription has changed".to_owned()) };
@@ -143,8 +148,7 @@ pub(super) async fn send(
             let receiver = SubscriptionOrigin { env, url, credential: Some(credential), id: &id, begun: env.now() };
             let response = match request {
                 NotificationRequest::Connection { method, path, body } => {
-                    let answer = receiver.call(&method, &path, Some(&body)).await;
-                    answer.map(|(response, _)| response).map_err(|error| error.to_string())
+                    receiver.call(&method, &path, Some(&body)).await.map_err(NotificationDelivery::from)
                 }
                 NotificationRequest::Comment { path, edit, subject, text } => {
                     receiver.comment(&path, &edit, (&subject, &text)).await
@@ -153,13 +157,67 @@ pub(super) async fn send(
                     return failed("the subscription has changed".to_owned());
                 }
             };
-            Ok(verdict(response, env))
+            Ok(response.map_or_else(|delivery| delivery, |(response, _)| verdict(&response, env)))
         }
     }
 }
 
+impl From<CallError> for NotificationDelivery {
+    fn from(error: CallError) -> Self {
+        let reason = error.to_string();
+        match error {
+            CallError::Refused(_) => Self::NotSent(reason),
+            CallError::Connect(_) | CallError::Timeout(_) => Self::NoResponse(reason),
+            CallError::TooLarge(_) => Self::Failed(reason, None),
+        }
+    }
+}
+
+/// What is known about the receiver of a subscription.
+#[derive(Debug, Default)]
+pub struct ReceiverInfo {
+    pub origin: Option<String>,
+    /// The reason why nothing can be sent. It contains no secret.
+    pub problem: Option<String>,
+}
+
+/// Returns what is known about the receiver of a subscription, without a request to it.
+pub async fn receiver_info(env: &Env, rule: &NotificationRule) -> Result<ReceiverInfo, FlowError> {
+    let origin = |url: &str| url::Url::parse(url).ok().map(|url| url.origin().ascii_serialization());
+    Ok(match &rule.to {
+        NotificationReceiver::Standard { url, secret } => {
+            ReceiverInfo { origin: origin(url), problem: signing_keys(env, secret).err() }
+        }
+        NotificationReceiver::Slack { secret } => match slack_url(env, secret) {
+            Ok(url) => ReceiverInfo { origin: origin(&url), problem: None },
+            Err(problem) => ReceiverInfo { origin: None, problem: Some(problem) },
+        },
+        to => match credential::of_subscription(env, to.connection().unwrap_or_default(), &rule.name).await? {
+            Ok((origin, _)) => ReceiverInfo { origin: Some(origin), problem: None },
+            Err(problem) => ReceiverInfo { origin: None, problem: Some(problem) },
+        },
+    })
+}
+
+/// Returns the keys of a secret, or the reason why it cannot sign.
+fn signing_keys(env: &Env, secret: &str) -> Result<WebhookKeys, String> {
+    let value = secret_value(env, secret)?;
+    WebhookKeys::parse(&value).map_err(|error| format!("the secret {secret} cannot sign: {error}"))
+}
+
+/// Returns the URL of an incoming webhook of Slack. It is a credential, so the error does not repeat it.
+fn slack_url(env: &Env, secret: &str) -> Result<SecretText, String> {
+    let value = secret_value(env, secret)?;
+    let wrong = |problem: &str| format!("the secret {secret} is not the URL of an incoming webhook: {problem}");
+    match url::Url::parse(&value) {
+        Ok(url) if url.scheme() == "https" => Ok(value),
+        Ok(url) if url.scheme() == "http" => Err(wrong("its credential would not be encrypted; expected `https://`")),
+        Ok(_) | Err(_) => Err(wrong("expected `https://`")),
+    }
+}
+
 /// Returns the value of a secret, or the reason why it has none.
-fn secret_value(env: &Env, name: &str) -> Result<ebb_protocol::named_secrets::SecretText, String> {
+fn secret_value(env: &Env, name: &str) -> Result<SecretText, String> {
     match env.settings.secrets.secret(name) {
         Ok(Some(value)) => Ok(value),
         Ok(None) => Err(format!("the deployment has no secret {name}")),
@@ -167,15 +225,24 @@ fn secret_value(env: &Env, name: &str) -> Result<ebb_protocol::named_secrets::Se
     }
 }
 
-fn verdict(response: Result<HttpResponse, String>, env: &Env) -> NotificationDelivery {
-    match response {
-        Err(reason) => NotificationDelivery::Failed(reason, None),
-        Ok(HttpResponse { status: 200..=299, .. }) => NotificationDelivery::Accepted,
-        Ok(HttpResponse { status: 410, .. }) => NotificationDelivery::Final("the server answered 410".to_owned()),
-        Ok(HttpResponse { status, headers, .. }) => {
-            let after = ebb_egress::retry_after(&headers, env.now());
-            NotificationDelivery::Failed(format!("the server answered {status}"), after)
+fn verdict(response: &HttpResponse, env: &Env) -> NotificationDelivery {
+    match response.status {
+        200..=299 => NotificationDelivery::Accepted,
+        410 => NotificationDelivery::Gone,
+        status => {
+            let after = ebb_egress::retry_after(&response.headers, env.now());
+            not_accepted(status, after, format!("the server answered {status}"))
         }
+    }
+}
+
+/// Returns the result of a response other than success and 410. A status of the class 4xx rejects the notification, unless
+/// it or `retry-after` announces that a later request can succeed.
+fn not_accepted(status: u16, after: Option<Duration>, reason: String) -> NotificationDelivery {
+    match (status, after) {
+        (408 | 425 | 429, _) | (_, Some(_)) => NotificationDelivery::Failed(reason, after),
+        (400..=499, None) => NotificationDelivery::Refused(reason),
+        (_, None) => NotificationDelivery::Failed(reason, None),
     }
 }
 
@@ -214,25 +281,24 @@ impl SubscriptionOrigin<'_> {
             }
         }
         let url = format!("{}{path}", self.url);
-        let Some(permit) = OriginPermit::acquire(self.env, &url).await else {
-            return Err(CallError::Connect("no time remains".to_owned()));
-        };
-        let begun = self.env.now();
-        let timeout = TIMEOUT.saturating_sub(Duration::from_millis(begun.since(self.begun).0));
+        let timeout = TIMEOUT.saturating_sub(Duration::from_millis(self.env.now().since(self.begun).0));
         if timeout.is_zero() {
             return Err(CallError::Timeout(TIMEOUT));
         }
         let request = HttpRequest { method: method.to_owned(), url, headers, body, timeout };
-        let response = match &self.credential {
+        match &self.credential {
             Some(credential) => credential.call(self.env, request).await,
             None => self.env.egress.call_within(request, &self.env.cache.byte_budget).await,
-        };
-        permit.end(self.env, begun);
-        response
+        }
     }
 
     /// Changes the comment about a subject, or creates it.
-    async fn comment(&self, path: &str, edit: &str, (subject, text): (&str, &str)) -> Result<HttpResponse, String> {
+    async fn comment(
+        &self,
+        path: &str,
+        edit: &str,
+        (subject, text): (&str, &str),
+    ) -> Result<(HttpResponse, BytePermit), NotificationDelivery> {
         let marks = comment_marks(self.env, subject);
         let mark = marks.first().map(String::as_str).unwrap_or_default();
         let body = json!({ "body": format!("{text}\n\n{mark}") });
@@ -244,13 +310,13 @@ impl SubscriptionOrigin<'_> {
                     size = SMALL_PAGE;
                     continue;
                 }
-                response => response.map_err(|error| error.to_string())?,
+                response => response?,
             };
             if !matches!(response.status, 200..=299) {
-                return Ok(response);
+                return Ok((response, bytes));
             }
-            let comments: Vec<Value> =
-                serde_json::from_slice(&response.body).map_err(|_| "the list of comments is not JSON".to_owned())?;
+            let comments: Vec<Value> = serde_json::from_slice(&response.body)
+                .map_err(|_| NotificationDelivery::Failed(NOT_JSON.to_owned(), None))?;
             // A log or a quotation in another comment can contain the mark, but not at its end.
             let is_own = |comment: &&Value| {
                 let text = comment["body"].as_str().unwrap_or_default().trim_end();
@@ -262,16 +328,14 @@ impl SubscriptionOrigin<'_> {
             drop((comments, response, bytes));
             if let Some(id) = own {
                 let path = format!("{edit}/{id}");
-                let changed = self.call("PATCH", &path, Some(&body)).await;
-                return changed.map(|(response, _)| response).map_err(|error| error.to_string());
+                return Ok(self.call("PATCH", &path, Some(&body)).await?);
             }
             if count < size {
                 break;
             }
             seen += size;
         }
-        let created = self.call("POST", path, Some(&body)).await;
-        created.map(|(response, _)| response).map_err(|error| error.to_string())
+        Ok(self.call("POST", path, Some(&body)).await?)
     }
 }
 
