@@ -103,7 +103,9 @@ fn main() {
             a_run_continues_after_a_restart;
         lifecycle::subscriptions: a_pull_request_shows_the_phases_of_its_target
             notifications_survive_an_outage_and_a_restart a_connection_permits_its_subscriptions
-            subscriptions_are_limited the_documented_subscriptions_report_the_targets_of_a_preset;
+            what_hangs_delays_no_other_receiver a_notification_without_a_value_blocks_no_other
+            the_backlog_of_a_subscription_is_shown subscriptions_are_limited
+            the_documented_subscriptions_report_the_targets_of_a_preset;
         lifecycle::retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept
             records_of_open_instances_are_kept an_unreadable_instance_is_postponed objects_without_a_record_are_removed
             without_a_retention_everything_is_kept;

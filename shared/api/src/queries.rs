@@ -1,6 +1,7 @@
 //! Reads state for people and programs: plugins, targets, runs, logs and causes. `plugins`, `sources`, `connections` and
 //! `named_tokens` also change it.
 
+mod backlog;
 pub mod checks;
 pub mod clusters;
 pub mod connections;

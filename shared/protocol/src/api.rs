@@ -29,7 +29,7 @@ pub use source_events::{
     SourceResult,
 };
 pub use subscription_bodies::{
-    PutSubscription, SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification,
+    DeliveryError, PutSubscription, SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification,
 };
 pub use target_requests::{ApplyTarget, ResourceEffect, TargetReceipt};
 

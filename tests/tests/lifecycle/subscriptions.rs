@@ -78,6 +78,11 @@ impl Harness {
         self.request(Method::PUT, &format!("/v1/subscriptions/{name}"), Some(document)).await.is(200);
     }
 
+    fn sign_events(&self) {
+        let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
+        self.write_secrets(&json!({"SIGNING": secret.reveal().as_str()}).to_string());
+    }
+
     async fn connect_github(&self, subscriptions: &str) {
         self.write_secrets(&json!({ "GITHUB_TOKEN": TOKEN }).to_string());
         let document = format!(
@@ -191,8 +196,7 @@ pub(crate) async fn the_documented_subscriptions_report_the_targets_of_a_preset(
 /// The receiver is down while the target begins and ends, and the server restarts. Every change then arrives in order.
 pub(crate) async fn notifications_survive_an_outage_and_a_restart() {
     let mut harness = Harness::new().await;
-    harness
-        .write_secrets(&json!({"SIGNING": WebhookSecret::from_bytes(&[7; 32]).unwrap().reveal().as_str()}).to_string());
+    harness.sign_events();
     harness
         .subscribe(
             "all",
@@ -241,8 +245,10 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
     let harness = Harness::new().await;
     harness.connect_github("other").await;
     // The URL of Slack is a credential. Its server cannot be reached.
-    harness.write_secrets(&json!({"GITHUB_TOKEN": TOKEN, "SLACK": format!("http://127.0.0.1:9/{TOKEN}")}).to_string());
+    let (slack, plain) = (format!("https://127.0.0.1:9/{TOKEN}"), format!("http://127.0.0.1:9/{TOKEN}"));
+    harness.write_secrets(&json!({"GITHUB_TOKEN": TOKEN, "SLACK": slack, "PLAIN": plain}).to_string());
     harness.subscribe("slack", "on: [ready]\nto: {slack: {secret: SLACK}}").await;
+    harness.subscribe("plain", "on: [ready]\nto: {slack: {secret: PLAIN}}").await;
     harness
         .subscribe(
             "own",
@@ -251,7 +257,11 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
         .await;
     harness.publish("simple@1.0.0", PLUGIN).await;
     harness.ready("a", "simple").await;
-    for (name, text) in [("own", "does not permit the subscription own"), ("slack", "Slack gave no answer")] {
+    for (name, text) in [
+        ("own", "does not permit the subscription own"),
+        ("slack", "Slack gave no answer"),
+        ("plain", "not be encrypted"),
+    ] {
         until(text, async || {
             let target = harness.stack().store().read_target("sandbox", "a").await.unwrap()?;
             target.outbox.failed.get(name).filter(|state| state.reason.contains(text)).cloned()
@@ -280,6 +290,91 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
         let reply = harness.request(Method::PUT, "/v1/subscriptions/own", Some(json!({ "document": document }))).await;
         assert_eq!(reply.status, 422, "{body}: {reply:?}");
     }
+}
+
+/// A receiver and the platform hang. The other receiver of the same targets gets every notification meanwhile, and targets
+/// end. Few requests wait for those that hang.
+pub(crate) async fn what_hangs_delays_no_other_receiver() {
+    const TARGETS: usize = 150;
+    const MOST: usize = 12;
+    let harness = Harness::with_platform().await;
+    harness.sign_events();
+    for name in ["hangs", "responds"] {
+        let to = format!("to: {{standard: {{url: RECEIVER/{name}, secret: SIGNING}}}}");
+        harness.subscribe(name, &format!("on: [ready, gone]\n{to}")).await;
+    }
+    harness.publish("simple@1.0.0", PLUGIN).await;
+    let _holds = ["POST /hangs", "POST /platform"].map(|line| harness.receiver.hold(line));
+    for number in 0..TARGETS {
+        harness.create(&format!("t{number}"), "simple").await;
+    }
+    until("all notifications", async || (harness.receiver.count("POST /responds") >= TARGETS).then_some(())).await;
+    harness.tear_down("t0").await;
+    until("the end", async || (harness.receiver.count("POST /responds") > TARGETS).then_some(())).await;
+    for line in ["POST /hangs", "POST /platform"] {
+        let calls = harness.receiver.calls(line);
+        // Each request waits for 15 s.
+        let waits =
+            |at: Instant| calls.iter().filter(|call| call.at <= at && at - call.at < Duration::from_secs(14)).count();
+        let most = calls.iter().map(|call| waits(call.at)).max().unwrap();
+        assert!((1..=MOST).contains(&most), "{most} requests wait at {line}");
+    }
+}
+
+/// A notification that cannot be rendered is given up at once. The next one of the target is sent, and the failure is shown.
+pub(crate) async fn a_notification_without_a_value_blocks_no_other() {
+    let harness = Harness::new().await;
+    harness.connect_github("paths").await;
+    let path = "${target.labels[notification.phase == 'ready' ? 'missing' : 'number']}";
+    let to = format!("to: {{webhook: {{connection: github, path: \"/{path}\"}}}}");
+    harness.subscribe("paths", &format!("on: [ready, gone]\n{to}")).await;
+    harness.publish("simple@1.0.0", PLUGIN).await;
+    harness.create_labelled("a").await;
+    harness.phase("a", TargetState::Ready).await;
+    let subscription = async || harness.get("/v1/subscriptions/paths").await.is(200).json::<Value>();
+    until("the failure", async || (subscription().await["undelivered"] == 1).then_some(())).await;
+    harness.tear_down("a").await;
+    harness.receiver.call("POST /7", 1).await;
+    let shown = subscription().await;
+    let failure = &shown["failures"][0];
+    assert_eq!((&failure["target"], &failure["phase"]), (&json!("sandbox/a"), &json!("ready")));
+    assert!(failure["reason"].as_str().unwrap().contains("missing"), "{shown}");
+    assert_eq!((&shown["waiting"], &shown["origin"]), (&json!(0), &json!(harness.receiver.url())));
+}
+
+/// The response about a subscription has the notifications that wait, the last error and what is missing.
+pub(crate) async fn the_backlog_of_a_subscription_is_shown() {
+    let harness = Harness::new().await;
+    harness.subscribe("all", "on: [ready, gone]\nto: {standard: {url: RECEIVER/events, secret: SIGNING}}").await;
+    harness.subscribe("other", "on: [gone]\nto: {webhook: {connection: github, path: /x}}").await;
+    let subscription =
+        async |name: &str| -> Value { harness.get(&format!("/v1/subscriptions/{name}")).await.is(200).json() };
+    let problem = subscription("all").await["problem"].as_str().unwrap().to_owned();
+    assert!(problem.contains("no secret SIGNING"), "{problem}");
+    let problem = subscription("other").await["problem"].as_str().unwrap().to_owned();
+    assert!(problem.contains("connection github does not exist"), "{problem}");
+    harness.sign_events();
+    assert_eq!(subscription("all").await["problem"], Value::Null);
+    harness.publish("simple@1.0.0", PLUGIN).await;
+    harness.receiver.always("POST /events", 503);
+    for name in ["a", "b"] {
+        harness.ready(name, "simple").await;
+    }
+    harness.tear_down("b").await;
+    let shown = until("the error", async || {
+        let shown = subscription("all").await;
+        (shown["waiting"] == 3 && shown["lastError"]["reason"].is_string()).then_some(shown)
+    })
+    .await;
+    assert!(shown["lastError"]["reason"].as_str().unwrap().contains("503"), "{shown}");
+    assert!(shown["lastError"]["target"].as_str().unwrap().starts_with("sandbox/"), "{shown}");
+    assert!(shown["lastError"]["at"].is_string() && shown["oldest"].is_string(), "{shown}");
+    assert_eq!(shown["origin"], json!(harness.receiver.url()));
+    let listed: Value = harness.get("/v1/subscriptions").await.is(200).json();
+    assert_eq!(
+        (&listed["subscriptions"][0]["waiting"], &listed["subscriptions"][1]["waiting"]),
+        (&json!(3), &json!(1))
+    );
 }
 
 /// A target stores the names of subscriptions, so their number is limited. A deleted one makes room.

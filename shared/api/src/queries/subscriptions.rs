@@ -1,4 +1,4 @@
-//! Stores, lists and deletes subscriptions, and lists the notifications that were given up.
+//! Stores, lists and deletes subscriptions, with the notifications that wait and those that were given up.
 
 use ebb_documents::compile;
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
@@ -6,32 +6,45 @@ use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::SourceText;
 use ebb_flow::env::{Env, HttpStore};
 use ebb_flow::error::{FlowError, RequestError};
-use ebb_flow::instance::outbox;
+use ebb_flow::instance::outbox::{self, ReceiverInfo};
 use ebb_flow::offload::offload;
 use ebb_protocol::api::{SubscriptionDetail, SubscriptionInfo, UndeliveredNotification};
 use ebb_protocol::time::rfc3339;
 use ebb_store::{NamedDocument, NamedKind};
 
+use super::backlog::Backlog;
 use super::named_documents;
 
 /// Maximum subscriptions. A target stores the name of each one that waits for its receiver.
 const MAX_SUBSCRIPTIONS: usize = 100;
-/// Maximum failures in a response.
+/// Maximum notifications of a subscription that were given up and are read, and those in a response.
+const MAX_UNDELIVERED: usize = 1_000;
 const MAX_FAILURES: usize = 100;
 
-pub async fn list(store: &dyn HttpStore) -> Result<Vec<SubscriptionInfo>, FlowError> {
-    let failures = store.list_documents(NamedKind::Undelivered).await?;
+pub async fn list(env: &Env, store: &dyn HttpStore) -> Result<Vec<SubscriptionInfo>, FlowError> {
+    let backlog = Backlog::read(store).await?;
     let mut subscriptions = Vec::new();
     for item in store.list_documents(NamedKind::Subscription).await? {
-        subscriptions.push(detail(item, &failures).await?.info);
+        let undelivered = store.count_undelivered(&item.name, MAX_UNDELIVERED).await?;
+        subscriptions.push(info(env, &item, &backlog, undelivered).await?);
     }
     Ok(subscriptions)
 }
 
 /// Returns a subscription with its document and its failures.
-pub async fn get(store: &dyn HttpStore, name: &str) -> Result<Option<SubscriptionDetail>, FlowError> {
+pub async fn get(env: &Env, store: &dyn HttpStore, name: &str) -> Result<Option<SubscriptionDetail>, FlowError> {
     let Some(item) = store.get_document(NamedKind::Subscription, name).await? else { return Ok(None) };
-    Ok(Some(detail(item, &store.list_documents(NamedKind::Undelivered).await?).await?))
+    let backlog = Backlog::read(store).await?;
+    let mut failures = store.list_undelivered(name, MAX_UNDELIVERED).await?;
+    failures.sort_by_key(|failure| std::cmp::Reverse(failure.changed));
+    let waiting = backlog.of(name);
+    Ok(Some(SubscriptionDetail {
+        info: info(env, &item, &backlog, failures.len()).await?,
+        document: item.document,
+        oldest: waiting.oldest(),
+        last_error: waiting.last_error(),
+        failures: failures.iter().take(MAX_FAILURES).map(undelivered).collect(),
+    }))
 }
 
 /// Creates or replaces the subscription `name`. A subscription with the same document stays unchanged.
@@ -70,39 +83,49 @@ fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
     Ok(checked)
 }
 
-/// Returns a stored subscription. One that no longer loads is shown with the reason, so that it can be replaced.
-async fn detail(item: NamedDocument, failures: &[NamedDocument]) -> Result<SubscriptionDetail, FlowError> {
-    let NamedDocument { name, document, changed } = item;
-    let text = document.clone();
+/// Returns a subscription without its document. One that no longer loads is shown with the reason, so that it can be
+/// replaced.
+async fn info(
+    env: &Env,
+    item: &NamedDocument,
+    backlog: &Backlog,
+    undelivered: usize,
+) -> Result<SubscriptionInfo, FlowError> {
+    let text = item.document.clone();
     let loaded = offload(move || {
         let subscription = load::subscription("document", &text, &NoFiles, &DocumentVars::none())?;
         let rule = compile::subscription(&subscription)?;
         Ok::<_, Diagnostics>((rule, subscription.to.receiver.name()))
     });
-    let loaded = loaded.await?;
-    let own = failures.iter().filter(|failure| failure.name.split_once('/').is_some_and(|(own, _)| own == name));
-    let mut own: Vec<&NamedDocument> = own.collect();
-    own.sort_by_key(|failure| std::cmp::Reverse(failure.changed));
     let unknown = SubscriptionInfo {
-        name: name.clone(),
+        name: item.name.clone(),
         on: Vec::new(),
         to: String::new(),
         connection: None,
-        undelivered: own.len(),
-        changed: rfc3339(changed),
+        origin: None,
+        problem: None,
+        waiting: backlog.of(&item.name).count,
+        waiting_incomplete: backlog.is_incomplete,
+        undelivered,
+        changed: rfc3339(item.changed),
         unreadable: None,
     };
-    let info = match loaded {
-        Ok((rule, to)) => SubscriptionInfo {
-            on: rule.on.iter().map(|phase| phase.name().to_owned()).collect(),
-            to: to.to_owned(),
-            connection: rule.to.connection().map(str::to_owned),
-            ..unknown
-        },
-        Err(errors) => SubscriptionInfo { unreadable: Some(named_documents::unreadable(&name, &errors)), ..unknown },
+    let (rule, to) = match loaded.await? {
+        Ok(loaded) => loaded,
+        Err(errors) => {
+            let unreadable = Some(named_documents::unreadable(&item.name, &errors));
+            return Ok(SubscriptionInfo { unreadable, ..unknown });
+        }
     };
-    let failures = own.into_iter().take(MAX_FAILURES).map(undelivered).collect();
-    Ok(SubscriptionDetail { info, document, failures })
+    let ReceiverInfo { origin, problem } = outbox::receiver_info(env, &rule).await?;
+    Ok(SubscriptionInfo {
+        on: rule.on.iter().map(|phase| phase.name().to_owned()).collect(),
+        to: to.to_owned(),
+        connection: rule.to.connection().map(str::to_owned),
+        origin,
+        problem,
+        ..unknown
+    })
 }
 
 fn undelivered(failure: &NamedDocument) -> UndeliveredNotification {

@@ -11,7 +11,7 @@ use super::{NoQuery, Path};
 use crate::queries::subscriptions;
 use crate::{HttpProblem, ServerState};
 
-/// Lists all subscriptions, with the number of notifications that were given up. Scope: `plugins:write` or
+/// Lists all subscriptions, with the numbers of notifications that wait and that were given up. Scope: `plugins:write` or
 /// `plugins:write:NAME`.
 #[utoipa::path(get, path = "/v1/subscriptions", operation_id = "listSubscriptions", tag = "subscriptions", responses(
     (status = 200, body = SubscriptionList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
@@ -22,11 +22,11 @@ pub(crate) async fn list(
     _: NoQuery,
 ) -> Result<Json<SubscriptionList>, HttpProblem> {
     server.authorize(&headers, ApiPermission::ReadConnections).await?;
-    Ok(Json(SubscriptionList { subscriptions: subscriptions::list(server.store.as_ref()).await? }))
+    Ok(Json(SubscriptionList { subscriptions: subscriptions::list(&server.env, server.store.as_ref()).await? }))
 }
 
-/// Returns a subscription with its document and the notifications that were given up. Scope: `plugins:write` or
-/// `plugins:write:NAME`.
+/// Returns a subscription with its document, its last error and the notifications that were given up. Scope:
+/// `plugins:write` or `plugins:write:NAME`.
 #[utoipa::path(get, path = "/v1/subscriptions/{name}", operation_id = "getSubscription", tag = "subscriptions", responses(
     (status = 200, body = SubscriptionDetail), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
     (status = 404, body = ProblemDetails),
@@ -37,7 +37,7 @@ pub(crate) async fn get(
     Path(name): Path<String>,
 ) -> Result<Json<SubscriptionDetail>, HttpProblem> {
     server.authorize(&headers, ApiPermission::ReadConnections).await?;
-    let found = subscriptions::get(server.store.as_ref(), &name).await?;
+    let found = subscriptions::get(&server.env, server.store.as_ref(), &name).await?;
     found.map(Json).ok_or_else(|| unknown(&name))
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn put(
     let request: PutSubscription = super::read_json(body).await?;
     subscriptions::put(&server.env, server.store.as_ref(), &name, &request.document).await?;
     caller.log_change("put subscription", &name);
-    let found = subscriptions::get(server.store.as_ref(), &name).await?;
+    let found = subscriptions::get(&server.env, server.store.as_ref(), &name).await?;
     found.map(Json).ok_or_else(|| unknown(&name))
 }
 

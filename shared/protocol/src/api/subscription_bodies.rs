@@ -15,7 +15,18 @@ pub struct SubscriptionInfo {
     /// The connection of the receiver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
-    /// The number of notifications of the last 30 days that were given up.
+    /// The origin of the receiver, such as `https://api.github.com`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// The reason why nothing can be sent, such as a missing secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// The number of notifications that wait for the receiver.
+    pub waiting: usize,
+    /// True if more targets have work to do than one request reads, so that `waiting` can be too small.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waiting_incomplete: bool,
+    /// The number of notifications of the last 30 days that were given up, at most 1,000.
     pub undelivered: usize,
     /// The time of the last change.
     pub changed: String,
@@ -31,8 +42,26 @@ pub struct SubscriptionDetail {
     #[serde(flatten)]
     pub info: SubscriptionInfo,
     pub document: String,
+    /// The time of the oldest notification that waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<String>,
+    /// The last failure of a notification that waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<DeliveryError>,
     /// The notifications that were given up, the newest first, at most 100.
     pub failures: Vec<UndeliveredNotification>,
+}
+
+/// A failed delivery of a notification that is repeated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeliveryError {
+    /// `KIND/NAME`.
+    pub target: String,
+    /// The time of the failure.
+    pub at: String,
+    pub reason: String,
+    /// The time of the next attempt.
+    pub next: String,
 }
 
 /// A notification that the receiver did not accept in time.

@@ -9,7 +9,7 @@ use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::{NotificationPhase, SubscriptionDoc};
 use ebb_documents::notification::{NotificationFacts, NotifiedTarget};
 use ebb_documents::starters;
-use ebb_protocol::api::{SubscriptionDetail, SubscriptionInfo};
+use ebb_protocol::api::{DeliveryError, SubscriptionDetail, SubscriptionInfo};
 
 use crate::client::ApiClient;
 use crate::commands::connect;
@@ -33,7 +33,7 @@ pub(crate) enum SubscriptionCommand {
     Test(SubscriptionTestArgs),
     /// Create or replace a subscription
     Apply(NamedApplyArgs),
-    /// List subscriptions, with the number of notifications that were given up
+    /// List subscriptions, with the numbers of notifications that wait and that were given up
     List(NamedListArgs),
     /// Show a subscription. `-o yaml` prints the document, `-o json` all stored data
     Get(NamedGetArgs),
@@ -163,7 +163,7 @@ impl NamedDocument for SubscriptionDoc {
     const KIND: &'static str = "subscription";
     const COLLECTION: &'static str = "subscriptions";
     const DELETED: &'static str = "its waiting notifications are dropped";
-    const COLUMNS: &'static [&'static str] = &["NAME", "ON", "TO", "CONNECTION", "UNDELIVERED"];
+    const COLUMNS: &'static [&'static str] = &["NAME", "ON", "TO", "CONNECTION", "WAITING", "UNDELIVERED"];
     type Info = SubscriptionInfo;
     type Detail = SubscriptionDetail;
 
@@ -179,6 +179,9 @@ impl NamedDocument for SubscriptionDoc {
 
     fn report(&self, _client: &ApiClient, SubscriptionDetail { info, .. }: &SubscriptionDetail) {
         output::status_line(&format!("Applied subscription {}", info.name));
+        if let Some(problem) = &info.problem {
+            output::status_line(&format!("It cannot send anything yet: {problem}"));
+        }
     }
 
     fn row(info: &SubscriptionInfo) -> Vec<String> {
@@ -186,26 +189,40 @@ impl NamedDocument for SubscriptionDoc {
             return vec![info.name.clone(), format!("unreadable: {reason}")];
         }
         let connection = info.connection.clone().unwrap_or_else(|| "-".to_owned());
-        vec![info.name.clone(), info.on.join(", "), info.to.clone(), connection, info.undelivered.to_string()]
+        let undelivered = info.undelivered.to_string();
+        vec![info.name.clone(), info.on.join(", "), info.to.clone(), connection, waiting(info), undelivered]
     }
 
     fn document(detail: &SubscriptionDetail) -> &str {
         &detail.document
     }
 
-    fn text(SubscriptionDetail { info, failures, .. }: &SubscriptionDetail) -> String {
+    fn text(detail: &SubscriptionDetail) -> String {
+        let SubscriptionDetail { info, oldest, last_error, failures, .. } = detail;
         if let Some(reason) = &info.unreadable {
             return named_documents::unreadable(&info.name, reason, &info.changed);
         }
+        let oldest = oldest.as_ref().map(|at| format!(", the oldest since {}", timing::clock(at))).unwrap_or_default();
         let mut text = format!(
-            "Name:         {}\nOn:           {}\nTo:           {}\nConnection:   {}\nUndelivered:  {}\nChanged:      {}\n",
+            "Name:         {}\nOn:           {}\nTo:           {}\nConnection:   {}\nOrigin:       {}\nWaiting:      {}{oldest}\n\
+             Undelivered:  {}\nChanged:      {}\n",
             info.name,
             info.on.join(", "),
             info.to,
             info.connection.as_deref().unwrap_or("-"),
+            info.origin.as_deref().unwrap_or("-"),
+            waiting(info),
             info.undelivered,
             timing::clock(&info.changed)
         );
+        if let Some(problem) = &info.problem {
+            text.push_str(&format!("Problem:      {}\n", output::printable(problem)));
+        }
+        if let Some(DeliveryError { target, at, reason, next }) = last_error {
+            let (at, next) = (timing::clock(at), timing::clock(next));
+            let reason = output::printable(reason);
+            text.push_str(&format!("Last error:   {at}  {target}: {reason}; next attempt at {next}\n"));
+        }
         for failure in failures {
             let at = timing::clock(&failure.at);
             text.push_str(&format!(
@@ -217,4 +234,10 @@ impl NamedDocument for SubscriptionDoc {
         }
         text
     }
+}
+
+/// Returns the number of notifications that wait.
+fn waiting(info: &SubscriptionInfo) -> String {
+    let more = if info.waiting_incomplete { " or more" } else { "" };
+    format!("{}{more}", info.waiting)
 }
