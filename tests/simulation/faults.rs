@@ -134,6 +134,9 @@ impl fmt::Display for FaultKind {
     }
 }
 
+/// The most random faults of a kind in one simulation, so that everything can end.
+const MAX_INJECTED: u64 = 400;
+
 struct FaultStream {
     random: SimRandom,
     /// Injects at so many of a thousand injection points.
@@ -195,7 +198,8 @@ impl FaultInjector {
     pub fn should_inject(&self, kind: FaultKind) -> bool {
         let stream = &self.0[kind as usize];
         let number = stream.injection_points.fetch_add(1, Ordering::Relaxed) + 1;
-        let random = stream.rate > 0 && stream.random.below(1000) < stream.rate;
+        let has_ended = stream.injected.load(Ordering::Relaxed) >= MAX_INJECTED;
+        let random = stream.rate > 0 && stream.random.below(1000) < stream.rate && !has_ended;
         let hit = random || stream.at.contains(&number);
         if hit {
             stream.injected.fetch_add(1, Ordering::Relaxed);

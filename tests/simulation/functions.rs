@@ -161,6 +161,17 @@ impl SimFunctions {
         .await
     }
 
+    /// Returns the effect of a request to the API, which is then not applied.
+    pub async fn preview(&self, request: TargetRequest) -> Result<(), InvocationFailure> {
+        self.invoke("preview", |env, table| async move {
+            match target_request::preview(&env, table.as_ref(), &request).await {
+                Err(RequestError::Failed(error)) => Err(error),
+                _ => Ok(()),
+            }
+        })
+        .await
+    }
+
     /// Deletes every instance of a name by the API.
     pub async fn delete_target(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());

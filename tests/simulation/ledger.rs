@@ -7,7 +7,7 @@ use ebb_engine::{Attempt, Hook, Shard, Unit};
 use ebb_flow::ports::QueueMessage;
 use ebb_protocol::id::RunId;
 
-use super::owners::{InstanceEntry, RequestedDeletion};
+use super::owners::{AcceptedDocument, InstanceEntry, RequestedDeletion};
 use super::receivers::ReceivedNotice;
 use super::registry::{SimUnit, UnitEffect};
 use super::runtime::lock;
@@ -72,7 +72,7 @@ pub struct NotificationEntry {
     pub(super) uid: String,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct LedgerState {
     pub(super) units: BTreeMap<String, Arc<SimUnit>>,
     pub(super) objects: BTreeMap<String, SimObject>,
@@ -91,8 +91,12 @@ pub struct LedgerState {
     /// The instances that have begun or wait, by UID.
     pub(super) instances: BTreeMap<String, InstanceEntry>,
     pub(super) deletions: BTreeSet<RequestedDeletion>,
-    /// The documents that the platform or the API has sent and that were accepted, by UID: generation and revision.
-    pub(super) accepted: BTreeMap<String, Vec<(u64, String)>>,
+    /// The documents that the platform or the API has sent and that were accepted, by UID.
+    pub(super) accepted: BTreeMap<String, Vec<AcceptedDocument>>,
+    /// The revisions of requests that were sent again. An instance may have such a document, and another one the response.
+    pub(super) repeated: BTreeSet<String>,
+    /// The times at which the last deletions by people had their responses, by name.
+    pub(super) deleted: BTreeMap<String, u64>,
     /// The events that sources have sent.
     pub(super) sent: Vec<SentEvent>,
     /// The number of revisions of documents.
@@ -138,6 +142,18 @@ impl Ledger {
 
     pub fn state(&self) -> MutexGuard<'_, LedgerState> {
         lock(&self.state)
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.runtime.now().0
+    }
+
+    /// Records that an instance ends, or waits no more.
+    pub(super) fn note_end(&self, uid: &str) {
+        let now = self.now();
+        if let Some(entry) = self.state().instances.get_mut(uid) {
+            entry.until.get_or_insert(now);
+        }
     }
 
     pub(super) fn unit(&self, key: &str) -> Option<Arc<SimUnit>> {

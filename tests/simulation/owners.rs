@@ -12,16 +12,24 @@ use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::TargetHead;
 
 use super::KIND;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, LedgerState};
 use super::platform::EVENT;
 use super::senders::SenderRecord;
-use super::simulator::Simulation;
+use super::simulator::{MAX_SKEW_MS, Simulation};
 use super::table::TableState;
 
 /// The owner of the instances of the platform and of the API.
 pub(super) const DIRECT: &str = "direct";
 /// The sender of deletions by people, who may end every instance.
 pub(super) const PERSON: &str = "person";
+
+/// A document of the platform or of the API that was accepted.
+#[derive(Clone, Debug)]
+pub(super) struct AcceptedDocument {
+    pub(super) generation: u64,
+    pub(super) revision: String,
+    pub(super) routing_key: Option<String>,
+}
 
 /// An instance that has begun or waits for its name.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +40,9 @@ pub(super) struct InstanceEntry {
     /// The revision of its present document.
     pub(super) revision: String,
     pub(super) has_begun: bool,
+    /// The times at which it began or began to wait, and at which it ended.
+    pub(super) since: u64,
+    pub(super) until: Option<u64>,
     /// True if one of its documents has no event, so that events may be dropped.
     loses_events: bool,
     plan: String,
@@ -86,6 +97,7 @@ impl Ledger {
         let by = label("by").unwrap_or_else(|| DIRECT.to_owned());
         if entry.owner.is_empty() {
             entry.owner.clone_from(&by);
+            entry.since = self.now();
         } else if entry.owner != by {
             self.report_violation(format!("{uid} of {} gets a document of {by}", entry.owner));
         }
@@ -103,6 +115,9 @@ impl Ledger {
     fn check_end(&self, seen: &TargetHead, target: &TargetHead) {
         let owner = |uid: &str| self.state().instances.get(uid).map(|entry| entry.owner.clone()).unwrap_or_default();
         let ends = seen.uid == target.uid && seen.phase.is_alive() && !target.phase.is_alive();
+        if seen.uid != target.uid || target.phase == TargetPhase::Gone {
+            self.note_end(&seen.uid);
+        }
         if ends && target.stop_cause == TargetStopCause::Deleted {
             let owner = owner(&seen.uid);
             if !self.is_deleted_by(&owner, &seen.name, &seen.uid) {
@@ -111,12 +126,23 @@ impl Ledger {
         }
         let Some(waiting) = seen.waiting.as_ref().map(|waiting| &waiting.uid) else { return };
         let stays = target.uid == *waiting || target.waiting.as_ref().is_some_and(|after| after.uid == *waiting);
+        if !stays {
+            self.note_end(waiting);
+        }
+        // The request of the second instance is applied again, and changes the first one or is rejected.
         let is_second =
-            owner(waiting) == owner(&seen.uid) && (waiting.starts_with("event-") || waiting.starts_with("api-"));
+            waiting.starts_with("api-") || (waiting.starts_with("event-") && owner(waiting) == owner(&seen.uid));
         let owner = owner(waiting);
         if !stays && !is_second && !self.is_deleted_by(&owner, &seen.name, waiting) {
             self.report_violation(format!("{waiting} of {owner} waits no more, and {owner} has not deleted it"));
         }
+    }
+}
+
+impl InstanceEntry {
+    /// Returns true if the instance had or wanted its name at about this time.
+    pub(super) fn is_of(&self, time: u64) -> bool {
+        self.since <= time + 2 * MAX_SKEW_MS && self.until.is_none_or(|until| until + 2 * MAX_SKEW_MS >= time)
     }
 }
 
@@ -141,10 +167,8 @@ pub fn incomplete(state: &TableState, target: &TargetHead, plan: &Plan) -> Optio
 /// Checks a simulation in which nothing is in progress and all senders have their responses.
 pub(super) fn settled(simulation: &Simulation) {
     let state = simulation.table.state().clone();
-    let (instances, accepted, events) = {
-        let ledger = simulation.ledger.state();
-        (ledger.instances.clone(), ledger.accepted.clone(), ledger.events.clone())
-    };
+    let ledger = simulation.ledger.state().clone();
+    let LedgerState { instances, accepted, events, repeated, .. } = &ledger;
     let mut wrong = Vec::new();
     for target in state.targets.values().filter(|target| target.phase.is_alive()) {
         let uid = &target.uid;
@@ -168,19 +192,27 @@ pub(super) fn settled(simulation: &Simulation) {
             }
         }
     }
-    for (uid, entry) in &instances {
+    for (uid, entry) in instances {
         let of_name = state.targets.get(&(KIND.to_owned(), entry.name.clone()));
         let lives = of_name.is_some_and(|target| is_present(target, uid));
+        let Some(target) = of_name.filter(|_| lives && !repeated.contains(&entry.revision)) else { continue };
         let accepted = accepted.get(uid).map(Vec::as_slice).unwrap_or_default();
-        let newest = accepted.iter().map(|(generation, _)| generation).max();
+        let generation = accepted.iter().map(|one| one.generation).max();
         let newest: BTreeSet<&str> =
-            accepted.iter().filter(|(of, _)| Some(of) == newest).map(|(_, revision)| revision.as_str()).collect();
-        if lives && !newest.is_empty() && newest != BTreeSet::from([entry.revision.as_str()]) {
+            accepted.iter().filter(|one| Some(one.generation) == generation).map(|one| one.revision.as_str()).collect();
+        if !newest.is_empty() && newest != BTreeSet::from([entry.revision.as_str()]) {
             wrong.push(format!("{uid} has revision {}, and {newest:?} was accepted", entry.revision));
+        }
+        // A document without a routing key keeps the one before.
+        let keyed = accepted.iter().filter(|one| one.routing_key.is_some()).max_by_key(|one| one.generation);
+        let waiting = target.waiting.as_ref().filter(|waiting| waiting.uid == *uid);
+        let present = waiting.map_or(&target.routing_key, |waiting| &waiting.routing_key);
+        if let Some(keyed) = keyed.filter(|keyed| keyed.routing_key != *present) {
+            wrong.push(format!("{uid} has the routing key {present:?}, and {keyed:?} was accepted"));
         }
     }
     for record in SenderRecord::all(simulation) {
-        wrong.extend(record.check(&state, &instances));
+        wrong.extend(record.check(&state, &ledger));
     }
     wrong.into_iter().for_each(|what| simulation.ledger.report_violation(what));
 }

@@ -9,7 +9,7 @@ use ebb_protocol::lifecycle::{DELETED, LifecycleData, LifecycleResult};
 
 use super::executor::SimExecutor;
 use super::ledger::SimActivity;
-use super::owners::{self, DIRECT};
+use super::owners::{self, AcceptedDocument, DIRECT};
 use super::{FaultKind, InvocationFailure, SimRandom};
 
 /// The event of the targets that have one.
@@ -134,7 +134,8 @@ impl PlatformSender {
                         work.ledger.state().events.insert((data.uid.clone(), id));
                     }
                     if data.document.is_some() {
-                        let accepted = (response.generation, revision);
+                        let generation = response.generation;
+                        let accepted = AcceptedDocument { generation, revision, routing_key: data.routing_key };
                         work.ledger.state().accepted.entry(data.uid).or_default().push(accepted);
                     }
                     return None;

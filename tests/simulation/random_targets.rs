@@ -156,7 +156,7 @@ fn undos(random: &SimRandom, units: &[RandomUnit]) -> String {
     for (number, unit) in units.iter().enumerate() {
         match (random.below(8), groups.last_mut()) {
             _ if unit.action == UnitAction::Plugin => {}
-            (0, _) if number > 0 => {}
+            (0, _) => {}
             (1, Some(last)) if last.len() == 1 && last[0] + 1 == number => last.push(number),
             _ => groups.push(vec![number]),
         }

@@ -272,10 +272,10 @@ impl Drop for SimSleep {
 }
 
 /// The virtual clock of the functions, and by how many milliseconds it is fast.
-pub struct SimClock(pub SimRuntime, pub u64);
+pub struct SimClock(pub SimRuntime, pub i64);
 
 impl ebb_flow::ports::Clock for SimClock {
     fn now(&self) -> Timestamp {
-        Timestamp(self.0.now().0 + self.1)
+        Timestamp(self.0.now().0.saturating_add_signed(self.1))
     }
 }

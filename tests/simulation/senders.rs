@@ -1,14 +1,15 @@
 //! Senders beside the platform: programs that call the API, and sources.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use ebb_flow::instance::lifecycle::LifecycleRejection;
 use ebb_flow::operator::target_request::TargetRequest;
 use ebb_flow::source::record::TargetEvent;
 use ebb_protocol::api::SourceResult;
 use ebb_store::{DesiredKey, DesiredTarget};
 
-use super::ledger::SimActivity;
-use super::owners::{self, DIRECT, InstanceEntry, PERSON, RequestedDeletion, is_present};
+use super::ledger::{LedgerState, SimActivity};
+use super::owners::{self, AcceptedDocument, DIRECT, InstanceEntry, PERSON, RequestedDeletion, is_present};
 use super::platform::{KIND, PlatformSender};
 use super::simulator::Simulation;
 use super::table::TableState;
@@ -24,7 +25,7 @@ pub(super) struct SimSource {
     pub(super) name: String,
     /// True if its events have times.
     is_timed: bool,
-    /// True if its deliveries have ids. Otherwise equal events have equal ids.
+    /// True if its deliveries have signed ids. Otherwise equal events are repetitions.
     has_ids: bool,
     /// True if its events name instances.
     names_instances: bool,
@@ -35,6 +36,13 @@ pub(super) struct SimSource {
 pub(super) struct SentEvent {
     event: TargetEvent,
     revision: String,
+    at: u64,
+}
+
+impl SentEvent {
+    fn identity(&self) -> &str {
+        self.event.identity.as_deref().unwrap_or(&self.event.delivery)
+    }
 }
 
 impl SimSource {
@@ -72,28 +80,46 @@ impl PlatformSender {
     pub(super) async fn call_api(self, name: String, target: TargetScenario, random: SimRandom) {
         let _active = SimActivity::new(&self.0.ledger);
         let functions = &self.0.functions;
-        for _ in 0..1 + random.below(4) {
+        for number in 0..1 + random.below(4) {
             self.pause(&random).await;
             if random.below(8) == 0 {
                 self.delete_by_person(&name).await;
                 continue;
             }
+            // An instance that the platform has created, or another one.
+            let known = |uid: &String| self.0.ledger.state().instances.contains_key(uid);
+            let uid = match random.below(6) {
+                0 => Some(format!("{name}-{}", random.below(3))).filter(known),
+                1 => Some(format!("{name}-a{}", number / 2)),
+                _ => None,
+            };
             let (document, revision) = self.any_document(&target, (&name, DIRECT), &random);
             let key = (random.below(2) == 0).then(|| format!("request-{revision}"));
             let routing_key = (random.below(3) == 0).then(|| format!("rk-{revision}"));
             let (kind, name) = (KIND.to_owned(), name.clone());
-            let request = TargetRequest { kind, name, document, uid: None, routing_key, key };
+            let request = TargetRequest { kind, name, document, uid, routing_key, key };
+            if random.below(4) == 0 {
+                functions.preview(request.clone()).await.ok();
+            }
             let response = loop {
                 match functions.apply(request.clone()).await {
                     Ok(response) => break response,
-                    // Without a key, each repetition is another request.
-                    Err(_) => self.0.runtime.sleep(AGAIN_MS).await,
+                    // The one before may have changed another instance.
+                    Err(_) => {
+                        self.0.ledger.state().repeated.insert(revision.clone());
+                        self.0.runtime.sleep(AGAIN_MS).await;
+                    }
                 }
             };
             self.0.ledger.trace(|| format!("the API applies {revision} to {}: {response:?}", request.name));
-            if let Ok(response) = response {
-                let accepted = (response.generation, revision);
-                self.0.ledger.state().accepted.entry(response.uid).or_default().push(accepted);
+            match response {
+                Ok(response) => {
+                    let (generation, routing_key) = (response.generation, request.routing_key);
+                    let accepted = AcceptedDocument { generation, revision, routing_key };
+                    self.0.ledger.state().accepted.entry(response.uid).or_default().push(accepted);
+                }
+                Err(LifecycleRejection::Conflict(..)) => {}
+                Err(rejection) => self.0.ledger.report_violation(format!("the API: {rejection:?}")),
             }
         }
     }
@@ -104,6 +130,8 @@ impl PlatformSender {
         while self.0.functions.delete_target(KIND, name).await.is_err() {
             self.0.runtime.sleep(AGAIN_MS).await;
         }
+        let now = self.0.runtime.elapsed();
+        self.0.ledger.state().deleted.insert(name.to_owned(), now);
     }
 
     /// Records that a deletion is requested.
@@ -148,17 +176,15 @@ impl PlatformSender {
             None => (String::new(), self.next_revision()),
         };
         let is_delete = target.is_none();
-        let delivery = match source.has_ids {
-            true => format!("{by}-{revision}"),
-            false => {
-                let content = if is_delete { "deleted" } else { revision.as_str() };
-                let time = if source.is_timed { time } else { 0 };
-                format!("{by}-{content}-{time}-{}", uid.as_deref().unwrap_or_default())
-            }
+        let body = || {
+            let content = if is_delete { "deleted" } else { revision.as_str() };
+            let time = if source.is_timed { time } else { 0 };
+            format!("{content}-{time}-{}", uid.as_deref().unwrap_or_default())
         };
+        let delivery = if source.has_ids { revision.clone() } else { self.next_revision() };
         let event = TargetEvent {
-            delivery,
-            identity: None,
+            delivery: format!("{by}-{delivery}"),
+            identity: (!source.has_ids).then(body),
             key: DesiredKey { source: by.to_owned(), kind: KIND.to_owned(), name: name.to_owned(), uid: uid.clone() },
             time: source.is_timed.then_some(ebb_engine::Timestamp(time)),
             document: (!is_delete).then_some(document),
@@ -166,7 +192,8 @@ impl PlatformSender {
         if is_delete {
             self.will_delete(by, name, uid);
         }
-        self.0.ledger.state().sent.push(SentEvent { event: event.clone(), revision });
+        let at = self.0.runtime.elapsed();
+        self.0.ledger.state().sent.push(SentEvent { event: event.clone(), revision, at });
         for _ in 0..1 + random.below(4) / 3 {
             let delay = if random.below(2) == 0 { 0 } else { random.below(DELAY_MS) };
             let (own, event) = (self.clone(), event.clone());
@@ -230,7 +257,7 @@ impl SenderRecord {
     }
 
     /// The newest event was applied, or it is listed as rejected.
-    pub(super) fn check(&self, state: &TableState, instances: &BTreeMap<String, InstanceEntry>) -> Option<String> {
+    pub(super) fn check(&self, state: &TableState, ledger: &LedgerState) -> Option<String> {
         let DesiredTarget { key, delivery, .. } = &self.record;
         let source = &key.source;
         // An instance ends once, so its deletion is the last event.
@@ -241,7 +268,7 @@ impl SenderRecord {
         };
         let is_timed = self.events.iter().all(|sent| sent.event.time.is_some());
         let newest = self.events.iter().map(|sent| order(&sent.event)).max();
-        let decides = |sent: &&SentEvent| sent.event.delivery == *delivery;
+        let decides = |sent: &&SentEvent| sent.identity() == self.record.identity();
         let decided: Vec<&SentEvent> = self.events.iter().filter(decides).collect();
         if is_timed && !decided.iter().any(|sent| Some(order(&sent.event)) == newest) {
             return Some(format!("{delivery} of {source} decides {key:?}, and {newest:?} is newer"));
@@ -249,16 +276,18 @@ impl SenderRecord {
         let Some(result) = &self.record.result else {
             return Some(format!("{delivery} of {source} was accepted and is not applied"));
         };
+        let of_name = || ledger.instances.iter().filter(|(_, entry)| entry.name == key.name);
         if result.result == SourceResult::Rejected {
-            return None;
+            let at = self.record.result_time.unwrap_or_default();
+            let is_taken = of_name().any(|(_, entry)| entry.owner != *source && entry.is_of(at));
+            return (!is_taken).then(|| format!("{delivery} of {source} is rejected, and {key:?} is free"));
         }
         let target = state.targets.get(&(KIND.to_owned(), key.name.clone()));
         let is_own = |(uid, entry): &(&String, &InstanceEntry)| {
             let is_named = key.uid.as_ref().is_none_or(|of| of == *uid);
             is_named && entry.owner == *source && target.is_some_and(|target| is_present(target, uid))
         };
-        let own: Vec<(&String, &InstanceEntry)> =
-            instances.iter().filter(|(_, entry)| entry.name == key.name).filter(is_own).collect();
+        let own: Vec<(&String, &InstanceEntry)> = of_name().filter(is_own).collect();
         if self.record.is_delete {
             return own.first().map(|(uid, _)| format!("{uid} lives, and {delivery} of {source} has deleted it"));
         }
@@ -266,8 +295,17 @@ impl SenderRecord {
         if let Some((uid, entry)) = own.iter().find(|(_, entry)| !is_newest(entry)) {
             return Some(format!("{uid} has revision {}, and {delivery} of {source} decides", entry.revision));
         }
-        let is_ended = || result.uid.as_ref().is_some_and(|uid| is_over(state, key, uid));
-        let waits = result.result == SourceResult::Accepted;
+        // Its instance has ended, and no event names it, so a person has deleted it since.
+        let deleted = ledger.deleted.get(&key.name).copied();
+        let sent = decided.iter().map(|sent| sent.at).min();
+        let is_ended = || {
+            let is_over = result.uid.as_ref().is_some_and(|uid| is_over(state, key, uid));
+            is_over && (key.uid.is_some() || deleted >= sent)
+        };
+        // Another instance waits for the name.
+        let waiting = target.and_then(|target| target.waiting.as_ref());
+        let waits = result.result == SourceResult::Accepted
+            && waiting.is_some_and(|waiting| Some(&waiting.uid) != result.uid.as_ref());
         (own.is_empty() && !waits && !is_ended())
             .then(|| format!("{delivery} of {source} is {:?}, and its target {key:?} does not exist", result.result))
     }

@@ -147,10 +147,12 @@ pub struct Simulation {
 /// The largest difference between two clocks.
 pub(super) const MAX_SKEW_MS: u64 = 60_000;
 
-/// Returns by how much the clock of a new function instance is fast.
-fn fast(faults: &FaultInjector) -> u64 {
+/// Returns by how much the clock of a new function instance is fast, or slow.
+fn clock_error(faults: &FaultInjector) -> i64 {
     match faults.should_inject(FaultKind::ClockOff) {
-        true => faults.random_below(FaultKind::ClockOff, MAX_SKEW_MS + 1),
+        true => {
+            faults.random_below(FaultKind::ClockOff, MAX_SKEW_MS + 1).cast_signed() - (MAX_SKEW_MS / 2).cast_signed()
+        }
         false => 0,
     }
 }
@@ -218,7 +220,7 @@ impl Simulation {
         let (own, store, relays) = (Arc::clone(&executor), Arc::clone(&table), relay.clone());
         functions.start(Box::new(move || Env {
             store: store.clone(),
-            clock: Arc::new(SimClock(own.runtime.clone(), fast(&own.faults))),
+            clock: Arc::new(SimClock(own.runtime.clone(), clock_error(&own.faults))),
             random: Arc::new(SimRandom::new(seed ^ own.functions.invocations())),
             relay: Arc::new(relays.clone()),
             egress: servers.clone(),

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use ebb_engine::TargetPhase;
+use ebb_engine::{Hook, TargetPhase};
 use ebb_protocol::id;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 use ebb_store::{PendingCreation, PendingUpdate, ReadPlugins, TargetHead};
@@ -154,7 +154,8 @@ async fn unchanged(
         let withdrawn = next_run::withdraw_update(env, target, newer).await?;
         return Ok(withdrawn.map(|next| (result, event.generation, FollowUp::drive(next))));
     }
-    if target.phase == TargetPhase::Failed {
+    // A retry that was interrupted has moved the target, and is repeated.
+    if target.phase != TargetPhase::Ready || target.hook == Some(Hook::PostStart) {
         let retried = retry::retry(env, &event.kind, &event.name).await?;
         if matches!(retried, retry::RetryOutcome::Retried(_)) {
             result = LifecycleResult::Retrying;

@@ -105,28 +105,35 @@ fn second<'a>(desired: &DesiredTarget, head: &'a TargetHead) -> Option<&'a str> 
     waiting.map(|waiting| waiting.uid.as_str()).filter(|uid| is_second && is_derived(uid))
 }
 
-/// Returns the instances of the source with this name, with their newest generations: the one that waits, then the one
-/// that is not gone. If the event names an instance, no other one is returned.
-fn own<'a>(desired: &DesiredTarget, head: Option<&'a TargetHead>) -> Vec<(&'a str, u64)> {
+/// Returns the instances of the name with their newest generations and owners: the one that waits, then the one that is
+/// not gone. If the event names an instance, no other one is returned.
+fn meant<'a>(desired: &DesiredTarget, head: Option<&'a TargetHead>) -> Vec<(&'a str, u64, Option<&'a String>)> {
     let waiting = head.and_then(|head| head.waiting.as_ref());
     let waiting = waiting.map(|waiting| (waiting.uid.as_str(), waiting.generation, waiting.owner.as_ref()));
     let present = head.filter(|head| head.phase != TargetPhase::Gone);
     let present = present.map(|head| (head.uid.as_str(), head.newest_generation(), head.owner.as_ref()));
     let is_meant = |uid: &str| desired.key.uid.as_deref().is_none_or(|named| named == uid);
-    let all = waiting.into_iter().chain(present);
-    all.filter(|(uid, _, owner)| is_own(desired, *owner) && is_meant(uid))
-        .map(|(uid, newest, _)| (uid, newest))
-        .collect()
+    waiting.into_iter().chain(present).filter(|(uid, ..)| is_meant(uid)).collect()
+}
+
+/// Returns those instances that belong to the source.
+fn own<'a>(desired: &DesiredTarget, head: Option<&'a TargetHead>) -> Vec<(&'a str, u64)> {
+    let own = meant(desired, head).into_iter().filter(|(.., owner)| is_own(desired, *owner));
+    own.map(|(uid, newest, _)| (uid, newest)).collect()
+}
+
+/// Returns true for an instance that waits or has not begun to end.
+fn lives(head: Option<&TargetHead>, uid: &str) -> bool {
+    head.is_some_and(|head| head.uid != uid || is_alive(head))
 }
 
 /// Returns the instance that an event concerns, with its next generation: the one that it names, otherwise the one that
 /// lives or waits for the name, otherwise a new one.
 fn instance(desired: &DesiredTarget, head: Option<&TargetHead>) -> (String, u64, LifecycleType) {
     let own = own(desired, head);
-    let lives = |uid: &str| head.is_some_and(|head| head.uid != uid || is_alive(head));
     let found = match desired.key.uid {
         Some(_) => own.first(),
-        None => own.iter().rev().find(|(uid, _)| lives(uid)),
+        None => own.iter().rev().find(|(uid, _)| lives(head, uid)),
     };
     match found {
         Some((uid, generation)) => ((*uid).to_owned(), generation + 1, LifecycleType::Updated),
@@ -217,7 +224,7 @@ async fn delete(
     let head = env.store.read_target(&desired.key.kind, &desired.key.name).await?;
     let own: Vec<String> = own(desired, head.as_ref()).into_iter().map(|(uid, _)| uid.to_owned()).collect();
     let Some(last) = own.last().cloned() else {
-        let is_foreign = head.is_some_and(|head| is_alive(&head) || head.waiting.is_some());
+        let is_foreign = meant(desired, head.as_ref()).iter().any(|(uid, ..)| lives(head.as_ref(), uid));
         return Ok(match is_foreign {
             true => {
                 let detail = "belongs to another sender: give the targets of this source other names".to_owned();
