@@ -368,9 +368,9 @@ pub struct DesiredTarget {
     pub sent: Option<u64>,
     /// The identity of an instance that this state begins without naming one.
     pub new_uid: String,
-    /// True if the state replaced one that was possibly being applied. It is then applied a second time.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub confirm: bool,
+    /// True if the state replaced one that was possibly being applied, until it is applied itself.
+    #[serde(default, rename = "confirm", skip_serializing_if = "std::ops::Not::not")]
+    pub replaces_due: bool,
     /// The document of the target. A deletion has none. A document that was applied is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<String>,

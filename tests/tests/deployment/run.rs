@@ -167,7 +167,7 @@ async fn sources(instance: &LifecycleRun) {
             time: 1,
             sent: None,
             new_uid: format!("event-{plugin}"),
-            confirm: false,
+            replaces_due: false,
             document: Some(document),
             is_delete: false,
             recent: Vec::new(),

@@ -9,6 +9,7 @@ mod outbox;
 mod properties;
 mod regressions;
 mod schedules;
+mod source_states;
 mod stored;
 
 use ebb_tests::simulation::{SimReport, TraceMode, simulate};

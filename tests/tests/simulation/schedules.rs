@@ -24,7 +24,7 @@ const MAX_DELAY_MS: u64 = 10 * SECOND;
 /// Number of operations whose order varies. A test runs 2 to the power of this number. `EBB_RACE_TURNS` overrides it.
 const OPERATIONS: usize = 7;
 
-fn operations() -> usize {
+pub(crate) fn operations() -> usize {
     std::env::var("EBB_RACE_TURNS").ok().map_or(OPERATIONS, |text| text.parse().expect("a number of operations"))
 }
 
@@ -38,7 +38,7 @@ fn simulation(scenario: &Scenario) -> Simulation {
 }
 
 /// Runs `race` in every order, waits until nothing is in progress, and runs `check`.
-fn in_every_order(
+pub(crate) fn in_every_order(
     target: &TargetScenario,
     operations: usize,
     faults: impl Fn() -> FaultInjector,

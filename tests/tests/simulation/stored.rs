@@ -222,7 +222,7 @@ async fn sources(store: &Store) {
         time: AT.0,
         sent: Some(AT.0),
         new_uid: "new".into(),
-        confirm: true,
+        replaces_due: true,
         document: Some("x".into()),
         is_delete: true,
         recent: vec!["1".into()],

@@ -17,7 +17,7 @@ use ebb_protocol::unit::TRACEPARENT;
 use crate::background::{self, RemainingWork};
 use crate::bodies::{BodyBudget, check_length};
 use crate::{HttpProblem, ServerState};
-use ebb_flow::instance::lifecycle::{self, LifecycleRejection};
+use ebb_flow::instance::lifecycle::{self, DecidedFor, LifecycleRejection};
 use ebb_flow::telemetry;
 
 /// Receives a lifecycle webhook: a CloudEvent in structured mode, signed as in Standard Webhooks. A repeated webhook gets
@@ -64,9 +64,9 @@ pub(crate) async fn receive(
     let parents = header.into_iter().chain(event.traceparent.as_deref());
     telemetry::webhook_received(&event.data.kind, &event.data.name, parents);
     let plugins: &dyn ebb_flow::env::ApiStore = server.store.as_ref();
-    let (response, follow_up) =
-        Box::pin(lifecycle::begin(env, plugins, (event.event_type, &event.id), &event.data, RequestSender::Platform))
-            .await?;
+    let (sender, decided) = (RequestSender::Platform, DecidedFor::Any);
+    let begun = lifecycle::begin(env, plugins, (event.event_type, &event.id), &event.data, sender, decided);
+    let (response, follow_up) = Box::pin(begun).await?;
     let rest = background::run_follow_up(env, follow_up).await?;
     Ok((StatusCode::ACCEPTED, rest, Json(response)))
 }

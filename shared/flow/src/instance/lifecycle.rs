@@ -26,6 +26,26 @@ use crate::run::cancel;
 use crate::run::follow_up::FollowUp;
 use crate::sweep::retention;
 
+/// The target for which a request was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecidedFor {
+    /// Any target: the request is decided for the present one.
+    Any,
+    /// The target of this version, or `None` for no target. The request writes nothing to another one.
+    Version(Option<u64>),
+}
+
+impl DecidedFor {
+    /// Returns the decision for a target that was read.
+    pub(crate) fn seen(target: Option<&TargetHead>) -> Self {
+        Self::Version(target.map(|target| target.version))
+    }
+
+    fn is_outdated(self, present: Option<&TargetHead>) -> bool {
+        self != Self::Any && self != Self::seen(present)
+    }
+}
+
 /// Applies a verified lifecycle webhook of the platform with the CloudEvent id `id` and runs its follow-up. A repetition
 /// returns the same response and changes nothing.
 pub async fn receive(
@@ -34,7 +54,8 @@ pub async fn receive(
     (event_type, id): (LifecycleType, &str),
     event: &LifecycleData,
 ) -> Result<LifecycleResponse, RequestError<LifecycleRejection>> {
-    let (response, follow_up) = begin(env, plugins, (event_type, id), event, RequestSender::Platform).await?;
+    let (sender, decided) = (RequestSender::Platform, DecidedFor::Any);
+    let (response, follow_up) = begin(env, plugins, (event_type, id), event, sender, decided).await?;
     follow_up.finish(env).await?;
     Ok(response)
 }
@@ -45,21 +66,24 @@ pub fn check_new_uid(event: &LifecycleData) -> Result<(), LifecycleRejection> {
 }
 
 /// Applies a verified lifecycle webhook, or a request of another sender in its form. The state is durable when this
-/// returns.
+/// returns. A creation or update that was decided for another target is rejected as outdated.
 pub async fn begin(
     env: &Env,
     plugins: &dyn ReadPlugins,
     (event_type, id): (LifecycleType, &str),
     event: &LifecycleData,
     sender: RequestSender<'_>,
+    decided: DecidedFor,
 ) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
     let span = tracing::info_span!("lifecycle webhook", kind = event.kind, name = event.name);
     let take = async {
         match event_type {
-            LifecycleType::Created | LifecycleType::Updated => create(env, plugins, event_type, event, sender).await,
+            LifecycleType::Created | LifecycleType::Updated => {
+                create(env, plugins, event_type, event, (sender, decided)).await
+            }
             LifecycleType::Deleted => {
                 let instance = (event.kind.as_str(), event.name.as_str(), event.uid.as_str());
-                match begin_delete(env, instance, TargetStopCause::Deleted, sender).await? {
+                match begin_delete(env, instance, TargetStopCause::Deleted, (sender, DecidedFor::Any)).await? {
                     Some(follow_up) => Ok((response(event, LifecycleResult::Stopping), follow_up)),
                     None => Err(foreign(&event.kind, &event.name).into()),
                 }
@@ -87,7 +111,7 @@ async fn create(
     plugins: &dyn ReadPlugins,
     event_type: LifecycleType,
     event: &LifecycleData,
-    sender: RequestSender<'_>,
+    (sender, decided): (RequestSender<'_>, DecidedFor),
 ) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
     let only = |response| Ok((response, FollowUp::default()));
     let instance = id::instance_key(&event.kind, &event.name, &event.uid);
@@ -96,6 +120,10 @@ async fn create(
         // The target is read before the tombstone. The writer of a tombstone changes the target after it, so one of the
         // two detects the other.
         let seen = env.store.read_target(&event.kind, &event.name).await?;
+        if decided.is_outdated(seen.as_ref()) {
+            let text = format!("{}/{} has changed since it was read; read it again", event.kind, event.name);
+            return Err(LifecycleRejection::Conflict("outdated", text).into());
+        }
         let known = seen.as_ref().map(transition::engine_target);
         let decide = |hooks| decide_create(known.as_ref(), (&event.uid, sender), event.generation, hooks);
         // A webhook without effect gets its response before the document is compiled.
@@ -189,23 +217,26 @@ fn new_head(
 
 /// Ends an instance of any owner for `cause`. The call can be repeated.
 pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str, cause: TargetStopCause) -> Result<(), FlowError> {
-    match begin_delete(env, (kind, name, uid), cause, RequestSender::Operator).await? {
+    match begin_delete(env, (kind, name, uid), cause, (RequestSender::Operator, DecidedFor::Any)).await? {
         Some(follow_up) => follow_up.finish(env).await,
         None => Ok(()),
     }
 }
 
 /// Begins to end an instance for `cause`. No unit of its setup starts after this returns; the follow-up stops running
-/// attempts. Returns `None` if the instance belongs to another sender.
+/// attempts. Returns `None` if the instance belongs to another sender, or the deletion was decided for another target.
 pub(crate) async fn begin_delete(
     env: &Env,
     (kind, name, uid): (&str, &str, &str),
     cause: TargetStopCause,
-    sender: RequestSender<'_>,
+    (sender, decided): (RequestSender<'_>, DecidedFor),
 ) -> Result<Option<FollowUp>, FlowError> {
     let tombstone = || retention::tombstone(env, id::instance_key(kind, name, uid), env.now());
     for _ in 0..crate::ATTEMPTS {
         let seen = env.store.read_target(kind, name).await?;
+        if decided.is_outdated(seen.as_ref()) {
+            return Ok(None);
+        }
         let known = seen.as_ref().map(transition::engine_target);
         let is_active = |target: &&TargetHead| target.uid == uid && target.phase != TargetPhase::Gone;
         let loaded = match seen.as_ref().filter(is_active) {

@@ -22,7 +22,7 @@ use ebb_store::{ReadPlugins, TargetHead};
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::{self, PinnedVersions};
-use crate::instance::lifecycle::{self, LifecycleRejection};
+use crate::instance::lifecycle::{self, DecidedFor, LifecycleRejection};
 use crate::instance::rejection::{foreign, stale};
 use crate::instance::target_document::compile_document;
 use crate::instance::{next_run, notify};
@@ -159,13 +159,18 @@ pub async fn apply(
         let head = env.store.read_target(&request.kind, &request.name).await?;
         if let Some(second) = head.as_ref().filter(|_| is_free).and_then(second) {
             let target = (request.kind.as_str(), request.name.as_str(), second);
-            let cause = TargetStopCause::Deleted;
-            let deleted = lifecycle::begin_delete(env, target, cause, RequestSender::Platform);
-            follow_ups.extend(Box::pin(deleted).await?);
+            // The instance may have begun since, and is then the only one.
+            let sender = (RequestSender::Platform, DecidedFor::seen(head.as_ref()));
+            let deleted = lifecycle::begin_delete(env, target, TargetStopCause::Deleted, sender);
+            match Box::pin(deleted).await? {
+                Some(follow_up) => follow_ups.push(follow_up),
+                None => continue,
+            }
         }
         let instance = request.select(env, head.as_ref())?;
         let data = request.data(&instance);
-        let begun = lifecycle::begin(env, plugins, (instance.change, ""), &data, RequestSender::Platform);
+        let (sender, decided) = (RequestSender::Platform, DecidedFor::Any);
+        let begun = lifecycle::begin(env, plugins, (instance.change, ""), &data, sender, decided);
         let begun = Box::pin(begun).await;
         let (response, follow_up) = match begun {
             Ok(begun) => begun,
@@ -283,7 +288,8 @@ pub async fn delete(
     let mut follow_ups = Vec::new();
     for uid in &uids {
         let (instance, cause) = ((kind, name, uid.as_str()), TargetStopCause::Deleted);
-        follow_ups.extend(Box::pin(lifecycle::begin_delete(env, instance, cause, RequestSender::Operator)).await?);
+        let sender = (RequestSender::Operator, DecidedFor::Any);
+        follow_ups.extend(Box::pin(lifecycle::begin_delete(env, instance, cause, sender)).await?);
     }
     let uid = uids.last().cloned().unwrap_or_default();
     let generation = match &head.waiting {

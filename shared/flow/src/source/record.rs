@@ -108,7 +108,7 @@ fn new_state(event: &TargetEvent, sent: Option<u64>, now: Timestamp) -> DesiredT
         time: sent.unwrap_or(now.0),
         sent,
         new_uid: String::new(),
-        confirm: false,
+        replaces_due: false,
         document: event.document.clone(),
         is_delete: event.document.is_none(),
         recent: Vec::new(),
@@ -122,7 +122,7 @@ fn new_state(event: &TargetEvent, sent: Option<u64>, now: Timestamp) -> DesiredT
 /// Lets `desired` replace `seen`.
 fn replace(desired: &mut DesiredTarget, seen: DesiredTarget) {
     desired.version = seen.version + 1;
-    desired.confirm = seen.due.is_some();
+    desired.replaces_due = seen.due.is_some();
     desired.sent = desired.sent.max(seen.sent);
     let last = seen.identity().to_owned();
     desired.recent = seen.recent;

@@ -20,7 +20,7 @@ fn desired(delivery: &str, version: u64) -> DesiredTarget {
         time: 1_000,
         sent: Some(900),
         new_uid: "u".to_owned(),
-        confirm: false,
+        replaces_due: false,
         document: Some("ttl: 1h".to_owned()),
         is_delete: false,
         recent: Vec::new(),

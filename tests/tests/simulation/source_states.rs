@@ -1,0 +1,125 @@
+//! States that a source wants: replaced while they are applied, and changed by a person meanwhile.
+
+use std::sync::Arc;
+
+use ebb_engine::{Millis, TargetPhase};
+use ebb_flow::source::record::TargetEvent;
+use ebb_protocol::api::{SourceResponse, SourceResult};
+use ebb_store::{DesiredKey, DesiredTarget};
+use ebb_tests::simulation::{
+    FaultInjector, KIND, Scenario, SetupUnit, SimOptions, SimTask, Simulation, TargetScenario, UnitAction,
+};
+
+use crate::schedules::{in_every_order, operations};
+
+const MINUTE: u64 = 60_000;
+
+fn target() -> TargetScenario {
+    Scenario::of(vec![SetupUnit::plain(UnitAction::Once, 900, &[])]).target()
+}
+
+fn key(uid: Option<&str>) -> DesiredKey {
+    DesiredKey { source: "src".to_owned(), kind: KIND.to_owned(), name: "s".to_owned(), uid: uid.map(str::to_owned) }
+}
+
+/// Returns an event that applies a document with a label.
+fn applied(delivery: &str, uid: Option<&str>) -> TargetEvent {
+    let labels = format!("labels: {{delivery: \"{delivery}\"}}\nresources:");
+    let document = target().document.replace("NAME", "s").replacen("resources:", &labels, 1);
+    TargetEvent { document: Some(document), ..deleted(delivery, uid) }
+}
+
+fn deleted(delivery: &str, uid: Option<&str>) -> TargetEvent {
+    TargetEvent { delivery: delivery.to_owned(), identity: None, key: key(uid), time: None, document: None }
+}
+
+fn simulation() -> Simulation {
+    let simulation = Simulation::of(&target(), SimOptions::default());
+    simulation.start_sweeps();
+    simulation
+}
+
+fn task(simulation: &Simulation, event: TargetEvent) -> SimTask<Option<SourceResponse>> {
+    let functions = Arc::clone(&simulation.functions);
+    simulation.runtime.spawn(async move { functions.source_event(event).await.ok().flatten() })
+}
+
+fn send(simulation: &Simulation, event: TargetEvent) -> SourceResult {
+    simulation.runtime.run(task(simulation, event)).flatten().flatten().unwrap().result
+}
+
+fn state(simulation: &Simulation, uid: Option<&str>) -> DesiredTarget {
+    simulation.table.state().desired[&key(uid)].clone()
+}
+
+/// Makes a state due, as while an invocation applies it.
+fn make_due(simulation: &Simulation, change: impl FnOnce(&mut DesiredTarget)) {
+    let due = simulation.runtime.now().plus(Millis(20_000));
+    let mut table = simulation.table.state();
+    let state = table.desired.get_mut(&key(None)).unwrap();
+    state.due = Some(due);
+    change(state);
+}
+
+#[test]
+fn a_state_that_was_applied_does_not_undo_the_deletion_of_a_person() {
+    for replaces_deletion in [false, true] {
+        let simulation = simulation();
+        assert_eq!(send(&simulation, applied("1", None)), SourceResult::Starting);
+        simulation.run_until_idle();
+        make_due(&simulation, |state| {
+            state.is_delete = replaces_deletion;
+            state.result = None;
+        });
+        assert_eq!(send(&simulation, applied("2", None)), SourceResult::Updating);
+        simulation.advance(5_000);
+        let functions = Arc::clone(&simulation.functions);
+        simulation.runtime.run(async move { functions.delete_target(KIND, "s").await }).unwrap().unwrap();
+        simulation.advance(10 * MINUTE);
+        let target = simulation.target().unwrap();
+        let trace = simulation.trace();
+        assert_eq!((target.phase, target.waiting), (TargetPhase::Gone, None), "{replaces_deletion}: {trace}");
+        assert_eq!(state(&simulation, None).due, None);
+    }
+}
+
+#[test]
+fn the_newest_of_concurrent_events_decides() {
+    let before = |simulation: &Simulation| {
+        send(simulation, applied("1", None));
+        simulation.run_until_idle();
+    };
+    let race = |simulation: &Simulation| {
+        [deleted("2", None), applied("3", None)].map(|event| {
+            let sent = task(simulation, event);
+            simulation.runtime.spawn(async move { drop(sent.await) })
+        })
+    };
+    let check = |simulation: &Simulation| {
+        simulation.advance(10 * MINUTE);
+        let (target, state) = (simulation.target().unwrap(), state(simulation, None));
+        let is_good = target.phase == if state.is_delete { TargetPhase::Gone } else { TargetPhase::Ready };
+        if is_good && target.waiting.is_none() && state.due.is_none() {
+            return Ok(());
+        }
+        Err(format!("{target:?} {state:?}"))
+    };
+    in_every_order(&target(), operations(), FaultInjector::none, before, race, check);
+}
+
+/// A deletion that replaced another state is applied twice. An event that names an instance has begun one in between.
+#[test]
+fn the_second_application_of_a_deletion_ends_no_named_instance() {
+    let simulation = simulation();
+    send(&simulation, applied("1", None));
+    simulation.run_until_idle();
+    assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
+    simulation.run_until_idle();
+    make_due(&simulation, |_| {});
+    assert_eq!(send(&simulation, applied("3", Some("named"))), SourceResult::Starting);
+    simulation.advance(5 * MINUTE);
+    let target = simulation.target().unwrap();
+    assert_eq!((target.uid.as_str(), target.phase), ("named", TargetPhase::Ready), "{}", simulation.trace());
+    let state = state(&simulation, None);
+    assert_eq!((state.due, state.result.unwrap().result), (None, SourceResult::Stopping));
+}
