@@ -383,7 +383,7 @@ pub struct DesiredTarget {
     /// The result, once the state was applied or rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<SourceResponse>,
-    /// The time of the result, in milliseconds since 1970.
+    /// The time since which the result is the same, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_time: Option<u64>,
     /// The time at which it is applied. `None` once there is a final result.

@@ -1,4 +1,4 @@
-//! States that a source wants: replaced while they are applied, and changed by a person meanwhile.
+//! States that a source wants: replaced while they are applied, changed by a person meanwhile, and for names that are taken.
 
 use std::sync::Arc;
 
@@ -122,4 +122,28 @@ fn the_second_application_of_a_deletion_ends_no_named_instance() {
     assert_eq!((target.uid.as_str(), target.phase), ("named", TargetPhase::Ready), "{}", simulation.trace());
     let state = state(&simulation, None);
     assert_eq!((state.due, state.result.unwrap().result), (None, SourceResult::Stopping));
+}
+
+#[test]
+fn a_state_whose_name_is_taken_is_applied_seldom() {
+    let simulation = simulation();
+    let result = |number: &str| send(&simulation, applied(number, Some(number)));
+    assert_eq!(
+        ["1", "2", "3"].map(result),
+        [SourceResult::Starting, SourceResult::Waiting, SourceResult::Accepted],
+        "{}",
+        simulation.trace()
+    );
+    simulation.advance(24 * 60 * MINUTE);
+    let version = state(&simulation, Some("3")).version;
+    assert!((90..=110).contains(&version), "{version} writes in a day");
+    // It is applied when the name is free, and not after it was replaced.
+    assert_eq!(send(&simulation, deleted("4", Some("1"))), SourceResult::Stopping);
+    simulation.advance(30 * MINUTE);
+    assert_eq!(state(&simulation, Some("3")).result.unwrap().result, SourceResult::Waiting);
+    assert_eq!(send(&simulation, applied("5", Some("5"))), SourceResult::Accepted);
+    assert_eq!(send(&simulation, deleted("6", Some("5"))), SourceResult::Ignored);
+    simulation.advance(30 * MINUTE);
+    let replaced = state(&simulation, Some("5"));
+    assert_eq!((replaced.due, replaced.document), (None, None));
 }

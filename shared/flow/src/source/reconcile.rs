@@ -1,7 +1,7 @@
 //! Applies the desired state of a target.
 
 use ebb_engine::target::RequestSender;
-use ebb_engine::{Millis, TargetPhase};
+use ebb_engine::{Millis, TargetPhase, Timestamp};
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::short_digest;
@@ -17,6 +17,15 @@ use crate::run::follow_up::FollowUp;
 /// The wait after which a state is applied again: after a crash, or while the name of the target is taken. An invocation
 /// that applies a state ends earlier.
 pub(crate) const RETRY_WAIT: Millis = Millis(30_000);
+
+/// The longest wait while the name of the target is taken.
+const MAX_RETRY_WAIT: Millis = Millis(15 * 60 * 1000);
+
+/// Returns the wait before the next application of a state whose target has not been free since a time. It doubles, because
+/// it is as long as the target has not been free.
+fn taken_wait(since: Timestamp, now: Timestamp) -> Millis {
+    now.since(since).clamp(RETRY_WAIT, MAX_RETRY_WAIT)
+}
 
 /// Applies the desired state of a target until none newer is found, and records the result. Returns the result with the
 /// follow-ups. Without a state that is to be applied, it returns the last result.
@@ -55,17 +64,20 @@ pub async fn apply(
             false => create(env, store, &seen, head.as_ref(), &mut follow_ups).await?,
         };
         let Some(outcome) = decided else { continue };
+        let now = env.now();
+        let is_same = seen.result.as_ref() == Some(&outcome);
+        let since = seen.result_time.filter(|_| is_same).map_or(now, Timestamp);
         let wait = match outcome.result {
-            SourceResult::Accepted => Some(RETRY_WAIT),
+            SourceResult::Accepted => Some(taken_wait(since, now)),
             _ if seen.replaces_due && seen.is_delete => Some(RETRY_WAIT.max(env.settings.max_in_flight)),
             _ => None,
         };
         let after = DesiredTarget {
-            due: wait.map(|wait| env.now().plus(wait)),
+            due: wait.map(|wait| now.plus(wait)),
             replaces_due: false,
             document: seen.document.clone().filter(|_| wait.is_some()),
             result: Some(outcome.clone()),
-            result_time: Some(env.now().0),
+            result_time: Some(since.0),
             version: seen.version + 1,
             ..seen
         };
@@ -208,7 +220,9 @@ async fn delete(
     let own = own(desired, head).into_iter().map(|(uid, _)| uid).filter(|uid| may_end(desired, uid));
     let own: Vec<&str> = own.collect();
     let Some(uid) = own.first() else {
-        let is_foreign = head.is_some_and(|head| is_alive(head) || head.waiting.is_some());
+        let is_present = |head: &TargetHead| is_alive(head) && !is_own(desired, head.owner.as_ref());
+        let waits = |head: &TargetHead| head.waiting.as_ref().is_some_and(|one| !is_own(desired, one.owner.as_ref()));
+        let is_foreign = head.is_some_and(|head| is_present(head) || waits(head));
         return Ok(Some(match (&desired.result, is_foreign) {
             (Some(first), _) => first.clone(),
             (None, true) => {
@@ -227,4 +241,20 @@ async fn delete(
     follow_ups.push(follow_up);
     let is_last = own.len() == 1;
     Ok(is_last.then(|| outcome(desired, SourceResult::Stopping, Some((*uid).to_owned()), "stops".to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_for_a_name_doubles_up_to_its_bound() {
+        let (since, mut now, mut waits) = (Timestamp(1_000), Timestamp(1_000), Vec::new());
+        for _ in 0..9 {
+            let wait = taken_wait(since, now);
+            waits.push(wait.0 / 1000);
+            now = now.plus(wait);
+        }
+        assert_eq!(waits, [30, 30, 60, 120, 240, 480, 900, 900, 900]);
+    }
 }
