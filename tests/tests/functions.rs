@@ -94,7 +94,7 @@ fn main() {
             the_next_update_completes_a_failed_one a_deletion_overtakes_an_update
             the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update
             a_removed_check_that_had_failed_blocks_no_update the_newest_document_of_a_waiting_instance_begins
-            update_units_change_a_resource_in_place;
+            update_units_change_a_resource_in_place another_routing_key_completes_a_failed_target;
         lifecycle::preset_lives: each_preset_has_a_target_from_its_creation_to_its_end
             targets_without_resources_change_without_a_run;
         lifecycle::pull_requests: a_pull_request_has_a_target_until_it_is_closed

@@ -267,6 +267,36 @@ pub(crate) async fn a_failed_setup_is_corrected_by_an_update() {
     assert_eq!(harness.remaining("a").await, []);
 }
 
+/// Another routing key makes again what a failed target lacks, in a run with this key. So does one that has waited.
+pub(crate) async fn another_routing_key_completes_a_failed_target() {
+    let harness = harness().await;
+    let document = format!("resources: {{db: {{plugin: database}}, {INDEXED}}}\n");
+    let send = async |generation: u64, routing_key: &str| {
+        let data = ebb_tests::platform::sandbox("a", "a-uid", &document);
+        let data = LifecycleData { generation, routing_key: Some(routing_key.to_owned()), ..data };
+        let event_type = if generation == 1 { LifecycleType::Created } else { LifecycleType::Updated };
+        harness.lifecycle(event_type, &data).await.is(202).json::<LifecycleResponse>().result
+    };
+    harness.receiver.replies("POST /index", &[400, 400, 200]);
+    let hold = harness.receiver.hold("POST /index");
+    send(1, "first").await;
+    harness.receiver.call("POST /index", 1).await;
+    assert_eq!(send(2, "second").await, LifecycleResult::Waiting);
+    drop(hold);
+    harness.receiver.call("POST /index", 2).await;
+    let target = harness.phase("a", TargetState::Failed).await;
+    assert_eq!(target.info.generation, 2);
+    assert_eq!(send(3, "third").await, LifecycleResult::Updating);
+    harness.phase("a", TargetState::Ready).await;
+    let target = harness.stack().store().read_target("sandbox", "a").await.unwrap().unwrap();
+    let run = harness.stack().store().read_root(&target.run(target.hook.unwrap())).await.unwrap().unwrap();
+    let facts = run.facts.unwrap();
+    assert_eq!((facts.generation, facts.routing_key.as_deref()), (3, Some("third")));
+    assert_eq!((harness.receiver.count("POST /create"), harness.receiver.count("POST /index")), (1, 3));
+    harness.tear_down("a").await;
+    assert_eq!(harness.remaining("a").await, []);
+}
+
 /// A check after the start, which makes nothing.
 const CHECK: &str = "postStart: {probe: {webhook: {method: GET, url: \"RECEIVER/probe\"}, retry: {attempts: 1}}}\n";
 

@@ -54,7 +54,7 @@ pub use edges::{DependencyEdge, EdgeReason, edges};
 pub use event_source::{event_source, named_plugins};
 pub use k8s_apply::is_built_in;
 pub use params::kind_name;
-pub use plan_update::{PlanUpdate, ResourceChange, UpdateError, update};
+pub use plan_update::{PlanUpdate, ResourceChange, UpdateError, complete, update};
 pub use route_group::check_route_group;
 pub use subscription::subscription;
 pub use version::resolve_version;

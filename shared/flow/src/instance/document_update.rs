@@ -89,7 +89,10 @@ pub(super) async fn update(
     }
     let (plan, number) = match merged {
         Some(update) => (update.plan, update.number),
-        None if target.phase == TargetPhase::Failed => return retry_with_key(env, event, target).await,
+        None if target.phase == TargetPhase::Failed => {
+            let update = next_run::complete(env, target, (&current, &wanted)).await?;
+            (update.plan, update.number)
+        }
         None => (current.plan.clone(), None),
     };
     let Some(continuation) = next_run::begin(env, target, &pending, load_plan(plan).await?, number).await? else {
@@ -123,36 +126,23 @@ async fn wait(
     Ok(Some((LifecycleResult::Waiting, generation, FollowUp::drive(continuation))))
 }
 
-/// Stores the routing key of a failed target, and retries its failed units (CompleteFailedUpdate).
-async fn retry_with_key(
-    env: &Env,
-    event: &LifecycleData,
-    target: &TargetHead,
-) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
-    let newer = (event.generation, event.routing_key.clone());
-    if next_run::withdraw_update(env, target, newer).await?.is_none() {
-        return Ok(None);
-    }
-    retry::retry(env, &event.kind, &event.name).await?;
-    Ok(Some((LifecycleResult::Retrying, event.generation, FollowUp::default())))
-}
-
-/// Returns the response to an update that changes nothing. A newer one withdraws the update that waits.
+/// Returns the response to an update that changes nothing. A newer one withdraws the update that waits. The failed units of
+/// a failed target are retried.
 async fn unchanged(
     env: &Env,
     event: &LifecycleData,
     target: &TargetHead,
     waiting: Option<&PendingCreation>,
 ) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
-    let mut result = LifecycleResult::Unchanged;
+    let (mut result, mut generation, mut next) = (LifecycleResult::Unchanged, target.generation, None);
     if let Some(waiting) = waiting {
         return Ok(Some((result, waiting.generation, FollowUp::default())));
     }
     let replaces = target.pending_update.as_ref().is_some_and(|pending| pending.generation < event.generation);
     if replaces {
         let newer = (event.generation, event.routing_key.clone());
-        let withdrawn = next_run::withdraw_update(env, target, newer).await?;
-        return Ok(withdrawn.map(|next| (result, event.generation, FollowUp::drive(next))));
+        let Some(continuation) = next_run::withdraw_update(env, target, newer).await? else { return Ok(None) };
+        (generation, next) = (event.generation, continuation);
     }
     // A retry that was interrupted has moved the target, and is repeated.
     if target.phase != TargetPhase::Ready || target.hook == Some(Hook::PostStart) {
@@ -161,7 +151,7 @@ async fn unchanged(
             result = LifecycleResult::Retrying;
         }
     }
-    Ok(Some((result, target.generation, FollowUp::default())))
+    Ok(Some((result, generation, FollowUp::drive(next))))
 }
 
 /// Stores the lost plan of a target again, if `document` compiles to it.

@@ -29,10 +29,17 @@ pub(crate) async fn start_update(env: &Env, kind: &str, name: &str) -> Result<Op
         let current = env.plan_of(&target).await?;
         let wanted = env.plan(&target.update_key(), &pending.plan).await?;
         let other_key = pending.routing_key.is_some() && pending.routing_key != target.routing_key;
-        let (plan, number) = match merge(env, &target, false, (&current, &wanted.plan)).await {
-            Ok(Some(update)) => (update.plan, update.number),
+        let merged = match merge(env, &target, false, (&current, &wanted.plan)).await {
+            Ok(None) if other_key && target.phase != TargetPhase::Failed => Ok(Some((current.plan.clone(), None))),
             // The units of a failed target are not done, so another key does not make it ready.
-            Ok(None) if other_key && target.phase != TargetPhase::Failed => (current.plan.clone(), None),
+            Ok(None) if other_key => {
+                let completed = complete(env, &target, (&current, &wanted.plan)).await;
+                completed.map(|update| Some((update.plan, update.number)))
+            }
+            merged => merged.map(|update| update.map(|update| (update.plan, update.number))),
+        };
+        let (plan, number) = match merged {
+            Ok(Some(change)) => change,
             Err(RequestError::Failed(error)) => return Err(error),
             result => {
                 if let Err(RequestError::Rejected(rejection)) = result {
@@ -136,6 +143,18 @@ pub(crate) async fn merge(
     let done = if is_waiting { None } else { done_units(env, target, current).await? };
     let is_done = |at: UnitRef| done.as_ref().is_none_or(|done| done.contains(&at));
     compile::update(&current.plan, wanted, is_done).map_err(|error| refused(error).into())
+}
+
+/// Returns the update of a failed target by another routing key alone. It makes again what is incomplete, because the units
+/// of one run have one key.
+pub(super) async fn complete(
+    env: &Env,
+    target: &TargetHead,
+    (current, wanted): (&CompiledPlan, &Plan),
+) -> Result<PlanUpdate, RequestError<LifecycleRejection>> {
+    let done = done_units(env, target, current).await?;
+    let is_done = |at: UnitRef| done.as_ref().is_none_or(|done| done.contains(&at));
+    compile::complete(&current.plan, wanted, is_done).map_err(|error| refused(error).into())
 }
 
 /// Begins the update of a living target to a merged plan. `number` is that of the update, if it has units. Returns the
