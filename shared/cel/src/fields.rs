@@ -16,6 +16,16 @@ impl Expression {
             .collect()
     }
 
+    /// Returns the keys that the expression reads of a field of a root, such as `sha` of `target.labels`. `None` means that
+    /// it may read all of them: it computes a key, or it uses the field as a whole.
+    pub fn keys_of(&self, root: RootVariable, field: &str) -> Option<BTreeSet<String>> {
+        let paths = self.paths();
+        let is_of =
+            |path: &&SelectionPath<'_>| path.root == root.as_str() && path.name(0).is_none_or(|name| name == field);
+        let key = |path: &SelectionPath<'_>| path.name(0).and_then(|_| path.name(1)).map(str::to_owned);
+        paths.iter().filter(is_of).map(key).collect()
+    }
+
     /// Returns a field whose value is null: one of which the expression reads a part, or else any.
     pub(crate) fn null_field(&self, variables: &BTreeMap<&str, CelValue<'_>>) -> Option<String> {
         let mut whole = None;

@@ -47,6 +47,27 @@ fn references_in_all_spellings() {
 }
 
 #[test]
+fn keys_are_found_in_all_spellings() {
+    for (text, expected) in [
+        ("target.labels.sha", Some(&["sha"][..])),
+        ("target.labels.?sha.orValue('') + target.labels.sha-of-base", Some(&["sha", "sha-of-base"][..])),
+        ("target[\"labels\"][\"sha\"] == target['labels'].team", Some(&["sha", "team"][..])),
+        ("has(target.labels.sha) && target . labels[?'team'] == optional.none()", Some(&["sha", "team"][..])),
+        ("['a'].exists(k, k == target.labels.sha)", Some(&["sha"][..])),
+        ("target.name == 'target.labels.sha'", Some(&[][..])),
+        ("target.labels[target.name]", None),
+        ("target.labels.exists(k, k == 'sha')", None),
+        ("[target.labels].map(l, l.sha)[0]", None),
+        ("'sha' in target.labels || target.labels.team == 'x'", None),
+    ] {
+        let keys = parse(text, Scope::Plugin).unwrap().keys_of(RootVariable::Target, "labels");
+        let expected: Option<std::collections::BTreeSet<String>> =
+            expected.map(|keys| keys.iter().map(|key| (*key).to_owned()).collect());
+        assert_eq!(keys, expected, "{text}");
+    }
+}
+
+#[test]
 fn mistakes() {
     let long = format!("'{}'", "x".repeat(MAX_LENGTH));
     let deep = format!("{}1{}", "[".repeat(30), "]".repeat(30));

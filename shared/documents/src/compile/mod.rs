@@ -21,6 +21,7 @@ mod order;
 mod own_hooks;
 mod params;
 mod plan_content;
+mod plan_expressions;
 mod plan_update;
 mod plugin;
 mod profile;

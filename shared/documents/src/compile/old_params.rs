@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value as Json;
-
+use super::plan_expressions::{expressions, strings};
 use super::update_progress::last_update;
-use crate::expr::{self, ReferenceSource, Scope};
+use crate::expr::ReferenceSource;
 use crate::plan::{OutputRead, Plan, Template, UnitPlan};
-use crate::template::{self, TemplatePiece};
 
 /// Returns those of the `updated` resources whose units read `old.params`, each with the name of the resource in the
 /// current plan that has these params. After an incomplete update, these are the params before that update.
@@ -54,22 +52,4 @@ fn texts(template: &Template) -> Vec<&str> {
         Template::Text(text) => vec![text],
         Template::Tree(tree) => strings(tree),
     }
-}
-
-fn strings(tree: &Json) -> Vec<&str> {
-    match tree {
-        Json::String(text) => vec![text],
-        Json::Array(items) => items.iter().flat_map(strings).collect(),
-        Json::Object(map) => map.values().flat_map(strings).collect(),
-        Json::Null | Json::Bool(_) | Json::Number(_) => Vec::new(),
-    }
-}
-
-/// Returns the expressions of a text. The compiler of the current plan has checked them.
-fn expressions(text: &str) -> Vec<expr::Expression> {
-    let parsed = |piece| match piece {
-        TemplatePiece::Expression { text, .. } => expr::parse(&text, Scope::Plan).ok(),
-        TemplatePiece::Literal(_) => None,
-    };
-    template::split(text).unwrap_or_default().into_iter().filter_map(parsed).collect()
 }

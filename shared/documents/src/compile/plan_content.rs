@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
+use super::plan_expressions::{expressions, strings};
 use crate::canonical::digest;
+use crate::expr::{self, RootVariable, Scope};
 use crate::plan::{HookName, HookPlan, Plan, ResourceOrigin, UnitPlan, UnitRef};
 
 /// Returns the units of a hook with their places.
@@ -40,33 +42,23 @@ fn setup_digest(plan: &Plan, name: &str, units: &BTreeMap<String, UnitRef>) -> S
     let units: Map<String, Value> =
         units.iter().filter_map(|(key, &at)| Some((key.clone(), content(plan, at.hook, plan.unit(at)?)))).collect();
     let mut made = json!({"params": plan.resources.get(name).map(|resource| &resource.params), "units": units});
-    let text = made.to_string();
-    let read: BTreeMap<&String, &String> =
-        plan.target.labels.iter().filter(|(label, _)| reads_label(&text, label)).collect();
-    if !read.is_empty() {
-        made["labels"] = json!(read);
+    let read = labels_read(&made);
+    let is_read = |label: &String| read.as_ref().is_none_or(|read| read.contains(label));
+    let labels: BTreeMap<&String, &String> = plan.target.labels.iter().filter(|&(label, _)| is_read(label)).collect();
+    if !labels.is_empty() {
+        made["labels"] = json!(labels);
     }
     digest_of(made)
 }
 
-/// Returns true if a plan's JSON may read a label: by its name, or by another use of `target.labels` than that of a name.
-fn reads_label(json: &str, label: &str) -> bool {
-    json.match_indices("target.labels").any(|(at, root)| {
-        let rest = &json[at + root.len()..];
-        // The JSON escapes a quote of an expression.
-        let quoted = ["[\\\"", "[?\\\"", "['", "[?'"].iter().find_map(|open| rest.strip_prefix(open));
-        let named = rest.strip_prefix(".?").or_else(|| rest.strip_prefix('.'));
-        match (quoted, named) {
-            (Some(name), _) => name.split(['\\', '\'']).next() == Some(label),
-            (None, Some(name)) => name.strip_prefix(label).is_some_and(|rest| !rest.starts_with(is_in_name)),
-            (None, None) => true,
-        }
-    })
-}
-
-/// A subtraction has blanks, so a dash is part of a name.
-fn is_in_name(character: char) -> bool {
-    character.is_ascii_alphanumeric() || character == '_' || character == '-'
+/// Returns the labels that the params and units of a resource may read. `None` means all of them.
+fn labels_read(made: &Value) -> Option<BTreeSet<String>> {
+    let units = made["units"].as_object().into_iter().flat_map(Map::values);
+    let conditions = units.filter_map(|unit| expr::parse(unit["when"].as_str()?, Scope::Plan).ok());
+    let templates = strings(made).into_iter().filter(|text| text.contains(RootVariable::Target.as_str()));
+    let read = templates.flat_map(expressions).chain(conditions);
+    let keys: Option<Vec<BTreeSet<String>>> = read.map(|read| read.keys_of(RootVariable::Target, "labels")).collect();
+    keys.map(|keys| keys.into_iter().flatten().collect())
 }
 
 /// Returns the digest of a plan's content, without positions and order.
