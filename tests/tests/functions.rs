@@ -148,7 +148,7 @@ fn main() {
             plain_values_of_sensitive_params references_from_receivers secrets_of_a_late_success;
         security::sizes: headers_and_urls large_outputs large_documents;
         security::source_abuse: wrong_proofs_of_each_scheme malformed_bodies contents_that_select
-            names_in_events_and_paths targets_of_others reused_delivery_ids;
+            names_in_events_and_paths targets_of_others reserved_identities reused_delivery_ids;
         security::api_tokens: each_write_needs_its_scope a_plugin_scope_covers_one_plugin forged_tokens
             expired_and_revoked_tokens invalid_requests_for_tokens a_secret_is_shown_once secrets_differ;
         security::updates: updates_without_a_change an_update_retries_failed_units an_update_of_a_waiting_instance;

@@ -455,6 +455,43 @@ pub(crate) async fn targets_of_others() {
     }
 }
 
+/// A sender cannot name a UID that Ebb makes before the instance exists, and so block or take over that of another sender.
+pub(crate) async fn reserved_identities() {
+    let harness = Harness::with_schemes().await;
+    harness.publish("none@1.0.0", "preStart: {make: {webhook: {url: \"RECEIVER/make\"}, cleanup: none}}\n").await;
+    assert_eq!(harness.result(&SourceRequest::bearer(event("apply", 1))).await.result, SourceResult::Starting);
+    let own = harness.phase("bearer-1", TargetState::Ready).await.info.uid;
+    let named = |name: &str, uid: &str| sandbox(name, uid, "none");
+    let deleted = |name: &str, uid: &str| LifecycleData { document: None, ..named(name, uid) };
+    for uid in ["event-x", "api-x"] {
+        for name in ["bearer-1", "bearer-2"] {
+            for event_type in [LifecycleType::Created, LifecycleType::Updated] {
+                harness.lifecycle(event_type, &named(name, uid)).await.is_problem(422, "invalid-field");
+            }
+            harness.lifecycle(LifecycleType::Deleted, &deleted(name, uid)).await.is_problem(422, "invalid-field");
+        }
+        let path = format!("/v1/targets/sandbox/bearer-1?uid={uid}");
+        harness.request(Method::DELETE, &path, None).await.is_problem(422, "invalid-field");
+    }
+    // The platform names an instance of the source, and does not change it. It may send events to it.
+    harness.lifecycle(LifecycleType::Updated, &named("bearer-1", &own)).await.is_problem(409, "other-owner");
+    harness.lifecycle(LifecycleType::Deleted, &deleted("bearer-1", &own)).await.is_problem(409, "other-owner");
+    let sleep = LifecycleData { event: Some("sleep".to_owned()), ..deleted("bearer-1", &own) };
+    harness.lifecycle(LifecycleType::Event, &sleep).await.is(202);
+    // The platform and the API are one sender. A caller with `targets:write` deletes every instance.
+    let document = named("made", "").document.unwrap();
+    let request = json!({"kind": "sandbox", "name": "made", "document": document});
+    let made: Value = harness.post("/v1/targets", request).await.is(202).json();
+    let uid = made["uid"].as_str().unwrap();
+    harness.phase("made", TargetState::Ready).await;
+    for _ in 0..2 {
+        harness.lifecycle(LifecycleType::Deleted, &deleted("made", uid)).await.is(202);
+        harness.phase("made", TargetState::Gone).await;
+    }
+    harness.request(Method::DELETE, &format!("/v1/targets/sandbox/bearer-1?uid={own}"), None).await.is(202);
+    harness.phase("bearer-1", TargetState::Gone).await;
+}
+
 /// The ID of a delivery that was received before hides no other event, and an event cannot take the ID of another source.
 pub(crate) async fn reused_delivery_ids() {
     let harness = Harness::with_schemes().await;

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use ebb_engine::target::RequestSender;
 use ebb_protocol::api::ProblemDetails;
-use ebb_protocol::cloudevents::{self, EventError, LifecycleType};
+use ebb_protocol::cloudevents::{self, EventError};
 use ebb_protocol::lifecycle::LifecycleResponse;
 use ebb_protocol::limits;
 use ebb_protocol::sign::{self, SignatureError};
@@ -56,9 +56,7 @@ pub(crate) async fn receive(
     sign::verify(&env.settings.webhook_keys, &headers, body.as_ref(), env.now()).map_err(unsigned)?;
     let event = cloudevents::parse(&headers, body.as_ref()).map_err(invalid_event)?;
     drop(body);
-    if event.event_type == LifecycleType::Created {
-        lifecycle::check_new_uid(&event.data)?;
-    }
+    lifecycle::check_uid(env, event.event_type, &event.data).await?;
     // The header names the nearest caller. The attribute of the event is signed, and is as old as the event.
     let header = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
     let parents = header.into_iter().chain(event.traceparent.as_deref());

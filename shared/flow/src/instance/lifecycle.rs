@@ -60,9 +60,37 @@ pub async fn receive(
     Ok(response)
 }
 
-/// Checks the UID of an instance that the platform creates.
-pub fn check_new_uid(event: &LifecycleData) -> Result<(), LifecycleRejection> {
-    fields::unreserved_uid(&event.uid).map_err(|error| LifecycleRejection::Invalid(error.to_string()))
+/// Checks the UID of a lifecycle webhook. Only Ebb gives an instance a UID with a reserved prefix, so a sender names such an
+/// instance only when it exists.
+pub async fn check_uid(
+    env: &Env,
+    event_type: LifecycleType,
+    event: &LifecycleData,
+) -> Result<(), RequestError<LifecycleRejection>> {
+    let Err(error) = fields::unreserved_uid(&event.uid) else { return Ok(()) };
+    match event_type {
+        LifecycleType::Event => Ok(()),
+        LifecycleType::Created => Err(LifecycleRejection::Invalid(error.to_string()).into()),
+        LifecycleType::Updated | LifecycleType::Deleted => {
+            let head = env.store.read_target(&event.kind, &event.name).await?;
+            check_known_uid(env, (&event.kind, &event.name, &event.uid), head.as_ref()).await
+        }
+    }
+}
+
+/// Checks that a UID with a reserved prefix is that of an instance which exists or has ended.
+pub(crate) async fn check_known_uid(
+    env: &Env,
+    (kind, name, uid): (&str, &str, &str),
+    head: Option<&TargetHead>,
+) -> Result<(), RequestError<LifecycleRejection>> {
+    let Err(error) = fields::unreserved_uid(uid) else { return Ok(()) };
+    let waits = |head: &TargetHead| head.waiting.as_ref().is_some_and(|waiting| waiting.uid == uid);
+    let is_present = head.is_some_and(|head| head.uid == uid || waits(head));
+    if is_present || env.store.read_tombstone(&id::instance_key(kind, name, uid)).await?.is_some() {
+        return Ok(());
+    }
+    Err(LifecycleRejection::Invalid(error.to_string()).into())
 }
 
 /// Applies a verified lifecycle webhook, or a request of another sender in its form. The state is durable when this

@@ -280,6 +280,7 @@ pub async fn delete(
     let uids: Vec<String> = match uid {
         Some(uid) => {
             fields::uid(uid).map_err(|error| LifecycleRejection::Invalid(error.to_string()))?;
+            lifecycle::check_known_uid(env, (kind, name, uid), Some(&head)).await?;
             vec![uid.to_owned()]
         }
         // Without the first deletion, the waiting instance would start when the present one is gone.
