@@ -5,12 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use ebb_engine::{Hook, Millis, Shard, TargetPhase, Timestamp};
+use ebb_flow::operator::target_request::TargetRequest;
 use ebb_flow::ports::QueueMessage;
+use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::RunId;
+use ebb_protocol::lifecycle::LifecycleData;
 use ebb_tests::simulation::{
-    AttemptFate, ClusterOptions, FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOptions, SimRuntime, SimTask,
-    SimTaskId, Simulation, TableAccess, TableGate, TableSchedule, TargetScenario, UNREACHABLE, UnitAction, WriteFate,
-    unreachable_target,
+    AttemptFate, ClusterOptions, FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimFunctions, SimOptions,
+    SimRuntime, SimTask, SimTaskId, Simulation, TableAccess, TableGate, TableSchedule, TargetScenario, UNREACHABLE,
+    UnitAction, WriteFate, unreachable_target,
 };
 
 use crate::crash_points::assert_none;
@@ -345,6 +348,77 @@ fn a_run_is_due_at_the_wakeup_of_the_first_of_two_sweeps() {
     });
     assert!(!gate.is_delayed(0) && !gate.is_expired.load(Ordering::Relaxed));
     assert_eq!(due(&simulation, &run), Some(started.plus(Millis(60 * SECOND))), "{}", simulation.trace());
+}
+
+/// Ends an instance before the second operation of the first task that uses the table. The next instance then begins.
+struct EndsMeanwhile {
+    runtime: SimRuntime,
+    functions: Arc<SimFunctions>,
+    instance: LifecycleData,
+    first: Mutex<Option<(SimTaskId, usize)>>,
+}
+
+#[async_trait]
+impl TableGate for EndsMeanwhile {
+    async fn pass(&self, _: TableAccess, _: &'static str) -> WriteFate {
+        let task = self.runtime.current();
+        let is_second = {
+            let mut first = self.first.lock().unwrap();
+            let (first, operations) = first.get_or_insert((task, 0));
+            *operations += usize::from(*first == task);
+            *first == task && *operations == 2
+        };
+        if is_second {
+            let deletion = (LifecycleType::Deleted, "deleted".to_owned());
+            self.functions.lifecycle(deletion, self.instance.clone()).await.unwrap().unwrap();
+            self.runtime.sleep(15 * SECOND).await;
+        }
+        WriteFate::Proceed
+    }
+}
+
+/// A request removes the surplus instance of an earlier one, which waits for the name. It has begun in between.
+#[test]
+fn a_request_does_not_end_an_instance_that_has_begun() {
+    let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Once, 900, &[])]).target();
+    let document = target.document.replace("NAME", "s");
+    let simulation = Simulation::of(&target, SimOptions::default());
+    simulation.start_sweeps();
+    set_up(&simulation);
+    let instance = |uid: &str| LifecycleData {
+        kind: KIND.to_owned(),
+        name: "s".to_owned(),
+        uid: uid.to_owned(),
+        generation: 1,
+        document: Some(document.clone()),
+        routing_key: None,
+        event: None,
+    };
+    let (functions, waiting) = (Arc::clone(&simulation.functions), instance("api-waiting"));
+    let waits = simulation
+        .runtime
+        .run(async move { functions.lifecycle((LifecycleType::Created, String::new()), waiting).await });
+    assert!(matches!(waits, Some(Ok(Ok(_)))), "{waits:?}");
+    simulation.table.set_gate(Arc::new(EndsMeanwhile {
+        runtime: simulation.runtime.clone(),
+        functions: Arc::clone(&simulation.functions),
+        instance: instance("uid-1"),
+        first: Mutex::default(),
+    }));
+    let request = TargetRequest {
+        kind: KIND.to_owned(),
+        name: "s".to_owned(),
+        document: document.replacen("resources:", "ttl: 9h\nresources:", 1),
+        uid: None,
+        routing_key: None,
+        key: None,
+    };
+    let functions = Arc::clone(&simulation.functions);
+    let applied = simulation.runtime.run(async move { functions.apply(request).await });
+    assert!(matches!(applied, Some(Ok(Ok(_)))), "{applied:?}");
+    simulation.run_until_idle();
+    let target = simulation.target().unwrap();
+    assert_eq!((target.uid.as_str(), target.phase, target.generation), ("api-waiting", TargetPhase::Ready, 2));
 }
 
 /// At most two recoveries wait for an unreachable cluster at once. The third one runs out of time.
