@@ -98,6 +98,7 @@ fn main() {
         lifecycle::preset_lives: each_preset_has_a_target_from_its_creation_to_its_end
             targets_without_resources_change_without_a_run;
         lifecycle::pull_requests: a_pull_request_has_a_target_until_it_is_closed
+            the_next_event_completes_a_failed_target
             a_source_controls_only_its_own_targets events_that_concern_no_target_change_nothing rejected_events_are_listed;
         lifecycle::platform: time_to_live workloads_get_the_outputs_that_they_read notifications_are_repeated_until_they_are_accepted
             a_run_continues_after_a_restart;

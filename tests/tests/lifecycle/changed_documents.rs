@@ -252,6 +252,8 @@ pub(crate) async fn a_failed_setup_is_corrected_by_an_update() {
     };
     send(&harness, 1, &document(5)).await;
     harness.phase("a", TargetState::Failed).await;
+    let steps = harness.why("a").await.next_steps;
+    assert!(steps.iter().any(|step| step.contains("ebb sandbox apply -f FILE")), "{steps:?}");
     let index = requests(&harness).pop().unwrap();
     harness.receiver.replies("POST /index", &[200]);
     assert_eq!(send(&harness, 2, &document(6)).await, LifecycleResult::Updating);

@@ -106,6 +106,20 @@ pub(crate) async fn a_pull_request_has_a_target_until_it_is_closed() {
     assert_eq!(harness.receiver.calls("POST /drop").len(), 2);
 }
 
+/// A person cannot apply a document to the target of a source.
+pub(crate) async fn the_next_event_completes_a_failed_target() {
+    let harness = Harness::with_source().await;
+    harness.receiver.always("POST /make", 422);
+    harness.github(&pull_request("1", "opened", 1), (202, SourceResult::Starting)).await;
+    harness.phase("pr-7-1", TargetState::Failed).await;
+    let steps = harness.why("pr-7-1").await.next_steps;
+    let next = "the next event of the source prs then completes the target";
+    assert!(steps.iter().any(|step| step.contains(next)), "{steps:?}");
+    harness.receiver.always("POST /make", CannedReply::ok(json!({"id": "one"})));
+    harness.github(&pull_request("2", "synchronize", 2), (202, SourceResult::Unchanged)).await;
+    harness.phase("pr-7-1", TargetState::Ready).await;
+}
+
 pub(crate) async fn events_that_concern_no_target_change_nothing() {
     let harness = Harness::with_source().await;
     let event = || pull_request("1", "opened", 1);

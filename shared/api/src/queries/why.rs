@@ -329,10 +329,17 @@ fn advice(
         TargetPhase::Failed => {
             next.extend(cause.and_then(|cause| log_of(name, cause)));
             next.push(format!("if the cause is outside of the documents: remove it, then: ebb retry {name}"));
+            next.push(match &target.owner {
+                Some(source) => format!(
+                    "if the document or a plugin is wrong: correct it (`ebb source apply` or `ebb plugin apply`); the next \
+                     event of the source {source} then completes the target"
+                ),
+                None => "if the file is wrong: correct it; if a plugin is wrong: publish a corrected version and name it \
+                         in the file; then: ebb sandbox apply -f FILE, which completes the target"
+                    .to_owned(),
+            });
             let undo = if exists.is_empty() { "" } else { ", which deletes its resources" };
-            next.push(format!(
-                "to change the plugin or the file: ebb sandbox delete {name}{undo}; then apply the file again"
-            ));
+            next.push(format!("to give it up: ebb sandbox delete {name}{undo}"));
         }
         TargetPhase::Stuck => {
             next.push(format!("remove the cause, then: ebb retry {name}"));
