@@ -320,6 +320,9 @@ pub struct UnitDetail {
     /// The time at which the attempt was first seen to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<String>,
+    /// The time at which the receiver of a webhook accepted the request, usually by 202, so that a callback is expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<String>,
     /// The time at which the attempt ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,

@@ -187,6 +187,30 @@ postStop:
     assert_eq!(harness.receiver.count("POST /undo"), 1);
 }
 
+/// A receiver that accepts a request and never calls back is named with its response.
+pub(crate) async fn an_accepted_request_without_a_callback_is_shown() {
+    let harness = Harness::new().await;
+    let rest = r#"
+preStart:
+  silent: {timeout: 4s, retry: {attempts: 1}, webhook: {url: "RECEIVER/silent?key=${params.key}"}}
+params: {key: {type: string, default: hidden}}
+"#;
+    harness.receiver.always("POST /silent", 202);
+    harness.begin("a", "silent", rest).await;
+    until("the acceptance to be shown", async || {
+        harness.why("a").await.summary.contains("its receiver accepted the request (202) at ").then_some(())
+    })
+    .await;
+    harness.phase("a", TargetState::Failed).await;
+    let cause = harness.why("a").await.cause.unwrap();
+    assert_eq!(cause.reason.code, ReasonCode::Timeout);
+    let message = &cause.reason.message;
+    assert!(message.starts_with("no result within 4 s; the receiver accepted the request (202) at "), "{message}");
+    let evidence = cause.evidence.unwrap();
+    assert_eq!((evidence.method.as_str(), evidence.status), ("POST", Some(202)));
+    assert_eq!(evidence.url, format!("{}/silent?key=***", harness.receiver.url()));
+}
+
 pub(crate) async fn a_false_condition_skips_dependents() {
     let harness = Harness::new().await;
     let rest = r#"

@@ -16,6 +16,7 @@ pub(crate) fn unit(key: &str, state: UnitState) -> UnitDetail {
         after: Vec::new(),
         reason: None,
         started: None,
+        accepted: None,
         ended: None,
         duration_ms: None,
         next: None,

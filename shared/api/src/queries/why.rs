@@ -293,8 +293,12 @@ fn waiting(run: &RunDetail, pending: Option<&str>) -> Option<String> {
     let count = run.units.iter().filter(|unit| is_waiting(unit)).count();
     let others = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
     let pending = pending.map(|why| format!("; waiting: {why}")).unwrap_or_default();
+    let accepted = unit.accepted.as_ref().filter(|_| unit.state == UnitState::Running);
+    let accepted =
+        accepted.map(|at| format!("; its receiver accepted the request (202) at {at}, and has not called back"));
+    let accepted = accepted.unwrap_or_default();
     let attempts = format!("attempt {} of {}", unit.attempt_in_series, unit.max_attempts);
-    Some(format!("{}: unit {} {activity}{progress}, {attempts}{others}{pending}", run.hook, unit.key))
+    Some(format!("{}: unit {} {activity}{progress}, {attempts}{others}{accepted}{pending}", run.hook, unit.key))
 }
 
 /// Returns the reason why a cancelled run waits: units that may still act, with the latest deadline.

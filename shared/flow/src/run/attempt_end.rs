@@ -107,6 +107,7 @@ impl AttemptFailure {
 /// Returns the failure that replaces the success if a declared output is missing, too large, or sensitive and sent as a
 /// value.
 pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Outputs) -> Result<Outputs, AttemptFailure> {
+    let sent: Vec<String> = outputs.keys().map(|name| format!("`{name}`")).collect();
     outputs.retain(|name, _| {
         let declared = unit.outputs.contains_key(name);
         if !declared {
@@ -116,7 +117,8 @@ pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Output
     });
     for (name, declared) in &unit.outputs {
         let Some(value) = outputs.get_mut(name) else {
-            let text = format!("the unit succeeded without its output `{name}`");
+            let sent = if sent.is_empty() { "none".to_owned() } else { sent.join(", ") };
+            let text = format!("the unit succeeded without its output `{name}`; it sent: {sent}");
             return Err(AttemptFailure::new(ReasonCode::OutputMissing, &text));
         };
         let size = value.size();
@@ -188,6 +190,26 @@ mod tests {
         }
         assert!(status(404).is_retried(&unit("404"), Attempt::FIRST));
         assert!(!status(404).is_retried(&unit("405"), Attempt::FIRST));
+    }
+
+    #[test]
+    fn a_missing_output_is_named_beside_the_sent_ones() {
+        let unit = json!({
+            "key": "r/u", "action": "removal", "timeoutMs": 1,
+            "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},
+            "source": {"file": "f", "line": 1, "column": 1},
+            "outputs": {"id": {"from": {"file": "/id"}, "sensitive": false}},
+        });
+        let unit: UnitPlan = serde_json::from_value(unit).unwrap();
+        let sent = |names: &[&str]| {
+            names.iter().map(|&name| (name.to_owned(), UnitValue::Json(json!("x")))).collect::<Outputs>()
+        };
+        let cases: [(&[&str], &str); 2] = [(&[], "none"), (&["ID", "key"], "`ID`, `key`")];
+        for (names, listed) in cases {
+            let failure = check_outputs(&unit, None, sent(names)).unwrap_err();
+            let expected = format!("the unit succeeded without its output `id`; it sent: {listed}");
+            assert_eq!(failure.reason.message, expected);
+        }
     }
 
     #[test]

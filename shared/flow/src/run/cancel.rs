@@ -14,7 +14,6 @@ use std::time::Duration;
 use ebb_documents::plan::Action as Kind;
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, RunEvent, RunPhase, RunView, Shard, Timestamp, Unit, accept};
-use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::TaskState;
@@ -316,11 +315,4 @@ pub async fn cancel_run(env: &Env, id: &RunId) -> Result<Option<Continuation>, F
             Ok(None)
         }
     }
-}
-
-/// Returns the failure of an attempt at its deadline, with its last progress.
-pub fn timed_out(seconds: u64, progress: Option<String>) -> crate::run::attempt_end::AttemptFailure {
-    let progress = progress.map(|progress| format!("; the last progress was: {progress}")).unwrap_or_default();
-    let why = format!("no result within {seconds} s{progress}");
-    crate::run::attempt_end::AttemptFailure::new(ReasonCode::Timeout, &why)
 }

@@ -20,7 +20,7 @@ use crate::run::attempt_end::AttemptEnd;
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
 use crate::run::wakeup::START_WINDOW_MS;
-use crate::run::{apply_result, callback_result, cancel, lease, progress, records, undo};
+use crate::run::{apply_result, callback_result, lease, progress, records, timeout, undo};
 use crate::telemetry;
 
 /// Attempts of one run that are ended at their relays at the same time.
@@ -247,7 +247,8 @@ pub(super) async fn end_expired(
 ) -> Result<progress::RunProgress, FlowError> {
     let begun = env.now();
     let results = std::mem::take(&mut sweep.expired).into_iter().map(|(attempt, deadline)| async move {
-        let end = if env.now().since(begun).0 < START_WINDOW_MS { end_attempt(env, run, attempt).await } else { None };
+        let end =
+            if env.now().since(begun).0 < START_WINDOW_MS { end_attempt(env, run, attempt, cache).await } else { None };
         (attempt, deadline, end)
     });
     let results: Vec<_> = futures::stream::iter(results).buffered(MAX_ENDS).collect().await;
@@ -270,15 +271,12 @@ pub(super) async fn end_expired(
 }
 
 /// Ends an expired attempt, at its relay if it has one. Returns `None` if the relay does not report its end.
-async fn end_attempt(env: &Env, run: &Run, attempt: AttemptRef) -> Option<AttemptEnd> {
+async fn end_attempt(env: &Env, run: &Run, attempt: AttemptRef, cache: &InvocationCache) -> Option<AttemptEnd> {
     let unit = run.unit(attempt.unit)?;
-    let timed_out = |progress| AttemptEnd::Failed(cancel::timed_out(unit.timeout_ms / 1000, progress));
     if !unit.action.is_relayed() {
-        let records = env.store.read_records(&run.id, &[attempt.unit]).await.ok()?;
-        let own = records.into_iter().find(|(_, number, _)| *number == attempt.number);
-        return Some(timed_out(own.and_then(|(_, _, record)| record.progress)));
+        return timeout::unreported(env, run, attempt, unit, cache).await.ok().map(AttemptEnd::Failed);
     }
-    let timed_out = timed_out(None);
+    let timed_out = AttemptEnd::Failed(timeout::timed_out(unit, &AttemptRecord::default()));
     let task = attempt::task_id(run, attempt.unit, attempt.number);
     match GuardedRelay(env).cancel(run.cluster(attempt.unit), &task, env.settings.grace).await {
         Ok(TaskState::Ended(callback)) => Some(callback_result::relay_result(*callback).unwrap_or(timed_out)),

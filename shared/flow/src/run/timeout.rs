@@ -1,0 +1,69 @@
+//! The failure of an attempt that has no result at its deadline.
+
+use ebb_documents::plan::{UnitPlan, UnitRef};
+use ebb_documents::render::{self, RenderedUnit};
+use ebb_engine::Timestamp;
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::evidence::Evidence;
+use ebb_protocol::record::AttemptRecord;
+use ebb_protocol::time::rfc3339;
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::run::attempt::AttemptRef;
+use crate::run::attempt_end::AttemptFailure;
+use crate::run::evidence::SentRequest;
+use crate::run::head::Run;
+use crate::run::inputs::{self, InvocationCache};
+use crate::run::records;
+
+/// The status with which a receiver announces a callback.
+const ACCEPTED: u16 = 202;
+
+/// Returns the failure of an attempt whose end is not reported.
+pub(crate) fn timed_out(unit: &UnitPlan, record: &AttemptRecord) -> AttemptFailure {
+    let accepted = record
+        .accepted
+        .map(|at| format!("; the receiver accepted the request ({ACCEPTED}) at {}", rfc3339(Timestamp(at))));
+    let progress = record.progress.as_ref().map(|progress| format!("; the last progress was: {progress}"));
+    let [accepted, progress] = [accepted, progress].map(Option::unwrap_or_default);
+    let why = format!("no result within {} s{accepted}{progress}", unit.timeout_ms / 1000);
+    AttemptFailure::new(ReasonCode::Timeout, &why)
+}
+
+/// Returns the failure of an attempt without a relay, with the request of a webhook as its evidence.
+///
+/// # Errors
+/// Returns an error if the record cannot be read.
+pub(crate) async fn unreported(
+    env: &Env,
+    run: &Run,
+    attempt: AttemptRef,
+    unit: &UnitPlan,
+    cache: &InvocationCache,
+) -> Result<AttemptFailure, FlowError> {
+    let mut open = records::read_open(env, run, &[attempt.unit]).await?;
+    let record = open.remove(&(attempt.unit, attempt.number)).unwrap_or_default();
+    let evidence = match record.accepted {
+        // The attempt ends also if its inputs cannot be read any more.
+        Some(_) => Box::pin(evidence(env, run, attempt, unit, cache)).await.unwrap_or_default(),
+        None => None,
+    };
+    Ok(AttemptFailure { evidence, ..timed_out(unit, &record) })
+}
+
+/// Returns the request of a webhook that its receiver accepted.
+async fn evidence(
+    env: &Env,
+    run: &Run,
+    attempt: AttemptRef,
+    unit: &UnitPlan,
+    cache: &InvocationCache,
+) -> Result<Option<Box<Evidence>>, FlowError> {
+    let known = inputs::read_inputs(env, run, unit, cache).await?;
+    let at = UnitRef { hook: run.hook().into(), unit: attempt.unit.0 };
+    let rendered = render::preview(&run.loaded.plan, &run.loaded.compiled, at, &run.target_facts(), &known);
+    let Ok(RenderedUnit::Webhook(request)) = rendered else { return Ok(None) };
+    let sent = SentRequest { method: &request.method, url: &request.url, headers: &[] };
+    Ok(Some(Box::new(Evidence { status: Some(ACCEPTED), ..sent.evidence(unit, None) })))
+}
