@@ -85,6 +85,36 @@ async fn a_job_waits_and_reads_the_environment() {
     dev.stop().await;
 }
 
+/// Its undo always fails.
+const STUCK: &str = r##"
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: stuck@1.0.0
+runners: {shell: {image: "busybox:1.36"}}
+preStart: {make: {pod: {script: "#!/bin/true"}}}
+postStop: {drop: {undoes: make, retry: {attempts: 1}, pod: {script: "#!/bin/false"}}}
+"##;
+
+#[tokio::test]
+async fn a_forced_deletion_withdraws_the_instance_that_waits() {
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    workdir.apply("plugin", STUCK).await;
+    let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: pr-1\nresources: {r: {plugin: stuck@1.0.0}}\n";
+    let file = workdir.write("sandbox.yaml", document);
+    workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
+    let stuck = workdir.ebb(&["sandbox", "delete", "pr-1"]).await;
+    assert_eq!(stuck.code, Some(1), "{stuck:#?}");
+    let waits = workdir.ebb(&["sandbox", "apply", "-f", &file, "--wait=false"]).await.done();
+    assert!(waits.stderr.contains("Waiting sandbox/pr-1"), "{waits:#?}");
+    let forced = workdir.ebb(&["sandbox", "delete", "pr-1", "--force", "--reason", "a test"]).await.done();
+    assert!(forced.stderr.contains(" waited for the name, and does not begin any more"), "{forced:#?}");
+    let gone = workdir.ebb(&["sandbox", "get", "pr-1", "-o", "json"]).await.done();
+    let gone: Value = serde_json::from_str(&gone.stdout).unwrap();
+    assert_eq!((&gone["phase"], &gone["waitingUid"]), (&json!("gone"), &Value::Null));
+    dev.stop().await;
+}
+
 const SOURCE: &str = r#"
 apiVersion: ebb.dev/v1
 kind: Source

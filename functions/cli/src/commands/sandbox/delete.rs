@@ -70,6 +70,7 @@ impl SandboxDeleteArgs {
         let info = &seen.info;
         if seen.waiting_uid.is_some() || info.phase != TargetState::Gone {
             client.delete_target(&target).await?;
+            withdrawn(&target, &seen);
         }
         if info.phase == TargetState::Gone {
             output::status_line(&format!("{target} was deleted at {}", timing::clock(&info.since)));
@@ -83,6 +84,11 @@ impl SandboxDeleteArgs {
     async fn force_delete(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit, CliError> {
         let by = self.by.clone().or_else(|| std::env::var("USER").ok());
         let body = ForceDeleteTarget { reason: self.reason.clone().unwrap_or_default(), by };
+        if seen.waiting_uid.is_some() && !is_alive(&seen) {
+            // It would begin as soon as the present instance is gone.
+            client.delete_target(target).await?;
+            withdrawn(target, &seen);
+        }
         let response = client.force_delete(target, &body).await.map_err(|error| {
             let is_not_stuck = error.problem().is_some_and(|problem| problem.code == "not-stuck");
             match is_not_stuck && is_alive(&seen) {
@@ -125,6 +131,13 @@ impl SandboxDeleteArgs {
             (None, Some(file)) => Ok(TargetDocument::read(file, &self.sets.vars()?)?.target(self.kind.kind())),
             (None, None) => Err(CliError::broken("no sandbox: expected NAME or -f FILE")),
         }
+    }
+}
+
+/// Reports the deletion of an instance that has waited for the name.
+fn withdrawn(target: &TargetRef, seen: &TargetDetail) {
+    if let Some(uid) = &seen.waiting_uid {
+        output::status_line(&format!("{target} with uid {uid} waited for the name, and does not begin any more"));
     }
 }
 
