@@ -85,6 +85,30 @@ async fn a_job_waits_and_reads_the_environment() {
     dev.stop().await;
 }
 
+#[tokio::test]
+async fn a_ttl_that_has_ended_is_reported() {
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    workdir.apply("plugin", PLUGIN).await;
+    workdir.write("go", "");
+    let document = sandbox("pr-1", workdir.path(), "");
+    let file = workdir.write("sandbox.yaml", &document);
+    workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
+    let apply = async |ttl: &str, more: &[&str]| {
+        let file = workdir.write("changed.yaml", &format!("{document}ttl: {ttl}\n"));
+        workdir.ebb(&[&["sandbox", "apply", "-f", &file][..], more].concat()).await.done().stderr
+    };
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let warning = "warning: the `ttl` of sandbox/pr-1 counts from its creation and ended at ";
+    for (ttl, is_over) in [("1h", false), ("1s", true)] {
+        let shown = apply(ttl, &["--dry-run"]).await;
+        assert_eq!(shown.contains(warning), is_over, "{shown}");
+    }
+    let applied = apply("1s", &["--wait=false"]).await;
+    assert!(applied.contains(warning), "{applied}");
+    dev.stop().await;
+}
+
 /// Its undo always fails.
 const STUCK: &str = r##"
 apiVersion: ebb.dev/v1

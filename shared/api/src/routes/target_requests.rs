@@ -14,6 +14,7 @@ use ebb_protocol::api::{ApplyTarget, ProblemDetails, TargetReceipt};
 use ebb_protocol::lifecycle::LifecycleResponse;
 use ebb_protocol::limits;
 use ebb_protocol::sign::MAX_ID;
+use ebb_protocol::time::rfc3339;
 use ebb_protocol::unit::TRACEPARENT;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -70,12 +71,13 @@ pub(crate) async fn apply(
     let env = &server.env;
     let plugins: &dyn ebb_flow::env::ApiStore = server.store.as_ref();
     if query.dry_run {
-        let TargetPreview { plan, warnings, uid, generation, result, changes, resources } =
+        let TargetPreview { plan, warnings, uid, generation, result, changes, resources, expires } =
             target_request::preview(env, plugins, &request).await?;
         let TargetRequest { kind, name, .. } = request;
         let (target, url) = (format!("{kind}/{name}"), target_request::url(env, &kind, &name));
         let plan = Some(plans::shown_plan(kind, name, plan, &warnings).await?);
-        let receipt = TargetReceipt { target, uid, generation, result, url, changes, resources, plan };
+        let expires = expires.map(rfc3339);
+        let receipt = TargetReceipt { target, uid, generation, result, url, changes, resources, expires, plan };
         return Ok((StatusCode::OK, None, Json(receipt)));
     }
     let parent = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
@@ -123,8 +125,8 @@ async fn accepted(
 ) -> Result<ReceiptResponse, HttpProblem> {
     let rest = background::run_follow_ups(&server.env, follow_ups).await;
     let url = target_request::url(&server.env, kind, name);
-    let (changes, resources) = (Vec::new(), BTreeMap::new());
-    let receipt = TargetReceipt { target, uid: Some(uid), generation, result, url, changes, resources, plan: None };
+    let (uid, changes, resources) = (Some(uid), Vec::new(), BTreeMap::new());
+    let receipt = TargetReceipt { target, uid, generation, result, url, changes, resources, expires: None, plan: None };
     Ok((StatusCode::ACCEPTED, rest, Json(receipt)))
 }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use ebb_documents::compile::ResourceChange;
 use ebb_documents::diagnostic::Diagnostic;
 use ebb_documents::plan::Plan;
-use ebb_engine::TargetPhase;
 use ebb_engine::target::RequestSender;
+use ebb_engine::{Millis, TargetPhase, Timestamp};
 use ebb_protocol::api::{DocumentChange, ResourceEffect};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{instance_key, short_digest};
@@ -55,6 +55,8 @@ pub struct TargetPreview {
     pub changes: Vec<DocumentChange>,
     /// The effect on each changed resource with units.
     pub resources: BTreeMap<String, ResourceEffect>,
+    /// The end of the `ttl` of the document, for a living instance.
+    pub expires: Option<Timestamp>,
 }
 
 /// The instance that a request concerns.
@@ -227,6 +229,8 @@ pub async fn preview(
     if has_ended {
         return Err(stale(&request.data(&instance)).into());
     }
+    let living = head.as_ref().filter(|head| instance.known.is_some() && head.uid == instance.uid);
+    let expires = living.and_then(|head| Some(head.created.plus(Millis(plan.target.ttl_ms?))));
     let (mut changes, mut resources) = (Vec::new(), BTreeMap::new());
     let (generation, result) = match (&instance.known, &current, &head) {
         (Some((generation, _)), Some(current), Some(head)) if instance.change == LifecycleType::Updated => {
@@ -253,7 +257,7 @@ pub async fn preview(
     };
     let is_random = instance.known.is_none() && request.uid.is_none() && request.key.is_none();
     let uid = (!is_random).then_some(instance.uid);
-    Ok(TargetPreview { plan, warnings, uid, generation, result, changes, resources })
+    Ok(TargetPreview { plan, warnings, uid, generation, result, changes, resources, expires })
 }
 
 fn effect(change: ResourceChange) -> ResourceEffect {

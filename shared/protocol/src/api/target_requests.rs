@@ -64,6 +64,9 @@ pub struct TargetReceipt {
     /// The effect on each changed resource with units: `added`, `removed`, `replaced` or `updated`. In a preview.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, ResourceEffect>,
+    /// The time at which the `ttl` of the document would end, or has ended, for a living instance. In a preview.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
     /// The plan of the document. In a preview.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanPreview>,

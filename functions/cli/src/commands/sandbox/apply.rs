@@ -57,6 +57,7 @@ impl SandboxApplyArgs {
         if self.dry_run.is_set() {
             let receipt = client.preview_target(&request).await?;
             output::status_line(&planned(receipt.result, &target));
+            warn_of_end(&target, receipt.expires.as_deref());
             self.output.write(&receipt, effect)?;
             return Ok(Exit::Done);
         }
@@ -75,6 +76,10 @@ impl SandboxApplyArgs {
             "{result} {} (uid {}, generation {})",
             instance.target, instance.uid, instance.generation
         ));
+        if matches!(response.result, LifecycleResult::Updated | LifecycleResult::Updating) {
+            let seen = client.target(&instance.target).await?;
+            warn_of_end(&instance.target, seen.and_then(|seen| seen.info.expires).as_deref());
+        }
         let ended = match self.wait.limit(self.wait_timeout) {
             None => Ok(Exit::Done),
             Some(timeout) => wait(&client, &instance, FollowGoal::Ready, timeout).await,
@@ -91,6 +96,17 @@ impl SandboxApplyArgs {
             Err(_) => {}
         }
         ended
+    }
+}
+
+/// Warns of a `ttl` that is shorter than the age of the target.
+fn warn_of_end(target: &TargetRef, expires: Option<&str>) {
+    if let Some(expires) = expires.filter(|at| timing::until(at, timing::now()).is_some_and(|left| left.is_zero())) {
+        output::status_line(&format!(
+            "warning: the `ttl` of {target} counts from its creation and ended at {}: the update deletes the target and \
+             its resources",
+            timing::clock(expires)
+        ));
     }
 }
 
