@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_protocol::api::{ApplyTarget, DocumentChange, ResourceEffect, TargetReceipt};
+use ebb_protocol::api::{ApplyTarget, DocumentChange, ResourceEffect, TargetDetail, TargetReceipt};
 use ebb_protocol::lifecycle::LifecycleResult;
 
 use super::WaitArgs;
@@ -11,7 +11,7 @@ use crate::commands::connect;
 use crate::documents::{SetArgs, TargetDocument};
 use crate::dry_run::DryRunArgs;
 use crate::exit::{CliError, Exit};
-use crate::lifecycle::wait;
+use crate::lifecycle::{named, wait};
 use crate::output::{self, OutputArgs, printable};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
 use crate::server::ServerArgs;
@@ -84,8 +84,13 @@ impl SandboxApplyArgs {
             None => Ok(Exit::Done),
             Some(timeout) => wait(&client, &instance, FollowGoal::Ready, timeout).await,
         };
+        let seen = client.target(&instance.target).await;
+        let ended = match &seen {
+            Ok(Some(seen)) if self.wait.limit(self.wait_timeout).is_some() => not_replaced(&instance, seen, ended),
+            _ => ended,
+        };
         let prints = self.output.format().is_some() || matches!(ended, Ok(Exit::Done));
-        match client.target(&instance.target).await {
+        match seen {
             Ok(Some(seen)) if prints => self.output.write(&seen, |seen| {
                 let resources = &seen.resources;
                 why::output_lines(resources.iter().map(|(name, resource)| (name, &resource.outputs)))
@@ -96,6 +101,23 @@ impl SandboxApplyArgs {
             Err(_) => {}
         }
         ended
+    }
+}
+
+/// Returns an error instead of a success if the target has a later document than the applied one.
+fn not_replaced(
+    WatchedInstance { target, uid, generation }: &WatchedInstance,
+    seen: &TargetDetail,
+    ended: Result<Exit, CliError>,
+) -> Result<Exit, CliError> {
+    let present = seen.info.generation;
+    match ended {
+        Ok(Exit::Done) if seen.info.uid == *uid && present > *generation => Err(CliError::failed(format!(
+            "another request has replaced the document: {target} has generation {present}, and this command has applied \
+             generation {generation}"
+        ))
+        .with_hint(format!("ebb sandbox get {}", named(target)))),
+        ended => ended,
     }
 }
 
@@ -139,4 +161,25 @@ fn effect(receipt: &TargetReceipt) -> String {
         format!("resource {name}: {effect}\n")
     };
     receipt.changes.iter().map(change).chain(receipt.resources.iter().map(resource)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::fixtures;
+
+    #[test]
+    fn a_replaced_document_is_no_success() {
+        let instance = WatchedInstance {
+            target: TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() },
+            uid: "a".to_owned(),
+            generation: 2,
+        };
+        for (uid, generation, is_success) in [("a", 2, true), ("a", 3, false), ("b", 3, true)] {
+            let mut seen = fixtures::target("ready", fixtures::NOW);
+            (seen.info.uid, seen.info.generation) = (uid.to_owned(), generation);
+            let ended = not_replaced(&instance, &seen, Ok(Exit::Done));
+            assert_eq!(ended.is_ok(), is_success, "{uid} {generation}");
+        }
+    }
 }
