@@ -91,8 +91,12 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
     errors.extend(of_fetch.errors(whole).unwrap_or_default());
     match verify {
         Some(verify) if !errors.has_errors() => {
-            let warnings = match (&doc.events, &defaults.target, &preset.target) {
-                (Some(_), ..) => source_lints::hidden_ends(doc, &entries),
+            let has_own_ids = id.is_some() || fetch.is_some();
+            let warnings: Vec<Diagnostic> = match (&doc.events, &defaults.target, &preset.target) {
+                (Some(_), ..) => {
+                    let repeated = source_lints::equal_bodies(doc, &verify.scheme, &entries).filter(|_| !has_own_ids);
+                    source_lints::hidden_ends(doc, &entries).into_iter().chain(repeated).collect()
+                }
                 (None, Some(own), Some(replaced)) => pieces(&replaced.name.value, of_preset.units)
                     .and_then(|replaced| source_lints::uid_of_preset(doc, &own.name, &replaced, &entries))
                     .into_iter()

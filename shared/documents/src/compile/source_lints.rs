@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::diagnostic::Diagnostic;
 use crate::event::{EntryAction, EventEntry, EventPiece, EventText};
-use crate::model::SourceDoc;
+use crate::model::{SourceDoc, VerifyDoc};
 
 /// Warns of entries above a `delete` that can hide the end of a target. `entries` are those of `doc.events`.
 ///
@@ -35,6 +35,23 @@ pub(super) fn hidden_ends(doc: &SourceDoc, entries: &[EventEntry]) -> Vec<Diagno
         }
     }
     warnings
+}
+
+/// Warns of an entry whose events have neither an ID nor a time, so that equal bodies are one delivery. `entries` are
+/// those of `doc.events`.
+///
+/// The bodies of schemes for one platform have times. An instance with a `uid` is created once in any case.
+pub(super) fn equal_bodies(doc: &SourceDoc, verify: &VerifyDoc, entries: &[EventEntry]) -> Option<Diagnostic> {
+    let is_general =
+        matches!(verify, VerifyDoc::Hmac(_) | VerifyDoc::Bearer(_) | VerifyDoc::Basic(_) | VerifyDoc::Url(_));
+    let mut rules = doc.events.iter().flatten().zip(entries);
+    let (rule, _) = rules.find(|(_, entry)| {
+        is_general && matches!(entry.action, EntryAction::Apply(..)) && entry.time.is_none() && entry.uid.is_none()
+    })?;
+    let message = "the events have neither `id` nor `time`, so a body that equals an earlier one is a repetition: after \
+                   `delete`, the same body creates no target again";
+    let warning = Diagnostic::warning("equal-bodies", &doc.source, rule.when.at, message);
+    Some(warning.help("add an `id` that differs for each event, or a `time`, from a field of the body or a header"))
 }
 
 /// Returns true for a field of an event below the first level of its body.
