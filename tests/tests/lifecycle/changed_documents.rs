@@ -1,6 +1,7 @@
 //! Living targets whose documents change.
 
-use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult, OutputValue};
+use ebb_flow::instance::lifecycle;
+use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult, OutputValue, TargetStopCause};
 use serde_json::Value;
 
 use crate::harness::*;
@@ -240,6 +241,27 @@ pub(crate) async fn the_newest_update_waits_for_the_run() {
     requests(&harness);
     harness.tear_down("a").await;
     assert_eq!(harness.remaining("a").await, []);
+}
+
+pub(crate) async fn the_ttl_of_a_waiting_update_counts() {
+    let harness = harness().await;
+    let document =
+        |ttl: &str, rows: u32| format!("{ttl}resources: {{db: {{plugin: database, params: {{rows: {rows}}}}}}}\n");
+    let expires = async || harness.target("a").await.unwrap().info.expires;
+    let hold = harness.receiver.hold("POST /create");
+    send(&harness, 1, &document("", 1)).await;
+    harness.receiver.call("POST /create", 1).await;
+    assert_eq!(send(&harness, 2, &document("ttl: 9h\n", 2)).await, LifecycleResult::Waiting);
+    assert!(expires().await.is_some());
+    assert_eq!(send(&harness, 3, &document("", 1)).await, LifecycleResult::Unchanged);
+    assert_eq!(expires().await, None, "the update is withdrawn");
+    drop(hold);
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(send(&harness, 4, &document("ttl: 9h\n", 1)).await, LifecycleResult::Updated);
+    // A sweep that has read the former TTL does not end the target.
+    let (env, cause) = (harness.stack().env(), TargetStopCause::Expired);
+    lifecycle::delete(env, "sandbox", "a", "a-uid", cause).await.unwrap();
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
 }
 
 pub(crate) async fn a_failed_setup_is_corrected_by_an_update() {

@@ -116,6 +116,8 @@ async fn wait(
     }
     let transition = target.update(|after| {
         after.pending_update = Some(pending);
+        // The newest document decides the end of the target, also while its update waits.
+        after.expires = due::end_of_ttl(&plan.loaded, after.created);
         after.due = due::next_due(env, after);
     });
     if !env.store.begin_instance(&transition, &target.update_key(), plan.json.as_bytes()).await? {

@@ -4,7 +4,7 @@ use ebb_engine::{HeadState, Millis, RunEvent, RunPhase, TargetPhase, Timestamp, 
 use ebb_protocol::id::RunId;
 use ebb_store::TargetHead;
 
-use crate::env::Env;
+use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
 
 /// Maximum wait for a run or a cluster.
@@ -29,6 +29,11 @@ pub fn next_due(env: &Env, target: &TargetHead) -> Option<Timestamp> {
     let release = (!target.release.is_empty()).then_some(later);
     let outbox = target.outbox.due().map(|at| at.max(soon));
     [notification, outbox, expires, stopping, waiting, events, update, release].into_iter().flatten().min()
+}
+
+/// Returns the end of the TTL of an instance that was requested at `created`.
+pub(super) fn end_of_ttl(plan: &CompiledPlan, created: Timestamp) -> Option<Timestamp> {
+    plan.plan.target.ttl_ms.map(|ttl| created.plus(Millis(ttl)))
 }
 
 /// Returns the wait before the next sweep of a target that waits for others: a quarter of the time so far.

@@ -265,6 +265,11 @@ pub(crate) async fn begin_delete(
         if decided.is_outdated(seen.as_ref()) {
             return Ok(None);
         }
+        // An update may have extended the TTL since the caller read the target.
+        let is_extended = |target: &TargetHead| target.uid == uid && target.expires.is_none_or(|at| at > env.now());
+        if cause == TargetStopCause::Expired && seen.as_ref().is_some_and(is_extended) {
+            return Ok(Some(FollowUp::default()));
+        }
         let known = seen.as_ref().map(transition::engine_target);
         let is_active = |target: &&TargetHead| target.uid == uid && target.phase != TargetPhase::Gone;
         let loaded = match seen.as_ref().filter(is_active) {

@@ -65,8 +65,10 @@ pub(super) async fn withdraw_update(
     target: &TargetHead,
     (generation, routing_key): (u64, Option<String>),
 ) -> Result<Option<Option<Continuation>>, FlowError> {
+    let present = env.plan_of(target).await?;
     let transition = target.update(|after| {
         after.generation = generation;
+        after.expires = due::end_of_ttl(&present, after.created);
         after.routing_key = routing_key.or_else(|| after.routing_key.take());
         after.pending_update = None;
         after.due = due::next_due(env, after);

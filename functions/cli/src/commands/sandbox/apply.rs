@@ -76,8 +76,8 @@ impl SandboxApplyArgs {
             "{result} {} (uid {}, generation {})",
             instance.target, instance.uid, instance.generation
         ));
-        if matches!(response.result, LifecycleResult::Updated | LifecycleResult::Updating) {
-            let seen = client.target(&instance.target).await?;
+        if matches!(response.result, LifecycleResult::Updated | LifecycleResult::Updating | LifecycleResult::Waiting) {
+            let seen = client.target(&instance.target).await?.filter(|seen| seen.info.uid == instance.uid);
             warn_of_end(&instance.target, seen.and_then(|seen| seen.info.expires).as_deref());
         }
         let ended = match self.wait.limit(self.wait_timeout) {
