@@ -243,6 +243,22 @@ pub(crate) async fn the_newest_update_waits_for_the_run() {
     assert_eq!(harness.remaining("a").await, []);
 }
 
+/// A document like the present one withdraws the update that waits, and keeps its routing key.
+pub(crate) async fn the_routing_key_of_a_withdrawn_update_stays() {
+    let harness = harness().await;
+    let hold = harness.receiver.hold("POST /create");
+    send(&harness, 1, "resources: {db: {plugin: database}}\n").await;
+    harness.receiver.call("POST /create", 1).await;
+    let data = ebb_tests::platform::sandbox("a", "a-uid", "resources: {db: {plugin: database, params: {rows: 2}}}\n");
+    let keyed = LifecycleData { generation: 2, routing_key: Some("key".to_owned()), ..data };
+    harness.lifecycle(LifecycleType::Updated, &keyed).await.is(202);
+    assert_eq!(send(&harness, 3, "resources: {db: {plugin: database}}\n").await, LifecycleResult::Unchanged);
+    drop(hold);
+    harness.phase("a", TargetState::Ready).await;
+    let target = harness.stack().store().read_target("sandbox", "a").await.unwrap().unwrap();
+    assert_eq!((target.generation, target.routing_key.as_deref()), (3, Some("key")));
+}
+
 pub(crate) async fn the_ttl_of_a_waiting_update_counts() {
     let harness = harness().await;
     let document =

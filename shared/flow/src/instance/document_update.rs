@@ -140,9 +140,8 @@ async fn unchanged(
     if let Some(waiting) = waiting {
         return Ok(Some((result, waiting.generation, FollowUp::default())));
     }
-    let replaces = target.pending_update.as_ref().is_some_and(|pending| pending.generation < event.generation);
-    if replaces {
-        let newer = (event.generation, event.routing_key.clone());
+    if let Some(replaced) = target.pending_update.as_ref().filter(|pending| pending.generation < event.generation) {
+        let newer = (event.generation, event.routing_key.clone().or_else(|| replaced.routing_key.clone()));
         let Some(continuation) = next_run::withdraw_update(env, target, newer).await? else { return Ok(None) };
         (generation, next) = (event.generation, continuation);
     }
