@@ -95,13 +95,14 @@ impl TargetHead {
     }
 
     /// Returns the UID in the removal of the plan of a waiting update. UIDs of platforms have no spaces.
-    pub fn update_uid(&self) -> String {
-        format!("{} update", self.uid)
+    pub fn update_uid(&self, pending: &PendingUpdate) -> String {
+        format!("{} update {}", self.uid, pending.generation)
     }
 
-    /// Returns the key under which the plan of a waiting update is stored.
-    pub fn update_key(&self) -> String {
-        instance_key(&self.kind, &self.name, &self.update_uid())
+    /// Returns the key under which the plan of a waiting update is stored. Each update has its own, so that the removal
+    /// of an earlier plan leaves that of a later one.
+    pub fn update_key(&self, pending: &PendingUpdate) -> String {
+        instance_key(&self.kind, &self.name, &self.update_uid(pending))
     }
 
     /// Returns the generation of the newest accepted document.

@@ -4,8 +4,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::target::Notification;
 use ebb_engine::{RunEvent, accept};
 use ebb_store::{
-    DueExpiries, MoveTarget as _, NotificationState, ObjectStore as _, PatchResult, PatchRun as _, PlanStore as _,
-    PutAttemptResult as _, RemoveExpired as _, TargetHead, TargetTransition,
+    DueExpiries, MoveTarget as _, NotificationState, ObjectStore as _, PatchResult, PatchRun as _, PendingUpdate,
+    PlanStore as _, PutAttemptResult as _, RemoveExpired as _, TargetHead, TargetTransition,
 };
 
 use crate::harness::*;
@@ -195,6 +195,30 @@ pub(crate) async fn records_of_possible_resources_are_kept() {
     assert_eq!(remove_expired_after(&harness, RETENTION * 8).await, 0);
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
     assert_eq!(harness.why("a").await.remaining.len(), 1);
+}
+
+/// The plan of the update that waits is kept. That of the update that it has replaced is removed.
+pub(crate) async fn the_plan_of_a_replaced_update_is_removed() {
+    let harness = harness(Some(RETENTION)).await;
+    let hold = harness.receiver.hold("POST /make");
+    harness.create("a", "long").await;
+    harness.receiver.call("POST /make", 1).await;
+    for (generation, plugins) in [(2, "long}, s: {plugin: long"), (3, "long}, t: {plugin: long")] {
+        let data = LifecycleData { generation, ..sandbox("a", "a-uid", plugins) };
+        harness.lifecycle(LifecycleType::Updated, &data).await.is(202);
+    }
+    let store = harness.stack().store();
+    let target = store.read_target("sandbox", "a").await.unwrap().unwrap();
+    let waits = target.pending_update.clone().unwrap();
+    let replaced = PendingUpdate { generation: 2, ..waits.clone() };
+    let keys = [&replaced, &waits].map(|update| target.update_key(update));
+    for expected in [[true, true], [false, true]] {
+        for (key, is_stored) in keys.iter().zip(expected) {
+            assert_eq!(store.get_plan(key).await.unwrap().is_some(), is_stored, "{key}");
+        }
+        remove_expired_after(&harness, RETENTION * 2).await;
+    }
+    drop(hold);
 }
 
 pub(crate) async fn without_a_retention_everything_is_kept() {

@@ -109,18 +109,15 @@ async fn wait(
     pending: PendingUpdate,
     plan: CompiledDocument,
 ) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
-    let generation = pending.generation;
-    // The removal of an earlier waiting update removes the plan of this one, too.
-    if target.pending_update.is_none() {
-        retention::schedule_update_removal(env, target, &pending).await?;
-    }
+    let (generation, key) = (pending.generation, target.update_key(&pending));
+    retention::schedule_update_removal(env, target, &pending).await?;
     let transition = target.update(|after| {
         after.pending_update = Some(pending);
         // The newest document decides the end of the target, also while its update waits.
         after.expires = due::end_of_ttl(&plan.loaded, after.created);
         after.due = due::next_due(env, after);
     });
-    if !env.store.begin_instance(&transition, &target.update_key(), plan.json.as_bytes()).await? {
+    if !env.store.begin_instance(&transition, &key, plan.json.as_bytes()).await? {
         return Ok(None);
     }
     // The run may have ended between its read and this write.

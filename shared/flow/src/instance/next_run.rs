@@ -27,7 +27,7 @@ pub(crate) async fn start_update(env: &Env, kind: &str, name: &str) -> Result<Op
             return Ok(None);
         }
         let current = env.plan_of(&target).await?;
-        let wanted = env.plan(&target.update_key(), &pending.plan).await?;
+        let wanted = env.plan(&target.update_key(&pending), &pending.plan).await?;
         let other_key = pending.routing_key.is_some() && pending.routing_key != target.routing_key;
         let merged = match merge(env, &target, false, (&current, &wanted.plan)).await {
             Ok(None) if other_key && target.phase != TargetPhase::Failed => Ok(Some((current.plan.clone(), None))),

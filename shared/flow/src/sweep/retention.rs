@@ -74,7 +74,7 @@ pub(crate) async fn schedule_update_removal(
     target: &TargetHead,
     pending: &PendingUpdate,
 ) -> Result<(), FlowError> {
-    write(env, target, (&target.update_uid(), pending.generation, &pending.plan), None).await
+    write(env, target, (&target.update_uid(pending), pending.generation, &pending.plan), None).await
 }
 
 async fn write(
@@ -206,7 +206,8 @@ async fn remove_if_ended(
         return remove_event(env, store, expiry, (event, named)).await;
     }
     if let Some(target) = &named {
-        let is_pending = target.pending_update.is_some() && target.update_uid() == expiry.uid;
+        let pending = target.pending_update.as_ref();
+        let is_pending = pending.is_some_and(|pending| target.update_uid(pending) == expiry.uid);
         if is_pending || target.waiting.as_ref().is_some_and(|waiting| waiting.uid == expiry.uid) {
             return Ok(RetentionOutcome::Postponed(now.plus(RECHECK_INTERVAL)));
         }
