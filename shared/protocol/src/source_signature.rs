@@ -204,7 +204,10 @@ pub fn verify(
         SourceScheme::E2b => {
             let given = proof(headers, E2B_SIGNATURE, "")?;
             let signed = |value: &str| Sha256::new().chain_update(value).chain_update(body).finalize();
-            let fits = any(&|value| same(URL_SAFE_NO_PAD.encode(signed(value)), given));
+            // Senders use both alphabets of base64. No hash equals the empty value of another text.
+            let text = given.trim_end_matches('=').replace('+', "-").replace('/', "_");
+            let given = URL_SAFE_NO_PAD.decode(text).unwrap_or_default();
+            let fits = any(&|value| same(signed(value), &given));
             (fits, SourceSignatureError::signature(E2B_SIGNATURE, "the E2B signature version 1"))
         }
         SourceScheme::Bearer => {

@@ -104,6 +104,15 @@ fn valid_requests_have_the_id_of_the_sender() {
 }
 
 #[test]
+fn both_alphabets_of_base64_are_read() {
+    let given = "V-rwQ7k0JP08OVtdvDyjAcz4ia4IbC2vTMHgA1pmwZ0";
+    for value in [given.to_owned(), given.replace('-', "+"), format!("{}=", given.replace('-', "+"))] {
+        let verified = request("e2b", SourceScheme::E2b, &[("e2b-signature", &value)]).verify();
+        assert!(verified.is_ok(), "{value}: {verified:?}");
+    }
+}
+
+#[test]
 fn published_test_vectors() {
     let jefe = "what do ya want for nothing?";
     let hmac = |algorithm| SourceScheme::hex("x-signature", "", algorithm);
