@@ -29,6 +29,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const ATTEMPT: &str = "ebb-attempt";
 /// The query parameter with the token of the next page.
 const NEXT_TOKEN: &str = "nextToken";
+/// The code of the problem of a missing target whose event was rejected.
+const EVENT_REJECTED: &str = "event-rejected";
 /// The CloudEvents `source` of lifecycle webhooks.
 const SOURCE: &str = "ebb-cli";
 
@@ -244,6 +246,20 @@ impl ApiClient {
     /// Returns a target with all units of its runs, or `None` if the server does not have it.
     pub(crate) async fn target(&self, target: &TargetRef) -> Result<Option<TargetDetail>, CliError> {
         found(self.detail(target).await)
+    }
+
+    /// Returns a target, or the reason of the server if it does not have it because it has rejected an event.
+    pub(crate) async fn target_or_rejection(
+        &self,
+        target: &TargetRef,
+    ) -> Result<(Option<TargetDetail>, Option<String>), CliError> {
+        match self.detail(target).await {
+            Err(error) if error.has_status(StatusCode::NOT_FOUND.as_u16()) => {
+                let rejection = error.problem().filter(|problem| problem.code == EVENT_REJECTED);
+                Ok((None, rejection.map(|problem| problem.detail.clone())))
+            }
+            seen => Ok((Some(seen?), None)),
+        }
     }
 
     async fn detail(&self, target: &TargetRef) -> Result<TargetDetail, CliError> {
@@ -503,7 +519,7 @@ impl ApiClient {
 /// Returns the error of a request for a target, for people if the server does not have the target.
 fn missing(target: &TargetRef, error: CliError) -> CliError {
     // An event of the target was rejected. The problem has the reason.
-    if error.problem().is_none_or(|problem| problem.status != 404 || problem.code == "event-rejected") {
+    if error.problem().is_none_or(|problem| problem.status != 404 || problem.code == EVENT_REJECTED) {
         return error;
     }
     let list = match target.kind.as_str() {

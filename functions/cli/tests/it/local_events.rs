@@ -62,6 +62,10 @@ async fn an_event_is_signed_with_the_secret_of_the_server() {
     let rejected = send("previews", &[]).await;
     assert_eq!(rejected.code, Some(1), "{rejected:#?}");
     assert!(rejected.stdout.starts_with("rejected sandbox/pr-7-1: "), "{rejected:#?}");
+    let waits = workdir.ebb(&["sandbox", "wait", "pr-7-1", "--timeout", "100ms"]).await;
+    assert_eq!(waits.code, Some(124), "{waits:#?}");
+    assert!(waits.stderr.contains("source previews rejected the event "), "{waits:#?}");
+    assert!(waits.stderr.contains("ebb why pr-7-1"), "{waits:#?}");
     workdir.apply("plugin", PLUGIN).await;
     let applied = workdir.ebb(&["source", "apply", "-f", &source]).await.done();
     assert_eq!(applied.stderr.lines().count(), 1, "{applied:#?}");

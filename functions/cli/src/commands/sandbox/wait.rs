@@ -10,7 +10,7 @@ use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
 use crate::interrupt::InterruptCount;
 use crate::lifecycle;
-use crate::output::{self, OutputArgs};
+use crate::output::{self, OutputArgs, printable};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
 use crate::target::TargetArgs;
 use crate::timing;
@@ -84,18 +84,28 @@ impl SandboxWaitArgs {
     async fn created(&self, client: &ApiClient, begun: Instant) -> Result<Option<TargetDetail>, CliError> {
         let interrupts = InterruptCount::listen()?;
         let target = self.target.target();
+        let mut reported: Option<String> = None;
         loop {
+            let (seen, rejection) = client.target_or_rejection(&target).await?;
+            if let Some(seen) = seen.filter(exists) {
+                return Ok(Some(seen));
+            }
+            // The sender can send the event again when the cause is fixed.
+            if let Some(reason) = rejection.filter(|reason| reported.as_ref() != Some(reason)) {
+                output::status_line(&printable(&reason.replace('\n', "; ")));
+                reported = Some(reason);
+            }
             let Some(left) = self.timeout.checked_sub(begun.elapsed()) else {
                 let waited = timing::length(self.timeout);
-                return Err(CliError::timed_out(format!("{target} does not exist after {waited}"))
-                    .with_hint("ebb sandbox list"));
+                let error = CliError::timed_out(format!("{target} does not exist after {waited}"));
+                return Err(match reported {
+                    Some(_) => error.with_hint(format!("ebb why {}", lifecycle::named(&target))),
+                    None => error.with_hint("ebb sandbox list"),
+                });
             };
             tokio::select! {
                 () = tokio::time::sleep(PAUSE.min(left)) => {}
                 () = interrupts.more_than(0) => return Ok(None),
-            }
-            if let Some(seen) = client.target(&target).await?.filter(exists) {
-                return Ok(Some(seen));
             }
         }
     }
