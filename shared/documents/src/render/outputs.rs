@@ -93,9 +93,9 @@ pub fn resource_outputs(
     let mut resources: BTreeMap<_, BTreeMap<_, _>> =
         plan.resources.keys().map(|resource| (resource.clone(), BTreeMap::new())).collect();
     for (resource, name, public) in plan.public_outputs(only) {
-        let fixture = RenderContext::outside(plan, compiled, facts, known, resource);
+        let context = RenderContext::outside(plan, compiled, facts, known, resource);
         let place = format!("output `{name}` of `{resource}`");
-        if let Some(value) = value(fixture, &public.value, &place)? {
+        if let Some(value) = value(context, &public.value, &place)? {
             resources.entry(resource.to_owned()).or_default().insert(name.to_owned(), value);
         }
     }
@@ -112,18 +112,18 @@ pub fn env(
     facts: &TargetFacts,
     known: &KnownOutputs,
 ) -> Result<BTreeMap<String, RenderValue>, RenderError> {
-    let fixture = RenderContext::outside(plan, compiled, facts, known, "");
+    let context = RenderContext::outside(plan, compiled, facts, known, "");
     let mut variables = BTreeMap::new();
     for (name, template) in &plan.env {
-        if let Some(value) = value(fixture, template, &format!("env `{name}`"))? {
+        if let Some(value) = value(context, template, &format!("env `{name}`"))? {
             variables.insert(name.clone(), value);
         }
     }
     Ok(variables)
 }
 
-fn value(fixture: RenderContext<'_>, template: &Template, place: &str) -> Result<Option<RenderValue>, RenderError> {
-    match fixture.template(template, place) {
+fn value(context: RenderContext<'_>, template: &Template, place: &str) -> Result<Option<RenderValue>, RenderError> {
+    match context.template(template, place) {
         Ok(LookupResult::Value(value)) => Ok(Some(value)),
         Ok(LookupResult::Nothing | LookupResult::Placeholder(_)) | Err(RenderError::Missing { .. }) => Ok(None),
         Err(error) => Err(error),

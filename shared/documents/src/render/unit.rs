@@ -73,7 +73,7 @@ fn render(
             _ => {}
         }
     }
-    let fixture = RenderContext {
+    let context = RenderContext {
         plan,
         compiled,
         facts,
@@ -87,18 +87,18 @@ fn render(
         reader: ValueReader::Cluster(plan.cluster(unit)),
     };
     let lenience = if unit.undoes.is_empty() { MissingPolicy::Strict } else { MissingPolicy::LeaveOut };
-    if !wanted(fixture, unit, lenience)? {
+    if !wanted(context, unit, lenience)? {
         return Ok(RenderedUnit::Skipped(SkipReason::WhenFalse));
     }
     match &unit.action {
         Action::Pod(_) => {
             let inputs: Result<Vec<RenderedInput>, RenderError> =
-                unit.inputs.iter().map(|input| pod_input(fixture, input, lenience)).collect();
+                unit.inputs.iter().map(|input| pod_input(context, input, lenience)).collect();
             Ok(RenderedUnit::Pod { inputs: inputs? })
         }
-        Action::Webhook(webhook) => request(fixture, unit, webhook, lenience).map(RenderedUnit::Webhook),
+        Action::Webhook(webhook) => request(context, unit, webhook, lenience).map(RenderedUnit::Webhook),
         Action::Object(object) => {
-            let manifest = fixture.tree(&object.manifest, "manifest", MissingPolicy::Strict)?.unwrap_or_default();
+            let manifest = context.tree(&object.manifest, "manifest", MissingPolicy::Strict)?.unwrap_or_default();
             capped("manifest", manifest.to_string().len())?;
             let manifests = match manifest {
                 Json::Array(manifests) => manifests,
@@ -107,21 +107,21 @@ fn render(
             Ok(RenderedUnit::Object { manifests })
         }
         Action::Removal => Ok(RenderedUnit::Removal),
-        Action::Infrakit(action) => instance(fixture, action, lenience).map(RenderedUnit::Infrakit),
+        Action::Infrakit(action) => instance(context, action, lenience).map(RenderedUnit::Infrakit),
         Action::Destroy => {
             let undone = unit.undoes.first().and_then(|&at| plan.unit(at));
             match undone.map(|undone| &undone.action) {
-                Some(Action::Infrakit(action)) => instance(fixture, action, lenience).map(RenderedUnit::Infrakit),
+                Some(Action::Infrakit(action)) => instance(context, action, lenience).map(RenderedUnit::Infrakit),
                 _ => Err(RenderError::NoUnit(at)),
             }
         }
     }
 }
 
-fn wanted(fixture: RenderContext<'_>, unit: &UnitPlan, lenience: MissingPolicy) -> Result<bool, RenderError> {
+fn wanted(context: RenderContext<'_>, unit: &UnitPlan, lenience: MissingPolicy) -> Result<bool, RenderError> {
     let Some(when) = &unit.when else { return Ok(true) };
     let wrong = |got| Err(mistyped("`when`", "true or false", got));
-    match fixture.expression(fixture.compiled.parsed(when, "`when`")?, "`when`") {
+    match context.expression(context.compiled.parsed(when, "`when`")?, "`when`") {
         Ok(LookupResult::Value(RenderValue::Json(Json::Bool(wanted)))) => Ok(wanted),
         Ok(LookupResult::Value(RenderValue::Json(other))) => wrong(json_type(&other)),
         Ok(LookupResult::Value(_)) => wrong("bytes or a Secret"),
@@ -134,23 +134,23 @@ fn wanted(fixture: RenderContext<'_>, unit: &UnitPlan, lenience: MissingPolicy) 
 
 /// Returns the value of an input, or [`LookupResult::Nothing`] for a missing value that is not required.
 fn input_value(
-    fixture: RenderContext<'_>,
+    context: RenderContext<'_>,
     input: &InputPlan,
     place: &str,
     lenience: MissingPolicy,
 ) -> Result<LookupResult, RenderError> {
     let lenience = if input.optional { MissingPolicy::LeaveOut } else { lenience };
-    lenience.apply(fixture.template(&input.value, place))
+    lenience.apply(context.template(&input.value, place))
 }
 
 fn pod_input(
-    fixture: RenderContext<'_>,
+    context: RenderContext<'_>,
     input: &InputPlan,
     lenience: MissingPolicy,
 ) -> Result<RenderedInput, RenderError> {
     let place = format!("input `{}`", input.name);
     let wrong = |got| Err(mistyped(&place, "text for an environment variable", got));
-    let value = match input_value(fixture, input, &place, lenience)? {
+    let value = match input_value(context, input, &place, lenience)? {
         LookupResult::Nothing => InputValue::Absent,
         LookupResult::Placeholder(name) => InputValue::Text(format!("<{name}>")),
         LookupResult::Value(RenderValue::Secret(secret)) => InputValue::Secret(secret),
@@ -177,25 +177,25 @@ fn pod_input(
 }
 
 fn request(
-    fixture: RenderContext<'_>,
+    context: RenderContext<'_>,
     unit: &UnitPlan,
     webhook: &WebhookAction,
     lenience: MissingPolicy,
 ) -> Result<RenderedRequest, RenderError> {
     let origin = webhook.connection.as_ref().map(|connection| connection.origin.as_str());
-    let url = url::render(fixture, origin, &webhook.url)?;
-    let describe = webhook.describe.as_ref().map(|url| url::render(fixture, origin, url)).transpose()?;
+    let url = url::render(context, origin, &webhook.url)?;
+    let describe = webhook.describe.as_ref().map(|url| url::render(context, origin, url)).transpose()?;
     let mut headers = BTreeMap::new();
     for (name, template) in &webhook.headers {
         let place = format!("header `{name}`");
-        if let Some(text) = header(fixture, template, &place, lenience)? {
+        if let Some(text) = header(context, template, &place, lenience)? {
             headers.insert(name.clone(), text);
         }
     }
     let body = match &webhook.body {
-        Some(body) => fixture.tree(body, "body", lenience)?,
+        Some(body) => context.tree(body, "body", lenience)?,
         None if unit.inputs.is_empty() => None,
-        None => Some(inputs_as_object(fixture, &unit.inputs, lenience)?),
+        None => Some(inputs_as_object(context, &unit.inputs, lenience)?),
     };
     if let Some(body) = &body {
         capped("body", body.to_string().len())?;
@@ -204,23 +204,23 @@ fn request(
 }
 
 fn instance(
-    fixture: RenderContext<'_>,
+    context: RenderContext<'_>,
     action: &InfrakitAction,
     lenience: MissingPolicy,
 ) -> Result<RenderedInstance, RenderError> {
     let tree = |tree: &Json, place: &str| {
-        let made = fixture.tree(tree, place, lenience)?.unwrap_or_default();
+        let made = context.tree(tree, place, lenience)?.unwrap_or_default();
         capped(place, made.to_string().len())?;
         Ok(made)
     };
     let mut tags = BTreeMap::new();
     for (name, template) in &action.tags {
-        if let Some(value) = text(fixture, template, &format!("tag `{name}`"), lenience)? {
+        if let Some(value) = text(context, template, &format!("tag `{name}`"), lenience)? {
             tags.insert(name.clone(), value);
         }
     }
     let optional = |template: &Option<Template>, place: &str| {
-        template.as_ref().map_or(Ok(None), |template| text(fixture, template, place, lenience))
+        template.as_ref().map_or(Ok(None), |template| text(context, template, place, lenience))
     };
     Ok(RenderedInstance {
         properties: tree(&action.properties, "properties")?,
@@ -233,12 +233,12 @@ fn instance(
 
 /// Returns the text of a template. Values of other types become JSON. Returns `None` for a missing value.
 fn text(
-    fixture: RenderContext<'_>,
+    context: RenderContext<'_>,
     template: &Template,
     place: &str,
     lenience: MissingPolicy,
 ) -> Result<Option<String>, RenderError> {
-    let text = match as_json(lenience.apply(fixture.template(template, place))?, place)? {
+    let text = match as_json(lenience.apply(context.template(template, place))?, place)? {
         None => return Ok(None),
         Some(Json::String(text)) => text,
         Some(other) => other.to_string(),
@@ -248,13 +248,13 @@ fn text(
 }
 
 fn header(
-    fixture: RenderContext<'_>,
+    context: RenderContext<'_>,
     template: &Template,
     place: &str,
     lenience: MissingPolicy,
 ) -> Result<Option<String>, RenderError> {
     let wrong = |got| Err(mistyped(place, "text of one line", got));
-    let text = match lenience.apply(fixture.template(template, place))? {
+    let text = match lenience.apply(context.template(template, place))? {
         LookupResult::Value(RenderValue::Json(Json::String(text))) => text,
         LookupResult::Value(RenderValue::Json(json @ (Json::Number(_) | Json::Bool(_)))) => json.to_string(),
         LookupResult::Value(RenderValue::Json(other)) => return wrong(json_type(&other)),
@@ -269,14 +269,14 @@ fn header(
 }
 
 fn inputs_as_object(
-    fixture: RenderContext<'_>,
+    context: RenderContext<'_>,
     inputs: &[InputPlan],
     lenience: MissingPolicy,
 ) -> Result<Json, RenderError> {
     let mut body = serde_json::Map::new();
     for input in inputs {
         let place = format!("input `{}`", input.name);
-        if let Some(value) = as_json(input_value(fixture, input, &place, lenience)?, &place)? {
+        if let Some(value) = as_json(input_value(context, input, &place, lenience)?, &place)? {
             body.insert(input.name.clone(), value);
         }
     }

@@ -8,37 +8,37 @@ use crate::template::{is_normal_url, url_encoded};
 
 /// Returns the URL with percent-encoded values. With the `origin` of a connection, the template is the path after it.
 pub(super) fn render(
-    fixture: RenderContext<'_>,
+    context: RenderContext<'_>,
     origin: Option<&str>,
     template: &Template,
 ) -> Result<String, RenderError> {
-    let Some(origin) = origin else { return text(fixture, template) };
-    let url = format!("{origin}{}", text(fixture, template)?);
-    match fixture.unknowns == PendingOutputs::Shown || is_normal_url(&url) {
+    let Some(origin) = origin else { return text(context, template) };
+    let url = format!("{origin}{}", text(context, template)?);
+    match context.unknowns == PendingOutputs::Shown || is_normal_url(&url) {
         true => Ok(url),
         false => Err(mistyped("url", "a path that stays as it is written", "another one")),
     }
 }
 
-fn text(fixture: RenderContext<'_>, template: &Template) -> Result<String, RenderError> {
+fn text(context: RenderContext<'_>, template: &Template) -> Result<String, RenderError> {
     let place = "url";
     let text = match template {
         Template::Literal(serde_json::Value::String(text)) => return Ok(text.clone()),
         Template::Text(text) => text,
         _ => return Err(mistyped(place, "text", "no text")),
     };
-    let Some(parts) = fixture.compiled.parts(text) else { return Ok(text.clone()) };
+    let Some(parts) = context.compiled.parts(text) else { return Ok(text.clone()) };
     let mut url = String::new();
     for part in parts {
         match part {
             TextPart::Literal(text) => url.push_str(text),
             TextPart::Expression(expression) => {
-                let piece = fixture.piece(expression, place)?;
+                let piece = context.piece(expression, place)?;
                 if piece.is_empty() && !url.contains(['?', '#']) {
                     // `DELETE /tenants/` is a different request from `DELETE /tenants/ID`.
                     return Err(mistyped(place, "text that is not empty", "empty text"));
                 }
-                match fixture.unknowns {
+                match context.unknowns {
                     PendingOutputs::Missing => url.push_str(&url_encoded(&piece)),
                     PendingOutputs::Shown => url.push_str(&piece),
                 }
