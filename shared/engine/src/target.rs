@@ -530,26 +530,26 @@ mod tests {
 
     #[test]
     fn a_living_target_is_updated_between_its_runs() {
-        use {Hook as M, TargetPhase as P};
+        use {Hook as H, TargetPhase as P};
         let runs = PHASES.map(|phase| update(&target(phase, None, None), Some(3)).is_some());
         assert_eq!(runs, [false, true, false, true, false, false, false]);
-        let begun = update(&target(P::Failed, Some(M::Update(2)), None), Some(3));
-        assert_eq!(begun, Some(step(P::Updating, Some(M::Update(3)), None)));
-        let in_place = update(&target(P::Ready, Some(M::PreStart), None), None);
+        let begun = update(&target(P::Failed, Some(H::Update(2)), None), Some(3));
+        assert_eq!(begun, Some(step(P::Updating, Some(H::Update(3)), None)));
+        let in_place = update(&target(P::Ready, Some(H::PreStart), None), None);
         assert_eq!(in_place, Some(step(P::Ready, None, Some(Notification::Ready))));
 
         let texts = ["update-3", "update-0", "update-03", "update-", "update", "3"];
         assert_eq!(texts.map(Hook::update_number), [Some(3), None, None, None, None, None]);
-        let updating = Target { event: Some(SLEEP()), ..target(P::Updating, Some(M::Update(3)), None) };
+        let updating = Target { event: Some(SLEEP()), ..target(P::Updating, Some(H::Update(3)), None) };
         let hooks: HookSet = Hook::ALL.into_iter().collect();
         let ended = |hook, outcome| run_ended(&updating, hook, outcome, hooks);
-        let ready = step(P::Ready, Some(M::Event(SLEEP())), Some(Notification::Ready));
-        assert_eq!(ended(M::Update(3), RunOutcome::Succeeded), Some(ready));
+        let ready = step(P::Ready, Some(H::Event(SLEEP())), Some(Notification::Ready));
+        assert_eq!(ended(H::Update(3), RunOutcome::Succeeded), Some(ready));
         let failed = step(P::Failed, None, Some(Notification::Failed));
-        assert_eq!(ended(M::Update(3), RunOutcome::Failed), Some(failed));
-        assert_eq!(ended(M::Update(2), RunOutcome::Succeeded), None);
-        assert_eq!(TeardownStage::cancelled_in(M::Update(3)), TeardownStage::WasReady);
-        assert!(!M::Update(1).is_teardown() && M::PostStart < M::Update(1) && M::Update(9) < M::Event(SLEEP()));
+        assert_eq!(ended(H::Update(3), RunOutcome::Failed), Some(failed));
+        assert_eq!(ended(H::Update(2), RunOutcome::Succeeded), None);
+        assert_eq!(TeardownStage::cancelled_in(H::Update(3)), TeardownStage::WasReady);
+        assert!(!H::Update(1).is_teardown() && H::PostStart < H::Update(1) && H::Update(9) < H::Event(SLEEP()));
     }
 
     /// Returns every set of hooks. Each hook is inserted twice.
@@ -589,18 +589,18 @@ mod tests {
                     [RunOutcome::Succeeded, RunOutcome::Failed].map(|outcome| (phase, at, of, outcome))
                 })
             }) {
-                use {Hook as M, RunOutcome as O, TargetPhase as P};
+                use {Hook as H, RunOutcome as O, TargetPhase as P};
                 let expected = match (phase, of, outcome) {
                     _ if at != of => None,
-                    (P::Starting, M::PreStart, O::Succeeded) => Some(ready),
-                    (P::Starting, M::PreStart, O::Failed) | (P::Ready, M::PostStart, O::Failed) => {
+                    (P::Starting, H::PreStart, O::Succeeded) => Some(ready),
+                    (P::Starting, H::PreStart, O::Failed) | (P::Ready, H::PostStart, O::Failed) => {
                         Some(step(P::Failed, None, Some(Notification::Failed)))
                     }
-                    (P::Stopping, M::PreStop | M::PostStop, O::Failed) => {
+                    (P::Stopping, H::PreStop | H::PostStop, O::Failed) => {
                         Some(step(P::Stuck, None, Some(Notification::Stuck)))
                     }
-                    (P::Stopping | P::Stuck, M::PreStop, O::Succeeded) => Some(after),
-                    (P::Stopping | P::Stuck, M::PostStop, O::Succeeded) => {
+                    (P::Stopping | P::Stuck, H::PreStop, O::Succeeded) => Some(after),
+                    (P::Stopping | P::Stuck, H::PostStop, O::Succeeded) => {
                         Some(step(P::Gone, None, Some(Notification::Gone)))
                     }
                     _ => None,
@@ -682,7 +682,7 @@ mod tests {
 
     #[test]
     fn a_deletion_starts_the_teardown_of_its_phase() {
-        use {Hook as M, TargetPhase as P};
+        use {Hook as H, TargetPhase as P};
         let hooks: HookSet = Hook::ALL.into_iter().collect();
         let cancel = DeleteDecision::Cancel(step(P::Stopping, None, None));
         let begin = |hook| DeleteDecision::Begin(step(P::Stopping, Some(hook), None));
@@ -692,9 +692,9 @@ mod tests {
         for (phase, hook) in PHASES.into_iter().flat_map(|phase| stages.clone().map(move |hook| (phase, hook))) {
             let expected = match (phase, hook) {
                 (phase, _) if STOPPING_OR_GONE.contains(&phase) => DeleteDecision::Repeated,
-                (P::Starting | P::Updating, _) | (P::Ready, Some(M::PostStart)) => cancel,
-                (P::Ready, _) | (P::Failed, Some(M::PostStart | M::Update(_))) => begin(M::PreStop),
-                _ => begin(M::PostStop),
+                (P::Starting | P::Updating, _) | (P::Ready, Some(H::PostStart)) => cancel,
+                (P::Ready, _) | (P::Failed, Some(H::PostStart | H::Update(_))) => begin(H::PreStop),
+                _ => begin(H::PostStop),
             };
             let existing = target(phase, hook, Some("next"));
             let deleted = ["own", "next", "other"].map(|uid| delete(Some(&existing), uid));
