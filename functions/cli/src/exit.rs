@@ -175,6 +175,15 @@ impl CliError {
         }
     }
 
+    /// Returns the message in one line, with causes and hints.
+    pub(crate) fn line(&self) -> String {
+        let causes =
+            self.report().into_iter().flat_map(|report| &report.causes).map(|cause| format!("; caused by: {cause}"));
+        let hints =
+            self.report().into_iter().flat_map(|report| &report.next_steps).map(|next| format!("; help: {next}"));
+        std::iter::once(self.message()).chain(causes).chain(hints).collect()
+    }
+
     /// Returns the data of `-o json|yaml`, or `None` for an error of the output itself.
     pub(crate) fn data(&self) -> Option<serde_json::Value> {
         let report = match self {

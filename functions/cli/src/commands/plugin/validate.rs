@@ -64,9 +64,8 @@ impl PluginValidateArgs {
             let checked = match DocumentSource::read(file) {
                 Ok(source) => check(&source, &vars),
                 Err(error) if self.output.is_some() => {
-                    let message = error.text(ebb_documents::diagnostic::DiagnosticStyle::Ascii);
-                    let message = message.trim().trim_start_matches("error: ").replace("\n  ", "; ");
-                    let error = ValidationError { code: "unreadable".to_owned(), message, line: None, column: None };
+                    let (code, message) = ("unreadable".to_owned(), error.line());
+                    let error = ValidationError { code, message, line: None, column: None };
                     print(&FileValidation { file: file.display().to_string(), valid: false, errors: vec![error] })?;
                     exit = Exit::Failed;
                     continue;
