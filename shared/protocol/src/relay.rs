@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use ebb_engine::Millis;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::callback::Callback;
 use crate::listing::{ClusterListing, RelayInfo};
@@ -32,14 +32,21 @@ pub const RESPONSE_MARGIN: Duration = Duration::from_secs(2);
 
 /// Requests with one response each, in their order. Their errors are independent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Batch {
     pub v: u32,
     /// The UID of the namespace `kube-system` that the control plane has pinned. Another cluster responds with 409 and
     /// executes nothing: a restored or cloned relay must not act for the original.
     pub cluster: String,
     /// At most [`BATCH`].
+    #[serde(deserialize_with = "each_request")]
     pub requests: Vec<RelayRequest>,
+}
+
+/// Reads each request on its own, so that one of a newer control plane does not hide the others.
+fn each_request<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<RelayRequest>, D::Error> {
+    let requests = Vec::<serde_json::Value>::deserialize(deserializer)?;
+    Ok(requests.into_iter().map(RelayRequest::read).collect())
 }
 
 impl Batch {
@@ -103,13 +110,31 @@ pub enum RelayRequest {
     /// Stops a task and deletes its applied objects by the recorded UIDs. An unacknowledged result stays. The response
     /// is `done` when all objects are gone.
     Delete(TaskId),
+    /// A request that this version cannot read. It is never sent.
+    #[serde(skip)]
+    Unreadable {
+        /// True if it starts a task.
+        is_start: bool,
+        /// For people.
+        reason: String,
+    },
 }
 
 impl RelayRequest {
+    fn read(json: serde_json::Value) -> Self {
+        let is_start = json.get("ensure").is_some();
+        serde_json::from_value(json).unwrap_or_else(|error| Self::Unreadable {
+            is_start,
+            reason: format!("this version of the relay cannot read the request: {error}; update the relay"),
+        })
+    }
+
     /// Returns the timeout of the control plane.
     pub fn timeout(&self) -> Duration {
         match self {
-            Self::Get(_) | Self::Acknowledge(_) | Self::Release { .. } | Self::About => SHORT_RESPONSE_TIMEOUT,
+            Self::Get(_) | Self::Acknowledge(_) | Self::Release { .. } | Self::About | Self::Unreadable { .. } => {
+                SHORT_RESPONSE_TIMEOUT
+            }
             Self::Ensure(_)
             | Self::Cancel { .. }
             | Self::Dequeue(_)

@@ -65,7 +65,7 @@ fn messages_are_read_and_written() {
         "attempt-outcomes": Vec<AttemptOutcome>, Ignored;
         "attempt-record": AttemptRecord, Ignored;
         "attempt-record-empty": AttemptRecord, Ignored;
-        "batch": Batch, Refused;
+        "batch": Batch, Ignored;
         "batch-response": BatchResponse, Ignored;
         "callback-accepted": Callback, Refused;
         "callback-again": Callback, Refused;
@@ -124,9 +124,24 @@ fn parts_of_batches_accept_or_reject_additions() {
     check::<ObjectTask>("objects", objects, Refused);
     check::<RelayInfo>("about", about, Ignored);
     check::<ClusterListing>("listing", listing, Ignored);
-    let late = check::<Batch>("batch", &batch, Refused).after(Duration::from_millis(45_001));
+    let late = check::<Batch>("batch", &batch, Ignored).after(Duration::from_millis(45_001));
     let RelayRequest::Ensure(late) = &late.requests[0] else { panic!("{late:?}") };
     assert_eq!((late.valid_for_ms, late.timeout_ms), (0, 254_999));
+}
+
+#[test]
+fn an_unreadable_request_does_not_hide_others() {
+    let mut batch = golden!("batch");
+    let start = &mut batch["requests"][0]["ensure"]["body"];
+    start["addedLater"] = json!(true);
+    batch["requests"][1] = json!({"addedLater": {}});
+    let read: Batch = serde_json::from_value(batch.clone()).unwrap();
+    assert_eq!(read.requests.len(), batch["requests"].as_array().unwrap().len());
+    let unreadable = read.requests.iter().filter_map(|request| match request {
+        RelayRequest::Unreadable { is_start, reason } => Some((*is_start, reason.contains("`addedLater`"))),
+        _ => None,
+    });
+    assert_eq!(unreadable.collect::<Vec<_>>(), [(true, true), (false, true)]);
 }
 
 #[test]

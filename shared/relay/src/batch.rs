@@ -87,7 +87,11 @@ fn task_of(request: &RelayRequest) -> Option<&TaskId> {
         | RelayRequest::Acknowledge(name)
         | RelayRequest::Delete(name)
         | RelayRequest::Cancel { task: name, .. } => Some(name),
-        RelayRequest::Release { .. } | RelayRequest::About | RelayRequest::Call(_) | RelayRequest::List { .. } => None,
+        RelayRequest::Release { .. }
+        | RelayRequest::About
+        | RelayRequest::Call(_)
+        | RelayRequest::List { .. }
+        | RelayRequest::Unreadable { .. } => None,
     }
 }
 
@@ -235,6 +239,9 @@ impl Reconciler {
             RelayRequest::Delete(name) => {
                 self.remove_task(name).await?.map_or(RelayResponse::Done, RelayResponse::Unavailable)
             }
+            // A cancelled task may still run, so only a start can be refused.
+            RelayRequest::Unreadable { is_start: true, reason } => RelayResponse::Refused(reason.clone()),
+            RelayRequest::Unreadable { is_start: false, reason } => RelayResponse::Unavailable(reason.clone()),
         })
     }
 }

@@ -167,6 +167,7 @@ fn verb(request: &RelayRequest) -> &'static str {
         RelayRequest::Call(_) => "call",
         RelayRequest::List { .. } => "list",
         RelayRequest::Delete(_) => "delete",
+        RelayRequest::Unreadable { .. } => "unreadable",
     }
 }
 

@@ -46,7 +46,11 @@ impl BatchClass {
             RelayRequest::Dequeue(_) => Some(Self::Dequeue),
             RelayRequest::Get(_) => Some(Self::Get),
             RelayRequest::Acknowledge(_) | RelayRequest::Release { .. } => Some(Self::Notify),
-            RelayRequest::About | RelayRequest::Call(_) | RelayRequest::List { .. } | RelayRequest::Delete(_) => None,
+            RelayRequest::About
+            | RelayRequest::Call(_)
+            | RelayRequest::List { .. }
+            | RelayRequest::Delete(_)
+            | RelayRequest::Unreadable { .. } => None,
         }
     }
 

@@ -101,6 +101,7 @@ fn reply(sealed: &SealedBatch, ended_task: &TaskId, seen: &SeenTraces, http: &re
         RelayRequest::Cancel { .. } => RelayResponse::State(TaskState::Tombstoned),
         RelayRequest::Acknowledge(_) | RelayRequest::Release { .. } | RelayRequest::Delete(_) => RelayResponse::Done,
         RelayRequest::Call(_) => RelayResponse::Refused("this relay calls no services".to_owned()),
+        RelayRequest::Unreadable { reason, .. } => RelayResponse::Unavailable(reason),
         RelayRequest::About => RelayResponse::About(RelayInfo { version: "1".to_owned(), up_ms: 1, tasks: 0 }),
         RelayRequest::List { .. } => RelayResponse::Listing(listing(ended_task)),
     });
