@@ -292,6 +292,7 @@ pub(crate) async fn the_outcome_of_a_non_idempotent_request_is_described() {
     // The first request created nothing.
     harness.receiver.always("GET /made", 404);
     let described = ONCE.replace("DESCRIBE", ", describe: {url: \"RECEIVER/made\"}");
+    let described = described.replace("attempts: 3", "attempts: 3, on: [exit]");
     harness.run("a", "once", &described, TargetState::Ready).await;
     assert_eq!(harness.receiver.order(), ["POST /make", "GET /made", "POST /make"]);
     // The request of another sandbox created something.

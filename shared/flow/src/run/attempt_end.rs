@@ -64,7 +64,10 @@ impl AttemptFailure {
     pub fn is_retried(&self, unit: &UnitPlan, attempt: Attempt) -> bool {
         let attempts = unit.retry.attempts.max(1);
         let unknown = unit.action.is_non_idempotent() && self.is_unanswered();
-        attempts_used(attempt, attempts) < attempts && !unknown && self.is_worth_retrying(&unit.retry.on)
+        // The `describe` URL has reported that the request made nothing, so its repetition is the first one.
+        let is_unmade = unit.action.is_non_idempotent() && self.reason.code == ReasonCode::Lost;
+        let is_wanted = is_unmade || self.is_worth_retrying(&unit.retry.on);
+        attempts_used(attempt, attempts) < attempts && !unknown && is_wanted
     }
 
     fn is_worth_retrying(&self, on: &[String]) -> bool {
