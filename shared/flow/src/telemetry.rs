@@ -213,6 +213,11 @@ pub(crate) fn sweep_ended(items: usize, late_ms: u64) {
     }
 }
 
+/// Counts a cluster whose relay has not responded since the last count.
+pub(crate) fn relay_unresponsive() {
+    count(|counters| counters.outages += 1);
+}
+
 pub(crate) fn orphans_found(objects: usize) {
     count(|counters| counters.orphaned += objects as u64);
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use super::sinks::{FunctionKind, InvocationMetrics};
 use super::{AttemptDisposition, InvocationSubject};
 
-pub const METRIC_NAMES: [&str; 16] = [
+pub const METRIC_NAMES: [&str; 17] = [
     "Dispatched",
     "Completed",
     "Retried",
@@ -17,6 +17,7 @@ pub const METRIC_NAMES: [&str; 16] = [
     "ExcessResults",
     "Undelivered",
     "RejectedEvents",
+    "Outages",
     "SweepLag",
     "FirstDispatch",
     "NextDispatch",
@@ -38,6 +39,7 @@ pub(super) struct MetricCounters {
     pub(super) excess_results: u64,
     pub(super) undelivered: u64,
     pub(super) rejected_events: u64,
+    pub(super) outages: u64,
     pub(super) sweep_lag: Option<u64>,
     first_dispatch: Option<u64>,
     next_dispatch: Option<u64>,
@@ -93,6 +95,7 @@ impl MetricCounters {
             self.excess_results,
             self.undelivered,
             self.rejected_events,
+            self.outages,
         ];
         let times = [
             Vec::from_iter(self.sweep_lag),
