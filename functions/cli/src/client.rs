@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use ebb_documents::model::SourceText;
 use ebb_protocol::api::{
     ApplyTarget, CheckList, ClusterInfo, ClusterList, CreateToken, CreatedToken, DeleteOrphans, DeleteOrphansResponse,
-    ForceCompleteUnit, ForceDeleteTarget, OrphanList, OverrideResponse, PlanPreview, PluginDetail, PluginInfo,
-    PreviewPlan, ProblemDetails, PublishPlugin, RetryResponse, RunDetail, SigningSecrets, SourceResponse, TargetDetail,
-    TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TokenInfo, TokenList,
+    DocumentError, ForceCompleteUnit, ForceDeleteTarget, OrphanList, OverrideResponse, PlanPreview, PluginDetail,
+    PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin, RetryResponse, RunDetail, SigningSecrets, SourceResponse,
+    TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TokenInfo, TokenList,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -29,6 +30,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const ATTEMPT: &str = "ebb-attempt";
 /// The query parameter with the token of the next page.
 const NEXT_TOKEN: &str = "nextToken";
+/// The name of the document of a request in the errors of the server.
+const DOCUMENT: &str = "document";
+/// Maximum characters of a line that is shown with an error.
+const MAX_LINE: usize = 200;
 /// The code of the problem of a missing target whose event was rejected.
 const EVENT_REJECTED: &str = "event-rejected";
 /// The CloudEvents `source` of lifecycle webhooks.
@@ -65,7 +70,8 @@ fn access_hint(code: &str, has_token: bool) -> &'static str {
     }
 }
 
-fn refused(problem: &ProblemDetails, has_token: bool) -> CliError {
+/// Returns the detail of a problem and its errors. `source` is the document of the request.
+fn problem_text(problem: &ProblemDetails, source: Option<&SourceText>) -> String {
     let mut text = problem.detail.clone();
     for error in &problem.errors {
         let place = match (error.line, error.column) {
@@ -73,10 +79,38 @@ fn refused(problem: &ProblemDetails, has_token: bool) -> CliError {
             _ => error.file.clone(),
         };
         text.push_str(&format!("\n  {place}: [{}] {}", error.code, error.message));
+        if let Some(source) = source.filter(|source| source.name == error.file) {
+            text.push_str(&marked_line(source, error).unwrap_or_default());
+        }
         if let Some(help) = &error.help {
             text.push_str(&format!("\n    help: {help}"));
         }
     }
+    text
+}
+
+/// Returns the line of an error with a mark below its column. Returns `None` without a position, and for a long line.
+fn marked_line(source: &SourceText, error: &DocumentError) -> Option<String> {
+    let (number, column) = (error.line?, error.column?);
+    let line = source.line(number).filter(|line| line.chars().count() <= MAX_LINE)?;
+    let (number, mark) = (number.to_string(), " ".repeat((column as usize).saturating_sub(1).min(MAX_LINE)));
+    Some(format!("\n    {number} | {}\n    {} | {mark}^", line.replace('\t', " "), " ".repeat(number.len())))
+}
+
+/// Names the file of a document in the errors of the server, which does not know it, and shows their lines.
+pub(crate) fn in_document(error: CliError, source: &SourceText) -> CliError {
+    let Some(problem) = error.problem().filter(|problem| problem.errors.iter().any(|it| it.file == DOCUMENT)) else {
+        return error;
+    };
+    let mut problem = problem.clone();
+    for error in problem.errors.iter_mut().filter(|error| error.file == DOCUMENT) {
+        error.file.clone_from(&source.name);
+    }
+    CliError::failed(problem_text(&problem, Some(source))).of(&problem)
+}
+
+fn refused(problem: &ProblemDetails, has_token: bool) -> CliError {
+    let text = problem_text(problem, None);
     let report = match problem.status {
         401 | 403 => CliError::failed(text).with_hint(access_hint(&problem.code, has_token)),
         // A retry does not repair damaged state. The text names the command that restores it.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, FolderFiles, MAX_DOCUMENT};
-use ebb_documents::model::{ConnectionDoc, PluginDoc, SandboxDoc};
+use ebb_documents::model::{ConnectionDoc, PluginDoc, SandboxDoc, SourceText};
 
 use crate::exit::CliError;
 use crate::output;
@@ -177,6 +177,11 @@ impl TargetDocument {
     pub(crate) fn target(&self, kind: &str) -> TargetRef {
         let own = self.0.target_kind.as_ref().map(|own| own.value.as_str());
         TargetRef { kind: own.unwrap_or(kind).to_owned(), name: self.0.name.value.clone() }
+    }
+
+    /// Returns the file as its author wrote it.
+    pub(crate) fn source(&self) -> &SourceText {
+        &self.0.source
     }
 
     /// Returns the document with all variables and embedded files expanded.

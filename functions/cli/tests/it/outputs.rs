@@ -261,6 +261,9 @@ async fn a_dry_run_of_a_sandbox_shows_its_effect() {
     let wrong = workdir.write("wrong.yaml", &document.replace("values@1.0.0", "values@9.0.0"));
     let refused = workdir.ebb(&["sandbox", "apply", "-f", &wrong, "--dry-run"]).await;
     assert_eq!(refused.code, Some(1), "{refused:#?}");
+    // The server names no file. The command names it, and shows the line.
+    assert!(refused.stderr.contains("wrong.yaml:4:"), "{refused:#?}");
+    assert!(refused.stderr.contains("\n    4 | resources: {v: {plugin: values@9.0.0, "), "{refused:#?}");
 
     for (name, code) in [("pr-1", 0), ("pr-2", 1)] {
         let deleted = workdir.ebb(&["sandbox", "delete", name, "--dry-run"]).await;

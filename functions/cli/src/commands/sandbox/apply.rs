@@ -7,6 +7,7 @@ use ebb_protocol::api::{ApplyTarget, DocumentChange, ResourceEffect, TargetDetai
 use ebb_protocol::lifecycle::LifecycleResult;
 
 use super::WaitArgs;
+use crate::client::in_document;
 use crate::commands::connect;
 use crate::documents::{SetArgs, TargetDocument};
 use crate::dry_run::DryRunArgs;
@@ -54,14 +55,15 @@ impl SandboxApplyArgs {
             uid: None,
             routing_key: None,
         };
+        let shown = |error| in_document(error, document.source());
         if self.dry_run.is_set() {
-            let receipt = client.preview_target(&request).await?;
+            let receipt = client.preview_target(&request).await.map_err(shown)?;
             output::status_line(&planned(receipt.result, &target));
             warn_of_end(&target, receipt.expires.as_deref());
             self.output.write(&receipt, effect)?;
             return Ok(Exit::Done);
         }
-        let response = client.apply_target(&request).await?;
+        let response = client.apply_target(&request).await.map_err(shown)?;
         let uid = response.uid.unwrap_or_default();
         let instance = WatchedInstance { target, uid, generation: response.generation };
         let result = match response.result {
