@@ -128,9 +128,9 @@ fn as_written(value: Value) -> Value {
         Value::Object(members) => match serde_json::from_value(Value::Object(members.clone())) {
             Ok(template) => shown(&template),
             Err(_) => {
-                // A body or manifest is a tree that can look like a template.
+                // Such a value is a tree that can look like a template.
                 let written = |(name, value): (String, Value)| match name.as_str() {
-                    "body" | "manifest" => (name, value),
+                    "body" | "manifest" | "properties" | "attachments" => (name, value),
                     _ => (name, as_written(value)),
                 };
                 Value::Object(members.into_iter().map(written).collect())
@@ -328,6 +328,15 @@ preStart:
         };
         let found = changes(&one("a"), &one("b"));
         assert_eq!(found, ["resources.x.units.provision.object.manifest[0].data.i: a -> b"]);
+    }
+
+    #[test]
+    fn a_tree_that_looks_like_a_template_stays() {
+        for name in ["body", "manifest", "properties", "attachments"] {
+            let mut unit = json!({"after": []});
+            unit[name] = json!({"literal": "a"});
+            assert_eq!(as_written(unit.clone()), unit, "{name}");
+        }
     }
 
     #[test]
