@@ -31,8 +31,11 @@ pub(crate) const NAME: &str = "collection";
 const MARKS: [(&str, &str); 6] = [("^(", ")~"), ("^<", ">~"), ("~(", ")^"), ("~<", ">^"), ("=(", ")+"), ("+<", ">=")];
 /// Words that begin a template action without a value.
 const STATEMENTS: [&str; 9] = ["if", "else", "end", "range", "with", "define", "template", "block", "include"];
-/// The replacement of a quotation mark between them.
-const QUOTE: char = ';';
+/// Replacements of a quotation mark between them.
+const QUOTES: [char; 3] = [';', '%', '!'];
+
+/// The replacements of `{{`, of `}}`, and of a quotation mark between them.
+type ActionMarks = (&'static str, &'static str, char);
 
 /// Returns true for a document of InfraKit.
 pub(crate) fn is_document(node: &YamlNode) -> bool {
@@ -188,8 +191,7 @@ fn warn_of_ignored(reader: &DocumentReader<'_>, resources: &[Named<CollectionEnt
 /// template actions if it is farther on. A collection with a statement of Go's templates is an error.
 pub(crate) fn parse_unrendered(source: &Arc<SourceText>, wrong: Diagnostic) -> Result<Vec<YamlNode>, Diagnostic> {
     let text = &source.text;
-    let free = |marks: &(&str, &str)| !text.contains(marks.0) && !text.contains(marks.1);
-    let Some(marks) = MARKS.into_iter().find(free).filter(|_| text.contains("{{")) else { return Err(wrong) };
+    let Some(marks) = marks(text).filter(|_| text.contains("{{")) else { return Err(wrong) };
     let (masked, statement) = mask(text, marks);
     let mut nodes = match yaml::parse(&SourceText::new(source.name.as_str(), masked)) {
         Ok(nodes) => nodes,
@@ -204,6 +206,15 @@ pub(crate) fn parse_unrendered(source: &Arc<SourceText>, wrong: Diagnostic) -> R
     let message = "this template statement is not run here";
     let wrong = Diagnostic::error("reference", source, source.place(byte), message);
     Err(wrong.help("render the document first with `infrakit template`"))
+}
+
+/// Returns replacements that do not occur in the text or, for quotation marks, in its template actions.
+fn marks(text: &str) -> Option<ActionMarks> {
+    let is_free = |marks: &(&str, &str)| !text.contains(marks.0) && !text.contains(marks.1);
+    let (open, close) = MARKS.into_iter().find(is_free)?;
+    let actions = || text.split("{{").skip(1).filter_map(|part| part.split("}}").next());
+    let quote = QUOTES.into_iter().find(|&quote| !actions().any(|action| action.contains(quote)))?;
+    Some((open, close, quote))
 }
 
 fn has_collection(node: &YamlNode) -> bool {
@@ -222,7 +233,7 @@ pub(crate) fn in_resources(node: &YamlNode) -> impl Iterator<Item = (&str, &Yaml
 
 /// Returns the text with its template actions replaced, and with blanks for comments and statements. Returns the first
 /// byte of the first statement, too.
-fn mask(text: &str, (open, close): (&str, &str)) -> (String, Option<usize>) {
+fn mask(text: &str, (open, close, quote): ActionMarks) -> (String, Option<usize>) {
     let mut masked = String::with_capacity(text.len());
     let mut first = None;
     let mut rest = text;
@@ -246,7 +257,7 @@ fn mask(text: &str, (open, close): (&str, &str)) -> (String, Option<usize>) {
             masked.push_str(open);
             let mut last = ' ';
             for character in action[2..end].chars() {
-                masked.push(if character == '"' && last != '\\' { QUOTE } else { character });
+                masked.push(if character == '"' && last != '\\' { quote } else { character });
                 last = character;
             }
             masked.push_str(close);
@@ -257,7 +268,7 @@ fn mask(text: &str, (open, close): (&str, &str)) -> (String, Option<usize>) {
 }
 
 /// Restores the template actions in all texts of a tree.
-fn restore(node: &mut YamlNode, marks: (&str, &str)) {
+fn restore(node: &mut YamlNode, marks: ActionMarks) {
     match &mut node.value {
         YamlValue::String(text) => *text = unmask(text, marks),
         YamlValue::List(items) => items.iter_mut().for_each(|item| restore(item, marks)),
@@ -271,12 +282,28 @@ fn restore(node: &mut YamlNode, marks: (&str, &str)) {
     }
 }
 
-fn unmask(text: &str, (open, close): (&str, &str)) -> String {
+fn unmask(text: &str, (open, close, quote): ActionMarks) -> String {
     let mut parts = text.split(open);
     let mut restored = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let (action, after) = part.split_once(close).unwrap_or((part, ""));
-        restored += &format!("{{{{{}}}}}{after}", action.replace(QUOTE, "\""));
+        restored += &format!("{{{{{}}}}}{after}", action.replace(quote, "\""));
     }
     restored
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn template_actions_are_restored_exactly() {
+        for text in [r#"a: {{ env "A" }}"#, r#"a: {{ env "A;B" "\"" }} ; "{{ x `%` }}""#] {
+            let marks = marks(text).unwrap();
+            let (masked, statement) = mask(text, marks);
+            assert_eq!((masked.len(), statement), (text.len(), None), "{masked}");
+            assert_eq!(unmask(&masked, marks), text);
+        }
+        assert_eq!(marks(r#"a: {{ env ";%!" }}"#), None);
+    }
 }
