@@ -423,7 +423,7 @@ pub enum PluginInterface {
     Instance,
     /// `Resource/0.1.1`: Commit, DescribeResources and Destroy of a whole collection.
     Resource,
-    /// `Controller/0.1.1`: Plan, Commit, Describe and Free of a whole `Spec`.
+    /// `Controller/0.1.1`: Plan, Commit and Describe of a whole `Spec`.
     Controller,
 }
 
