@@ -16,6 +16,7 @@ mod pretend;
 mod progress;
 #[cfg(test)]
 mod reference;
+mod refusal;
 mod server;
 mod target;
 mod timing;

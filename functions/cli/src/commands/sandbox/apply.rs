@@ -7,7 +7,6 @@ use ebb_protocol::api::{ApplyTarget, DocumentChange, ResourceEffect, TargetDetai
 use ebb_protocol::lifecycle::LifecycleResult;
 
 use super::WaitArgs;
-use crate::client::in_document;
 use crate::commands::connect;
 use crate::documents::{SetArgs, TargetDocument};
 use crate::dry_run::DryRunArgs;
@@ -15,6 +14,7 @@ use crate::exit::{CliError, Exit};
 use crate::lifecycle::{named, wait};
 use crate::output::{self, OutputArgs, printable};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
+use crate::refusal::in_document;
 use crate::server::ServerArgs;
 use crate::target::{KindArgs, TargetRef};
 use crate::{timing, why};
