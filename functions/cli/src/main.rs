@@ -1,6 +1,8 @@
 //! `ebb`, the command line and the control plane of one machine.
 
 mod backend;
+#[cfg(test)]
+mod book;
 mod client;
 mod commands;
 mod documents;
