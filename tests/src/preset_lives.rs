@@ -316,7 +316,8 @@ impl PresetLife {
             "github-deployments" => {
                 let event = of("deployment", "", "deployment_status", "deployment_status");
                 headers.push(("x-github-event", event.to_owned()));
-                let deployment = json!({"id": 42, "environment": "pr-7", "description": note, "updated_at": at});
+                let deployment =
+                    json!({"id": 42, "environment": "pr-7", "sha": "abc123", "description": note, "updated_at": at});
                 let mut body = json!({"action": "created", "deployment": deployment, "repository": shop});
                 if change != Created {
                     body["deployment_status"] = json!({"state": of("", "", "inactive", "pending"), "updated_at": at});

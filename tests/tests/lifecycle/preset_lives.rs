@@ -5,19 +5,33 @@ use ebb_tests::preset_lives::{CHANGED, FIRST, LIVES, LifeServer, PresetLife, sec
 use futures::future::join_all;
 
 use crate::harness::*;
+use crate::lifecycle::documented::{block, document, page, store};
 
 const PLUGIN: &str = r#"
 params: {note: {type: string}}
 preStart: {make: {webhook: {url: "RECEIVER/make", body: {target: "${target.name}", note: "${params.note}"}}}}
 postStop: {drop: {undoes: make, webhook: {url: "RECEIVER/drop", body: {target: "${target.name}", note: "${params.note}"}}}}
 "#;
-const API_KEY: &str = "an-API-key-of-Daytona";
-const PAGE: &str = include_str!("../../../docs/src/source-presets.md");
+const API_KEY: &str = "an-API-key";
+const PAGE: &str = "source-presets.md";
 
-/// Returns a block of the page that begins with a text.
-fn block(start: &str) -> &'static str {
-    let mut blocks = PAGE.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
-    blocks.find(|block| block.starts_with(start)).unwrap_or_else(|| panic!("the page has no block {start}"))
+/// Returns the cells of the table of the page with this header, by row.
+fn table(header: &str) -> Vec<Vec<String>> {
+    let text = page(PAGE);
+    let (_, table) = text.split_once(&format!("\n{header}\n")).unwrap_or_else(|| panic!("no table {header}"));
+    let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
+    rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect()
+}
+
+/// Returns the words in backticks.
+fn words(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+/// Returns the row about a preset. Its first cell has names, or beginnings of names with `*`.
+fn row<'a>(rows: &'a [Vec<String>], preset: &str) -> Option<&'a Vec<String>> {
+    let is_it = |name: &str| name == preset || name.strip_suffix('*').is_some_and(|start| preset.starts_with(start));
+    rows.iter().find(|cells| words(&cells[0]).any(is_it))
 }
 
 fn server(harness: &Harness) -> LifeServer {
@@ -37,23 +51,29 @@ pub(crate) async fn each_preset_has_a_target_from_its_creation_to_its_end() {
     let harness = Harness::new().await;
     harness.publish("life@1.0.0", PLUGIN).await;
     let mut secrets = secrets();
-    secrets["DAYTONA_API_KEY"] = json!(API_KEY);
+    for name in ["DAYTONA_API_KEY", "ANTHROPIC_API_KEY"] {
+        secrets[name] = json!(API_KEY);
+    }
     harness.write_secrets(&secrets.to_string());
-    let connection = block("apiVersion: ebb.dev/v1\nkind: Connection\nname: daytona\n");
-    let connection = connection.replace("https://app.daytona.io", harness.receiver.url());
-    harness.request(Method::PUT, "/v1/connections/daytona", Some(json!({"document": connection}))).await.is(200);
+    for (name, origin) in [("daytona", "https://app.daytona.io"), ("anthropic", "https://api.anthropic.com")] {
+        let connection = document(PAGE, "Connection", name).replace(origin, harness.receiver.url());
+        store(&harness, "connections", name, &connection).await;
+    }
     // The creation and its redelivery complete their events before the labels change.
     let labels = |note: &str| json!({"id": "s5", "labels": {"note": note}});
     harness.receiver.replies("GET /api/sandbox/s5", &[labels(FIRST), labels(FIRST), labels(CHANGED)]);
     let server = server(&harness);
     let live = async |life: &PresetLife| {
         let mut source = life.source(&format!("{{r: {{plugin: life@1, params: {{note: \"${{{}}}\"}}}}}}", life.note));
-        if life.preset == "daytona" {
-            source.push_str(block("fetch:"));
+        match life.preset {
+            "daytona" => source.push_str(&block(PAGE, "fetch:\n  when: ${body.event ")),
+            "claude-sessions" => source.push_str(&block(PAGE, "fetch:\n  when: ${body.data.type ")),
+            _ => {}
         }
         life.live(&server, &source).await
     };
     let taken = join_all(LIVES.iter().map(live)).await;
+    let names = table("| preset | name | labels |");
     for (life, steps) in LIVES.iter().zip(taken) {
         let place = life.preset;
         assert_eq!(steps.contains(&"update"), life.is_changed, "{place}: {steps:?}");
@@ -63,11 +83,35 @@ pub(crate) async fn each_preset_has_a_target_from_its_creation_to_its_end() {
         assert_eq!(requests(&harness, life), expected, "{place}");
         let last = server.target(life.target).await.unwrap();
         assert_eq!(last.labels["note"], if life.is_changed { CHANGED } else { FIRST }, "{place}: {:?}", last.labels);
+        if let Some(cells) = row(&names, life.preset) {
+            // An example of a value has a `/`.
+            let labels = words(&cells[2]).filter(|word| !word.contains('/')).chain(["note"]);
+            assert_eq!(last.labels.keys().map(String::as_str).collect::<BTreeSet<_>>(), labels.collect(), "{place}");
+        }
     }
     // An unverified event sends no request with the credential.
     let fetched = harness.receiver.calls("GET /api/sandbox/s5");
     assert!(fetched.iter().all(|call| call.header("authorization") == format!("Bearer {API_KEY}")), "{fetched:?}");
     assert_eq!(fetched.len(), 5, "creation, redelivery, update, older event, event after the end");
+    let fetched = harness.receiver.calls("GET /v1/sessions/sesn_5");
+    let headers = |call: &ReceivedCall| [call.header("x-api-key"), call.header("anthropic-version")].map(str::to_owned);
+    assert!(fetched.iter().all(|call| headers(call) == [API_KEY, "2023-06-01"]), "{fetched:?}");
+    assert_eq!(fetched.len(), 4, "creation, redelivery, older event, event after the end");
+}
+
+/// The page has each preset with its secret, its events and what is known of them.
+pub(crate) async fn each_preset_is_documented() {
+    let setup = table("| preset | secret | steps |");
+    let complete =
+        ["| preset | a target for | starts or updates it | ends it |", "| preset | payload | limits |"].map(table);
+    for preset in &PRESETS {
+        let cells = row(&setup, preset.name).unwrap_or_else(|| panic!("no setup of {}", preset.name));
+        let verify = preset.document().verify.unwrap();
+        assert_eq!(words(&cells[1]).collect::<Vec<_>>(), [verify.scheme.secret().value.as_str()], "{}", preset.name);
+        for rows in &complete {
+            assert!(row(rows, preset.name).is_some(), "{} is not in each table", preset.name);
+        }
+    }
 }
 
 /// The deployed stack is checked with these sources, too. An update changes a label only, without a run.

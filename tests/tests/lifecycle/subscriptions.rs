@@ -3,10 +3,10 @@
 use std::fs;
 use std::sync::Mutex;
 
-use ebb_documents::presets::preset;
+use ebb_protocol::api::SourceResult;
 
 use crate::harness::*;
-use crate::lifecycle::pull_requests::signature;
+use crate::lifecycle::documented::{GITHUB_SECRET, block, document, pull_request, send_of_github, store};
 
 const TOKEN: &str = "github-token-of-the-test";
 
@@ -134,63 +134,50 @@ pub(crate) async fn a_pull_request_shows_the_phases_of_its_target() {
     assert!(comments[1].1.contains("deleted"), "{comments:?}");
 }
 
-/// Returns a document of the page about subscriptions.
-fn documented(name: &str) -> &'static str {
-    let page = include_str!("../../../docs/src/subscriptions.md");
-    let mut blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let start = format!("apiVersion: ebb.dev/v1\nkind: Subscription\nname: {name}\n");
-    blocks.find(|block| block.starts_with(&start)).unwrap_or_else(|| panic!("the page has no subscription {name}"))
-}
-
-/// A source that only uses the preset `github`, and the subscriptions of the documentation: each commit gets its status,
-/// and the pull request a comment. A target without the labels is not reported.
+/// Plugin, source and events of the tutorial about GitHub, with the connection and the subscriptions of their page: each
+/// commit gets its status, and the pull request a comment. A target without the labels is not reported.
 pub(crate) async fn the_documented_subscriptions_report_the_targets_of_a_preset() {
-    const WEBHOOK: &str = "a secret of GitHub's webhook";
     let harness = Harness::new().await;
     let github = GithubServer::start(&harness.receiver);
     github.comments.lock().unwrap().push((40, "looks good to me".to_owned()));
     harness.receiver.always("POST /repos/acme/shop/statuses/def456", CannedReply::status(201).with(json!({"id": 1})));
-    harness.connect_github("statuses, comments").await;
-    harness.write_secrets(&json!({"GITHUB_TOKEN": TOKEN, "GITHUB_WEBHOOK": WEBHOOK}).to_string());
+    harness.write_secrets(&json!({"GITHUB_TOKEN": TOKEN, "GITHUB_WEBHOOK": GITHUB_SECRET}).to_string());
+    let connection = document("subscriptions.md", "Connection", "github");
+    let connection = connection.replace("https://api.github.com", harness.receiver.url());
+    store(&harness, "connections", "github", &connection).await;
     for name in ["statuses", "comments"] {
-        let document = json!({"document": documented(name)});
-        harness.request(Method::PUT, &format!("/v1/subscriptions/{name}"), Some(document)).await.is(200);
+        store(&harness, "subscriptions", name, &document("subscriptions.md", "Subscription", name)).await;
     }
+    let pages = tempfile::tempdir_in("/var/tmp").unwrap();
+    let plugin = block("github.md", "apiVersion: ebb.dev/v1\nkind: Plugin\n");
+    let plugin = plugin.replace("/var/tmp/ebb-github", pages.path().to_str().unwrap());
+    harness.post("/v1/plugins", json!({"document": plugin})).await.is(201);
+    store(&harness, "sources", "previews", &document("github.md", "Source", "previews")).await;
     harness.publish("simple@1.0.0", PLUGIN).await;
     harness.receiver.always("POST /make", CannedReply::ok(json!({})));
-    harness.receiver.always("POST /drop", CannedReply::ok(json!({})));
-    let source = preset("github").unwrap().starter("previews");
-    let source = source.replace("  resources: {}\n", "  resources: {r: {plugin: simple@1}}\n");
-    harness.request(Method::PUT, "/v1/sources/previews", Some(json!({"document": source}))).await.is(200);
+    harness.ready("other", "simple").await;
     let send = async |action: &str, minute: u32, sha: &str| {
-        let body = json!({
-            "action": action, "number": 7, "repository": {"id": 1, "name": "shop", "full_name": "acme/shop"},
-            "pull_request": {
-                "draft": false, "updated_at": format!("2026-01-01T00:{minute:02}:00Z"),
-                "head": {"sha": sha, "repo": {"id": 1}},
-            },
-        });
-        let body = body.to_string().into_bytes();
-        let request = harness.http.post(harness.url("/v1/sources/previews")).header("x-github-event", "pull_request");
-        let request = request.header("x-hub-signature-256", signature(WEBHOOK, &body));
-        ApiReply::of(request.header("content-type", "application/json").body(body).send().await.unwrap()).await.is(202);
+        let event = pull_request(action, minute, sha).replace("octo-org/shop", "acme/shop");
+        send_of_github(&harness, "previews", event).await.result
     };
-    harness.create("other", "simple").await;
-    harness.phase("other", TargetState::Ready).await;
-    send("opened", 1, "abc123").await;
-    harness.phase("pr-7-1", TargetState::Ready).await;
+    let page = pages.path().join("pr-7-1296269/index.html");
+    assert_eq!(send("opened", 1, "abc123").await, SourceResult::Starting);
+    harness.phase("pr-7-1296269", TargetState::Ready).await;
+    assert_eq!(fs::read_to_string(&page).unwrap(), "Preview of pull request 7\n");
     until("the success", async || (github.states() == ["pending", "success"]).then_some(())).await;
     until("a comment", async || (github.comments.lock().unwrap().len() == 2).then_some(())).await;
     // The labels of the target name the new commit, so it gets a status without a run.
-    send("synchronize", 2, "def456").await;
+    assert_eq!(send("synchronize", 2, "def456").await, SourceResult::Updating);
     let status = harness.receiver.call("POST /repos/acme/shop/statuses/def456", 1).await;
     assert_eq!((&status.body["state"], &status.body["context"]), (&json!("success"), &json!("ebb/statuses")));
-    assert_eq!(harness.receiver.calls("POST /make").len(), 2);
-    send("closed", 3, "def456").await;
-    harness.phase("pr-7-1", TargetState::Gone).await;
+    let target = harness.target("pr-7-1296269").await.unwrap();
+    assert!(target.runs.iter().all(|run| run.hook != "update"), "{:?}", target.runs);
+    assert_eq!(send("closed", 3, "def456").await, SourceResult::Stopping);
+    harness.phase("pr-7-1296269", TargetState::Gone).await;
+    assert!(!page.exists());
     until("the last comment", async || github.comments.lock().unwrap()[1].1.contains("is **gone**").then_some(()))
         .await;
-    assert!(github.comments.lock().unwrap()[1].1.contains("`sandbox/pr-7-1`"));
+    assert!(github.comments.lock().unwrap()[1].1.contains("`sandbox/pr-7-1296269`"));
 }
 
 /// The receiver is down while the target begins and ends, and the server restarts. Every change then arrives in order.

@@ -1,0 +1,309 @@
+//! Documents, events and commands of the book together, as a reader uses them. They are read from their pages.
+
+use std::iter::once;
+use std::path::Path;
+
+use aws_lc_rs::hmac as mac;
+use ebb_documents::presets::preset;
+use ebb_local::pods::secrets;
+use ebb_protocol::api::{SourceResponse, SourceResult};
+use ebb_protocol::unit::CALLBACK_URL;
+use ebb_tests::platform::SignedRequest;
+use tokio::process::Command;
+
+use crate::harness::*;
+use crate::lifecycle::pull_requests::signature;
+
+pub(crate) const GITHUB_SECRET: &str = "a secret of GitHub's webhook";
+const GITLAB_SECRET: &str = "a secret of GitLab's webhook";
+const GITLAB_TOKEN: &str = "gitlab-token-of-the-test";
+const VERCEL_SECRET: &str = "a secret of Vercel's webhook";
+const ARGOCD_TOKEN: &str = "argocd-token-of-the-test";
+
+/// Functions in place of the programs of PostgreSQL.
+const PROGRAMS: &str = "psql() { :; }; createdb() { echo \"createdb $3\"; }; dropdb() { echo \"dropdb $5\"; }";
+
+/// Returns the text of a page of the book.
+pub(crate) fn page(page: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src").join(page)).unwrap()
+}
+
+/// Returns the first block of a page that begins with a text, without the indent of a list.
+pub(crate) fn block(page: &str, start: &str) -> String {
+    let text = self::page(page);
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let content = line.trim_start();
+        if content.starts_with("```") {
+            let indent = line.len() - content.len();
+            let body = lines.by_ref().take_while(|line| line.trim() != "```");
+            let body: String = body.map(|line| format!("{}\n", line.get(indent..).unwrap_or_default())).collect();
+            if body.starts_with(start) {
+                return body;
+            }
+        }
+    }
+    panic!("{page} has no block that begins with {start}")
+}
+
+/// Returns the document of a page with this kind and name.
+pub(crate) fn document(page: &str, kind: &str, name: &str) -> String {
+    block(page, &format!("apiVersion: ebb.dev/v1\nkind: {kind}\nname: {name}\n"))
+}
+
+/// Returns the event of the tutorial about GitHub with another action, time and commit.
+pub(crate) fn pull_request(action: &str, minute: u32, sha: &str) -> String {
+    let opened = block("github.md", "{\n  \"action\": \"opened\",\n");
+    let event = opened.replace("\"opened\"", &format!("\"{action}\"")).replace("6dcb09b5", sha);
+    event.replace("09:00:00", &format!("09:{minute:02}:00"))
+}
+
+/// Stores a source, connection or subscription.
+pub(crate) async fn store(harness: &Harness, collection: &str, name: &str, document: &str) {
+    let path = format!("/v1/{collection}/{name}");
+    harness.request(Method::PUT, &path, Some(json!({"document": document}))).await.is(200);
+}
+
+/// Sends an event with the header that proves its sender.
+async fn send(harness: &Harness, source: &str, proof: (&'static str, String), body: String) -> SourceResponse {
+    let request = harness.http.post(harness.url(&format!("/v1/sources/{source}"))).header(proof.0, proof.1);
+    let request = request.header("content-type", "application/json").body(body);
+    ApiReply::of(request.send().await.unwrap()).await.json()
+}
+
+/// Sends an event of GitHub.
+pub(crate) async fn send_of_github(harness: &Harness, source: &str, body: String) -> SourceResponse {
+    let proof = ("x-hub-signature-256", signature(GITHUB_SECRET, body.as_bytes()));
+    send(harness, source, proof, body).await
+}
+
+/// Starts a stack with the first plugin of the page about plugins, and with the Secret that its sandboxes name. The
+/// receiver takes the place of billing.
+async fn with_tenant_db() -> Harness {
+    let harness = Harness::new().await;
+    let values = json!({
+        "GITHUB_WEBHOOK": GITHUB_SECRET, "GITLAB_WEBHOOK": GITLAB_SECRET, "GITLAB_TOKEN": GITLAB_TOKEN,
+    });
+    harness.write_secrets(&values.to_string());
+    let dsn = b"postgres://admin@db.example.org/postgres";
+    secrets::put(&harness.folder().join("state"), "postgres-admin", "dsn", dsn).unwrap();
+    let plugin = document("plugins.md", "Plugin", "tenant-db@2.1.0");
+    let plugin = plugin.replace("https://billing.example.org", harness.receiver.url());
+    let plugin = plugin.replace("\"@{embed: seed.sh}\"", "\"#!/bin/sh -eu\\ntest -s /tmp/in/dsn\\n\"");
+    let programs = |line: &str| {
+        let indent = line.split("#!").next().unwrap_or_default();
+        (line.trim() == "#!/bin/sh -eu").then(|| format!("{indent}{PROGRAMS}"))
+    };
+    let lines = plugin.lines().flat_map(|line| once(line.to_owned()).chain(programs(line)));
+    let plugin = lines.collect::<Vec<_>>().join("\n");
+    harness.post("/v1/plugins", json!({"document": plugin})).await.is(201);
+    harness.receiver.always("POST /tenants", json!({"id": "t-1"}));
+    harness
+}
+
+/// Waits until a sandbox is registered at billing.
+async fn registered(harness: &Harness, name: &str) {
+    until("the tenant", async || {
+        let target = harness.target(name).await?;
+        (json!(target.resources["db"].outputs)["tenant"]["value"] == "t-1").then_some(())
+    })
+    .await;
+}
+
+/// A pull request has the database of the page about plugins until it is closed.
+pub(crate) async fn the_first_source_runs_the_first_plugin() {
+    let harness = with_tenant_db().await;
+    store(&harness, "sources", "previews", &document("sources.md", "Source", "previews")).await;
+    let name = "pr-7-1296269";
+    let opened = send_of_github(&harness, "previews", pull_request("opened", 1, "6dcb09b5")).await;
+    assert_eq!(opened.result, SourceResult::Starting, "{opened:?}");
+    harness.phase(name, TargetState::Ready).await;
+    registered(&harness, name).await;
+    let target = harness.target(name).await.unwrap();
+    assert_eq!(target.labels["title"], "Add a search field");
+    let call = harness.receiver.call("POST /tenants", 1).await;
+    assert_eq!(json!(target.resources["db"].outputs)["name"]["value"], call.body["database"]);
+    let closed = send_of_github(&harness, "previews", pull_request("closed", 2, "6dcb09b5")).await;
+    assert_eq!(closed.result, SourceResult::Stopping, "{closed:?}");
+    harness.phase(name, TargetState::Gone).await;
+    assert_eq!(harness.receiver.count(&format!("DELETE /tenants/{}", call.body["key"].as_str().unwrap())), 1);
+}
+
+/// Each commit of a merge request gets a status of GitLab.
+pub(crate) async fn a_merge_request_shows_the_results_of_its_target() {
+    let harness = with_tenant_db().await;
+    store(&harness, "sources", "previews", &document("source-presets.md", "Source", "previews")).await;
+    let connection = document("subscriptions.md", "Connection", "gitlab");
+    let connection = connection.replace("https://gitlab.com", harness.receiver.url());
+    store(&harness, "connections", "gitlab", &connection).await;
+    let subscription = document("subscriptions.md", "Subscription", "gitlab-statuses");
+    store(&harness, "subscriptions", "gitlab-statuses", &subscription).await;
+    // Billing refuses the second tenant.
+    harness.receiver.replies("POST /tenants", &[CannedReply::ok(json!({"id": "t-1"})), CannedReply::status(422)]);
+    let status = "POST /api/v4/projects/acme%2Fshop/statuses";
+    harness.receiver.on(&format!("{status}/*"), |call, _| {
+        CannedReply::status(if call.header("private-token") == GITLAB_TOKEN { 201 } else { 401 })
+    });
+    let event = async |number: u32, action: &str, minute: u32, sha: &str| {
+        let mut attributes = json!({
+            "iid": number, "action": action, "source_project_id": 5, "target_project_id": 5, "last_commit": {"id": sha},
+            "updated_at": format!("2026-01-01 00:{minute:02}:00 UTC"),
+        });
+        if action == "update" {
+            attributes["oldrev"] = json!("abc123");
+        }
+        let project = json!({"id": 5, "path_with_namespace": "acme/shop"});
+        let body = json!({"object_kind": "merge_request", "project": project, "object_attributes": attributes});
+        let proof = ("x-gitlab-token", GITLAB_SECRET.to_owned());
+        send(&harness, "previews", proof, body.to_string()).await.result
+    };
+    assert_eq!(event(7, "open", 1, "abc123").await, SourceResult::Starting);
+    let first = harness.receiver.call(&format!("{status}/abc123"), 1).await;
+    assert_eq!(first.body, json!({"name": "ebb/mr-7-5", "state": "success", "description": "mr-7-5 is ready"}));
+    registered(&harness, "mr-7-5").await;
+    assert_eq!(event(7, "update", 2, "def456").await, SourceResult::Updating);
+    assert_eq!(harness.receiver.call(&format!("{status}/def456"), 1).await.body["state"], "success");
+    assert_eq!(event(7, "merge", 3, "def456").await, SourceResult::Stopping);
+    harness.phase("mr-7-5", TargetState::Gone).await;
+    assert_eq!(event(8, "open", 4, "fed789").await, SourceResult::Starting);
+    for (number, state) in [(1, "success"), (2, "failed")] {
+        let call = harness.receiver.call(&format!("{status}/fed789"), number).await;
+        assert_eq!(call.body["state"], state);
+    }
+    assert_eq!(event(8, "close", 5, "fed789").await, SourceResult::Stopping);
+    harness.phase("mr-8-5", TargetState::Gone).await;
+}
+
+/// Sources of the page about presets that replace the events or the target of their preset.
+pub(crate) async fn sources_replace_parts_of_a_preset() {
+    let harness = Harness::new().await;
+    harness.write_secrets(&json!({"GITHUB_WEBHOOK": GITHUB_SECRET, "VERCEL_WEBHOOK": VERCEL_SECRET}).to_string());
+    for name in ["branches", "vercel"] {
+        store(&harness, "sources", name, &document("source-presets.md", "Source", name)).await;
+    }
+    let branch = |name: &str, minute: u32| {
+        let pushed = format!("2026-01-01T00:{minute:02}:00Z");
+        let repository = json!({"id": 1, "full_name": "acme/shop", "pushed_at": pushed});
+        json!({"ref": name, "ref_type": "branch", "master_branch": "main", "repository": repository})
+    };
+    let created = send_of_github(&harness, "branches", branch("fix", 1).to_string()).await;
+    assert_eq!((created.result, created.target.as_deref()), (SourceResult::Starting, Some("sandbox/branch-1-fix")));
+    harness.phase("branch-1-fix", TargetState::Ready).await;
+    let of_a_bot = send_of_github(&harness, "branches", branch("renovate/all", 2).to_string()).await;
+    assert_eq!(of_a_bot.result, SourceResult::Ignored);
+    assert_eq!(of_a_bot.detail, "branches of bots have no target");
+    let mut deleted = branch("fix", 3);
+    deleted.as_object_mut().unwrap().remove("master_branch");
+    assert_eq!(send_of_github(&harness, "branches", deleted.to_string()).await.result, SourceResult::Stopping);
+    harness.phase("branch-1-fix", TargetState::Gone).await;
+
+    let deployment = json!({"id": "dpl_5", "meta": {"githubCommitRef": "feature/1"}});
+    let body = json!({
+        "type": "deployment.created", "createdAt": 1_767_225_600_000_u64,
+        "payload": {"target": null, "deployment": deployment},
+    });
+    let body = body.to_string();
+    let key = mac::Key::new(mac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, VERCEL_SECRET.as_bytes());
+    let proof: String = mac::sign(&key, body.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let deployed = send(&harness, "vercel", ("x-vercel-signature", proof), body).await;
+    assert_eq!(deployed.result, SourceResult::Starting, "{deployed:?}");
+    assert!(deployed.target.unwrap().starts_with("sandbox/vercel-feature-1-"));
+}
+
+/// Each trigger of the ConfigMap of the page sends its template, in which Argo CD sets the values of an application.
+pub(crate) async fn templates_of_argo_cd_send_events() {
+    let harness = Harness::new().await;
+    harness.write_secrets(&json!({"ARGOCD_TOKEN": ARGOCD_TOKEN}).to_string());
+    store(&harness, "sources", "argocd", &preset("argocd").unwrap().starter("argocd")).await;
+    let yaml = |text: &str| serde_saphyr::from_str::<Value>(text).unwrap();
+    let config = yaml(&block("source-presets.md", "apiVersion: v1\nkind: ConfigMap\n"));
+    let entry = |key: String| yaml(config["data"][&key].as_str().unwrap_or_else(|| panic!("no {key}")));
+    let service = entry("service.webhook.ebb".to_owned());
+    assert_eq!(service["headers"][0]["name"], "Authorization");
+    let token = service["headers"][0]["value"].as_str().unwrap().replace("$ebb-token", ARGOCD_TOKEN);
+    let values = [
+        ("metadata.creationTimestamp", "2026-01-01T00:01:00Z"),
+        ("status.operationState.finishedAt", "2026-01-01T00:02:00Z"),
+        ("metadata.deletionTimestamp", "2026-01-01T00:03:00Z"),
+        ("metadata.uid", "u1"),
+        ("metadata.name", "shop-pr-7"),
+        ("metadata.namespace", "argocd"),
+        ("spec.project", "default"),
+    ];
+    for (trigger, result, state) in [
+        ("ebb-created", SourceResult::Starting, TargetState::Ready),
+        ("ebb-synced", SourceResult::Unchanged, TargetState::Ready),
+        ("ebb-deleted", SourceResult::Stopping, TargetState::Gone),
+    ] {
+        let sent = entry(format!("trigger.{trigger}"))[0]["send"][0].as_str().unwrap().to_owned();
+        let request = entry(format!("template.{sent}"))["webhook"]["ebb"].clone();
+        assert_eq!(request["method"], "POST");
+        let mut body = request["body"].as_str().unwrap().to_owned();
+        for (name, value) in values {
+            body = body.replace(&format!("{{{{.app.{name}}}}}"), value);
+        }
+        let response = send(&harness, "argocd", ("authorization", token.clone()), body).await;
+        assert_eq!(response.result, result, "{trigger}: {response:?}");
+        harness.phase("argocd-shop-pr-7", state).await;
+    }
+}
+
+/// The CloudEvents of the page about platforms.
+pub(crate) async fn webhooks_of_a_platform() {
+    let harness = Harness::new().await;
+    let created = block("platforms.md", "{\n  \"specversion\": \"1.0\",\n  \"id\": \"7d0c2a1e\",\n");
+    let event = block("platforms.md", "{\n  \"specversion\": \"1.0\",\n  \"id\": \"5f0d6a2c\",\n");
+    let mut deleted: Value = serde_json::from_str(&created).unwrap();
+    deleted["type"] = json!("dev.ebb.target.deleted.v1");
+    deleted["data"].as_object_mut().unwrap().remove("document");
+    for (number, (body, result, state)) in [
+        (created, "starting", TargetState::Ready),
+        // The document has no units for the event.
+        (event, "unchanged", TargetState::Ready),
+        (deleted.to_string(), "stopping", TargetState::Gone),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let request = SignedRequest::new(&harness.secret(), &format!("msg-{number}"), now(), body.into_bytes());
+        let reply = harness.event(&request.header("content-type", "application/cloudevents+json")).await;
+        assert_eq!(reply.is(202).json::<Value>()["result"], result, "{reply:?}");
+        harness.phase("pr-1234", state).await;
+    }
+}
+
+/// Runs a block of a page in a shell. Returns its output.
+async fn shell(block: &str, variables: &[(&str, &str)]) -> String {
+    let mut shell = Command::new("sh");
+    shell.args(["-eu", "-c", block]).envs(variables.iter().copied()).env("no_proxy", "*").kill_on_drop(true);
+    let ended = shell.output().await.unwrap();
+    assert!(ended.status.success(), "{block}: {ended:?}");
+    String::from_utf8(ended.stdout).unwrap()
+}
+
+const INDEX: &str = r#"
+preStart: {make: {webhook: {url: "RECEIVER/make"}, outputs: {endpoint: {value: "${response.body.endpoint}"}}, cleanup: none}}
+outputs: {endpoint: "${units.make.outputs.endpoint}"}
+"#;
+
+/// The commands of the pages about the API and about webhook units.
+pub(crate) async fn requests_by_curl() {
+    let harness = Harness::new().await;
+    let (url, token) = (harness.url(""), harness.stack().token().to_owned());
+    let server = [("EBB_URL", url.as_str()), ("EBB_TOKEN", token.as_str())];
+    let ask = async |start: &str| {
+        let reply = shell(&block("api.md", start), &server).await;
+        serde_json::from_str::<Value>(&reply).unwrap()
+    };
+    let authorized = "curl --header \"Authorization: Bearer $EBB_TOKEN\"";
+    assert_eq!(ask(&format!("{authorized} --header \"Idempotency-Key")).await["result"], "starting");
+    harness.phase("pr-42", TargetState::Ready).await;
+    assert_eq!(ask(&format!("{authorized} \"$EBB_URL")).await["targets"][0]["name"], "pr-42");
+    assert_eq!(ask("curl --get").await["targets"], json!([]));
+
+    let call = harness.accepted("index", INDEX).await;
+    let variables = [("EBB_CALLBACK_TOKEN", call.token()), ("EBB_CALLBACK_URL", call.header(CALLBACK_URL))];
+    shell(&block("units/webhook.md", "curl "), &variables).await;
+    let target = harness.phase("a", TargetState::Ready).await;
+    assert_eq!(outputs(&target)["endpoint"]["value"], "index-7.search.example.org:9200");
+}
