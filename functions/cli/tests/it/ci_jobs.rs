@@ -13,6 +13,20 @@ const SCRIPT: &str = include_str!("../../../../infra/ci/sandbox.sh");
 const ACTION: &str = include_str!("../../../../infra/ci/action.yml");
 const TEMPLATE: &str = include_str!("../../../../infra/ci/gitlab.yml");
 const PAGE: &str = include_str!("../../../../docs/src/ci.md");
+const TOKENS: &str = include_str!("../../../../docs/src/tokens.md");
+
+/// Returns the scopes of the first command of the page about tokens.
+fn documented_scopes() -> Vec<&'static str> {
+    let command = TOKENS.lines().find(|line| line.starts_with("ebb token create ")).expect("the page creates a token");
+    let words: Vec<&str> = command.split(' ').collect();
+    words.windows(2).filter(|pair| pair[0] == "--scope").map(|pair| pair[1]).collect()
+}
+
+/// Returns the YAML block of the page that begins with a text.
+fn block(start: &str) -> Value {
+    let mut blocks = PAGE.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    serde_saphyr::from_str(blocks.find(|block| block.starts_with(start)).expect(start)).unwrap()
+}
 
 /// Returns the rows of the table of inputs: GitHub's name, GitLab's name and the default.
 fn documented() -> Vec<[String; 3]> {
@@ -78,6 +92,32 @@ fn the_template_has_the_documented_variables() {
     assert_eq!(read, expected.collect());
 }
 
+#[test]
+fn the_documented_jobs_have_the_inputs_of_the_action_and_of_the_template() {
+    let action: Value = serde_saphyr::from_str(ACTION).unwrap();
+    let inputs = action["inputs"].as_object().unwrap();
+    let workflow = block("jobs:\n");
+    let steps = workflow["jobs"]["test"]["steps"].as_array().unwrap().iter();
+    let steps: Vec<&Value> = steps.filter(|step| step["uses"] == "./infra/ci").collect();
+    assert_eq!(steps.len(), 2);
+    for step in steps {
+        let with = step["with"].as_object().unwrap();
+        assert!(with.keys().all(|name| inputs.contains_key(name)), "{with:?}");
+        let mut required = inputs.iter().filter(|(_, input)| input["required"] == true);
+        assert!(required.all(|(name, _)| with.contains_key(name)), "{with:?}");
+        let starts = with.get("command").is_none_or(|command| command == "start");
+        assert_eq!(with.contains_key("document"), starts, "{with:?}");
+    }
+    let template: Value = serde_saphyr::from_str(TEMPLATE).unwrap();
+    let pipeline = block("include: ");
+    for job in ["start", "delete"] {
+        assert!(template[pipeline[job]["extends"].as_str().unwrap()].is_object(), "{job}");
+    }
+    for name in pipeline["variables"].as_object().unwrap().keys() {
+        assert!(documented().iter().any(|row| row[1] == *name), "{name}");
+    }
+}
+
 const PLUGIN: &str = r##"
 apiVersion: ebb.dev/v1
 kind: Plugin
@@ -100,22 +140,37 @@ resources: {v: {plugin: values@1.0.0}}
 env: {TEXT: "${resources.v.outputs.text}"}
 "#;
 
+/// A job with the URL of the server and a token, and no other secret.
 struct CiJob<'a> {
     workdir: &'a Workdir,
-    server: Value,
+    url: String,
+    token: String,
 }
 
-impl CiJob<'_> {
+impl<'a> CiJob<'a> {
+    /// Creates a token with this name and these scopes for a job.
+    async fn with_token(workdir: &'a Workdir, name: &str, scopes: &[&str]) -> Self {
+        let mut command = vec!["token", "create", name];
+        command.extend(scopes.iter().flat_map(|scope| ["--scope", *scope]));
+        let token = workdir.ebb(&command).await.done().stdout.trim().to_owned();
+        let server = std::fs::read(workdir.state().join("server.json")).unwrap();
+        let server: Value = serde_json::from_slice(&server).unwrap();
+        Self { workdir, url: server["url"].as_str().unwrap().to_owned(), token }
+    }
+
     /// Runs the script with these inputs. Returns its exit code and its messages.
     async fn run(&self, command: &str, inputs: &[(&str, &str)]) -> (i32, String) {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../infra/ci/sandbox.sh");
+        self.shell(&[script, command], inputs).await
+    }
+
+    /// Runs a shell with these variables. Returns its exit code and its messages.
+    async fn shell(&self, arguments: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
         let path = std::env::join_paths([program::ebb().parent().unwrap(), Path::new("/usr/bin"), Path::new("/bin")]);
         let mut sh = Command::new("sh");
-        sh.args([script, command]).current_dir(self.workdir.path()).env_clear().env("PATH", path.unwrap());
-        for (variable, field) in [("EBB_URL", "url"), ("EBB_TOKEN", "token"), ("EBB_WEBHOOK_SECRET", "webhookSecret")] {
-            sh.env(variable, self.server[field].as_str().unwrap());
-        }
-        let out = sh.envs(inputs.iter().copied()).output().await.unwrap();
+        sh.args(arguments).current_dir(self.workdir.path()).env_clear().env("PATH", path.unwrap());
+        sh.env("EBB_URL", &self.url).env("EBB_TOKEN", &self.token);
+        let out = sh.envs(variables.iter().copied()).output().await.unwrap();
         // A log of a job must not show values.
         assert_eq!(String::from_utf8_lossy(&out.stdout), "");
         (out.status.code().unwrap(), String::from_utf8(out.stderr).unwrap())
@@ -127,8 +182,7 @@ async fn a_job_starts_and_deletes_a_sandbox() {
     let workdir = Workdir::new();
     let dev = workdir.dev().await;
     workdir.apply("plugin", PLUGIN).await;
-    let server = serde_json::from_slice(&std::fs::read(workdir.state().join("server.json")).unwrap()).unwrap();
-    let job = CiJob { workdir: &workdir, server };
+    let job = CiJob::with_token(&workdir, "ci", &documented_scopes()).await;
     let document = workdir.write("sandbox.yaml", SANDBOX);
     let github = workdir.write("github-env", "EARLIER=1\n");
 
@@ -166,12 +220,39 @@ async fn a_job_starts_and_deletes_a_sandbox() {
     dev.stop().await;
 }
 
+/// A job needs each scope of the documented token. A job that only waits needs the scope `read`.
+#[tokio::test]
+async fn a_job_needs_each_documented_scope() {
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    workdir.apply("plugin", PLUGIN).await;
+    let document = workdir.write("sandbox.yaml", SANDBOX);
+    let scopes = documented_scopes();
+    assert!(scopes.len() > 1, "{scopes:?}");
+    for (number, missing) in scopes.iter().enumerate() {
+        let others: Vec<&str> = scopes.iter().copied().filter(|scope| scope != missing).collect();
+        let job = CiJob::with_token(&workdir, &format!("without-{number}"), &others).await;
+        let (code, messages) = job.run("start", &[("EBB_DOCUMENT", &document), ("EBB_NAME", "run-1")]).await;
+        assert_eq!(code, 1, "{messages}");
+        assert!(messages.contains(&format!("the scope {missing}")), "{messages}");
+    }
+    let job = CiJob::with_token(&workdir, "ci", &scopes).await;
+    let (code, messages) = job.run("start", &[("EBB_DOCUMENT", &document), ("EBB_NAME", "run-2")]).await;
+    assert_eq!(code, 0, "{messages}");
+    let waiting = CiJob::with_token(&workdir, "waiting", &["read"]).await;
+    let step = block("- run: |\n")[0]["run"].as_str().unwrap().to_owned();
+    let github = workdir.write("github-env", "");
+    let (code, messages) = waiting.shell(&["-euc", &step], &[("SANDBOX", "run-2"), ("GITHUB_ENV", &github)]).await;
+    assert_eq!(code, 0, "{messages}");
+    assert!(std::fs::read_to_string(&github).unwrap().contains("a=run-2"));
+    dev.stop().await;
+}
+
 #[tokio::test]
 async fn an_input_is_never_executed() {
     let workdir = Workdir::new();
     let dev = workdir.dev().await;
-    let server = serde_json::from_slice(&std::fs::read(workdir.state().join("server.json")).unwrap()).unwrap();
-    let job = CiJob { workdir: &workdir, server };
+    let job = CiJob::with_token(&workdir, "ci", &documented_scopes()).await;
     let document = workdir.write("sandbox.yaml", SANDBOX);
     for hostile in
         ["$(touch pwned)", "`touch pwned`", "x\"; touch pwned; \"", "'; touch pwned; '", "--help", "a\ntouch pwned"]
