@@ -12,6 +12,7 @@ use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 
 use crate::harness::*;
+use crate::lifecycle::documented::block;
 
 const AUDIENCE: &str = "https://ebb.example.com";
 /// The bytes before the PKCS #1 key in a PKCS #8 document of an RSA key of 2048 bits.
@@ -65,16 +66,11 @@ impl TrustedStack {
         let (rsa, ec) = (rsa_key(), ec_key());
         let keys = vec![public(&rsa, Algorithm::RS256, "rsa-1"), public(&ec, Algorithm::ES256, "ec-1")];
         let issuer = serve(keys, discovery).await;
-        let rule = |when: &str, scopes: &[&str]| json!({"when": when, "scopes": scopes});
-        let rules = [
-            rule("claims.repository_owner_id == '65'", &["read", "targets:write"]),
-            rule(
-                "claims.repository == 'octo-org/octo-repo' && claims.ref == 'refs/heads/main'",
-                &["plugins:write:tenant-db"],
-            ),
-            rule("claims.project_path == 'my-group/my-project' && claims.ref_protected == 'true'", &["read"]),
-            rule("claims.user_login", &["operate"]),
-        ];
+        // The page has rules for two issuers.
+        let issuers: Vec<Value> = serde_json::from_str(&block("tokens.md", "[\n")).unwrap();
+        let mut rules: Vec<Value> =
+            issuers.iter().flat_map(|issuer| issuer["rules"].as_array().unwrap().clone()).collect();
+        rules.push(json!({"when": "claims.user_login", "scopes": ["operate"]}));
         let harness = Harness::with_issuers(&json!([{"issuer": issuer, "audience": AUDIENCE, "rules": rules}])).await;
         Self { harness, issuer, rsa, ec }
     }
