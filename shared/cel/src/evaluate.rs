@@ -104,8 +104,8 @@ pub fn evaluate_within(
     }
     declared.map_err(|error| EvaluationError::Evaluation(error.to_string()))?;
     let value = cel::Value::resolve_val(&expression.tree, &context).and_then(|value| {
-        // Each value takes at least one byte.
-        let is_large = cost::size(&*value) > max_bytes as u64;
+        // Each value takes a byte, and a separator or the brackets of its list or map.
+        let is_large = cost::size(&*value).saturating_mul(2) > max_bytes as u64 + 1;
         if is_large { Ok(None) } else { cel::Value::try_from(&*value).map(Some) }
     });
     let value = value.map_err(|error| match &error {

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 /// The memory bound, in MiB: half of a function's. A target compiles each document several times and keeps the results,
 /// so a function needs less.
 const MEMORY: u64 = 128;
-/// The memory bound of an event, in MiB: a program without an input has 20 of them. A function can evaluate two.
-const EVENT_MEMORY: u64 = 84;
+/// The memory bound of an event, in MiB. A program without an input has 20 of them. A function can evaluate two events.
+const EVENT_MEMORY: u64 = 96;
 /// The time bound in seconds, in a build without optimisation on a busy machine.
 const TIME: u64 = 60;
 
