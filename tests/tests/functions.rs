@@ -34,6 +34,7 @@ mod lifecycle {
     pub(crate) mod preset_lives;
     pub(crate) mod pull_requests;
     pub(crate) mod removal;
+    pub(crate) mod repair;
     pub(crate) mod retention;
     pub(crate) mod self_service;
     pub(crate) mod setup;
@@ -85,6 +86,7 @@ fn main() {
             a_missing_resource_counts_as_deleted
             the_undo_is_repeated_while_a_receiver_may_act the_undo_is_repeated_after_a_gateway_timeout
             an_undo_that_succeeds_after_a_force_delete_is_recorded an_undo_request_has_the_idempotency_key_of_its_unit;
+        lifecycle::repair: a_fixed_version_repairs_a_stuck_teardown other_edges_and_unknown_versions_are_refused;
         lifecycle::setup: dependents_of_a_failed_unit_are_blocked responses_of_a_webhook_unit a_script_is_retried
             acceptances_of_several_units_are_one_item a_repeated_request_is_accepted attempts_time_out
             an_accepted_request_without_a_callback_is_shown

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ebb_protocol::api::{
     ApplyTarget, CheckList, ClusterInfo, ClusterList, CreateToken, CreatedToken, DeleteOrphans, DeleteOrphansResponse,
     ForceCompleteUnit, ForceDeleteTarget, OrphanList, OverrideResponse, PlanPreview, PluginDetail, PluginInfo,
-    PreviewPlan, ProblemDetails, PublishPlugin, RetryResponse, RunDetail, SigningSecrets, SourceResponse, TargetDetail,
-    TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TokenInfo, TokenList,
+    PreviewPlan, ProblemDetails, PublishPlugin, RetryResponse, RetryTarget, RunDetail, SigningSecrets, SourceResponse,
+    TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TokenInfo, TokenList,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -272,9 +272,10 @@ impl ApiClient {
         self.of_target(target, self.get(&["targets", &target.kind, &target.name, "why"])).await
     }
 
-    /// Retries the failed units of a target.
-    pub(crate) async fn retry(&self, target: &TargetRef) -> Result<RetryResponse, CliError> {
-        self.of_target(target, self.request(Method::POST, &["targets", &target.kind, &target.name, "retry"])).await
+    /// Retries the failed units of a target, with another version of a plugin if `body` names one.
+    pub(crate) async fn retry(&self, target: &TargetRef, body: &RetryTarget) -> Result<RetryResponse, CliError> {
+        let path = ["targets", &target.kind, &target.name, "retry"];
+        self.of_target(target, self.request(Method::POST, &path).json(body)).await
     }
 
     /// Marks a failed unit of a teardown as complete.

@@ -128,6 +128,11 @@ impl CliError {
         self.problem().is_some_and(|problem| problem.status == status)
     }
 
+    /// Returns true if the server rejected a request with this code.
+    pub(crate) fn has_code(&self, code: &str) -> bool {
+        self.problem().is_some_and(|problem| problem.code == code)
+    }
+
     /// Returns true if the server did not respond.
     pub(crate) fn is_unreachable(&self) -> bool {
         self.report().is_some_and(|report| report.is_unreachable)

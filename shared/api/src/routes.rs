@@ -71,9 +71,18 @@ async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, HttpProblem> {
     read_json_within(body, ebb_protocol::limits::API_BODY).await
 }
 
+/// Reads a body that may be absent.
+async fn read_optional_json<T: DeserializeOwned + Default>(body: Body) -> Result<T, HttpProblem> {
+    let bytes = read(body, ebb_protocol::limits::API_BODY).await?;
+    if bytes.is_empty() { Ok(T::default()) } else { parse_json(&bytes) }
+}
+
 async fn read_json_within<T: DeserializeOwned>(body: Body, limit: usize) -> Result<T, HttpProblem> {
-    let bytes = read(body, limit).await?;
-    serde_json::from_slice(&bytes).map_err(|error| {
+    parse_json(&read(body, limit).await?)
+}
+
+fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, HttpProblem> {
+    serde_json::from_slice(bytes).map_err(|error| {
         HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-json", format!("the body is not the expected JSON: {error}"))
     })
 }

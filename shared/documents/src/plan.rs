@@ -120,6 +120,9 @@ pub struct Resource {
     pub plugin: String,
     /// The digest of the plugin's document after embedding: `sha256:…`.
     pub digest: String,
+    /// The version `name@version` whose teardown units an operator has chosen for a stuck target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repaired_by: Option<String>,
     /// The values of the declared params: literals, templates over other resources, or Secrets. A param without a value
     /// and without a default is absent.
     pub params: BTreeMap<String, Template>,
@@ -677,6 +680,11 @@ impl Plan {
     /// Returns a unit, or `None` if the plan does not contain it.
     pub fn unit(&self, at: UnitRef) -> Option<&UnitPlan> {
         self.hook_plan(at.hook)?.units.get(at.unit as usize)
+    }
+
+    pub(crate) fn unit_mut(&mut self, at: UnitRef) -> Option<&mut UnitPlan> {
+        let hook = self.hooks.iter_mut().find(|planned| planned.hook == at.hook)?;
+        hook.units.get_mut(at.unit as usize)
     }
 }
 

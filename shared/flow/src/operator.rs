@@ -1,5 +1,6 @@
 //! Applies requests of people and programs: targets, and decisions about failed units.
 
 pub mod overrides;
+pub mod repair;
 pub mod retry;
 pub mod target_request;

@@ -254,6 +254,9 @@ pub struct NotificationDelivery {
 pub struct ResourceDetail {
     /// `name@version`.
     pub plugin: String,
+    /// The version `name@version` whose teardown an operator has chosen while the target was stuck.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repaired_by: Option<String>,
     /// Params as requested, with defaults. A sensitive one is a reference to a Secret.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub params: BTreeMap<String, serde_json::Value>,
@@ -524,13 +527,45 @@ pub struct EdgePreview {
     pub reason: String,
 }
 
+/// Retries a target. Without a body, its failed units run again as they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RetryTarget {
+    /// A published version `NAME@VERSION`. The teardown of a stuck target continues with the units of this version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<String>,
+    /// Returns the changes of `plugin` without making them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+}
+
 /// The response to a retry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RetryResponse {
     pub run: String,
-    /// Keys of the units that are retried.
+    /// Keys of the units that are retried. A dry run retries none.
     pub units: Vec<String>,
+    /// The teardown units that `plugin` changes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<UndoChange>,
+    /// Keys of teardown units of `plugin` that the plan of the target does not have. They do not run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<String>,
+}
+
+/// A teardown unit that gets the content of another version of its plugin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UndoChange {
+    /// The key of the unit.
+    pub unit: String,
+    /// The version before, as `name@version`.
+    pub from: String,
+    /// The version after, as `name@version`.
+    pub to: String,
+    /// The fields of the unit that differ.
+    pub changes: Vec<DocumentChange>,
 }
 
 /// Marks a failed unit of a teardown as complete, although its resources may still exist.

@@ -10,6 +10,7 @@ mod named_documents;
 mod orphans;
 mod plan;
 mod plugin;
+mod retry;
 mod run;
 mod sandbox;
 mod schema;
@@ -20,7 +21,6 @@ mod unit;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
-use ebb_protocol::api::RetryResponse;
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
@@ -85,7 +85,7 @@ enum EbbCommand {
     /// Show the plan of a sandbox without running it
     Plan(plan::PlanArgs),
     /// Retry the failed units of a sandbox
-    Retry(TargetCommandArgs),
+    Retry(retry::RetryArgs),
     /// List objects of ended sandboxes that remain in clusters
     Orphans(orphans::OrphansArgs),
     /// Name the commands that apply documents
@@ -131,11 +131,7 @@ impl EbbCli {
                     .with_hint("ebb plugin apply -f FILE"))
             }
             EbbCommand::Plan(args) => args.run(server).await,
-            EbbCommand::Retry(args) => {
-                let client = connect(server)?;
-                args.print(async |target| client.retry(target).await, |output, done| output.write_status(done, retried))
-                    .await
-            }
+            EbbCommand::Retry(args) => args.run(&connect(server)?).await,
             EbbCommand::Orphans(args) => args.run(&connect(server)?).await,
             EbbCommand::Completions { shell } => {
                 let mut script = Vec::new();
@@ -156,13 +152,6 @@ fn connect(server: &ServerArgs) -> Result<ApiClient, CliError> {
 /// Returns a client of the server for a command that can also read plugins from files.
 fn connect_for_plugins(server: &ServerArgs) -> Result<ApiClient, CliError> {
     connect(server).map_err(|error| error.with_hint("or add the plugins' files with --plugin, which needs no server"))
-}
-
-fn retried(retried: &RetryResponse) -> String {
-    match retried.units.as_slice() {
-        [] => format!("Nothing to retry in {}", retried.run),
-        units => format!("Retrying in {}: {}", retried.run, units.join(", ")),
-    }
 }
 
 #[cfg(test)]
@@ -191,13 +180,12 @@ mod tests {
     ];
 
     /// Commands that write to a server, and do so without `--dry-run`.
-    const NO_DRY_RUN: [(&str, &str); 8] = [
+    const NO_DRY_RUN: [(&str, &str); 7] = [
         ("sandbox event", "`graph` shows the units of an event"),
         ("source send", "`source test` shows the effect"),
         ("token create", "another token changes nothing for others"),
         ("token revoke", "`token list` shows it"),
         ("unit force-complete", "`why` shows the failed units"),
-        ("retry", "`why` shows the failed units"),
         ("orphans", "it deletes with --delete only"),
         ("run", "`plan` shows the effect, without a server too"),
     ];

@@ -140,7 +140,15 @@ pub async fn get(
     let resources = loaded.plan.resources.iter().map(|(name, resource)| {
         let outputs = outputs.outputs.remove(name).unwrap_or_default();
         let params = resource.params.iter().map(|(name, value)| (name.clone(), changes::shown(value)));
-        (name.clone(), ResourceDetail { plugin: resource.plugin.clone(), params: params.collect(), outputs })
+        (
+            name.clone(),
+            ResourceDetail {
+                plugin: resource.plugin.clone(),
+                repaired_by: resource.repaired_by.clone(),
+                params: params.collect(),
+                outputs,
+            },
+        )
     });
     let resources: BTreeMap<String, ResourceDetail> = resources.collect();
     let pending = notify::pending_notification(env, &target)

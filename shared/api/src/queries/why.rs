@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_documents::plan::UnitRef;
+use ebb_documents::plan::{Plan, UnitRef};
 use ebb_documents::render::{self, InputValue, RenderedUnit};
 use ebb_engine::{Hook, TargetPhase};
 use ebb_protocol::api::{
@@ -89,7 +89,16 @@ pub async fn why(
     if let Some(undelivered) = undelivered(&target) {
         summary = format!("{summary}; {undelivered}");
     }
-    let next_steps = advice(&target, cause.as_ref(), &failures, &exists, outage.as_ref());
+    for (resource, version) in
+        loaded.plan.resources.iter().filter_map(|(name, it)| Some((name, it.repaired_by.as_ref()?)))
+    {
+        notes.push(format!("the teardown of {resource} runs {version}, which an operator has chosen"));
+    }
+    let newer = newer_version(store, &target, &failures, &loaded.plan).await?;
+    let mut next_steps = advice(&target, cause.as_ref(), &failures, &exists, outage.as_ref());
+    if let Some(newer) = newer {
+        next_steps.insert(0, format!("if {newer} fixes the undo: ebb retry {name} --plugin {newer}"));
+    }
     let phase = targets::phase(target.phase);
     Ok(Some(TargetDiagnosis {
         target: format!("{kind}/{name}"),
@@ -102,6 +111,24 @@ pub async fn why(
         next_steps,
         decided_by: sources::deciding_event(store, &target).await?,
     }))
+}
+
+/// Returns the newest published version of the plugin of a failed undo, if the teardown of the target runs an older one.
+async fn newer_version(
+    store: &dyn HttpStore,
+    target: &TargetHead,
+    failures: &[FailedUnit],
+    plan: &Plan,
+) -> Result<Option<String>, FlowError> {
+    let unit = failures.first().filter(|_| target.phase == TargetPhase::Stuck);
+    let resource = unit.and_then(|failed| plan.resource(failed.unit.split_once('/')?.0));
+    let used = resource.map(|resource| resource.repaired_by.as_ref().unwrap_or(&resource.plugin));
+    let Some((plugin, used)) = used.and_then(|used| used.rsplit_once('@')) else { return Ok(None) };
+    let versions = store.list_versions(plugin).await?;
+    let published = versions.iter().filter(|item| item.withdrawn.is_none());
+    let newest = published.filter_map(|item| item.version.parse::<semver::Version>().ok()).max();
+    let newer = newest.filter(|newest| used.parse::<semver::Version>().is_ok_and(|used| *newest > used));
+    Ok(newer.map(|newer| format!("{plugin}@{newer}")))
 }
 
 /// Returns the diagnosis of a target whose plan is lost.

@@ -6,8 +6,8 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use ebb_protocol::api::{
-    ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, ProblemDetails, RejectedEvent, RetryResponse, TargetDetail,
-    TargetDiagnosis, TargetPage,
+    ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, ProblemDetails, RejectedEvent, RetryResponse, RetryTarget,
+    TargetDetail, TargetDiagnosis, TargetPage,
 };
 use ebb_protocol::lifecycle::FieldError;
 use ebb_protocol::limits;
@@ -19,6 +19,8 @@ use super::Path;
 use super::auth::{ApiCaller, ApiPermission};
 use crate::queries::{sources, targets, why};
 use crate::{HttpProblem, ServerState};
+use ebb_flow::error::RequestError;
+use ebb_flow::operator::repair::{self, RepairMode, RepairRejection};
 use ebb_flow::operator::{overrides, retry};
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -116,23 +118,58 @@ pub(crate) async fn why(
     }
 }
 
-/// Retries the failed units of a failed or stuck target. Scope: `operate`.
-#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/retry", operation_id = "retryTarget", tag = "targets", responses(
-    (status = 202, body = RetryResponse), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
-    (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "`nothing-failed`: no unit has failed."),
+/// Retries the failed units of a failed or stuck target. With `plugin`, the teardown of a stuck target continues with the
+/// units of another version of a plugin. Scope: `operate`.
+#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/retry", operation_id = "retryTarget", tag = "targets", request_body(content = Option<RetryTarget>, description = "Optional."), responses(
+    (status = 200, body = RetryResponse, description = "The changes of a dry run."),
+    (status = 202, body = RetryResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 404, body = ProblemDetails, description = "`not-found`, or `unknown-version`: the version is not published."),
+    (status = 409, body = ProblemDetails, description = "`nothing-failed`: no unit has failed. `not-stuck`: only a stuck target can be repaired."),
+    (status = 422, body = ProblemDetails, description = "`plugin-unused`, or `not-repairable`: the version does not fit the plan."),
 ))]
 pub(crate) async fn retry(
     State(server): State<ServerState>,
     headers: HeaderMap,
     Path((kind, name)): Path<(String, String)>,
+    body: Body,
 ) -> Result<(StatusCode, Json<RetryResponse>), HttpProblem> {
     let caller = server.authorize(&headers, ApiPermission::Operate).await?;
+    let request: RetryTarget = super::read_optional_json(body).await?;
+    if let Some(plugin) = &request.plugin {
+        let (mode, status) = match request.dry_run {
+            true => (RepairMode::Preview, StatusCode::OK),
+            false => (RepairMode::Make, StatusCode::ACCEPTED),
+        };
+        if mode == RepairMode::Make {
+            caller.log_change("repair", format_args!("{kind}/{name} by {plugin}"));
+        }
+        let repaired = repair::repair(&server.env, server.store.as_ref(), (&kind, &name), plugin, mode).await;
+        let rejected = |rejection| rejected_repair(rejection, &kind, &name);
+        return Ok((status, Json(repaired.map_err(|error: RequestError<_>| error.map(rejected))?)));
+    }
+    if request.dry_run {
+        let detail = "`dryRun` needs `plugin`; `GET …/why` lists the failed units";
+        return Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail));
+    }
     caller.log_change("retry", format_args!("{kind}/{name}"));
     match retry::retry(&server.env, &kind, &name).await? {
         retry::RetryOutcome::Retried(retried) => Ok((StatusCode::ACCEPTED, Json(retried))),
         retry::RetryOutcome::NotFound => Err(unknown(&kind, &name)),
         retry::RetryOutcome::NothingFailed(detail) => {
             Err(HttpProblem::new(StatusCode::CONFLICT, "nothing-failed", detail))
+        }
+    }
+}
+
+fn rejected_repair(rejection: RepairRejection, kind: &str, name: &str) -> HttpProblem {
+    match rejection {
+        RepairRejection::NotFound => unknown(kind, name),
+        RepairRejection::NotStuck(detail) => HttpProblem::new(StatusCode::CONFLICT, "not-stuck", detail),
+        RepairRejection::NothingFailed(detail) => HttpProblem::new(StatusCode::CONFLICT, "nothing-failed", detail),
+        RepairRejection::UnknownVersion(detail) => HttpProblem::new(StatusCode::NOT_FOUND, "unknown-version", detail),
+        RepairRejection::Unused(detail) => HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "plugin-unused", detail),
+        RepairRejection::Refused(detail) => {
+            HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "not-repairable", detail)
         }
     }
 }

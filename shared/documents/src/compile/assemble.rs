@@ -103,6 +103,7 @@ fn resource(number: usize, instance: &BoundResource<'_>, wires: &ResourceReads<'
     Resource {
         plugin: format!("{}@{}", instance.checked.plugin.name.value, instance.bound.version),
         digest: instance.bound.digest.to_owned(),
+        repaired_by: None,
         params,
         outputs: outputs.collect(),
     }

@@ -30,10 +30,11 @@ pub fn bind(
         .flat_map(|current| current.hooks.iter().flat_map(|hook| &hook.units))
         .filter_map(|unit| Some((unit.key.as_str(), unit.action.connection()?)))
         .collect();
-    let Plan { hooks, resources, .. } = plan;
+    let Plan { hooks, resources, update, .. } = plan;
     for unit in hooks.iter_mut().flat_map(|hook| &mut hook.units) {
         let (resource, name) = unit.key.split_once('/').unwrap_or((&unit.key, ""));
-        let plugin = resources.get(resource).map(|resource| resource.plugin.as_str());
+        let former = || update.as_ref()?.former.get(resource)?.resource.as_ref();
+        let plugin = resources.get(resource).or_else(former).map(|resource| resource.plugin.as_str());
         let Action::Webhook(WebhookAction { connection: Some(connection), headers, .. }) = &mut unit.action else {
             continue;
         };

@@ -46,7 +46,7 @@ pub(super) fn add_reads(current: &Plan, before: &str, unit: &mut UnitPlan) {
 }
 
 /// Returns the texts of a template.
-fn texts(template: &Template) -> Vec<&str> {
+pub(super) fn texts(template: &Template) -> Vec<&str> {
     match template {
         Template::Literal(_) | Template::Secret { .. } => Vec::new(),
         Template::Text(text) => vec![text],

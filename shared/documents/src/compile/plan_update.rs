@@ -29,7 +29,7 @@ use crate::plan::{
 };
 
 /// Maximum bytes of the JSON of a changed plan, which has the units of all updates.
-const MAX_PLAN: usize = 8 << 20;
+pub(super) const MAX_PLAN: usize = 8 << 20;
 
 /// The effect of an update on a resource. An unchanged resource has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -103,13 +103,7 @@ fn own_units(plan: &Plan, hook: &HookPlan) -> Vec<(HookName, (String, Value))> {
     let is_own = |unit: &&UnitPlan| own(unit) && !plan.resources.contains_key(HookOwner::TARGET);
     let units = hook.units.iter().filter(is_own).map(|unit| {
         let stage = unit.stage.unwrap_or(hook.hook);
-        let Value::Object(mut content) = json!(unit) else { return (stage, (unit.key.clone(), Value::Null)) };
-        for derived in ["key", "source", "reads", "dependencies", "undoes", "stage"] {
-            content.remove(derived);
-        }
-        if let Some(Value::Object(action)) = content.remove("action") {
-            content.extend(action);
-        }
+        let mut content = unit_content(unit);
         let keys = |units: Vec<Option<&UnitPlan>>| -> BTreeSet<String> {
             units.into_iter().flatten().filter(own).map(|unit| unit.key.clone()).collect()
         };
@@ -120,6 +114,41 @@ fn own_units(plan: &Plan, hook: &HookPlan) -> Vec<(HookName, (String, Value))> {
         (stage, (name.to_owned(), as_written(Value::Object(content))))
     });
     units.collect()
+}
+
+/// Returns the fields of a unit that do not follow from others.
+fn unit_content(unit: &UnitPlan) -> Map<String, Value> {
+    let Value::Object(mut content) = json!(unit) else { return Map::new() };
+    for derived in ["key", "source", "reads", "dependencies", "undoes", "stage"] {
+        content.remove(derived);
+    }
+    if let Some(Value::Object(action)) = content.remove("action") {
+        content.extend(action);
+    }
+    content
+}
+
+/// Returns the differences of two versions of a unit. Of two scripts, the lines between their common ones differ.
+pub fn of_unit(old: &UnitPlan, new: &UnitPlan) -> Vec<DocumentChange> {
+    let [mut before, mut after] = [old, new].map(|unit| as_written(Value::Object(unit_content(unit))));
+    if let (Action::Pod(old), Action::Pod(new)) = (&old.action, &new.action) {
+        let (old, new) = differing_lines(&old.script, &new.script);
+        before["pod"]["script"] = Value::String(old);
+        after["pod"]["script"] = Value::String(new);
+    }
+    let mut changes = Vec::new();
+    compare("", Some(&before), Some(&after), &mut changes);
+    changes.truncate(MAX_CHANGES);
+    changes
+}
+
+/// Returns two texts without the lines with which both begin, and those with which both end.
+fn differing_lines(old: &str, new: &str) -> (String, String) {
+    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let first = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
+    let (old, new) = (&old[first..], &new[first..]);
+    let last = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
+    (old[..old.len() - last].join("\n"), new[..new.len() - last].join("\n"))
 }
 
 /// Returns a value with its templates as a document writes them.

@@ -23,10 +23,10 @@ pub(super) fn no_document() -> LifecycleRejection {
 }
 
 /// A compiled document with its plan as JSON and the plugins in use.
-pub(super) struct CompiledDocument {
-    pub(super) loaded: Arc<CompiledPlan>,
-    pub(super) json: String,
-    pub(super) plugins: Vec<String>,
+pub(crate) struct CompiledDocument {
+    pub(crate) loaded: Arc<CompiledPlan>,
+    pub(crate) json: String,
+    pub(crate) plugins: Vec<String>,
 }
 
 impl CompiledDocument {
@@ -56,8 +56,9 @@ pub(super) async fn compile(
 }
 
 /// Returns a compiled plan with its JSON and the plugins in use.
-pub(super) async fn load_plan(plan: Plan) -> Result<CompiledDocument, FlowError> {
-    let names = plan.resources.values().map(|resource| resource.plugin.clone());
+pub(crate) async fn load_plan(plan: Plan) -> Result<CompiledDocument, FlowError> {
+    let names = plan.resources.values().flat_map(|resource| [Some(&resource.plugin), resource.repaired_by.as_ref()]);
+    let names = names.flatten().cloned();
     let mut names: Vec<String> = names.collect();
     names.sort();
     names.dedup();
@@ -125,7 +126,7 @@ pub async fn compile_document(
 }
 
 /// Freezes the origins of the connections that the plan uses.
-async fn bind_connections(
+pub(crate) async fn bind_connections(
     store: &dyn ReadPlugins,
     sandbox: &SandboxDoc,
     versions: PinnedVersions<'_>,

@@ -51,5 +51,10 @@ pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<RetryOutcome, Fl
         return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} is being deleted")));
     }
     let units = failed.iter().filter_map(|&unit| Some(run.unit(unit)?.key.clone())).collect();
-    Ok(RetryOutcome::Retried(RetryResponse { run: run.id.to_string(), units }))
+    Ok(RetryOutcome::Retried(RetryResponse {
+        run: run.id.to_string(),
+        units,
+        changes: Vec::new(),
+        ignored: Vec::new(),
+    }))
 }

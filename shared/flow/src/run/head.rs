@@ -41,18 +41,39 @@ impl Run {
     /// Returns the run `id` with its facts, or `None` if an update has replaced the units of its event. The run has then
     /// ended.
     pub async fn with_units(env: &Env, id: &RunId, facts: RunFacts) -> Result<Option<Self>, FlowError> {
-        let loaded = env.plan(&facts.instance_key(), &facts.plan).await?;
+        let loaded = Self::plan(env, id, &facts).await?;
         let is_replaced = loaded.digest != facts.plan || loaded.hook_plan(id.hook()).is_none();
         if matches!(id.hook(), Hook::Event(_)) && is_replaced {
             return Ok(None);
         }
-        Self::of(env, id, facts).await.map(Some)
+        Self::with_plan(env, id, facts, loaded).map(Some)
     }
 
     /// Returns the run `id` with facts that were already read.
     pub async fn of(env: &Env, id: &RunId, facts: RunFacts) -> Result<Self, FlowError> {
+        let loaded = Self::plan(env, id, &facts).await?;
+        Self::with_plan(env, id, facts, loaded)
+    }
+
+    /// Returns the plan of a run. An operator can repair the teardown in the plan of a target, but the facts of its runs
+    /// keep the digest with which they began, and a function instance may have that plan in memory. So the plan of a
+    /// teardown is the one that its target has.
+    async fn plan(env: &Env, id: &RunId, facts: &RunFacts) -> Result<Arc<CompiledPlan>, FlowError> {
+        let instance = facts.instance_key();
+        if id.hook().is_teardown() {
+            match env.store.read_target(&facts.kind, &facts.name).await? {
+                Some(target) if target.uid == facts.uid && !target.plan.is_empty() => {
+                    return env.plan(&instance, &target.plan).await;
+                }
+                // The instance has ended, so the store alone knows whether its plan was repaired.
+                _ => env.forget_plan(&facts.plan),
+            }
+        }
+        env.plan(&instance, &facts.plan).await
+    }
+
+    fn with_plan(env: &Env, id: &RunId, facts: RunFacts, loaded: Arc<CompiledPlan>) -> Result<Self, FlowError> {
         env.remember_facts(id, &facts);
-        let loaded = env.plan(&facts.instance_key(), &facts.plan).await?;
         if loaded.hook_plan(id.hook()).is_none() {
             return Err(FlowError::Broken(format!("run {id}: its plan has no such hook")));
         }

@@ -45,10 +45,11 @@ pub(super) fn text(detail: &TargetDetail, now: Timestamp) -> String {
         let _ = writeln!(text, "             next step: ebb why {}", named(&target));
     }
     if !detail.resources.is_empty() {
-        let rows = detail
-            .resources
-            .iter()
-            .map(|(name, resource)| [name.clone(), output::plugin_name(&resource.plugin).to_owned()]);
+        let rows = detail.resources.iter().map(|(name, resource)| {
+            let repaired = resource.repaired_by.as_deref();
+            let repaired = repaired.map(|version| format!(" (teardown: {version})")).unwrap_or_default();
+            [name.clone(), format!("{}{repaired}", output::plugin_name(&resource.plugin))]
+        });
         let _ = write!(text, "\n{}", output::table(&["RESOURCE", "PLUGIN"], rows));
     }
     let params: Vec<String> = detail

@@ -4,4 +4,5 @@ pub(super) mod fixtures;
 mod plans;
 mod properties;
 mod rendering;
+mod repairs;
 mod updates;

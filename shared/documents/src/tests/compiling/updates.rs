@@ -6,7 +6,7 @@ use crate::compile::{self, BoundPlugin, PlanUpdate, ResourceChange, UpdateError}
 use crate::load::{self, Document, DocumentVars, NoFiles};
 use crate::plan::{HookName, Plan, UnitRef};
 
-const DATABASE: &str = r##"
+pub(super) const DATABASE: &str = r##"
 apiVersion: ebb.dev/v1
 kind: Plugin
 name: db
@@ -65,7 +65,7 @@ postStop:
   drop: {undoes: make, webhook: {url: "https://db.example.org/drop"}}
 "##;
 
-fn plan(rest: &str) -> Plan {
+pub(super) fn plan(rest: &str) -> Plan {
     let text = format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n{rest}");
     let Ok(Document::Sandbox(sandbox)) = load::document("document", &text, &NoFiles, &DocumentVars::none()) else {
         panic!("{text}")

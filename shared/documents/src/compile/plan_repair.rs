@@ -1,0 +1,299 @@
+//! Repairs the teardown in the plan of a stuck target with another version of a plugin.
+//!
+//! The units of preStop and postStop get the action, inputs, outputs, condition, timeout and retries of the unit with the
+//! same name in the other version. Keys, positions, dependencies and undone units stay, because a run refers to them. So
+//! does the cluster, in which the undone resource is. The setup stays: it has made what exists.
+
+use std::collections::BTreeSet;
+
+use super::BoundPlugin;
+use super::checked::{CheckedPlugin, CompiledUnit, PublicOutputs};
+use super::collector::StepCount;
+use super::old_params::texts;
+use super::plan_content::units_of;
+use super::plan_expressions::expressions;
+use super::plan_update::MAX_PLAN;
+use super::plugin;
+use super::reads::{self, OutputReads};
+use crate::diagnostic::Diagnostics;
+use crate::expr::ReferenceSource;
+use crate::plan::{HookName, OutputRead, Plan, Resource, Template, UnitPlan, UnitRef};
+
+/// The plan of a stuck target with the teardown of another version of a plugin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanRepair {
+    pub plan: Plan,
+    /// The teardown units with another content, in the order of the plan.
+    pub changes: Vec<RepairedUnit>,
+    /// The keys of teardown units of the other version that the plan does not have. They do not run.
+    pub ignored: Vec<String>,
+}
+
+/// A teardown unit before and after a repair.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RepairedUnit {
+    /// The version of its plugin before, as `NAME@VERSION`.
+    pub from: String,
+    pub before: UnitPlan,
+    pub after: UnitPlan,
+}
+
+/// The reason why a version of a plugin cannot repair a plan.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    #[error("{plugin} has errors:\n{errors}")]
+    Invalid { plugin: String, errors: Diagnostics },
+    #[error("no resource of the target uses plugin {0:?}")]
+    Unused(String),
+    #[error(
+        "`{unit}` of {plugin} has {field} {found}, the plan of the target has {expected}; a repair keeps the order of the \
+         teardown; publish a version with the same {field}"
+    )]
+    OtherEdges { plugin: String, unit: String, field: &'static str, expected: String, found: String },
+    #[error(
+        "`{unit}` of {plugin} reads {value}, which {reason}; publish a version that reads only what the setup of the \
+         target has made"
+    )]
+    Missing { plugin: String, unit: String, value: String, reason: &'static str },
+    #[error("the repaired plan has {found} bytes; the limit is {limit}")]
+    TooLarge { found: usize, limit: usize },
+}
+
+/// Replaces the teardown units of all resources of a plugin by those of the version `bound`.
+///
+/// # Errors
+/// Returns [`RepairError`] if the version has errors, or if its units need other edges or other values than the plan has.
+pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, RepairError> {
+    let name = &bound.plugin.name.value;
+    let version = format!("{name}@{}", bound.version);
+    let checked = plugin::check(bound.plugin, PublicOutputs::default(), &StepCount::default())
+        .map_err(|errors| RepairError::Invalid { plugin: version.clone(), errors })?;
+    let is_of_plugin = |resource: &Resource| resource.plugin.rsplit_once('@').is_some_and(|(own, _)| own == name);
+    let mut plan = current.clone();
+    let former = plan.update.iter_mut().flat_map(|update| &mut update.former);
+    let former = former.filter_map(|(name, former)| Some((name, former.resource.as_mut()?)));
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    for (name, resource) in plan.resources.iter_mut().chain(former).filter(|(_, resource)| is_of_plugin(resource)) {
+        names.insert(name.clone());
+        resource.repaired_by = Some(version.clone());
+        // The new units can read params that the plugin did not have.
+        for (name, param) in &checked.params {
+            if let Some(default) = &param.doc.default {
+                let value = || Template::Literal(default.value.clone());
+                resource.params.entry((*name).to_owned()).or_insert_with(value);
+            }
+        }
+    }
+    if names.is_empty() {
+        return Err(RepairError::Unused(name.clone()));
+    }
+    let mut changes = Vec::new();
+    let mut known: BTreeSet<&str> = BTreeSet::new();
+    for stage in [HookName::PreStop, HookName::PostStop] {
+        for (at, unit) in units_of(&current.hooks, stage).filter(|(_, unit)| names.contains(unit.resource())) {
+            known.insert(&unit.key);
+            let (Some(new), Some(resource)) = (checked.unit(unit), current.resource(unit.resource())) else { continue };
+            let after =
+                UnitRepair { current, plan: &plan, checked: &checked, version: &version, unit, new }.made(at)?;
+            if (UnitPlan { source: unit.source.clone(), ..after.clone() }) != *unit {
+                let from = resource.repaired_by.as_ref().unwrap_or(&resource.plugin).clone();
+                changes.push(RepairedUnit { from, before: unit.clone(), after: after.clone() });
+            }
+            if let Some(place) = plan.unit_mut(at) {
+                *place = after;
+            }
+        }
+    }
+    check_reads(&plan, &version)?;
+    let found = plan.to_json().len();
+    if found > MAX_PLAN {
+        return Err(RepairError::TooLarge { found, limit: MAX_PLAN });
+    }
+    let teardown = checked.units.iter().filter(|unit| matches!(unit.hook, HookName::PreStop | HookName::PostStop));
+    let keys = teardown.flat_map(|unit| names.iter().map(|name| format!("{name}/{}", unit.plan.key)));
+    let ignored = keys.filter(|key| !known.contains(key.as_str())).collect();
+    Ok(PlanRepair { plan, changes, ignored })
+}
+
+impl CheckedPlugin<'_> {
+    /// Returns the unit with the name of a unit of a plan.
+    fn unit(&self, planned: &UnitPlan) -> Option<&CompiledUnit<'_>> {
+        self.units.get(*self.by_name.get(name_of(planned))?)
+    }
+}
+
+/// Returns the name of a unit in its plugin.
+fn name_of(unit: &UnitPlan) -> &str {
+    unit.key.split_once('/').map_or(&unit.key, |(_, name)| name)
+}
+
+/// A teardown unit of the plan with its counterpart in the other version.
+struct UnitRepair<'a> {
+    current: &'a Plan,
+    /// The plan with the params of the other version.
+    plan: &'a Plan,
+    checked: &'a CheckedPlugin<'a>,
+    version: &'a str,
+    unit: &'a UnitPlan,
+    new: &'a CompiledUnit<'a>,
+}
+
+impl UnitRepair<'_> {
+    /// Returns the unit with the content of the other version.
+    fn made(&self, at: UnitRef) -> Result<UnitPlan, RepairError> {
+        let UnitRepair { unit, new, .. } = *self;
+        self.check_edges("hook", [at.hook.name()].into(), [new.hook.name()].into())?;
+        let undone = unit.undoes.iter().filter_map(|&at| self.current.unit(at)).map(name_of);
+        self.check_edges("undoes", undone.collect(), self.names(&new.undoes))?;
+        let reads = self.reads(at.hook)?;
+        let (before, after) = self.waits(at.hook, &reads);
+        self.check_edges("dependencies", before, after)?;
+        for (name, output) in &unit.outputs {
+            if new.plan.outputs.get(name).is_some_and(|new| new.sensitive != output.sensitive) {
+                return Err(self.missing(format!("its output `{name}`"), "is sensitive in one of both versions only"));
+            }
+        }
+        let reads = reads.into_iter().map(|((at, output), optional)| OutputRead { at, output, optional });
+        Ok(UnitPlan {
+            key: unit.key.clone(),
+            cluster: unit.cluster.clone(),
+            dependencies: unit.dependencies.clone(),
+            reads: reads.collect(),
+            undoes: unit.undoes.clone(),
+            ordered_after: unit.ordered_after.clone(),
+            stage: unit.stage,
+            unless: unit.unless.clone(),
+            ..new.plan.clone()
+        })
+    }
+
+    fn names(&self, units: &[usize]) -> BTreeSet<&str> {
+        units.iter().filter_map(|&unit| self.checked.units.get(unit)).map(|unit| unit.plan.key.as_str()).collect()
+    }
+
+    fn missing(&self, value: String, reason: &'static str) -> RepairError {
+        let (plugin, unit) = (self.version.to_owned(), self.unit.key.clone());
+        RepairError::Missing { plugin, unit, value, reason }
+    }
+
+    fn check_edges(
+        &self,
+        field: &'static str,
+        expected: BTreeSet<&str>,
+        found: BTreeSet<&str>,
+    ) -> Result<(), RepairError> {
+        if expected == found {
+            return Ok(());
+        }
+        let list = |names: BTreeSet<&str>| match names.is_empty() {
+            true => "none".to_owned(),
+            false => names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+        };
+        let (expected, found) = (list(expected), list(found));
+        let (plugin, unit) = (self.version.to_owned(), self.unit.key.clone());
+        Err(RepairError::OtherEdges { plugin, unit, field, expected, found })
+    }
+
+    /// Returns the units of the plugin for which the unit waits because of its author: in the plan, and in the other
+    /// version.
+    fn waits(&self, stage: HookName, reads: &OutputReads) -> (BTreeSet<&str>, BTreeSet<&str>) {
+        let unit = self.unit;
+        let at = |unit: u32| self.current.unit(UnitRef { hook: stage, unit });
+        let own = |planned: &&UnitPlan| planned.resource() == unit.resource() && !planned.action.is_added();
+        let by_author = unit.dependencies.iter().filter(|first| !unit.ordered_after.contains(first));
+        let before = by_author.filter_map(|&first| at(first)).filter(own).map(name_of).collect();
+        let read = reads.keys().filter(|(at, _)| at.hook == stage).filter_map(|(at, _)| self.current.unit(*at));
+        let mut after = self.names(&self.new.after);
+        after.extend(read.map(name_of));
+        (before, after)
+    }
+
+    /// Returns the outputs that the unit of the other version reads, at their places in the plan.
+    fn reads(&self, stage: HookName) -> Result<OutputReads, RepairError> {
+        let name = self.unit.resource();
+        let mut reads = OutputReads::new();
+        for (_, found) in &self.new.uses {
+            match &found.source {
+                ReferenceSource::Output { unit, output } => {
+                    let at = self.output(stage, unit, output)?;
+                    reads::add(&mut reads, at, output, found.optional);
+                }
+                ReferenceSource::Param(param) => {
+                    let given = self.plan.resource(name).and_then(|resource| resource.params.get(param));
+                    let declared = self.checked.params.get(param.as_str()).map(|param| param.doc);
+                    let (may_miss, is_sensitive) =
+                        declared.map_or((false, false), |param| (param.is_optional(), param.sensitive));
+                    let value = || format!("param `{param}`");
+                    let Some(given) = given else {
+                        if may_miss {
+                            continue;
+                        }
+                        return Err(self.missing(value(), "the target has not set"));
+                    };
+                    if matches!(given, Template::Secret { .. }) && !is_sensitive {
+                        return Err(self.missing(value(), "is sensitive in the plan of the target"));
+                    }
+                    for reference in texts(given).into_iter().flat_map(expressions).flat_map(|it| it.references) {
+                        let ReferenceSource::Resource { resource, output } = &reference.source else { continue };
+                        let read = self.current.resource_read(name, resource);
+                        let Some(public) = read.and_then(|(_, resource)| resource.outputs.get(output)) else {
+                            continue;
+                        };
+                        if public.sensitive && !is_sensitive {
+                            return Err(self.missing(value(), "is sensitive in the plan of the target"));
+                        }
+                        for read in &public.reads {
+                            let optional = read.optional || reference.optional || found.optional;
+                            reads::add(&mut reads, read.at, &read.output, optional);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(reads)
+    }
+
+    /// Returns the place in the plan of the unit with the name `unit`, which makes `output`.
+    fn output(&self, stage: HookName, unit: &str, output: &str) -> Result<UnitRef, RepairError> {
+        let value = || format!("`units.{unit}.outputs.{output}`");
+        let key = format!("{}/{unit}", self.unit.resource());
+        let hooks = self.current.hooks.iter().map(|hook| hook.hook).filter(|&hook| hook <= stage);
+        let made = hooks.flat_map(|hook| units_of(&self.current.hooks, hook)).find(|(at, unit)| {
+            let is_teardown = matches!(at.hook, HookName::PreStop | HookName::PostStop);
+            unit.key == key && (is_teardown || unit.is_setup(at.hook))
+        });
+        let Some((at, made)) = made else { return Err(self.missing(value(), "the plan of the target does not have")) };
+        // The other version can change the outputs of a teardown unit.
+        if !at.hook.is_setup() {
+            return Ok(at);
+        }
+        let declared = self.checked.unit(made).and_then(|unit| unit.plan.outputs.get(output));
+        match made.outputs.get(output) {
+            None => Err(self.missing(value(), "the setup of the target did not have")),
+            Some(frozen) if declared.is_some_and(|declared| declared.sensitive != frozen.sensitive) => {
+                Err(self.missing(value(), "is sensitive in one of both versions only"))
+            }
+            Some(_) => Ok(at),
+        }
+    }
+}
+
+/// Checks that the teardown units still have the outputs that others of them read.
+fn check_reads(plan: &Plan, version: &str) -> Result<(), RepairError> {
+    let stages = [HookName::PreStop, HookName::PostStop];
+    for (_, unit) in stages.into_iter().flat_map(|stage| units_of(&plan.hooks, stage)) {
+        for read in unit.reads.iter().filter(|read| stages.contains(&read.at.hook)) {
+            let Some(maker) = plan.unit(read.at).filter(|maker| !maker.outputs.contains_key(&read.output)) else {
+                continue;
+            };
+            return Err(RepairError::Missing {
+                plugin: version.to_owned(),
+                unit: unit.key.clone(),
+                value: format!("`{}` of `{}`", read.output, maker.key),
+                reason: "the other version does not have",
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! Teardowns in plans that another version of a plugin repairs.
+
+use super::updates::{DATABASE, plan};
+use crate::compile::{self, BoundPlugin, PlanRepair, RepairError};
+use crate::load::{self, DocumentVars, NoFiles};
+use crate::plan::{Action, HookName, Plan, UnitPlan};
+
+fn repair(plan: &Plan, text: &str) -> Result<PlanRepair, RepairError> {
+    let plugin = load::plugins("db", text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
+    let version = semver::Version::new(1, 0, 1);
+    compile::repair(plan, &BoundPlugin { plugin: &plugin, version: &version, digest: "sha256:e" })
+}
+
+fn url(unit: &UnitPlan) -> String {
+    let Action::Webhook(webhook) = &unit.action else { panic!("{unit:?}") };
+    format!("{:?}", webhook.url)
+}
+
+#[test]
+fn a_repair_changes_the_content_of_undos_only() {
+    let current = plan(
+        "resources: {x: {plugin: db}, y: {plugin: db}, s: {plugin: search, params: {dsn: \"${resources.x.outputs.dsn}\"}}}\n",
+    );
+    let fixed = DATABASE
+        .replace("example.org/drop", "example.org/remove")
+        .replace("example.org/create", "example.org/make")
+        .replace(
+            "params: {rows: {type: integer, default: 1}}",
+            "params: {rows: {type: integer, default: 1}, force: {type: boolean, default: true}}",
+        )
+        .replace("postStop:\n", "postStop:\n  audit: {webhook: {url: \"https://db.example.org/audit\"}}\n");
+    let PlanRepair { plan: repaired, changes, ignored } = repair(&current, &fixed).unwrap();
+    let changed: Vec<(&str, &str)> =
+        changes.iter().map(|change| (change.after.key.as_str(), change.from.as_str())).collect();
+    assert_eq!(changed, [("x/drop", "db@1.0.0"), ("y/drop", "db@1.0.0")]);
+    assert_eq!(ignored, ["x/audit", "y/audit"]);
+    assert!(
+        changes.iter().all(|change| url(&change.after).contains("/remove") && url(&change.before).contains("/drop"))
+    );
+    // The setup, the positions and the edges stay.
+    for (before, after) in current.hooks.iter().zip(&repaired.hooks) {
+        assert_eq!(before.hook, after.hook);
+        for (before, after) in before.units.iter().zip(&after.units) {
+            let edges = |unit: &UnitPlan| {
+                (unit.key.clone(), unit.dependencies.clone(), unit.undoes.clone(), unit.reads.clone())
+            };
+            assert_eq!(edges(before), edges(after));
+        }
+    }
+    assert_eq!(current.hook_plan(HookName::PreStart), repaired.hook_plan(HookName::PreStart));
+    let resource = &repaired.resources["x"];
+    assert_eq!((resource.plugin.as_str(), resource.repaired_by.as_deref()), ("db@1.0.0", Some("db@1.0.1")));
+    assert!(resource.params.contains_key("force") && repaired.resources["s"] == current.resources["s"]);
+    // A repetition changes nothing.
+    let again = repair(&repaired, &fixed).unwrap();
+    assert_eq!((again.plan.digest(), again.changes.len()), (repaired.digest(), 0));
+}
+
+#[test]
+fn a_version_that_does_not_fit_is_refused() {
+    let current = plan("resources: {x: {plugin: db}}\n");
+    let drop = "drop: {webhook:";
+    let cases = [
+        (
+            DATABASE.replace(drop, "drop: {undoes: seed, webhook:"),
+            "has undoes `seed`, the plan of the target has `create`",
+        ),
+        (
+            DATABASE.replace("preStop:\n  drain", "postStop:\n  drain").replacen("postStop:\n  drop", "  drop", 1),
+            "has hook `postStop`",
+        ),
+        (
+            DATABASE.replace(
+                drop,
+                "first: {webhook: {url: \"https://db.example.org/first\"}}\n  drop: {after: [first], webhook:",
+            ),
+            "has dependencies `first`, the plan of the target has none",
+        ),
+        (DATABASE.replace("name: db\n", "name: other\n"), "no resource of the target uses plugin \"other\""),
+        (
+            DATABASE.replace("{dsn: {value", "{id: {value: \"${response.body.id}\"}, dsn: {value").replace(
+                "body: {dsn: \"${units.create.outputs.dsn}\", rows: \"${params.rows}\"}}}\noutputs",
+                "body: {id: \"${units.create.outputs.id}\"}}}\noutputs",
+            ),
+            "reads `units.create.outputs.id`, which the setup of the target did not have",
+        ),
+    ];
+    for (text, expected) in cases {
+        let error = repair(&current, &text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,146 @@
+//! Repairs the teardown of a stuck target with another version of a plugin, then retries it.
+//!
+//! 1. Compile the teardown units of the version into the plan of the target.
+//! 2. Store the plan and its digest in the target in one transaction, as an update does (rule 9).
+//! 3. Retry the failed units.
+//!
+//! After a crash in between, the target is stuck with the repaired plan. A repetition of the request continues.
+
+use ebb_documents::compile::{self, BoundPlugin, PlanRepair, RepairError, RepairedUnit};
+use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_documents::model::SandboxDoc;
+use ebb_engine::TargetPhase;
+use ebb_protocol::api::{RetryResponse, UndoChange};
+use ebb_store::{ReadPlugins, TargetHead};
+
+use crate::env::Env;
+use crate::error::{FlowError, RequestError};
+use crate::instance::changes::{self, PinnedVersions};
+use crate::instance::target_document::{bind_connections, load_plan};
+use crate::offload::offload;
+use crate::operator::retry::{self, RetryOutcome};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RepairRejection {
+    /// The target does not exist.
+    NotFound,
+    /// The target is not stuck. The value is the error text.
+    NotStuck(String),
+    /// No unit has to be retried. The value is the error text.
+    NothingFailed(String),
+    /// The version is not published. The value is the error text.
+    UnknownVersion(String),
+    /// The target does not use the plugin. The value is the error text.
+    Unused(String),
+    /// The version cannot repair the plan. The value is the error text.
+    Refused(String),
+}
+
+/// The decision whether a repair is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RepairMode {
+    Make,
+    /// The changes are returned only.
+    Preview,
+}
+
+/// Replaces the teardown units of the resources that use a plugin by those of the version `plugin`, `NAME@VERSION`. Then
+/// retries the failed units.
+///
+/// # Errors
+/// Returns a rejection if the target is not stuck, or if the version cannot repair it.
+pub async fn repair(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    (kind, name): (&str, &str),
+    plugin: &str,
+    mode: RepairMode,
+) -> Result<RetryResponse, RequestError<RepairRejection>> {
+    for _ in 0..crate::ATTEMPTS {
+        let target = env.store.read_target(kind, name).await?;
+        let target = target.ok_or(RequestError::Rejected(RepairRejection::NotFound))?;
+        let Some(hook) = target.hook.filter(|_| target.phase == TargetPhase::Stuck) else {
+            let text = format!("{kind}/{name} is not stuck; only the teardown of a stuck target can be repaired");
+            return Err(RequestError::Rejected(RepairRejection::NotStuck(text)));
+        };
+        let PlanRepair { plan, changes, ignored } = repaired(env, plugins, &target, plugin).await?;
+        let changes: Vec<UndoChange> = changes.iter().map(|change| shown(change, plugin)).collect();
+        if mode == RepairMode::Preview {
+            let run = target.run(hook).to_string();
+            return Ok(RetryResponse { run, units: Vec::new(), changes, ignored });
+        }
+        let repaired = load_plan(plan).await?;
+        if repaired.loaded.digest != target.plan {
+            let transition = target.update(|after| {
+                after.plan = repaired.loaded.digest.clone();
+                after.plugins = repaired.plugins;
+            });
+            let instance = target.instance_key();
+            if !env.store.begin_instance(&transition, &instance, repaired.json.as_bytes()).await? {
+                continue;
+            }
+            let units: Vec<&str> = changes.iter().map(|change| change.unit.as_str()).collect();
+            tracing::info!(kind, name, plugin, ?units, "an operator repairs the teardown");
+        }
+        return match retry::retry(env, kind, name).await? {
+            RetryOutcome::Retried(retried) => Ok(RetryResponse { changes, ignored, ..retried }),
+            RetryOutcome::NotFound => Err(RequestError::Rejected(RepairRejection::NotFound)),
+            RetryOutcome::NothingFailed(text) => Err(RequestError::Rejected(RepairRejection::NothingFailed(text))),
+        };
+    }
+    Err(FlowError::Contended(format!("{kind}/{name}")).into())
+}
+
+/// Returns the plan of a target with the teardown of `plugin`.
+async fn repaired(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    target: &TargetHead,
+    plugin: &str,
+) -> Result<PlanRepair, RequestError<RepairRejection>> {
+    let unknown = |text: String| RequestError::Rejected(RepairRejection::UnknownVersion(text));
+    let refused = |text: String| RequestError::Rejected(RepairRejection::Refused(text));
+    let exact = plugin.split_once('@').and_then(|(name, text)| Some((name, text.parse::<semver::Version>().ok()?)));
+    let Some((name, version)) = exact else {
+        return Err(unknown(format!(
+            "expected `NAME@VERSION` with an exact version such as `db@1.0.1`, got {plugin:?}"
+        )));
+    };
+    let item = plugins.get_plugin(name, &version.to_string()).await?;
+    let Some(item) = item.filter(|item| item.withdrawn.is_none()) else {
+        return Err(unknown(format!(
+            "plugin {plugin} is not published, or it was withdrawn; publish it: ebb plugin apply -f FILE"
+        )));
+    };
+    let current = env.plan_of(target).await?;
+    let (stored, frozen) = (plugin.to_owned(), current.clone());
+    let made = offload(move || {
+        let documents = load::plugins(&stored, &item.document, &NoFiles, &DocumentVars::none());
+        let documents = documents.map_err(|errors| RepairError::Invalid { plugin: stored, errors })?;
+        let Some(plugin) = documents.first() else { return Err(RepairError::Unused(item.name)) };
+        compile::repair(&frozen.plan, &BoundPlugin { plugin, version: &version, digest: &item.digest })
+    });
+    let mut made = match made.await? {
+        Ok(made) => made,
+        Err(error @ RepairError::Unused(_)) => {
+            return Err(RequestError::Rejected(RepairRejection::Unused(error.to_string())));
+        }
+        Err(error) => return Err(refused(error.to_string())),
+    };
+    // The document of the target is not stored, so errors have the positions of the plugin.
+    let versions = PinnedVersions::OfPlan(&current.plan);
+    match bind_connections(plugins, &SandboxDoc::default(), versions, &mut made.plan).await {
+        Ok(()) => Ok(made),
+        Err(RequestError::Rejected(errors)) => Err(refused(errors.to_string())),
+        Err(RequestError::Failed(error)) => Err(error.into()),
+    }
+}
+
+fn shown(change: &RepairedUnit, plugin: &str) -> UndoChange {
+    UndoChange {
+        unit: change.after.key.clone(),
+        from: change.from.clone(),
+        to: plugin.to_owned(),
+        changes: changes::of_unit(&change.before, &change.after),
+    }
+}
