@@ -8,6 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
 use ebb_engine::Timestamp;
+use futures::FutureExt as _;
+use futures::channel::oneshot;
+use futures::future::{Either, select};
 
 /// The start of every simulation, in milliseconds since 1970.
 const BEGIN: u64 = 1_700_000_000_000;
@@ -73,39 +76,27 @@ impl SimRuntime {
 
     /// Waits until one of two futures is ready. The other one is dropped.
     pub async fn first(&self, one: impl Future + Send, other: impl Future + Send) {
-        let (mut one, mut other) = (Box::pin(one), Box::pin(other));
-        std::future::poll_fn(|context| {
-            let over = one.as_mut().poll(context).is_ready() || other.as_mut().poll(context).is_ready();
-            if over { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        select(Box::pin(one), Box::pin(other)).await;
     }
 
     /// Waits for a task, and kills it after `millis`.
     pub async fn within<T>(&self, task: SimTask<T>, millis: u64) -> Option<T> {
-        let (mut task, mut sleep) = (task, self.sleep(millis));
-        let over = std::future::poll_fn(|context| {
-            if let Poll::Ready(value) = Pin::new(&mut task).poll(context) {
-                return Poll::Ready(Some(value));
+        let id = task.id;
+        match select(task, self.sleep(millis)).await {
+            Either::Left((value, _)) => value,
+            Either::Right(_) => {
+                self.kill(id);
+                None
             }
-            Pin::new(&mut sleep).poll(context).map(|()| None)
-        })
-        .await;
-        over.unwrap_or_else(|| {
-            self.kill(task.id);
-            None
-        })
+        }
     }
 
     /// Starts a task.
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> SimTask<T> {
         let id = SimTaskId(self.0.next.fetch_add(1, Ordering::Relaxed) + 1);
-        let result = Arc::new(Mutex::new(TaskCell { value: None, over: false, waiting: None }));
-        let end = CompletionGuard(Arc::clone(&result));
+        let (sender, result) = oneshot::channel();
         let job = Box::pin(async move {
-            let value = work.await;
-            lock(&end.0).value = Some(value);
-            drop(end);
+            sender.send(work.await).ok();
         });
         lock(&self.0.jobs).insert(id, job);
         lock(&self.0.ready).push_back(id);
@@ -150,19 +141,18 @@ impl SimRuntime {
 
     /// Runs all tasks until `work` has ended. Returns `None` if it was killed, or if no task can continue.
     pub fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
-        let task = self.spawn(work);
+        let mut task = self.spawn(work);
         loop {
             let next = lock(&self.0.ready).pop_front();
             match next {
                 Some(next) => self.poll(next),
-                None if !self.advance() => break,
+                None if !self.advance() => return None,
                 None => {}
             }
-            if lock(&task.result).over {
-                break;
+            if let Some(end) = task.result.try_recv().transpose() {
+                return end.ok();
             }
         }
-        lock(&task.result).value.take()
     }
 
     /// Drops all tasks.
@@ -202,40 +192,17 @@ impl SimRuntime {
     }
 }
 
-struct TaskCell<T> {
-    value: Option<T>,
-    over: bool,
-    waiting: Option<Waker>,
-}
-
-struct CompletionGuard<T>(Arc<Mutex<TaskCell<T>>>);
-
-impl<T> Drop for CompletionGuard<T> {
-    fn drop(&mut self) {
-        let mut outcome = lock(&self.0);
-        outcome.over = true;
-        if let Some(waker) = outcome.waiting.take() {
-            waker.wake();
-        }
-    }
-}
-
 /// A started task. It returns its value, or `None` if it was killed. It also runs if it is not awaited.
 pub struct SimTask<T> {
     pub id: SimTaskId,
-    result: Arc<Mutex<TaskCell<T>>>,
+    result: oneshot::Receiver<T>,
 }
 
 impl<T> Future for SimTask<T> {
     type Output = Option<T>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
-        let mut outcome = lock(&self.result);
-        if outcome.over {
-            return Poll::Ready(outcome.value.take());
-        }
-        outcome.waiting = Some(context.waker().clone());
-        Poll::Pending
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        self.result.poll_unpin(context).map(Result::ok)
     }
 }
 
