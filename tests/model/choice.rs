@@ -4,10 +4,10 @@ use ebb_engine::{RunPhase, TargetPhase};
 use ebb_protocol::id::RunId;
 use ebb_store::DueItem;
 
-use super::environment::{ModelEnvironment, ModelTaskState, PendingDelivery};
+use super::environment::{ModelTaskState, PendingDelivery};
 use super::gates::GateKind;
 use super::simulation::{InvocationEnd, ModelInvocation, ModelSimulation};
-use crate::simulation::{SimTaskId, WriteFate};
+use crate::simulation::{WriteFate, lock};
 
 /// The number of faults of each kind on a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,7 +42,7 @@ pub struct FaultBudget {
 pub(super) enum StepChoice {
     Step(u64),
     /// A task continues, and its response is lost.
-    Lose(u64),
+    Lose(u64, GateKind),
     /// A request does not arrive, and its sender gets an error.
     Miss(u64),
     /// A cancel request does not arrive, and its sender gets an error.
@@ -79,6 +79,27 @@ pub(super) enum StepChoice {
     Retry,
 }
 
+impl FaultBudget {
+    /// Returns the number of faults that are left for a step with a fault.
+    fn left(&mut self, choice: &StepChoice, platform: &PlatformState) -> Option<&mut u8> {
+        Some(match choice {
+            StepChoice::Lose(_, GateKind::Queue) | StepChoice::Drop(_) => &mut self.drops,
+            StepChoice::Lose(..) | StepChoice::Miss(_) | StepChoice::Unanswered(_) => &mut self.losses,
+            StepChoice::Spare(_) => &mut self.kills,
+            StepChoice::Die(_) => &mut self.deaths,
+            StepChoice::Arrive { .. } | StepChoice::Finish { .. } => &mut self.failures,
+            StepChoice::Deliver { .. } => &mut self.duplicates,
+            StepChoice::Contradict(_) => &mut self.contradictions,
+            StepChoice::Sweep(_) | StepChoice::SweepTarget => &mut self.sweeps,
+            StepChoice::Tick(_) => &mut self.ticks,
+            StepChoice::Update => &mut self.updates,
+            StepChoice::Delete if !platform.begun => &mut self.deletions,
+            // A request of the deletion without a response is repeated.
+            StepChoice::Delete | StepChoice::Step(_) | StepChoice::Retry => return None,
+        })
+    }
+}
+
 /// Longer than the validity of any token.
 const LONG_MS: u64 = 3 * 3_600_000;
 
@@ -86,11 +107,10 @@ impl ModelSimulation {
     /// Processes ended invocations. Deliveries that were accepted are removed. Those of failed invocations are
     /// repeated.
     pub(super) fn collect(&self, platform: &mut PlatformState) {
-        let ended: Vec<(SimTaskId, InvocationEnd)> =
-            std::mem::take(&mut *self.ended.lock().expect("no panic while it is held"));
+        let ended = std::mem::take(&mut *lock(&self.ended));
         for (task, how) in ended {
-            let invocation = self.running.lock().expect("no panic while it is held").remove(&task);
-            let looked = self.looked.lock().expect("no panic while it is held").remove(&task);
+            let invocation = lock(&self.running).remove(&task);
+            let looked = lock(&self.looked).remove(&task);
             if let Some((run, before)) = looked
                 && self.overdue(&run) == Some(before)
             {
@@ -119,21 +139,17 @@ impl ModelSimulation {
     }
 
     fn is_delivered(&self, number: u64) -> bool {
-        let running = self.running.lock().expect("no panic while it is held");
-        running.values().any(|invocation| *invocation == ModelInvocation::Deliver(number))
+        lock(&self.running).values().any(|invocation| *invocation == ModelInvocation::Deliver(number))
     }
 
     /// Returns true if only time and sweeps can change the state.
     pub(super) fn is_quiet(&self) -> bool {
         let now = self.runtime.elapsed();
-        let running = self.running.lock().expect("no panic while it is held").is_empty();
+        let is_idle = lock(&self.running).is_empty();
         let state = self.environment.state();
         let works = state.tasks.values().any(|work| work.state == ModelTaskState::Running);
-        let mail = state.deliveries.values().any(|mail| match mail {
-            PendingDelivery::Callback { .. } => true,
-            PendingDelivery::Message { not_before, .. } => *not_before <= now,
-        });
-        running && state.in_flight.is_empty() && !works && !mail
+        let mail = state.deliveries.values().any(|mail| mail.not_before() <= now);
+        is_idle && state.in_flight.is_empty() && !works && !mail
     }
 
     /// Returns the time of the next due item or delayed message.
@@ -142,11 +158,7 @@ impl ModelSimulation {
         let begin = self.runtime.now().0 - now;
         let due = self.due().into_iter().map(|(at, _)| at.0.saturating_sub(begin));
         let state = self.environment.state();
-        let mail = state.deliveries.values().filter_map(|mail| match mail {
-            PendingDelivery::Message { not_before, .. } => Some(*not_before),
-            PendingDelivery::Callback { .. } => None,
-        });
-        due.chain(mail.collect::<Vec<_>>()).filter(|at| *at > now).min()
+        due.chain(state.deliveries.values().map(PendingDelivery::not_before)).filter(|at| *at > now).min()
     }
 
     /// Returns the number of steps without a fault, and all steps, with these first. The first step is the usual one.
@@ -156,115 +168,82 @@ impl ModelSimulation {
         let mut faults = Vec::new();
         for (number, point) in self.gates.waiting() {
             usual.push(StepChoice::Step(number));
-            if budget.losses > 0 && point.kind == GateKind::Write {
-                faults.push(StepChoice::Lose(number));
-            }
-            if budget.losses > 0 && point.kind == GateKind::Send {
-                faults.push(StepChoice::Miss(number));
-                // `Unanswered` loses the other responses.
-                if point.what.starts_with("cancel") || point.what == "notify" {
-                    faults.push(StepChoice::Lose(number));
+            let lose = StepChoice::Lose(number, point.kind);
+            let is_cancel = point.what.starts_with("cancel");
+            match point.kind {
+                GateKind::Read => {}
+                GateKind::Write | GateKind::Queue => faults.push(lose),
+                GateKind::Send => {
+                    faults.push(StepChoice::Miss(number));
+                    // `Unanswered` loses the other responses.
+                    if is_cancel || point.what == "notify" {
+                        faults.push(lose);
+                    }
                 }
             }
-            if budget.kills > 0 && point.what.starts_with("cancel") {
+            if is_cancel {
                 faults.push(StepChoice::Spare(number));
             }
-            if budget.drops > 0 && point.kind == GateKind::Queue {
-                faults.push(StepChoice::Lose(number));
-            }
-            if budget.deaths > 0 && !self.gates.has_only_read(point.task) {
+            if !self.gates.has_only_read(point.task) {
                 faults.push(StepChoice::Die(number));
             }
         }
-        let (flights, works, mail) = {
+        let mail: Vec<(u64, PendingDelivery)> = {
             let state = self.environment.state();
-            let flights: Vec<_> = state.in_flight.iter().map(|(number, flight)| (*number, flight.clone())).collect();
-            let running = |work: &&super::environment::ModelTask| work.state == ModelTaskState::Running;
-            let works: Vec<String> =
-                state.tasks.values().filter(running).map(|work| work.request.name.clone()).collect();
-            let mail: Vec<_> = state.deliveries.iter().map(|(number, mail)| (*number, mail.clone())).collect();
-            (flights, works, mail)
+            for (&number, flight) in &state.in_flight {
+                usual.push(StepChoice::Arrive { number, well: true });
+                if !flight.request.later && !flight.request.by_relay {
+                    faults.push(StepChoice::Arrive { number, well: false });
+                }
+                if flight.is_awaited() {
+                    faults.push(StepChoice::Unanswered(number));
+                }
+            }
+            for work in state.tasks.values().filter(|work| work.state == ModelTaskState::Running) {
+                let name = &work.request.name;
+                usual.push(StepChoice::Finish { name: name.clone(), well: true });
+                faults.push(StepChoice::Finish { name: name.clone(), well: false });
+            }
+            state.deliveries.iter().map(|(number, mail)| (*number, mail.clone())).collect()
         };
-        for (number, flight) in flights {
-            usual.push(StepChoice::Arrive { number, well: true });
-            if budget.failures > 0 && !flight.request.later && !flight.request.by_relay {
-                faults.push(StepChoice::Arrive { number, well: false });
-            }
-            if budget.losses > 0 && ModelEnvironment::is_awaited(&flight) {
-                faults.push(StepChoice::Unanswered(number));
-            }
-        }
-        for name in works {
-            usual.push(StepChoice::Finish { name: name.clone(), well: true });
-            if budget.failures > 0 {
-                faults.push(StepChoice::Finish { name, well: false });
-            }
-        }
-        let under_way = self.running.lock().expect("no panic while it is held").len();
-        let may_begin = under_way <= usize::from(budget.concurrent);
+        let may_begin = lock(&self.running).len() <= usize::from(budget.concurrent);
         for (number, mail) in mail {
             if self.is_delivered(number) {
                 continue;
             }
-            let ripe = match &mail {
-                PendingDelivery::Callback { .. } => true,
-                PendingDelivery::Message { not_before, .. } => *not_before <= now,
-            };
-            if ripe && may_begin {
+            if mail.not_before() <= now && may_begin {
                 usual.push(StepChoice::Deliver { number, twice: false });
-                if budget.duplicates > 0 {
-                    faults.push(StepChoice::Deliver { number, twice: true });
-                }
+                faults.push(StepChoice::Deliver { number, twice: true });
             }
-            if budget.contradictions > 0 && self.environment.may_contradict(&mail) {
+            if self.environment.may_contradict(&mail) {
                 faults.push(StepChoice::Contradict(number));
             }
-            if budget.drops > 0 && matches!(mail, PendingDelivery::Message { .. }) {
+            if matches!(mail, PendingDelivery::Message { .. }) {
                 faults.push(StepChoice::Drop(number));
             }
         }
         let quiet = self.is_quiet();
-        if may_begin && (quiet || budget.sweeps > 0) {
-            let begin = self.runtime.now().0 - now;
-            for (at, due) in self.due() {
-                let ripe = at.0.saturating_sub(begin) <= now;
-                if !ripe {
-                    continue;
-                }
-                let sweep = match due {
-                    DueItem::Run(run) => StepChoice::Sweep(run),
-                    DueItem::Target(..) | DueItem::Desired(..) => StepChoice::SweepTarget,
-                };
-                if quiet { usual.push(sweep) } else { faults.push(sweep) }
-            }
+        if may_begin {
+            let due = self.due().into_iter().filter(|(at, _)| *at <= self.runtime.now());
+            let sweeps = due.map(|(_, due)| match due {
+                DueItem::Run(run) => StepChoice::Sweep(run),
+                DueItem::Target(..) | DueItem::Desired(..) => StepChoice::SweepTarget,
+            });
+            if quiet { usual.extend(sweeps) } else { faults.extend(sweeps) }
         }
         if quiet && usual.is_empty() && !platform.asked && self.environment.is_hopeless() {
             usual.push(StepChoice::Delete);
         } else if let Some(at) = self.next_time() {
-            if quiet && usual.is_empty() {
-                usual.push(StepChoice::Tick(at));
-            } else if budget.ticks > 0 {
-                faults.push(StepChoice::Tick(at));
-            }
+            if quiet && usual.is_empty() { &mut usual } else { &mut faults }.push(StepChoice::Tick(at));
         }
-        if budget.ticks > 0 {
-            faults.push(StepChoice::Tick(now + LONG_MS));
-        }
+        faults.push(StepChoice::Tick(now + LONG_MS));
         let is_at_rest = quiet && usual.is_empty() && !self.is_open();
         if !platform.begun && !platform.is_updating && platform.updates < self.updates() && may_begin {
-            if is_at_rest {
-                usual.push(StepChoice::Update);
-            } else if budget.updates > 0 {
-                faults.push(StepChoice::Update);
-            }
+            if is_at_rest { &mut usual } else { &mut faults }.push(StepChoice::Update);
         }
         if !platform.asked && may_begin {
             // An instance at rest is deleted after its updates.
-            if is_at_rest && usual.is_empty() {
-                usual.push(StepChoice::Delete);
-            } else if budget.deletions > 0 || platform.begun {
-                faults.push(StepChoice::Delete);
-            }
+            if is_at_rest && usual.is_empty() { &mut usual } else { &mut faults }.push(StepChoice::Delete);
         }
         if platform.begun && !platform.asked && usual.is_empty() && may_begin {
             usual.push(StepChoice::Delete);
@@ -276,7 +255,8 @@ impl ModelSimulation {
         // The end of a path has no faults.
         let free = usual.len();
         if free > 0 {
-            usual.extend(faults);
+            let mut budget = *budget;
+            usual.extend(faults.into_iter().filter(|fault| budget.left(fault, platform).is_none_or(|left| *left > 0)));
         }
         (free, usual)
     }
@@ -297,57 +277,27 @@ impl ModelSimulation {
         budget: &mut FaultBudget,
         platform: &mut PlatformState,
     ) {
+        if let Some(left) = budget.left(choice, platform).filter(|_| !free) {
+            *left -= 1;
+        }
         match choice {
             StepChoice::Step(number) => self.gates.release(*number, WriteFate::Proceed),
-            StepChoice::Lose(number) => {
-                let queue =
-                    self.gates.waiting().iter().any(|(at, point)| at == number && point.kind == GateKind::Queue);
-                if queue {
-                    budget.drops -= 1
-                } else {
-                    budget.losses -= 1
-                }
-                self.gates.release(*number, WriteFate::LoseResponse);
-            }
-            StepChoice::Miss(number) => {
-                budget.losses -= 1;
-                self.gates.release(*number, WriteFate::Die);
-            }
-            StepChoice::Spare(number) => {
-                budget.kills -= 1;
-                self.gates.release(*number, WriteFate::Die);
-            }
+            StepChoice::Lose(number, _) => self.gates.release(*number, WriteFate::LoseResponse),
+            StepChoice::Miss(number) | StepChoice::Spare(number) => self.gates.release(*number, WriteFate::Die),
             StepChoice::Die(number) => {
-                budget.deaths -= 1;
                 let task = self.point(*number).expect("only who waits dies").task;
                 self.runtime.kill(task);
-                let invocation = self.running.lock().expect("no panic while it is held").remove(&task);
-                match invocation {
+                match lock(&self.running).remove(&task) {
                     Some(ModelInvocation::Delete) => platform.asked = false,
                     Some(ModelInvocation::Update(_)) => platform.is_updating = false,
                     _ => {}
                 }
             }
-            StepChoice::Arrive { number, well, .. } => {
-                if !well {
-                    budget.failures -= 1;
-                }
-                self.environment.arrive(*number, *well);
-            }
-            StepChoice::Unanswered(number) => {
-                budget.losses -= 1;
-                let flight = self.environment.state().in_flight.get(number).cloned().expect("it is on its way");
-                ModelEnvironment::answer(&flight, self.environment.no_answer(&flight.request));
-            }
-            StepChoice::Finish { name, well } => {
-                if !well {
-                    budget.failures -= 1;
-                }
-                self.environment.finish(name, *well);
-            }
-            StepChoice::Deliver { number, twice, .. } => {
+            StepChoice::Arrive { number, well } => self.environment.arrive(*number, *well),
+            StepChoice::Unanswered(number) => self.environment.leave_unanswered(*number),
+            StepChoice::Finish { name, well } => self.environment.finish(name, *well),
+            StepChoice::Deliver { number, twice } => {
                 if *twice {
-                    budget.duplicates -= 1;
                     let mut state = self.environment.state();
                     let mail = state.deliveries.get(number).cloned().expect("only mail that is there is delivered");
                     let next = state.number();
@@ -355,44 +305,18 @@ impl ModelSimulation {
                 }
                 self.invoke(ModelInvocation::Deliver(*number));
             }
-            StepChoice::Contradict(number) => {
-                budget.contradictions -= 1;
-                self.environment.contradict(*number);
-            }
-            StepChoice::Drop(number) => {
-                budget.drops -= 1;
-                self.environment.state().deliveries.remove(number);
-            }
-            StepChoice::Sweep(run) => {
-                if !free {
-                    budget.sweeps -= 1;
-                }
-                self.invoke(ModelInvocation::Sweep(run.clone()));
-            }
-            StepChoice::SweepTarget => {
-                if !free {
-                    budget.sweeps -= 1;
-                }
-                self.invoke(ModelInvocation::SweepTarget);
-            }
-            StepChoice::Tick(_) => {
-                if !free {
-                    budget.ticks -= 1;
-                }
-            }
+            StepChoice::Contradict(number) => self.environment.contradict(*number),
+            StepChoice::Drop(number) => drop(self.environment.state().deliveries.remove(number)),
+            StepChoice::Sweep(run) => self.invoke(ModelInvocation::Sweep(run.clone())),
+            StepChoice::SweepTarget => self.invoke(ModelInvocation::SweepTarget),
+            // The explorer waits.
+            StepChoice::Tick(_) => {}
             StepChoice::Retry => self.invoke(ModelInvocation::Retry),
             StepChoice::Delete => {
-                if !free && !platform.begun {
-                    budget.deletions -= 1;
-                }
-                platform.asked = true;
-                platform.begun = true;
+                (platform.asked, platform.begun) = (true, true);
                 self.invoke(ModelInvocation::Delete);
             }
             StepChoice::Update => {
-                if !free {
-                    budget.updates -= 1;
-                }
                 platform.is_updating = true;
                 self.invoke(ModelInvocation::Update(platform.updates + 1));
             }

@@ -4,16 +4,17 @@ use super::choice::StepChoice;
 use super::environment::PendingDelivery;
 use super::gates::GatePoint;
 use super::simulation::{ModelInvocation, ModelSimulation};
-use crate::simulation::SimTaskId;
+use crate::simulation::{SimTaskId, lock};
 
 impl ModelSimulation {
     /// Describes a step before its execution.
     pub(super) fn describe(&self, choice: &StepChoice) -> String {
         match choice {
             StepChoice::Step(number) => self.step(*number),
-            StepChoice::Lose(number) => format!("{}: THE ANSWER IS LOST", self.step(*number)),
-            StepChoice::Miss(number) => format!("{}: DOES NOT ARRIVE", self.step(*number)),
-            StepChoice::Spare(number) => format!("{}: DOES NOT ARRIVE", self.step(*number)),
+            StepChoice::Lose(number, _) => format!("{}: THE ANSWER IS LOST", self.step(*number)),
+            StepChoice::Miss(number) | StepChoice::Spare(number) => {
+                format!("{}: DOES NOT ARRIVE", self.step(*number))
+            }
             StepChoice::Die(number) => format!("{}: DIES BEFORE IT", self.step(*number)),
             StepChoice::Arrive { number, well: true } => {
                 format!("the request of {} arrives", self.flight(*number))
@@ -63,7 +64,7 @@ impl ModelSimulation {
     }
 
     fn name(&self, task: SimTaskId) -> String {
-        let running = self.running.lock().expect("no panic while it is held").get(&task).cloned();
+        let running = lock(&self.running).get(&task).cloned();
         match running {
             Some(ModelInvocation::Deliver(number)) => format!("[{} {}]", task.0, self.mail(number)),
             Some(other) => format!("[{} {other:?}]", task.0),

@@ -2,9 +2,7 @@
 //! steps.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,10 +14,11 @@ use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
 use ebb_protocol::sign::WEBHOOK_ID;
 use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY, UNDOES_IDEMPOTENCY_KEY};
 use ebb_protocol::value::UnitValue;
+use futures::channel::oneshot;
 
 use super::gates::{GateKind, StepGates};
 use super::simulation::ModelGraph;
-use crate::simulation::{SimRuntime, SimTaskId, WriteFate};
+use crate::simulation::{SimRuntime, SimTaskId, WriteFate, lock};
 
 /// Number of requests to an unreachable cluster after which the target is deleted.
 const IN_VAIN: u32 = 3;
@@ -31,20 +30,28 @@ pub(super) enum ModelReply {
     Server(Result<HttpResponse, CallError>),
 }
 
-#[derive(Default)]
-struct ReplySlot {
-    answer: Option<ModelReply>,
-    waker: Option<Waker>,
-}
-
 /// A request in flight.
-#[derive(Clone)]
 pub(super) struct InFlightRequest {
     pub(super) request: UnitRequest,
     pub(super) by: SimTaskId,
     /// The time after which the request cannot arrive.
     pub(super) until: u64,
-    slot: Arc<Mutex<ReplySlot>>,
+    /// Passes the response to the sender. `None` after it.
+    sender: Option<oneshot::Sender<ModelReply>>,
+}
+
+impl InFlightRequest {
+    /// Returns true if the sender waits for the response.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.sender.as_ref().is_some_and(|sender| !sender.is_canceled())
+    }
+
+    /// Passes the response to the sender, if it still waits.
+    pub(super) fn answer(&mut self, answer: ModelReply) {
+        if let Some(sender) = self.sender.take() {
+            sender.send(answer).ok();
+        }
+    }
 }
 
 /// The content of a request.
@@ -119,6 +126,16 @@ pub(super) enum PendingDelivery {
     },
 }
 
+impl PendingDelivery {
+    /// Returns the time before which it cannot be delivered.
+    pub(super) fn not_before(&self) -> u64 {
+        match self {
+            Self::Callback { .. } => 0,
+            Self::Message { not_before, .. } => *not_before,
+        }
+    }
+}
+
 /// The state of the environment.
 #[derive(Default)]
 pub(super) struct EnvironmentState {
@@ -176,21 +193,6 @@ pub(super) struct ModelEnvironment {
     state: Arc<Mutex<EnvironmentState>>,
 }
 
-struct ReplyFuture(Arc<Mutex<ReplySlot>>);
-
-impl Future for ReplyFuture {
-    type Output = ModelReply;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<ModelReply> {
-        let mut slot = self.0.lock().expect("no panic while it is held");
-        if let Some(answer) = slot.answer.take() {
-            return Poll::Ready(answer);
-        }
-        slot.waker = Some(context.waker().clone());
-        Poll::Pending
-    }
-}
-
 fn is_setup(unit: &str) -> bool {
     unit.starts_with('u')
 }
@@ -207,7 +209,7 @@ impl ModelEnvironment {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, EnvironmentState> {
-        self.state.lock().expect("no panic while it is held")
+        lock(&self.state)
     }
 
     async fn send(&self, what: UnitRequest) -> ModelReply {
@@ -221,7 +223,7 @@ impl ModelEnvironment {
             self.gates.learn(&answer);
             return answer;
         }
-        let slot = Arc::new(Mutex::new(ReplySlot::default()));
+        let (sender, receiver) = oneshot::channel();
         {
             let by = self.runtime.current();
             let until = self.runtime.elapsed() + self.max_in_flight;
@@ -239,14 +241,14 @@ impl ModelEnvironment {
             }
             let same = |flight: &InFlightRequest| flight.request.name == what.name && flight.by != by;
             let mut flights = state.in_flight.values().filter(|flight| same(flight) && !what.by_relay);
-            if flights.any(Self::is_awaited) {
+            if flights.any(InFlightRequest::is_awaited) {
                 let twice = format!("{what} is posted while another invocation waits for its answer");
                 state.violations.push(twice);
             }
             let number = state.number();
-            state.in_flight.insert(number, InFlightRequest { request: what, by, until, slot: Arc::clone(&slot) });
+            state.in_flight.insert(number, InFlightRequest { request: what, by, until, sender: Some(sender) });
         }
-        let answer = ReplyFuture(slot).await;
+        let answer = receiver.await.expect("every request is answered");
         self.gates.learn(&answer);
         answer
     }
@@ -262,14 +264,16 @@ impl ModelEnvironment {
         }
     }
 
-    /// Returns the response to a request that may still arrive: that of the gateway, or an error.
-    pub(super) fn no_answer(&self, what: &UnitRequest) -> ModelReply {
-        match self.graph.gateway {
-            Some(status) if !what.by_relay => {
+    /// Responds to a request that may still arrive: as the gateway, or by an error.
+    pub(super) fn leave_unanswered(&self, number: u64) {
+        let mut state = self.state();
+        let flight = state.in_flight.get_mut(&number).expect("it is on its way");
+        flight.answer(match self.graph.gateway {
+            Some(status) if !flight.request.by_relay => {
                 ModelReply::Server(Ok(HttpResponse { status, headers: Vec::new(), body: Vec::new() }))
             }
-            _ => unanswered(what),
-        }
+            _ => unanswered(&flight.request),
+        });
     }
 
     /// Returns true if the cluster of a setup unit is unreachable at first.
@@ -288,24 +292,10 @@ impl ModelEnvironment {
         silent.as_deref() == Some(unit) && !self.state().stop_begun
     }
 
-    /// Returns true if the sender waits for the response.
-    pub(super) fn is_awaited(flight: &InFlightRequest) -> bool {
-        Arc::strong_count(&flight.slot) > 1
-    }
-
-    /// Passes the response to the sender, if it still waits.
-    pub(super) fn answer(flight: &InFlightRequest, answer: ModelReply) {
-        let mut slot = flight.slot.lock().expect("no panic while it is held");
-        slot.answer = Some(answer);
-        if let Some(waker) = slot.waker.take() {
-            waker.wake();
-        }
-    }
-
     /// Delivers a request. `well` is false if the attempt fails at once.
     pub(super) fn arrive(&self, number: u64, well: bool) {
         let mut state = self.state();
-        let Some(flight) = state.in_flight.remove(&number) else { return };
+        let Some(mut flight) = state.in_flight.remove(&number) else { return };
         let parcel = flight.request.clone();
         let known = state.tasks.get(&parcel.name).map(|work| work.state);
         if parcel.by_relay {
@@ -341,7 +331,7 @@ impl ModelEnvironment {
                 ModelReply::Relay(Ok(TaskState::Ended(Box::new(callback))))
             }
             (false, ModelTaskState::Running | ModelTaskState::Waiting) => {
-                if Self::is_awaited(&flight) {
+                if flight.is_awaited() {
                     state.accepted.insert(parcel.name.clone(), flight.by);
                 }
                 ModelReply::Server(Ok(response(202, &parcel)))
@@ -352,7 +342,7 @@ impl ModelEnvironment {
             }
         };
         drop(state);
-        Self::answer(&flight, answer);
+        flight.answer(answer);
     }
 
     fn start(&self, state: &mut EnvironmentState, parcel: &UnitRequest) {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use super::cases::{ModelCase, WHOLE};
 use super::check;
 use super::choice::{FaultBudget, PlatformState};
-use super::environment::{ModelEnvironment, PendingDelivery, unanswered};
+use super::environment::{PendingDelivery, unanswered};
 use super::gates::DebugDigest;
 use super::order::ActorOrder;
 use super::simulation::{ModelDocuments, ModelSimulation};
@@ -225,20 +225,18 @@ async fn step_all(place: &Arc<ModelSimulation>, walk: &Arc<Mutex<PathWalk>>, mut
 /// Removes requests that cannot arrive any more.
 fn expire(place: &ModelSimulation) {
     let now = place.runtime.elapsed();
-    let lost: Vec<_> = {
-        let mut state = place.environment.state();
-        let numbers: Vec<u64> =
-            state.in_flight.iter().filter(|(_, flight)| flight.until < now).map(|(number, _)| *number).collect();
-        numbers.into_iter().filter_map(|number| state.in_flight.remove(&number)).collect()
-    };
-    for flight in lost {
-        ModelEnvironment::answer(&flight, unanswered(&flight.request));
-    }
+    place.environment.state().in_flight.retain(|_, flight| {
+        let may_arrive = flight.until >= now;
+        if !may_arrive {
+            flight.answer(unanswered(&flight.request));
+        }
+        may_arrive
+    });
 }
 
 /// Returns a hash of the state.
 fn state(place: &ModelSimulation, budget: &FaultBudget, platform: &PlatformState, order: Option<&ActorOrder>) -> u64 {
-    let mut digest = DebugDigest::new();
+    let mut digest = DebugDigest::default();
     digest.add(&(place.runtime.elapsed(), budget, platform));
     digest.add(&order.map(ActorOrder::who));
     {
@@ -250,7 +248,7 @@ fn state(place: &ModelSimulation, budget: &FaultBudget, platform: &PlatformState
     let outer = place.environment.state();
     let mut tasks: Vec<u64> = Vec::new();
     for (task, invocation) in &running {
-        let mut one = DebugDigest::new();
+        let mut one = DebugDigest::default();
         match invocation {
             super::simulation::ModelInvocation::Deliver(number) => one.add(&outer.deliveries.get(number)),
             other => one.add(other),
@@ -268,8 +266,8 @@ fn state(place: &ModelSimulation, budget: &FaultBudget, platform: &PlatformState
         .in_flight
         .values()
         .map(|flight| {
-            let mut one = DebugDigest::new();
-            let by = ModelEnvironment::is_awaited(flight).then(|| place.gates.seen(flight.by));
+            let mut one = DebugDigest::default();
+            let by = flight.is_awaited().then(|| place.gates.seen(flight.by));
             one.add(&(&flight.request, flight.until, by));
             one.end()
         })
@@ -280,7 +278,7 @@ fn state(place: &ModelSimulation, budget: &FaultBudget, platform: &PlatformState
         .iter()
         .map(|(number, mail)| {
             let taken = running.values().any(|one| *one == super::simulation::ModelInvocation::Deliver(*number));
-            let mut one = DebugDigest::new();
+            let mut one = DebugDigest::default();
             match mail {
                 PendingDelivery::Callback { token, body, of, .. } => one.add(&(token, body, of, taken)),
                 PendingDelivery::Message { message, not_before } => {

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
 use std::hash::{DefaultHasher, Hasher};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
 
 use async_trait::async_trait;
+use futures::channel::oneshot;
 
-use crate::simulation::{SimRuntime, SimTaskId, TableAccess, TableGate, WriteFate};
+use crate::simulation::{SimRuntime, SimTaskId, TableAccess, TableGate, WriteFate, lock};
 
 /// The operation that waits at a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,15 +29,10 @@ pub(super) struct GatePoint {
     pub(super) what: String,
 }
 
-struct GateEntry {
-    point: GatePoint,
-    fate: Option<WriteFate>,
-    waker: Option<Waker>,
-}
-
 #[derive(Default)]
 struct GateState {
-    entries: BTreeMap<u64, GateEntry>,
+    /// The tasks that wait, and those that died while they waited.
+    entries: BTreeMap<u64, (GatePoint, oneshot::Sender<WriteFate>)>,
     next: u64,
     seen: BTreeMap<SimTaskId, u64>,
     last: BTreeMap<SimTaskId, GateKind>,
@@ -56,10 +50,6 @@ pub(super) struct StepGates {
 pub(super) struct DebugDigest(String);
 
 impl DebugDigest {
-    pub(super) fn new() -> Self {
-        Self::default()
-    }
-
     pub(super) fn add(&mut self, value: &dyn Debug) {
         write!(self.0, "{value:?};").expect("strings take everything");
     }
@@ -77,26 +67,26 @@ impl StepGates {
     }
 
     fn state(&self) -> MutexGuard<'_, GateState> {
-        self.state.lock().expect("no panic while it is held")
+        lock(&self.state)
     }
 
     /// Waits until the explorer releases the running task.
     pub(super) async fn wait(&self, kind: GateKind, what: String) -> WriteFate {
-        let number = {
+        let (sender, released) = oneshot::channel();
+        {
             let mut state = self.state();
             state.next += 1;
-            let number = state.next;
-            let point = GatePoint { task: self.runtime.current(), kind, what };
-            state.entries.insert(number, GateEntry { point, fate: None, waker: None });
-            number
-        };
-        GateWait { gates: self, number }.await
+            let (number, task) = (state.next, self.runtime.current());
+            state.entries.insert(number, (GatePoint { task, kind, what }, sender));
+        }
+        released.await.expect("a gate is kept until its task is released")
     }
 
     /// Returns the waiting tasks, the oldest first. So the usual order runs a task to its end.
     pub(super) fn waiting(&self) -> Vec<(u64, GatePoint)> {
-        let mut points: Vec<(u64, GatePoint)> =
-            self.state().entries.iter().map(|(number, entry)| (*number, entry.point.clone())).collect();
+        let state = self.state();
+        let waiting = state.entries.iter().filter(|(_, (_, sender))| !sender.is_canceled());
+        let mut points: Vec<_> = waiting.map(|(number, (point, _))| (*number, point.clone())).collect();
         points.sort_by_key(|(number, point)| (point.task, *number));
         points
     }
@@ -104,13 +94,9 @@ impl StepGates {
     /// Releases a waiting task.
     pub(super) fn release(&self, number: u64, fate: WriteFate) {
         let mut state = self.state();
-        let entry = state.entries.get_mut(&number).expect("only who waits is let go");
-        entry.fate = Some(fate);
-        let (task, kind) = (entry.point.task, entry.point.kind);
-        if let Some(waker) = entry.waker.take() {
-            waker.wake();
-        }
-        state.last.insert(task, kind);
+        let (point, sender) = state.entries.remove(&number).expect("only who waits is let go");
+        state.last.insert(point.task, point.kind);
+        sender.send(fate).ok();
     }
 
     /// Returns true if the last step of a task was a read. A death after it has the same effect as one before it.
@@ -124,7 +110,7 @@ impl StepGates {
         let now = self.runtime.elapsed();
         let mut state = self.state();
         let seen = state.seen.entry(task).or_default();
-        let mut digest = DebugDigest::new();
+        let mut digest = DebugDigest::default();
         digest.add(&(*seen, now));
         digest.add(value);
         *seen = digest.end();
@@ -133,31 +119,6 @@ impl StepGates {
     /// Returns the hash of the values that a task received.
     pub(super) fn seen(&self, task: SimTaskId) -> u64 {
         self.state().seen.get(&task).copied().unwrap_or_default()
-    }
-}
-
-struct GateWait<'a> {
-    gates: &'a StepGates,
-    number: u64,
-}
-
-impl Future for GateWait<'_> {
-    type Output = WriteFate;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<WriteFate> {
-        let mut state = self.gates.state();
-        let entry = state.entries.get_mut(&self.number).expect("it is there until it is dropped");
-        if let Some(fate) = entry.fate {
-            return Poll::Ready(fate);
-        }
-        entry.waker = Some(context.waker().clone());
-        Poll::Pending
-    }
-}
-
-impl Drop for GateWait<'_> {
-    fn drop(&mut self) {
-        self.gates.state().entries.remove(&self.number);
     }
 }
 

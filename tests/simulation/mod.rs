@@ -39,7 +39,7 @@ pub use random::SimRandom;
 pub use receivers::{AppendedNotice, ReceivedNotice};
 pub use registry::{SimUnit, UnitBehavior, UnitEffect};
 pub use relay::{BUSY, ClusterOptions, REFUSING, SimRelay, UNREACHABLE};
-pub use runtime::{SimClock, SimRuntime, SimTask, SimTaskId};
+pub use runtime::{SimClock, SimRuntime, SimTask, SimTaskId, lock};
 pub use scenario::{AttemptFate, Scenario, SetupUnit, TargetScenario, UndoUnit, scenarios};
 pub use schedule::TableSchedule;
 pub use simulate::{SimReport, simulate, simulate_target, unreachable_target};

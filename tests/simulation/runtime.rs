@@ -49,7 +49,7 @@ impl Wake for TaskWaker {
 }
 
 /// Locks a mutex. No code of the simulation panics while it holds a lock.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no panic while it is held")
 }
 
