@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::cases::{ModelCase, WHOLE};
 use super::check;
-use super::choice::{FaultBudget, PlatformState};
+use super::choice::{FaultBudget, PlatformState, StepChoice};
 use super::environment::{PendingDelivery, unanswered};
-use super::gates::DebugDigest;
+use super::gates::digest;
 use super::order::ActorOrder;
-use super::simulation::{ModelDocuments, ModelSimulation};
+use super::simulation::{ModelDocuments, ModelInvocation, ModelSimulation};
+use crate::simulation::lock;
 
 /// Maximum length of a path. A longer one counts as endless.
 const LONGEST: usize = 3_000;
@@ -122,30 +123,26 @@ impl PathSearch<'_> {
     /// Follows the current path and continues with usual steps. With a schedule, describes each step.
     fn go(&mut self, has_schedule: bool) {
         let place = Arc::new(ModelSimulation::new(&self.documents, &self.case.graph, &self.case.budget));
-        let given = std::mem::take(&mut self.path);
-        let walk = Arc::new(Mutex::new(PathWalk {
-            given,
+        let walk = PathWalk {
+            given: std::mem::take(&mut self.path),
             path: Vec::new(),
             most: self.most,
             seen: std::mem::take(&mut self.seen),
             schedule: has_schedule.then(Vec::new),
             wrong: None,
             ended: false,
-        }));
-        let (simulation, walker, budget) = (Arc::clone(&place), Arc::clone(&walk), self.case.budget);
-        place.runtime.run(async move { step_all(&simulation, &walker, budget).await });
-        drop(place);
-        let walk = Arc::into_inner(walk).expect("the walk is over").into_inner().expect("it did not panic");
+        };
+        let (simulation, budget) = (Arc::clone(&place), self.case.budget);
+        let walk = place.runtime.run(async move { walk.run(&simulation, budget).await });
+        let walk = walk.expect("nothing kills a walk");
         self.path = walk.path;
         self.seen = walk.seen;
         self.explored.longest = self.explored.longest.max(self.path.len());
         self.explored.ends += usize::from(walk.ended);
-        if let Some(what) = walk.wrong {
-            let unusual = self.path.iter().filter(|fork| fork.taken > 0).count();
-            let unusual = u32::try_from(unusual).unwrap_or(u32::MAX);
-            self.explored.violation =
-                Some(Violation { promise: what, schedule: walk.schedule.unwrap_or_default(), unusual });
-        }
+        self.explored.violation = walk.wrong.map(|promise| {
+            let unusual = self.path.iter().map(|fork| u32::from(fork.taken > 0)).sum();
+            Violation { promise, schedule: walk.schedule.unwrap_or_default(), unusual }
+        });
     }
 }
 
@@ -160,32 +157,32 @@ struct PathWalk {
     ended: bool,
 }
 
-async fn step_all(place: &Arc<ModelSimulation>, walk: &Arc<Mutex<PathWalk>>, mut budget: FaultBudget) {
-    let full = budget;
-    let mut platform = PlatformState::default();
-    let mut unusual = 0;
-    let mut order = ActorOrder::default();
-    loop {
-        expire(place);
-        place.runtime.idle().await;
-        place.collect(&mut platform);
-        let next = {
-            let mut walk = walk.lock().expect("no panic while it is held");
-            let depth = walk.path.len();
-            let new = depth >= walk.given.len();
+impl PathWalk {
+    /// Steps to the end of the path, and returns the walk.
+    async fn run(mut self, place: &ModelSimulation, mut budget: FaultBudget) -> Self {
+        let full = budget;
+        let mut platform = PlatformState::default();
+        let mut unusual = 0;
+        let mut order = ActorOrder::default();
+        loop {
+            expire(place);
+            place.runtime.idle().await;
+            place.collect(&mut platform);
+            let depth = self.path.len();
+            let new = depth >= self.given.len();
             if new && let Some(wrong) = check::now(place, &platform, budget == full) {
-                walk.wrong = Some(wrong);
-                return;
+                self.wrong = Some(wrong);
+                return self;
             }
             if depth >= LONGEST {
-                walk.wrong = Some("it does not end".to_owned());
-                return;
+                self.wrong = Some("it does not end".to_owned());
+                return self;
             }
-            let bounded = walk.most < WHOLE;
-            if new && walk.schedule.is_none() {
-                let left = walk.most - unusual;
-                match walk.seen.entry(state(place, &budget, &platform, bounded.then_some(&order))) {
-                    Entry::Occupied(seen) if *seen.get() >= left => return,
+            let bounded = self.most < WHOLE;
+            if new && self.schedule.is_none() {
+                let left = self.most - unusual;
+                match self.seen.entry(state(place, &budget, &platform, bounded.then_some(&order))) {
+                    Entry::Occupied(seen) if *seen.get() >= left => return self,
                     Entry::Occupied(mut seen) => {
                         seen.insert(left);
                     }
@@ -197,27 +194,26 @@ async fn step_all(place: &Arc<ModelSimulation>, walk: &Arc<Mutex<PathWalk>>, mut
             let (free, mut choices) = place.choices(&budget, &platform);
             order.sort(place, &mut choices[..free]);
             if choices.is_empty() {
-                walk.ended = true;
-                walk.wrong = check::end(place, &platform);
-                return;
+                self.ended = true;
+                self.wrong = check::end(place, &platform);
+                return self;
             }
-            let open = if unusual < walk.most { choices.len() } else { 1 };
-            let fork = walk.given.get(depth).copied().unwrap_or(ChoicePoint { taken: 0, choices: open });
+            let open = if unusual < self.most { choices.len() } else { 1 };
+            let fork = self.given.get(depth).copied().unwrap_or(ChoicePoint { taken: 0, choices: open });
             let choice = choices[fork.taken].clone();
-            if let Some(schedule) = &mut walk.schedule {
+            if let Some(schedule) = &mut self.schedule {
                 schedule.push(place.describe(&choice));
             }
-            walk.path.push(fork);
+            self.path.push(fork);
             unusual += u32::from(fork.taken > 0);
             if bounded && fork.taken < free {
                 order.put_off(place, &choices[..fork.taken]);
             }
             place.happen(&choice, fork.taken < free, &mut budget, &mut platform);
-            choice
-        };
-        if let super::choice::StepChoice::Tick(at) = next {
-            let now = place.runtime.elapsed();
-            place.runtime.sleep(at.saturating_sub(now)).await;
+            if let StepChoice::Tick(at) = choice {
+                let now = place.runtime.elapsed();
+                place.runtime.sleep(at.saturating_sub(now)).await;
+            }
         }
     }
 }
@@ -236,69 +232,49 @@ fn expire(place: &ModelSimulation) {
 
 /// Returns a hash of the state.
 fn state(place: &ModelSimulation, budget: &FaultBudget, platform: &PlatformState, order: Option<&ActorOrder>) -> u64 {
-    let mut digest = DebugDigest::default();
-    digest.add(&(place.runtime.elapsed(), budget, platform));
-    digest.add(&order.map(ActorOrder::who));
-    {
+    let now = place.runtime.elapsed();
+    let table = {
         let table = place.table.state();
-        digest.add(&(&table.heads, &table.records, &table.accepted, &table.targets, &table.tombstones));
-    }
+        digest(&(&table.heads, &table.records, &table.accepted, &table.targets, &table.tombstones))
+    };
     let points = place.gates.waiting();
-    let running = place.running.lock().expect("no panic while it is held").clone();
+    let running = lock(&place.running).clone();
     let outer = place.environment.state();
-    let mut tasks: Vec<u64> = Vec::new();
-    for (task, invocation) in &running {
-        let mut one = DebugDigest::default();
-        match invocation {
-            super::simulation::ModelInvocation::Deliver(number) => one.add(&outer.deliveries.get(number)),
-            other => one.add(other),
-        }
-        one.add(&place.gates.seen(*task));
-        for (_, point) in points.iter().filter(|(_, point)| point.task == *task) {
-            one.add(&(point.kind, &point.what));
-        }
-        one.add(&outer.stopped_by.is_some_and(|newest| *task > newest));
-        one.add(&outer.promised_before(*task));
-        tasks.push(one.end());
-    }
-    tasks.sort_unstable();
-    let mut flights: Vec<u64> = outer
-        .in_flight
-        .values()
-        .map(|flight| {
-            let mut one = DebugDigest::default();
-            let by = flight.is_awaited().then(|| place.gates.seen(flight.by));
-            one.add(&(&flight.request, flight.until, by));
-            one.end()
-        })
-        .collect();
-    flights.sort_unstable();
-    let mut mail: Vec<u64> = outer
-        .deliveries
-        .iter()
-        .map(|(number, mail)| {
-            let taken = running.values().any(|one| *one == super::simulation::ModelInvocation::Deliver(*number));
-            let mut one = DebugDigest::default();
-            match mail {
-                PendingDelivery::Callback { token, body, of, .. } => one.add(&(token, body, of, taken)),
-                PendingDelivery::Message { message, not_before } => {
-                    let left = not_before.saturating_sub(place.runtime.elapsed());
-                    one.add(&(message, left, taken));
-                }
+    let tasks = running.iter().map(|(task, invocation)| {
+        // The content of a delivery counts, not its number.
+        let (mail, other) = match invocation {
+            ModelInvocation::Deliver(number) => (outer.deliveries.get(number), None),
+            other => (None, Some(other)),
+        };
+        let own = points.iter().filter(|(_, point)| point.task == *task);
+        let own: Vec<_> = own.map(|(_, point)| (point.kind, &point.what)).collect();
+        let is_after_stop = outer.stopped_by.is_some_and(|newest| *task > newest);
+        digest(&(mail, other, place.gates.seen(*task), own, is_after_stop, outer.promised_before(*task)))
+    });
+    let flights = outer.in_flight.values().map(|flight| {
+        let by = flight.is_awaited().then(|| place.gates.seen(flight.by));
+        digest(&(&flight.request, flight.until, by))
+    });
+    let mail = outer.deliveries.iter().map(|(number, mail)| {
+        let taken = running.values().any(|one| *one == ModelInvocation::Deliver(*number));
+        match mail {
+            PendingDelivery::Callback { token, body, of, .. } => digest(&(token, body, of, taken)),
+            PendingDelivery::Message { message, not_before } => {
+                digest(&(message, not_before.saturating_sub(now), taken))
             }
-            one.end()
-        })
-        .collect();
-    mail.sort_unstable();
-    digest.add(&(tasks, flights, mail));
-    digest.add(&(
-        &outer.tasks,
-        &outer.objects,
-        &outer.notifications,
-        &outer.posted,
-        outer.stopped_by.is_some(),
-        outer.asked_in_vain,
-    ));
-    digest.add(&outer.promises(|task| running.contains_key(&task)));
-    digest.end()
+        }
+    });
+    let (stopped, in_vain) = (outer.stopped_by.is_some(), outer.asked_in_vain);
+    digest(&(
+        (now, budget, platform, order.map(ActorOrder::who), table),
+        (sorted(tasks), sorted(flights), sorted(mail)),
+        (&outer.tasks, &outer.objects, &outer.notifications, &outer.posted, stopped, in_vain),
+        outer.promises(|task| running.contains_key(&task)),
+    ))
+}
+
+fn sorted(hashes: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut hashes: Vec<u64> = hashes.collect();
+    hashes.sort_unstable();
+    hashes
 }

@@ -1,7 +1,7 @@
 //! Gates at which tasks wait for the explorer: operations on the table, and requests to the environment.
 
 use std::collections::BTreeMap;
-use std::fmt::{Debug, Write as _};
+use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -45,20 +45,11 @@ pub(super) struct StepGates {
     state: Arc<Mutex<GateState>>,
 }
 
-/// Hashes values by their `Debug` output. The text is hashed as a whole, because a hasher is slow with small parts.
-#[derive(Default)]
-pub(super) struct DebugDigest(String);
-
-impl DebugDigest {
-    pub(super) fn add(&mut self, value: &dyn Debug) {
-        write!(self.0, "{value:?};").expect("strings take everything");
-    }
-
-    pub(super) fn end(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        hasher.write(self.0.as_bytes());
-        hasher.finish()
-    }
+/// Hashes a value by its `Debug` output. The text is hashed as a whole, because a hasher is slow with small parts.
+pub(super) fn digest(value: &dyn Debug) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(format!("{value:?}").as_bytes());
+    hasher.finish()
 }
 
 impl StepGates {
@@ -110,10 +101,7 @@ impl StepGates {
         let now = self.runtime.elapsed();
         let mut state = self.state();
         let seen = state.seen.entry(task).or_default();
-        let mut digest = DebugDigest::default();
-        digest.add(&(*seen, now));
-        digest.add(value);
-        *seen = digest.end();
+        *seen = digest(&(*seen, now, value));
     }
 
     /// Returns the hash of the values that a task received.
