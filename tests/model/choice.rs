@@ -264,9 +264,9 @@ impl ModelSimulation {
     /// Returns true if a run of the target is open.
     pub(super) fn is_open(&self) -> bool {
         let state = self.table.state();
-        let roots = state.heads.values().filter_map(|heads| heads.get(&ebb_engine::Shard::ROOT));
-        let mut phases = roots.map(|root| root.head.phase);
-        phases.any(|phase| phase != RunPhase::Closed) || state.targets.values().any(|target| target.due.is_some())
+        let mut roots = state.roots();
+        roots.any(|(_, root)| root.head.phase != RunPhase::Closed)
+            || state.targets.values().any(|target| target.due.is_some())
     }
 
     /// Executes a step and subtracts its fault from the budget.

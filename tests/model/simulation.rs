@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ebb_documents::compile;
 use ebb_documents::plan::Plan;
-use ebb_engine::{Millis, RunPhase, Shard, Timestamp, target};
+use ebb_engine::{HeadState, Millis, RunPhase, Timestamp, target};
 use ebb_flow::env::CompiledPlan;
 use ebb_flow::instance::changes::PinnedVersions;
 use ebb_flow::instance::lifecycle::{self, LifecycleRejection};
@@ -20,21 +20,22 @@ use ebb_flow::{DeploymentSettings, Env, FlowError, InstanceCache, RequestError};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::{LifecycleData, TargetStopCause};
-use ebb_store::{DueItem, MoveTarget as _, RunHead, TargetHead};
+use ebb_store::{DueItem, MoveTarget as _, TargetHead};
 
 use super::choice::FaultBudget;
 use super::environment::{ModelEnvironment, ModelPlatform, PendingDelivery};
 use super::gates::StepGates;
-use crate::simulation::{SimClock, SimRuntime, SimTable, SimTaskId, TargetScenario, UnitBehavior, settings};
+use crate::simulation::{
+    KIND, SimClock, SimRuntime, SimTable, SimTaskId, TargetScenario, UnitBehavior, lock, settings,
+};
 
 /// The in-flight limit.
-pub(super) const MAX_IN_FLIGHT_MS: u64 = 3_000;
+const MAX_IN_FLIGHT_MS: u64 = 3_000;
 /// The timeout of a unit.
 const TIMEOUT_S: u64 = 300;
 
-pub(super) const KIND: &str = "sandbox";
-pub(super) const NAME: &str = "s";
-pub(super) const UID: &str = "uid-1";
+const NAME: &str = "s";
+const UID: &str = "uid-1";
 
 /// How a unit of a graph runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -248,7 +249,7 @@ impl ModelDocuments {
         if let Some(plan) = self.plans.iter().find(|plan| plan.digest == digest) {
             return Arc::clone(plan);
         }
-        let mut others = self.others.lock().expect("no panic while it is held");
+        let mut others = lock(&self.others);
         let read = || Arc::new(CompiledPlan::read(digest, json).expect("the functions store plans"));
         Arc::clone(others.entry(digest.to_owned()).or_insert_with(read))
     }
@@ -387,92 +388,57 @@ impl ModelSimulation {
         env
     }
 
+    /// Starts the task of an invocation, and returns it.
     fn spawn(
         &self,
         invocation: ModelInvocation,
         body: impl Future<Output = Result<InvocationEnd, FlowError>> + Send + 'static,
-    ) {
+    ) -> SimTaskId {
         let (ended, outer, runtime) = (Arc::clone(&self.ended), self.environment.clone(), self.runtime.clone());
         let task = self.runtime.spawn(async move {
-            let answer = match body.await {
-                Ok(answer) => answer,
-                Err(error) => {
-                    if !error.is_retryable() {
-                        outer.state().violations.push(format!("broken: {error}"));
-                    }
-                    InvocationEnd::Again
+            let answer = body.await.unwrap_or_else(|error| {
+                if !error.is_retryable() {
+                    outer.state().violations.push(format!("broken: {error}"));
                 }
-            };
-            ended.lock().expect("no panic while it is held").push((runtime.current(), answer));
+                InvocationEnd::Again
+            });
+            lock(&ended).push((runtime.current(), answer));
         });
-        self.running.lock().expect("no panic while it is held").insert(task.id, invocation);
+        lock(&self.running).insert(task.id, invocation);
+        task.id
     }
 
     /// Starts an invocation.
     pub(super) fn invoke(&self, invocation: ModelInvocation) {
         let run = self.looks_at(&invocation);
         let before = run.and_then(|run| self.overdue(&run).map(|overdue| (run, overdue)));
-        self.begin(invocation);
-        if let Some(before) = before {
-            let task = self.runtime.newest();
-            self.looked.lock().expect("no panic while it is held").insert(task, before);
-        }
-    }
-
-    /// Returns the run that an invocation sweeps.
-    fn looks_at(&self, invocation: &ModelInvocation) -> Option<RunId> {
-        match invocation {
-            ModelInvocation::Sweep(run) => Some(run.clone()),
-            ModelInvocation::Deliver(number) => match self.environment.state().deliveries.get(number) {
-                Some(PendingDelivery::Message {
-                    message: QueueMessage::Run(run) | QueueMessage::Recover(run), ..
-                }) => Some(run.clone()),
-                _ => None,
-            },
+        let (env, outer, table) = (self.env(), self.environment.clone(), Arc::clone(&self.table));
+        let (documents, is_at_rest) = (Arc::clone(&self.documents), self.is_quiet() && !self.is_open());
+        outer.state().stop_begun |= invocation == ModelInvocation::Delete;
+        let mail = match invocation {
+            ModelInvocation::Deliver(number) => outer.state().deliveries.get(&number).cloned(),
             _ => None,
-        }
-    }
-
-    fn begin(&self, invocation: ModelInvocation) {
-        let env = self.env();
-        self.environment.state().stop_begun |= invocation == ModelInvocation::Delete;
-        match invocation.clone() {
-            ModelInvocation::Begin => unreachable!("that is how a simulation begins"),
-            ModelInvocation::Deliver(number) => {
-                let mail = self.environment.state().deliveries.get(&number).cloned();
-                let outer = self.environment.clone();
-                match mail.expect("only mail that is there is delivered") {
+        };
+        let task = self.spawn(invocation.clone(), async move {
+            match invocation {
+                ModelInvocation::Begin => unreachable!("that is how a simulation begins"),
+                ModelInvocation::Deliver(_) => match mail.expect("only mail that is there is delivered") {
                     PendingDelivery::Callback { token, body, of, succeeded: well } => {
-                        let table = Arc::clone(&self.table);
-                        self.spawn(invocation, async move {
-                            let taken = callback::complete(&env, &token, &body).await?;
-                            let wrong = match taken {
-                                CallbackOutcome::Late(_) if well && awaits(&table, &env, &token) => {
-                                    Some(format!("{of} succeeded, and its run does not take what it waits for"))
-                                }
-                                CallbackOutcome::Accepted | CallbackOutcome::Late(_) => None,
-                                // A failure is ignored after the expiry of its token.
-                                CallbackOutcome::Expired(_) if !well => None,
-                                other => Some(format!("a callback is answered {other:?}")),
-                            };
-                            outer.state().violations.extend(wrong);
-                            Ok(InvocationEnd::Answered)
-                        });
+                        let wrong = match callback::complete(&env, &token, &body).await? {
+                            CallbackOutcome::Late(_) if well && awaits(&table, &env, &token) => {
+                                Some(format!("{of} succeeded, and its run does not take what it waits for"))
+                            }
+                            CallbackOutcome::Accepted | CallbackOutcome::Late(_) => None,
+                            // A failure is ignored after the expiry of its token.
+                            CallbackOutcome::Expired(_) if !well => None,
+                            other => Some(format!("a callback is answered {other:?}")),
+                        };
+                        outer.state().violations.extend(wrong);
                     }
-                    PendingDelivery::Message { message, .. } => self.spawn(invocation, async move {
-                        sweep::receive_message(&env, &message).await.map(|()| InvocationEnd::Answered)
-                    }),
-                }
-            }
-            ModelInvocation::Delete => self.spawn(invocation, async move {
-                lifecycle::delete(&env, KIND, NAME, UID, TargetStopCause::Deleted)
-                    .await
-                    .map(|()| InvocationEnd::Answered)
-            }),
-            ModelInvocation::Update(number) => {
-                let documents = Arc::clone(&self.documents);
-                let (outer, is_at_rest) = (self.environment.clone(), self.is_quiet() && !self.is_open());
-                self.spawn(invocation, async move {
+                    PendingDelivery::Message { message, .. } => sweep::receive_message(&env, &message).await?,
+                },
+                ModelInvocation::Delete => lifecycle::delete(&env, KIND, NAME, UID, TargetStopCause::Deleted).await?,
+                ModelInvocation::Update(number) => {
                     let event = LifecycleData {
                         kind: KIND.to_owned(),
                         name: NAME.to_owned(),
@@ -493,25 +459,38 @@ impl ModelSimulation {
                         }
                         Err(RequestError::Failed(error)) => return Err(error),
                     }
-                    Ok(InvocationEnd::Answered)
-                });
+                }
+                ModelInvocation::Sweep(run) => sweep::sweep_run(&env, &run, SweepCondition::Due).await?,
+                ModelInvocation::SweepTarget => sweep::sweep_target(&env, KIND, NAME).await?,
+                ModelInvocation::Retry => {
+                    ebb_flow::operator::retry::retry(&env, KIND, NAME).await?;
+                }
             }
-            ModelInvocation::Sweep(run) => self.spawn(invocation, async move {
-                sweep::sweep_run(&env, &run, SweepCondition::Due).await.map(|()| InvocationEnd::Answered)
-            }),
-            ModelInvocation::Retry => self.spawn(invocation, async move {
-                ebb_flow::operator::retry::retry(&env, KIND, NAME).await.map(|_| InvocationEnd::Answered)
-            }),
-            ModelInvocation::SweepTarget => self.spawn(invocation, async move {
-                sweep::sweep_target(&env, KIND, NAME).await.map(|()| InvocationEnd::Answered)
-            }),
+            Ok(InvocationEnd::Answered)
+        });
+        if let Some(before) = before {
+            lock(&self.looked).insert(task, before);
+        }
+    }
+
+    /// Returns the run that an invocation sweeps.
+    fn looks_at(&self, invocation: &ModelInvocation) -> Option<RunId> {
+        match invocation {
+            ModelInvocation::Sweep(run) => Some(run.clone()),
+            ModelInvocation::Deliver(number) => match self.environment.state().deliveries.get(number) {
+                Some(PendingDelivery::Message {
+                    message: QueueMessage::Run(run) | QueueMessage::Recover(run), ..
+                }) => Some(run.clone()),
+                _ => None,
+            },
+            _ => None,
         }
     }
 
     /// Returns the due time and version of a running run that is due.
     pub(super) fn overdue(&self, run: &RunId) -> Option<DueVersion> {
         let state = self.table.state();
-        let root = &state.heads.get(run)?.get(&Shard::ROOT)?.head;
+        let root = &state.root(run)?.head;
         let due = root.due.filter(|&due| due <= self.runtime.now() && root.phase == RunPhase::Running)?;
         Some((due, root.version))
     }
@@ -532,16 +511,7 @@ impl ModelSimulation {
 
     /// Returns all items with a due time.
     pub(super) fn due(&self) -> Vec<(Timestamp, DueItem)> {
-        let state = self.table.state();
-        let roots = state.heads.iter().filter_map(|(run, heads)| {
-            let due = heads.get(&ebb_engine::Shard::ROOT)?.head.due?;
-            Some((due, DueItem::Run(run.clone())))
-        });
-        let targets = state
-            .targets
-            .values()
-            .filter_map(|target| Some((target.due?, DueItem::Target(target.kind.clone(), target.name.clone()))));
-        roots.chain(targets).collect()
+        self.table.state().due().collect()
     }
 }
 
@@ -549,14 +519,12 @@ impl ModelSimulation {
 fn awaits(table: &SimTable, env: &Env, token: &str) -> bool {
     let Ok(claims) = env.settings.token_keys.verify(token, Timestamp(0)) else { return false };
     let state = table.state();
-    let Some(heads) = state.heads.get(&claims.run) else { return false };
-    let (shard, slot) = Shard::of(claims.unit);
-    let runs = heads.get(&Shard::ROOT).is_some_and(|root| root.head.phase == RunPhase::Running);
-    let open = |head: &RunHead| {
-        let over = head.head.done.contains(&slot) || head.head.failed.contains(&slot);
-        head.head.attempt(slot) == claims.attempt && !over
+    let is_open = |(head, slot): (&HeadState, u32)| {
+        let over = head.done.contains(&slot) || head.failed.contains(&slot);
+        head.attempt(slot) == claims.attempt && !over
     };
-    runs && heads.get(&shard).is_some_and(open)
+    let runs = state.root(&claims.run).is_some_and(|root| root.head.phase == RunPhase::Running);
+    runs && state.head(&claims.run, claims.unit).is_some_and(is_open)
 }
 
 impl Drop for ModelSimulation {

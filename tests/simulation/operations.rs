@@ -16,6 +16,7 @@ use ebb_store::{
 };
 
 use super::runtime::lock;
+use super::table::TableState;
 use super::{SimTable, receivers};
 
 #[async_trait]
@@ -27,7 +28,7 @@ impl ReadRun for SimTable {
     }
 
     async fn read_root(&self, run: &RunId) -> StoreResult<Option<RunHead>> {
-        self.read(|state| state.heads.get(run)?.get(&Shard::ROOT).cloned()).await
+        self.read(|state| state.root(run).cloned()).await
     }
 }
 
@@ -63,11 +64,7 @@ impl PatchRun for SimTable {
     }
 }
 
-fn records_of(
-    state: &super::table::TableState,
-    run: &RunId,
-    wanted: impl Fn(Unit) -> bool,
-) -> Vec<(Unit, Attempt, AttemptRecord)> {
+fn records_of(state: &TableState, run: &RunId, wanted: impl Fn(Unit) -> bool) -> Vec<(Unit, Attempt, AttemptRecord)> {
     let from = (run.clone(), Unit(0), Attempt(0));
     let of_run = state.records.range(from..).take_while(|((of, _, _), _)| of == run);
     let of_run = of_run.filter(|((_, unit, _), _)| wanted(*unit));
@@ -367,18 +364,8 @@ impl QueryDue for SimTable {
 }
 
 /// Returns all items that are due some time, in order.
-fn due(state: &super::table::TableState) -> Vec<(Timestamp, DueItem)> {
-    let roots = state.heads.iter().filter_map(|(run, heads)| {
-        let due = heads.get(&Shard::ROOT)?.head.due?;
-        Some((due, DueItem::Run(run.clone())))
-    });
-    let targets = state
-        .targets
-        .values()
-        .filter_map(|target| Some((target.due?, DueItem::Target(target.kind.clone(), target.name.clone()))));
-    let desired = state.desired.values();
-    let desired = desired.filter_map(|one| Some((one.due?, DueItem::Desired(one.key.clone()))));
-    let mut found: Vec<_> = roots.chain(targets).chain(desired).collect();
+fn due(state: &TableState) -> Vec<(Timestamp, DueItem)> {
+    let mut found: Vec<_> = state.due().collect();
     found.sort();
     found
 }
@@ -575,10 +562,10 @@ impl SimTable {
     /// Returns true if every run is closed, except those of targets whose names begin with `target`.
     pub fn is_at_rest_without(&self, target: Option<&str>) -> bool {
         let state = self.state();
-        let mut roots = state.heads.values().filter_map(|heads| heads.get(&Shard::ROOT));
+        let mut roots = state.roots();
         let is_of = |root: &RunHead| {
             root.facts.as_ref().zip(target).is_some_and(|(facts, target)| facts.name.starts_with(target))
         };
-        roots.all(|root| root.head.phase == RunPhase::Closed || is_of(root))
+        roots.all(|(_, root)| root.head.phase == RunPhase::Closed || is_of(root))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use ebb_engine::{Attempt, Shard, Timestamp, Unit};
+use ebb_engine::{Attempt, HeadState, Shard, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptRecord;
 use ebb_store::{
@@ -71,6 +71,40 @@ pub struct TableState {
     pub unreported: Vec<String>,
     /// The time and a description of each write.
     pub writes: Vec<(u64, String)>,
+}
+
+impl TableState {
+    /// Returns the roots of all runs.
+    pub fn roots(&self) -> impl Iterator<Item = (&RunId, &RunHead)> {
+        self.heads.iter().filter_map(|(run, heads)| Some((run, heads.get(&Shard::ROOT)?)))
+    }
+
+    /// Returns the root of a run.
+    pub fn root(&self, run: &RunId) -> Option<&RunHead> {
+        self.heads.get(run)?.get(&Shard::ROOT)
+    }
+
+    /// Returns the head item that has a unit, and the slot of the unit.
+    pub fn head(&self, run: &RunId, unit: Unit) -> Option<(&HeadState, u32)> {
+        let (shard, slot) = Shard::of(unit);
+        Some((&self.heads.get(run)?.get(&shard)?.head, slot))
+    }
+
+    /// Returns true if a unit is done.
+    pub fn is_done(&self, run: &RunId, unit: u32) -> bool {
+        self.head(run, Unit(unit)).is_some_and(|(head, slot)| head.done.contains(&slot))
+    }
+
+    /// Returns all items with a due time.
+    pub fn due(&self) -> impl Iterator<Item = (Timestamp, DueItem)> {
+        let roots = self.roots().filter_map(|(run, root)| Some((root.head.due?, DueItem::Run(run.clone()))));
+        let targets = self.targets.values();
+        let targets =
+            targets.filter_map(|target| Some((target.due?, DueItem::Target(target.kind.clone(), target.name.clone()))));
+        let desired = self.desired.values();
+        let desired = desired.filter_map(|one| Some((one.due?, DueItem::Desired(one.key.clone()))));
+        roots.chain(targets).chain(desired)
+    }
 }
 
 /// Table and bucket.
