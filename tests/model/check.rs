@@ -1,6 +1,6 @@
 //! The checks of the model.
 
-use ebb_documents::plan::{HookName, UnitRef};
+use ebb_documents::plan::UnitRef;
 use ebb_engine::{Attempt, Hook, RunPhase, Shard, TargetPhase, Unit};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::lifecycle::{GONE, READY};
@@ -12,14 +12,12 @@ use crate::simulation::incomplete;
 
 /// Checks a state. `whole` is true if no fault was used so far.
 pub(super) fn now(place: &ModelSimulation, platform: &PlatformState, whole: bool) -> Option<String> {
-    {
+    let reported = {
         let outer = place.environment.state();
-        let overtaken = outer.overtaken.first().filter(|_| whole);
-        if let Some(wrong) = outer.violations.first().or(overtaken) {
-            return Some(wrong.clone());
-        }
-    }
-    never_sent(place)
+        outer.violations.first().or(outer.overtaken.first().filter(|_| whole)).cloned()
+    };
+    reported
+        .or_else(|| never_sent(place))
         .or_else(|| passed_over(place))
         .or_else(|| undone_twice(place))
         .or_else(|| if place.is_quiet() { quiet(place, whole).or_else(|| at_rest(place, platform)) } else { None })
@@ -35,9 +33,8 @@ fn passed_over(place: &ModelSimulation) -> Option<String> {
             hook => plan.hook_plan(hook).is_some_and(|(hook, _)| hook.units[unit.0 as usize].undoes.is_empty()),
         };
         let success = record.result.as_ref().is_some_and(|result| result.outcome == AttemptOutcome::Succeeded);
-        let (shard, slot) = Shard::of(*unit);
-        let Some(head) = table.heads.get(run).and_then(|heads| heads.get(&shard)) else { continue };
-        let passed = head.head.attempt(slot) > *attempt || head.head.failed.contains(&slot);
+        let Some((head, slot)) = table.head(run, *unit) else { continue };
+        let passed = head.attempt(slot) > *attempt || head.failed.contains(&slot);
         if setup && success && passed {
             return Some(format!(
                 "unit {} of {run} succeeded in try {}, and the run passed over it",
@@ -55,19 +52,15 @@ fn undone_twice(place: &ModelSimulation) -> Option<String> {
     let run = target.run(Hook::PostStop);
     let table = place.table.state();
     let outer = place.environment.state();
-    let head = |hook: HookName| table.heads.get(&target.run(hook.into()))?.get(&Shard::ROOT);
-    let undos = teardown.units.iter().zip(0..).filter(|(_, position)| {
-        outer.tasks.contains_key(&format!("{run}-{position}.1"))
-            || outer.tasks.contains_key(&format!("{run}-{position}-1"))
-    });
-    let is_done = |at: &UnitRef| head(at.hook).is_some_and(|head| head.head.done.contains(&Shard::of(Unit(at.unit)).1));
+    let mut undos =
+        teardown.units.iter().zip(0..).filter(|(_, position)| outer.has_task(&run, Unit(*position), Attempt(1)));
+    let is_done = |at: &UnitRef| table.is_done(&target.run(at.hook.into()), at.unit);
     let has_late = |at: &UnitRef| {
-        let slot = Shard::of(Unit(at.unit)).1;
-        head(at.hook).is_some_and(|head| head.head.late.iter().any(|late| late.slot == slot))
+        let run = target.run(at.hook.into());
+        table.head(&run, Unit(at.unit)).is_some_and(|(head, slot)| head.late.iter().any(|late| late.slot == slot))
     };
-    let mut twice =
-        undos.map(|(unit, _)| unit).filter(|unit| unit.unless.iter().any(is_done) && !unit.undoes.iter().any(has_late));
-    twice.next().map(|unit| format!("{} undoes what an update has undone", unit.key))
+    let twice = undos.find(|(unit, _)| unit.unless.iter().any(is_done) && !unit.undoes.iter().any(has_late));
+    twice.map(|(unit, _)| format!("{} undoes what an update has undone", unit.key))
 }
 
 /// A target at rest is ready or has failed. A ready one has all resources of its last document, and the platform knows.
@@ -103,10 +96,8 @@ fn never_sent(place: &ModelSimulation) -> Option<String> {
         let code = result.reason.as_ref().map(|reason| reason.code);
         let together = table.accepted.contains_key(&(run.clone(), *unit, *attempt));
         let begun = record.started.is_some() || record.accepted.is_some() || together;
-        let relayed = format!("{run}-{}.{}", unit.0, attempt.0);
-        let posted = format!("{run}-{}-{}", unit.0, attempt.0);
-        let known = outer.tasks.contains_key(&relayed) || outer.tasks.contains_key(&posted);
-        if result.outcome == AttemptOutcome::Failed && code == Some(ReasonCode::Timeout) && !begun && !known {
+        let timed_out = result.outcome == AttemptOutcome::Failed && code == Some(ReasonCode::Timeout);
+        if timed_out && !begun && !outer.has_task(run, *unit, *attempt) {
             return Some(format!("unit {} of {run} ran out of time, and was never sent", unit.0));
         }
     }
@@ -141,34 +132,23 @@ fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
             let next = table.records.get(&(run.clone(), unit, before)).and_then(|record| record.result.as_ref()?.next);
             // The next attempt is due. A sweep may have dispatched it to a relay that did not respond.
             let now = place.runtime.now().0;
+            let what = format!("unit {} of {run}", unit.0);
             if let Some(next) = next
                 && due.0 > if next > now { next } else { now + ASKED_AGAIN_MS }
             {
                 let late = due.0 - next;
-                return Some(format!(
-                    "unit {} of {run} is to be tried again, and {run} is due {late} ms later",
-                    unit.0
-                ));
+                return Some(format!("{what} is to be tried again, and {run} is due {late} ms later"));
             }
-            let relayed = format!("{run}-{}.{}", unit.0, attempt.0);
-            let posted = format!("{run}-{}-{}", unit.0, attempt.0);
-            let known = outer.tasks.contains_key(&relayed) || outer.tasks.contains_key(&posted);
+            let known = outer.has_task(run, unit, attempt);
             let silent = run.hook() == Hook::PreStart && place.environment.begins_silent(unit.0);
             if whole && !known && next.is_none() && !silent {
-                return Some(format!("unit {} of {run} is ready and was not sent, though nothing went wrong", unit.0));
+                return Some(format!("{what} is ready and was not sent, though nothing went wrong"));
             }
             if whole && known {
-                return Some(format!(
-                    "unit {} of {run} has ended and {run} does not know, though nothing went wrong",
-                    unit.0
-                ));
+                return Some(format!("{what} has ended and {run} does not know, though nothing went wrong"));
             }
-            if !known && next.is_none() && due.0 > place.runtime.now().0 + SOON_MS {
-                return Some(format!(
-                    "unit {} of {run} was not sent, and {run} is due in {} ms",
-                    unit.0,
-                    due.0 - place.runtime.now().0
-                ));
+            if !known && next.is_none() && wait > SOON_MS {
+                return Some(format!("{what} was not sent, and {run} is due in {wait} ms"));
             }
         }
     }
@@ -194,9 +174,8 @@ pub(super) fn end(place: &ModelSimulation, platform: &PlatformState) -> Option<S
     if !outer.objects.is_empty() {
         return Some(format!("left behind: {:?}", outer.objects));
     }
-    let open = table.heads.iter().find(|(_, heads)| heads[&Shard::ROOT].head.phase != RunPhase::Closed);
-    if let Some((run, heads)) = open {
-        return Some(format!("{run} is {:?} in the end", heads[&Shard::ROOT].head.phase));
+    if let Some((run, root)) = table.roots().find(|(_, root)| root.head.phase != RunPhase::Closed) {
+        return Some(format!("{run} is {:?} in the end", root.head.phase));
     }
     if !outer.notifications.iter().any(|(kind, _)| kind == GONE) {
         return Some("the platform does not know that it is gone".to_owned());

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
-use ebb_engine::Hook;
+use ebb_engine::{Attempt, Hook, Unit};
 use ebb_flow::ports::{QueueMessage, RelayError};
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_protocol::id::RunId;
 use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
 use ebb_protocol::sign::WEBHOOK_ID;
 use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY, UNDOES_IDEMPOTENCY_KEY};
@@ -175,6 +176,12 @@ impl EnvironmentState {
         self.promised.iter().filter(|(_, newest)| task > **newest).map(|(name, _)| name).collect()
     }
 
+    /// Returns true if a relay or a server has got a request for an attempt.
+    pub(super) fn has_task(&self, run: &RunId, unit: Unit, attempt: Attempt) -> bool {
+        let names = ['.', '-'].map(|separator| format!("{run}-{}{separator}{}", unit.0, attempt.0));
+        names.iter().any(|name| self.tasks.contains_key(name))
+    }
+
     pub(super) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -269,9 +276,7 @@ impl ModelEnvironment {
         let mut state = self.state();
         let flight = state.in_flight.get_mut(&number).expect("it is on its way");
         flight.answer(match self.graph.gateway {
-            Some(status) if !flight.request.by_relay => {
-                ModelReply::Server(Ok(HttpResponse { status, headers: Vec::new(), body: Vec::new() }))
-            }
+            Some(status) if !flight.request.by_relay => ModelReply::Server(Ok(response(status, Vec::new()))),
             _ => unanswered(&flight.request),
         });
     }
@@ -321,25 +326,26 @@ impl ModelEnvironment {
             (ModelTaskState::Running, false) => end(&mut state, &parcel.name, well),
             (stand, _) => stand,
         };
-        let answer = match (parcel.by_relay, stand) {
-            (true, ModelTaskState::Running) => ModelReply::Relay(Ok(TaskState::running(""))),
-            (true, ModelTaskState::Waiting) => ModelReply::Relay(Ok(TaskState::Queued { ahead: 0 })),
-            (true, ModelTaskState::Tombstoned) => ModelReply::Relay(Ok(TaskState::Tombstoned)),
-            (true, stand) => {
-                let callback = callback(&parcel, stand);
-                call_back(&mut state, &parcel, &callback);
-                ModelReply::Relay(Ok(TaskState::Ended(Box::new(callback))))
-            }
-            (false, ModelTaskState::Running | ModelTaskState::Waiting) => {
-                if flight.is_awaited() {
-                    state.accepted.insert(parcel.name.clone(), flight.by);
+        let answer = if parcel.by_relay {
+            ModelReply::Relay(Ok(match stand {
+                ModelTaskState::Running => TaskState::running(""),
+                ModelTaskState::Waiting => TaskState::Queued { ahead: 0 },
+                ModelTaskState::Tombstoned => TaskState::Tombstoned,
+                ModelTaskState::Succeeded | ModelTaskState::Failed => {
+                    TaskState::Ended(Box::new(call_back(&mut state, &parcel, stand)))
                 }
-                ModelReply::Server(Ok(response(202, &parcel)))
+            }))
+        } else {
+            let status = match stand {
+                ModelTaskState::Running | ModelTaskState::Waiting => 202,
+                ModelTaskState::Succeeded => 200,
+                ModelTaskState::Failed | ModelTaskState::Tombstoned => 503,
+            };
+            if status == 202 && flight.is_awaited() {
+                state.accepted.insert(parcel.name.clone(), flight.by);
             }
-            (false, ModelTaskState::Succeeded) => ModelReply::Server(Ok(response(200, &parcel))),
-            (false, ModelTaskState::Failed | ModelTaskState::Tombstoned) => {
-                ModelReply::Server(Ok(response(503, &parcel)))
-            }
+            let body = serde_json::to_vec(&outputs(&parcel)).expect("outputs are JSON");
+            ModelReply::Server(Ok(response(status, body)))
         };
         drop(state);
         flight.answer(answer);
@@ -426,8 +432,7 @@ impl ModelEnvironment {
         let stand = end(&mut state, name, well);
         self.start_waiting(&mut state);
         let parcel = state.tasks[name].request.clone();
-        let callback = callback(&parcel, stand);
-        call_back(&mut state, &parcel, &callback);
+        call_back(&mut state, &parcel, stand);
     }
 }
 
@@ -490,22 +495,21 @@ fn callback(parcel: &UnitRequest, stand: ModelTaskState) -> Callback {
     }
 }
 
-fn call_back(state: &mut EnvironmentState, parcel: &UnitRequest, callback: &Callback) {
-    let body = serde_json::to_vec(callback).expect("a callback is JSON");
-    let of = parcel.name.clone();
-    let well = callback.status == CallbackStatus::Succeeded;
-    let waits =
-        |mail: &PendingDelivery| matches!(mail, PendingDelivery::Callback { of: waiting, .. } if *waiting == of);
+/// Sends the callback of an ended task, unless one of it waits. Returns the callback.
+fn call_back(state: &mut EnvironmentState, parcel: &UnitRequest, stand: ModelTaskState) -> Callback {
+    let callback = callback(parcel, stand);
+    let waits = |mail: &PendingDelivery| matches!(mail, PendingDelivery::Callback { of, .. } if *of == parcel.name);
     if !state.deliveries.values().any(waits) {
+        let (token, of) = (parcel.token.clone(), parcel.name.clone());
+        let body = serde_json::to_vec(&callback).expect("a callback is JSON");
+        let succeeded = stand == ModelTaskState::Succeeded;
         let number = state.number();
-        state
-            .deliveries
-            .insert(number, PendingDelivery::Callback { token: parcel.token.clone(), body, of, succeeded: well });
+        state.deliveries.insert(number, PendingDelivery::Callback { token, body, of, succeeded });
     }
+    callback
 }
 
-fn response(status: u16, parcel: &UnitRequest) -> HttpResponse {
-    let body = serde_json::to_vec(&outputs(parcel)).expect("outputs are JSON");
+fn response(status: u16, body: Vec<u8>) -> HttpResponse {
     HttpResponse { status, headers: Vec::new(), body }
 }
 
@@ -573,8 +577,9 @@ impl ModelEnvironment {
     /// Cancels or dequeues a task.
     async fn end_work(&self, verb: &str, name: String) -> Result<TaskState, RelayError> {
         let fate = self.gates.wait(GateKind::Send, format!("{verb} {name}")).await;
+        let no_answer = || Err(RelayError::Unreachable("as planned".to_owned()));
         if fate == WriteFate::Die {
-            return Err(RelayError::Unreachable("as planned".to_owned()));
+            return no_answer();
         }
         let answer = {
             let mut state = self.state();
@@ -583,7 +588,13 @@ impl ModelEnvironment {
                     TaskState::Ended(Box::new(callback(&parcel, stand)))
                 }
                 Some((ModelTaskState::Running, _)) if verb == "dequeue" => TaskState::running(""),
-                Some((ModelTaskState::Running, parcel)) => {
+                known => {
+                    let parcel = known.map(|(_, parcel)| parcel).unwrap_or_else(|| UnitRequest {
+                        name: name.clone(),
+                        by_relay: true,
+                        later: true,
+                        ..UnitRequest::default()
+                    });
                     tombstone(&mut state, &name, &parcel);
                     let begun = self.start_waiting(&mut state);
                     let stop = state.stop_begun;
@@ -593,22 +604,9 @@ impl ModelEnvironment {
                     }
                     TaskState::Tombstoned
                 }
-                Some((_, parcel)) => {
-                    tombstone(&mut state, &name, &parcel);
-                    TaskState::Tombstoned
-                }
-                None => {
-                    let name = name.clone();
-                    let parcel = UnitRequest { name: name.clone(), by_relay: true, later: true, ..Default::default() };
-                    tombstone(&mut state, &name, &parcel);
-                    TaskState::Tombstoned
-                }
             }
         };
-        let answer = match fate {
-            WriteFate::Proceed => Ok(answer),
-            WriteFate::Die | WriteFate::LoseResponse => Err(RelayError::Unreachable("as planned".to_owned())),
-        };
+        let answer = if fate == WriteFate::Proceed { Ok(answer) } else { no_answer() };
         self.gates.learn(&answer);
         answer
     }
@@ -664,7 +662,7 @@ impl HttpCall for ModelPlatform {
             self.0.state().notifications.insert((kind, generation));
         }
         let answer = match fate {
-            WriteFate::Proceed => Ok(HttpResponse { status: 204, headers: vec![], body: vec![] }),
+            WriteFate::Proceed => Ok(response(204, Vec::new())),
             WriteFate::Die | WriteFate::LoseResponse => Err(CallError::Connect("as planned".to_owned())),
         };
         self.0.gates.learn(&answer);
