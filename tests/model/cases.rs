@@ -14,6 +14,14 @@ pub struct ModelCase {
     pub unusual: u32,
 }
 
+impl ModelCase {
+    /// Changes the graph.
+    pub(super) fn with(mut self, change: impl FnOnce(&mut ModelGraph)) -> Self {
+        change(&mut self.graph);
+        self
+    }
+}
+
 pub(super) const WHOLE: u32 = u32::MAX;
 /// Maximum number of unusual steps in graphs that are too large to be explored completely.
 const FEW: u32 = 2;
@@ -40,24 +48,18 @@ pub(super) const CALM: FaultBudget = FaultBudget {
 };
 
 pub(super) fn case(name: &str, runs: ModelAction, reads: &[&[usize]], per_item: u32, budget: FaultBudget) -> ModelCase {
-    let units = reads.iter().map(|reads| (runs, reads.to_vec())).collect();
-    let name = format!("{name}, {}", runs.name());
-    ModelCase {
-        name,
-        graph: ModelGraph {
-            units,
-            per_item,
-            attempts: 2,
-            outputs: OutputMode::Id,
-            slots: None,
-            max_dispatches: None,
-            gateway: None,
-            unreachable: None,
-            updates: Vec::new(),
-        },
-        budget,
-        unusual: WHOLE,
-    }
+    let graph = ModelGraph {
+        units: reads.iter().map(|reads| (runs, reads.to_vec())).collect(),
+        per_item,
+        attempts: 2,
+        outputs: OutputMode::Id,
+        slots: None,
+        max_dispatches: None,
+        gateway: None,
+        unreachable: None,
+        updates: Vec::new(),
+    };
+    ModelCase { name: format!("{name}, {}", runs.name()), graph, budget, unusual: WHOLE }
 }
 
 pub(super) const ONE: &[&[usize]] = &[&[]];
@@ -68,15 +70,8 @@ const DIAMOND: &[&[usize]] = &[&[], &[0], &[0], &[1, 2]];
 
 /// Returns the cases of the tests: small graphs with all orders, and larger ones with few unusual steps.
 pub fn cases() -> Vec<ModelCase> {
-    all()
-        .into_iter()
-        .filter(|(large, _)| !large)
-        .map(|(_, case)| case)
-        .chain(with_few())
-        .chain(hurried())
-        .chain(scarce())
-        .chain(updated())
-        .collect()
+    let small = all().into_iter().filter(|(large, _)| !large).map(|(_, case)| case);
+    small.chain(with_few()).chain(hurried()).chain(scarce()).chain(updated()).collect()
 }
 
 fn with_few() -> impl Iterator<Item = ModelCase> {
@@ -108,32 +103,24 @@ fn hurried() -> impl Iterator<Item = ModelCase> {
 
 /// Returns cases of two independent units with limited resources.
 fn scarce() -> Vec<ModelCase> {
-    let mut cases = Vec::new();
-    let mut add = |name: &str, runs, budget, change: fn(&mut ModelGraph)| {
-        let mut case = case(&format!("two, {name}"), runs, TWO, ONE_ITEM, budget);
-        change(&mut case.graph);
-        cases.push(ModelCase { unusual: FEW, ..case });
+    use ModelAction::{AtOnce, Pod};
+    let two = |name: &str, runs, budget| {
+        let case = case(&format!("two, {name}"), runs, TWO, ONE_ITEM, budget);
+        ModelCase { unusual: FEW, ..case }
     };
-    let delete = FaultBudget { deletions: 1, ..CALM };
-    let sends_one: fn(&mut ModelGraph) = |graph| graph.max_dispatches = Some(1);
-    add("one at a time: deleted", ModelAction::AtOnce, delete, sends_one);
-    for runs in [ModelAction::Pod, ModelAction::AtOnce] {
-        add("one at a time: a lost message", runs, FaultBudget { drops: 1, ..CALM }, sends_one);
-    }
-    add("one place: deleted", ModelAction::Pod, delete, |graph| graph.slots = Some(1));
-    add("one of them in a silent cluster", ModelAction::Pod, CALM, |graph| graph.unreachable = Some(1));
-    add("one of them in a silent cluster: a sweep", ModelAction::Pod, FaultBudget { sweeps: 1, ..CALM }, |graph| {
-        graph.unreachable = Some(1);
-    });
-    add(
-        "behind a gateway: a lost answer, deleted",
-        ModelAction::AtOnce,
-        FaultBudget { losses: 1, ..delete },
-        |graph| {
-            graph.gateway = Some(GATEWAY);
-        },
-    );
-    cases
+    let (delete, drop) = (FaultBudget { deletions: 1, ..CALM }, FaultBudget { drops: 1, ..CALM });
+    let sends_one = |graph: &mut ModelGraph| graph.max_dispatches = Some(1);
+    let is_silent = |graph: &mut ModelGraph| graph.unreachable = Some(1);
+    vec![
+        two("one at a time: deleted", AtOnce, delete).with(sends_one),
+        two("one at a time: a lost message", Pod, drop).with(sends_one),
+        two("one at a time: a lost message", AtOnce, drop).with(sends_one),
+        two("one place: deleted", Pod, delete).with(|graph| graph.slots = Some(1)),
+        two("one of them in a silent cluster", Pod, CALM).with(is_silent),
+        two("one of them in a silent cluster: a sweep", Pod, FaultBudget { sweeps: 1, ..CALM }).with(is_silent),
+        two("behind a gateway: a lost answer, deleted", AtOnce, FaultBudget { losses: 1, ..delete })
+            .with(|graph| graph.gateway = Some(GATEWAY)),
+    ]
 }
 
 /// Returns a case in which the document of the target is updated.
@@ -144,9 +131,7 @@ pub(super) fn update_case(
     updates: &[ModelUpdate],
     budget: FaultBudget,
 ) -> ModelCase {
-    let mut case = case(name, runs, reads, ONE_ITEM, budget);
-    case.graph.updates = updates.to_vec();
-    case
+    case(name, runs, reads, ONE_ITEM, budget).with(|graph| graph.updates = updates.to_vec())
 }
 
 /// Returns cases in which the document of the target is updated.
@@ -212,9 +197,8 @@ fn all() -> Vec<(bool, ModelCase)> {
         // With callbacks, the environment alone determines the order.
         let beside = u8::from(runs == ModelAction::AtOnce);
         let budget = FaultBudget { losses: 1, deletions: 1, concurrent: beside, ..CALM };
-        let mut only = case("one, tried once: a lost answer, deleted", runs, ONE, ONE_ITEM, budget);
-        only.graph.attempts = 1;
-        cases.push((true, only));
+        let only = case("one, tried once: a lost answer, deleted", runs, ONE, ONE_ITEM, budget);
+        cases.push((true, only.with(|graph| graph.attempts = 1)));
     }
     for runs in KINDS {
         let webhook = runs != ModelAction::Pod;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::cases::{CALM, CHAIN, FAN_IN, GATEWAY, ModelCase, ONE, ONE_ITEM, TWO, case, update_case};
 use super::choice::FaultBudget;
 use super::explore::{Violation, shortest};
-use super::simulation::{ModelAction, ModelUpdate, OutputMode};
+use super::simulation::{ModelAction, ModelGraph, ModelUpdate, OutputMode};
 use crate::simulation::{TraceMode, simulate};
 
 /// The rules whose removal shows in simulations of random targets, and the most simulations of each.
@@ -63,11 +63,7 @@ pub fn check_rule(rule: &str, paths: usize) -> Result<RuleFinding, String> {
         return check_by_simulation(rule);
     }
     let case = without(rule).ok_or_else(|| format!("`tests/model/rules.rs` has no case for the rule {rule}"))?;
-    let found = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name(rule.to_owned());
-        let search = thread.spawn_scoped(scope, || shortest(&case, UNUSUAL, paths));
-        search.expect("the system has threads").join().expect("the search does not panic")
-    });
+    let found = leaving_out(rule, || shortest(&case, UNUSUAL, paths));
     let Some(violation) = found.violation else {
         return Err(format!("without {rule} nothing breaks in {} ({} states)", case.name, found.states));
     };
@@ -81,11 +77,7 @@ pub fn check_rule(rule: &str, paths: usize) -> Result<RuleFinding, String> {
 /// Leaves `rule` out of simulations until one has a violation. With the rule, it must have none.
 fn check_by_simulation(rule: &str) -> Result<RuleFinding, String> {
     let wrong = |seed| simulate(seed, &[], TraceMode::Off).violations.into_iter().next();
-    let found = std::thread::scope(|scope| {
-        let search = || (1..=SIMULATIONS).find_map(|seed| Some((seed, wrong(seed)?)));
-        let thread = std::thread::Builder::new().name(rule.to_owned()).spawn_scoped(scope, search);
-        thread.expect("the system has threads").join().expect("a simulation does not panic")
-    });
+    let found = leaving_out(rule, || (1..=SIMULATIONS).find_map(|seed| Some((seed, wrong(seed)?))));
     let Some((seed, promise)) = found else {
         return Err(format!("without {rule} nothing breaks in {SIMULATIONS} simulations"));
     };
@@ -96,84 +88,65 @@ fn check_by_simulation(rule: &str) -> Result<RuleFinding, String> {
     Ok(RuleFinding { case: format!("simulation {seed}"), violation, states: seed as usize })
 }
 
+/// Searches on a thread with the name of a rule, which leaves the rule out.
+fn leaving_out<T: Send>(rule: &str, search: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name(rule.to_owned()).spawn_scoped(scope, search);
+        thread.expect("the system has threads").join().expect("the search does not panic")
+    })
+}
+
 /// Returns the case that shows the removal of a rule.
 fn without(rule: &str) -> Option<ModelCase> {
+    use ModelAction::{AtOnce, Later, Once, Pod};
     let one = |runs, budget| case("one", runs, ONE, ONE_ITEM, budget);
+    let two = |name, runs, budget| case(name, runs, TWO, ONE_ITEM, budget);
+    let chain = |runs, budget| case("chain", runs, CHAIN, ONE_ITEM, budget);
+    let update = |runs, update, budget| update_case("update", runs, ONE, &[update], budget);
+    let removed = |runs, budget| update(runs, ModelUpdate::Removed, budget);
+    let sends_one = |graph: &mut ModelGraph| graph.max_dispatches = Some(1);
     let delete = FaultBudget { deletions: 1, ..CALM };
-    let update = |runs, updates: &[_], budget| update_case("update", runs, ONE, updates, budget);
+    let death = FaultBudget { deaths: 1, ..CALM };
+    let failure = FaultBudget { failures: 1, ..CALM };
     Some(match rule {
-        "RecordBeforeHead" => one(ModelAction::Pod, FaultBudget { ticks: 1, ..delete }),
-        "CancelBeforeUndo" => one(ModelAction::Pod, FaultBudget { kills: 2, ticks: 1, ..delete }),
-        "RecordDecides" => one(ModelAction::Later, FaultBudget { ticks: 1, ..CALM }),
-        "CancelByEpoch" => case("chain", ModelAction::Pod, CHAIN, ONE_ITEM, delete),
-        "SealBeforeRead" | "ReopenOnLateResult" => one(ModelAction::Later, FaultBudget { ticks: 1, ..delete }),
-        "DequeueBeforeKill" => {
-            let mut case = case("two, one place", ModelAction::Pod, TWO, ONE_ITEM, delete);
-            case.graph.slots = Some(1);
-            case
-        }
-        "WaitForInFlight" => one(ModelAction::AtOnce, FaultBudget { deaths: 1, ..delete }),
-        "GatewayIsNoAnswer" => {
-            let mut case = one(ModelAction::AtOnce, FaultBudget { losses: 1, ..delete });
-            (case.graph.attempts, case.graph.gateway) = (1, Some(GATEWAY));
-            case
-        }
-        "EveryResultCounts" => one(ModelAction::Later, FaultBudget { contradictions: 1, ..delete }),
-        "EnqueueTheRest" => {
-            let mut case = case("two, one at a time", ModelAction::Pod, TWO, ONE_ITEM, CALM);
-            case.graph.max_dispatches = Some(1);
-            case
-        }
-        "UndoEveryAttempt" => one(ModelAction::Later, FaultBudget { ticks: 2, ..CALM }),
-        "RecordAccepted" => one(ModelAction::Later, FaultBudget { sweeps: 1, ticks: 2, ..CALM }),
-        "RepetitionsWait" => case("chain", ModelAction::Later, CHAIN, ONE_ITEM, FaultBudget { duplicates: 1, ..CALM }),
-        "LeaseBeforeRepeat" => one(ModelAction::AtOnce, FaultBudget { deaths: 1, sweeps: 1, ..CALM }),
-        "ClaimDelivery" => {
-            let mut case = case("two", ModelAction::AtOnce, TWO, ONE_ITEM, FaultBudget { duplicates: 1, ..CALM });
-            case.graph.max_dispatches = Some(1);
-            case
-        }
-        "PostOnce" => one(ModelAction::Once, FaultBudget { deaths: 1, ..CALM }),
-        "VersionGuardsReschedule" => one(ModelAction::Pod, FaultBudget { failures: 1, sweeps: 1, ticks: 1, ..CALM }),
-        "RescheduleAfterActing" => {
-            one(ModelAction::Pod, FaultBudget { failures: 1, sweeps: 1, deaths: 1, ticks: 1, ..CALM })
-        }
-        "FailedSweepIsDue" => one(ModelAction::Pod, FaultBudget { deaths: 1, losses: 1, ..CALM }),
-        "DeadlineFromStart" => one(ModelAction::Pod, FaultBudget { deaths: 1, ticks: 1, ..CALM }),
-        "ReadAllItems" => case("fan-in over items", ModelAction::Pod, FAN_IN, 1, CALM),
-        "StopEveryItem" => case("chain of three over items", ModelAction::Pod, &[&[], &[0], &[1]], 1, delete),
-        "OneTransaction" => one(ModelAction::Pod, FaultBudget { deaths: 1, ..CALM }),
-        "RedriveKeepsEpoch" => {
-            case("two", ModelAction::Later, TWO, ONE_ITEM, FaultBudget { ticks: 1, concurrent: 0, ..delete })
-        }
-        "JoinEverySend" => one(ModelAction::AtOnce, CALM),
-        "FailedSendIsDue" => {
-            case("chain", ModelAction::Pod, CHAIN, ONE_ITEM, FaultBudget { losses: 1, sweeps: 1, ticks: 1, ..CALM })
-        }
-        "RetryIsDue" => one(ModelAction::Pod, FaultBudget { failures: 1, drops: 1, ..CALM }),
-        "KeepExpiredSuccess" => one(ModelAction::Later, FaultBudget { ticks: 1, ..CALM }),
-        "UndoTheUnknown" => {
-            let mut case = one(ModelAction::Pod, CALM);
-            case.graph.outputs = OutputMode::Nothing;
-            case
-        }
-        "StableKey" => one(ModelAction::Pod, FaultBudget { failures: 1, ..CALM }),
-        "UpdateAlone" => update(ModelAction::Pod, &[ModelUpdate::Removed], FaultBudget { updates: 1, ..CALM }),
-        "PendingUpdateIsDue" => {
-            update(ModelAction::Pod, &[ModelUpdate::Removed], FaultBudget { deaths: 1, updates: 1, ..CALM })
-        }
-        "UpdateInOneTransaction" => {
-            update(ModelAction::Pod, &[ModelUpdate::Removed], FaultBudget { deaths: 1, ..CALM })
-        }
-        "KeysOfUpdate" => update(ModelAction::Pod, &[ModelUpdate::Replaced], CALM),
-        "KeepFormerUndos" => update(ModelAction::Pod, &[ModelUpdate::Removed], delete),
-        "SkipDoneUndo" => update(ModelAction::Pod, &[ModelUpdate::Removed], CALM),
-        "LateSuccessBeforeSkip" => {
-            update(ModelAction::Later, &[ModelUpdate::Removed], FaultBudget { contradictions: 1, updates: 1, ..CALM })
-        }
-        "CompleteFailedUpdate" => {
-            update(ModelAction::Pod, &[ModelUpdate::Labelled], FaultBudget { failures: 2, ..CALM })
-        }
+        "RecordBeforeHead" => one(Pod, FaultBudget { ticks: 1, ..delete }),
+        "CancelBeforeUndo" => one(Pod, FaultBudget { kills: 2, ticks: 1, ..delete }),
+        "RecordDecides" | "KeepExpiredSuccess" => one(Later, FaultBudget { ticks: 1, ..CALM }),
+        "CancelByEpoch" => chain(Pod, delete),
+        "SealBeforeRead" | "ReopenOnLateResult" => one(Later, FaultBudget { ticks: 1, ..delete }),
+        "DequeueBeforeKill" => two("two, one place", Pod, delete).with(|graph| graph.slots = Some(1)),
+        "WaitForInFlight" => one(AtOnce, FaultBudget { deaths: 1, ..delete }),
+        "GatewayIsNoAnswer" => one(AtOnce, FaultBudget { losses: 1, ..delete })
+            .with(|graph| (graph.attempts, graph.gateway) = (1, Some(GATEWAY))),
+        "EveryResultCounts" => one(Later, FaultBudget { contradictions: 1, ..delete }),
+        "EnqueueTheRest" => two("two, one at a time", Pod, CALM).with(sends_one),
+        "UndoEveryAttempt" => one(Later, FaultBudget { ticks: 2, ..CALM }),
+        "RecordAccepted" => one(Later, FaultBudget { sweeps: 1, ticks: 2, ..CALM }),
+        "RepetitionsWait" => chain(Later, FaultBudget { duplicates: 1, ..CALM }),
+        "LeaseBeforeRepeat" => one(AtOnce, FaultBudget { sweeps: 1, ..death }),
+        "ClaimDelivery" => two("two", AtOnce, FaultBudget { duplicates: 1, ..CALM }).with(sends_one),
+        "PostOnce" => one(Once, death),
+        "VersionGuardsReschedule" => one(Pod, FaultBudget { sweeps: 1, ticks: 1, ..failure }),
+        "RescheduleAfterActing" => one(Pod, FaultBudget { sweeps: 1, deaths: 1, ticks: 1, ..failure }),
+        "FailedSweepIsDue" => one(Pod, FaultBudget { losses: 1, ..death }),
+        "DeadlineFromStart" => one(Pod, FaultBudget { ticks: 1, ..death }),
+        "ReadAllItems" => case("fan-in over items", Pod, FAN_IN, 1, CALM),
+        "StopEveryItem" => case("chain of three over items", Pod, &[&[], &[0], &[1]], 1, delete),
+        "OneTransaction" => one(Pod, death),
+        "RedriveKeepsEpoch" => two("two", Later, FaultBudget { ticks: 1, concurrent: 0, ..delete }),
+        "JoinEverySend" => one(AtOnce, CALM),
+        "FailedSendIsDue" => chain(Pod, FaultBudget { losses: 1, sweeps: 1, ticks: 1, ..CALM }),
+        "RetryIsDue" => one(Pod, FaultBudget { drops: 1, ..failure }),
+        "UndoTheUnknown" => one(Pod, CALM).with(|graph| graph.outputs = OutputMode::Nothing),
+        "StableKey" => one(Pod, failure),
+        "UpdateAlone" => removed(Pod, FaultBudget { updates: 1, ..CALM }),
+        "PendingUpdateIsDue" => removed(Pod, FaultBudget { updates: 1, ..death }),
+        "UpdateInOneTransaction" => removed(Pod, death),
+        "KeysOfUpdate" => update(Pod, ModelUpdate::Replaced, CALM),
+        "KeepFormerUndos" => removed(Pod, delete),
+        "SkipDoneUndo" => removed(Pod, CALM),
+        "LateSuccessBeforeSkip" => removed(Later, FaultBudget { contradictions: 1, updates: 1, ..CALM }),
+        "CompleteFailedUpdate" => update(Pod, ModelUpdate::Labelled, FaultBudget { failures: 2, ..CALM }),
         _ => return None,
     })
 }
