@@ -9,14 +9,14 @@ use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
 use ebb_store::{
     AttemptUpdate, DesiredKey, DesiredTarget, DesiredTargets, DueItem, HealthMark, HealthMarks, InstanceExpiry,
-    ListDocuments, ListPage, ListTargets, MoveTarget, NamedDocument, NamedKind, NoteRejections, ObjectStore,
-    OpenObject, PatchResult, PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, PutUndelivered,
-    QueryDue, ReadDocuments, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, SourceRejections, StoreResult,
-    TargetHead, TargetList, TargetTransition, Tombstone, UpdateAttemptRecord, WriteDocuments, WritePlugins,
+    ListDocuments, MoveTarget, NamedDocument, NamedKind, NoteRejections, ObjectStore, OpenObject, PatchResult,
+    PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, PutUndelivered, QueryDue, ReadDocuments,
+    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, SourceRejections, StoreResult, TargetHead,
+    TargetTransition, Tombstone, UpdateAttemptRecord,
 };
 
 use super::runtime::lock;
-use super::table::TableState;
+use super::table::{TableState, named};
 use super::{SimTable, receivers};
 
 #[async_trait]
@@ -64,22 +64,27 @@ impl PatchRun for SimTable {
     }
 }
 
-fn records_of(state: &TableState, run: &RunId, wanted: impl Fn(Unit) -> bool) -> Vec<(Unit, Attempt, AttemptRecord)> {
+/// Returns the entries of a run, of all units or of these.
+fn entries_of<T: Clone>(
+    entries: &BTreeMap<(RunId, Unit, Attempt), T>,
+    run: &RunId,
+    units: Option<&[Unit]>,
+) -> Vec<(Unit, Attempt, T)> {
     let from = (run.clone(), Unit(0), Attempt(0));
-    let of_run = state.records.range(from..).take_while(|((of, _, _), _)| of == run);
-    let of_run = of_run.filter(|((_, unit, _), _)| wanted(*unit));
-    of_run.map(|((_, unit, attempt), record)| (*unit, *attempt, record.clone())).collect()
+    let of_run = entries.range(from..).take_while(|((of, _, _), _)| of == run);
+    let of_units = of_run.filter(|((_, unit, _), _)| units.is_none_or(|units| units.contains(unit)));
+    of_units.map(|((_, unit, attempt), entry)| (*unit, *attempt, entry.clone())).collect()
 }
 
 #[async_trait]
 impl ReadRecords for SimTable {
     async fn read_records(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
-        self.read(|state| records_of(state, run, |unit| units.contains(&unit))).await
+        self.read(|state| entries_of(&state.records, run, Some(units))).await
     }
 
     async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         self.read(|state| {
-            let mut records = records_of(state, run, |_| true);
+            let mut records = entries_of(&state.records, run, None);
             for (_, _, record) in &mut records {
                 for result in record.result.iter_mut().chain(&mut record.further_results) {
                     result.outputs = OutputStorage::Nothing;
@@ -92,17 +97,11 @@ impl ReadRecords for SimTable {
     }
 
     async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
-        self.read(|state| {
-            let from = (run.clone(), Unit(0), Attempt(0));
-            let of_run = state.accepted.range(from..).take_while(|((of, _, _), _)| of == run);
-            let of_units = of_run.filter(|((_, unit, _), _)| units.contains(unit));
-            of_units.map(|((_, unit, attempt), at)| (*unit, *attempt, *at)).collect()
-        })
-        .await
+        self.read(|state| entries_of(&state.accepted, run, Some(units))).await
     }
 
     async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
-        self.read(|state| records_of(state, run, |_| true)).await
+        self.read(|state| entries_of(&state.records, run, None)).await
     }
 }
 
@@ -385,11 +384,6 @@ impl PlanStore for SimTable {
     }
 }
 
-/// Returns the key of a document in the state.
-fn named(kind: NamedKind, name: &str) -> (String, String) {
-    (format!("{kind:?}"), name.to_owned())
-}
-
 #[async_trait]
 impl ReadDocuments for SimTable {
     async fn get_document(&self, kind: NamedKind, name: &str) -> StoreResult<Option<NamedDocument>> {
@@ -425,23 +419,9 @@ impl ListDocuments for SimTable {
 #[async_trait]
 impl PutUndelivered for SimTable {
     async fn put_undelivered(&self, notification: &NamedDocument) -> StoreResult<()> {
-        self.put_document(NamedKind::Undelivered, notification).await
-    }
-}
-
-#[async_trait]
-impl WriteDocuments for SimTable {
-    async fn put_document(&self, kind: NamedKind, document: &NamedDocument) -> StoreResult<()> {
         self.write("PutItem", |state| {
-            state.documents.insert(named(kind, &document.name), document.clone());
-            ((), || format!("{kind:?} {}", document.name))
-        })
-        .await
-    }
-
-    async fn delete_document(&self, kind: NamedKind, name: &str) -> StoreResult<bool> {
-        self.write("DeleteItem", |state| {
-            (state.documents.remove(&named(kind, name)).is_some(), || format!("no {kind:?} {name}"))
+            state.documents.insert(named(NamedKind::Undelivered, &notification.name), notification.clone());
+            ((), || format!("Undelivered {}", notification.name))
         })
         .await
     }
@@ -468,64 +448,8 @@ impl ReadPlugins for SimTable {
 #[async_trait]
 impl PutExpiry for SimTable {
     async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
-        self.write("PutItem", |state| {
-            let instance = ebb_protocol::id::instance_key(&expiry.kind, &expiry.name, &expiry.uid);
-            let what = format!("{instance} expires {:?}", expiry.due);
-            state.expiries.insert(instance, expiry.clone());
-            ((), || what)
-        })
-        .await
-    }
-}
-
-#[async_trait]
-impl WritePlugins for SimTable {
-    async fn put_plugin(&self, plugin: &PluginItem) -> StoreResult<bool> {
-        self.write("PutItem", |state| {
-            let key = (plugin.name.clone(), plugin.version.clone());
-            let same = |known: &PluginItem| known.withdrawn.is_some() && known.digest == plugin.digest;
-            let written = state.plugins.get(&key).is_none_or(same);
-            if written {
-                state.plugins.insert(key, plugin.clone());
-            }
-            (written, || "plugin".to_owned())
-        })
-        .await
-    }
-
-    async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> StoreResult<bool> {
-        let key = (name.to_owned(), version.to_owned());
-        self.write("UpdateItem", |state| {
-            let known = state.plugins.get_mut(&key);
-            let written = known.map(|plugin| plugin.withdrawn.get_or_insert(at)).is_some();
-            (written, || "plugin".to_owned())
-        })
-        .await
-    }
-}
-
-#[async_trait]
-impl ListTargets for SimTable {
-    async fn list_page(
-        &self,
-        list: TargetList,
-        kind: Option<&str>,
-        after: Option<(&str, &str)>,
-        limit: usize,
-    ) -> StoreResult<ListPage> {
-        self.read(|state| {
-            let later = |key: &(String, String)| {
-                after.is_none_or(|(kind, name)| (key.0.as_str(), key.1.as_str()) > (kind, name))
-            };
-            let of_kind = |target: &TargetHead| kind.is_none_or(|kind| target.kind == kind);
-            let of_list = state.targets.iter().filter(|(_, target)| target.list() == list);
-            let found = of_list.filter(|(key, target)| later(key) && of_kind(target));
-            let targets: Vec<_> = found.map(|(_, target)| target.clone()).take(limit).collect();
-            let last = targets.last().filter(|_| targets.len() == limit);
-            let next = last.map(|last| (last.kind.clone(), last.name.clone()));
-            ListPage { targets, next, ..ListPage::default() }
-        })
-        .await
+        // Only removals read it.
+        self.write("PutItem", |_| ((), || format!("{} expires {:?}", expiry.instance_key(), expiry.due))).await
     }
 }
 

@@ -10,8 +10,8 @@ use ebb_engine::{Attempt, HeadState, Shard, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptRecord;
 use ebb_store::{
-    DesiredKey, DesiredTarget, DueItem, HealthMark, InstanceExpiry, NamedDocument, NamedKind, PluginItem, RunHead,
-    SourceRejections, StoreError, TargetHead,
+    DesiredKey, DesiredTarget, DueItem, HealthMark, NamedDocument, NamedKind, PluginItem, RunHead, SourceRejections,
+    StoreError, TargetHead,
 };
 
 use super::receivers::AppendedNotice;
@@ -60,8 +60,6 @@ pub struct TableState {
     pub marks: BTreeMap<HealthMark, Timestamp>,
     pub plans: BTreeMap<String, Vec<u8>>,
     pub plugins: BTreeMap<(String, String), PluginItem>,
-    /// The removal times of the stored data of instances.
-    pub expiries: BTreeMap<String, InstanceExpiry>,
     pub objects: BTreeMap<String, Vec<u8>>,
     /// Subscriptions and undelivered notifications, by kind and name.
     pub documents: BTreeMap<(String, String), NamedDocument>,
@@ -105,6 +103,11 @@ impl TableState {
         let desired = desired.filter_map(|one| Some((one.due?, DueItem::Desired(one.key.clone()))));
         roots.chain(targets).chain(desired)
     }
+}
+
+/// Returns the key of a document in the state.
+pub(super) fn named(kind: NamedKind, name: &str) -> (String, String) {
+    (format!("{kind:?}"), name.to_owned())
 }
 
 /// Table and bucket.
@@ -152,8 +155,8 @@ impl SimTable {
 
     /// Stores subscriptions.
     pub(super) fn subscribe(&self, documents: impl Iterator<Item = NamedDocument>) {
-        let key = |name: &str| (format!("{:?}", NamedKind::Subscription), name.to_owned());
-        self.state().documents.extend(documents.map(|document| (key(&document.name), document)));
+        let documents = documents.map(|document| (named(NamedKind::Subscription, &document.name), document));
+        self.state().documents.extend(documents);
     }
 
     /// Sends every operation from now on through `gate`.
