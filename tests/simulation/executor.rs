@@ -45,6 +45,27 @@ pub(super) fn run_of(name: &str) -> Option<RunId> {
 }
 
 impl SimExecutor {
+    /// Lets the running task die if a fault of `kind` happens.
+    pub(super) async fn may_die(&self, kind: FaultKind) {
+        if self.faults.should_inject(kind) {
+            self.runtime.die().await;
+        }
+    }
+
+    /// Returns a number below `bound` if a fault of `kind` happens.
+    pub(super) fn inject_below(&self, kind: FaultKind, bound: u64) -> Option<u64> {
+        self.faults.should_inject(kind).then(|| self.faults.random_below(kind, bound))
+    }
+
+    /// Returns true during an outage, which ends at `until`. A fault of `kind` begins one of less than `most` ms.
+    pub(super) fn is_away(&self, kind: FaultKind, until: &mut u64, most: u64) -> bool {
+        let now = self.runtime.elapsed();
+        if let Some(millis) = (now >= *until).then(|| self.inject_below(kind, most)).flatten() {
+            *until = now + millis;
+        }
+        now < *until
+    }
+
     /// Records that an attempt begins.
     pub(super) fn begin(
         &self,
@@ -162,8 +183,8 @@ impl SimExecutor {
                 again.deliver(token, body).await;
             });
         }
-        if self.faults.should_inject(FaultKind::CallbackLate) {
-            self.runtime.sleep(self.faults.random_below(FaultKind::CallbackLate, FIRST_LATE_MS)).await;
+        if let Some(later) = self.inject_below(FaultKind::CallbackLate, FIRST_LATE_MS) {
+            self.runtime.sleep(later).await;
         }
         self.deliver(token, body).await;
     }

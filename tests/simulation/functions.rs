@@ -10,6 +10,7 @@ use ebb_flow::operator::target_request::{self, TargetRequest};
 use ebb_flow::operator::{overrides, retry};
 use ebb_flow::ports::QueueMessage;
 use ebb_flow::run::callback::CallbackOutcome;
+use ebb_flow::run::follow_up::FollowUp;
 use ebb_flow::run::possible_resources;
 use ebb_flow::source::reconcile;
 use ebb_flow::source::record::{self, TargetEvent};
@@ -88,17 +89,13 @@ impl SimFunctions {
         Fut: Future<Output = Result<T, FlowError>> + Send + 'static,
     {
         let task = self.runtime.spawn(body(self.env()?, Arc::clone(&self.table)));
-        match self.runtime.within(task, TIMEOUT_MS).await {
-            Some(Ok(value)) => Ok(value),
-            Some(Err(error)) => {
-                if !error.is_retryable() {
-                    let mut broken = lock(&self.broken);
-                    broken.push(format!("{name}: {error}"));
-                }
-                Err(InvocationFailure)
+        let result = self.runtime.within(task, TIMEOUT_MS).await.ok_or(InvocationFailure)?;
+        result.map_err(|error| {
+            if !error.is_retryable() {
+                lock(&self.broken).push(format!("{name}: {error}"));
             }
-            None => Err(InvocationFailure),
-        }
+            InvocationFailure
+        })
     }
 
     /// Reads plans at the same time, each by instance and digest, in an environment without caches. Returns the digests of
@@ -118,11 +115,7 @@ impl SimFunctions {
         event: LifecycleData,
     ) -> Result<Result<LifecycleResponse, LifecycleRejection>, InvocationFailure> {
         self.invoke("receive", |env, table| async move {
-            match lifecycle::receive(&env, table.as_ref(), (event_type, &id), &event).await {
-                Ok(response) => Ok(Ok(response)),
-                Err(RequestError::Rejected(rejection)) => Ok(Err(rejection)),
-                Err(RequestError::Failed(error)) => Err(error),
-            }
+            response_of(lifecycle::receive(&env, table.as_ref(), (event_type, &id), &event).await)
         })
         .await
     }
@@ -134,9 +127,7 @@ impl SimFunctions {
                 return Ok(Some(outcome));
             }
             let (outcome, follow_ups) = reconcile::apply(&env, table.as_ref(), &event.key).await?;
-            for follow_up in follow_ups {
-                follow_up.finish(&env).await?;
-            }
+            finish(&env, follow_ups).await?;
             Ok(outcome)
         })
         .await
@@ -148,15 +139,10 @@ impl SimFunctions {
         request: TargetRequest,
     ) -> Result<Result<LifecycleResponse, LifecycleRejection>, InvocationFailure> {
         self.invoke("apply", |env, table| async move {
-            let (response, follow_ups) = match target_request::apply(&env, table.as_ref(), &request).await {
-                Ok(applied) => applied,
-                Err(RequestError::Rejected(rejection)) => return Ok(Err(rejection)),
-                Err(RequestError::Failed(error)) => return Err(error),
-            };
-            for follow_up in follow_ups {
-                follow_up.finish(&env).await?;
+            match response_of(target_request::apply(&env, table.as_ref(), &request).await)? {
+                Ok((response, follow_ups)) => finish(&env, follow_ups).await.map(|()| Ok(response)),
+                Err(rejection) => Ok(Err(rejection)),
             }
-            Ok(Ok(response))
         })
         .await
     }
@@ -176,15 +162,8 @@ impl SimFunctions {
     pub async fn delete_target(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         self.invoke("delete", |env, _| async move {
-            let deleted = match target_request::delete(&env, &kind, &name, None).await {
-                Ok(deleted) => deleted,
-                Err(RequestError::Rejected(_)) => None,
-                Err(RequestError::Failed(error)) => return Err(error),
-            };
-            for follow_up in deleted.into_iter().flat_map(|(_, follow_ups)| follow_ups) {
-                follow_up.finish(&env).await?;
-            }
-            Ok(())
+            let deleted = response_of(target_request::delete(&env, &kind, &name, None).await)?;
+            finish(&env, deleted.ok().flatten().map(|(_, follow_ups)| follow_ups).unwrap_or_default()).await
         })
         .await
     }
@@ -246,6 +225,22 @@ impl SimFunctions {
     pub async fn message(&self, message: QueueMessage) -> Result<(), InvocationFailure> {
         self.invoke("message", |env, _| async move { ebb_flow::sweep::receive_message(&env, &message).await }).await
     }
+}
+
+/// Returns the response to a request, or its rejection.
+fn response_of<T, R>(result: Result<T, RequestError<R>>) -> Result<Result<T, R>, FlowError> {
+    match result {
+        Ok(response) => Ok(Ok(response)),
+        Err(RequestError::Rejected(rejection)) => Ok(Err(rejection)),
+        Err(RequestError::Failed(error)) => Err(error),
+    }
+}
+
+async fn finish(env: &Env, follow_ups: Vec<FollowUp>) -> Result<(), FlowError> {
+    for follow_up in follow_ups {
+        follow_up.finish(env).await?;
+    }
+    Ok(())
 }
 
 /// Returns the settings of a deployment with this in-flight limit.

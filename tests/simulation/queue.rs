@@ -39,9 +39,7 @@ impl SimQueue {
 impl ebb_flow::ports::MessageQueue for SimQueue {
     async fn send(&self, message: QueueMessage, delay: Duration) {
         let SimExecutor { runtime, faults, ledger, .. } = self.0.as_ref();
-        if faults.should_inject(FaultKind::DeathBeforeCall) {
-            runtime.die().await;
-        }
+        self.0.may_die(FaultKind::DeathBeforeCall).await;
         if delay > MAX_DELAY {
             ledger.report_violation(format!("the queue accepts delays up to 15 minutes: {delay:?} for {message:?}"));
         }
@@ -58,14 +56,11 @@ impl ebb_flow::ports::MessageQueue for SimQueue {
             let later = faults.zero_or_below(FaultKind::MessageDuplicated, LATE_MS);
             self.deliver(message.clone(), millis + later);
         }
-        let is_late = faults.should_inject(FaultKind::MessageLate);
-        let lag = if is_late { faults.random_below(FaultKind::MessageLate, LATE_MS) } else { 0 };
+        let lag = self.0.inject_below(FaultKind::MessageLate, LATE_MS).unwrap_or(0);
         if !faults.should_inject(FaultKind::MessageLost) {
             self.deliver(message, millis + lag);
         }
-        if faults.should_inject(FaultKind::DeathAfterCall) {
-            runtime.die().await;
-        }
+        self.0.may_die(FaultKind::DeathAfterCall).await;
     }
 
     async fn check(&self) -> Result<(), String> {

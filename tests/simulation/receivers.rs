@@ -9,6 +9,7 @@ use ebb_store::{NamedDocument, TargetHead};
 use super::executor::SimExecutor;
 use super::ledger::PendingPost;
 use super::runtime::lock;
+use super::servers::retry_after;
 use super::simulator::Simulation;
 use super::table::TableState;
 use super::{FaultKind, SimRuntime};
@@ -93,10 +94,8 @@ impl SimReceivers {
     /// Returns the response of the receiver of a subscription.
     pub(super) async fn receive(&self, subscription: &str, request: &HttpRequest) -> Result<HttpResponse, CallError> {
         let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
-        let response = |status, headers| Ok(HttpResponse { status, headers, body: vec![] });
-        if faults.should_inject(FaultKind::DeathBeforeCall) {
-            runtime.die().await;
-        }
+        let response = |status| Ok(HttpResponse { status, headers: vec![], body: vec![] });
+        self.executor.may_die(FaultKind::DeathBeforeCall).await;
         if faults.should_inject(FaultKind::RequestLost) {
             return Err(CallError::Connect("as planned".to_owned()));
         }
@@ -104,10 +103,7 @@ impl SimReceivers {
         let is_away = {
             let mut outages = lock(&self.outages);
             let until = outages.entry(subscription.to_owned()).or_default();
-            if now >= *until && faults.should_inject(FaultKind::ReceiverAway) {
-                *until = now + faults.random_below(FaultKind::ReceiverAway, OUTAGE_MS);
-            }
-            now < *until
+            self.executor.is_away(FaultKind::ReceiverAway, until, OUTAGE_MS)
         };
         if ledger.state().hanging.contains(subscription) {
             let end = now + u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX);
@@ -117,11 +113,10 @@ impl SimReceivers {
         }
         let refuses = ledger.state().refusing.get(subscription).copied();
         if let Some(status) = refuses.or(is_away.then_some(503)) {
-            return response(status, vec![]);
+            return response(status);
         }
-        if faults.should_inject(FaultKind::ServerBusy) {
-            let after = faults.random_below(FaultKind::ServerBusy, 5);
-            return response(429, vec![("retry-after".to_owned(), after.to_string())]);
+        if let Some(seconds) = self.executor.inject_below(FaultKind::ServerBusy, 5) {
+            return Ok(retry_after(429, seconds));
         }
         let event: serde_json::Value = serde_json::from_slice(&request.body).unwrap_or_default();
         let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
@@ -131,13 +126,11 @@ impl SimReceivers {
         ledger.trace(|| format!("{subscription} receives {id} of {target}"));
         let received = ReceivedNotice { at: now, subscription: subscription.to_owned(), target, id };
         ledger.state().received.push(received);
-        if faults.should_inject(FaultKind::DeathAfterCall) {
-            runtime.die().await;
-        }
+        self.executor.may_die(FaultKind::DeathAfterCall).await;
         if faults.should_inject(FaultKind::ResponseLost) {
             return Err(CallError::Connect("the response was lost as planned".to_owned()));
         }
-        response(204, vec![])
+        response(204)
     }
 }
 

@@ -132,9 +132,7 @@ impl SimRelay {
     /// Returns an error if the request does not arrive.
     async fn request(&self, cluster: Option<&str>) -> Result<(), RelayError> {
         let SimExecutor { runtime, faults, .. } = self.executor.as_ref();
-        if faults.should_inject(FaultKind::DeathBeforeCall) {
-            runtime.die().await;
-        }
+        self.executor.may_die(FaultKind::DeathBeforeCall).await;
         let now = runtime.elapsed();
         let refused = || RelayError::Unreachable("as planned".to_owned());
         let (wait, error) = match cluster {
@@ -143,12 +141,9 @@ impl SimRelay {
             Some(REFUSING) => (0, refused()),
             _ if now >= self.options.reachable_until => (0, refused()),
             _ => {
-                let mut state = self.state();
-                if now >= state.outage_until && faults.should_inject(FaultKind::RelayAwayLong) {
-                    state.outage_until = now + faults.random_below(FaultKind::RelayAwayLong, OUTAGE_MS);
-                }
-                let is_away = now < state.outage_until || faults.should_inject(FaultKind::RelayAway);
-                return if is_away { Err(refused()) } else { Ok(()) };
+                let until = &mut self.state().outage_until;
+                let is_away = self.executor.is_away(FaultKind::RelayAwayLong, until, OUTAGE_MS);
+                return if is_away || faults.should_inject(FaultKind::RelayAway) { Err(refused()) } else { Ok(()) };
             }
         };
         self.state().unanswered.push(now);
@@ -158,9 +153,7 @@ impl SimRelay {
 
     /// Returns the response, or an error if it is lost.
     async fn respond<T>(&self, response: T) -> Result<T, RelayError> {
-        if self.executor.faults.should_inject(FaultKind::DeathAfterCall) {
-            self.executor.runtime.die().await;
-        }
+        self.executor.may_die(FaultKind::DeathAfterCall).await;
         if self.executor.faults.should_inject(FaultKind::RelayAnswerLost) {
             return Err(RelayError::Unreachable("the answer was lost as planned".to_owned()));
         }
@@ -196,14 +189,14 @@ impl SimRelay {
         let (name, to, timeout) = (request.task.clone(), request.callback.clone(), request.timeout_ms);
         let task = self.executor.runtime.spawn(async move {
             let work = &own.executor;
-            let vanishes = work.faults.should_inject(FaultKind::PodLost);
-            let limit = if vanishes { work.faults.random_below(FaultKind::PodLost, unit.millis + 1) } else { timeout };
+            let vanishes = work.inject_below(FaultKind::PodLost, unit.millis + 1);
+            let limit = vanishes.unwrap_or(timeout);
             let ended = Mutex::new(None);
             let performed = async { *lock(&ended) = Some(work.execute(running).await) };
             work.runtime.first(performed, work.runtime.sleep(limit)).await;
             let callback = match lock(&ended).take() {
                 Some(ended) => Callback { log: Some("it ran".to_owned()), ..callback_of(&ended) },
-                None if vanishes => Callback::failed(ReasonCode::Lost, "the pod vanished as planned"),
+                None if vanishes.is_some() => Callback::failed(ReasonCode::Lost, "the pod vanished as planned"),
                 None => Callback::failed(ReasonCode::Timeout, "its time is up"),
             };
             {
@@ -304,9 +297,7 @@ impl SimRelay {
 impl ebb_flow::ports::RelayClient for SimRelay {
     async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
         self.request(cluster).await?;
-        let faults = &self.executor.faults;
-        if faults.should_inject(FaultKind::RelayRequestDuplicated) {
-            let later = faults.random_below(FaultKind::RelayRequestDuplicated, DUPLICATE_MS);
+        if let Some(later) = self.executor.inject_below(FaultKind::RelayRequestDuplicated, DUPLICATE_MS) {
             let (own, request) = (self.clone(), request.clone());
             self.executor.runtime.spawn(async move {
                 own.executor.runtime.sleep(later).await;

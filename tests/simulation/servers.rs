@@ -43,6 +43,10 @@ fn response(status: u16, json: &serde_json::Value) -> HttpResponse {
     HttpResponse { status, headers: vec![], body: json.to_string().into_bytes() }
 }
 
+pub(super) fn retry_after(status: u16, seconds: u64) -> HttpResponse {
+    HttpResponse { headers: vec![("retry-after".to_owned(), seconds.to_string())], ..response(status, &"".into()) }
+}
+
 /// Returns a response whose body has the same value under every name that a document may use.
 fn response_of(ended: &SimOutputs) -> HttpResponse {
     match ended {
@@ -128,12 +132,10 @@ impl SimServers {
         let (number, task) = self.find_or_begin(request)?;
         let runtime = &self.executor.runtime;
         let timeout = u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX);
-        let again =
-            || HttpResponse { headers: vec![("retry-after".to_owned(), "2".to_owned())], ..response(202, &"".into()) };
         let response = match (UnitAction::of_url(&request.url), self.attempt(&id)) {
             (_, Some(ServerAttempt::Ended(ended, _))) => response_of(&ended),
             (UnitAction::Later, _) => response(202, &"".into()),
-            (UnitAction::Again, _) => again(),
+            (UnitAction::Again, _) => retry_after(202, 2),
             (UnitAction::Once | UnitAction::Pod | UnitAction::Plugin, _) => {
                 let until = runtime.elapsed() + timeout;
                 if let Some(task) = task {
@@ -158,30 +160,24 @@ impl HttpCall for SimServers {
         if let Some(subscription) = request.url.strip_prefix(RECEIVERS) {
             return self.receivers.receive(subscription, &request).await;
         }
-        let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
-        if faults.should_inject(FaultKind::DeathBeforeCall) {
-            runtime.die().await;
-        }
+        let SimExecutor { faults, ledger, .. } = self.executor.as_ref();
+        self.executor.may_die(FaultKind::DeathBeforeCall).await;
         if faults.should_inject(FaultKind::RequestLost) {
             return Err(CallError::Connect("as planned".to_owned()));
         }
-        if faults.should_inject(FaultKind::ServerBusy) {
-            let after = faults.random_below(FaultKind::ServerBusy, 5);
-            let headers = vec![("retry-after".to_owned(), after.to_string())];
-            return Ok(HttpResponse { headers, ..response(429, &"".into()) });
+        if let Some(seconds) = self.executor.inject_below(FaultKind::ServerBusy, 5) {
+            return Ok(retry_after(429, seconds));
         }
         let _posted = PendingPost::new(ledger, header(&request, WEBHOOK_ID));
-        if faults.should_inject(FaultKind::GatewayGivesUp) {
-            let status = GATEWAY[faults.random_below(FaultKind::GatewayGivesUp, GATEWAY.len() as u64) as usize];
+        if let Some(status) = self.executor.inject_below(FaultKind::GatewayGivesUp, GATEWAY.len() as u64) {
+            let status = GATEWAY[status as usize];
             let (number, _) = self.find_or_begin(&request)?;
             ledger.trace(|| format!("{status} for {}", header(&request, WEBHOOK_ID)));
             self.give_up(number);
             return Ok(response(status, &"".into()));
         }
         let (response, number) = self.take(&request).await?;
-        if faults.should_inject(FaultKind::DeathAfterCall) {
-            runtime.die().await;
-        }
+        self.executor.may_die(FaultKind::DeathAfterCall).await;
         if faults.should_inject(FaultKind::ResponseLost) {
             ledger.trace(|| format!("the response of {} is lost", header(&request, WEBHOOK_ID)));
             self.give_up(number);
@@ -224,21 +220,13 @@ fn notification(request: &HttpRequest, at: u64) -> Option<NotificationEntry> {
 impl HttpCall for SimPlatform {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
         let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
-        if faults.should_inject(FaultKind::DeathBeforeCall) {
-            runtime.die().await;
-        }
+        self.executor.may_die(FaultKind::DeathBeforeCall).await;
         if faults.should_inject(FaultKind::PlatformHangs) {
             runtime.sleep(u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX)).await;
             return Err(CallError::Timeout(request.timeout));
         }
         let now = runtime.elapsed();
-        let is_away = {
-            let mut outage_until = lock(&self.outage_until);
-            if now >= *outage_until && faults.should_inject(FaultKind::PlatformAway) {
-                *outage_until = now + faults.random_below(FaultKind::PlatformAway, OUTAGE_MS);
-            }
-            now < *outage_until
-        };
+        let is_away = self.executor.is_away(FaultKind::PlatformAway, &mut lock(&self.outage_until), OUTAGE_MS);
         if is_away || faults.should_inject(FaultKind::PlatformRefuses) {
             return Ok(response(503, &"".into()));
         }
@@ -252,9 +240,7 @@ impl HttpCall for SimPlatform {
                 ledger.report_violation(format!("the platform cannot read {body}"));
             }
         }
-        if faults.should_inject(FaultKind::DeathAfterCall) {
-            runtime.die().await;
-        }
+        self.executor.may_die(FaultKind::DeathAfterCall).await;
         if faults.should_inject(FaultKind::PlatformAnswerLost) {
             return Err(CallError::Connect("the response was lost as planned".to_owned()));
         }
