@@ -30,7 +30,7 @@ struct RuntimeState {
     jobs: Mutex<BTreeMap<SimTaskId, SimFuture>>,
     killed: Mutex<Vec<SimTaskId>>,
     ready: Mutex<VecDeque<SimTaskId>>,
-    timers: Mutex<BTreeMap<(u64, u64), Waker>>,
+    timers: Mutex<BTreeMap<(u64, u64), oneshot::Sender<()>>>,
 }
 
 /// The tasks and the time of a simulation.
@@ -121,8 +121,11 @@ impl SimRuntime {
     }
 
     /// Waits for `millis` of virtual time.
-    pub fn sleep(&self, millis: u64) -> SimSleep {
-        SimSleep { inner: Arc::clone(&self.0), until: self.elapsed().saturating_add(millis), timer: None }
+    pub fn sleep(&self, millis: u64) -> impl Future<Output = ()> + Send + Unpin + use<> {
+        let (sender, receiver) = oneshot::channel();
+        let key = (self.elapsed().saturating_add(millis), self.0.steps.fetch_add(1, Ordering::Relaxed));
+        lock(&self.0.timers).insert(key, sender);
+        receiver.map(drop)
     }
 
     /// Waits until all other tasks wait for time or for another task.
@@ -185,10 +188,15 @@ impl SimRuntime {
 
     /// Advances the clock to the next timer. Returns false if there is none.
     fn advance(&self) -> bool {
-        let Some(((at, _), waker)) = lock(&self.0.timers).pop_first() else { return false };
-        self.0.now.fetch_max(at, Ordering::Relaxed);
-        waker.wake();
-        true
+        let mut timers = lock(&self.0.timers);
+        while let Some(((at, _), timer)) = timers.pop_first() {
+            // The task of a cancelled timer waits no more.
+            if timer.send(()).is_ok() {
+                self.0.now.fetch_max(at, Ordering::Relaxed);
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -203,38 +211,6 @@ impl<T> Future for SimTask<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         self.result.poll_unpin(context).map(Result::ok)
-    }
-}
-
-/// Waits until a point in virtual time.
-pub struct SimSleep {
-    inner: Arc<RuntimeState>,
-    until: u64,
-    timer: Option<(u64, u64)>,
-}
-
-impl Future for SimSleep {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if self.timer.is_some() && self.inner.now.load(Ordering::Relaxed) >= self.until {
-            return Poll::Ready(());
-        }
-        let key = match self.timer {
-            Some(key) => key,
-            None => (self.until, self.inner.steps.fetch_add(1, Ordering::Relaxed)),
-        };
-        lock(&self.inner.timers).insert(key, context.waker().clone());
-        self.timer = Some(key);
-        Poll::Pending
-    }
-}
-
-impl Drop for SimSleep {
-    fn drop(&mut self) {
-        if let Some(key) = self.timer {
-            lock(&self.inner.timers).remove(&key);
-        }
     }
 }
 
