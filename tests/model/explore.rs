@@ -266,7 +266,7 @@ fn state(place: &ModelSimulation, budget: &FaultBudget, platform: &PlatformState
     });
     let (stopped, in_vain) = (outer.stopped_by.is_some(), outer.asked_in_vain);
     digest(&(
-        (now, budget, platform, order.map(ActorOrder::who), table),
+        (now, budget, platform, order, table),
         (sorted(tasks), sorted(flights), sorted(mail)),
         (&outer.tasks, &outer.objects, &outer.notifications, &outer.posted, stopped, in_vain),
         outer.promises(|task| running.contains_key(&task)),

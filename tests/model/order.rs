@@ -1,13 +1,11 @@
 //! The usual order of steps: the oldest actor continues to its end, unless it was delayed.
 
-use std::collections::BTreeMap;
-
 use super::choice::StepChoice;
 use super::simulation::ModelSimulation;
 use crate::simulation::SimTaskId;
 
 /// The actor of a step.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 enum Actor {
     Task(SimTaskId),
     Flight(u64),
@@ -18,12 +16,9 @@ enum Actor {
 /// The delayed actors. All others come first, until none of them can continue.
 ///
 /// So one unusual step delays an actor as long as necessary, and most violations need few of them. (Delay-bounded
-/// scheduling: Emmi, Qadeer, Rakamarić, POPL 2011.)
-#[derive(Clone, Debug, Default)]
-pub(super) struct ActorOrder {
-    late: BTreeMap<Actor, u64>,
-    next: u64,
-}
+/// scheduling: Emmi, Qadeer, Rakamarić, POPL 2011.) They are part of the state if unusual steps are limited.
+#[derive(Debug, Default)]
+pub(super) struct ActorOrder(Vec<Actor>);
 
 impl ActorOrder {
     fn actor(place: &ModelSimulation, choice: &StepChoice) -> Option<Actor> {
@@ -38,27 +33,19 @@ impl ActorOrder {
 
     /// Sorts steps into the usual order.
     pub(super) fn sort(&self, place: &ModelSimulation, choices: &mut [StepChoice]) {
-        if !self.late.is_empty() {
+        if !self.0.is_empty() {
             choices.sort_by_cached_key(|choice| {
-                Self::actor(place, choice).and_then(|actor| self.late.get(&actor).copied()).unwrap_or(0)
+                let actor = Self::actor(place, choice);
+                actor.and_then(|actor| self.0.iter().position(|late| *late == actor))
             });
         }
     }
 
     /// Delays the actors of the steps before the chosen one.
     pub(super) fn put_off(&mut self, place: &ModelSimulation, before: &[StepChoice]) {
-        for choice in before {
-            if let Some(actor) = Self::actor(place, choice) {
-                self.next += 1;
-                self.late.insert(actor, self.next);
-            }
+        for actor in before.iter().filter_map(|choice| Self::actor(place, choice)) {
+            self.0.retain(|late| *late != actor);
+            self.0.push(actor);
         }
-    }
-
-    /// Returns the delayed actors in order. They are part of the state if unusual steps are limited.
-    pub(super) fn who(&self) -> impl std::fmt::Debug {
-        let mut who: Vec<(u64, &Actor)> = self.late.iter().map(|(actor, at)| (*at, actor)).collect();
-        who.sort_unstable();
-        who.into_iter().map(|(_, actor)| actor.clone()).collect::<Vec<_>>()
     }
 }
