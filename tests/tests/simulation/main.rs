@@ -11,6 +11,7 @@ mod regressions;
 mod schedules;
 mod source_states;
 mod stored;
+mod table_schedule;
 
 use ebb_tests::simulation::{SimReport, TraceMode, simulate};
 

@@ -12,12 +12,13 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_tests::simulation::{
     AttemptFate, ClusterOptions, FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimFunctions, SimOptions,
-    SimRuntime, SimTask, SimTaskId, Simulation, TableAccess, TableGate, TableSchedule, TargetScenario, UNREACHABLE,
-    UnitAction, WriteFate, unreachable_target,
+    SimRuntime, SimTask, SimTaskId, Simulation, TableAccess, TableGate, TargetScenario, UNREACHABLE, UnitAction,
+    WriteFate, unreachable_target,
 };
 
 use crate::crash_points::assert_none;
 use crate::regressions::{EVENT_MS, with_an_event};
+use crate::table_schedule::TableSchedule;
 
 const SECOND: u64 = 1_000;
 const POLL_MS: u64 = 10;

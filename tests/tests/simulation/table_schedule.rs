@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
 use async_trait::async_trait;
-
-use super::runtime::lock;
-use super::{SimRuntime, SimTaskId, TableAccess, TableGate, WriteFate};
+use ebb_tests::simulation::{SimRuntime, SimTaskId, TableAccess, TableGate, WriteFate, lock};
 
 /// Maximum time that a task waits for the operation of another one, in milliseconds. Then the schedule skips this
 /// operation.
@@ -14,7 +12,7 @@ const MAX_WAIT_MS: u32 = 3;
 
 /// A schedule of the first two tasks that use the table, numbered in the order of their first operations. Later tasks
 /// are free.
-pub struct TableSchedule {
+pub(crate) struct TableSchedule {
     runtime: SimRuntime,
     state: Mutex<ScheduleState>,
 }
@@ -28,13 +26,13 @@ struct ScheduleState {
 
 impl TableSchedule {
     /// Schedules one operation per entry of `order`, which is the number of its task.
-    pub fn new(runtime: SimRuntime, order: impl IntoIterator<Item = usize>) -> Self {
+    pub(crate) fn new(runtime: SimRuntime, order: impl IntoIterator<Item = usize>) -> Self {
         let order = order.into_iter().collect();
         Self { runtime, state: Mutex::new(ScheduleState { order, known: Vec::new(), waited: 0, followed: 0 }) }
     }
 
     /// Returns the number of operations in the scheduled order.
-    pub fn followed(&self) -> usize {
+    pub(crate) fn followed(&self) -> usize {
         self.state().followed
     }
 
