@@ -38,8 +38,8 @@ impl UnitAction {
     }
 }
 
-/// The attempts of [`DEFAULTS`].
-pub(super) const ATTEMPTS: u32 = 3;
+/// The attempts of a unit without a `retry` of its own.
+pub const ATTEMPTS: u32 = 3;
 pub(super) const DEFAULTS: &str = "{timeout: 5m, retry: {attempts: 3, backoff: 1s, maxBackoff: 4s}}";
 
 /// Returns the lines before the hooks. A plugin that is wired has the parameter `wire`.

@@ -2,7 +2,6 @@
 
 use ebb_engine::Hook;
 use ebb_store::PluginItem;
-use proptest::prelude::*;
 
 use super::SimRuntime;
 use super::plugin_documents::{self as documents, UnitAction};
@@ -78,21 +77,6 @@ impl Scenario {
         Self { units, defaults: documents::DEFAULTS, seed: 1 }
     }
 
-    /// Returns the key of a setup unit in the plan.
-    pub fn key(unit: usize) -> String {
-        format!("{RESOURCE}/u{unit}")
-    }
-
-    /// Returns the position of the setup unit with this key.
-    pub fn position(key: &str) -> Option<usize> {
-        key.strip_prefix("r/u")?.parse().ok()
-    }
-
-    /// Returns the position of the setup unit whose undo has this key.
-    pub fn undone(key: &str) -> Option<usize> {
-        key.strip_prefix("r/x")?.parse().ok()
-    }
-
     /// Returns the duration of the attempts of the unit with this key, how many of them fail, and what they make.
     pub(super) fn behavior(&self, key: &str) -> Option<(u64, u32, UnitEffect)> {
         let (letter, position) = key.strip_prefix(RESOURCE)?.strip_prefix('/')?.split_at_checked(1)?;
@@ -107,28 +91,6 @@ impl Scenario {
             AttemptFate::Skipped => 0,
         };
         Some((millis, fails, effect))
-    }
-
-    /// Returns the units of its hook that a unit waits for.
-    pub fn waits_for(&self, unit: usize) -> Vec<usize> {
-        let own = &self.units[unit];
-        let reads = own.reads.iter().filter(|&&read| self.units[read].hook == own.hook);
-        reads.chain(&own.after).copied().collect()
-    }
-
-    /// Returns true if a unit is skipped: by itself, or because it reads a skipped one.
-    pub fn is_skipped(&self, unit: usize) -> bool {
-        let own = &self.units[unit];
-        own.fate == AttemptFate::Skipped || own.reads.iter().any(|&read| self.is_skipped(read))
-    }
-
-    /// Returns true if a unit that is not skipped succeeds after its failures.
-    pub fn succeeds(&self, unit: usize) -> bool {
-        match self.units[unit].fate {
-            AttemptFate::Fails(first) => first < documents::ATTEMPTS,
-            AttemptFate::Never => false,
-            AttemptFate::Skipped => true,
-        }
     }
 
     /// Returns the documents.
@@ -198,49 +160,4 @@ impl TargetScenario {
             withdrawn: None,
         })
     }
-}
-
-/// Generates scenarios of 1 to `most` units. Of 400 units, `2 * faults` fail at first, `faults` fail always, and
-/// `faults` are skipped.
-pub fn scenarios(most: usize, faults: u32) -> impl Strategy<Value = Scenario> {
-    let units = prop::collection::vec(raw(faults), 1..=most);
-    (units, any::<u64>(), 0..3_usize).prop_map(|(raw, seed, post)| {
-        let count = raw.len();
-        let first_post = if post == 0 { count.div_ceil(2).max(1) } else { count };
-        let mut units: Vec<SetupUnit> = Vec::new();
-        for (position, (mut unit, edges)) in raw.into_iter().enumerate() {
-            unit.hook = if position < first_post { Hook::PreStart } else { Hook::PostStart };
-            for (other, edge) in edges.into_iter().take(position).enumerate() {
-                match edge {
-                    0 | 1 => unit.reads.push(other),
-                    2 if units[other].hook == unit.hook => unit.after.push(other),
-                    _ => {}
-                }
-            }
-            units.push(unit);
-        }
-        Scenario { seed, ..Scenario::of(units) }
-    })
-}
-
-fn action() -> impl Strategy<Value = UnitAction> {
-    prop_oneof![Just(UnitAction::Pod), Just(UnitAction::Once), Just(UnitAction::Later)]
-}
-
-fn raw(faults: u32) -> impl Strategy<Value = (SetupUnit, Vec<u8>)> {
-    let effect = prop_oneof![Just(UnitEffect::Once), Just(UnitEffect::PerAttempt)];
-    let fate = prop_oneof![
-        400 - 4 * faults + 1 => Just(AttemptFate::Fails(0)),
-        2 * faults => (1..documents::ATTEMPTS).prop_map(AttemptFate::Fails),
-        faults => Just(AttemptFate::Never),
-        faults => Just(AttemptFate::Skipped),
-    ];
-    let undo = (action(), 1..8_000_u64, prop_oneof![3 => Just(0_u32), 1 => 1..documents::ATTEMPTS]);
-    let millis = prop_oneof![1..50_u64, 1..15_000_u64];
-    (action(), millis, fate, effect, undo, prop::collection::vec(0..6_u8, 12)).prop_map(
-        |(action, millis, fate, effect, (undo, undo_millis, fails), edges)| {
-            let undo = UndoUnit { action: undo, millis: undo_millis, fate: AttemptFate::Fails(fails) };
-            (SetupUnit { fate, effect, undo: Some(undo), ..SetupUnit::plain(action, millis, &[]) }, edges)
-        },
-    )
 }

@@ -8,6 +8,7 @@ mod fairness;
 mod outbox;
 mod properties;
 mod regressions;
+mod scenarios;
 mod schedules;
 mod source_states;
 mod stored;

@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_engine::{Hook, TargetPhase};
 use ebb_tests::simulation::{
     AttemptEntry, AttemptFate, ClusterOptions, FaultInjector, FaultKind, Scenario, SetupUnit, SimOptions, Simulation,
-    TargetEnd, UNREACHABLE, UnitAction, UnitEffect, scenarios, unreachable_target,
+    TargetEnd, UNREACHABLE, UnitAction, UnitEffect, unreachable_target,
 };
 use proptest::prelude::*;
 
 use crate::crash_points::{WriteSide, delete_at};
+use crate::scenarios::{is_skipped, position, scenarios, setup_key, succeeds, undone, waits_for};
 
 const CASES: u32 = 64;
 
@@ -53,12 +54,12 @@ impl Run {
         let units = &self.scenario.units;
         let hook_starts = units[unit].hook == Hook::PreStart
             || (0..units.len()).all(|other| units[other].hook != Hook::PreStart || self.is_done(other));
-        hook_starts && self.scenario.waits_for(unit).iter().all(|&other| self.is_done(other))
+        hook_starts && waits_for(&self.scenario, unit).iter().all(|&other| self.is_done(other))
     }
 
     /// Returns true if a unit is done at the end.
     fn is_done(&self, unit: usize) -> bool {
-        self.starts(unit) && (self.scenario.is_skipped(unit) || self.scenario.succeeds(unit))
+        self.starts(unit) && (is_skipped(&self.scenario, unit) || succeeds(&self.scenario, unit))
     }
 
     /// Checks the properties that hold with any faults.
@@ -66,7 +67,7 @@ impl Run {
         prop_assert_eq!(&self.end.violations, &Vec::<String>::new(), "{}", self.trace());
         prop_assert_eq!(self.end.phase, Some(TargetPhase::Gone), "{}", self.trace());
         prop_assert_eq!(&self.end.remaining, &BTreeSet::new(), "{}", self.trace());
-        for unit in self.attempts().iter().filter_map(|one| Scenario::position(&one.unit.unit_key)) {
+        for unit in self.attempts().iter().filter_map(|one| position(&one.unit.unit_key)) {
             prop_assert!(self.starts(unit), "u{} started\n{}", unit, self.trace());
         }
         Ok(())
@@ -79,7 +80,7 @@ impl Run {
         let expected = if is_ready { TargetPhase::Ready } else { TargetPhase::Failed };
         prop_assert_eq!(self.end.setup, Some(expected), "{}", self.trace());
         for unit in units {
-            let (key, is_done) = (Scenario::key(unit), self.is_done(unit));
+            let (key, is_done) = (setup_key(unit), self.is_done(unit));
             prop_assert_eq!(self.end.done.contains(&key), is_done, "u{}\n{}", unit, self.trace());
             let fails = self.starts(unit) && !is_done;
             prop_assert_eq!(self.end.failed.contains(&key), fails, "u{}\n{}", unit, self.trace());
@@ -91,7 +92,7 @@ impl Run {
     fn check_inputs(&self) -> Result<(), TestCaseError> {
         let attempts = self.attempts();
         let created_by = |unit: usize| {
-            let key = Scenario::key(unit);
+            let key = setup_key(unit);
             let of_unit = || attempts.iter().filter(|one| one.unit.unit_key == key);
             match self.scenario.units[unit].effect {
                 UnitEffect::PerAttempt => {
@@ -103,12 +104,10 @@ impl Run {
             }
         };
         for attempt in &attempts {
-            let reads: Vec<usize> = match Scenario::position(&attempt.unit.unit_key) {
+            let reads: Vec<usize> = match position(&attempt.unit.unit_key) {
                 Some(unit) => self.scenario.units[unit].reads.clone(),
                 // An undo of a unit without a success runs without outputs.
-                None => {
-                    Scenario::undone(&attempt.unit.unit_key).filter(|&unit| self.is_done(unit)).into_iter().collect()
-                }
+                None => undone(&attempt.unit.unit_key).filter(|&unit| self.is_done(unit)).into_iter().collect(),
             };
             let expected: BTreeSet<String> = reads.into_iter().filter_map(created_by).collect();
             let read: BTreeSet<String> = attempt.reads.iter().cloned().collect();
@@ -134,14 +133,14 @@ impl Run {
                 Hook::PreStart => 0,
                 _ => of_pre_start.map(|(_, at)| *at).max().unwrap_or(0),
             };
-            let ready = self.scenario.waits_for(unit).iter().map(|other| over[other]).fold(hook_starts, u64::max);
-            if self.scenario.is_skipped(unit) {
+            let ready = waits_for(&self.scenario, unit).iter().map(|other| over[other]).fold(hook_starts, u64::max);
+            if is_skipped(&self.scenario, unit) {
                 over.insert(unit, ready);
                 continue;
             }
-            let start = starts.get(&Scenario::key(unit)).copied();
+            let start = starts.get(&setup_key(unit)).copied();
             prop_assert_eq!(start, Some(ready), "u{} starts late\n{}", unit, self.trace());
-            over.extend(ends.get(&Scenario::key(unit)).map(|at| (unit, *at)));
+            over.extend(ends.get(&setup_key(unit)).map(|at| (unit, *at)));
         }
         Ok(())
     }
@@ -249,7 +248,7 @@ fn an_undo_that_always_fails_leaves_the_target_stuck() {
         let end = simulation.end(None);
         assert_eq!((end.violations, end.phase), (vec![], Some(TargetPhase::Stuck)), "{}", simulation.trace());
         // The undo of `u0` waits for the failed one.
-        assert_eq!(end.remaining, [0, 1].map(Scenario::key).into());
+        assert_eq!(end.remaining, [0, 1].map(setup_key).into());
     }
 }
 
@@ -285,7 +284,7 @@ fn a_webhook_is_posted_again_before_its_deadline_after_a_crash() {
         let faults = FaultInjector::none().and_at(FaultKind::DeathAfterWrite, [write]);
         let run = Run::new(Scenario::of(units.clone()), SimOptions { faults, ..SimOptions::default() });
         assert_eq!(run.end.remaining, BTreeSet::new(), "the sender crashed after write {write}\n{}", run.trace());
-        let is_repeated = |one: &AttemptEntry| one.unit.unit_key == Scenario::key(2) && one.requests > 1;
+        let is_repeated = |one: &AttemptEntry| one.unit.unit_key == setup_key(2) && one.requests > 1;
         repeated += usize::from(run.attempts().iter().any(is_repeated));
     }
     assert!(repeated > 0, "no sender of the webhook crashed");
