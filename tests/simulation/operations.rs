@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use ebb_engine::{Attempt, Epoch, HeadState, Patch, PatchCondition, RunPhase, Shard, Timestamp, Unit};
 use ebb_protocol::id::RunId;
-use ebb_protocol::limits;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
+use ebb_protocol::record::{AttemptRecord, AttemptResult, OutputStorage};
+use ebb_store::suite::record_model;
 use ebb_store::{
     AttemptUpdate, DesiredKey, DesiredTarget, DesiredTargets, DueItem, HealthMark, HealthMarks, InstanceExpiry,
     ListDocuments, MoveTarget, NamedDocument, NamedKind, NoteRejections, ObjectStore, OpenObject, PatchResult,
@@ -117,35 +117,7 @@ impl UpdateAttemptRecord for SimTable {
         self.write("UpdateItem", |state| {
             let record = state.records.entry((run.clone(), unit, attempt)).or_default();
             let before = record.clone();
-            if record.result.is_none() {
-                match note {
-                    AttemptUpdate::Started(at) => record.started = record.started.or(Some(at.0)),
-                    AttemptUpdate::Accepted(at) => {
-                        record.accepted = record.accepted.or(Some(at.0));
-                        record.next_dispatch = None;
-                        record.leased_until = None;
-                    }
-                    AttemptUpdate::DispatchAgain(at) => {
-                        record.next_dispatch = Some(at.0);
-                        record.leased_until = None;
-                    }
-                    AttemptUpdate::Posted(at) => record.posted = record.posted.or(Some(at.0)),
-                    AttemptUpdate::Leased(until) => record.leased_until = Some(until.0),
-                    AttemptUpdate::Postponed(at) => {
-                        record.next_dispatch = Some(at.0);
-                        record.started = None;
-                        record.leased_until = None;
-                    }
-                    AttemptUpdate::Heartbeat(at, progress) => {
-                        record.heartbeat = Some(at.0);
-                        record.progress = progress.clone().or(record.progress.take());
-                    }
-                    AttemptUpdate::Refused(reason) => {
-                        let count = record.refused.take().map_or(0, |refused| refused.count) + 1;
-                        record.refused = Some(CallbackRefusals { count, reason: reason.clone() });
-                    }
-                }
-            }
+            record_model::update(record, note);
             (before, move || format!("{run} u{}.{} {note:?}", unit.0, attempt.0))
         })
         .await
@@ -180,27 +152,7 @@ impl PutAttemptResult for SimTable {
     ) -> StoreResult<PutOutcome> {
         self.write("UpdateItem", |state| {
             let record = state.records.entry((run.clone(), unit, attempt)).or_default();
-            let is_success = |result: &&AttemptResult| result.outcome == AttemptOutcome::Succeeded;
-            let put = match record.result.clone() {
-                None => {
-                    record.result = Some(result.clone());
-                    PutOutcome::Created
-                }
-                Some(first) if first.digest == result.digest => PutOutcome::Duplicate(first),
-                Some(first) => {
-                    let known = record.further_results.iter().any(|other| other.digest == result.digest);
-                    let kept = record.further_results.iter().chain([&first]).filter(is_success).count();
-                    if known {
-                        PutOutcome::Conflict(first)
-                    } else if is_success(&result) && kept >= limits::DISTINCT_RESULTS {
-                        record.excess += 1;
-                        PutOutcome::Excess(first)
-                    } else {
-                        record.further_results.push(result.clone());
-                        PutOutcome::Conflict(first)
-                    }
-                }
-            };
+            let put = record_model::put(record, result);
             let what = move || format!("{run} u{}.{} result {:?}", unit.0, attempt.0, result.outcome);
             (put, what)
         })

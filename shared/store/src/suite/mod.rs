@@ -24,6 +24,7 @@ mod model;
 mod named_tokens;
 mod proxy;
 mod record;
+pub mod record_model;
 mod rejected_events;
 mod sizes;
 mod strong;
@@ -169,6 +170,8 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             only_the_requested_units_are_read,
             outlines_are_records_without_outputs,
             records_of_several_pages_are_read;
+        record_model:
+            the_table_changes_records_like_the_model;
         sizes:
             a_result_that_is_too_large_is_rejected,
             a_target_that_is_too_large_is_rejected,

@@ -1,0 +1,137 @@
+//! The record of an attempt as a function of its updates and results, and the comparison of the table with it. The
+//! simulation of the functions has these records.
+
+use ebb_protocol::engine::{Attempt, Timestamp, Unit};
+use ebb_protocol::id::RunId;
+use ebb_protocol::limits;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals};
+use proptest::prelude::*;
+
+use super::fixture::{StoreFixture, new_run, result};
+use crate::{AttemptUpdate, PutAttemptResult as _, PutOutcome, ReadRecords as _, UpdateAttemptRecord as _};
+
+/// Applies an update. A record with a result stays unchanged.
+pub fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {
+    if record.result.is_some() {
+        return;
+    }
+    match update {
+        AttemptUpdate::Started(at) => record.started = record.started.or(Some(at.0)),
+        AttemptUpdate::Accepted(at) => {
+            record.accepted = record.accepted.or(Some(at.0));
+            record.next_dispatch = None;
+            record.leased_until = None;
+        }
+        AttemptUpdate::DispatchAgain(at) => {
+            record.next_dispatch = Some(at.0);
+            record.leased_until = None;
+        }
+        AttemptUpdate::Posted(at) => record.posted = record.posted.or(Some(at.0)),
+        AttemptUpdate::Leased(until) => record.leased_until = Some(until.0),
+        AttemptUpdate::Postponed(at) => {
+            record.next_dispatch = Some(at.0);
+            record.started = None;
+            record.leased_until = None;
+        }
+        AttemptUpdate::Heartbeat(at, progress) => {
+            record.heartbeat = Some(at.0);
+            record.progress = progress.clone().or(record.progress.take());
+        }
+        AttemptUpdate::Refused(reason) => {
+            let count = record.refused.take().map_or(0, |refused| refused.count) + 1;
+            record.refused = Some(CallbackRefusals { count, reason: reason.clone() });
+        }
+    }
+}
+
+/// Adds a result. The first one stays, and further successes are stored up to a limit.
+pub fn put(record: &mut AttemptRecord, result: &AttemptResult) -> PutOutcome {
+    let is_success = |result: &&AttemptResult| result.outcome == AttemptOutcome::Succeeded;
+    let Some(first) = record.result.clone() else {
+        record.result = Some(result.clone());
+        return PutOutcome::Created;
+    };
+    if first.digest == result.digest {
+        return PutOutcome::Duplicate(first);
+    }
+    if record.further_results.iter().any(|other| other.digest == result.digest) {
+        return PutOutcome::Conflict(first);
+    }
+    let kept = record.further_results.iter().chain([&first]).filter(is_success).count();
+    if is_success(&result) && kept >= limits::DISTINCT_RESULTS {
+        record.excess += 1;
+        return PutOutcome::Excess(first);
+    }
+    record.further_results.push(result.clone());
+    PutOutcome::Conflict(first)
+}
+
+#[derive(Clone, Debug)]
+enum RecordChange {
+    Update(AttemptUpdate),
+    Result(AttemptResult),
+}
+
+fn updates() -> impl Strategy<Value = AttemptUpdate> {
+    let times = || (1..5_u64).prop_map(Timestamp);
+    prop_oneof![
+        times().prop_map(AttemptUpdate::Started),
+        times().prop_map(AttemptUpdate::Accepted),
+        times().prop_map(AttemptUpdate::DispatchAgain),
+        times().prop_map(AttemptUpdate::Posted),
+        times().prop_map(AttemptUpdate::Leased),
+        times().prop_map(AttemptUpdate::Postponed),
+        (times(), prop::option::of(Just("half".to_owned()))).prop_map(|(at, text)| AttemptUpdate::Heartbeat(at, text)),
+        (0..2_u32).prop_map(|number| AttemptUpdate::Refused(format!("reason {number}"))),
+    ]
+}
+
+fn results() -> impl Strategy<Value = AttemptResult> {
+    let successes = 0..limits::DISTINCT_RESULTS + 4;
+    prop_oneof![
+        4 => successes.prop_map(|number| result(AttemptOutcome::Succeeded, &number.to_string())),
+        1 => Just(result(AttemptOutcome::Failed, "failed")),
+    ]
+}
+
+async fn check(fixture: &StoreFixture, run: &RunId, changes: &[RecordChange]) {
+    let (unit, attempt) = (Unit(0), Attempt(1));
+    let mut model = AttemptRecord::default();
+    for change in changes {
+        match change {
+            RecordChange::Update(change) => {
+                let before = fixture.store.update_attempt(run, unit, attempt, change).await.unwrap();
+                // An update reads no further results.
+                assert_eq!(before, AttemptRecord { further_results: vec![], ..model.clone() }, "{change:?}");
+                update(&mut model, change);
+            }
+            RecordChange::Result(result) => {
+                let outcome = fixture.store.put_result(run, unit, attempt, result).await.unwrap();
+                assert_eq!(outcome, put(&mut model, result), "{result:?}");
+            }
+        }
+    }
+    let mut records = fixture.store.read_records(run, &[unit]).await.unwrap();
+    let mut read = records.remove(0).2;
+    // The table sorts further results by digest.
+    for record in [&mut read, &mut model] {
+        record.further_results.sort_by(|one, other| one.digest.cmp(&other.digest));
+    }
+    assert_eq!(read, model);
+}
+
+pub(super) async fn the_table_changes_records_like_the_model(fixture: StoreFixture) {
+    let runtime = tokio::runtime::Handle::current();
+    let names = std::sync::atomic::AtomicU32::new(0);
+    // The runner of the cases is not async.
+    tokio::task::block_in_place(|| {
+        let early = prop::collection::vec(updates().prop_map(RecordChange::Update), 0..6);
+        let results = prop::collection::vec(results().prop_map(RecordChange::Result), 1..60);
+        let late = updates().prop_map(|update| vec![RecordChange::Update(update)]);
+        proptest!(ProptestConfig::with_cases(48), |(early in early, results in results, late in late)| {
+            let name = names.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let run = new_run(&format!("run-{name}")).id;
+            runtime.block_on(check(&fixture, &run, &[early, results, late].concat()));
+        });
+    });
+}
