@@ -138,10 +138,6 @@ impl ModelSimulation {
         }
     }
 
-    fn is_delivered(&self, number: u64) -> bool {
-        lock(&self.running).values().any(|invocation| *invocation == ModelInvocation::Deliver(number))
-    }
-
     /// Returns true if only time and sweeps can change the state.
     pub(super) fn is_quiet(&self) -> bool {
         let now = self.runtime.elapsed();
@@ -206,9 +202,10 @@ impl ModelSimulation {
             }
             state.deliveries.iter().map(|(number, mail)| (*number, mail.clone())).collect()
         };
-        let may_begin = lock(&self.running).len() <= usize::from(budget.concurrent);
+        let running: Vec<ModelInvocation> = lock(&self.running).values().cloned().collect();
+        let may_begin = running.len() <= usize::from(budget.concurrent);
         for (number, mail) in mail {
-            if self.is_delivered(number) {
+            if running.contains(&ModelInvocation::Deliver(number)) {
                 continue;
             }
             if mail.not_before() <= now && may_begin {

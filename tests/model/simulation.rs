@@ -335,10 +335,8 @@ impl ModelSimulation {
             plan: loaded.digest.clone(),
             ..TargetHead::new(KIND, NAME, UID, place.runtime.now())
         };
-        let step = target::begin(loaded.hooks());
-        let begun = (fresh, Arc::clone(loaded));
-        let moved =
-            place.runtime.run(async move { transition::transition(&env, &begun.0, step, &begun.1, None).await });
+        let (step, plan) = (target::begin(loaded.hooks()), Arc::clone(loaded));
+        let moved = place.runtime.run(async move { transition::transition(&env, &fresh, step, &plan, None).await });
         let mut transition = moved.and_then(Result::ok).expect("the list of subscriptions is readable");
         let env = place.env();
         transition.expected_version = None;
@@ -410,8 +408,6 @@ impl ModelSimulation {
 
     /// Starts an invocation.
     pub(super) fn invoke(&self, invocation: ModelInvocation) {
-        let run = self.looks_at(&invocation);
-        let before = run.and_then(|run| self.overdue(&run).map(|overdue| (run, overdue)));
         let (env, outer, table) = (self.env(), self.environment.clone(), Arc::clone(&self.table));
         let (documents, is_at_rest) = (Arc::clone(&self.documents), self.is_quiet() && !self.is_open());
         outer.state().stop_begun |= invocation == ModelInvocation::Delete;
@@ -419,6 +415,15 @@ impl ModelSimulation {
             ModelInvocation::Deliver(number) => outer.state().deliveries.get(&number).cloned(),
             _ => None,
         };
+        let looks_at = match (&invocation, &mail) {
+            (ModelInvocation::Sweep(run), _) => Some(run),
+            (_, Some(PendingDelivery::Message { message, .. })) => match message {
+                QueueMessage::Run(run) | QueueMessage::Recover(run) => Some(run),
+                _ => None,
+            },
+            _ => None,
+        };
+        let before = looks_at.and_then(|run| Some((run.clone(), self.overdue(run)?)));
         let task = self.spawn(invocation.clone(), async move {
             match invocation {
                 ModelInvocation::Begin => unreachable!("that is how a simulation begins"),
@@ -470,20 +475,6 @@ impl ModelSimulation {
         });
         if let Some(before) = before {
             lock(&self.looked).insert(task, before);
-        }
-    }
-
-    /// Returns the run that an invocation sweeps.
-    fn looks_at(&self, invocation: &ModelInvocation) -> Option<RunId> {
-        match invocation {
-            ModelInvocation::Sweep(run) => Some(run.clone()),
-            ModelInvocation::Deliver(number) => match self.environment.state().deliveries.get(number) {
-                Some(PendingDelivery::Message {
-                    message: QueueMessage::Run(run) | QueueMessage::Recover(run), ..
-                }) => Some(run.clone()),
-                _ => None,
-            },
-            _ => None,
         }
     }
 

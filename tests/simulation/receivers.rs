@@ -142,19 +142,15 @@ pub(super) fn check(simulation: &Simulation) -> Vec<String> {
         let unreported = state.unreported.iter().map(|what| format!("{what}, and no subscription reports it"));
         (state.appended.clone(), unreported.collect::<Vec<_>>())
     };
-    let mut expected: BTreeMap<(String, String), BTreeSet<u64>> = BTreeMap::new();
+    let mut notices: BTreeMap<(String, String), (BTreeSet<u64>, Vec<(u64, String)>)> = BTreeMap::new();
     for AppendedNotice { subscription, target, number, .. } in appended {
-        expected.entry((subscription, target)).or_default().insert(number);
+        notices.entry((subscription, target)).or_default().0.insert(number);
     }
-    let mut got: BTreeMap<(String, String), Vec<(u64, String)>> = BTreeMap::new();
     for ReceivedNotice { subscription, target, id, .. } in simulation.ledger.state().received.clone() {
         let number = id.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0);
-        got.entry((subscription, target)).or_default().push((number, id));
+        notices.entry((subscription, target)).or_default().1.push((number, id));
     }
-    let targets: BTreeSet<&(String, String)> = expected.keys().chain(got.keys()).collect();
-    for of in targets {
-        let (wanted, received) =
-            (expected.get(of).cloned().unwrap_or_default(), got.get(of).cloned().unwrap_or_default());
+    for (of, (wanted, received)) in notices {
         let numbers: BTreeSet<u64> = received.iter().map(|(number, _)| *number).collect();
         let ids: BTreeSet<&String> = received.iter().map(|(_, id)| id).collect();
         if numbers != wanted || ids.len() != wanted.len() || !received.is_sorted_by_key(|(number, _)| *number) {

@@ -10,8 +10,8 @@ use ebb_engine::{Attempt, HeadState, Shard, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptRecord;
 use ebb_store::{
-    DesiredKey, DesiredTarget, DueItem, HealthMark, NamedDocument, NamedKind, PluginItem, RunHead, SourceRejections,
-    StoreError, TargetHead,
+    DesiredKey, DesiredTarget, DueItem, NamedDocument, NamedKind, PluginItem, RunHead, SourceRejections, StoreError,
+    TargetHead,
 };
 
 use super::receivers::AppendedNotice;
@@ -57,7 +57,6 @@ pub struct TableState {
     /// The rejected events of sources, by source.
     pub rejections: BTreeMap<String, SourceRejections>,
     pub tombstones: BTreeMap<String, Timestamp>,
-    pub marks: BTreeMap<HealthMark, Timestamp>,
     pub plans: BTreeMap<String, Vec<u8>>,
     pub plugins: BTreeMap<(String, String), PluginItem>,
     pub objects: BTreeMap<String, Vec<u8>>,
