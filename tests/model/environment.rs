@@ -151,10 +151,8 @@ pub(super) struct EnvironmentState {
     pub(super) stopped_by: Option<SimTaskId>,
     /// True if a deletion was requested.
     pub(super) stop_begun: bool,
-    /// Requests with the response 202, and the invocation that got it.
-    accepted: BTreeMap<String, SimTaskId>,
-    /// Accepted requests whose invocation completed, and the newest invocation at that time.
-    promised: BTreeMap<String, SimTaskId>,
+    /// Requests with the response 202: the invocation that got it, and the newest one when that one completed.
+    accepted: BTreeMap<String, (SimTaskId, Option<SimTaskId>)>,
     /// The number of requests to the unreachable cluster.
     pub(super) asked_in_vain: u32,
     /// Requests that are not idempotent and were sent.
@@ -167,13 +165,17 @@ pub(super) struct EnvironmentState {
 impl EnvironmentState {
     /// Returns the accepted requests of running invocations, and those of completed ones.
     pub(super) fn promises(&self, runs: impl Fn(SimTaskId) -> bool) -> (Vec<&String>, Vec<&String>) {
-        let open = self.accepted.iter().filter(|(_, by)| runs(**by)).map(|(name, _)| name);
-        (open.collect(), self.promised.keys().collect())
+        let accepted = self.accepted.iter();
+        let open = accepted.clone().filter(|(_, (by, _))| runs(*by)).map(|(name, _)| name);
+        let promised = accepted.filter(|(_, (_, newest))| newest.is_some()).map(|(name, _)| name);
+        (open.collect(), promised.collect())
     }
 
     /// Returns the requests that were accepted before the invocation started.
     pub(super) fn promised_before(&self, task: SimTaskId) -> Vec<&String> {
-        self.promised.iter().filter(|(_, newest)| task > **newest).map(|(name, _)| name).collect()
+        let is_before = |newest: SimTaskId| task > newest;
+        let before = self.accepted.iter().filter(|(_, (_, newest))| newest.is_some_and(is_before));
+        before.map(|(name, _)| name).collect()
     }
 
     /// Returns true if a relay or a server has got a request for an attempt.
@@ -238,7 +240,7 @@ impl ModelEnvironment {
             if is_setup(&what.unit) && state.stopped_by.is_some_and(|newest| by > newest) {
                 state.violations.push(format!("{} is sent by who began after the stop", what.unit));
             }
-            if let Some(newest) = state.promised.get(&what.name) {
+            if let Some((_, Some(newest))) = state.accepted.get(&what.name) {
                 let again = format!("{} is sent again, though its receiver said that it will call back", what.unit);
                 // An older invocation may have decided before the acceptance.
                 if by > *newest { state.violations.push(again) } else { state.overtaken.push(again) }
@@ -262,12 +264,9 @@ impl ModelEnvironment {
 
     /// Records the acceptances of a completed invocation.
     pub(super) fn promised(&self, task: SimTaskId) {
-        let mut state = self.state();
-        let names: Vec<String> =
-            state.accepted.iter().filter(|(_, by)| **by == task).map(|(name, _)| name.clone()).collect();
         let newest = self.runtime.newest();
-        for name in names {
-            state.promised.entry(name).or_insert(newest);
+        for (_, completed) in self.state().accepted.values_mut().filter(|(by, _)| *by == task) {
+            completed.get_or_insert(newest);
         }
     }
 
@@ -342,7 +341,7 @@ impl ModelEnvironment {
                 ModelTaskState::Failed | ModelTaskState::Tombstoned => 503,
             };
             if status == 202 && flight.is_awaited() {
-                state.accepted.insert(parcel.name.clone(), flight.by);
+                state.accepted.entry(parcel.name.clone()).or_insert((flight.by, None)).0 = flight.by;
             }
             let body = serde_json::to_vec(&outputs(&parcel)).expect("outputs are JSON");
             ModelReply::Server(Ok(response(status, body)))

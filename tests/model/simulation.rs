@@ -290,12 +290,9 @@ pub(super) struct ModelSimulation {
     documents: Arc<ModelDocuments>,
     pub(super) running: Mutex<BTreeMap<SimTaskId, ModelInvocation>>,
     pub(super) ended: Arc<Mutex<Vec<(SimTaskId, InvocationEnd)>>>,
-    /// Runs that were due when their sweep started, with their state at that time.
-    pub(super) looked: Mutex<BTreeMap<SimTaskId, (RunId, DueVersion)>>,
+    /// Runs that were due when their sweep started, with their due time and version at that time.
+    pub(super) looked: Mutex<BTreeMap<SimTaskId, (RunId, (Timestamp, u64))>>,
 }
-
-/// The due time and the version of a due run.
-pub(super) type DueVersion = (Timestamp, u64);
 
 struct FixedRandom;
 
@@ -479,7 +476,7 @@ impl ModelSimulation {
     }
 
     /// Returns the due time and version of a running run that is due.
-    pub(super) fn overdue(&self, run: &RunId) -> Option<DueVersion> {
+    pub(super) fn overdue(&self, run: &RunId) -> Option<(Timestamp, u64)> {
         let state = self.table.state();
         let root = &state.root(run)?.head;
         let due = root.due.filter(|&due| due <= self.runtime.now() && root.phase == RunPhase::Running)?;

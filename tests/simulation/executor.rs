@@ -193,27 +193,22 @@ impl SimExecutor {
     async fn deliver(&self, token: String, body: Vec<u8>) -> bool {
         let _active = SimActivity::new(&self.ledger);
         loop {
-            if self.faults.should_inject(FaultKind::CallbackLost) {
-                self.runtime.sleep(AGAIN_MS).await;
-                continue;
-            }
-            let outcome = self.functions.callback(token.clone(), body.clone()).await;
-            if self.faults.should_inject(FaultKind::CallbackAnswerLost) {
-                self.runtime.sleep(AGAIN_MS).await;
-                continue;
-            }
-            match outcome {
-                Ok(CallbackOutcome::Accepted | CallbackOutcome::Late(_)) => return true,
-                Ok(CallbackOutcome::Excess(_)) => return false,
-                // An update has replaced the units of an event that has ended.
-                Ok(CallbackOutcome::Gone) if is_of_event(&token) => return false,
-                Ok(refused) => {
-                    self.ledger
-                        .report_violation(format!("a callback is {refused:?}: {}", String::from_utf8_lossy(&body)));
-                    return false;
+            if !self.faults.should_inject(FaultKind::CallbackLost) {
+                match self.functions.callback(token.clone(), body.clone()).await {
+                    _ if self.faults.should_inject(FaultKind::CallbackAnswerLost) => {}
+                    Ok(CallbackOutcome::Accepted | CallbackOutcome::Late(_)) => return true,
+                    Ok(CallbackOutcome::Excess(_)) => return false,
+                    // An update has replaced the units of an event that has ended.
+                    Ok(CallbackOutcome::Gone) if is_of_event(&token) => return false,
+                    Ok(refused) => {
+                        let body = String::from_utf8_lossy(&body);
+                        self.ledger.report_violation(format!("a callback is {refused:?}: {body}"));
+                        return false;
+                    }
+                    Err(_) => {}
                 }
-                Err(_) => self.runtime.sleep(AGAIN_MS).await,
             }
+            self.runtime.sleep(AGAIN_MS).await;
         }
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use ebb_engine::{Attempt, Epoch, HeadState, Patch, PatchCondition, RunPhase, Shard, Timestamp, Unit};
+use ebb_engine::{Attempt, Epoch, HeadState, Patch, RunPhase, Shard, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::{AttemptRecord, AttemptResult, OutputStorage};
+use ebb_store::suite::model::epoch_of;
 use ebb_store::suite::record_model;
 use ebb_store::{
     AttemptUpdate, DesiredKey, DesiredTarget, DesiredTargets, DueItem, HealthMark, HealthMarks, InstanceExpiry,
@@ -38,14 +39,10 @@ impl PatchRun for SimTable {
         self.write("UpdateItem", |state| {
             let heads = state.heads.entry(run.clone()).or_default();
             let seen = heads.get(&patch.shard).cloned();
-            let epoch = patch.conditions.iter().find_map(|condition| match condition {
-                PatchCondition::EpochIs(epoch) => Some(*epoch),
-                _ => None,
-            });
             // As in the table, no patch creates a root.
             let after = match (&seen, patch.shard) {
                 (None, Shard::ROOT) => None,
-                (seen, _) => patch.apply(seen.as_ref().map(|head| &head.head), epoch.unwrap_or(Epoch::FIRST)),
+                (seen, _) => patch.apply(seen.as_ref().map(|head| &head.head), epoch_of(patch)),
             };
             let refused = if after.is_some() { "" } else { "REFUSED" };
             let what = move || format!("{run} {patch:?} {refused}");

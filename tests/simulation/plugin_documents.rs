@@ -26,16 +26,6 @@ impl UnitAction {
             _ => Self::Once,
         }
     }
-
-    fn path(self) -> &'static str {
-        match self {
-            Self::Pod => "pod",
-            Self::Once => "once",
-            Self::Later => "later",
-            Self::Again => "again",
-            Self::Plugin => "plugin",
-        }
-    }
 }
 
 /// The attempts of a unit without a `retry` of its own.
@@ -76,7 +66,10 @@ pub(super) fn body(name: &str, action: UnitAction, reads: &[String]) -> String {
         UnitAction::Plugin => {
             format!("    infrakit: {{plugin: files, maxProcessingTime: TIME, properties: {{{values}}}}}\n")
         }
-        _ => format!("    webhook: {{url: \"https://outside.test/{}/{name}\", body: {{{values}}}}}\n", action.path()),
+        _ => {
+            let folder = format!("{action:?}").to_lowercase();
+            format!("    webhook: {{url: \"https://outside.test/{folder}/{name}\", body: {{{values}}}}}\n")
+        }
     }
 }
 

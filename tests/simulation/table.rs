@@ -240,17 +240,11 @@ impl SimTable {
         if let Some(gate) = &gate {
             gate.wrote().await;
         }
-        let lost = || StoreError::Retryable { operation, reason: "the answer was lost".to_owned() };
-        match fate {
-            WriteFate::Proceed => {}
-            WriteFate::Die => self.runtime.die().await,
-            WriteFate::LoseResponse => return Err(lost()),
-        }
-        if self.should_inject(FaultKind::DeathAfterWrite) {
+        if fate == WriteFate::Die || self.should_inject(FaultKind::DeathAfterWrite) {
             self.runtime.die().await;
         }
-        if self.should_inject(FaultKind::WriteAnswerLost) {
-            return Err(lost());
+        if fate == WriteFate::LoseResponse || self.should_inject(FaultKind::WriteAnswerLost) {
+            return Err(StoreError::Retryable { operation, reason: "the answer was lost".to_owned() });
         }
         if let Some(gate) = gate {
             gate.saw(&value);

@@ -20,7 +20,7 @@ mod fixture;
 mod hints;
 mod list;
 mod lost_replies;
-mod model;
+pub mod model;
 mod named_tokens;
 mod proxy;
 mod record;

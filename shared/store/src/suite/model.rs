@@ -74,7 +74,7 @@ fn patch() -> impl Strategy<Value = Patch> {
 }
 
 /// Returns the epoch of an item that a patch creates.
-fn epoch_of(patch: &Patch) -> Epoch {
+pub fn epoch_of(patch: &Patch) -> Epoch {
     let mut epochs = patch.conditions.iter().filter_map(|condition| match condition {
         PatchCondition::EpochIs(epoch) => Some(*epoch),
         _ => None,
