@@ -4,7 +4,7 @@ use super::choice::StepChoice;
 use super::environment::PendingDelivery;
 use super::gates::GatePoint;
 use super::simulation::{ModelInvocation, ModelSimulation};
-use crate::simulation::{SimTaskId, lock};
+use crate::simulation::lock;
 
 impl ModelSimulation {
     /// Describes a step before its execution, and what it concerns.
@@ -34,7 +34,11 @@ impl ModelSimulation {
 
     fn step(&self, number: u64) -> String {
         let Some(point) = self.point(number) else { return "none".to_owned() };
-        format!("{} {:?} {}", self.name(point.task), point.kind, point.what)
+        let by = match lock(&self.running).get(&point.task) {
+            Some(ModelInvocation::Deliver(number)) => self.mail(*number),
+            other => format!("{other:?}"),
+        };
+        format!("[{} {by}] {:?} {}", point.task.0, point.kind, point.what)
     }
 
     fn mail(&self, number: u64) -> String {
@@ -42,15 +46,6 @@ impl ModelSimulation {
             Some(PendingDelivery::Callback { of, .. }) => format!("callback of {of}"),
             Some(PendingDelivery::Message { message, .. }) => format!("{message:?}"),
             None => "mail".to_owned(),
-        }
-    }
-
-    fn name(&self, task: SimTaskId) -> String {
-        let running = lock(&self.running).get(&task).cloned();
-        match running {
-            Some(ModelInvocation::Deliver(number)) => format!("[{} {}]", task.0, self.mail(number)),
-            Some(other) => format!("[{} {other:?}]", task.0),
-            None => format!("[{}]", task.0),
         }
     }
 }

@@ -72,14 +72,8 @@ pub fn explore(case: &ModelCase, paths: usize) -> ExploreReport {
 
 /// Searches for a violation with the fewest unusual steps, at most `most`.
 pub(super) fn shortest(case: &ModelCase, most: u32, paths: usize) -> ExploreReport {
-    let mut explored = ExploreReport::default();
-    for unusual in 0..=most {
-        explored = search(case, unusual, paths);
-        if explored.violation.is_some() {
-            break;
-        }
-    }
-    explored
+    let mut searches = (0..most).map(|unusual| search(case, unusual, paths));
+    searches.find(|explored| explored.violation.is_some()).unwrap_or_else(|| search(case, most, paths))
 }
 
 fn search(case: &ModelCase, most: u32, paths: usize) -> ExploreReport {

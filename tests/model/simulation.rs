@@ -26,7 +26,7 @@ use super::choice::FaultBudget;
 use super::environment::{ModelEnvironment, ModelPlatform, PendingDelivery};
 use super::gates::StepGates;
 use crate::simulation::{
-    KIND, SimClock, SimRuntime, SimTable, SimTaskId, TargetScenario, UnitBehavior, lock, settings,
+    KIND, POD, SimClock, SimRuntime, SimTable, SimTaskId, TargetScenario, UnitBehavior, lock, settings,
 };
 
 /// The in-flight limit.
@@ -164,8 +164,6 @@ fn plugin(graph: &ModelGraph, name: &str, own: &[usize]) -> String {
     text.extend(outputs);
     text
 }
-
-const POD: &str = "    pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}\n";
 
 /// Returns the document of the target after so many updates.
 ///

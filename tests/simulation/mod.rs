@@ -33,7 +33,7 @@ pub use functions::{InvocationFailure, SimFunctions, settings};
 pub use ledger::{AttemptEntry, Ledger, LedgerState, NotificationEntry};
 pub use owners::incomplete;
 pub use platform::{KIND, PlatformSender, SimInstance};
-pub use plugin_documents::{ATTEMPTS, UnitAction};
+pub use plugin_documents::{ATTEMPTS, POD, UnitAction};
 pub use random::SimRandom;
 pub use receivers::{AppendedNotice, ReceivedNotice};
 pub use registry::{SimUnit, UnitBehavior, UnitEffect};

@@ -73,7 +73,8 @@ pub(super) fn body(name: &str, action: UnitAction, reads: &[String]) -> String {
     }
 }
 
-const POD: &str = "    pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}\n";
+/// The action of a script.
+pub const POD: &str = "    pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}\n";
 
 /// Returns a unit with the output `id`. `rest` has further lines.
 pub(super) fn setup(name: &str, action: UnitAction, reads: &[String], rest: &str) -> String {

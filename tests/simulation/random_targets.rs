@@ -6,7 +6,7 @@ use super::SimRandom;
 use super::platform::EVENT;
 use super::plugin_documents::{self as documents, UnitAction, list};
 use super::registry::UnitBehavior;
-use super::scenario::TargetScenario;
+use super::scenario::{TargetScenario, names};
 
 /// The number of units that do not fit into one head item.
 const WIDE: u64 = 280;
@@ -130,12 +130,11 @@ fn unit(random: &SimRandom, number: usize, first_post: usize) -> RandomUnit {
 }
 
 fn setup(number: usize, unit: &RandomUnit, is_wired: bool) -> String {
-    let names = |units: &[usize]| units.iter().map(|unit| format!("u{unit}")).collect::<Vec<_>>();
-    let mut reads = names(&unit.reads);
+    let mut reads = names('u', &unit.reads);
     if is_wired {
         reads.push("wire".to_owned());
     }
-    let rest = unit.rest.clone() + &list("after", &names(&unit.after));
+    let rest = unit.rest.clone() + &list("after", &names('u', &unit.after));
     documents::setup(&format!("u{number}"), unit.action, &reads, &rest)
 }
 
@@ -167,10 +166,8 @@ fn undos(random: &SimRandom, units: &[RandomUnit]) -> String {
             group.iter().any(|one| unit.reads.contains(one) || unit.after.contains(one))
         };
         let later = groups.iter().enumerate().skip(number + 1);
-        let after = later.filter(|(_, other)| other.iter().any(depends));
-        let after: Vec<String> = after.map(|(other, _)| format!("x{other}")).collect();
-        let undone: Vec<String> = group.iter().map(|unit| format!("u{unit}")).collect();
-        documents::undo(&format!("x{number}"), any_action(random), &undone, &after)
+        let after: Vec<usize> = later.filter(|(_, other)| other.iter().any(depends)).map(|(other, _)| other).collect();
+        documents::undo(&format!("x{number}"), any_action(random), &names('u', group), &names('x', &after))
     };
     documents::hook(Hook::PostStop, groups.iter().enumerate().map(undo))
 }

@@ -84,13 +84,14 @@ pub(super) fn units(
     behavior: &UnitBehavior,
 ) -> Vec<SimUnit> {
     let instance = id::instance_key(KIND, name, uid);
-    let key_of = |at: UnitRef| {
+    let key_in = |scope: &str, at: UnitRef| {
         let planned = plan.unit(at).expect("plans name their own units");
         let (resource, unit) = planned.key.split_once('/').unwrap_or(("", &planned.key));
         // A resource that an update has ended had its plain name when its setup ran.
         let resource = if planned.is_setup(at.hook) { document_name(resource) } else { resource };
-        idempotency_key(&key_scope(&instance, generation, at.hook), resource, unit)
+        idempotency_key(scope, resource, unit)
     };
+    let key_of = |at: UnitRef| key_in(&key_scope(&instance, generation, at.hook), at);
     let units = plan.hooks.iter().flat_map(|hook| &hook.units);
     let undone: BTreeSet<UnitRef> = units.flat_map(|unit| unit.undoes.iter().copied()).collect();
     let mut found = Vec::new();
@@ -105,10 +106,7 @@ pub(super) fn units(
             let at = UnitRef { hook: hook.hook, unit: position };
             let key = match &event {
                 None => key_of(at),
-                Some(event) => {
-                    let (resource, unit) = unit.key.split_once('/').unwrap_or(("", &unit.key));
-                    idempotency_key(RunId::of_event(&instance, generation, event).as_str(), resource, unit)
-                }
+                Some(event) => key_in(RunId::of_event(&instance, generation, event).as_str(), at),
             };
             let action = match &unit.action {
                 Action::Webhook(webhook) => UnitAction::of_url(&format!("{:?}", webhook.url)),

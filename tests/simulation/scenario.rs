@@ -125,7 +125,7 @@ impl Scenario {
     }
 }
 
-fn names(letter: char, units: &[usize]) -> Vec<String> {
+pub(super) fn names(letter: char, units: &[usize]) -> Vec<String> {
     units.iter().map(|unit| format!("{letter}{unit}")).collect()
 }
 
