@@ -79,8 +79,7 @@ fn at_rest(place: &ModelSimulation, platform: &PlatformState) -> Option<String> 
     if phase != TargetPhase::Ready {
         return Some(format!("the target is {phase:?}, and nothing moves"));
     }
-    let is_known = place.environment.state().notifications.contains(&(READY.to_owned(), generation));
-    if !is_known {
+    if !place.environment.state().notifications.contains(&(READY.to_owned(), generation)) {
         return Some(format!("the platform does not know that generation {generation} is ready"));
     }
     let incomplete = incomplete(&place.table.state(), &target, &plan.plan)?;

@@ -14,12 +14,11 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
 use ebb_protocol::sign::WEBHOOK_ID;
 use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY, UNDOES_IDEMPOTENCY_KEY};
-use ebb_protocol::value::UnitValue;
 use futures::channel::oneshot;
 
 use super::gates::{GateKind, StepGates};
 use super::simulation::ModelGraph;
-use crate::simulation::{SimRuntime, SimTaskId, WriteFate, lock};
+use crate::simulation::{SimRuntime, SimTaskId, WriteFate, header, lock, texts};
 
 /// Number of requests to an unreachable cluster after which the target is deleted.
 const IN_VAIN: u32 = 3;
@@ -222,8 +221,7 @@ impl ModelEnvironment {
     }
 
     async fn send(&self, what: UnitRequest) -> ModelReply {
-        let fate = self.gates.wait(GateKind::Send, what.to_string()).await;
-        if fate == WriteFate::Die {
+        if self.gates.wait(GateKind::Send, what.to_string()).await == WriteFate::Die {
             return unanswered(&what);
         }
         if self.is_silent(&what.unit) {
@@ -524,16 +522,12 @@ impl ebb_flow::ports::RelayClient for ModelEnvironment {
             let found = script.env.iter().find(|(name, _)| name == wanted);
             found.map(|(_, value)| value.clone()).unwrap_or_default()
         };
-        let inputs = script.inputs.iter().filter_map(|input| match &input.value {
-            Some(UnitValue::Json(serde_json::Value::String(text))) => Some((input.name.clone(), text.clone())),
-            _ => None,
-        });
         let parcel = UnitRequest {
             unit: env("EBB_UNIT"),
             attempt: request.task.attempt,
             name: name_of(&request.task),
             token: request.callback.token.clone(),
-            inputs: inputs.collect(),
+            inputs: texts(&request).collect(),
             key: env("EBB_IDEMPOTENCY_KEY"),
             undoes: env("EBB_UNDOES_IDEMPOTENCY_KEY"),
             by_relay: true,
@@ -614,10 +608,7 @@ impl ModelEnvironment {
 #[async_trait]
 impl HttpCall for ModelEnvironment {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
-        let header = |name: &str| {
-            let found = request.headers.iter().find(|(key, _)| key == name);
-            found.map(|(_, value)| value.clone()).unwrap_or_default()
-        };
+        let header = |name: &str| header(&request, name);
         let path = request.url.rsplit('/').next().unwrap_or_default();
         let (unit, later, once) = match (path.strip_suffix("-later"), path.strip_suffix("-once")) {
             (Some(unit), _) => (unit, true, false),

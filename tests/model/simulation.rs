@@ -207,17 +207,15 @@ impl ModelDocuments {
     /// Compiles the documents of a graph.
     pub(super) fn new(graph: &ModelGraph) -> Self {
         let all: Vec<usize> = (0..graph.units.len()).collect();
-        let plugins: Vec<(String, String)> = match graph.updates.is_empty() {
-            true => vec![("m".to_owned(), plugin(graph, "m", &all))],
-            false => {
-                all.iter().map(|unit| (format!("m{unit}"), plugin(graph, &format!("m{unit}"), &[*unit]))).collect()
-            }
+        let named = |name: String, own: &[usize]| {
+            let text = plugin(graph, &name, own);
+            (name, "1.0.0".to_owned(), text)
         };
-        let scenario = TargetScenario::new(
-            plugins.into_iter().map(|(name, text)| (name, "1.0.0".to_owned(), text)).collect(),
-            String::new(),
-            UnitBehavior::Steady,
-        );
+        let plugins = match graph.updates.is_empty() {
+            true => vec![named("m".to_owned(), &all)],
+            false => all.iter().map(|unit| named(format!("m{unit}"), &[*unit])).collect(),
+        };
+        let scenario = TargetScenario::new(plugins, String::new(), UnitBehavior::Steady);
         let runtime = SimRuntime::default();
         let table = Arc::new(SimTable::new(runtime.clone()));
         table.publish(scenario.items());
@@ -462,9 +460,7 @@ impl ModelSimulation {
                 }
                 ModelInvocation::Sweep(run) => sweep::sweep_run(&env, &run, SweepCondition::Due).await?,
                 ModelInvocation::SweepTarget => sweep::sweep_target(&env, KIND, NAME).await?,
-                ModelInvocation::Retry => {
-                    ebb_flow::operator::retry::retry(&env, KIND, NAME).await?;
-                }
+                ModelInvocation::Retry => ebb_flow::operator::retry::retry(&env, KIND, NAME).await.map(drop)?,
             }
             Ok(InvocationEnd::Answered)
         });

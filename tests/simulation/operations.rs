@@ -23,9 +23,7 @@ use super::{SimTable, receivers};
 #[async_trait]
 impl ReadRun for SimTable {
     async fn read_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>> {
-        self.read(|state| state.heads.get(run).map(|heads| heads.values().cloned().collect()))
-            .await
-            .map(Option::unwrap_or_default)
+        self.read(|state| state.heads.get(run).into_iter().flat_map(BTreeMap::values).cloned().collect()).await
     }
 
     async fn read_root(&self, run: &RunId) -> StoreResult<Option<RunHead>> {

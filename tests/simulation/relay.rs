@@ -52,17 +52,15 @@ impl Default for ClusterOptions {
 }
 
 enum SimTaskState {
-    Running(RunningScript),
+    /// A script with the end of its timeout.
+    Running {
+        task: SimTaskId,
+        run: RunId,
+        until: u64,
+    },
     Queued(Box<EnsureTask>),
     Ended(Box<Callback>, CallbackEndpoint),
     Tombstoned,
-}
-
-struct RunningScript {
-    task: SimTaskId,
-    run: RunId,
-    /// The end of its timeout.
-    until: u64,
 }
 
 #[derive(Default)]
@@ -85,13 +83,13 @@ pub struct SimRelay {
     plugin: SimPlugin,
 }
 
-fn reads(request: &EnsureTask) -> Vec<String> {
+/// Returns the texts that a script reads, by input.
+pub fn texts(request: &EnsureTask) -> impl Iterator<Item = (String, String)> {
     let script = request.script().expect("only scripts are sent here");
-    let values = script.inputs.iter().filter_map(|input| match &input.value {
-        Some(UnitValue::Json(serde_json::Value::String(text))) => Some(text.clone()),
+    script.inputs.iter().filter_map(|input| match &input.value {
+        Some(UnitValue::Json(serde_json::Value::String(text))) => Some((input.name.clone(), text.clone())),
         _ => None,
-    });
-    values.collect()
+    })
 }
 
 fn unit_of(work: &SimExecutor, request: &EnsureTask) -> Option<Arc<SimUnit>> {
@@ -178,13 +176,14 @@ impl SimRelay {
             let until = self.executor.runtime.elapsed() + request.timeout_ms;
             let task = self.begin(&unit, run.clone(), &request, receiver);
             known.running += 1;
-            known.tasks.insert(name, SimTaskState::Running(RunningScript { task, run, until }));
+            known.tasks.insert(name, SimTaskState::Running { task, run, until });
         }
         begun
     }
 
     fn begin(&self, unit: &Arc<SimUnit>, run: RunId, request: &EnsureTask, receiver: AttemptReceiver) -> SimTaskId {
-        let running = self.executor.begin(unit, run, request.task.attempt, receiver, true, reads(request));
+        let reads = texts(request).map(|(_, text)| text).collect();
+        let running = self.executor.begin(unit, run, request.task.attempt, receiver, true, reads);
         let (own, unit) = (self.clone(), Arc::clone(unit));
         let (name, to, timeout) = (request.task.clone(), request.callback.clone(), request.timeout_ms);
         let task = self.executor.runtime.spawn(async move {
@@ -213,16 +212,15 @@ impl SimRelay {
     /// Kills a task, or prevents its start.
     fn tombstone(&self, known: &mut SimRelayState, name: &TaskId) {
         known.queue.retain(|waiting| waiting != name);
-        let Some(SimTaskState::Running(killed)) = known.tasks.insert(name.clone(), SimTaskState::Tombstoned) else {
-            return;
-        };
-        self.executor.runtime.kill(killed.task);
+        let former = known.tasks.insert(name.clone(), SimTaskState::Tombstoned);
+        let Some(SimTaskState::Running { task, run: killed, until }) = former else { return };
+        self.executor.runtime.kill(task);
         known.running -= 1;
         // The timeout of a task may end while its run is cancelled.
-        let is_early = self.executor.runtime.elapsed() < killed.until;
-        let by_cancel = is_early && self.executor.ledger.is_stopped(&killed.run);
+        let is_early = self.executor.runtime.elapsed() < until;
+        let by_cancel = is_early && self.executor.ledger.is_stopped(&killed);
         for (run, begun) in self.start_queued(known, AttemptReceiver::Queue) {
-            if by_cancel && run == killed.run {
+            if by_cancel && run == killed {
                 let what = format!("{begun:?} begins in the slot of {name:?}, which the cancel of their run killed");
                 self.executor.ledger.report_violation(what);
             }
@@ -232,7 +230,7 @@ impl SimRelay {
     fn task_state(known: &SimRelayState, name: &TaskId) -> TaskState {
         match known.tasks.get(name) {
             None => TaskState::Unknown,
-            Some(SimTaskState::Running(_)) => TaskState::running(""),
+            Some(SimTaskState::Running { .. }) => TaskState::running(""),
             Some(SimTaskState::Queued(_)) => {
                 let ahead = known.queue.iter().position(|waiting| waiting == name).unwrap_or(0);
                 TaskState::Queued { ahead }
@@ -269,7 +267,7 @@ impl SimRelay {
                 let again = Arc::clone(&self.executor).call_back(to.token.clone(), callback.as_ref().clone());
                 self.executor.runtime.spawn(again);
             }
-            Some(SimTaskState::Running(_) | SimTaskState::Tombstoned) => {}
+            Some(SimTaskState::Running { .. } | SimTaskState::Tombstoned) => {}
         }
         Ok(Self::task_state(&known, &name))
     }

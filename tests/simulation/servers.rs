@@ -34,7 +34,8 @@ const POLL_MS: u64 = 50;
 /// The responses of gateways that have no response of the server behind them.
 const GATEWAY: [u16; 3] = [502, 503, 504];
 
-fn header(request: &HttpRequest, name: &str) -> String {
+/// Returns the value of a header, or an empty text.
+pub fn header(request: &HttpRequest, name: &str) -> String {
     let found = request.headers.iter().find(|(key, _)| key == name);
     found.map(|(_, value)| value.clone()).unwrap_or_default()
 }
