@@ -57,6 +57,16 @@ impl PatchRun for SimTable {
         })
         .await
     }
+
+    async fn set_run_plan(&self, run: &RunId, plan: &str) -> StoreResult<bool> {
+        self.write("UpdateItem", |state| {
+            let root = state.heads.get_mut(run).and_then(|heads| heads.get_mut(&Shard::ROOT));
+            let facts = root.and_then(|root| root.facts.as_mut());
+            let is_written = facts.map(|facts| plan.clone_into(&mut facts.plan)).is_some();
+            (is_written, move || format!("{run} has the plan {plan}"))
+        })
+        .await
+    }
 }
 
 /// Returns the entries of a run, of all units or of these.

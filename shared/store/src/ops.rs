@@ -33,6 +33,8 @@ pub trait ReadRun: Send + Sync {
 pub trait PatchRun: Send + Sync {
     /// Applies a patch if all its conditions hold.
     async fn patch_run(&self, run: &RunId, patch: &Patch) -> StoreResult<PatchResult>;
+    /// Gives a run the digest of another plan. Returns false if the run does not exist.
+    async fn set_run_plan(&self, run: &RunId, plan: &str) -> StoreResult<bool>;
 }
 
 /// Reads attempt records (`Query`).

@@ -2,7 +2,8 @@
 //!
 //! 1. Compile the teardown units of the version into the plan of the target.
 //! 2. Store the plan and its digest in the target in one transaction, as an update does (rule 9).
-//! 3. Retry the failed units.
+//! 3. Store the digest in the root of the run. A function instance with the former plan finds it there.
+//! 4. Retry the failed units.
 //!
 //! After a crash in between, the target is stuck with the repaired plan. A repetition of the request continues.
 
@@ -82,6 +83,9 @@ pub async fn repair(
             let units: Vec<&str> = changes.iter().map(|change| change.unit.as_str()).collect();
             tracing::info!(kind, name, plugin, ?units, "an operator repairs the teardown");
         }
+        let run = target.run(hook);
+        env.store.set_run_plan(&run, &repaired.loaded.digest).await?;
+        env.forget_run(&run);
         return match retry::retry(env, kind, name).await? {
             RetryOutcome::Retried(retried) => Ok(RetryResponse { changes, ignored, ..retried }),
             RetryOutcome::NotFound => Err(RequestError::Rejected(RepairRejection::NotFound)),

@@ -460,6 +460,7 @@ async fn next_progress(
 ) -> Result<RunProgress, FlowError> {
     // In a run of one item, only the writer of the change acts on it.
     let mut is_only_writer = matches!(cause, FollowCause::Fresh(_));
+    run.check_plan(env, head)?;
     let steps = match follow(run.graph(), &run.view_of(head), cause) {
         FollowResult::Known(steps) => steps,
         FollowResult::ReadAll => {

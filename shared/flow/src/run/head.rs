@@ -41,7 +41,7 @@ impl Run {
     /// Returns the run `id` with its facts, or `None` if an update has replaced the units of its event. The run has then
     /// ended.
     pub async fn with_units(env: &Env, id: &RunId, facts: RunFacts) -> Result<Option<Self>, FlowError> {
-        let loaded = Self::plan(env, id, &facts).await?;
+        let loaded = env.plan(&facts.instance_key(), &facts.plan).await?;
         let is_replaced = loaded.digest != facts.plan || loaded.hook_plan(id.hook()).is_none();
         if matches!(id.hook(), Hook::Event(_)) && is_replaced {
             return Ok(None);
@@ -51,25 +51,8 @@ impl Run {
 
     /// Returns the run `id` with facts that were already read.
     pub async fn of(env: &Env, id: &RunId, facts: RunFacts) -> Result<Self, FlowError> {
-        let loaded = Self::plan(env, id, &facts).await?;
+        let loaded = env.plan(&facts.instance_key(), &facts.plan).await?;
         Self::with_plan(env, id, facts, loaded)
-    }
-
-    /// Returns the plan of a run. An operator can repair the teardown in the plan of a target, but the facts of its runs
-    /// keep the digest with which they began, and a function instance may have that plan in memory. So the plan of a
-    /// teardown is the one that its target has.
-    async fn plan(env: &Env, id: &RunId, facts: &RunFacts) -> Result<Arc<CompiledPlan>, FlowError> {
-        let instance = facts.instance_key();
-        if id.hook().is_teardown() {
-            match env.store.read_target(&facts.kind, &facts.name).await? {
-                Some(target) if target.uid == facts.uid && !target.plan.is_empty() => {
-                    return env.plan(&instance, &target.plan).await;
-                }
-                // The instance has ended, so the store alone knows whether its plan was repaired.
-                _ => env.forget_plan(&facts.plan),
-            }
-        }
-        env.plan(&instance, &facts.plan).await
     }
 
     fn with_plan(env: &Env, id: &RunId, facts: RunFacts, loaded: Arc<CompiledPlan>) -> Result<Self, FlowError> {
@@ -167,6 +150,21 @@ impl Run {
         }
     }
 
+    /// Checks that the run has the plan of a head item that was read later.
+    ///
+    /// # Errors
+    /// Returns a retryable error if an operator has repaired the teardown since this function instance read the facts of
+    /// the run. The next invocation reads them again.
+    pub fn check_plan(&self, env: &Env, head: &RunHead) -> Result<(), FlowError> {
+        match &head.facts {
+            Some(facts) if facts.plan != self.facts.plan => {
+                env.forget_run(&self.id);
+                Err(FlowError::Contended(format!("run {}", self.id)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns a view of one head item.
     pub fn view_of(&self, head: &RunHead) -> RunView {
         RunView::new(self.graph(), [(head.shard, head.head.clone())])
@@ -175,6 +173,9 @@ impl Run {
     /// Reads all head items of the run.
     pub async fn read_view(&self, env: &Env) -> Result<RunView, FlowError> {
         let heads = env.store.read_run(&self.id).await?;
+        if let Some(root) = heads.first() {
+            self.check_plan(env, root)?;
+        }
         Ok(RunView::whole(self.graph(), heads.into_iter().map(|head| (head.shard, head.head))))
     }
 }

@@ -272,4 +272,11 @@ impl PatchRun for Store {
             WriteOutcome::Refused(item) => Ok(PatchResult::ConditionFailed(Some(read_head("UpdateItem", &item)?))),
         }
     }
+
+    async fn set_run_plan(&self, run: &RunId, plan: &str) -> StoreResult<bool> {
+        let mut expression = WriteExpression::default();
+        expression.require_present("pk");
+        expression.set("plan", digest(plan));
+        self.dynamo.update_if((&key::run(run), key::HEAD), expression).await
+    }
 }

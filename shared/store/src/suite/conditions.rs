@@ -7,7 +7,7 @@ use ebb_protocol::engine::{
 use ebb_protocol::id::RunId;
 
 use super::fixture::{StoreFixture, new_run, refused, text, written};
-use crate::{PatchRun as _, ReadRun as _};
+use crate::{PatchRun as _, ReadRun as _, RunFacts, RunHead};
 
 impl StoreFixture {
     async fn change(&self, run: &RunId, shard: Shard, changes: &[PatchChange]) -> HeadState {
@@ -127,7 +127,14 @@ pub(super) async fn images_equal_the_stored_item(fixture: StoreFixture) {
     assert_eq!(after.head.done, [1, 7, 255].into());
     assert_eq!(fixture.store.read_root(&run).await.unwrap(), Some(after.clone()));
     assert_eq!(refused(fixture.store.patch_run(&run, &patch).await.unwrap()), Some(after.clone()));
-    assert_eq!(fixture.store.read_root(&run).await.unwrap(), Some(after));
+    let plan = ebb_protocol::id::digest(b"another plan");
+    assert!(fixture.store.set_run_plan(&run, &plan).await.unwrap());
+    let facts = RunFacts { plan: plan.clone(), ..new_run("a").facts };
+    let root = RunHead { facts: Some(facts), ..after };
+    assert_eq!(fixture.store.read_root(&run).await.unwrap(), Some(root));
+    let missing = new_run("b").id;
+    assert!(!fixture.store.set_run_plan(&missing, &plan).await.unwrap());
+    assert_eq!(fixture.store.read_run(&missing).await.unwrap(), []);
 }
 
 pub(super) async fn sets_add_and_remove_numbers(fixture: StoreFixture) {
