@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ebb_engine::Millis;
 use ebb_flow::instance::lifecycle::{self, LifecycleRejection};
+use ebb_flow::operator::repair::{self, RepairMode};
 use ebb_flow::operator::target_request::{self, TargetRequest};
 use ebb_flow::operator::{overrides, retry};
 use ebb_flow::ports::QueueMessage;
@@ -22,6 +23,7 @@ use ebb_protocol::named_secrets::NamedSecrets;
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_protocol::token::TokenKeys;
 
+use super::random_targets::REPAIRED;
 use super::receivers::SECRET;
 use super::runtime::lock;
 use super::{FaultInjector, FaultKind, SimRuntime, SimTable};
@@ -196,6 +198,22 @@ impl SimFunctions {
         let request = ForceDeleteTarget { reason: "as planned".to_owned(), by: None };
         self.invoke("force-delete", |env, _| async move {
             overrides::force_delete(&env, &kind, &name, &request).await.map(drop)
+        })
+        .await
+    }
+
+    /// Repairs the teardown of a target with the version [`REPAIRED`] of its first plugin, for an operator.
+    pub async fn repair(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
+        let (kind, name) = (kind.to_owned(), name.to_owned());
+        self.invoke("repair", |env, table| async move {
+            let target = env.store.read_target(&kind, &name).await?;
+            let plugins = target.map(|target| target.plugins).unwrap_or_default();
+            let Some((plugin, _)) = plugins.first().and_then(|plugin| plugin.split_once('@')) else { return Ok(()) };
+            let plugin = format!("{plugin}@{REPAIRED}");
+            match repair::repair(&env, table.as_ref(), (&kind, &name), &plugin, RepairMode::Make).await {
+                Err(RequestError::Failed(error)) => Err(error),
+                _ => Ok(()),
+            }
         })
         .await
     }

@@ -289,13 +289,14 @@ impl PlatformSender {
     /// Runs a random operation, most often a retry.
     pub(super) async fn operation(&self, name: &str, random: &SimRandom) {
         let functions = &self.0.functions;
-        match random.below(6) {
+        match random.below(7) {
             0 => self.request(format!("force-deletes {name}"), || functions.force_delete(KIND, name)).await,
             1 => {
                 let unit = self.any_undo(name, random);
                 let what = format!("force-completes {unit} of {name}");
                 self.request(what, || functions.force_complete(KIND, name, &unit)).await;
             }
+            2 => self.request(format!("repairs {name}"), || functions.repair(KIND, name)).await,
             _ => self.retry(name).await,
         }
     }

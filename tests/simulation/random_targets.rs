@@ -10,6 +10,8 @@ use super::scenario::{TargetScenario, names};
 
 /// The number of units that do not fit into one head item.
 const WIDE: u64 = 280;
+/// The version of the first plugin with other timeouts, by which operators repair teardowns.
+pub(super) const REPAIRED: &str = "1.0.1";
 const OUTPUTS: &str = "outputs: {first: \"${units.u0.outputs.id}\"}\n";
 
 struct RandomUnit {
@@ -33,7 +35,10 @@ impl TargetScenario {
             plugins.push(of(first.clone(), wide(&random, &first)));
         } else {
             let events = events_of(&SimRandom::new(seed ^ 0xe7e7));
-            plugins.push(of(first.clone(), plugin(&random, &first, false) + &events));
+            let text = plugin(&random, &first, false) + &events;
+            let repaired = text.replace("@1.0.0\n", &format!("@{REPAIRED}\n")).replace("{timeout: 5m", "{timeout: 4m");
+            plugins.push((first.clone(), REPAIRED.to_owned(), repaired));
+            plugins.push(of(first.clone(), text));
             if random.below(3) == 0 {
                 let wire = "wire: \"${resources.a.outputs.first}\"";
                 document += &format!("  b:\n    plugin: {second}@1.0.0\n    params: {{{wire}}}\n");
