@@ -12,8 +12,6 @@ struct RuleFile {
 #[derive(Deserialize)]
 struct Rule {
     rule: String,
-    number: Option<u32>,
-    sentence: String,
     edits: Vec<Edit>,
 }
 
@@ -62,11 +60,8 @@ fn every_number_of_a_comment_is_a_section_of_the_page() {
 #[test]
 fn every_rule_is_on_the_page_of_the_protocol() {
     let page = tree::read("docs/src/internals/state.md");
-    for Rule { rule, number, sentence, .. } in rules() {
-        let heading = number.map_or_else(|| "Completion, failure, cancel\n".to_owned(), |number| format!("{number}: "));
-        let section = page.split("\n### ").find(|section| section.starts_with(&heading)).unwrap_or_default();
-        let section = section.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(section.contains(&format!("**{rule}.** {sentence}")), "{rule} is not below `{heading}`");
+    for Rule { rule, .. } in rules() {
+        assert_eq!(page.matches(&format!("\n**{rule}.** ")).count(), 1, "{rule} is not on the page");
     }
     let named = page.lines().filter(|line| line.starts_with("**") && line.contains(".** ")).count();
     assert_eq!(named, rules().len(), "rules of the page are missing in tests/model/rules.yaml");
