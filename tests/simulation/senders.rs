@@ -6,7 +6,7 @@ use ebb_flow::instance::lifecycle::LifecycleRejection;
 use ebb_flow::operator::target_request::TargetRequest;
 use ebb_flow::source::record::TargetEvent;
 use ebb_protocol::api::SourceResult;
-use ebb_store::{DesiredKey, DesiredTarget};
+use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
 use super::ledger::{LedgerState, SimActivity};
 use super::owners::{self, AcceptedDocument, DIRECT, InstanceEntry, PERSON, RequestedDeletion, is_present};
@@ -302,10 +302,9 @@ impl SenderRecord {
             let is_over = result.uid.as_ref().is_some_and(|uid| is_over(state, key, uid));
             is_over && (key.uid.is_some() || deleted >= sent)
         };
-        // Another instance waits for the name.
-        let waiting = target.and_then(|target| target.waiting.as_ref());
-        let waits = result.result == SourceResult::Accepted
-            && waiting.is_some_and(|waiting| Some(&waiting.uid) != result.uid.as_ref());
+        // Another instance has the name or waits for it.
+        let is_other = |target: &TargetHead| result.uid.as_ref().is_none_or(|uid| !is_present(target, uid));
+        let waits = result.result == SourceResult::Accepted && target.is_some_and(is_other);
         (own.is_empty() && !waits && !is_ended())
             .then(|| format!("{delivery} of {source} is {:?}, and its target {key:?} does not exist", result.result))
     }

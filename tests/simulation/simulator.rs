@@ -457,12 +457,19 @@ impl Simulation {
                 && target.outbox.notices.is_empty()
                 && (scope.is_without(&target.name) || !is_moving)
         };
-        // A state that waits for the end of another instance is applied again and again.
-        let is_applied = |state: &DesiredTarget| {
-            state.due.is_none() || state.result.as_ref().is_some_and(|one| one.result == SourceResult::Accepted)
+        // A state that waits for the name is applied again and again.
+        let is_at_rest = {
+            let table = self.table.state();
+            let is_applied = |state: &DesiredTarget| {
+                let of_name = table.targets.get(&(KIND.to_owned(), state.key.name.clone()));
+                let is_taken =
+                    of_name.is_some_and(|target| target.phase != TargetPhase::Gone || target.waiting.is_some());
+                let waits = state.result.as_ref().is_some_and(|one| one.result == SourceResult::Accepted);
+                state.due.is_none() || (waits && is_taken)
+            };
+            table.targets.values().all(is_idle) && table.desired.values().all(is_applied)
         };
-        self.table.state().targets.values().all(is_idle)
-            && self.table.state().desired.values().all(is_applied)
+        is_at_rest
             && self.table.is_at_rest_without((scope == TargetScope::Reachable).then_some(UNREACHABLE))
             && self.ledger.state().active == 0
     }

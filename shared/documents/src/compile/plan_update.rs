@@ -167,12 +167,19 @@ fn changes(
         let plugin = plan.resources.get(name).map(|resource| resource.plugin.as_str());
         plugin.and_then(|plugin| plugin.split('@').next()).map(str::to_owned)
     };
-    // Outputs keep their units, and each unit has an undo in the new version.
+    // A unit whose undo the new version does not have would be left behind.
+    let (undone, undone_then) = (undone(current), undone(wanted));
+    let loses_undo = |before: &ResourceOrigin, origin: &ResourceOrigin| {
+        let has_undo = |key: &String| origin.units.get(key).is_some_and(|at| undone_then.contains(at));
+        before.units.iter().any(|(key, at)| undone.contains(at) && !has_undo(key))
+    };
+    // Outputs keep their units.
     let can_update = |name: &str, before: &ResourceOrigin, origin: &ResourceOrigin| {
         mode == UpdateMode::InPlace
             && wanted.plugin_updates.iter().any(|unit| unit.resource() == name)
             && plugin(current, name) == plugin(wanted, name)
             && before.units.keys().eq(origin.units.keys())
+            && !loses_undo(before, origin)
     };
     let removed =
         old.keys().filter(|name| !new.contains_key(*name)).map(|name| (name.clone(), ResourceChange::Removed));
@@ -181,7 +188,13 @@ fn changes(
         let change = match old.get(name) {
             None => ResourceChange::Added,
             Some(before) if !before.units.values().all(|&at| is_done(at)) => ResourceChange::Replaced,
-            Some(before) if before.setup == origin.setup && is_updated(current, name, is_done) => continue,
+            Some(before)
+                if before.setup == origin.setup
+                    && is_updated(current, name, is_done)
+                    && !loses_undo(before, origin) =>
+            {
+                continue;
+            }
             Some(before) if can_update(name, before, origin) => ResourceChange::Updated,
             Some(_) => ResourceChange::Replaced,
         };
@@ -207,6 +220,12 @@ fn changes(
         }
         changes.extend(readers.into_iter().map(|name| (name, ResourceChange::Replaced)));
     }
+}
+
+/// Returns the setup units that the teardown of a plan undoes.
+fn undone(plan: &Plan) -> BTreeSet<UnitRef> {
+    let undos = [HookName::PreStop, HookName::PostStop].into_iter().flat_map(|stage| units_of(&plan.hooks, stage));
+    undos.flat_map(|(_, undo)| undo.undoes.iter().copied()).collect()
 }
 
 /// Returns the name that the update `number` gives to a resource if it undoes the resource.

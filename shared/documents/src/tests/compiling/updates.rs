@@ -321,6 +321,18 @@ fn update_units_change_a_resource_in_place() {
     let incomplete = |at: UnitRef| at.hook != HookName::PreStart;
     let replaced = compile::update(&one, &document(2), incomplete).unwrap().unwrap();
     assert_eq!(replaced.resources["db"], ResourceChange::Replaced);
+    // Without the undo of the new version, the present one runs.
+    for rows in [1, 2] {
+        let mut kept = document(rows);
+        for undo in
+            kept.hooks.iter_mut().filter(|hook| hook.hook == HookName::PostStop).flat_map(|hook| &mut hook.units)
+        {
+            if undo.resource() == "db" {
+                undo.undoes.clear();
+            }
+        }
+        assert_eq!(update(&one, &kept).resources["db"], ResourceChange::Replaced, "{rows}");
+    }
 }
 
 fn text(rows: u32) -> String {
