@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use ebb_engine::Millis;
 use ebb_flow::instance::lifecycle::{self, LifecycleRejection};
+use ebb_flow::operator::overrides;
 use ebb_flow::operator::repair::{self, RepairMode};
+use ebb_flow::operator::retry::{self, RetryOutcome};
 use ebb_flow::operator::target_request::{self, TargetRequest};
-use ebb_flow::operator::{overrides, retry};
 use ebb_flow::ports::QueueMessage;
 use ebb_flow::run::callback::CallbackOutcome;
 use ebb_flow::run::follow_up::FollowUp;
@@ -177,9 +178,9 @@ impl SimFunctions {
     }
 
     /// Retries a target for an operator.
-    pub async fn retry(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
+    pub async fn retry(&self, kind: &str, name: &str) -> Result<RetryOutcome, InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
-        self.invoke("retry", |env, _| async move { retry::retry(&env, &kind, &name).await.map(drop) }).await
+        self.invoke("retry", |env, _| async move { retry::retry(&env, &kind, &name).await }).await
     }
 
     /// Force-completes a unit for an operator.

@@ -134,8 +134,8 @@ impl PlatformSender {
                         work.ledger.state().events.insert((data.uid.clone(), id));
                     }
                     if data.document.is_some() {
-                        let generation = response.generation;
-                        let accepted = AcceptedDocument { generation, revision, routing_key: data.routing_key };
+                        let (generation, routing_key) = (data.generation, data.routing_key);
+                        let accepted = AcceptedDocument { generation, revision, routing_key };
                         work.ledger.state().accepted.entry(data.uid).or_default().push(accepted);
                     }
                     return None;
@@ -207,12 +207,23 @@ impl PlatformSender {
         self.0.runtime.sleep(random.below(most + 1)).await;
     }
 
-    /// Sends a document of an instance, perhaps with a routing key.
-    async fn change(&self, instance: &SimInstance, change: LifecycleType, generation: u64, random: &SimRandom) {
+    /// Sends a document of an instance, perhaps with a routing key. `sent` has the earlier ones with their revisions. One in
+    /// four is sent again.
+    async fn change(
+        &self,
+        instance: &SimInstance,
+        generation: u64,
+        sent: &mut Vec<(String, String)>,
+        random: &SimRandom,
+    ) {
+        let change = if sent.is_empty() { LifecycleType::Created } else { LifecycleType::Updated };
         let number = random.below(instance.changed.len() as u64 + 1) as usize;
         let other = instance.changed.get(number).filter(|_| change == LifecycleType::Updated);
         let revision = self.next_revision();
         let document = owners::document(other.unwrap_or(&instance.document), DIRECT, &revision);
+        let earlier = sent.get(random.below(4 * sent.len() as u64 + 1) as usize).cloned();
+        let (revision, document) = earlier.unwrap_or((revision, document));
+        sent.push((revision.clone(), document.clone()));
         let event = Self::event(instance, change, generation, &document);
         let routing_key = (random.below(3) == 0).then(|| format!("rk-{revision}"));
         self.send(SimWebhook { data: LifecycleData { routing_key, ..event.data }, revision, ..event }).await;
@@ -234,7 +245,8 @@ impl PlatformSender {
                 self.end(before, &random).await;
                 self.pause(&random).await;
             }
-            self.change(instance, LifecycleType::Created, 1, &random).await;
+            let mut sent = Vec::new();
+            self.change(instance, 1, &mut sent, &random).await;
             if !instance.events.is_empty() {
                 let (own, instance, random) = (self.clone(), instance.clone(), SimRandom::new(random.bits()));
                 self.0.runtime.spawn(async move {
@@ -247,7 +259,7 @@ impl PlatformSender {
                 let mut generation = 2;
                 for _ in 0..1 + random.below(3) {
                     self.pause(&random).await;
-                    self.change(instance, LifecycleType::Updated, generation, &random).await;
+                    self.change(instance, generation, &mut sent, &random).await;
                     generation += 1 + random.below(2);
                 }
             }
@@ -316,7 +328,10 @@ impl PlatformSender {
     }
 
     /// Sends a request of an operator until it has a response.
-    async fn request<F: Future<Output = Result<(), InvocationFailure>>>(&self, what: String, send: impl Fn() -> F) {
+    async fn request<T, F>(&self, what: String, send: impl Fn() -> F)
+    where
+        F: Future<Output = Result<T, InvocationFailure>>,
+    {
         self.0.ledger.trace(|| format!("an operator {what}"));
         while send().await.is_err() {
             self.0.runtime.sleep(AGAIN_MS).await;

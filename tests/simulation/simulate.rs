@@ -1,8 +1,11 @@
 //! Simulations with their own course of events: random ones, and those of one target.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use ebb_engine::TargetPhase;
+use ebb_flow::operator::retry::RetryOutcome;
+use ebb_store::TargetHead;
 
 use super::owners;
 use super::registry::UnitBehavior;
@@ -10,7 +13,7 @@ use super::relay::UNREACHABLE;
 use super::scenario::TargetScenario;
 use super::senders::SimSource;
 use super::simulator::{SimOperator, SimOptions, Simulation, TraceMode};
-use super::{FaultInjector, FaultKind, SimRandom};
+use super::{FaultInjector, FaultKind, KIND, SimRandom};
 
 /// The most target names of a simulation, and the most instances of a name.
 const TARGETS: u64 = 5;
@@ -123,8 +126,22 @@ fn run(simulation: &Simulation, names: Vec<String>, targets: &[TargetScenario], 
     simulation.start_sweeps();
     simulation.run_until_settled(random);
     owners::settled(simulation);
+    retry_failed(simulation);
     simulation.runtime.run(simulation.platform.clone().clean(names, sources));
     simulation.finish(random);
+}
+
+/// Retries what has failed. A failed target has something to retry.
+fn retry_failed(simulation: &Simulation) {
+    simulation.ledger.repair();
+    let targets: Vec<TargetHead> = simulation.table.state().targets.values().cloned().collect();
+    for TargetHead { name, uid, .. } in targets.into_iter().filter(|target| target.phase == TargetPhase::Failed) {
+        let functions = Arc::clone(&simulation.functions);
+        let retried = simulation.runtime.run(async move { functions.retry(KIND, &name).await });
+        if let Some(Ok(RetryOutcome::NothingFailed(why))) = retried {
+            simulation.ledger.report_violation(format!("{uid} is failed, and {why}"));
+        }
+    }
 }
 
 /// Runs one target from its creation to its end, with these faults. Its operator retries it when it is stuck.
