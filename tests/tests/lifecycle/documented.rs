@@ -199,7 +199,7 @@ pub(crate) async fn sources_replace_parts_of_a_preset() {
 
     let deployment = json!({"id": "dpl_5", "meta": {"githubCommitRef": "feature/1"}});
     let body = json!({
-        "type": "deployment.created", "createdAt": 1_767_225_600_000_u64,
+        "id": "evt_1", "type": "deployment.created", "createdAt": 1_767_225_600_000_u64,
         "payload": {"target": null, "deployment": deployment},
     });
     let body = body.to_string();

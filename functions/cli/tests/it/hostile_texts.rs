@@ -29,7 +29,7 @@ fn response(path: &str) -> Value {
         "name": HOSTILE, "origin": HOSTILE, "auth": HOSTILE, "secret": HOSTILE, "hasSecret": true, "plugins": [HOSTILE],
         "sources": [], "subscriptions": [], "changed": now,
     });
-    let subscription = json!({"name": HOSTILE, "on": [HOSTILE], "to": HOSTILE, "undelivered": 1, "changed": now, "document": "",
+    let subscription = json!({"name": HOSTILE, "on": [HOSTILE], "to": HOSTILE, "waiting": 1, "undelivered": 1, "changed": now, "document": "",
         "failures": [{"target": HOSTILE, "phase": HOSTILE, "at": now, "reason": HOSTILE}]});
     match path.trim_start_matches("/v1/") {
         "targets" => json!({"targets": [target], "damaged": [HOSTILE]}),
