@@ -99,7 +99,8 @@ fn main() {
             the_newest_update_waits_for_the_run the_ttl_of_a_waiting_update_counts
             the_routing_key_of_a_withdrawn_update_stays
             a_failed_setup_is_corrected_by_an_update
-            a_removed_check_that_had_failed_blocks_no_update the_newest_document_of_a_waiting_instance_begins
+            a_removed_check_that_had_failed_blocks_no_update a_failed_undo_of_an_update_is_retried
+            the_newest_document_of_a_waiting_instance_begins
             update_units_change_a_resource_in_place another_routing_key_completes_a_failed_target;
         lifecycle::preset_lives: each_preset_has_a_target_from_its_creation_to_its_end
             targets_without_resources_change_without_a_run each_preset_is_documented;

@@ -340,24 +340,59 @@ pub(crate) async fn another_routing_key_completes_a_failed_target() {
 /// A check after the start, which makes nothing.
 const CHECK: &str = "postStart: {probe: {webhook: {method: GET, url: \"RECEIVER/probe\"}, retry: {attempts: 1}}}\n";
 
-/// An update removes a failed check without a run. The target takes further updates, and a retry does not check again.
+/// An update removes a failed check without a run. The target takes further updates, and a retry does not check again. The
+/// check is one of a resource, or an own unit of a target that keeps other own units.
 pub(crate) async fn a_removed_check_that_had_failed_blocks_no_update() {
-    let harness = harness().await;
-    harness.publish("check@1.0.0", CHECK).await;
-    harness.receiver.replies("GET /probe", &[400]);
-    send(&harness, 1, "resources: {db: {plugin: database}, smoke: {plugin: check}}\n").await;
-    harness.phase("a", TargetState::Failed).await;
-    assert_eq!(send(&harness, 2, "resources: {db: {plugin: database}}\n").await, LifecycleResult::Updated);
-    harness.phase("a", TargetState::Ready).await;
-    harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is_problem(409, "nothing-failed");
-    let changed = "resources: {db: {plugin: database, params: {rows: 2}}}\n";
-    assert_eq!(send(&harness, 3, changed).await, LifecycleResult::Updating);
-    until("the last update", async || {
-        let target = harness.target("a").await?;
-        ((target.info.generation, target.info.phase) == (3, TargetState::Ready)).then_some(())
-    })
-    .await;
-    assert_eq!(harness.receiver.count("GET /probe"), 1);
+    let own = |rest: &str| format!("{rest}hooks: {{sleep: {{pause: {{webhook: {{url: \"RECEIVER/pause\"}}}}}}}}\n");
+    let cases = [(", smoke: {plugin: check}", String::new(), String::new()), ("", own(CHECK), own(""))];
+    for (check, checked, rest) in cases {
+        let harness = harness().await;
+        harness.publish("check@1.0.0", CHECK).await;
+        harness.receiver.replies("GET /probe", &[400]);
+        let document = |rows: u32, more: &str, rest: &str| {
+            let rest = rest.replace("RECEIVER", harness.receiver.url());
+            format!("resources: {{db: {{plugin: database, params: {{rows: {rows}}}}}{more}}}\n{rest}")
+        };
+        send(&harness, 1, &document(1, check, &checked)).await;
+        harness.phase("a", TargetState::Failed).await;
+        assert_eq!(send(&harness, 2, &document(1, "", &rest)).await, LifecycleResult::Updated);
+        harness.phase("a", TargetState::Ready).await;
+        harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is_problem(409, "nothing-failed");
+        assert_eq!(send(&harness, 3, &document(2, "", &rest)).await, LifecycleResult::Updating);
+        until("the last update", async || {
+            let target = harness.target("a").await?;
+            ((target.info.generation, target.info.phase) == (3, TargetState::Ready)).then_some(())
+        })
+        .await;
+        assert_eq!(harness.receiver.count("GET /probe"), 1);
+    }
+}
+
+/// An undo of an update that has failed is retried: by an operator, and by the same document.
+pub(crate) async fn a_failed_undo_of_an_update_is_retried() {
+    let replaced = "resources: {db: {plugin: database, params: {rows: 2}}}\n";
+    let removed = "resources: {more: {plugin: database}}\n";
+    for (document, made) in [(replaced, "create 2"), (removed, "create 1")] {
+        let harness = harness().await;
+        send(&harness, 1, "resources: {db: {plugin: database}}\n").await;
+        harness.phase("a", TargetState::Ready).await;
+        harness.receiver.forget();
+        harness.receiver.replies("POST /drop", &[400, 400, 200]);
+        assert_eq!(send(&harness, 2, document).await, LifecycleResult::Updating);
+        harness.phase("a", TargetState::Failed).await;
+        let retried: Value = harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202).json();
+        assert_eq!(retried["units"], json!(["db~1/drop"]));
+        harness.receiver.call("POST /drop", 2).await;
+        harness.phase("a", TargetState::Failed).await;
+        assert_eq!(send(&harness, 2, document).await, LifecycleResult::Retrying);
+        harness.phase("a", TargetState::Ready).await;
+        let mut requests = requests(&harness);
+        requests.sort();
+        assert_eq!(requests, [made, "drop db-1 1", "drop db-1 1", "drop db-1 1"]);
+        harness.receiver.replies("POST /drop", &[200]);
+        harness.tear_down("a").await;
+        assert_eq!(harness.remaining("a").await, []);
+    }
 }
 
 /// A database whose rows change in place.

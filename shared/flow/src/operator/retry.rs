@@ -32,9 +32,9 @@ pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<RetryOutcome, Fl
         return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} has no run")));
     };
     let view = run.read_view(env).await?;
-    // A setup unit of a resource that an update has removed is not made again.
+    // A resource that an update has removed is not made again. Its undo is needed.
     let present = env.plan_of(&target).await?;
-    let is_needed = |unit: Unit| hook.is_teardown() || !run.is_former(unit, &present);
+    let is_needed = |unit: Unit| !run.is_former(unit, &present);
     let failed = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed && is_needed(unit));
     let failed: Vec<Unit> = failed.collect();
     let closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);

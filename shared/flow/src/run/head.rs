@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ebb_documents::plan::{HookPlan, UnitPlan};
+use ebb_documents::plan::{HookPlan, UnitPlan, UnitRef};
 use ebb_documents::render::TargetFacts;
 use ebb_engine::{Attempt, Epoch, Graph, HeadState, Hook, Patch, RunView, Shard, Unit, UnitProgress};
 use ebb_protocol::id::{RunId, unit_key};
@@ -84,11 +84,12 @@ impl Run {
         self.hook_plan().units.get(unit.0 as usize)
     }
 
-    /// Returns true for a unit of a resource that the present plan of the target does not have.
+    /// Returns true for a setup unit of a resource that an update has removed or replaced. `present` is the plan of the
+    /// target. It has the former names of resources, which an earlier plan in memory lacks.
     pub fn is_former(&self, unit: Unit, present: &CompiledPlan) -> bool {
-        let present = present.plan.update.as_ref().map(|state| &state.resources);
-        let unit = self.unit(unit);
-        present.zip(unit).is_some_and(|(present, unit)| !present.contains_key(unit.resource()))
+        let at = UnitRef { hook: self.hook().into(), unit: unit.0 };
+        let plan = &present.plan;
+        plan.unit(at).is_some_and(|unit| unit.is_setup(at.hook) && plan.former(unit.resource()).is_some())
     }
 
     /// Returns the cluster of a unit. `None` is the default cluster.
