@@ -161,7 +161,8 @@ fn main() {
             names_in_events_and_paths targets_of_others reserved_identities reused_delivery_ids;
         security::api_tokens: each_write_needs_its_scope a_plugin_scope_covers_one_plugin forged_tokens
             expired_and_revoked_tokens invalid_requests_for_tokens a_secret_is_shown_once secrets_differ;
-        security::updates: updates_without_a_change an_update_retries_failed_units an_update_of_a_waiting_instance;
+        security::updates: updates_without_a_change an_update_retries_failed_units an_update_of_a_waiting_instance
+            an_older_document_changes_nothing;
         security::users: values_are_not_interpreted header_injection destinations_and_paths_are_not_templates
             internal_addresses;
         security::waits: a_rejected_notification_is_shown every_failed_unit_is_shown a_unit_between_two_attempts

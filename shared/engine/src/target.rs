@@ -102,8 +102,10 @@ impl TargetPhase {
 /// The sender of a request. An instance belongs to the sender that created it (OwnerDecides).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestSender<'a> {
-    /// The platform, or a program that calls the API.
+    /// The platform, which numbers its documents by their generations.
     Platform,
+    /// A program that calls the API. It has the same instances as the platform.
+    Api,
     /// The source of this name.
     Source(&'a str),
     /// A person who deletes, or the end of a TTL. Both end every instance.
@@ -115,7 +117,7 @@ impl<'a> RequestSender<'a> {
     pub fn owner(self) -> Option<&'a str> {
         match self {
             Self::Source(name) => Some(name),
-            Self::Platform | Self::Operator => None,
+            Self::Platform | Self::Api | Self::Operator => None,
         }
     }
 

@@ -156,7 +156,7 @@ pub struct LifecycleResponse {
     /// `KIND/NAME`.
     pub target: String,
     pub uid: String,
-    /// The generation of the target. An update without a change keeps it.
+    /// The generation of the target, or of the update that waits.
     pub generation: u64,
     pub result: LifecycleResult,
 }

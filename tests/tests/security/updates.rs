@@ -44,12 +44,14 @@ pub(crate) async fn updates_without_a_change() {
     harness.publish("simple@1.1.0", &SIMPLE.replace("default: small", "default: tiny")).await;
     let reordered =
         "# A comment.\nresources:\n  s:\n    params: {size: big}\n    plugin: simple@1.0.0\n  r: {plugin: simple}\n";
-    for (generation, document) in [(1, document), (2, document), (2, reordered), (7, reordered)] {
-        let again = accepted_result(&harness, LifecycleType::Updated, &event("u", generation, document)).await;
-        assert_eq!(again, (LifecycleResult::Unchanged, 1), "{generation} {document}");
+    for (sent, document, generation) in
+        [(1, document, 1), (2, document, 2), (2, reordered, 2), (7, reordered, 7), (3, document, 7)]
+    {
+        let again = accepted_result(&harness, LifecycleType::Updated, &event("u", sent, document)).await;
+        assert_eq!(again, (LifecycleResult::Unchanged, generation), "{sent} {document}");
     }
     let target = harness.target("a").await.unwrap();
-    assert_eq!((target.info.generation, &target.info.plugins[..]), (1, &["simple@1.0.0".to_owned()][..]));
+    assert_eq!((target.info.generation, &target.info.plugins[..]), (7, &["simple@1.0.0".to_owned()][..]));
     assert_eq!(harness.receiver.count("POST /make"), 2);
     let page = harness.get("/v1/plugins/simple").await;
     assert!(page.body.contains("1.1.0"), "{page:?}");
@@ -61,11 +63,25 @@ pub(crate) async fn an_update_retries_failed_units() {
     accepted_result(&harness, LifecycleType::Created, &event("u", 1, DOCUMENT)).await;
     harness.phase("a", TargetState::Failed).await;
     let again = accepted_result(&harness, LifecycleType::Updated, &event("u", 2, DOCUMENT)).await;
-    assert_eq!(again, (LifecycleResult::Retrying, 1));
+    assert_eq!(again, (LifecycleResult::Retrying, 2));
     harness.phase("a", TargetState::Ready).await;
     assert_eq!(harness.receiver.count("POST /make"), 2);
     let again = accepted_result(&harness, LifecycleType::Updated, &event("u", 2, DOCUMENT)).await;
-    assert_eq!(again, (LifecycleResult::Unchanged, 1));
+    assert_eq!(again, (LifecycleResult::Unchanged, 2));
+}
+
+/// A document that is like the present one is newer than one that arrives after it with a lower generation.
+pub(crate) async fn an_older_document_changes_nothing() {
+    let harness = harness().await;
+    accepted_result(&harness, LifecycleType::Created, &event("u", 1, DOCUMENT)).await;
+    harness.phase("a", TargetState::Ready).await;
+    accepted_result(&harness, LifecycleType::Created, &event("v", 1, DOCUMENT)).await;
+    for uid in ["u", "v"] {
+        let again = accepted_result(&harness, LifecycleType::Updated, &event(uid, 3, DOCUMENT)).await;
+        assert_eq!(again, (LifecycleResult::Unchanged, 3), "{uid}");
+        harness.lifecycle(LifecycleType::Updated, &event(uid, 2, CHANGED)).await.is_problem(409, "outdated");
+    }
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
 }
 
 pub(crate) async fn an_update_of_a_waiting_instance() {
@@ -80,9 +96,9 @@ pub(crate) async fn an_update_of_a_waiting_instance() {
         accepted_result(&harness, LifecycleType::Updated, &event("v", 2, DOCUMENT)).await.0,
         LifecycleResult::Unchanged
     );
-    let changed = accepted_result(&harness, LifecycleType::Updated, &event("v", 2, CHANGED)).await;
-    assert_eq!(changed, (LifecycleResult::Waiting, 2));
-    harness.lifecycle(LifecycleType::Updated, &event("v", 2, DOCUMENT)).await.is_problem(409, "outdated");
+    let changed = accepted_result(&harness, LifecycleType::Updated, &event("v", 3, CHANGED)).await;
+    assert_eq!(changed, (LifecycleResult::Waiting, 3));
+    harness.lifecycle(LifecycleType::Updated, &event("v", 3, DOCUMENT)).await.is_problem(409, "outdated");
     assert_eq!(harness.target("a").await.unwrap().waiting_uid.as_deref(), Some("v"));
     harness.lifecycle(LifecycleType::Deleted, &event("u", 1, DOCUMENT)).await.is(202);
     harness.instance_is_ready("a", "v").await;

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use ebb_engine::target::RequestSender;
 use ebb_engine::{Hook, TargetPhase};
 use ebb_protocol::id;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
@@ -35,6 +36,7 @@ pub(super) async fn update(
     plugins: &dyn ReadPlugins,
     event: &LifecycleData,
     target: &TargetHead,
+    sender: RequestSender<'_>,
 ) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
     let waiting = target.waiting.as_ref().filter(|waiting| target.uid != event.uid && waiting.uid == event.uid);
     let (plan, routing_key) = match waiting {
@@ -56,7 +58,7 @@ pub(super) async fn update(
     let merged = next_run::merge(env, target, waiting.is_some(), (&current, &wanted)).await?;
     let other_key = event.routing_key.is_some() && event.routing_key != *routing_key;
     if merged.is_none() && !other_key {
-        return unchanged(env, event, target, waiting).await;
+        return unchanged(env, event, target, waiting, sender).await;
     }
     // An update without a key keeps that of the update that it replaces.
     let waiting_key = || target.pending_update.as_ref().filter(|_| waiting.is_none())?.routing_key.clone();
@@ -127,19 +129,33 @@ async fn wait(
 
 /// Returns the response to an update that changes nothing. A newer one withdraws the update that waits. The failed units of
 /// a failed target are retried.
+///
+/// The generation of the platform is stored, so that an older document that arrives later changes nothing. Other requests
+/// get their generation when they are applied.
 async fn unchanged(
     env: &Env,
     event: &LifecycleData,
     target: &TargetHead,
     waiting: Option<&PendingCreation>,
+    sender: RequestSender<'_>,
 ) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
     let (mut result, mut generation, mut next) = (LifecycleResult::Unchanged, target.generation, None);
+    let is_numbered = sender == RequestSender::Platform;
     if let Some(waiting) = waiting {
-        return Ok(Some((result, waiting.generation, FollowUp::default())));
+        let newest = if is_numbered { event.generation.max(waiting.generation) } else { waiting.generation };
+        if newest > waiting.generation {
+            let newer = PendingCreation { generation: newest, ..waiting.clone() };
+            if !env.store.move_target(&target.update(|after| after.waiting = Some(newer))).await? {
+                return Ok(None);
+            }
+        }
+        return Ok(Some((result, newest, FollowUp::default())));
     }
-    if let Some(replaced) = target.pending_update.as_ref().filter(|pending| pending.generation < event.generation) {
-        let newer = (event.generation, event.routing_key.clone().or_else(|| replaced.routing_key.clone()));
-        let Some(continuation) = next_run::withdraw_update(env, target, newer).await? else { return Ok(None) };
+    let replaced = target.pending_update.as_ref();
+    if event.generation > target.newest_generation() && (is_numbered || replaced.is_some()) {
+        let key = event.routing_key.clone().or_else(|| replaced?.routing_key.clone());
+        let withdrawn = next_run::withdraw_update(env, target, (event.generation, key)).await?;
+        let Some(continuation) = withdrawn else { return Ok(None) };
         (generation, next) = (event.generation, continuation);
     }
     // A retry that was interrupted has moved the target, and is repeated.

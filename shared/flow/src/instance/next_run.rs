@@ -58,8 +58,8 @@ pub(crate) async fn start_update(env: &Env, kind: &str, name: &str) -> Result<Op
     Err(FlowError::Contended(format!("{kind}/{name}")))
 }
 
-/// Ends the wait of an update that changes at most the routing key, and begins the first waiting event. Returns the continuation of the
-/// run that has begun, or `None` if the target has changed meanwhile.
+/// Stores the generation of a document that changes at most the routing key, ends the wait of an older update, and begins
+/// the first waiting event. Returns the continuation of the run that has begun, or `None` if the target has changed meanwhile.
 pub(super) async fn withdraw_update(
     env: &Env,
     target: &TargetHead,

@@ -162,7 +162,7 @@ pub async fn apply(
         if let Some(second) = head.as_ref().filter(|_| is_free).and_then(second) {
             let target = (request.kind.as_str(), request.name.as_str(), second);
             // The instance may have begun since, and is then the only one.
-            let sender = (RequestSender::Platform, DecidedFor::seen(head.as_ref()));
+            let sender = (RequestSender::Api, DecidedFor::seen(head.as_ref()));
             let deleted = lifecycle::begin_delete(env, target, TargetStopCause::Deleted, sender);
             match Box::pin(deleted).await? {
                 Some(follow_up) => follow_ups.push(follow_up),
@@ -171,7 +171,7 @@ pub async fn apply(
         }
         let instance = request.select(env, head.as_ref())?;
         let data = request.data(&instance);
-        let (sender, decided) = (RequestSender::Platform, DecidedFor::Any);
+        let (sender, decided) = (RequestSender::Api, DecidedFor::Any);
         let begun = lifecycle::begin(env, plugins, (instance.change, ""), &data, sender, decided);
         let begun = Box::pin(begun).await;
         let (response, follow_up) = match begun {
