@@ -52,6 +52,8 @@ pub struct TargetHead {
     pub events: TargetEvents,
     /// Ended instances of this name whose sensitive outputs are still in a cluster.
     pub release: Vec<SecretRelease>,
+    /// The time since which a gone instance has no stored data. The table removes the target 30 days later.
+    pub removed: Option<Timestamp>,
     /// The next wake-up.
     pub due: Option<Timestamp>,
     pub version: u64,
@@ -84,6 +86,7 @@ impl TargetHead {
             pending_update: None,
             events: TargetEvents::default(),
             release: Vec::new(),
+            removed: None,
             due: None,
             version: 0,
         }
@@ -175,8 +178,8 @@ pub struct Tombstone {
     /// The key of the instance.
     pub instance: String,
     pub ended: Timestamp,
-    /// It is kept until 30 days after this time.
-    pub needed: Timestamp,
+    /// It is kept until 30 days after this time. `None` keeps it, as the runs of the instance.
+    pub needed: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -81,6 +81,9 @@ pub(crate) async fn instances_are_removed_after_their_retention() {
     assert_eq!(stored(&harness, "ends").await, ended);
     let plan = async |name: &str| harness.stack().store().get_plan(&instance(name)).await.unwrap().is_some();
     assert!(plan("ends").await);
+    // The table removes the target after its data only: a creation with the same UID would find its runs.
+    let removed = async || harness.stack().store().read_target("sandbox", "ends").await.unwrap().unwrap().removed;
+    assert_eq!(removed().await, None);
     assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);
     assert_eq!((stored(&harness, "ends").await, stored(&harness, "lasts").await), (0, lasting));
     assert_eq!((plan("ends").await, plan("lasts").await), (false, true));
@@ -90,6 +93,7 @@ pub(crate) async fn instances_are_removed_after_their_retention() {
     let response = harness.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
     response.is_problem(410, "gone");
     assert_eq!(stored(&harness, "ends").await, 0);
+    assert!(removed().await.is_some());
     // The target remains without its plan.
     let target = harness.target("ends").await.unwrap();
     assert_eq!((target.info.phase, target.info.waits_for, target.runs.len()), (TargetState::Gone, None, 0));
@@ -195,6 +199,20 @@ pub(crate) async fn records_of_possible_resources_are_kept() {
     assert_eq!(remove_expired_after(&harness, RETENTION * 8).await, 0);
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
     assert_eq!(harness.why("a").await.remaining.len(), 1);
+    // The tombstone of a replaced instance stays as long as its records.
+    harness.lifecycle(LifecycleType::Created, &sandbox("a", "b-uid", "long")).await.is(202);
+    harness.instance_is_ready("a", "b-uid").await;
+    let store = harness.stack().store();
+    let expires = async || {
+        let key = [("pk", format!("x#{}", instance("a"))), ("sk", "h".to_owned())];
+        let key = key.into_iter().map(|(name, value)| (name.to_owned(), AttributeValue::S(value))).collect();
+        let (client, table) = (store.dynamo.client(), store.dynamo.table());
+        let found = client.get_item().table_name(table).set_key(Some(key)).send().await.unwrap();
+        found.item.unwrap()["ttl"].as_n().unwrap().parse::<u64>().unwrap()
+    };
+    let first = expires().await;
+    assert_eq!(remove_expired_after(&harness, RETENTION * 16).await, 0);
+    assert!(expires().await > first + 8 * RETENTION.as_secs());
 }
 
 /// The plan of the update that waits is kept. That of the update that it has replaced is removed.

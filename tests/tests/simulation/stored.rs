@@ -90,6 +90,7 @@ fn target() -> TargetHead {
         }),
         events: TargetEvents { recent: vec![event("1")], waiting: vec![event("2")] },
         release: vec![store::SecretRelease { instance: "instance".into(), cluster: Some("far".into()) }],
+        removed: Some(AT),
         due: Some(AT),
         version: 1,
     }
@@ -130,7 +131,7 @@ async fn store_instances(store: &Store) {
     let InstanceExpiry { kind, name, uid, generation, plan, .. } = expiry;
     let facts = RunFacts { kind, name, uid, generation, plan, routing_key, started: AT };
     let new_run = NewRun { id: run.clone(), facts, due: AT };
-    let tombstone = Tombstone { instance: "former".into(), ended: AT, needed: AT };
+    let tombstone = Tombstone { instance: "former".into(), ended: AT, needed: Some(AT) };
     let gone = TargetHead { name: "gone".into(), phase: TargetPhase::Gone, due: None, ..target() };
     for (target, run, tombstone) in [(target(), Some(new_run), Some(tombstone)), (gone, None, None)] {
         assert!(store.move_target(&TargetTransition { target, expected_version: None, run, tombstone }).await.unwrap());

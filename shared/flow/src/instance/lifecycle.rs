@@ -338,7 +338,8 @@ async fn bump_version(
     seen: Option<TargetHead>,
 ) -> Result<bool, FlowError> {
     let expected_version = seen.as_ref().map(|target| target.version);
-    let gone = || TargetHead { phase: TargetPhase::Gone, ..TargetHead::new(kind, name, uid, env.now()) };
+    let now = env.now();
+    let gone = || TargetHead { phase: TargetPhase::Gone, removed: Some(now), ..TargetHead::new(kind, name, uid, now) };
     let transition = TargetTransition { expected_version, ..seen.unwrap_or_else(gone).update(|_| {}) };
     Ok(env.store.move_target(&transition).await?)
 }

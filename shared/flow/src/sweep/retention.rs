@@ -54,8 +54,8 @@ pub(crate) async fn schedule_event_removal(env: &Env, target: &TargetHead, event
 /// Returns the tombstone of an instance that ended at `ended` and is no longer in the target item. It is the only
 /// record of the end of the retention.
 pub(crate) fn tombstone(env: &Env, instance: String, ended: Timestamp) -> Tombstone {
-    let expires = env.settings.retention.map_or(ended, |retention| ended.plus(retention));
-    Tombstone { instance, ended, needed: expires.max(env.now()) }
+    let needed = env.settings.retention.map(|retention| ended.plus(retention).max(env.now()));
+    Tombstone { instance, ended, needed }
 }
 
 /// Schedules the removal of the plan of an instance that waits for a name and will not begin.
@@ -223,11 +223,12 @@ async fn remove_if_ended(
     }
     // If the name has another instance or no item, this instance is gone: only gone targets are replaced or removed.
     let own = named.filter(|target| target.uid == expiry.uid);
-    if own.is_none()
-        && let Some(ended) = env.store.read_tombstone(&expiry.instance_key()).await?
-        && ended.plus(retention) > now
-    {
-        return Ok(RetentionOutcome::Postponed(ended.plus(retention)));
+    let ended = match own {
+        Some(_) => None,
+        None => env.store.read_tombstone(&expiry.instance_key()).await?,
+    };
+    if let Some(kept) = ended.map(|ended| ended.plus(retention)).filter(|kept| *kept > now) {
+        return Ok(RetentionOutcome::Postponed(kept));
     }
     let plan = match find_remains(env, expiry).await? {
         InstanceRemains::Nothing(plan) => plan,
@@ -237,7 +238,13 @@ async fn remove_if_ended(
                 instance = expiry.instance_key(),
                 "resources of an instance may exist; its records are kept"
             );
-            return Ok(RetentionOutcome::Postponed(now.plus(retention)));
+            let next = now.plus(retention);
+            if let Some(ended) = ended {
+                // A creation with the same UID would find its runs.
+                let tombstone = Tombstone { instance: expiry.instance_key(), ended, needed: Some(next) };
+                env.store.put_tombstone(&tombstone).await?;
+            }
+            return Ok(RetentionOutcome::Postponed(next));
         }
     };
     remove(env, store, expiry, own, plan.as_deref()).await
@@ -321,10 +328,14 @@ async fn remove(
 ) -> Result<RetentionOutcome, FlowError> {
     let instance = expiry.instance_key();
     // The target comes first: a late success then cannot reopen a run whose items are deleted.
-    if let Some(seen) = own.filter(|target| !target.plan.is_empty())
-        && !env.store.move_target(&seen.update(|target| target.plan.clear())).await?
-    {
-        return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
+    if let Some(seen) = own.filter(|target| !target.plan.is_empty()) {
+        let transition = seen.update(|target| {
+            target.plan.clear();
+            target.removed = Some(env.now());
+        });
+        if !env.store.move_target(&transition).await? {
+            return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
+        }
     }
     // Setup runs come first. While one exists, the teardown with the results of its undos must exist, too.
     let hooks = plan.map_or_else(|| Hook::ALL.to_vec(), |plan| plan.lifecycle_hooks().collect());

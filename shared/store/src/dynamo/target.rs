@@ -90,7 +90,8 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
         ("rel", (!target.release.is_empty()).then(|| json(&target.release)).transpose()?),
         (TableSpec::DUE, target.due.map(|due| number(due.0))),
         (TableSpec::DUE_SHARD, target.due.map(|_| number(key::due_shard(&partition)))),
-        (TableSpec::TTL, is_final.then(|| ttl_attribute(target.since))),
+        ("rd", target.removed.map(|removed| number(removed.0))),
+        (TableSpec::TTL, target.removed.filter(|_| is_final).map(ttl_attribute)),
         ("pk", Some(text(partition))),
     ]));
     Ok(attributes)
@@ -129,6 +130,7 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<T
         pending_update: reader.json_if_any("pu")?,
         events: reader.json_if_any("ev")?.unwrap_or_default(),
         release: reader.json_if_any("rel")?.unwrap_or_default(),
+        removed: reader.time_if_any("rd")?,
         due: reader.time_if_any("due")?,
         version: reader.number("tv")?,
     })
@@ -140,12 +142,13 @@ pub(super) fn ttl_attribute(at: Timestamp) -> AttributeValue {
 }
 
 fn tombstone_item(tombstone: &Tombstone) -> Item {
-    item([
+    let mut attributes = item([
         ("pk", text(key::tombstone(&tombstone.instance))),
         ("sk", text(key::HEAD)),
         (ENDED, number(tombstone.ended.0)),
-        (TableSpec::TTL, ttl_attribute(tombstone.needed)),
-    ])
+    ]);
+    attributes.extend(optional([(TableSpec::TTL, tombstone.needed.map(ttl_attribute))]));
+    attributes
 }
 
 /// Returns the condition that a target has the expected version.

@@ -35,7 +35,7 @@ pub(super) fn runtime() -> Runtime {
 /// Returns the tombstone of an ended instance.
 pub(super) fn tombstone(instance: &str) -> Tombstone {
     let ended = Timestamp(1_800_000_000_000);
-    Tombstone { instance: instance.to_owned(), ended, needed: ended }
+    Tombstone { instance: instance.to_owned(), ended, needed: Some(ended) }
 }
 
 pub(super) struct StoreFixture {
@@ -203,6 +203,7 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
         pending_update: None,
         events: TargetEvents::default(),
         release: Vec::new(),
+        removed: None,
         due: Some(Timestamp(1_800_000_060_000)),
         version: 1,
     }

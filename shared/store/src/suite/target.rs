@@ -6,7 +6,7 @@ use futures::future::join_all;
 
 use crate::{
     DynamoTable, MoveTarget as _, NotificationState, PendingCreation, PendingUpdate, ReadTarget as _, SecretRelease,
-    Store, StoreError, TargetEvents, TargetHead, TargetTransition,
+    Store, StoreError, TargetEvents, TargetHead, TargetTransition, Tombstone,
 };
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{EventName, Hook, TargetPhase, Timestamp};
@@ -43,6 +43,7 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
             waiting: vec![EventRef::new(EventName::new("wake").unwrap(), "3")],
         },
         release: [None, Some("eu".into())].map(|cluster| SecretRelease { instance: "l".into(), cluster }).into(),
+        removed: Some(Timestamp(8)),
         ..target("route group", "a#b%c")
     };
     assert!(fixture.store.move_target(&TargetTransition::new(full.clone(), None)).await.unwrap());
@@ -86,24 +87,31 @@ pub(super) async fn one_of_several_equal_transitions_is_written(fixture: StoreFi
 
 pub(super) async fn the_end_of_a_target_writes_a_tombstone(fixture: StoreFixture) {
     fixture.store.move_target(&TargetTransition::new(target("sandbox", "a"), None)).await.unwrap();
-    let gone = TargetHead { phase: TargetPhase::Gone, due: None, version: 2, ..target("sandbox", "a") };
+    let removed = Some(Timestamp(1_800_000_000_000));
+    let gone = TargetHead { phase: TargetPhase::Gone, due: None, removed, version: 2, ..target("sandbox", "a") };
     let end = TargetTransition { tombstone: Some(tombstone("u1")), ..TargetTransition::new(gone, Some(1)) };
     assert!(fixture.store.move_target(&end).await.unwrap());
     assert!(fixture.store.read_tombstone("u1").await.unwrap().is_some());
-    let mut removed = Vec::new();
+    let mut expire = Vec::new();
     for partition in ["t#sandbox#a", "x#u1"] {
-        removed.push(fixture.item(partition, "h").await.unwrap()["ttl"].as_n().unwrap().clone());
+        expire.push(fixture.item(partition, "h").await.unwrap()["ttl"].as_n().unwrap().clone());
     }
-    assert_eq!(removed, ["1802592000", "1802592000"]);
-    // Other targets never expire: those with a pending notification, and active ones.
-    for (n, (phase, due)) in
-        (0..).zip([(TargetPhase::Gone, Some(Timestamp(5))), (TargetPhase::Ready, None), (TargetPhase::Stuck, None)])
-    {
+    assert_eq!(expire, ["1802592000", "1802592000"]);
+    // Other targets never expire: those with a pending notification or stored data, and active ones. A tombstone does not
+    // expire before the runs of its instance.
+    for (n, (phase, due, removed)) in (0..).zip([
+        (TargetPhase::Gone, Some(Timestamp(5)), removed),
+        (TargetPhase::Gone, None, None),
+        (TargetPhase::Ready, None, None),
+        (TargetPhase::Stuck, None, None),
+    ]) {
         let name = format!("stays-{n}");
-        fixture.put(TargetHead { phase, due, ..target("sandbox", &name) }).await;
+        fixture.put(TargetHead { phase, due, removed, ..target("sandbox", &name) }).await;
         let item = fixture.item(&format!("t#sandbox#{name}"), "h").await.unwrap();
         assert!(!item.contains_key("ttl"), "{phase:?}");
     }
+    fixture.store.put_tombstone(&Tombstone { needed: None, ..tombstone("u2") }).await.unwrap();
+    assert!(!fixture.item("x#u2", "h").await.unwrap().contains_key("ttl"));
 }
 
 pub(super) async fn a_missing_table_is_broken_and_a_missing_network_retryable(fixture: StoreFixture) {
