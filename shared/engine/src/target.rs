@@ -266,7 +266,7 @@ fn is_foreign(target: &Target, uid: &str, sender: RequestSender<'_>) -> bool {
     let present = !sender.may_change(target.owner.as_deref());
     let is_source = sender.owner().is_some();
     (present && (target.uid == uid || (is_source && target.phase.is_alive())))
-        || waiting.is_some_and(|waiting| is_source || waiting.uid == uid)
+        || waiting.is_some_and(|waiting| waiting.uid == uid || (is_source && target.uid != uid))
 }
 
 /// Returns the first transition of an instance.
@@ -668,7 +668,7 @@ mod tests {
             for uid in ["own", "next", "new"] {
                 let is_foreign = (uid == "own" && other != own)
                     || (uid == "next" && next != own)
-                    || (own.is_some() && (next != own || (other != own && phase.is_alive())));
+                    || (own.is_some() && ((uid != "own" && next != own) || (other != own && phase.is_alive())));
                 let created = create(Some(&existing), (uid, sender), 3, hooks);
                 assert_eq!(created == CreateDecision::Foreign, is_foreign, "{sender:?} {uid} {existing:?}");
                 let deleted = delete(Some(&existing), (uid, sender), hooks);
