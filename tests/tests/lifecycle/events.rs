@@ -110,6 +110,24 @@ pub(crate) async fn events_run_one_after_the_other() {
     harness.notified("a", &["ready", "gone"]).await;
 }
 
+/// An event whose units a waiting update adds runs after that update.
+pub(crate) async fn an_event_of_a_waiting_update_runs_after_it() {
+    let harness = with_database(Harness::new().await);
+    harness.publish("database@1.0.0", DATABASE).await;
+    let make = harness.accepted("made", MAKE).await;
+    harness.receiver.always("POST /make", json!({"id": "db-2"}));
+    assert_eq!(harness.result_of("sleep", "0").await, "unchanged");
+    let data = LifecycleData { generation: 2, ..sandbox("a", "a-uid", "made}, s: {plugin: database") };
+    harness.lifecycle(LifecycleType::Updated, &data).await.is(202);
+    assert_eq!(harness.result_of("sleep", "1").await, "waiting");
+    assert_eq!(harness.result_of("doze", "2").await, "unchanged");
+    harness.succeed(&make, "db-1").await;
+    harness.run_state("sleep", "1", "succeeded").await;
+    let calls = ["/make", "/make", "/dump", "/pause"].map(|path| format!("POST {path}"));
+    assert_eq!(harness.receiver.order(), calls);
+    harness.tear_down("a").await;
+}
+
 /// An event waits while the target starts. A deletion ends the active event and drops the waiting ones.
 pub(crate) async fn a_deletion_ends_events() {
     let harness = with_database(Harness::new().await);

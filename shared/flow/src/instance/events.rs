@@ -10,6 +10,7 @@ use ebb_engine::target::{EventDecision, event as decide_event, next_event};
 use ebb_engine::{EventName, Hook};
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
+use ebb_store::TargetHead;
 
 use crate::env::Env;
 use crate::error::{FlowError, RequestError};
@@ -51,7 +52,7 @@ pub(super) async fn receive(
         };
         let loaded = env.plan_of(&seen).await?;
         let run = RunId::of_event(&seen.instance_key(), seen.first_generation, &event);
-        let has_units = loaded.hook_plan(Hook::Event(event.name)).is_some();
+        let has_units = loaded.hook_plan(Hook::Event(event.name)).is_some() || is_added(env, &seen, event.name).await?;
         if !has_units || seen.events.has(&event) || env.store.read_root(&run).await?.is_some() {
             return Ok((LifecycleResult::Unchanged, seen.generation, FollowUp::default()));
         }
@@ -83,4 +84,11 @@ pub(super) async fn receive(
         return Ok((result, seen.generation, FollowUp::drive(next)));
     }
     Err(FlowError::Contended(format!("{kind}/{name}")).into())
+}
+
+/// Returns true if the update that waits has units of an event.
+async fn is_added(env: &Env, target: &TargetHead, event: EventName) -> Result<bool, FlowError> {
+    let Some(pending) = &target.pending_update else { return Ok(false) };
+    let wanted = env.plan(&target.update_key(pending), &pending.plan).await?;
+    Ok(wanted.hook_plan(Hook::Event(event)).is_some())
 }

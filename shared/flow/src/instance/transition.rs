@@ -248,16 +248,17 @@ pub async fn transition(
 }
 
 /// Returns the events of a target after a step, and the hook that begins. Waiting events without units in the plan are
-/// dropped: an update has removed them (EventHasUnits).
+/// dropped: an update has removed them (EventHasUnits). While an update waits, they stay, because it may add the units.
 fn next_events(seen: &TargetHead, step: PhaseChange, loaded: &CompiledPlan) -> (TargetEvents, Option<Hook>) {
     let mut events = seen.events.clone();
     events.waiting.retain(|event| {
         let has_units = loaded.hook_plan(Hook::Event(event.name)).is_some();
-        if !has_units {
+        let stays = has_units || seen.pending_update.is_some();
+        if !stays {
             let (kind, name) = (&seen.kind, &seen.name);
             tracing::info!(kind, name, %event, "a waiting event is dropped, because an update has removed its units");
         }
-        has_units
+        stays
     });
     let Some(Hook::Event(_)) = step.start else { return (events, step.start) };
     let start = events.waiting.first().map(|event| Hook::Event(event.name));
