@@ -97,7 +97,7 @@ fn main() {
             a_changed_resource_is_replaced_with_its_readers resources_are_added_and_removed
             the_next_update_completes_a_failed_one a_deletion_overtakes_an_update
             the_newest_update_waits_for_the_run the_ttl_of_a_waiting_update_counts
-            the_routing_key_of_a_withdrawn_update_stays
+            the_routing_key_of_a_replaced_update_stays
             a_failed_setup_is_corrected_by_an_update
             a_removed_check_that_had_failed_blocks_no_update a_failed_undo_of_an_update_is_retried
             the_newest_document_of_a_waiting_instance_begins

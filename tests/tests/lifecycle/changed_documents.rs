@@ -243,20 +243,34 @@ pub(crate) async fn the_newest_update_waits_for_the_run() {
     assert_eq!(harness.remaining("a").await, []);
 }
 
-/// A document like the present one withdraws the update that waits, and keeps its routing key.
-pub(crate) async fn the_routing_key_of_a_withdrawn_update_stays() {
-    let harness = harness().await;
-    let hold = harness.receiver.hold("POST /create");
-    send(&harness, 1, "resources: {db: {plugin: database}}\n").await;
-    harness.receiver.call("POST /create", 1).await;
-    let data = ebb_tests::platform::sandbox("a", "a-uid", "resources: {db: {plugin: database, params: {rows: 2}}}\n");
-    let keyed = LifecycleData { generation: 2, routing_key: Some("key".to_owned()), ..data };
-    harness.lifecycle(LifecycleType::Updated, &keyed).await.is(202);
-    assert_eq!(send(&harness, 3, "resources: {db: {plugin: database}}\n").await, LifecycleResult::Unchanged);
-    drop(hold);
-    harness.phase("a", TargetState::Ready).await;
-    let target = harness.stack().store().read_target("sandbox", "a").await.unwrap().unwrap();
-    assert_eq!((target.generation, target.routing_key.as_deref()), (3, Some("key")));
+/// A document like the present one replaces the update that waits, and keeps its routing key. If the present run fails, the
+/// units run again with this key.
+pub(crate) async fn the_routing_key_of_a_replaced_update_stays() {
+    for status in [200, 400] {
+        let harness = harness().await;
+        let replies = [CannedReply::status(status), CannedReply::status(200)];
+        harness.receiver.replies("POST /create", &replies.map(|reply| reply.with(json!({"id": "db"}))));
+        let hold = harness.receiver.hold("POST /create");
+        send(&harness, 1, "resources: {db: {plugin: database}}\n").await;
+        harness.receiver.call("POST /create", 1).await;
+        let changed = "resources: {db: {plugin: database, params: {rows: 2}}}\n";
+        let data = ebb_tests::platform::sandbox("a", "a-uid", changed);
+        let keyed = LifecycleData { generation: 2, routing_key: Some("key".to_owned()), ..data };
+        harness.lifecycle(LifecycleType::Updated, &keyed).await.is(202);
+        for _ in 0..2 {
+            let again = send(&harness, 3, "resources: {db: {plugin: database}}\n").await;
+            assert_eq!(again, LifecycleResult::Waiting);
+        }
+        drop(hold);
+        harness.generation("a", 3).await;
+        harness.phase("a", TargetState::Ready).await;
+        let store = harness.stack().store();
+        let target = store.read_target("sandbox", "a").await.unwrap().unwrap();
+        assert_eq!((target.generation, target.routing_key.as_deref()), (3, Some("key")));
+        let run = store.read_root(&target.run(target.hook.unwrap())).await.unwrap().unwrap();
+        let (key, count) = if status == 200 { (None, 1) } else { (Some("key".to_owned()), 2) };
+        assert_eq!((run.facts.unwrap().routing_key, harness.receiver.count("POST /create")), (key, count));
+    }
 }
 
 pub(crate) async fn the_ttl_of_a_waiting_update_counts() {

@@ -56,17 +56,15 @@ pub(super) async fn update(
     let compiled = compile_document(plugins, (&event.kind, &event.name), document, versions).await;
     let (wanted, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let merged = next_run::merge(env, target, waiting.is_some(), (&current, &wanted)).await?;
-    let other_key = event.routing_key.is_some() && event.routing_key != *routing_key;
+    // An update without a key keeps that of the update that it replaces.
+    let replaced = target.pending_update.as_ref().filter(|_| waiting.is_none());
+    let replaced = replaced.filter(|replaced| replaced.generation <= event.generation);
+    let key = event.routing_key.clone().or_else(|| replaced?.routing_key.clone());
+    let other_key = key.is_some() && key != *routing_key;
     if merged.is_none() && !other_key {
         return unchanged(env, event, target, waiting, sender).await;
     }
-    // An update without a key keeps that of the update that it replaces.
-    let waiting_key = || target.pending_update.as_ref().filter(|_| waiting.is_none())?.routing_key.clone();
-    let pending = PendingUpdate {
-        generation: event.generation,
-        plan: wanted.digest(),
-        routing_key: event.routing_key.clone().or_else(waiting_key),
-    };
+    let pending = PendingUpdate { generation: event.generation, plan: wanted.digest(), routing_key: key };
     if waiting.is_none() && target.pending_update.as_ref() == Some(&pending) {
         return Ok(Some((LifecycleResult::Waiting, event.generation, FollowUp::default())));
     }
@@ -151,10 +149,8 @@ async fn unchanged(
         }
         return Ok(Some((result, newest, FollowUp::default())));
     }
-    let replaced = target.pending_update.as_ref();
-    if event.generation > target.newest_generation() && (is_numbered || replaced.is_some()) {
-        let key = event.routing_key.clone().or_else(|| replaced?.routing_key.clone());
-        let withdrawn = next_run::withdraw_update(env, target, (event.generation, key)).await?;
+    if event.generation > target.newest_generation() && (is_numbered || target.pending_update.is_some()) {
+        let withdrawn = next_run::withdraw_update(env, target, event.generation).await?;
         let Some(continuation) = withdrawn else { return Ok(None) };
         (generation, next) = (event.generation, continuation);
     }

@@ -45,7 +45,7 @@ pub(crate) async fn start_update(env: &Env, kind: &str, name: &str) -> Result<Op
                 if let Err(RequestError::Rejected(rejection)) = result {
                     tracing::error!(kind, name, ?rejection, "cannot apply the update that has waited");
                 }
-                match withdraw_update(env, &target, (pending.generation, pending.routing_key.clone())).await? {
+                match withdraw_update(env, &target, pending.generation).await? {
                     Some(continuation) => return Ok(continuation),
                     None => continue,
                 }
@@ -58,18 +58,17 @@ pub(crate) async fn start_update(env: &Env, kind: &str, name: &str) -> Result<Op
     Err(FlowError::Contended(format!("{kind}/{name}")))
 }
 
-/// Stores the generation of a document that changes at most the routing key, ends the wait of an older update, and begins
-/// the first waiting event. Returns the continuation of the run that has begun, or `None` if the target has changed meanwhile.
+/// Stores the generation of a document that changes nothing, ends the wait of an older update, and begins the first waiting
+/// event. Returns the continuation of the run that has begun, or `None` if the target has changed meanwhile.
 pub(super) async fn withdraw_update(
     env: &Env,
     target: &TargetHead,
-    (generation, routing_key): (u64, Option<String>),
+    generation: u64,
 ) -> Result<Option<Option<Continuation>>, FlowError> {
     let present = env.plan_of(target).await?;
     let transition = target.update(|after| {
         after.generation = generation;
         after.expires = due::end_of_ttl(&present, after.created);
-        after.routing_key = routing_key.or_else(|| after.routing_key.take());
         after.pending_update = None;
         after.due = due::next_due(env, after);
     });
