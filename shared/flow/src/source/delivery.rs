@@ -185,12 +185,12 @@ pub async fn receive(
         EventOutcome::Apply { kind, name, uid, time_ms, document } => event(kind, name, uid, time_ms, Some(document)),
         EventOutcome::Delete { kind, name, uid, time_ms } => event(kind, name, uid, time_ms, None),
     };
-    let (response, follow_ups) = match check(&event.key) {
-        Ok(()) => apply(env, store, &event).await?,
-        Err(reason) => (rejected(None, reason), Vec::new()),
-    };
-    rejections::note(env, store, name, &event.delivery, &response).await;
-    Ok((response, follow_ups))
+    if let Err(reason) = check(&event.key) {
+        let response = rejected(None, reason);
+        rejections::note(env, store, name, &event.delivery, &response).await;
+        return Ok((response, Vec::new()));
+    }
+    Ok(apply(env, store, &event).await?)
 }
 
 /// Records and applies an event.

@@ -13,6 +13,7 @@ use crate::env::{DesiredStore, Env};
 use crate::error::{FlowError, RequestError};
 use crate::instance::lifecycle::{self, DecidedFor, LifecycleRejection};
 use crate::run::follow_up::FollowUp;
+use crate::source::rejections;
 
 /// The wait after which a state is applied again: after a crash, or while the name of the target is taken. An invocation
 /// that applies a state ends earlier.
@@ -28,7 +29,8 @@ fn taken_wait(since: Timestamp, now: Timestamp) -> Millis {
 }
 
 /// Applies the desired state of a target until none newer is found, and records the result. Returns the result with the
-/// follow-ups. Without a state that is to be applied, it returns the last result.
+/// follow-ups. Without a state that is to be applied, it returns the last result. A rejection is listed before it is
+/// recorded: after a crash in between, the state is applied again, and listed once.
 ///
 /// A replaced state writes nothing after its successor was applied. So what a person does after that stays:
 ///
@@ -64,6 +66,7 @@ pub async fn apply(
             false => create(env, store, &seen, head.as_ref(), &mut follow_ups).await?,
         };
         let Some(outcome) = decided else { continue };
+        rejections::note(env, store, &key.source, &seen.delivery, &outcome).await;
         let now = env.now();
         let is_same = seen.result.as_ref() == Some(&outcome);
         let since = seen.result_time.filter(|_| is_same).map_or(now, Timestamp);

@@ -4,19 +4,13 @@ use ebb_store::{DesiredKey, DesiredTarget, DueItem};
 
 use crate::env::{Env, SweepStore};
 use crate::error::FlowError;
-use crate::source::{reconcile, rejections};
+use crate::source::reconcile;
 
 /// Applies a desired state. After an error, it is due again later.
 pub(super) async fn sweep_desired(env: &Env, store: &dyn SweepStore, key: &DesiredKey) -> Result<(), FlowError> {
     let due = DueItem::Desired(key.clone());
     let applied = async {
-        let (outcome, follow_ups) = reconcile::apply(env, store, key).await?;
-        if outcome.is_some_and(|outcome| outcome.result.is_failure())
-            && let Some(state) = store.read_desired(key).await?
-            && let Some(outcome) = &state.result
-        {
-            rejections::note(env, store, &state.key.source, &state.delivery, outcome).await;
-        }
+        let (_, follow_ups) = reconcile::apply(env, store, key).await?;
         for follow_up in follow_ups {
             follow_up.finish(env).await?;
         }
