@@ -42,6 +42,8 @@ pub struct TargetHead {
     pub stop_cause: TargetStopCause,
     /// True if an operator overrode units of its teardown.
     pub is_overridden: bool,
+    /// True if the target was moved back to its last run, which may be closed. A sweep then continues the run.
+    pub is_reopened: bool,
     /// The notification that the platform has not accepted yet.
     pub notification: Option<NotificationState>,
     /// The notifications that receivers of subscriptions have not accepted yet, also those of earlier instances.
@@ -80,6 +82,7 @@ impl TargetHead {
             expires: None,
             stop_cause: TargetStopCause::Deleted,
             is_overridden: false,
+            is_reopened: false,
             notification: None,
             outbox: TargetOutbox::default(),
             waiting: None,

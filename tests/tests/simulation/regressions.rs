@@ -1,12 +1,15 @@
 //! Regression tests of errors that random simulations found.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use async_trait::async_trait;
+use ebb_engine::TargetPhase;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, KIND, SimOptions, SimReport, Simulation, TargetScenario, TraceMode, UnitBehavior,
-    simulate_target,
+    FaultInjector, FaultKind, InvocationFailure, KIND, SimOptions, SimReport, Simulation, TableAccess, TableGate,
+    TargetScenario, TraceMode, UnitBehavior, WriteFate, simulate_target,
 };
 
 use crate::every_injection_point::check_every_fault;
@@ -123,19 +126,60 @@ postStop:
     assert_eq!(report.attempts, 2, "the undo ran\n{}", report.trace);
 }
 
-/// An undo fails until an operator repairs its service and retries. The retry crashes after each of its writes, and is
-/// repeated.
-#[test]
-fn a_retry_can_be_repeated_after_a_crash() {
-    let scenario = target(
+/// Returns a target whose undo has one attempt.
+fn with_one_undo() -> TargetScenario {
+    target(
         r#"
 preStart:
   one: {webhook: {url: "https://outside.test/once/one"}, outputs: {id: {value: "${response.body.id}"}}}
 postStop:
   off: {undoes: one, retry: {attempts: 1}, webhook: {url: "https://outside.test/once/off"}}
 "#,
-    );
-    let stuck = || FaultInjector::none().and_at(FaultKind::UndoBroken, [1]);
+    )
+}
+
+/// Returns the fault with which that undo fails.
+fn stuck() -> FaultInjector {
+    FaultInjector::none().and_at(FaultKind::UndoBroken, [1])
+}
+
+/// Ends the task that makes the first write.
+struct FirstWriterDies(AtomicBool);
+
+#[async_trait]
+impl TableGate for FirstWriterDies {
+    async fn pass(&self, access: TableAccess, _: &'static str) -> WriteFate {
+        let is_first = access == TableAccess::Write && !self.0.swap(true, Ordering::Relaxed);
+        if is_first { WriteFate::Die } else { WriteFate::Proceed }
+    }
+}
+
+/// A retry crashes after it has moved the target, and is not repeated. A sweep retries the undo, which fails again.
+#[test]
+fn a_sweep_continues_an_interrupted_retry() {
+    let simulation = Simulation::of(&with_one_undo(), SimOptions { faults: stuck(), ..SimOptions::default() });
+    simulation.start_sweeps();
+    simulation.create();
+    simulation.run_until_idle();
+    simulation.delete();
+    simulation.run_until_idle();
+    let phase = || simulation.target().map(|target| target.phase);
+    assert_eq!(phase(), Some(TargetPhase::Stuck), "{}", simulation.trace());
+    let attempts = simulation.ledger.state().attempts.len();
+    simulation.table.set_gate(Arc::new(FirstWriterDies(AtomicBool::new(false))));
+    let functions = Arc::clone(&simulation.functions);
+    let retried = simulation.runtime.run(async move { functions.retry(KIND, "s").await });
+    assert_eq!((retried, phase()), (Some(Err(InvocationFailure)), Some(TargetPhase::Stopping)));
+    simulation.advance(10 * 60_000);
+    assert_eq!(phase(), Some(TargetPhase::Stuck), "{}", simulation.trace());
+    assert_eq!(simulation.ledger.state().attempts.len(), attempts + 1);
+}
+
+/// An undo fails until an operator repairs its service and retries. The retry crashes after each of its writes, and is
+/// repeated.
+#[test]
+fn a_retry_can_be_repeated_after_a_crash() {
+    let scenario = with_one_undo();
     let without_crash = simulate_target(&scenario, "t", stuck(), TraceMode::Kept);
     assert_good(&without_crash);
     assert!(without_crash.notifications.contains("dev.ebb.target.stuck.v1"), "{}", without_crash.trace);

@@ -11,7 +11,7 @@ use crate::error::FlowError;
 const LONGEST_WAIT_MS: u64 = 15 * 60 * 1000;
 
 /// Returns the time at which `sweep` has to handle a target: to deliver its notifications, end its time to live,
-/// complete its stop, begin the waiting instance, event or update, or release Secrets in a cluster.
+/// complete its stop, begin the waiting instance, event or update, continue a retry, or release Secrets in a cluster.
 pub fn next_due(env: &Env, target: &TargetHead) -> Option<Timestamp> {
     let soon = env.now().plus(env.settings.first_sweep_delay);
     let notification = target.notification.as_ref().filter(|pending| pending.delivered_by.is_none()).map(|_| soon);
@@ -26,9 +26,10 @@ pub fn next_due(env: &Env, target: &TargetHead) -> Option<Timestamp> {
     let events = (target.phase == TargetPhase::Ready && !target.events.waiting.is_empty()).then_some(soon);
     let is_updatable = matches!(target.phase, TargetPhase::Ready | TargetPhase::Failed);
     let update = (is_updatable && target.pending_update.is_some()).then_some(soon);
+    let reopened = target.is_reopened.then_some(soon);
     let release = (!target.release.is_empty()).then_some(later);
     let outbox = target.outbox.due().map(|at| at.max(soon));
-    [notification, outbox, expires, stopping, waiting, events, update, release].into_iter().flatten().min()
+    [notification, outbox, expires, stopping, waiting, events, update, reopened, release].into_iter().flatten().min()
 }
 
 /// Returns the end of the TTL of an instance that was requested at `created`.

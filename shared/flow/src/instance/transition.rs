@@ -222,6 +222,7 @@ pub async fn transition(
         }
         target.phase = step.phase;
         target.hook = start.or(target.hook);
+        target.is_reopened = false;
         if let Some(notification) = step.notification {
             let delivered_by = ending.filter(|_| run.is_none());
             let pending = NotificationState { notification, attempts: 0, delivered_by, reason: None };

@@ -39,14 +39,15 @@ pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<RetryOutcome, Fl
     let failed: Vec<Unit> = failed.collect();
     let closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
     let has_failed = matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck);
-    // An interrupted retry leaves a moving target with a closed run, or with open units in it.
-    let moving = !has_failed && !failed.is_empty();
+    // An interrupted retry leaves a moving target with a closed run, or with open units in it. A target that is ready can
+    // have a closed run in which no unit has failed.
+    let moving = !has_failed && (target.phase != TargetPhase::Ready || !failed.is_empty());
     let is_incomplete = closed && (moving || !in_flight(run.graph(), &view).is_empty());
     if !is_incomplete && (failed.is_empty() || !has_failed) {
         let text = format!("{kind}/{name} is neither failed nor stuck: no unit of run {} has to be retried", run.id);
         return Ok(RetryOutcome::NothingFailed(text));
     }
-    tracing::info!(kind, name, run = %run.id, units = failed.len(), "an operator retries");
+    tracing::info!(kind, name, run = %run.id, units = failed.len(), "failed units are retried");
     if !reopen(env, &run.id, &failed, ReopenCause::Retry).await? {
         return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} is being deleted")));
     }

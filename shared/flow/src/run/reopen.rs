@@ -4,8 +4,8 @@
 //! 2. Start the next attempt of each unit.
 //! 3. Make the run due.
 //!
-//! After a crash in between, the target is in the phase of its run and the run is closed. [`crate::operator::retry`] or
-//! the repetition of the late result then continues.
+//! After a crash in between, the target is in the phase of its run and the run is closed. [`crate::operator::retry`],
+//! which `sweep` calls for such a target, or the repetition of the late result then continues.
 
 use std::time::Duration;
 
@@ -203,6 +203,7 @@ async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Res
         let transition = seen.update(|target| {
             (target.phase, target.since, target.notification) = (phase, since, notification);
             target.is_overridden |= with_override == WithOverride::Yes;
+            target.is_reopened = true;
             outbox::append(target, &rules, &run.loaded.plan.target);
             target.due = due::next_due(env, target);
         });

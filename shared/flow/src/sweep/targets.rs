@@ -1,5 +1,5 @@
-//! Sweeps one target: delivers its notifications, ends its time to live, completes its stop, begins its waiting update
-//! or event, and releases its secrets.
+//! Sweeps one target: delivers its notifications, ends its time to live, completes its stop, continues an interrupted
+//! retry, begins its waiting update or event, and releases its secrets.
 
 use ebb_engine::{Millis, RunPhase, TargetPhase, Timestamp};
 use ebb_protocol::id::RunId;
@@ -11,6 +11,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay::{self, GuardedRelay};
 use crate::instance::{due, lifecycle, next_run, notify, outbox, secrets, transition};
+use crate::operator::retry;
 use crate::run::cancel;
 use crate::run::dispatch_all::drive;
 
@@ -84,7 +85,7 @@ async fn sweep_once(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> 
     }
 }
 
-/// Ends the time to live, completes the stop, begins what waits, and releases secrets.
+/// Ends the time to live, completes the stop, continues an interrupted retry, begins what waits, and releases secrets.
 async fn advance(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> Result<(), FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     let is_active = target.phase.is_alive();
@@ -106,6 +107,10 @@ async fn advance(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> Res
             drive(env, continuation).await?;
         }
     }
+    let is_continued = target.is_reopened && target.due.is_some_and(|due| due <= env.now());
+    if is_continued {
+        Box::pin(retry::retry(env, kind, name)).await?;
+    }
     if target.pending_update.is_some()
         && let Some(continuation) = next_run::start_update(env, kind, name).await?
     {
@@ -124,7 +129,8 @@ async fn advance(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> Res
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     // The first sweep of a gone target delivers its notification and releases its secrets.
     let releases = target.phase == TargetPhase::Gone && !target.release.is_empty();
-    if releases || target.due.is_some_and(|due| due <= env.now()) {
+    let is_due = target.due.is_some_and(|due| due <= env.now());
+    if releases || is_due {
         let clusters = target.release.iter().map(|one| guarded_relay::cluster_name(env, one.cluster.as_deref()));
         permit.acquire_clusters(env, clusters.collect()).await;
         let release = match permit.is_out_of_time(env) {
@@ -133,6 +139,7 @@ async fn advance(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> Res
         };
         let transition = target.update(|after| {
             after.release = release;
+            after.is_reopened &= !(is_continued && is_due);
             after.due = due::next_due(env, after);
         });
         env.store.move_target(&transition).await?;

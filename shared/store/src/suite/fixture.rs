@@ -197,6 +197,7 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
         expires: None,
         stop_cause: TargetStopCause::Expired,
         is_overridden: true,
+        is_reopened: true,
         notification: None,
         outbox: TargetOutbox::default(),
         waiting: None,
