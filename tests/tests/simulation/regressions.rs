@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use ebb_engine::TargetPhase;
+use ebb_engine::{EventName, Hook, Millis, TargetPhase};
 use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::id::EventRef;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, InvocationFailure, KIND, SimOptions, SimReport, Simulation, TableAccess, TableGate,
@@ -57,6 +58,38 @@ pub(crate) const EVENT_MS: u64 = 700;
 /// Returns a target whose event has one unit, which ends after [`EVENT_MS`].
 pub(crate) fn with_an_event() -> TargetScenario {
     with_event("    nap: {webhook: {url: \"https://outside.test/once/nap\", body: {of: \"${units.u0.outputs.id}\"}}}\n")
+}
+
+/// An update without a run begins an event that has waited. The target has been ready with its resources since the update, so
+/// the notification of the update is not given up for its age.
+#[test]
+fn an_update_that_begins_an_event_has_its_own_time() {
+    const DAY: u64 = 86_400_000;
+    let simulation = Simulation::of(&with_an_event(), SimOptions::default());
+    simulation.create();
+    simulation.run_until_idle();
+    simulation.advance(4 * DAY);
+    let waiting = EventRef::new(EventName::new("sleep").unwrap(), "uid-1-0");
+    let key = (KIND.to_owned(), "s".to_owned());
+    simulation.table.state().targets.get_mut(&key).unwrap().events.waiting.push(waiting);
+    let changed = with_an_event().document.replace("resources:", "labels: {a: b}\nresources:").replace("NAME", "s");
+    let update = LifecycleData {
+        kind: KIND.to_owned(),
+        name: "s".to_owned(),
+        uid: "uid-1".to_owned(),
+        generation: 2,
+        document: Some(changed),
+        routing_key: None,
+        event: None,
+    };
+    let functions = Arc::clone(&simulation.functions);
+    let updated = simulation
+        .runtime
+        .run(async move { functions.lifecycle((LifecycleType::Updated, "1".to_owned()), update).await });
+    assert!(matches!(updated, Some(Ok(Ok(_)))), "{updated:?}");
+    let target = simulation.target().unwrap();
+    assert!(matches!(target.hook, Some(Hook::Event(_))), "{target:?}");
+    assert!(target.since.plus(Millis(DAY)) > simulation.runtime.now(), "{target:?}");
 }
 
 /// Two instances began with one plan, and one of them was updated. A shared read gives each its own plan.

@@ -216,8 +216,9 @@ pub async fn transition(
         due: now.plus(env.settings.first_sweep_delay),
     });
     let transition = begun.update(|target| {
-        // A ready target stays ready during an event.
-        if !matches!(start, Some(Hook::Event(_))) || target.phase != step.phase {
+        // A ready target stays ready during an event, unless the same write changes its resources.
+        let is_event = matches!(start, Some(Hook::Event(_)));
+        if !is_event || target.phase != step.phase || step.notification.is_some() {
             target.since = now;
         }
         target.phase = step.phase;
