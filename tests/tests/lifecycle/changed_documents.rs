@@ -220,24 +220,30 @@ pub(crate) async fn the_newest_update_waits_for_the_run() {
     let target = harness.target("a").await.unwrap();
     assert_eq!((target.info.generation, target.info.phase), (1, TargetState::Starting));
     assert_eq!(target.pending_generation, Some(3));
+    // A repetition keeps its plugin versions.
+    let added = "resources: {db: {plugin: database}, more: {plugin: database}}\n";
+    assert_eq!(send(&harness, 4, added).await, LifecycleResult::Waiting);
+    harness.publish("database@1.1.0", &DATABASE.replace("default: 1", "default: 9")).await;
+    assert_eq!(send(&harness, 4, added).await, LifecycleResult::Waiting);
+    assert_eq!(send(&harness, 5, &document(3)).await, LifecycleResult::Waiting);
     let older = LifecycleData { generation: 2, ..ebb_tests::platform::sandbox("a", "a-uid", &document(2)) };
     harness.lifecycle(LifecycleType::Updated, &older).await.is_problem(409, "outdated");
     drop(hold);
-    harness.generation("a", 3).await;
+    harness.generation("a", 5).await;
     harness.phase("a", TargetState::Ready).await;
     assert_eq!(requests(&harness), ["create 1", "drop db-1 1", "create 3"]);
 
     // A document like the present one replaces the update that waits.
     harness.receiver.replies("POST /create", &[400]);
     let hold = harness.receiver.hold("POST /drop");
-    assert_eq!(send(&harness, 4, &document(4)).await, LifecycleResult::Updating);
+    assert_eq!(send(&harness, 6, &document(4)).await, LifecycleResult::Updating);
     harness.receiver.call("POST /drop", 1).await;
-    assert_eq!(send(&harness, 5, &document(5)).await, LifecycleResult::Waiting);
-    assert_eq!(send(&harness, 6, &document(4)).await, LifecycleResult::Unchanged);
+    assert_eq!(send(&harness, 7, &document(5)).await, LifecycleResult::Waiting);
+    assert_eq!(send(&harness, 8, &document(4)).await, LifecycleResult::Unchanged);
     drop(hold);
     // A waiting update follows a failed one.
     let target = harness.phase("a", TargetState::Failed).await;
-    assert_eq!(target.info.generation, 6);
+    assert_eq!(target.info.generation, 8);
     requests(&harness);
     harness.tear_down("a").await;
     assert_eq!(harness.remaining("a").await, []);

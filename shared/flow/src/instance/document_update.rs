@@ -52,7 +52,13 @@ pub(super) async fn update(
         }
         current => current?,
     };
-    let versions = PinnedVersions::OfPlan(&current.plan);
+    // A repetition of the update that waits is compiled with its versions, also if newer ones were published since.
+    let repeated = target.pending_update.as_ref().filter(|pending| pending.generation == event.generation);
+    let pinned = match repeated.filter(|_| waiting.is_none()) {
+        Some(pending) => env.plan(&target.update_key(pending), &pending.plan).await?,
+        None => Arc::clone(&current),
+    };
+    let versions = PinnedVersions::OfPlan(&pinned.plan);
     let compiled = compile_document(plugins, (&event.kind, &event.name), document, versions).await;
     let (wanted, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let merged = next_run::merge(env, target, waiting.is_some(), (&current, &wanted)).await?;
