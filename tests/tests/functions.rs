@@ -98,7 +98,7 @@ fn main() {
             the_next_update_completes_a_failed_one a_deletion_overtakes_an_update
             the_newest_update_waits_for_the_run the_ttl_of_a_waiting_update_counts
             the_routing_key_of_a_replaced_update_stays
-            a_failed_setup_is_corrected_by_an_update
+            an_update_that_is_refused_later_is_shown a_failed_setup_is_corrected_by_an_update
             a_removed_check_that_had_failed_blocks_no_update a_failed_undo_of_an_update_is_retried
             the_newest_document_of_a_waiting_instance_begins
             update_units_change_a_resource_in_place another_routing_key_completes_a_failed_target;

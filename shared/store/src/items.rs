@@ -51,6 +51,8 @@ pub struct TargetHead {
     pub waiting: Option<PendingCreation>,
     /// The newest change of the document that waits for the end of the present run.
     pub pending_update: Option<PendingUpdate>,
+    /// The last update, if it was refused when it should have begun.
+    pub refused_update: Option<RefusedUpdate>,
     pub events: TargetEvents,
     /// Ended instances of this name whose sensitive outputs are still in a cluster.
     pub release: Vec<SecretRelease>,
@@ -87,6 +89,7 @@ impl TargetHead {
             outbox: TargetOutbox::default(),
             waiting: None,
             pending_update: None,
+            refused_update: None,
             events: TargetEvents::default(),
             release: Vec::new(),
             removed: None,
@@ -329,6 +332,15 @@ pub struct PendingUpdate {
     pub plan: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing_key: Option<String>,
+}
+
+/// An update that has waited, and that the target could not get.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedUpdate {
+    pub generation: u64,
+    /// The error text.
+    pub reason: String,
 }
 
 /// A creation that waits until the previous instance of the name is gone.

@@ -22,8 +22,8 @@ pub use dynamo::{DynamoTable, item_size};
 pub use error::StoreError;
 pub use items::{
     DesiredKey, DesiredTarget, NamedDocument, NamedKind, NewRun, NotificationState, PatchResult, PendingCreation,
-    PendingUpdate, PhaseNotice, ReceiverState, Rejection, RunFacts, RunHead, SecretRelease, SourceRejections,
-    TargetEvents, TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem, Tombstone,
+    PendingUpdate, PhaseNotice, ReceiverState, RefusedUpdate, Rejection, RunFacts, RunHead, SecretRelease,
+    SourceRejections, TargetEvents, TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem, Tombstone,
 };
 pub use meter::{Meter, TableUsage};
 pub use ops::*;

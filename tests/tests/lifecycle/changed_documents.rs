@@ -1,7 +1,9 @@
 //! Living targets whose documents change.
 
+use ebb_documents::plan::Plan;
 use ebb_flow::instance::lifecycle;
 use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult, OutputValue, TargetStopCause};
+use ebb_store::{MoveTarget as _, PendingUpdate, PlanStore as _};
 use serde_json::Value;
 
 use crate::harness::*;
@@ -277,6 +279,42 @@ pub(crate) async fn the_routing_key_of_a_replaced_update_stays() {
         let (key, count) = if status == 200 { (None, 1) } else { (Some("key".to_owned()), 2) };
         assert_eq!((run.facts.unwrap().routing_key, harness.receiver.count("POST /create")), (key, count));
     }
+}
+
+/// An update that is refused when it begins leaves the target as it is, and `ebb why` shows it. The plan of this one is
+/// replaced while it waits. Otherwise only the limit of a large plan can refuse it so late.
+pub(crate) async fn an_update_that_is_refused_later_is_shown() {
+    let harness = harness().await;
+    let hold = harness.receiver.hold("POST /create");
+    send(&harness, 1, "resources: {db: {plugin: database}}\n").await;
+    harness.receiver.call("POST /create", 1).await;
+    let data = ebb_tests::platform::sandbox("a", "a-uid", "ttl: 9h\nresources: {more: {plugin: database}}\n");
+    let waiting = LifecycleData { generation: 2, routing_key: Some("key".to_owned()), ..data };
+    harness.lifecycle(LifecycleType::Updated, &waiting).await.is(202);
+    let store = harness.stack().store();
+    let target = async || store.read_target("sandbox", "a").await.unwrap().unwrap();
+    let seen = target().await;
+    let pending = seen.pending_update.clone().unwrap();
+    let key = seen.update_key(&pending);
+    let json = store.get_plan(&key).await.unwrap().unwrap();
+    let mut plan = Plan::from_json(std::str::from_utf8(&json).unwrap()).unwrap();
+    plan.target.namespace = Some("other".to_owned());
+    let pending = PendingUpdate { plan: plan.digest(), ..pending };
+    let transition = seen.update(|after| after.pending_update = Some(pending));
+    assert!(store.begin_instance(&transition, &key, plan.to_json().as_bytes()).await.unwrap());
+    drop(hold);
+    until("the refusal", async || target().await.refused_update).await;
+    harness.phase("a", TargetState::Ready).await;
+    let after = target().await;
+    assert_eq!((after.generation, after.routing_key, after.expires, after.pending_update), (1, None, None, None));
+    let is_shown = async || {
+        let notes = harness.why("a").await.notes;
+        notes.iter().any(|note| note.contains("generation 2 was refused") && note.contains("`namespace`"))
+    };
+    assert!(is_shown().await);
+    let changed = "labels: {team: x}\nresources: {db: {plugin: database}}\n";
+    assert_eq!(send(&harness, 2, changed).await, LifecycleResult::Updated);
+    assert!(!is_shown().await);
 }
 
 pub(crate) async fn the_ttl_of_a_waiting_update_counts() {

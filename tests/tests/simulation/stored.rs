@@ -89,6 +89,7 @@ fn target() -> TargetHead {
             plan: digest(b"update"),
             routing_key: Some("key".to_owned()),
         }),
+        refused_update: Some(store::RefusedUpdate { generation: 2, reason: "why".into() }),
         events: TargetEvents { recent: vec![event("1")], waiting: vec![event("2")] },
         release: vec![store::SecretRelease { instance: "instance".into(), cluster: Some("far".into()) }],
         removed: Some(AT),

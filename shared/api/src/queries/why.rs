@@ -17,7 +17,7 @@ use ebb_protocol::id::{RunId, hook_name};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
-use ebb_store::TargetHead;
+use ebb_store::{RefusedUpdate, TargetHead};
 
 use crate::queries::{logs, runs, sources, targets, waits};
 use ebb_flow::env::{Env, HttpStore};
@@ -93,6 +93,9 @@ pub async fn why(
         loaded.plan.resources.iter().filter_map(|(name, it)| Some((name, it.repaired_by.as_ref()?)))
     {
         notes.push(format!("the teardown of {resource} runs {version}, which an operator has chosen"));
+    }
+    if let Some(RefusedUpdate { generation, reason }) = &target.refused_update {
+        notes.push(format!("the update to generation {generation} was refused when it should have begun: {reason}"));
     }
     let newer = newer_version(store, &target, &failures, &loaded.plan).await?;
     let mut next_steps = advice(&target, cause.as_ref(), &failures, &exists, outage.as_ref());

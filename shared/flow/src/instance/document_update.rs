@@ -156,7 +156,7 @@ async fn unchanged(
         return Ok(Some((result, newest, FollowUp::default())));
     }
     if event.generation > target.newest_generation() && (is_numbered || target.pending_update.is_some()) {
-        let withdrawn = next_run::withdraw_update(env, target, event.generation).await?;
+        let withdrawn = next_run::withdraw_update(env, target, event.generation, None).await?;
         let Some(continuation) = withdrawn else { return Ok(None) };
         (generation, next) = (event.generation, continuation);
     }

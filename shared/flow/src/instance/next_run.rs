@@ -6,7 +6,7 @@ use ebb_documents::compile::{self, PlanUpdate, UpdateError};
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_engine::target::{next_event, update as decide_update};
 use ebb_engine::{Hook, Millis, RunPhase, TargetPhase, UnitProgress};
-use ebb_store::{PendingUpdate, TargetHead};
+use ebb_store::{PendingUpdate, RefusedUpdate, TargetHead};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, RequestError};
@@ -42,10 +42,15 @@ pub(crate) async fn start_update(env: &Env, kind: &str, name: &str) -> Result<Op
             Ok(Some(change)) => change,
             Err(RequestError::Failed(error)) => return Err(error),
             result => {
-                if let Err(RequestError::Rejected(rejection)) = result {
-                    tracing::error!(kind, name, ?rejection, "cannot apply the update that has waited");
-                }
-                match withdraw_update(env, &target, pending.generation).await? {
+                let (generation, refused) = match result {
+                    Err(RequestError::Rejected(rejection)) => {
+                        let reason = rejection.detail();
+                        tracing::error!(kind, name, reason, "cannot apply the update that has waited");
+                        (target.generation, Some(RefusedUpdate { generation: pending.generation, reason }))
+                    }
+                    _ => (pending.generation, None),
+                };
+                match withdraw_update(env, &target, generation, refused).await? {
                     Some(continuation) => return Ok(continuation),
                     None => continue,
                 }
@@ -58,18 +63,20 @@ pub(crate) async fn start_update(env: &Env, kind: &str, name: &str) -> Result<Op
     Err(FlowError::Contended(format!("{kind}/{name}")))
 }
 
-/// Stores the generation of a document that changes nothing, ends the wait of an older update, and begins the first waiting
-/// event. Returns the continuation of the run that has begun, or `None` if the target has changed meanwhile.
+/// Ends the wait of an update that changes nothing or is refused, and begins the first waiting event. The target gets the
+/// generation. Returns the continuation of the run that has begun, or `None` if the target has changed meanwhile.
 pub(super) async fn withdraw_update(
     env: &Env,
     target: &TargetHead,
     generation: u64,
+    refused: Option<RefusedUpdate>,
 ) -> Result<Option<Option<Continuation>>, FlowError> {
     let present = env.plan_of(target).await?;
     let transition = target.update(|after| {
         after.generation = generation;
         after.expires = due::end_of_ttl(&present, after.created);
         after.pending_update = None;
+        after.refused_update = refused;
         after.due = due::next_due(env, after);
     });
     match env.store.move_target(&transition).await? {
@@ -176,6 +183,7 @@ pub(super) async fn begin(
         routing_key: pending.routing_key.clone().or_else(|| target.routing_key.clone()),
         expires: plan.loaded.plan.target.ttl_ms.map(|ttl| target.created.plus(Millis(ttl))),
         pending_update: None,
+        refused_update: None,
         ..target.clone()
     };
     let Some(step) = decide_update(&transition::engine_target(&changed), number) else { return Ok(None) };

@@ -21,6 +21,20 @@ pub enum LifecycleRejection {
     Invalid(String),
 }
 
+impl LifecycleRejection {
+    /// Returns the error text.
+    pub(crate) fn detail(self) -> String {
+        match self {
+            Self::Conflict(_, text)
+            | Self::Unknown(text)
+            | Self::Busy(text)
+            | Self::Missing(text)
+            | Self::Invalid(text) => text,
+            Self::Document(errors) => errors.to_string(),
+        }
+    }
+}
+
 impl From<LifecycleRejection> for RequestError<LifecycleRejection> {
     fn from(rejection: LifecycleRejection) -> Self {
         Self::Rejected(rejection)

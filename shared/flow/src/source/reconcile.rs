@@ -196,12 +196,7 @@ async fn create(
         }
         // The delivery was applied before, and its instance has ended since.
         LifecycleRejection::Conflict("stale", detail) => outcome(desired, SourceResult::Outdated, Some(uid), detail),
-        LifecycleRejection::Conflict(_, detail)
-        | LifecycleRejection::Unknown(detail)
-        | LifecycleRejection::Missing(detail)
-        | LifecycleRejection::Busy(detail)
-        | LifecycleRejection::Invalid(detail) => rejected(detail),
-        LifecycleRejection::Document(errors) => rejected(errors.to_string()),
+        rejection => rejected(rejection.detail()),
     }))
 }
 

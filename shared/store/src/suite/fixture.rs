@@ -202,6 +202,7 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
         outbox: TargetOutbox::default(),
         waiting: None,
         pending_update: None,
+        refused_update: None,
         events: TargetEvents::default(),
         release: Vec::new(),
         removed: None,

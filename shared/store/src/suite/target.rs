@@ -5,8 +5,8 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use futures::future::join_all;
 
 use crate::{
-    DynamoTable, MoveTarget as _, NotificationState, PendingCreation, PendingUpdate, ReadTarget as _, SecretRelease,
-    Store, StoreError, TargetEvents, TargetHead, TargetTransition, Tombstone,
+    DynamoTable, MoveTarget as _, NotificationState, PendingCreation, PendingUpdate, ReadTarget as _, RefusedUpdate,
+    SecretRelease, Store, StoreError, TargetEvents, TargetHead, TargetTransition, Tombstone,
 };
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{EventName, Hook, TargetPhase, Timestamp};
@@ -38,6 +38,7 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
             ttl_ms: Some(5),
         }),
         pending_update: Some(PendingUpdate { generation: 3, plan: "p".into(), routing_key: None }),
+        refused_update: Some(RefusedUpdate { generation: 2, reason: "r".into() }),
         events: TargetEvents {
             recent: ["1", "2"].map(|id| EventRef::new(EventName::new("sleep").unwrap(), id)).into(),
             waiting: vec![EventRef::new(EventName::new("wake").unwrap(), "3")],
