@@ -203,8 +203,10 @@ pub(super) fn settled(simulation: &Simulation) {
         if !newest.is_empty() && newest != BTreeSet::from([entry.revision.as_str()]) {
             wrong.push(format!("{uid} has revision {}, and {newest:?} was accepted", entry.revision));
         }
-        // A document without a routing key keeps the one before.
-        let keyed = accepted.iter().filter(|one| one.routing_key.is_some()).max_by_key(|one| one.generation);
+        // A document without a routing key keeps the one before. One that arrives late changes nothing.
+        let newest_before = |number: usize| accepted[..number].iter().map(|one| one.generation).max();
+        let in_order = (0..accepted.len()).filter(|&number| Some(accepted[number].generation) >= newest_before(number));
+        let keyed = in_order.map(|number| &accepted[number]).filter(|one| one.routing_key.is_some()).last();
         let waiting = target.waiting.as_ref().filter(|waiting| waiting.uid == *uid);
         let present = waiting.map_or(&target.routing_key, |waiting| &waiting.routing_key);
         if let Some(keyed) = keyed.filter(|keyed| keyed.routing_key != *present) {

@@ -279,7 +279,10 @@ impl SenderRecord {
         let of_name = || ledger.instances.iter().filter(|(_, entry)| entry.name == key.name);
         if result.result == SourceResult::Rejected {
             let at = self.record.result_time.unwrap_or_default();
-            let is_taken = of_name().any(|(_, entry)| entry.owner != *source && entry.is_of(at));
+            // The platform has ended the instance before it began.
+            let is_ended =
+                ledger.deletions.iter().any(|one| one.by == DIRECT && one.uid.is_some() && one.uid == key.uid);
+            let is_taken = is_ended || of_name().any(|(_, entry)| entry.owner != *source && entry.is_of(at));
             return (!is_taken).then(|| format!("{delivery} of {source} is rejected, and {key:?} is free"));
         }
         let target = state.targets.get(&(KIND.to_owned(), key.name.clone()));
