@@ -7,11 +7,16 @@ use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 use ebb_protocol::listing::{ClusterListing, RelayInfo};
 use ebb_protocol::relay::{EnsureTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
+use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 pub trait Clock: Send + Sync {
     /// Returns the present time, in milliseconds since 1970.
     fn now(&self) -> Timestamp;
+    /// Waits. A simulation has its own time.
+    fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(wait))
+    }
 }
 
 /// Randomness for jitter and keys.

@@ -7,7 +7,7 @@
 //! Every step is idempotent.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ebb_engine::{Hook, Millis, RunPhase, RunView, Shard, TargetPhase, Timestamp};
 use ebb_protocol::id::{EventRef, RunId};
@@ -15,7 +15,7 @@ use ebb_store::{
     DamagedExpiry, InstanceExpiry, PendingCreation, PendingUpdate, RemoveExpired, TargetHead, TargetList, Tombstone,
 };
 use futures::StreamExt as _;
-use tokio::time::timeout;
+use futures::future::{Either, select};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
@@ -26,7 +26,7 @@ const MAX_INSTANCES: usize = 500;
 /// Instances that are processed at the same time.
 const MAX_CONCURRENT: usize = 4;
 /// The time within which a round starts to process instances.
-const START_WINDOW: Duration = Duration::from_secs(5);
+const START_WINDOW: Millis = Millis(5_000);
 /// The wait before the next check of an instance that cannot be removed yet.
 const RECHECK_INTERVAL: Millis = Millis(86_400_000);
 /// Maximum duration of the first attempt. The next attempt continues an interrupted removal.
@@ -100,7 +100,7 @@ async fn write(
 /// Removes the data of instances whose retention has ended at `now`. Returns their number. A failed or unfinished
 /// instance is postponed, with growing waits, so that it does not delay others.
 pub async fn remove_expired(env: &Env, store: &dyn RemoveExpired, now: Timestamp) -> Result<usize, FlowError> {
-    let begun = Instant::now();
+    let begun = env.now();
     let mut removed = 0;
     let due = store.list_expired(now, MAX_INSTANCES).await?;
     for damaged in due.damaged {
@@ -113,7 +113,7 @@ pub async fn remove_expired(env: &Env, store: &dyn RemoveExpired, now: Timestamp
         }
     }
     let removals = due.readable.iter().map(|expiry| async move {
-        match begun.elapsed() > START_WINDOW {
+        match env.now().since(begun) > START_WINDOW {
             true => Ok(false),
             false => process_expiry(env, store, expiry, now).await,
         }
@@ -141,15 +141,20 @@ async fn process_expiry(
     now: Timestamp,
 ) -> Result<bool, FlowError> {
     let limit = if expiry.failures > 0 { RETRY_TIMEOUT } else { FIRST_TIMEOUT };
-    match timeout(limit, Box::pin(remove_if_ended(env, store, expiry, now))).await {
-        Ok(Ok(RetentionOutcome::Removed)) => return Ok(true),
-        Ok(Ok(RetentionOutcome::Disabled)) => store.delete_expiry(expiry).await?,
-        Ok(Ok(RetentionOutcome::Postponed(due))) => store.postpone_expiry(expiry, due, 0).await?,
-        Ok(Err(error)) => {
+    // The removal is dropped before its next attempt is scheduled.
+    let outcome = match select(Box::pin(remove_if_ended(env, store, expiry, now)), env.clock.sleep(limit)).await {
+        Either::Left((outcome, _)) => Some(outcome),
+        Either::Right(_) => None,
+    };
+    match outcome {
+        Some(Ok(RetentionOutcome::Removed)) => return Ok(true),
+        Some(Ok(RetentionOutcome::Disabled)) => store.delete_expiry(expiry).await?,
+        Some(Ok(RetentionOutcome::Postponed(due))) => store.postpone_expiry(expiry, due, 0).await?,
+        Some(Err(error)) => {
             tracing::warn!(%error, instance = expiry.subject(), "cannot remove the data of an instance; trying again later");
             postpone_failed(store, expiry, now).await?;
         }
-        Err(_) => {
+        None => {
             tracing::warn!(
                 instance = expiry.instance_key(),
                 "the removal of an instance takes too long; it continues later"
