@@ -1,18 +1,17 @@
 //! The checks at the end of a simulation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ebb_documents::plan::document_name;
-use ebb_engine::{Attempt, EventName, Hook, RunPhase, Shard, TargetPhase, Unit};
+use ebb_engine::{Attempt, Hook, RunPhase, TargetPhase, Timestamp, Unit};
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::id::{self, EventRef, RunId};
+use ebb_protocol::id::{self, RunId};
 use ebb_protocol::lifecycle::{FAILED, GONE, READY, STUCK};
-use ebb_protocol::record::AttemptOutcome;
-use ebb_store::RunHead;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
+use ebb_store::{InstanceExpiry, RunHead, TargetHead};
 
 use super::ledger::NotificationEntry;
-use super::platform::EVENT;
 use super::registry::SimUnit;
 use super::simulator::{LINGER_MS, Simulation};
 use super::{KIND, receivers};
@@ -31,6 +30,7 @@ pub(super) fn all(simulation: &Simulation, end: u64) {
     wrong.extend(inputs(simulation));
     wrong.extend(messages(simulation, end));
     wrong.extend(receivers::check(simulation));
+    wrong.append(&mut simulation.table.state().wrong);
     for what in wrong {
         simulation.ledger.report_violation(what);
     }
@@ -49,8 +49,8 @@ fn leaks(simulation: &Simulation) -> Vec<String> {
             wrong.push(format!("{} leaves {id}", unit.name));
             continue;
         }
-        let is_stored = simulation.table.state().targets.values().any(|target| target.uid == unit.uid);
-        if is_stored && !listed(simulation, &unit.target).contains(&unit.unit_key) {
+        let stored = simulation.table.state().targets.values().find(|target| target.uid == unit.uid).cloned();
+        if stored.is_some_and(|target| !listed(simulation, &target).contains(&unit.unit_key)) {
             wrong.push(format!("{} leaves {id}, which is not listed", unit.name));
         }
     }
@@ -63,23 +63,23 @@ fn is_overridden(simulation: &Simulation, unit: &SimUnit) -> bool {
     let table = simulation.table.state();
     let mut undos = state.units.values().filter(|undo| undo.undoes.contains(&unit.key));
     undos.any(|undo| {
-        table.records.iter().any(|((run, unit, _), record)| {
-            let of = *unit == Unit(undo.unit)
-                && run.hook() == undo.hook
-                && run.as_str().starts_with(&id::instance_key(KIND, &undo.target, &undo.uid));
-            let reason = record.result.as_ref().and_then(|result| result.reason.as_ref());
-            of && reason.is_some_and(|reason| reason.code == ReasonCode::Overridden)
-        })
+        let instance = id::instance_key(KIND, &undo.target, &undo.uid);
+        let of = |(run, unit, _): &(RunId, Unit, Attempt)| {
+            *unit == Unit(undo.unit) && run.hook() == undo.hook && run.as_str().starts_with(&instance)
+        };
+        let reason = |record: &AttemptRecord| Some(record.result.as_ref()?.reason.as_ref()?.code);
+        let is_override = |record: &AttemptRecord| reason(record) == Some(ReasonCode::Overridden);
+        table.find(|table| table.records.iter().find(|(key, record)| of(key) && is_override(record))).is_some()
     })
 }
 
 /// Returns the units whose resources may exist, as an operator sees them, with the names that their setup had.
-fn listed(simulation: &Simulation, name: &str) -> Vec<String> {
-    let (functions, name) = (Arc::clone(&simulation.functions), name.to_owned());
+fn listed(simulation: &Simulation, target: &TargetHead) -> Vec<String> {
+    let (functions, target) = (Arc::clone(&simulation.functions), target.clone());
     let listed = simulation.runtime.run(async move {
         // An invocation may die here, too.
         for _ in 0..1000 {
-            if let Ok(listed) = functions.possible_resources(KIND, &name).await {
+            if let Ok(listed) = functions.possible_resources(target.clone()).await {
                 return listed;
             }
         }
@@ -91,22 +91,6 @@ fn listed(simulation: &Simulation, name: &str) -> Vec<String> {
         None => key.clone(),
     };
     listed.iter().map(plain).collect()
-}
-
-/// Every event that was accepted ran, if its target was not deleted. Nothing is in progress.
-pub(super) fn events(simulation: &Simulation) {
-    if simulation.target().is_none_or(|target| target.phase != TargetPhase::Ready) {
-        return;
-    }
-    let accepted = simulation.ledger.state().events.clone();
-    let name = EventName::new(EVENT).expect("it is a name");
-    for (uid, id) in accepted {
-        let event = EventRef::new(name, &id);
-        let ran = simulation.table.state().heads.keys().any(|run| run.as_str().ends_with(&format!("-on-{event}")));
-        if !ran {
-            simulation.ledger.report_violation(format!("the event {id} of {uid} was accepted and never ran"));
-        }
-    }
 }
 
 /// A ready target with waiting events is due, so a sweep begins an event that its run does not.
@@ -125,17 +109,17 @@ pub(super) fn waiting_events(simulation: &Simulation) {
 /// Every run is closed.
 pub(super) fn runs(simulation: &Simulation) -> Vec<String> {
     let table = simulation.table.state();
-    let roots = table.heads.iter().filter_map(|(run, heads)| Some((run, heads.get(&Shard::ROOT)?)));
-    let open = roots.filter(|(_, root)| root.head.phase != RunPhase::Closed || root.head.due.is_some());
+    let open = table.roots().filter(|(_, root)| root.head.phase != RunPhase::Closed || root.head.due.is_some());
     open.map(|(run, root)| format!("{run} is {:?}, due {:?}", root.head.phase, root.head.due)).collect()
 }
 
 /// Returns the run of a hook of an instance, in any generation.
 pub(super) fn run_of(simulation: &Simulation, uid: &str, hook: Hook) -> Option<RunId> {
     let table = simulation.table.state();
-    let is_of = |root: &RunHead| root.facts.as_ref().is_some_and(|facts| facts.uid == uid);
-    let mut runs = table.heads.iter().filter(|(run, _)| run.hook() == hook);
-    runs.find(|(_, heads)| heads.get(&Shard::ROOT).is_some_and(is_of)).map(|(run, _)| run.clone())
+    let is_of = |(run, root): &(&RunId, &RunHead)| {
+        run.hook() == hook && root.facts.as_ref().is_some_and(|facts| facts.uid == uid)
+    };
+    table.find(|table| table.roots().find(is_of)).map(|(run, _)| run.clone())
 }
 
 /// The platform got the last notification of every instance that has begun, and none of an event that did not happen.
@@ -162,7 +146,7 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
         }
         // An update can remove what has failed, without a run.
         let key = id::instance_key(KIND, &instance.name, uid);
-        let plan = simulation.table.state().plans.get(&key).cloned().unwrap_or_default();
+        let plan = simulation.table.state().find(|table| table.plans.get(&key)).cloned().unwrap_or_default();
         let is_updated = String::from_utf8_lossy(&plan).contains("\"update\":{");
         if kinds.contains(&READY) && !is_updated && pre.is_some_and(|pre| !is_done(simulation, &pre, uid)) {
             wrong.push(format!("{uid} was reported ready, and not all of its units are done"));
@@ -174,15 +158,9 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
 
 /// Returns true if every unit of a run is done.
 fn is_done(simulation: &Simulation, run: &RunId, uid: &str) -> bool {
-    let table = simulation.table.state();
-    let Some(heads) = table.heads.get(run) else { return false };
-    let state = simulation.ledger.state();
-    let units = state.units.values().filter(|unit| unit.uid == uid && unit.hook == run.hook());
-    let done = |unit: u32| {
-        let (shard, slot) = Shard::of(Unit(unit));
-        heads.get(&shard).is_some_and(|head| head.head.done.contains(&slot))
-    };
-    units.map(|unit| unit.unit).all(done)
+    let (table, state) = (simulation.table.state(), simulation.ledger.state());
+    let mut units = state.units.values().filter(|unit| unit.uid == uid && unit.hook == run.hook());
+    units.all(|unit| table.is_done(run, unit.unit))
 }
 
 /// A setup unit read what the successful attempt of its producer made.
@@ -195,13 +173,12 @@ fn inputs(simulation: &Simulation) -> Vec<String> {
             let Some(maker) = id.split('.').next().and_then(|key| state.units.get(key)) else { continue };
             // Units of an event read those of its own run.
             let run = if maker.hook == this.unit.hook { this.run.clone() } else { this.run.sibling(maker.hook) };
-            let (shard, slot) = Shard::of(Unit(maker.unit));
-            let counts = table
-                .heads
-                .get(&run)
-                .and_then(|heads| heads.get(&shard))
-                .and_then(|head| head.head.done.contains(&slot).then(|| head.head.attempt(slot)));
-            let record = counts.and_then(|attempt| table.records.get(&(run, Unit(maker.unit), attempt)));
+            let head = table.head(&run, Unit(maker.unit));
+            let counts = head.and_then(|(head, slot)| head.done.contains(&slot).then(|| head.attempt(slot)));
+            let record = counts.and_then(|attempt| {
+                let key = (run, Unit(maker.unit), attempt);
+                table.find(|table| table.records.get(&key))
+            });
             let made = record.and_then(|record| record.result.as_ref()).filter(|result| {
                 result.outcome == AttemptOutcome::Succeeded
                     && format!("{:?}", result.outputs).contains(&format!("{id:?}"))
@@ -216,6 +193,31 @@ fn inputs(simulation: &Simulation) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// After all retentions, the table has only the data of instances whose resources may exist.
+pub(super) fn removed(simulation: &Simulation) {
+    let mut wrong = std::mem::take(&mut simulation.table.state().wrong);
+    let mut kept = BTreeSet::new();
+    let expiries = simulation.table.state().expiries.clone();
+    for InstanceExpiry { kind, name, uid, generation, plan, .. } in expiries.into_values() {
+        let named = TargetHead::new(&kind, &name, &uid, Timestamp::default());
+        let target = TargetHead { first_generation: generation, plan, ..named };
+        match listed(simulation, &target).is_empty() {
+            true => wrong.push(format!("the removal of {uid} does not end")),
+            false => drop(kept.insert(target.instance_key())),
+        }
+    }
+    let state = simulation.table.state();
+    let records = state.records.keys().chain(state.accepted.keys()).map(|(run, ..)| run);
+    let runs = state.heads.keys().chain(records).chain(&state.marks).map(RunId::as_str);
+    let objects = state.objects.keys().filter_map(|key| key.split('/').nth(1));
+    for key in runs.chain(objects).chain(state.plans.keys().map(String::as_str)).collect::<BTreeSet<_>>() {
+        if !kept.iter().any(|instance: &String| key.starts_with(instance)) {
+            wrong.push(format!("{key} is left after its retention"));
+        }
+    }
+    wrong.into_iter().for_each(|what| simulation.ledger.report_violation(what));
 }
 
 /// Messages do not multiply.

@@ -25,10 +25,9 @@ const FLOOD: usize = ebb_protocol::limits::DISTINCT_RESULTS + 4;
 /// The outputs of an attempt, or why it failed.
 pub(super) type SimOutputs = Result<BTreeMap<String, serde_json::Value>, String>;
 
-/// Returns true for the callback token of a unit of an event.
-fn is_of_event(token: &str) -> bool {
-    let claims = settings(0).token_keys.verify(token, Timestamp(0));
-    claims.is_ok_and(|claims| matches!(claims.run.hook(), Hook::Event(_)))
+/// Returns the run of a callback token.
+fn run_of_token(token: &str) -> Option<RunId> {
+    settings(0).token_keys.verify(token, Timestamp(0)).ok().map(|claims| claims.run)
 }
 
 /// Executes the attempts of all units.
@@ -192,14 +191,15 @@ impl SimExecutor {
     /// Sends a callback until it has a response. Returns true if the object that it reports is undone in the end.
     async fn deliver(&self, token: String, body: Vec<u8>) -> bool {
         let _active = SimActivity::new(&self.ledger);
+        let may_be_gone = |run| matches!(RunId::hook(&run), Hook::Event(_)) || self.ledger.is_removed(&run);
         loop {
             if !self.faults.should_inject(FaultKind::CallbackLost) {
                 match self.functions.callback(token.clone(), body.clone()).await {
                     _ if self.faults.should_inject(FaultKind::CallbackAnswerLost) => {}
                     Ok(CallbackOutcome::Accepted | CallbackOutcome::Late(_)) => return true,
                     Ok(CallbackOutcome::Excess(_)) => return false,
-                    // An update has replaced the units of an event that has ended.
-                    Ok(CallbackOutcome::Gone) if is_of_event(&token) => return false,
+                    // Retention has removed the run, or an update has replaced the units of an event that has ended.
+                    Ok(CallbackOutcome::Gone) if run_of_token(&token).is_some_and(may_be_gone) => return false,
                     Ok(refused) => {
                         let body = String::from_utf8_lossy(&body);
                         self.ledger.report_violation(format!("a callback is {refused:?}: {body}"));

@@ -16,6 +16,7 @@ use ebb_flow::run::follow_up::FollowUp;
 use ebb_flow::run::possible_resources;
 use ebb_flow::source::reconcile;
 use ebb_flow::source::record::{self, TargetEvent};
+use ebb_flow::sweep::retention;
 use ebb_flow::{DeploymentSettings, Env, FlowError, RequestError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, SourceResponse};
 use ebb_protocol::cloudevents::LifecycleType;
@@ -23,6 +24,7 @@ use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::named_secrets::NamedSecrets;
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_protocol::token::TokenKeys;
+use ebb_store::TargetHead;
 
 use super::random_targets::REPAIRED;
 use super::receivers::SECRET;
@@ -220,10 +222,8 @@ impl SimFunctions {
     }
 
     /// Returns the units whose resources may exist, as the operator of a target sees them.
-    pub async fn possible_resources(&self, kind: &str, name: &str) -> Result<Vec<String>, InvocationFailure> {
-        let (kind, name) = (kind.to_owned(), name.to_owned());
+    pub async fn possible_resources(&self, target: TargetHead) -> Result<Vec<String>, InvocationFailure> {
         self.invoke("why", |env, _| async move {
-            let Some(target) = env.store.read_target(&kind, &name).await? else { return Ok(vec![]) };
             let plan = env.plan_of(&target).await?;
             let possible = possible_resources::possible_resources(&env, &target, &plan).await?;
             Ok(possible.into_iter().map(|resource| resource.unit).collect())
@@ -236,6 +236,14 @@ impl SimFunctions {
         let end = self.runtime.sleep(SWEEP_BUDGET_MS);
         self.invoke("sweep", |env, table| async move {
             ebb_flow::sweep::sweep_until(&env, table.as_ref(), end).await.map(drop)
+        })
+        .await
+    }
+
+    /// Removes the data of instances whose retention has ended.
+    pub async fn remove_expired(&self) -> Result<(), InvocationFailure> {
+        self.invoke("remove", |env, table| async move {
+            retention::remove_expired(&env, table.as_ref(), env.now()).await.map(drop)
         })
         .await
     }

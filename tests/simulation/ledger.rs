@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ebb_engine::{Attempt, Hook, Shard, Unit};
+use ebb_engine::{Attempt, Hook, Unit};
 use ebb_flow::ports::QueueMessage;
 use ebb_protocol::id::RunId;
+use ebb_store::TargetHead;
 
 use super::owners::{AcceptedDocument, InstanceEntry, RequestedDeletion};
 use super::receivers::ReceivedNotice;
@@ -199,8 +200,7 @@ impl Ledger {
         }
         let now = self.runtime.now().0;
         let table = self.table.state();
-        let heads = table.heads.get(&this.run)?;
-        let root = heads.get(&Shard::ROOT)?;
+        let root = table.find(|table| table.root(&this.run))?;
         // A queued task may begin until the relay gets a request to remove it.
         if this.unit.sets_up()
             && this.receiver != AttemptReceiver::Queue
@@ -209,20 +209,16 @@ impl Ledger {
         {
             return Some(format!("{} ms after its run was stopped", now - stopped.0));
         }
-        let is_done = |unit: u32| {
-            let (shard, slot) = Shard::of(Unit(unit));
-            heads.get(&shard).is_some_and(|head| head.head.done.contains(&slot))
-        };
+        let is_done = |unit: u32| table.is_done(&this.run, unit);
         // A late success reopens an undo; a setup unit stays done.
         if this.unit.sets_up()
             && let Some(other) = this.unit.waits_for.iter().find(|&&other| !is_done(other))
         {
             return Some(format!("before unit {other} of its hook is done"));
         }
-        let (shard, slot) = Shard::of(Unit(this.unit.unit));
-        let head = heads.get(&shard)?;
+        let (head, slot) = table.head(&this.run, Unit(this.unit.unit))?;
         // A relay rejects lower attempts. An earlier request to a server may still arrive.
-        let is_earlier = head.head.attempt(slot) > Attempt(this.attempt);
+        let is_earlier = head.attempt(slot) > Attempt(this.attempt);
         let later = this.receiver.kills() && is_earlier && is_done(this.unit.unit);
         later.then(|| "although a later attempt has succeeded".to_owned())
     }
@@ -254,14 +250,13 @@ impl Ledger {
             return true;
         }
         let table = self.table.state();
-        let heads = table.heads.get(&this.run);
-        let stopped = heads.and_then(|heads| heads.get(&Shard::ROOT)?.head.stopped);
+        let stopped = table.find(|table| table.root(&this.run)).and_then(|root| root.head.stopped);
         let key = (this.run.clone(), Unit(this.unit.unit), Attempt(this.attempt));
-        let record = table.records.get(&key);
+        let record = table.find(|table| table.records.get(&key));
         let concluded = record.is_some_and(|record| record.result.is_some());
         // The wait after a stop is the in-flight limit for an accepted request, and the response window for others.
         let accepted = record.is_some_and(|record| record.accepted.is_some());
-        let accepted = accepted || table.accepted.contains_key(&key);
+        let accepted = accepted || table.find(|table| table.accepted.get(&key)).is_some();
         let wait = if accepted { self.bounds.max_in_flight } else { self.bounds.response };
         concluded || stopped.is_some_and(|at| self.runtime.now().0 + self.bounds.skew >= at.0 + wait)
     }
@@ -277,8 +272,14 @@ impl Ledger {
     /// Returns true if a run was cancelled.
     pub(super) fn is_stopped(&self, run: &RunId) -> bool {
         let table = self.table.state();
-        let root = table.heads.get(run).and_then(|heads| heads.get(&Shard::ROOT));
-        root.is_some_and(|root| root.head.stopped.is_some())
+        table.find(|table| table.root(run)).is_some_and(|root| root.head.stopped.is_some())
+    }
+
+    /// Returns true if the removal of a run has begun. It clears the plan of the target first.
+    pub(super) fn is_removed(&self, run: &RunId) -> bool {
+        let table = self.table.state();
+        let is_of = |target: &TargetHead| run.as_str().starts_with(&target.instance_key());
+        table.root(run).is_none() || table.targets.values().any(|target| target.plan.is_empty() && is_of(target))
     }
 
     /// Checks that the objects that an attempt reads exist.

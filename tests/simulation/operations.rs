@@ -9,11 +9,11 @@ use ebb_protocol::record::{AttemptRecord, AttemptResult, OutputStorage};
 use ebb_store::suite::model::epoch_of;
 use ebb_store::suite::record_model;
 use ebb_store::{
-    AttemptUpdate, DesiredKey, DesiredTarget, DesiredTargets, DueItem, HealthMark, HealthMarks, InstanceExpiry,
-    ListDocuments, MoveTarget, NamedDocument, NamedKind, NoteRejections, ObjectStore, OpenObject, PatchResult,
-    PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, PutUndelivered, QueryDue, ReadDocuments,
-    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, SourceRejections, StoreResult, TargetHead,
-    TargetTransition, Tombstone, UpdateAttemptRecord,
+    AttemptUpdate, DamagedExpiry, DesiredKey, DesiredTarget, DesiredTargets, DueExpiries, DueItem, HealthMark,
+    HealthMarks, InstanceExpiry, LOGS, ListDocuments, MoveTarget, NamedDocument, NamedKind, NoteRejections, OUTPUTS,
+    ObjectStore, OpenObject, PatchResult, PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome,
+    PutUndelivered, QueryDue, ReadDocuments, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RemoveExpired, RunHead,
+    SourceRejections, StoreError, StoreResult, TargetHead, TargetTransition, Tombstone, UpdateAttemptRecord,
 };
 
 use super::runtime::lock;
@@ -35,8 +35,7 @@ impl ReadRun for SimTable {
 impl PatchRun for SimTable {
     async fn patch_run(&self, run: &RunId, patch: &Patch) -> StoreResult<PatchResult> {
         self.write("UpdateItem", |state| {
-            let heads = state.heads.entry(run.clone()).or_default();
-            let seen = heads.get(&patch.shard).cloned();
+            let seen = state.heads.get(run).and_then(|heads| heads.get(&patch.shard)).cloned();
             // As in the table, no patch creates a root.
             let after = match (&seen, patch.shard) {
                 (None, Shard::ROOT) => None,
@@ -49,7 +48,7 @@ impl PatchRun for SimTable {
                 Some(head) => {
                     let facts = seen.and_then(|seen| seen.facts);
                     let written = RunHead { shard: patch.shard, head, facts };
-                    heads.insert(patch.shard, written.clone());
+                    state.heads.entry(run.clone()).or_default().insert(patch.shard, written.clone());
                     PatchResult::Written(written)
                 }
             };
@@ -165,8 +164,11 @@ impl PutAttemptResult for SimTable {
     }
 
     async fn mark_outputs(&self, run: &RunId) -> StoreResult<()> {
-        // Only removals read the mark.
-        self.write("PutItem", |_| ((), || format!("{run} may have outputs in the bucket"))).await
+        self.write("PutItem", |state| {
+            state.marks.insert(run.clone());
+            ((), || format!("{run} may have outputs in the bucket"))
+        })
+        .await
     }
 }
 
@@ -205,6 +207,10 @@ impl SimTable {
                 }
                 if let Some(observe) = lock(&self.observer).as_ref() {
                     observe(state, seen.as_ref(), target);
+                }
+                let removed = state.removed.as_ref().map(|removed| &removed.plans);
+                if target.phase.is_alive() && removed.is_some_and(|plans| plans.contains_key(&target.instance_key())) {
+                    state.wrong.push(format!("{} lives after its data was removed", target.uid));
                 }
                 if let Some(tombstone) = &transition.tombstone {
                     state.tombstones.insert(tombstone.instance.clone(), tombstone.ended);
@@ -402,8 +408,84 @@ impl ReadPlugins for SimTable {
 #[async_trait]
 impl PutExpiry for SimTable {
     async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
-        // Only removals read it.
-        self.write("PutItem", |_| ((), || format!("{} expires {:?}", expiry.instance_key(), expiry.due))).await
+        self.write("PutItem", |state| {
+            state.expiries.insert((expiry.due, expiry.subject()), expiry.clone());
+            ((), || format!("{} expires {:?}", expiry.subject(), expiry.due))
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl RemoveExpired for SimTable {
+    async fn list_expired(&self, now: Timestamp, limit: usize) -> StoreResult<DueExpiries> {
+        self.read(|state| {
+            let due = state.expiries.values().take_while(|expiry| expiry.due <= now);
+            DueExpiries { readable: due.take(limit).cloned().collect(), damaged: Vec::new() }
+        })
+        .await
+    }
+
+    async fn postpone_expiry(&self, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> StoreResult<()> {
+        self.put_expiry(&InstanceExpiry { due, failures, ..expiry.clone() }).await?;
+        if due == expiry.due { Ok(()) } else { self.delete_expiry(expiry).await }
+    }
+
+    async fn postpone_damaged(&self, damaged: &DamagedExpiry, _: Timestamp) -> StoreResult<()> {
+        Err(StoreError::Broken { operation: "GetItem", reason: format!("no expiry is damaged: {damaged:?}") })
+    }
+
+    async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
+        let key = (expiry.due, expiry.subject());
+        self.remove(&format!("{key:?}"), |state| drop(state.expiries.remove(&key))).await
+    }
+
+    async fn delete_run(&self, run: &RunId) -> StoreResult<()> {
+        if self.read(|state| state.marks.contains(run)).await? {
+            self.delete_objects(run).await?;
+        }
+        let heads = |state: &mut TableState| {
+            state.check_removal(run.as_str(), Some(run));
+            state.marks.remove(run);
+            let heads = state.heads.remove(run).map(|heads| (run.clone(), heads));
+            state.removed.get_or_insert_default().heads.extend(heads);
+        };
+        self.remove(&format!("heads of {run}"), heads).await?;
+        // Other invocations may see records without heads.
+        let records = |TableState { records, accepted, removed, .. }: &mut TableState| {
+            let removed = removed.get_or_insert_default();
+            removed.records.extend(records.extract_if(.., |(of, ..), _| of == run));
+            removed.accepted.extend(accepted.extract_if(.., |(of, ..), _| of == run));
+        };
+        self.remove(&format!("records of {run}"), records).await
+    }
+
+    async fn delete_objects(&self, run: &RunId) -> StoreResult<()> {
+        let folders = [OUTPUTS, LOGS].map(|folder| format!("{folder}/{run}/"));
+        let objects = |state: &mut TableState| {
+            state.check_removal(run.as_str(), Some(run));
+            state.objects.retain(|key, _| !folders.iter().any(|folder| key.starts_with(folder)));
+        };
+        self.remove(&format!("objects of {run}"), objects).await
+    }
+
+    async fn delete_plan(&self, instance: &str) -> StoreResult<()> {
+        let plan = |state: &mut TableState| {
+            state.check_removal(instance, None);
+            let plan = state.plans.remove_entry(instance);
+            state.removed.get_or_insert_default().plans.extend(plan);
+        };
+        self.remove(&format!("plan of {instance}"), plan).await
+    }
+}
+
+impl SimTable {
+    async fn remove(&self, what: &str, mut remove: impl FnMut(&mut TableState) + Send) -> StoreResult<()> {
+        self.write("DeleteItem", |state| {
+            remove(state);
+            ((), || format!("removed {what}"))
+        })
+        .await
     }
 }
 

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use ebb_documents::plan::{HookName, Plan, UnitRef};
-use ebb_engine::{EventName, Hook, Shard, TargetPhase, Unit};
-use ebb_protocol::id::{EventRef, instance_key};
+use ebb_engine::{EventName, Hook, TargetPhase};
+use ebb_protocol::id::{EventRef, RunId, instance_key};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::TargetHead;
 
@@ -148,11 +148,7 @@ impl InstanceEntry {
 
 /// Returns the key of a setup unit of a ready target that is not done.
 pub fn incomplete(state: &TableState, target: &TargetHead, plan: &Plan) -> Option<String> {
-    let is_done = |at: &UnitRef| {
-        let (shard, slot) = Shard::of(Unit(at.unit));
-        let head = state.heads.get(&target.run(at.hook.into())).and_then(|heads| heads.get(&shard));
-        head.is_some_and(|head| head.head.done.contains(&slot))
-    };
+    let is_done = |at: &UnitRef| state.is_done(&target.run(at.hook.into()), at.unit);
     let setup: Vec<UnitRef> = match &plan.update {
         Some(update) => update.resources.values().flat_map(|origin| origin.units.values().copied()).collect(),
         None => {
@@ -186,8 +182,9 @@ pub(super) fn settled(simulation: &Simulation) {
         let Some(entry) = instances.get(uid) else { continue };
         for id in events.iter().filter(|(of, _)| of == uid && !entry.loses_events).map(|(_, id)| id) {
             let event = EventRef::new(EventName::new(EVENT).expect("it is a name"), id);
-            let ran = state.heads.keys().any(|run| run.as_str().ends_with(&format!("-on-{event}")));
-            if target.phase == TargetPhase::Ready && !ran {
+            let is_of = |run: &&RunId| run.as_str().ends_with(&format!("-on-{event}"));
+            let ran = state.find(|table| table.heads.keys().find(is_of));
+            if target.phase == TargetPhase::Ready && ran.is_none() {
                 wrong.push(format!("the event {id} of {uid} was accepted and never ran"));
             }
         }

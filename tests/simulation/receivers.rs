@@ -57,8 +57,8 @@ pub(super) fn documents() -> impl Iterator<Item = NamedDocument> {
     })
 }
 
-/// Records the notifications that the write of a target appends. A change of the phase that appends none is recorded as
-/// unreported.
+/// Records the notifications that the write of a target appends. A change of the phase that appends none is
+/// wrong.
 pub(super) fn appended(state: &mut TableState, seen: Option<&TargetHead>, target: &TargetHead) {
     if state.documents.is_empty() {
         return;
@@ -77,7 +77,8 @@ pub(super) fn appended(state: &mut TableState, seen: Option<&TargetHead>, target
     // An instance that was deleted before its creation never began.
     let is_late = target.plan.is_empty();
     if !is_same && !is_late && state.appended.len() == before {
-        state.unreported.push(format!("{name} is {:?} in version {}", target.phase, target.version));
+        let (phase, version) = (target.phase, target.version);
+        state.wrong.push(format!("{name} is {phase:?} in version {version}, and no subscription reports it"));
     }
 }
 
@@ -137,11 +138,7 @@ impl SimReceivers {
 /// Each receiver got every notification of a target that was appended for it, and none after a later one. A repetition has
 /// the same id.
 pub(super) fn check(simulation: &Simulation) -> Vec<String> {
-    let (appended, mut wrong) = {
-        let state = simulation.table.state();
-        let unreported = state.unreported.iter().map(|what| format!("{what}, and no subscription reports it"));
-        (state.appended.clone(), unreported.collect::<Vec<_>>())
-    };
+    let (appended, mut wrong) = (simulation.table.state().appended.clone(), Vec::new());
     let mut notices: BTreeMap<(String, String), (BTreeSet<u64>, Vec<(u64, String)>)> = BTreeMap::new();
     for AppendedNotice { subscription, target, number, .. } in appended {
         notices.entry((subscription, target)).or_default().0.insert(number);

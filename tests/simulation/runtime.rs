@@ -6,11 +6,12 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use ebb_engine::Timestamp;
 use futures::FutureExt as _;
 use futures::channel::oneshot;
-use futures::future::{Either, select};
+use futures::future::{BoxFuture, Either, select};
 
 /// The start of every simulation, in milliseconds since 1970.
 const BEGIN: u64 = 1_700_000_000_000;
@@ -220,5 +221,9 @@ pub struct SimClock(pub SimRuntime, pub i64);
 impl ebb_flow::ports::Clock for SimClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.now().0.saturating_add_signed(self.1))
+    }
+
+    fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(self.0.sleep(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ebb_engine::TargetPhase;
+use ebb_engine::{Millis, TargetPhase};
 use ebb_flow::operator::retry::RetryOutcome;
 use ebb_store::TargetHead;
 
@@ -58,6 +58,8 @@ pub fn unreachable_target() -> TargetScenario {
 pub fn simulate(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> SimReport {
     let random = SimRandom::new(seed ^ 0x5eed);
     let subscribed = SimRandom::new(seed ^ 0x5ab5).below(3) == 0;
+    let kept = SimRandom::new(seed ^ 0x7e7a);
+    let retention = (kept.below(2) == 0).then(|| Millis(600_000 + kept.below(3_000_000)));
     let target = |seed| TargetScenario { subscribed, ..TargetScenario::random(seed) };
     let targets: Vec<TargetScenario> = (0..1 + random.below(2)).map(|_| target(random.bits())).collect();
     let unreachable = unreachable_target();
@@ -67,6 +69,7 @@ pub fn simulate(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> SimRepor
         operator: SimOperator::Random,
         trace,
         latency_ms: if random.below(2) == 0 { random.below(40) } else { 0 },
+        retention,
         ..SimOptions::default()
     };
     let mut simulation = Simulation::new(targets.iter().chain([&unreachable]), options);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use ebb_engine::{HeadState, Shard, TargetPhase, Timestamp, Unit};
+use ebb_engine::{HeadState, Millis, TargetPhase, Timestamp, Unit};
 use ebb_flow::instance::lifecycle::LifecycleRejection;
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
 use ebb_protocol::api::SourceResult;
@@ -19,9 +19,12 @@ use super::runtime::lock;
 use super::scenario::TargetScenario;
 use super::servers::{SimPlatform, SimServers};
 use super::{FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable, settings};
-use super::{checks, receivers};
+use super::{checks, owners, receivers};
 
 const SWEEP_MS: u64 = 60_000;
+/// More than the longest wait after a failed removal, and so many removals at the end that faults stop none.
+const MAX_POSTPONED_MS: u64 = 8 * 86_400_000;
+const REMOVALS: u32 = 500;
 /// The interval between two checks of the state.
 const POLL_MS: u64 = 5_000;
 /// The pause between two operations on stuck targets.
@@ -74,6 +77,8 @@ pub struct SimOptions {
     pub latency_ms: u64,
     /// The in-flight limit.
     pub max_in_flight_ms: u64,
+    /// The retention of the data of gone instances.
+    pub retention: Option<Millis>,
 }
 
 impl Default for SimOptions {
@@ -86,6 +91,7 @@ impl Default for SimOptions {
             clusters: ClusterOptions::default(),
             latency_ms: 0,
             max_in_flight_ms: 30_000,
+            retention: None,
         }
     }
 }
@@ -138,6 +144,7 @@ pub struct Simulation {
     pub(super) faults: Arc<FaultInjector>,
     seed: u64,
     operator: SimOperator,
+    retention: Option<Millis>,
     /// The start times of sweeps that were missed or died.
     lost_sweeps: Arc<Mutex<Vec<Timestamp>>>,
     /// The behavior of the units of targets, by their names.
@@ -175,7 +182,7 @@ impl Drop for Simulation {
 impl Simulation {
     /// Returns a simulation in which the plugins of `targets` are published, and nothing else has happened.
     pub fn new<'a>(targets: impl IntoIterator<Item = &'a TargetScenario>, options: SimOptions) -> Self {
-        let SimOptions { seed, operator, trace, clusters, latency_ms, max_in_flight_ms, .. } = options;
+        let SimOptions { seed, operator, trace, clusters, latency_ms, max_in_flight_ms, retention, .. } = options;
         let (runtime, faults) = (SimRuntime::default(), Arc::new(options.faults));
         let is_traced = trace == TraceMode::Kept;
         let mut table = SimTable::new(runtime.clone());
@@ -226,7 +233,7 @@ impl Simulation {
             egress: servers.clone(),
             platform: platform.clone(),
             queue: Arc::new(SimQueue(Arc::clone(&own))),
-            settings: DeploymentSettings { max_dispatches, ..settings(max_in_flight_ms) },
+            settings: DeploymentSettings { max_dispatches, retention, ..settings(max_in_flight_ms) },
             cache: InstanceCache::default(),
         }));
         Self {
@@ -240,6 +247,7 @@ impl Simulation {
             faults,
             seed,
             operator,
+            retention,
             lost_sweeps: Arc::default(),
             behaviors,
         }
@@ -320,7 +328,7 @@ impl Simulation {
         if !instance.events.is_empty() {
             self.runtime.run(async move { platform.send_events(&instance, &SimRandom::new(1), 0).await });
             self.run_until_idle();
-            checks::events(self);
+            owners::settled(self);
         }
         self.delete();
         self.finish(&SimRandom::new(self.seed));
@@ -354,6 +362,17 @@ impl Simulation {
             self.ledger.report_violation("something is in progress again".to_owned());
         }
         checks::all(self, end);
+        if self.retention.is_none() {
+            return;
+        }
+        // The schedule alone removes the rest.
+        self.runtime.clear();
+        for _ in 0..REMOVALS {
+            self.advance(MAX_POSTPONED_MS);
+            let functions = Arc::clone(&self.functions);
+            self.runtime.run(async move { functions.remove_expired().await });
+        }
+        checks::removed(self);
     }
 
     fn run_until(&self, random: &SimRandom, is_over: impl Fn(&Self) -> bool) {
@@ -403,17 +422,21 @@ impl Simulation {
         });
     }
 
-    /// Starts the schedule: a sweep every minute.
+    /// Starts the schedule: a sweep and a removal of expired data every minute.
     pub fn start_sweeps(&self) {
         let (runtime, functions) = (self.runtime.clone(), Arc::clone(&self.functions));
         let (table, ledger, faults) = (Arc::clone(&self.table), Arc::clone(&self.ledger), Arc::clone(&self.faults));
-        let lost = Arc::clone(&self.lost_sweeps);
+        let (lost, has_retention) = (Arc::clone(&self.lost_sweeps), self.retention.is_some());
         self.runtime.spawn(async move {
             let mut passed_over: BTreeMap<(Timestamp, DueItem), u32> = BTreeMap::new();
             for number in 1.. {
                 runtime.sleep((number * SWEEP_MS).saturating_sub(runtime.elapsed())).await;
-                let begun = runtime.now();
-                if faults.should_inject(FaultKind::SweepMissed) || functions.sweep().await.is_err() {
+                let (begun, is_missed) = (runtime.now(), faults.should_inject(FaultKind::SweepMissed));
+                if has_retention && !is_missed {
+                    let functions = Arc::clone(&functions);
+                    runtime.spawn(async move { functions.remove_expired().await });
+                }
+                if is_missed || functions.sweep().await.is_err() {
                     lock(&lost).push(begun);
                     continue;
                 }
@@ -506,10 +529,9 @@ impl Simulation {
             state.units.values().filter(|unit| unit.target == self.instances[0].name).cloned().collect()
         };
         let is_wanted = |unit: &&Arc<SimUnit>| {
-            let (shard, slot) = Shard::of(Unit(unit.unit));
             let run = checks::run_of(self, &unit.uid, unit.hook);
             let table = self.table.state();
-            run.and_then(|run| table.heads.get(&run)?.get(&shard)).is_some_and(|head| wanted(&head.head, slot))
+            run.and_then(|run| table.head(&run, Unit(unit.unit))).is_some_and(|(head, slot)| wanted(head, slot))
         };
         own.iter().filter(is_wanted).map(|unit| unit.unit_key.clone()).collect()
     }

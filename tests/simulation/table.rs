@@ -1,17 +1,17 @@
 //! The table and the bucket in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use ebb_engine::{Attempt, HeadState, Shard, Timestamp, Unit};
-use ebb_protocol::id::RunId;
+use ebb_engine::{Attempt, HeadState, Hook, RunPhase, Shard, TargetPhase, Timestamp, Unit};
+use ebb_protocol::id::{RunId, instance_key};
 use ebb_protocol::record::AttemptRecord;
 use ebb_store::{
-    DesiredKey, DesiredTarget, DueItem, NamedDocument, NamedKind, PluginItem, RunHead, SourceRejections, StoreError,
-    TargetHead,
+    DesiredKey, DesiredTarget, DueItem, InstanceExpiry, NamedDocument, NamedKind, PluginItem, RunHead,
+    SourceRejections, StoreError, TargetHead,
 };
 
 use super::receivers::AppendedNotice;
@@ -64,13 +64,46 @@ pub struct TableState {
     pub documents: BTreeMap<(String, String), NamedDocument>,
     /// The notifications of subscriptions that writes of targets have appended.
     pub appended: Vec<AppendedNotice>,
-    /// The changes of targets that should have appended a notification.
-    pub unreported: Vec<String>,
+    /// What writes have violated.
+    pub wrong: Vec<String>,
     /// The time and a description of each write.
     pub writes: Vec<(u64, String)>,
+    /// The removal times of data, by time and subject.
+    pub expiries: BTreeMap<(Timestamp, String), InstanceExpiry>,
+    /// The runs that may have outputs in the bucket.
+    pub marks: BTreeSet<RunId>,
+    /// The heads, records, acceptances and plans that retention has removed.
+    pub removed: Option<Box<Self>>,
 }
 
 impl TableState {
+    /// Finds something in the table or in what retention has removed. Functions see only the table.
+    pub fn find<'a, T>(&'a self, find: impl Fn(&'a Self) -> Option<T>) -> Option<T> {
+        find(self).or_else(|| find(self.removed.as_deref()?))
+    }
+
+    /// Records a violation if something is removed that a target needs: the plan of the instance `subject`, or a run.
+    pub(super) fn check_removal(&mut self, subject: &str, run: Option<&RunId>) {
+        let is_event = run.is_some_and(|run| matches!(run.hook(), Hook::Event(_)));
+        let needs = |target: &TargetHead| {
+            let own = target.instance_key();
+            let id = |event| RunId::of_event(&own, target.first_generation, event).to_string();
+            let is_gone = target.phase == TargetPhase::Gone;
+            let needed = [
+                (!is_event && !(is_gone && target.plan.is_empty())).then(|| own.clone()),
+                target.hook.filter(|_| !is_gone).map(|hook| target.run(hook).to_string()),
+                target.waiting.as_ref().map(|next| instance_key(&target.kind, &target.name, &next.uid)),
+                target.pending_update.as_ref().map(|pending| target.update_key(pending)),
+            ];
+            let mut keys = target.events.waiting.iter().map(id).chain(needed.into_iter().flatten());
+            keys.any(|key| subject.starts_with(&key))
+        };
+        let is_open = run.and_then(|run| self.root(run)).is_some_and(|root| root.head.phase != RunPhase::Closed);
+        if is_open || self.targets.values().any(needs) {
+            self.wrong.push(format!("{subject} is removed and still needed"));
+        }
+    }
+
     /// Returns the roots of all runs.
     pub fn roots(&self) -> impl Iterator<Item = (&RunId, &RunHead)> {
         self.heads.iter().filter_map(|(run, heads)| Some((run, heads.get(&Shard::ROOT)?)))
@@ -81,10 +114,10 @@ impl TableState {
         self.heads.get(run)?.get(&Shard::ROOT)
     }
 
-    /// Returns the head item that has a unit, and the slot of the unit.
+    /// Returns the head item that has a unit, and the slot of the unit, also of a run that retention has removed.
     pub fn head(&self, run: &RunId, unit: Unit) -> Option<(&HeadState, u32)> {
         let (shard, slot) = Shard::of(unit);
-        Some((&self.heads.get(run)?.get(&shard)?.head, slot))
+        Some((&self.find(|table| table.heads.get(run)?.get(&shard))?.head, slot))
     }
 
     /// Returns true if a unit is done.
