@@ -329,9 +329,11 @@ impl Env {
         lock(&self.cache.facts).put(run.as_str(), facts.clone(), std::mem::size_of::<RunFacts>());
     }
 
-    /// Returns true if the run is older than the retention, so that its data may have been removed.
+    /// Returns true if the run is older than the retention by the clock of any function instance, so that its data may
+    /// have been removed.
     pub(crate) fn may_be_removed(&self, facts: &RunFacts) -> bool {
-        self.settings.retention.is_some_and(|retention| facts.started.plus(retention) <= self.now())
+        let latest = self.now().plus(MAX_CLOCK_SKEW);
+        self.settings.retention.is_some_and(|retention| facts.started.plus(retention) <= latest)
     }
 
     pub fn forget_run(&self, run: &RunId) {
@@ -365,6 +367,8 @@ struct LruCache<T> {
 const RESTORE: &str = "to restore it, apply the document that the target was created with (`ebb sandbox apply -f FILE`); \
                        if a newer version of Ebb has written it, run that version";
 const MAX_ENTRIES: usize = 512;
+/// Maximum difference between the clocks of two function instances.
+const MAX_CLOCK_SKEW: Millis = Millis(60_000);
 /// Maximum bytes of stored JSON per generation. In memory they take a few times as much, in a function of 256 MB.
 const MAX_BYTES: usize = 8 << 20;
 /// Approximate JSON bytes per unit of a plan.

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::TargetPhase;
 use ebb_flow::Env;
+use ebb_flow::ports::Clock;
 use ebb_flow::run::reopen::{ReopenCause, reopen};
 use ebb_protocol::record::OutputStorage;
 use ebb_store::{DamagedExpiry, DueExpiries, InstanceExpiry, RemoveExpired, Store, StoreError};
@@ -45,6 +46,26 @@ pub(crate) async fn a_run_that_another_function_removed_is_gone() {
     let response = harness.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
     response.is_problem(410, "gone");
     assert_eq!(stored(&harness, "a").await, 0);
+}
+
+/// A clock that is almost a minute slow.
+struct SlowClock;
+
+impl Clock for SlowClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(now().0 - 59_000)
+    }
+}
+
+/// The retention has not ended by the clock of a function instance that has a removed run in its cache.
+pub(crate) async fn a_function_with_a_slow_clock_finds_no_removed_run() {
+    let harness = harness(Some(IMMEDIATE)).await;
+    create_and_delete(&harness, "a", "long").await;
+    let slow = Env { clock: Arc::new(SlowClock), ..other_instance(&harness) };
+    let run = run_id("a", Hook::PreStart);
+    assert!(slow.facts(&run).await.unwrap().is_some(), "the cache has {run}");
+    assert_eq!(remove_expired_after(&harness, RETENTION).await, 1);
+    assert_eq!(slow.facts(&run).await.unwrap(), None);
 }
 
 /// A store whose removals of runs fail or hang.
