@@ -7,6 +7,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::TargetPhase;
 use ebb_flow::Env;
 use ebb_flow::ports::Clock;
+use ebb_flow::run::head::Run;
 use ebb_flow::run::reopen::{ReopenCause, reopen};
 use ebb_protocol::record::OutputStorage;
 use ebb_store::{DamagedExpiry, DueExpiries, InstanceExpiry, RemoveExpired, Store, StoreError};
@@ -66,6 +67,18 @@ pub(crate) async fn a_function_with_a_slow_clock_finds_no_removed_run() {
     assert!(slow.facts(&run).await.unwrap().is_some(), "the cache has {run}");
     assert_eq!(remove_expired_after(&harness, RETENTION).await, 1);
     assert_eq!(slow.facts(&run).await.unwrap(), None);
+}
+
+/// A run and its plan are removed after a function instance has read the facts of the run.
+pub(crate) async fn a_run_that_is_removed_with_its_plan_is_gone() {
+    let harness = harness(Some(RETENTION)).await;
+    create_and_delete(&harness, "a", "long").await;
+    let (store, other, run) = (harness.stack().store(), other_instance(&harness), run_id("a", Hook::PreStart));
+    assert!(other.facts(&run).await.unwrap().is_some());
+    store.delete_plan(&instance("a")).await.unwrap();
+    assert!(Run::load(&other, &run).await.is_err(), "the plan of the run is lost");
+    store.delete_run(&run).await.unwrap();
+    assert!(Run::load(&other, &run).await.unwrap().is_none());
 }
 
 /// A store whose removals of runs fail or hang.

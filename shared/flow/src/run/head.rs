@@ -32,9 +32,14 @@ pub struct Run {
 impl Run {
     /// Loads a run. Returns `None` if it does not exist or was removed.
     pub async fn load(env: &Env, id: &RunId) -> Result<Option<Self>, FlowError> {
-        match env.facts(id).await? {
-            Some(facts) => Self::with_units(env, id, facts).await,
-            None => Ok(None),
+        let Some(facts) = env.facts(id).await? else { return Ok(None) };
+        match Self::with_units(env, id, facts).await {
+            // A removal deletes a run, then its plan.
+            Err(error @ FlowError::Damaged { .. }) => match env.store.read_root(id).await? {
+                Some(_) => Err(error),
+                None => Ok(None),
+            },
+            loaded => loaded,
         }
     }
 
