@@ -124,7 +124,7 @@ fn main() {
             the_plan_of_a_target_is_cleared_before_its_runs_are_removed
             a_new_instance_does_not_shorten_the_retention_of_the_former_one
             a_damaged_expiry_does_not_block_other_instances a_removal_that_hangs_does_not_block_other_instances
-            lost_outputs_are_reported;
+            an_instance_with_an_update_and_without_its_plan_is_kept lost_outputs_are_reported;
         lifecycle::events: events_run_one_after_the_other an_event_of_a_waiting_update_runs_after_it a_deletion_ends_events a_failed_target_takes_no_events
             a_queue_of_events_has_a_limit runs_of_events_are_removed_after_their_retention;
         lifecycle::self_service: a_target_is_created_and_deleted_with_a_token a_repeated_request_begins_no_second_instance

@@ -296,6 +296,8 @@ pub struct InstanceExpiry {
     pub uid: String,
     /// The generation in the ids of its runs.
     pub generation: u64,
+    /// The number of the last update. The runs of updates are found without the plan.
+    pub updates: u32,
     pub plan: String,
     /// The event whose run is removed. `None` removes the instance.
     pub event: Option<EventRef>,

@@ -14,7 +14,9 @@ use ebb_store::{DamagedExpiry, DueExpiries, InstanceExpiry, RemoveExpired, Store
 use ebb_tests::fakes;
 
 use crate::harness::*;
-use crate::lifecycle::retention::{RETENTION, create_and_delete, harness, objects, remove_expired_after, stored};
+use crate::lifecycle::retention::{
+    NO_OUTPUT, RETENTION, create_and_delete, harness, objects, remove_expired_after, stored,
+};
 
 /// An instance is due as soon as it is gone. The stack removes expired instances a minute after its start at the
 /// earliest.
@@ -226,6 +228,27 @@ pub(crate) async fn a_removal_that_hangs_does_not_block_other_instances() {
     // It is due again an hour later.
     assert_eq!(harness.stack().store().list_expired(then, 10).await.unwrap(), DueExpiries::default());
     assert_eq!(remove_expired_after(&harness, RETENTION * 3).await, 1);
+}
+
+/// The only run of an instance is that of an update. Its plan is lost, so nothing is removed.
+pub(crate) async fn an_instance_with_an_update_and_without_its_plan_is_kept() {
+    let harness = harness(Some(RETENTION)).await;
+    harness.publish("short@1.0.0", NO_OUTPUT).await;
+    let empty = ebb_tests::platform::sandbox("a", "a-uid", "resources: {}\n");
+    harness.lifecycle(LifecycleType::Created, &empty).await.is(202);
+    harness.phase("a", TargetState::Ready).await;
+    let filled = LifecycleData { generation: 2, ..sandbox("a", "a-uid", "short") };
+    harness.lifecycle(LifecycleType::Updated, &filled).await.is(202);
+    harness.generation("a", 2).await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.tear_down("a").await;
+    harness.settled("a").await;
+    let (stack, run) = (harness.stack(), run_id("a", Hook::Update(1)));
+    let plan = stack.store().read_target("sandbox", "a").await.unwrap().unwrap().plan;
+    stack.store().delete_plan(&instance("a")).await.unwrap();
+    stack.env().forget_plan(&plan);
+    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 0);
+    assert_eq!(stack.store().read_run(&run).await.unwrap().len(), 1);
 }
 
 /// Lost outputs neither hide the remaining resources nor change the expiry of the instance.

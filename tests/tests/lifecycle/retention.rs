@@ -16,7 +16,7 @@ preStart: {make: {webhook: {url: "RECEIVER/make"}, outputs: {text: {value: "${re
 postStop: {drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}}
 "#;
 
-const NO_OUTPUT: &str = "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n";
+pub(crate) const NO_OUTPUT: &str = "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n";
 const NO_LOG: &str =
     "runners: {sh: {image: \"busybox:1\"}}\npreStart: {u: {pod: {runner: sh, script: \"#!/bin/sh\\nexit 0\"}}}\n";
 

@@ -128,7 +128,8 @@ fn failure() -> AttemptResult {
 async fn store_instances(store: &Store) {
     let run = &RunId::new("instance", 1, Hook::PreStart);
     let TargetHead { kind, name, uid, generation, plan, routing_key, .. } = target();
-    let expiry = InstanceExpiry { kind, name, uid, generation, plan, event: Some(event("1")), due: AT, failures: 1 };
+    let (updates, event) = (2, Some(event("1")));
+    let expiry = InstanceExpiry { kind, name, uid, generation, updates, plan, event, due: AT, failures: 1 };
     store.put_expiry(&expiry).await.unwrap();
     let InstanceExpiry { kind, name, uid, generation, plan, .. } = expiry;
     let facts = RunFacts { kind, name, uid, generation, plan, routing_key, started: AT };

@@ -89,6 +89,7 @@ async fn write(
         name: named.name.clone(),
         uid: uid.to_owned(),
         generation,
+        updates: named.updates,
         plan: plan.to_owned(),
         event,
         due: env.now().plus(retention),
@@ -290,9 +291,10 @@ async fn find_remains(env: &Env, expiry: &InstanceExpiry) -> Result<InstanceRema
     let loaded = match env.plan(&expiry.instance_key(), &expiry.plan).await {
         Ok(loaded) => loaded,
         // An earlier removal may have deleted the plan, which comes after all runs.
-        Err(error) => {
+        Err(error @ FlowError::Damaged { .. }) => {
             return if has_run(env, expiry).await? { Err(error) } else { Ok(InstanceRemains::Nothing(None)) };
         }
+        Err(error) => return Err(error),
     };
     let mut runs = Vec::new();
     for hook in loaded.lifecycle_hooks() {
@@ -310,13 +312,22 @@ async fn find_remains(env: &Env, expiry: &InstanceExpiry) -> Result<InstanceRema
 }
 
 async fn has_run(env: &Env, expiry: &InstanceExpiry) -> Result<bool, FlowError> {
-    for hook in Hook::ALL {
-        let run = RunId::new(&expiry.instance_key(), expiry.generation, hook);
+    for run in runs_of(expiry, None) {
         if env.store.read_root(&run).await?.is_some() {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Returns the runs of an instance in the order of its plan. Without the plan, some of them may not exist.
+fn runs_of(expiry: &InstanceExpiry, plan: Option<&CompiledPlan>) -> Vec<RunId> {
+    let hooks: Vec<Hook> = match plan {
+        Some(plan) => plan.lifecycle_hooks().collect(),
+        None => Hook::ALL.into_iter().chain((1..=expiry.updates).map(Hook::Update)).collect(),
+    };
+    let instance = expiry.instance_key();
+    hooks.into_iter().map(|hook| RunId::new(&instance, expiry.generation, hook)).collect()
 }
 
 fn has_tasks(plan: &CompiledPlan, hook: Hook) -> bool {
@@ -343,11 +354,9 @@ async fn remove(
         }
     }
     // Setup runs come first. While one exists, the teardown with the results of its undos must exist, too.
-    let hooks = plan.map_or_else(|| Hook::ALL.to_vec(), |plan| plan.lifecycle_hooks().collect());
-    for hook in hooks {
-        let run = RunId::new(&instance, expiry.generation, hook);
+    for run in runs_of(expiry, plan) {
         // A log may exist without a record, so the records do not list all objects.
-        if plan.is_some_and(|plan| has_tasks(plan, hook)) {
+        if plan.is_some_and(|plan| has_tasks(plan, run.hook())) {
             store.delete_objects(&run).await?;
         }
         store.delete_run(&run).await?;

@@ -32,6 +32,8 @@ const WRITE: &str = "BatchWriteItem";
 const EVENT: &str = "ev";
 /// The number of consecutive failed removals.
 const FAILURES: &str = "fl";
+/// The number of the last update.
+const UPDATES: &str = "up";
 
 fn expiry_item(expiry: &InstanceExpiry) -> Item {
     let mut attributes = item([
@@ -46,6 +48,7 @@ fn expiry_item(expiry: &InstanceExpiry) -> Item {
     attributes.extend(optional([
         (EVENT, expiry.event.as_ref().map(|event| text(event.to_string()))),
         (FAILURES, (expiry.failures > 0).then(|| number(expiry.failures))),
+        (UPDATES, (expiry.updates > 0).then(|| number(expiry.updates))),
     ]));
     attributes
 }
@@ -59,6 +62,7 @@ fn read_expiry(key: &str, item: &Item) -> StoreResult<InstanceExpiry> {
         name: reader.text("n")?.to_owned(),
         uid: reader.text("uid")?.to_owned(),
         generation: reader.number("gen")?,
+        updates: reader.number_if_any(UPDATES)?.unwrap_or(0),
         plan: reader.digest("plan")?,
         event: reader
             .text_if_any(EVENT)?

@@ -16,6 +16,7 @@ fn expiry(name: &str, due: u64) -> InstanceExpiry {
         name: name.to_owned(),
         uid: "u".to_owned(),
         generation: 3,
+        updates: 2,
         plan: "sha256:x".to_owned(),
         event: None,
         due: Timestamp(due),
