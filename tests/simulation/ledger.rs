@@ -275,11 +275,17 @@ impl Ledger {
         table.find(|table| table.root(run)).is_some_and(|root| root.head.stopped.is_some())
     }
 
-    /// Returns true if the removal of a run has begun. It clears the plan of the target first.
+    /// Returns true if the removal of a run has begun. It clears the plan of the target, and removes the first root.
     pub(super) fn is_removed(&self, run: &RunId) -> bool {
         let table = self.table.state();
         let is_of = |target: &TargetHead| run.as_str().starts_with(&target.instance_key());
-        table.root(run).is_none() || table.targets.values().any(|target| target.plan.is_empty() && is_of(target))
+        let is_beside = |of: &RunId| {
+            !matches!(of.hook(), Hook::Event(_)) && of.sibling(Hook::PreStart) == run.sibling(Hook::PreStart)
+        };
+        let mut removed = table.removed.iter().flat_map(|removed| removed.heads.keys());
+        table.root(run).is_none()
+            || removed.any(is_beside)
+            || table.targets.values().any(|target| target.plan.is_empty() && is_of(target))
     }
 
     /// Checks that the objects that an attempt reads exist.

@@ -440,6 +440,18 @@ impl RemoveExpired for SimTable {
         self.remove(&format!("{key:?}"), |state| drop(state.expiries.remove(&key))).await
     }
 
+    async fn delete_root(&self, run: &RunId) -> StoreResult<()> {
+        let root = |state: &mut TableState| {
+            state.check_removal(run.as_str(), Some(run));
+            let root = state.heads.get_mut(run).and_then(|heads| heads.remove_entry(&Shard::ROOT));
+            if root.as_ref().is_some_and(|(_, root)| !root.head.is_removal_announced) {
+                state.wrong.push(format!("{run} is removed without an announcement"));
+            }
+            state.removed.get_or_insert_default().heads.entry(run.clone()).or_default().extend(root);
+        };
+        self.remove(&format!("root of {run}"), root).await
+    }
+
     async fn delete_run(&self, run: &RunId) -> StoreResult<()> {
         if self.read(|state| state.marks.contains(run)).await? {
             self.delete_objects(run).await?;
@@ -447,8 +459,8 @@ impl RemoveExpired for SimTable {
         let heads = |state: &mut TableState| {
             state.check_removal(run.as_str(), Some(run));
             state.marks.remove(run);
-            let heads = state.heads.remove(run).map(|heads| (run.clone(), heads));
-            state.removed.get_or_insert_default().heads.extend(heads);
+            let heads = state.heads.remove(run).unwrap_or_default();
+            state.removed.get_or_insert_default().heads.entry(run.clone()).or_default().extend(heads);
         };
         self.remove(&format!("heads of {run}"), heads).await?;
         // Other invocations may see records without heads.

@@ -39,6 +39,8 @@ pub enum PatchChange {
     SetDue(Timestamp),
     /// Removes the wake-up and the index entry.
     ClearDue,
+    AnnounceRemoval,
+    WithdrawRemoval,
     BumpVersion,
 }
 
@@ -106,6 +108,8 @@ impl Patch {
                 PatchChange::SetStopped(at) => after.stopped = Some(at),
                 PatchChange::SetDue(due) => after.due = Some(due),
                 PatchChange::ClearDue => after.due = None,
+                PatchChange::AnnounceRemoval => after.is_removal_announced = true,
+                PatchChange::WithdrawRemoval => after.is_removal_announced = false,
                 PatchChange::BumpVersion => after.version += 1,
             }
         }

@@ -97,6 +97,8 @@ pub struct HeadState {
     pub due: Option<Timestamp>,
     /// The time from which every item has the epoch of the cancel. Only in the root.
     pub stopped: Option<Timestamp>,
+    /// True if the data of the instance may be removed soon, so that no run of it takes results. Only in the root.
+    pub is_removal_announced: bool,
     /// Increases whenever `due` is set to an earlier time.
     pub version: u64,
 }
@@ -114,6 +116,7 @@ impl HeadState {
             sealed: BTreeSet::new(),
             due: None,
             stopped: None,
+            is_removal_announced: false,
             version: 0,
         }
     }

@@ -128,6 +128,12 @@ impl DeploymentSettings {
         let wait = Millis::from(self.dispatch_budget.saturating_add(self.response_timeout));
         Millis(self.max_in_flight.0.saturating_add(wait.0))
     }
+
+    /// Returns the time between the announcement of a removal and the removal. Two invocations end in it: the one that
+    /// announces, and one that has taken a result just before.
+    pub fn removal_notice(&self) -> Millis {
+        Millis(self.response_window().0.saturating_mul(2))
+    }
 }
 
 pub struct Env {

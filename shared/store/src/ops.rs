@@ -304,6 +304,8 @@ pub struct InstanceExpiry {
     pub due: Timestamp,
     /// Consecutive failed removals.
     pub failures: u32,
+    /// The time at which the removal was announced. `None` means that its runs take results.
+    pub announced: Option<Timestamp>,
 }
 
 impl InstanceExpiry {
@@ -356,6 +358,8 @@ pub trait RemoveExpired: Send + Sync {
     /// Moves an unreadable removal to the time `due`, with its count of failures. Does not create a missing one.
     async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> StoreResult<()>;
     async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()>;
+    /// Removes the root of a run, so that the run does not exist. [`Self::delete_run`] removes the rest.
+    async fn delete_root(&self, run: &RunId) -> StoreResult<()>;
     /// Removes the objects of a run if a mark says that there are any, then its head items and records.
     async fn delete_run(&self, run: &RunId) -> StoreResult<()>;
     async fn delete_objects(&self, run: &RunId) -> StoreResult<()>;

@@ -145,7 +145,12 @@ impl DeployedFunctions {
             tokio::spawn(async move { axum::serve(listener, router).await });
         }
         let (server, store) = parts.make(&recorders["Sweep"]);
-        tokio::spawn(sweep(server.env, store, telemetry, messages));
+        let (mut removal, _) = parts.make(&recorders["Sweep"]);
+        // The notice of a removal is short, too.
+        let settings = &mut Arc::get_mut(&mut removal.env).unwrap().settings;
+        settings.max_in_flight = Millis(500);
+        (settings.response_timeout, settings.dispatch_budget) = (Duration::ZERO, Duration::ZERO);
+        tokio::spawn(sweep(server.env, removal.env, store, telemetry, messages));
         Self { urls, table, recorders, _folder: folder }
     }
 
@@ -160,9 +165,10 @@ fn origin() -> InvocationOrigin {
     InvocationOrigin { request_id: "r-1".to_owned(), received: None }
 }
 
-/// Runs `sweep` on messages of the queue and on a fast schedule.
+/// Runs `sweep` on messages of the queue and on a fast schedule. `removal` removes expired instances.
 async fn sweep(
     env: Arc<Env>,
+    removal: Arc<Env>,
     store: Arc<Store>,
     telemetry: Arc<Telemetry>,
     mut messages: mpsc::UnboundedReceiver<QueueMessage>,
@@ -184,7 +190,7 @@ async fn sweep(
                 let work = Box::pin(ebb_flow::sweep::sweep(&env, store.as_ref()));
                 telemetry.invoke(FunctionKind::Sweep, origin(), work).await.unwrap();
                 ebb_flow::sweep::outages::record_outages(&env, store.as_ref()).await.unwrap();
-                ebb_flow::sweep::retention::remove_expired(&env, store.as_ref(), env.now()).await.unwrap();
+                ebb_flow::sweep::retention::remove_expired(&removal, store.as_ref(), env.now()).await.unwrap();
                 let (env, store) = (Arc::clone(&env), Arc::clone(&store));
                 tokio::spawn(async move { ebb_flow::sweep::orphans::scan(&env, store.as_ref()).await });
             }

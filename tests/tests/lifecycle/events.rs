@@ -1,8 +1,10 @@
 //! Events of active targets: one after the other, once each, and not after the teardown has begun.
 
+use ebb_flow::sweep::retention::remove_expired;
 use ebb_protocol::cloudevents;
 use ebb_protocol::id::EventRef;
 use ebb_protocol::unit::IDEMPOTENCY_KEY;
+use ebb_store::{AttemptUpdate, UpdateAttemptRecord as _};
 use ebb_tests::platform::SignedRequest;
 
 use crate::harness::*;
@@ -190,7 +192,13 @@ pub(crate) async fn runs_of_events_are_removed_after_their_retention() {
         harness.run_state(event, id, "succeeded").await;
     }
     assert_eq!(remove_expired_after(&harness, RETENTION / 2).await, 0);
-    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);
+    let (env, store) = (harness.stack().env(), harness.stack().store());
+    let (then, run) = (now().plus(Millis(172_800_000)), event_run("sleep", "1"));
+    assert_eq!(remove_expired(env, store.as_ref(), then).await.unwrap(), 0, "the removal is announced");
+    // An invocation took a callback before.
+    store.update_attempt(&run, Unit(0), Attempt(9), &AttemptUpdate::Started(now())).await.unwrap();
+    assert_eq!(remove_expired(env, store.as_ref(), then.plus(env.settings.removal_notice())).await.unwrap(), 1);
+    assert_eq!(store.read_all_records(&run).await.unwrap(), []);
     let heads = async |event, id| harness.stack().store().read_run(&event_run(event, id)).await.unwrap().len();
     assert_eq!((heads("sleep", "1").await, heads("wake", "2").await), (0, 1));
     assert_eq!(harness.target("a").await.unwrap().runs.len(), 2);

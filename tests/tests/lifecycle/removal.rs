@@ -10,12 +10,15 @@ use ebb_flow::ports::Clock;
 use ebb_flow::run::head::Run;
 use ebb_flow::run::reopen::{ReopenCause, reopen};
 use ebb_protocol::record::OutputStorage;
-use ebb_store::{DamagedExpiry, DueExpiries, InstanceExpiry, RemoveExpired, Store, StoreError};
+use ebb_store::{
+    DamagedExpiry, DueExpiries, InstanceExpiry, ObjectStore as _, PutAttemptResult as _, RemoveExpired, Store,
+    StoreError,
+};
 use ebb_tests::fakes;
 
 use crate::harness::*;
 use crate::lifecycle::retention::{
-    NO_OUTPUT, RETENTION, create_and_delete, harness, objects, remove_expired_after, stored,
+    NO_OUTPUT, RETENTION, create_and_delete, harness, objects, remove_expired_after, remove_expired_at, stored,
 };
 
 /// An instance is due as soon as it is gone. The stack removes expired instances a minute after its start at the
@@ -42,7 +45,7 @@ pub(crate) async fn a_run_that_another_function_removed_is_gone() {
         assert!(stack.env().facts(run).await.unwrap().is_some(), "the cache has {run}");
     }
     let then = now().plus(Millis(1_000));
-    assert_eq!(ebb_flow::sweep::retention::remove_expired(&other, stack.store().as_ref(), then).await.unwrap(), 1);
+    assert_eq!(remove_expired_at(&other, stack.store().as_ref(), then).await, 1);
     let [setup, teardown] = runs;
     harness.get(&format!("/v1/runs/{setup}")).await.is_problem(404, "not-found");
     harness.get(&format!("/v1/runs/{teardown}/logs?unit=r/make")).await.is_problem(404, "not-found");
@@ -83,7 +86,7 @@ pub(crate) async fn a_run_that_is_removed_with_its_plan_is_gone() {
     assert!(Run::load(&other, &run).await.unwrap().is_none());
 }
 
-/// A store whose removals of runs fail or hang.
+/// A store whose removals of roots fail or hang.
 struct FailingStore<'a> {
     store: &'a Store,
     instance: String,
@@ -119,15 +122,19 @@ impl RemoveExpired for FailingStore<'_> {
         self.store.delete_expiry(expiry).await
     }
 
-    async fn delete_run(&self, run: &RunId) -> Result<(), StoreError> {
+    async fn delete_root(&self, run: &RunId) -> Result<(), StoreError> {
         if !run.as_str().starts_with(&self.instance) {
-            return self.store.delete_run(run).await;
+            return self.store.delete_root(run).await;
         }
         self.hits.fetch_add(1, Ordering::Relaxed);
         if self.hangs {
             std::future::pending::<()>().await;
         }
         Err(StoreError::Retryable { operation: "BatchWriteItem", reason: "injected".to_owned() })
+    }
+
+    async fn delete_run(&self, run: &RunId) -> Result<(), StoreError> {
+        self.store.delete_run(run).await
     }
 
     async fn delete_objects(&self, run: &RunId) -> Result<(), StoreError> {
@@ -147,7 +154,7 @@ pub(crate) async fn the_plan_of_a_target_is_cleared_before_its_runs_are_removed(
     let before = stored(&harness, "a").await;
     let (stack, failing) = (harness.stack(), FailingStore::new(&harness, "a", false));
     let then = now().plus(Millis(1_000));
-    assert_eq!(ebb_flow::sweep::retention::remove_expired(stack.env(), &failing, then).await.unwrap(), 0);
+    assert_eq!(remove_expired_at(stack.env(), &failing, then).await, 0);
     assert_eq!(failing.hits(), 1);
     let target = stack.store().read_target("sandbox", "a").await.unwrap().unwrap();
     assert_eq!((target.phase, target.plan.as_str()), (TargetPhase::Gone, ""));
@@ -160,6 +167,53 @@ pub(crate) async fn the_plan_of_a_target_is_cleared_before_its_runs_are_removed(
     assert_eq!(stored(&harness, "a").await, before);
     assert_eq!(remove_expired_after(&harness, RETENTION).await, 1);
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (0, 0));
+}
+
+/// Removes what has expired at `at`, in one round. Returns the number of removals.
+async fn round(harness: &Harness, at: Timestamp) -> usize {
+    let (env, store) = (harness.stack().env(), harness.stack().store());
+    ebb_flow::sweep::retention::remove_expired(env, store.as_ref(), at).await.unwrap()
+}
+
+/// A late success arrives after a removal was announced. Another instance has the name.
+pub(crate) async fn a_late_success_is_not_taken_after_the_announcement_of_a_removal() {
+    let harness = harness(Some(IMMEDIATE)).await;
+    create_and_delete(&harness, "a", "long").await;
+    let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
+    harness.lifecycle(LifecycleType::Created, &sandbox("a", "another-uid", "long")).await.is(202);
+    harness.phase("a", TargetState::Ready).await;
+    let before = stored(&harness, "a").await;
+    let (then, notice) = (now().plus(Millis(1_000)), harness.stack().env().settings.removal_notice());
+    assert_eq!(round(&harness, then).await, 0);
+    let success = json!({"status": "succeeded", "outputs": {"text": "late"}});
+    harness.callback(&token, &success).await.is_problem(503, "unavailable");
+    assert_eq!(round(&harness, then.plus(Millis(notice.0 - 1))).await, 0);
+    assert_eq!(stored(&harness, "a").await, before);
+    // An invocation that took a result before the announcement stores it now.
+    let run = run_id("a", Hook::PreStart);
+    harness.stack().store().put_object(&format!("logs/{run}/0/9.log"), vec![1]).await.unwrap();
+    harness.stack().store().mark_outputs(&run).await.unwrap();
+    assert_eq!(round(&harness, then.plus(notice)).await, 1);
+    assert_eq!((stored(&harness, "a").await, objects(&harness).await), (0, 1));
+    harness.callback(&token, &success).await.is_problem(410, "gone");
+    assert_eq!(stored(&harness, "a").await, 0);
+}
+
+/// An invocation that took a late success before a removal was announced reopens the undo. The data is kept, and the runs
+/// take results again.
+pub(crate) async fn a_removal_is_withdrawn_for_a_reopened_undo() {
+    let harness = harness(Some(IMMEDIATE)).await;
+    create_and_delete(&harness, "a", "long").await;
+    let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
+    harness.receiver.always("POST /drop", 202);
+    let (then, env) = (now().plus(Millis(1_000)), harness.stack().env());
+    assert_eq!(round(&harness, then).await, 0);
+    assert!(reopen(env, &run_id("a", Hook::PostStop), &[Unit(0)], ReopenCause::LateSuccess).await.unwrap());
+    let before = stored(&harness, "a").await;
+    assert_eq!(round(&harness, then.plus(env.settings.removal_notice())).await, 0);
+    assert!(stored(&harness, "a").await >= before);
+    let success = json!({"status": "succeeded", "outputs": {"text": "late"}});
+    harness.callback(&token, &success).await.is(204);
 }
 
 /// An instance with a long teardown is kept for the whole retention, even if another instance takes the name.
@@ -199,10 +253,7 @@ pub(crate) async fn a_damaged_expiry_does_not_block_other_instances() {
     let mut due = then;
     for hours in [1, 2, 4] {
         let removed = usize::from(hours == 1);
-        assert_eq!(
-            ebb_flow::sweep::retention::remove_expired(harness.stack().env(), store.as_ref(), due).await.unwrap(),
-            removed
-        );
+        assert_eq!(remove_expired_at(harness.stack().env(), store.as_ref(), due).await, removed);
         let wait = hours * 3_600_000;
         let listed = async |at| store.list_expired(at, 10).await.unwrap().damaged;
         assert_eq!(listed(due.plus(Millis(wait - 1))).await, []);
@@ -221,7 +272,7 @@ pub(crate) async fn a_removal_that_hangs_does_not_block_other_instances() {
     }
     let failing = FailingStore::new(&harness, "hangs", true);
     let then = now().plus(Millis(172_800_000));
-    let removed = ebb_flow::sweep::retention::remove_expired(harness.stack().env(), &failing, then).await.unwrap();
+    let removed = remove_expired_at(harness.stack().env(), &failing, then).await;
     assert_eq!((failing.hits(), removed), (1, 1));
     assert_eq!(stored(&harness, "next").await, 0);
     assert!(stored(&harness, "hangs").await > 0);

@@ -3,9 +3,10 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::target::Notification;
 use ebb_engine::{RunEvent, accept};
+use ebb_flow::Env;
 use ebb_store::{
     DueExpiries, MoveTarget as _, NotificationState, ObjectStore as _, PatchResult, PatchRun as _, PendingUpdate,
-    PlanStore as _, PutAttemptResult as _, RemoveExpired as _, TargetHead, TargetTransition,
+    PlanStore as _, PutAttemptResult as _, RemoveExpired, TargetHead, TargetTransition,
 };
 
 use crate::harness::*;
@@ -52,8 +53,16 @@ pub(crate) async fn stored(harness: &Harness, name: &str) -> usize {
 /// Removes expired instances as the schedule does at a later time, and returns their number.
 pub(crate) async fn remove_expired_after(harness: &Harness, after: Duration) -> usize {
     let then = now().plus(Millis(u64::try_from(after.as_millis()).unwrap()));
-    let stack = harness.stack();
-    ebb_flow::sweep::retention::remove_expired(stack.env(), stack.store().as_ref(), then).await.unwrap()
+    remove_expired_at(harness.stack().env(), harness.stack().store().as_ref(), then).await
+}
+
+/// Announces the removal of what has expired at `then`, and removes it after the notice. Returns the number of removals.
+pub(crate) async fn remove_expired_at(env: &Env, store: &dyn RemoveExpired, then: Timestamp) -> usize {
+    let mut removed = 0;
+    for at in [then, then.plus(env.settings.removal_notice())] {
+        removed += ebb_flow::sweep::retention::remove_expired(env, store, at).await.unwrap();
+    }
+    removed
 }
 
 /// Creates and deletes an instance, and waits until the platform is notified.

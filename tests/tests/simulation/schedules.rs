@@ -4,16 +4,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use ebb_engine::{Hook, Millis, Shard, TargetPhase, Timestamp};
+use ebb_engine::{Attempt, Epoch, Hook, Millis, Shard, TargetPhase, Timestamp, Unit};
 use ebb_flow::operator::target_request::TargetRequest;
 use ebb_flow::ports::QueueMessage;
+use ebb_flow::run::callback::CallbackOutcome;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::token::{TokenClaims, TokenKind};
 use ebb_tests::simulation::{
-    AttemptFate, ClusterOptions, FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimFunctions, SimOptions,
-    SimRuntime, SimTask, SimTaskId, Simulation, TableAccess, TableGate, TargetScenario, UNREACHABLE, UnitAction,
-    WriteFate, unreachable_target,
+    AttemptFate, ClusterOptions, FaultInjector, FaultKind, InvocationFailure, KIND, Scenario, SetupUnit, SimFunctions,
+    SimOptions, SimRuntime, SimTask, SimTaskId, Simulation, TableAccess, TableGate, TargetScenario, UNREACHABLE,
+    UnitAction, WriteFate, settings, unreachable_target,
 };
 
 use crate::crash_points::assert_none;
@@ -270,6 +272,77 @@ fn runs(simulation: &Simulation) -> Vec<RunId> {
 
 fn count(simulation: &Simulation, is_counted: impl Fn(&QueueMessage) -> bool) -> usize {
     simulation.ledger.state().messages.iter().filter(|(_, message)| is_counted(message)).count()
+}
+
+/// The notice of a removal in a simulation, and a second.
+const NOTICE_MS: u64 = 107 * SECOND;
+
+/// Removes expired data once.
+fn remove(simulation: &Simulation) -> SimTask<()> {
+    let functions = Arc::clone(&simulation.functions);
+    simulation.runtime.spawn(async move {
+        functions.remove_expired().await.ok();
+    })
+}
+
+/// Reports another success of the first unit.
+fn report_again(simulation: &Simulation) -> SimTask<Result<CallbackOutcome, InvocationFailure>> {
+    let run = runs(simulation).into_iter().find(|run| run.hook() == Hook::PreStart).unwrap();
+    let claims = TokenClaims {
+        run,
+        unit: Unit(0),
+        attempt: Attempt::FIRST,
+        epoch: Epoch::FIRST,
+        expiry: simulation.runtime.now().plus(Millis(3_600 * SECOND)),
+        kind: TokenKind::Webhook,
+        remaining_results: 0,
+    };
+    let token = settings(0).token_keys.mint(&claims);
+    let body = serde_json::json!({"status": "succeeded", "outputs": {"id": "again"}}).to_string().into_bytes();
+    let functions = Arc::clone(&simulation.functions);
+    simulation.runtime.spawn(async move { functions.callback(token, body).await })
+}
+
+/// A unit of a gone instance reports another success while the removal of the data is announced (round 0), or executed
+/// (round 1).
+#[test]
+fn an_accepted_success_is_undone_before_its_instance_is_removed() {
+    let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 700, &[])]).target();
+    let (mut accepted, mut refused, mut wrong) = (0, 0, Vec::new());
+    for (round, order) in (0..2).flat_map(|round| (0..1_u32 << operations()).map(move |order| (round, order))) {
+        let options = SimOptions { retention: Some(Millis(1)), ..SimOptions::default() };
+        let simulation = Simulation::of(&target, options);
+        set_up(&simulation);
+        simulation.delete();
+        simulation.run_until_idle();
+        for _ in 0..round {
+            simulation.runtime.run(remove(&simulation));
+            simulation.advance(NOTICE_MS);
+        }
+        let turns = (0..operations()).map(|turn| (order >> turn & 1) as usize);
+        simulation.table.set_gate(Arc::new(TableSchedule::new(simulation.runtime.clone(), turns)));
+        let (removal, report) = (remove(&simulation), report_again(&simulation));
+        let outcome = simulation.runtime.run(async move {
+            removal.await;
+            report.await
+        });
+        let outcome = outcome.flatten();
+        let is_accepted = matches!(outcome, Some(Ok(CallbackOutcome::Accepted | CallbackOutcome::Late(_))));
+        *(if is_accepted { &mut accepted } else { &mut refused }) += 1;
+        simulation.run_until_idle();
+        for _ in 0..2 {
+            simulation.advance(NOTICE_MS);
+            simulation.runtime.run(remove(&simulation));
+        }
+        let is_undone = simulation.ledger.state().attempts.iter().any(|one| one.reads.iter().any(|id| id == "again"));
+        let mut violations = simulation.end(None).violations;
+        violations.append(&mut simulation.table.state().wrong);
+        if is_accepted != is_undone || !violations.is_empty() {
+            wrong.push(format!("{round} {order:b} {outcome:?} {violations:?}\n{}", simulation.trace()));
+        }
+    }
+    assert_none(wrong);
+    assert!(accepted > 0 && refused > 0, "{accepted} accepted, {refused} refused");
 }
 
 /// Delays writes while `is_delayed` returns true. It gets the tasks of all writes so far and the number of the write.

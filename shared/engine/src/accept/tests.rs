@@ -10,7 +10,7 @@ const OLD: Epoch = Epoch(1);
 /// Returns items that differ in each field that an event reads. For other shards than the root, one item is missing.
 fn heads(shard: Shard) -> Vec<Option<HeadState>> {
     let mut heads = if shard == Shard::ROOT { vec![] } else { vec![None] };
-    for number in 0..2 * 3 * 4 * 4 * 2 {
+    for number in 0..2 * 3 * 4 * 4 * 2 * 2 {
         let mut rest = number;
         let mut pick = |of: u32| {
             let picked = rest % of;
@@ -26,6 +26,7 @@ fn heads(shard: Shard) -> Vec<Option<HeadState>> {
         head.failed = [OTHER + 1].into_iter().chain((over & 2 > 0).then_some(SLOT)).collect();
         head.due = (due > 0).then(|| Timestamp(3 + u64::from(due)));
         head.version = pick(2).into();
+        head.is_removal_announced = pick(2) > 0;
         head.sealed = [OTHER].into();
         head.late = [LateMark { slot: OTHER, attempt: Attempt(1), mark: 7 }].into();
         heads.push(Some(head));
@@ -67,6 +68,8 @@ fn of_root() -> Vec<RunEvent> {
         RunEvent::WakeupAdvanced { due },
         RunEvent::VersionBumped,
         RunEvent::EpochFenced { epoch: OLD },
+        RunEvent::RemovalAnnounced,
+        RunEvent::RemovalWithdrawn,
     ];
     versions.chain(others).collect()
 }
@@ -82,7 +85,11 @@ fn expected_head(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Op
         | RunEvent::Failed { attempt, epoch, .. }
         | RunEvent::Retried { attempt, epoch, .. } => head.epoch == epoch && at(attempt) && !over,
         RunEvent::Reopened { attempt, epoch, .. } => head.epoch == epoch && at(attempt),
-        RunEvent::SucceededLate { .. } | RunEvent::Sealed { .. } | RunEvent::VersionBumped => true,
+        RunEvent::SucceededLate { .. }
+        | RunEvent::Sealed { .. }
+        | RunEvent::VersionBumped
+        | RunEvent::RemovalAnnounced
+        | RunEvent::RemovalWithdrawn => true,
         RunEvent::Cancelled { epoch, .. } | RunEvent::Stopped { epoch, .. } | RunEvent::EpochFenced { epoch } => {
             head.epoch == epoch
         }
@@ -125,6 +132,8 @@ fn expected_head(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Op
         RunEvent::Rescheduled { next, .. } | RunEvent::Postponed { next, .. } => head.due = Some(next),
         RunEvent::Closed { .. } => (head.phase, head.due) = (RunPhase::Closed, None),
         RunEvent::VersionBumped => {}
+        RunEvent::RemovalAnnounced => head.is_removal_announced = true,
+        RunEvent::RemovalWithdrawn => head.is_removal_announced = false,
     }
     allowed.then_some(head)
 }

@@ -1,15 +1,17 @@
 //! Removes the stored data of an instance some days after it is gone, and the run of an event some days after it came.
 //!
 //! 1. Before an instance begins to end, write an [`InstanceExpiry`].
-//! 2. When it is due, check that the instance is gone, its runs are closed, and none of its resources may exist.
-//! 3. Remove the plan from the target. Delete runs, records, outputs and logs, then the plan, then the expiry.
+//! 2. When it is due, check that the instance is gone, and announce the removal: its runs take no further results.
+//! 3. When no invocation has a result that it took before, check that the runs are closed, and none of its resources may
+//!    exist. Otherwise withdraw the announcement.
+//! 4. Remove the plan from the target. Delete runs, records, outputs and logs, then the plan, then the expiry.
 //!
 //! Every step is idempotent.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_engine::{Hook, Millis, RunPhase, RunView, Shard, TargetPhase, Timestamp};
+use ebb_engine::{Hook, Millis, RunEvent, RunPhase, RunView, Shard, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_store::{
     DamagedExpiry, InstanceExpiry, PendingCreation, PendingUpdate, RemoveExpired, TargetHead, TargetList, Tombstone,
@@ -94,6 +96,7 @@ async fn write(
         event,
         due: env.now().plus(retention),
         failures: 0,
+        announced: None,
     };
     Ok(env.store.put_expiry(&expiry).await?)
 }
@@ -141,6 +144,9 @@ async fn process_expiry(
     expiry: &InstanceExpiry,
     now: Timestamp,
 ) -> Result<bool, FlowError> {
+    if expiry.announced.is_some_and(|at| at.plus(env.settings.removal_notice()) > now) {
+        return Ok(false);
+    }
     let limit = if expiry.failures > 0 { RETRY_TIMEOUT } else { FIRST_TIMEOUT };
     // The removal is dropped before its next attempt is scheduled.
     let outcome = match select(Box::pin(remove_if_ended(env, store, expiry, now)), env.clock.sleep(limit)).await {
@@ -150,17 +156,18 @@ async fn process_expiry(
     match outcome {
         Some(Ok(RetentionOutcome::Removed)) => return Ok(true),
         Some(Ok(RetentionOutcome::Disabled)) => store.delete_expiry(expiry).await?,
-        Some(Ok(RetentionOutcome::Postponed(due))) => store.postpone_expiry(expiry, due, 0).await?,
+        Some(Ok(RetentionOutcome::Announced(run))) => announce(env, store, expiry, run.as_ref(), now).await?,
+        Some(Ok(RetentionOutcome::Postponed(due))) => postpone(env, store, expiry, due, 0).await?,
         Some(Err(error)) => {
             tracing::warn!(%error, instance = expiry.subject(), "cannot remove the data of an instance; trying again later");
-            postpone_failed(store, expiry, now).await?;
+            postpone_failed(env, store, expiry, now).await?;
         }
         None => {
             tracing::warn!(
                 instance = expiry.instance_key(),
                 "the removal of an instance takes too long; it continues later"
             );
-            postpone_failed(store, expiry, now).await?;
+            postpone_failed(env, store, expiry, now).await?;
         }
     }
     Ok(false)
@@ -176,23 +183,77 @@ enum RetentionOutcome {
     Removed,
     /// Retention is disabled.
     Disabled,
+    /// The removal is to be announced, in the root of this run if the instance has any.
+    Announced(Option<RunId>),
     /// The next check is due at this time.
     Postponed(Timestamp),
 }
 
-async fn postpone_failed(store: &dyn RemoveExpired, expiry: &InstanceExpiry, now: Timestamp) -> Result<(), FlowError> {
-    let due = now.plus(retry_wait(expiry.failures));
-    Ok(store.postpone_expiry(expiry, due, expiry.failures.saturating_add(1)).await?)
+async fn postpone_failed(
+    env: &Env,
+    store: &dyn RemoveExpired,
+    expiry: &InstanceExpiry,
+    now: Timestamp,
+) -> Result<(), FlowError> {
+    postpone(env, store, expiry, now.plus(retry_wait(expiry.failures)), expiry.failures.saturating_add(1)).await
 }
 
-/// Returns true if the removal of `run` has begun.
+/// Postpones a removal, and withdraws its announcement. If the first root is deleted, the runs take no results
+/// nevertheless.
+async fn postpone(
+    env: &Env,
+    store: &dyn RemoveExpired,
+    expiry: &InstanceExpiry,
+    due: Timestamp,
+    failures: u32,
+) -> Result<(), FlowError> {
+    if expiry.announced.is_some() {
+        let plan = env.plan(&expiry.instance_key(), &expiry.plan).await.ok();
+        for run in runs_of(expiry, plan.as_deref()) {
+            env.store.patch_run(&run, &accept(RunEvent::RemovalWithdrawn)).await?;
+        }
+    }
+    let kept = InstanceExpiry { announced: None, ..expiry.clone() };
+    Ok(store.postpone_expiry(&kept, due, failures).await?)
+}
+
+/// Announces a removal in the root of `run`.
+async fn announce(
+    env: &Env,
+    store: &dyn RemoveExpired,
+    expiry: &InstanceExpiry,
+    run: Option<&RunId>,
+    now: Timestamp,
+) -> Result<(), FlowError> {
+    // The expiry comes first, so that each announcement is withdrawn if the data is kept.
+    let announced = InstanceExpiry { announced: Some(now), ..expiry.clone() };
+    store.postpone_expiry(&announced, expiry.due, expiry.failures).await?;
+    if let Some(run) = run {
+        env.store.patch_run(run, &accept(RunEvent::RemovalAnnounced)).await?;
+    }
+    Ok(())
+}
+
+/// Returns true if `run` was removed, or its removal has begun.
+///
+/// # Errors
+/// Returns a retryable error while the removal is announced, because the data may be kept.
 pub(crate) async fn is_being_removed(env: &Env, run: &Run) -> Result<bool, FlowError> {
     let facts = &run.facts;
     if !env.may_be_removed(facts) {
         return Ok(false);
     }
     let target = env.store.read_target(&facts.kind, &facts.name).await?;
-    Ok(target.is_some_and(|target| target.uid == facts.uid && is_removed(&target)))
+    if target.is_some_and(|target| target.uid == facts.uid && is_removed(&target)) {
+        return Ok(true);
+    }
+    let first = run.loaded.lifecycle_hooks().next().filter(|_| !matches!(run.hook(), Hook::Event(_)));
+    let first = first.map_or_else(|| run.id.clone(), |hook| run.id.sibling(hook));
+    match env.store.read_root(&first).await? {
+        None => Ok(true),
+        Some(root) if root.head.is_removal_announced => Err(FlowError::Contended(format!("run {}", run.id))),
+        Some(_) => Ok(false),
+    }
 }
 
 /// Returns true if the data of the gone instance is being removed, or was. Its target has no plan.
@@ -209,7 +270,7 @@ async fn remove_if_ended(
     let Some(retention) = env.settings.retention else { return Ok(RetentionOutcome::Disabled) };
     let named = env.store.read_target(&expiry.kind, &expiry.name).await?;
     if let Some(event) = &expiry.event {
-        return remove_event(env, store, expiry, (event, named)).await;
+        return remove_event(env, store, expiry, (event, named), now).await;
     }
     if let Some(target) = &named {
         let pending = target.pending_update.as_ref();
@@ -236,9 +297,11 @@ async fn remove_if_ended(
     if let Some(kept) = ended.map(|ended| ended.plus(retention)).filter(|kept| *kept > now) {
         return Ok(RetentionOutcome::Postponed(kept));
     }
-    let plan = match find_remains(env, expiry).await? {
-        InstanceRemains::Nothing(plan) => plan,
-        InstanceRemains::Open => return Ok(RetentionOutcome::Postponed(now.plus(RECHECK_INTERVAL))),
+    let Some(plan) = read_plan(env, expiry).await? else { return remove(env, store, expiry, own, None).await };
+    match find_remains(env, expiry, &plan).await? {
+        InstanceRemains::Unannounced(first) => Ok(RetentionOutcome::Announced(first)),
+        InstanceRemains::Nothing => remove(env, store, expiry, own, Some(&plan)).await,
+        InstanceRemains::Open => Ok(RetentionOutcome::Postponed(now.plus(RECHECK_INTERVAL))),
         InstanceRemains::Possible => {
             tracing::warn!(
                 instance = expiry.instance_key(),
@@ -250,10 +313,9 @@ async fn remove_if_ended(
                 let tombstone = Tombstone { instance: expiry.instance_key(), ended, needed: Some(next) };
                 env.store.put_tombstone(&tombstone).await?;
             }
-            return Ok(RetentionOutcome::Postponed(next));
+            Ok(RetentionOutcome::Postponed(next))
         }
-    };
-    remove(env, store, expiry, own, plan.as_deref()).await
+    }
 }
 
 /// Removes the run of an event, unless the target waits for it or it is the last run of an active target.
@@ -262,15 +324,29 @@ async fn remove_event(
     store: &dyn RemoveExpired,
     expiry: &InstanceExpiry,
     (event, named): (&EventRef, Option<TargetHead>),
+    now: Timestamp,
 ) -> Result<RetentionOutcome, FlowError> {
     let run = RunId::of_event(&expiry.instance_key(), expiry.generation, event);
-    let is_open = env.store.read_root(&run).await?.is_some_and(|root| root.head.phase != RunPhase::Closed);
+    let root = env.store.read_root(&run).await?;
+    let is_open = root.as_ref().is_some_and(|root| root.head.phase != RunPhase::Closed);
     let is_needed = named.filter(|target| target.uid == expiry.uid).is_some_and(|target| {
         target.events.waiting.contains(event) || (target.phase != TargetPhase::Gone && target.is_last_run(&run))
     });
     if is_open || is_needed {
         return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
     }
+    if let Some(root) = root {
+        // The event may have waited before its run began.
+        let started = root.facts.map(|facts| facts.started);
+        let due = started.zip(env.settings.retention).map(|(started, retention)| started.plus(retention));
+        if let Some(due) = due.filter(|&due| due > now) {
+            return Ok(RetentionOutcome::Postponed(due));
+        }
+        if expiry.announced.is_none() || !root.head.is_removal_announced {
+            return Ok(RetentionOutcome::Announced(Some(run)));
+        }
+    }
+    store.delete_root(&run).await?;
     store.delete_objects(&run).await?;
     store.delete_run(&run).await?;
     env.forget_run(&run);
@@ -279,36 +355,50 @@ async fn remove_event(
 }
 
 enum InstanceRemains {
-    /// Only stored data exists. The plan is present if a run exists.
-    Nothing(Option<Arc<CompiledPlan>>),
+    /// The removal is not announced in the root of this run, which is the first one.
+    Unannounced(Option<RunId>),
+    /// Only stored data exists.
+    Nothing,
     /// A run is not closed.
     Open,
     /// A resource may exist that no undo has removed.
     Possible,
 }
 
-async fn find_remains(env: &Env, expiry: &InstanceExpiry) -> Result<InstanceRemains, FlowError> {
-    let loaded = match env.plan(&expiry.instance_key(), &expiry.plan).await {
-        Ok(loaded) => loaded,
-        // An earlier removal may have deleted the plan, which comes after all runs.
+/// Returns the plan of an instance, or `None` if an earlier removal has deleted it, which comes after all runs.
+async fn read_plan(env: &Env, expiry: &InstanceExpiry) -> Result<Option<Arc<CompiledPlan>>, FlowError> {
+    match env.plan(&expiry.instance_key(), &expiry.plan).await {
         Err(error @ FlowError::Damaged { .. }) => {
-            return if has_run(env, expiry).await? { Err(error) } else { Ok(InstanceRemains::Nothing(None)) };
+            if has_run(env, expiry).await? {
+                return Err(error);
+            }
+            Ok(None)
         }
-        Err(error) => return Err(error),
-    };
+        loaded => loaded.map(Some),
+    }
+}
+
+async fn find_remains(env: &Env, expiry: &InstanceExpiry, loaded: &CompiledPlan) -> Result<InstanceRemains, FlowError> {
+    let all = runs_of(expiry, Some(loaded));
+    let first = all.first().cloned();
+    if expiry.announced.is_none() {
+        return Ok(InstanceRemains::Unannounced(first));
+    }
     let mut runs = Vec::new();
-    for hook in loaded.lifecycle_hooks() {
-        let Some((_, graph)) = loaded.hook_plan(hook) else { continue };
-        let run = RunId::new(&expiry.instance_key(), expiry.generation, hook);
+    for run in all {
+        let Some((_, graph)) = loaded.hook_plan(run.hook()) else { continue };
         let heads = env.store.read_run(&run).await?;
         let Some(root) = heads.iter().find(|head| head.shard == Shard::ROOT) else { continue };
         if root.head.phase != RunPhase::Closed {
             return Ok(InstanceRemains::Open);
         }
+        if first.as_ref() == Some(&run) && !root.head.is_removal_announced {
+            return Ok(InstanceRemains::Unannounced(first));
+        }
         runs.push((run, RunView::whole(graph, heads.into_iter().map(|head| (head.shard, head.head)))));
     }
-    let is_complete = possible_resources::possible_resources_of(env, &loaded, &runs).await?.is_empty();
-    Ok(if is_complete { InstanceRemains::Nothing(Some(loaded)) } else { InstanceRemains::Possible })
+    let is_complete = possible_resources::possible_resources_of(env, loaded, &runs).await?.is_empty();
+    Ok(if is_complete { InstanceRemains::Nothing } else { InstanceRemains::Possible })
 }
 
 async fn has_run(env: &Env, expiry: &InstanceExpiry) -> Result<bool, FlowError> {
@@ -320,13 +410,17 @@ async fn has_run(env: &Env, expiry: &InstanceExpiry) -> Result<bool, FlowError> 
     Ok(false)
 }
 
-/// Returns the runs of an instance in the order of its plan. Without the plan, some of them may not exist.
+/// Returns the runs of an instance in the order of its plan, or the run of an event. Without the plan, some of them may
+/// not exist.
 fn runs_of(expiry: &InstanceExpiry, plan: Option<&CompiledPlan>) -> Vec<RunId> {
+    let instance = expiry.instance_key();
+    if let Some(event) = &expiry.event {
+        return vec![RunId::of_event(&instance, expiry.generation, event)];
+    }
     let hooks: Vec<Hook> = match plan {
         Some(plan) => plan.lifecycle_hooks().collect(),
         None => Hook::ALL.into_iter().chain((1..=expiry.updates).map(Hook::Update)).collect(),
     };
-    let instance = expiry.instance_key();
     hooks.into_iter().map(|hook| RunId::new(&instance, expiry.generation, hook)).collect()
 }
 
@@ -343,7 +437,7 @@ async fn remove(
     plan: Option<&CompiledPlan>,
 ) -> Result<RetentionOutcome, FlowError> {
     let instance = expiry.instance_key();
-    // The target comes first: a late success then cannot reopen a run whose items are deleted.
+    // The target comes first: without its plan, no invocation finds runs whose items are deleted.
     if let Some(seen) = own.filter(|target| !target.plan.is_empty()) {
         let transition = seen.update(|target| {
             target.plan.clear();
@@ -354,7 +448,12 @@ async fn remove(
         }
     }
     // Setup runs come first. While one exists, the teardown with the results of its undos must exist, too.
-    for run in runs_of(expiry, plan) {
+    let runs = runs_of(expiry, plan);
+    // Without the first root, no run of the instance takes results, even if this removal is interrupted.
+    if let Some(first) = runs.first().filter(|_| plan.is_some()) {
+        store.delete_root(first).await?;
+    }
+    for run in runs {
         // A log may exist without a record, so the records do not list all objects.
         if plan.is_some_and(|plan| has_tasks(plan, run.hook())) {
             store.delete_objects(&run).await?;

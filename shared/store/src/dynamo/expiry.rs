@@ -34,6 +34,8 @@ const EVENT: &str = "ev";
 const FAILURES: &str = "fl";
 /// The number of the last update.
 const UPDATES: &str = "up";
+/// The time at which the removal was announced.
+const ANNOUNCED: &str = "an";
 
 fn expiry_item(expiry: &InstanceExpiry) -> Item {
     let mut attributes = item([
@@ -49,6 +51,7 @@ fn expiry_item(expiry: &InstanceExpiry) -> Item {
         (EVENT, expiry.event.as_ref().map(|event| text(event.to_string()))),
         (FAILURES, (expiry.failures > 0).then(|| number(expiry.failures))),
         (UPDATES, (expiry.updates > 0).then(|| number(expiry.updates))),
+        (ANNOUNCED, expiry.announced.map(|at| number(at.0))),
     ]));
     attributes
 }
@@ -71,6 +74,7 @@ fn read_expiry(key: &str, item: &Item) -> StoreResult<InstanceExpiry> {
             .map_err(|error| broken(&error.to_string()))?,
         due,
         failures: reader.number_if_any(FAILURES)?.unwrap_or(0),
+        announced: reader.time_if_any(ANNOUNCED)?,
     };
     // Deletion uses the key that these attributes produce, so it must be the actual key.
     if expiry.subject() == named { Ok(expiry) } else { Err(broken("its sort key is that of another instance")) }
@@ -141,6 +145,10 @@ impl RemoveExpired for Store {
 
     async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
         self.dynamo.delete(key::EXPIRIES.to_owned(), &key::expiry(expiry.due, &expiry.subject())).await
+    }
+
+    async fn delete_root(&self, run: &RunId) -> StoreResult<()> {
+        self.dynamo.delete_items(vec![item([("pk", text(key::run(run))), ("sk", text(key::HEAD))])]).await
     }
 
     async fn delete_run(&self, run: &RunId) -> StoreResult<()> {

@@ -1,8 +1,8 @@
 //! Run heads: `r#RUN` / `h`, and `h#0001`, … for units beyond the first [`SHARD`](ebb_protocol::engine::SHARD).
 //!
 //! Attributes: `ep` epoch, `ph` phase, `tv` version, the number sets `done`, `failed` and `sealed` and the string set
-//! `late`, relative to the shard, later attempts as `a17 = 2`, `due` and `g` of the index. The root also has the facts
-//! of the run. Other items are created by their first write, so they cannot contain maps.
+//! `late`, relative to the shard, later attempts as `a17 = 2`, `due` and `g` of the index, `rm` if its removal is
+//! announced. The root also has the facts of the run. Other items are created by their first write, so they cannot contain maps.
 
 use std::collections::BTreeSet;
 
@@ -19,6 +19,8 @@ use crate::items::{NewRun, PatchResult, RunFacts, RunHead};
 use crate::ops::{PatchRun, ReadRun, StoreResult};
 use crate::store::Store;
 
+/// Exists if the removal of the run is announced.
+const REMOVAL: &str = "rm";
 const PHASES: [(RunPhase, &str); 3] =
     [(RunPhase::Running, "running"), (RunPhase::Cancelling, "cancelling"), (RunPhase::Closed, "closed")];
 
@@ -68,6 +70,7 @@ fn read_head(operation: &'static str, item: &Item) -> StoreResult<RunHead> {
         sealed: reader.numbers("sealed")?.into_iter().collect(),
         due: reader.time_if_any("due")?,
         stopped: reader.time_if_any("sp")?,
+        is_removal_announced: item.contains_key(REMOVAL),
         version: reader.number_if_any("tv")?.unwrap_or(0),
         ..HeadState::new(epoch)
     };
@@ -213,6 +216,8 @@ fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
                 expression.remove("due");
                 expression.remove("g");
             }
+            PatchChange::AnnounceRemoval => expression.set(REMOVAL, AttributeValue::Bool(true)),
+            PatchChange::WithdrawRemoval => expression.remove(REMOVAL),
             PatchChange::BumpVersion => versions += 1,
         }
     }

@@ -21,6 +21,7 @@ fn expiry(name: &str, due: u64) -> InstanceExpiry {
         event: None,
         due: Timestamp(due),
         failures: 0,
+        announced: None,
     }
 }
 
@@ -60,7 +61,7 @@ pub(super) async fn instances_expire_when_they_are_due(fixture: StoreFixture) {
 
 pub(super) async fn a_damaged_expiry_is_postponed(fixture: StoreFixture) {
     let store = &fixture.store;
-    let failed = InstanceExpiry { failures: 3, ..expiry("c", 12) };
+    let failed = InstanceExpiry { failures: 3, announced: Some(Timestamp(13)), ..expiry("c", 12) };
     for expiry in [&expiry("a", 10), &expiry("b", 11), &failed] {
         store.put_expiry(expiry).await.unwrap();
     }
@@ -110,6 +111,11 @@ pub(super) async fn a_run_is_removed_without_others(fixture: StoreFixture) {
         fixture.store.mark_outputs(run).await.unwrap();
     }
     let before = fixture.store.read_run(&other).await.unwrap();
+    for _ in 0..2 {
+        fixture.store.delete_root(&one).await.unwrap();
+        assert_eq!(fixture.store.read_root(&one).await.unwrap(), None);
+        assert_eq!(fixture.store.read_all_records(&one).await.unwrap().len(), 60);
+    }
     for _ in 0..2 {
         fixture.store.delete_run(&one).await.unwrap();
     }

@@ -193,7 +193,12 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
             dynamo.delete_item().table_name(TABLE).set_key(Some(key.into())).send().await?;
         }
     }
-    let removed = ebb_flow::sweep::retention::remove_expired(&sweep, store.as_ref(), clock.now()).await?;
+    let mut removed = 0;
+    for _ in 0..2 {
+        // The first round announces the removal.
+        removed += ebb_flow::sweep::retention::remove_expired(&sweep, store.as_ref(), clock.now()).await?;
+        clock.advance(sweep.settings.removal_notice().0);
+    }
     ensure!(removed == 1, "{removed} instances are removed after their retention");
     amounts.extend(stored(&measured));
     Ok(amounts)
