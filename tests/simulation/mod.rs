@@ -20,13 +20,14 @@ mod random_targets;
 mod receivers;
 mod registry;
 mod relay;
-mod runtime;
 mod scenario;
 mod senders;
 mod servers;
 mod simulate;
 mod simulator;
 mod table;
+
+use crate::virtual_runtime as runtime;
 
 pub use faults::{FaultInjector, FaultKind};
 pub use functions::{InvocationFailure, SimFunctions, settings};

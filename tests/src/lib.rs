@@ -7,6 +7,7 @@ pub mod fakes;
 pub mod infrakit_plugin;
 pub mod log_buffer;
 pub mod virtual_clock;
+pub mod virtual_runtime;
 
 // The test kit with real servers and programs. Its panics fail the test.
 #[allow(clippy::unwrap_used)]

@@ -6,7 +6,7 @@ use crate::run::{cargo, command, folder, root, run};
 use crate::{aws, chart, dynamodb_local, entrypoint, fuzz, images, mutants, python, tools};
 
 /// The paths that affect the execution of a run.
-const PROTOCOL: [&str; 7] = [
+const PROTOCOL: [&str; 8] = [
     "shared/engine",
     "shared/flow",
     "shared/documents",
@@ -14,6 +14,7 @@ const PROTOCOL: [&str; 7] = [
     "shared/protocol",
     "tests/model",
     "tests/simulation",
+    "tests/src/virtual_runtime.rs",
 ];
 
 /// All parts, the quick ones first.
