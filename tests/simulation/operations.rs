@@ -440,16 +440,17 @@ impl RemoveExpired for SimTable {
         self.remove(&format!("{key:?}"), |state| drop(state.expiries.remove(&key))).await
     }
 
-    async fn delete_root(&self, run: &RunId) -> StoreResult<()> {
-        let root = |state: &mut TableState| {
-            state.check_removal(run.as_str(), Some(run));
-            let root = state.heads.get_mut(run).and_then(|heads| heads.remove_entry(&Shard::ROOT));
-            if root.as_ref().is_some_and(|(_, root)| !root.head.is_removal_announced) {
-                state.wrong.push(format!("{run} is removed without an announcement"));
+    async fn delete_root(&self, run: &RunId) -> StoreResult<bool> {
+        self.write("DeleteItem", |state| {
+            let is_permitted = state.root(run).is_none_or(|root| root.head.is_removal_announced);
+            if is_permitted {
+                state.check_removal(run.as_str(), Some(run));
+                let root = state.heads.get_mut(run).and_then(|heads| heads.remove_entry(&Shard::ROOT));
+                state.removed.get_or_insert_default().heads.entry(run.clone()).or_default().extend(root);
             }
-            state.removed.get_or_insert_default().heads.entry(run.clone()).or_default().extend(root);
-        };
-        self.remove(&format!("root of {run}"), root).await
+            (is_permitted, move || format!("removed root of {run}"))
+        })
+        .await
     }
 
     async fn delete_run(&self, run: &RunId) -> StoreResult<()> {

@@ -358,8 +358,9 @@ pub trait RemoveExpired: Send + Sync {
     /// Moves an unreadable removal to the time `due`, with its count of failures. Does not create a missing one.
     async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> StoreResult<()>;
     async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()>;
-    /// Removes the root of a run, so that the run does not exist. [`Self::delete_run`] removes the rest.
-    async fn delete_root(&self, run: &RunId) -> StoreResult<()>;
+    /// Removes the root of a run, so that the run does not exist. [`Self::delete_run`] removes the rest. Returns false if
+    /// the root exists and its removal is not announced.
+    async fn delete_root(&self, run: &RunId) -> StoreResult<bool>;
     /// Removes the objects of a run if a mark says that there are any, then its head items and records.
     async fn delete_run(&self, run: &RunId) -> StoreResult<()>;
     async fn delete_objects(&self, run: &RunId) -> StoreResult<()>;

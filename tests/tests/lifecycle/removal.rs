@@ -122,7 +122,7 @@ impl RemoveExpired for FailingStore<'_> {
         self.store.delete_expiry(expiry).await
     }
 
-    async fn delete_root(&self, run: &RunId) -> Result<(), StoreError> {
+    async fn delete_root(&self, run: &RunId) -> Result<bool, StoreError> {
         if !run.as_str().starts_with(&self.instance) {
             return self.store.delete_root(run).await;
         }

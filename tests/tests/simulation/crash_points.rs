@@ -162,7 +162,9 @@ fn check_cancelled(
 fn no_object_remains_after_a_deletion_at_any_write() {
     let mut wrong = Vec::new();
     for max_in_flight_ms in [500, 30_000] {
-        for (name, target) in graphs().into_iter().chain([("events".to_owned(), with_events())]) {
+        // A diamond has a chain and a fan-in.
+        let diamonds = graphs().into_iter().filter(|(name, _)| name.starts_with("diamond"));
+        for (name, target) in diamonds.chain([("events".to_owned(), with_events())]) {
             let (_, writes) = without_faults(&target);
             for (number, side) in (1..=writes).flat_map(|at| [(at, WriteSide::Before), (at, WriteSide::After)]) {
                 let options = SimOptions { max_in_flight_ms, ..SimOptions::default() };

@@ -346,7 +346,9 @@ async fn remove_event(
             return Ok(RetentionOutcome::Announced(Some(run)));
         }
     }
-    store.delete_root(&run).await?;
+    if !store.delete_root(&run).await? {
+        return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
+    }
     store.delete_objects(&run).await?;
     store.delete_run(&run).await?;
     env.forget_run(&run);
@@ -367,6 +369,8 @@ enum InstanceRemains {
 
 /// Returns the plan of an instance, or `None` if an earlier removal has deleted it, which comes after all runs.
 async fn read_plan(env: &Env, expiry: &InstanceExpiry) -> Result<Option<Arc<CompiledPlan>>, FlowError> {
+    // An update may have begun after the expiry was written. This function instance may have the plan before it.
+    env.forget_plan(&expiry.plan);
     match env.plan(&expiry.instance_key(), &expiry.plan).await {
         Err(error @ FlowError::Damaged { .. }) => {
             if has_run(env, expiry).await? {
@@ -450,8 +454,11 @@ async fn remove(
     // Setup runs come first. While one exists, the teardown with the results of its undos must exist, too.
     let runs = runs_of(expiry, plan);
     // Without the first root, no run of the instance takes results, even if this removal is interrupted.
-    if let Some(first) = runs.first().filter(|_| plan.is_some()) {
-        store.delete_root(first).await?;
+    if let Some(first) = runs.first().filter(|_| plan.is_some())
+        && !store.delete_root(first).await?
+    {
+        // The removal of another expiry of the instance has withdrawn the announcement.
+        return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
     }
     for run in runs {
         // A log may exist without a record, so the records do not list all objects.

@@ -14,6 +14,7 @@ use ebb_protocol::id::{EventRef, RunId};
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::attribute::{Item, ItemReader, digest, item, number, optional, text};
+use super::expression::WriteExpression;
 use super::failure::{failure, pauses};
 use super::plan::plan_objects;
 use super::{BodyStorage, DynamoTable, key};
@@ -147,8 +148,11 @@ impl RemoveExpired for Store {
         self.dynamo.delete(key::EXPIRIES.to_owned(), &key::expiry(expiry.due, &expiry.subject())).await
     }
 
-    async fn delete_root(&self, run: &RunId) -> StoreResult<()> {
-        self.dynamo.delete_items(vec![item([("pk", text(key::run(run))), ("sk", text(key::HEAD))])]).await
+    async fn delete_root(&self, run: &RunId) -> StoreResult<bool> {
+        let mut expression = WriteExpression::default();
+        let (partition, announced) = (expression.name("pk"), expression.name("rm"));
+        expression.require(format!("(attribute_not_exists({partition}) OR attribute_exists({announced}))"));
+        Ok(self.dynamo.take_if((&key::run(run), key::HEAD), &expression).await?.is_written())
     }
 
     async fn delete_run(&self, run: &RunId) -> StoreResult<()> {

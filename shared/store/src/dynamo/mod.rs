@@ -34,6 +34,7 @@ mod token;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
@@ -225,20 +226,36 @@ impl DynamoTable {
 
     /// Deletes an item and returns it.
     async fn take(&self, partition: String, sort: &str) -> StoreResult<Option<Item>> {
+        match self.take_if((&partition, sort), &WriteExpression::default()).await? {
+            WriteOutcome::Written(item) => Ok(Some(item).filter(|item| !item.is_empty())),
+            WriteOutcome::Refused(_) => Ok(None),
+        }
+    }
+
+    /// Deletes an item if all conditions hold, and returns it.
+    async fn take_if(&self, (pk, sk): (&str, &str), expression: &WriteExpression) -> StoreResult<WriteOutcome> {
         let request = self
             .client
             .delete_item()
             .table_name(&self.table)
-            .key(TableSpec::PARTITION, text(partition))
-            .key(TableSpec::SORT, text(sort))
+            .key(TableSpec::PARTITION, text(pk))
+            .key(TableSpec::SORT, text(sk))
+            .set_condition_expression(expression.condition())
+            .set_expression_attribute_names(expression.names())
             .return_values(ReturnValue::AllOld)
             .set_return_consumed_capacity(self.report());
-        let response = request.send().await.map_err(|error| failure("DeleteItem", &error))?;
-        let item = response.attributes.filter(|item| !item.is_empty());
-        let entries = item.as_ref().is_some_and(|item| item.contains_key(TableSpec::DUE_SHARD));
-        let bytes = item.as_ref().map_or(0, item_size);
-        self.count_write("DeleteItem", response.consumed_capacity.as_ref(), bytes, u64::from(entries));
-        Ok(item)
+        match request.send().await {
+            Ok(response) => {
+                let item = response.attributes.unwrap_or_default();
+                let entries = u64::from(item.contains_key(TableSpec::DUE_SHARD));
+                self.count_write("DeleteItem", response.consumed_capacity.as_ref(), item_size(&item), entries);
+                Ok(WriteOutcome::Written(item))
+            }
+            Err(error) => match error.as_service_error() {
+                Some(DeleteItemError::ConditionalCheckFailedException(_)) => Ok(self.refused("DeleteItem", None)),
+                _ => Err(failure("DeleteItem", &error)),
+            },
+        }
     }
 
     /// Reads all items of a range, strongly consistent.

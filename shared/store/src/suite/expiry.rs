@@ -1,11 +1,11 @@
-use ebb_protocol::engine::{EventName, Timestamp, Unit};
+use ebb_protocol::engine::{EventName, RunEvent, Timestamp, Unit, accept};
 use ebb_protocol::id::EventRef;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 
 use super::fixture::{StoreFixture, result};
 use crate::{
-    DamagedExpiry, InstanceExpiry, ObjectStore as _, PutAttemptResult as _, PutExpiry as _, QueryDue as _,
-    ReadRecords as _, ReadRun as _, RemoveExpired as _,
+    DamagedExpiry, InstanceExpiry, ObjectStore as _, PatchRun as _, PutAttemptResult as _, PutExpiry as _,
+    QueryDue as _, ReadRecords as _, ReadRun as _, RemoveExpired as _,
 };
 
 const LATER: Timestamp = Timestamp(9_000_000_000_000);
@@ -111,8 +111,10 @@ pub(super) async fn a_run_is_removed_without_others(fixture: StoreFixture) {
         fixture.store.mark_outputs(run).await.unwrap();
     }
     let before = fixture.store.read_run(&other).await.unwrap();
+    assert!(!fixture.store.delete_root(&one).await.unwrap(), "its removal is not announced");
+    fixture.store.patch_run(&one, &accept(RunEvent::RemovalAnnounced)).await.unwrap();
     for _ in 0..2 {
-        fixture.store.delete_root(&one).await.unwrap();
+        assert!(fixture.store.delete_root(&one).await.unwrap());
         assert_eq!(fixture.store.read_root(&one).await.unwrap(), None);
         assert_eq!(fixture.store.read_all_records(&one).await.unwrap().len(), 60);
     }
