@@ -287,8 +287,11 @@ pub(super) struct ModelSimulation {
     pub(super) running: Mutex<BTreeMap<SimTaskId, ModelInvocation>>,
     pub(super) ended: Arc<Mutex<Vec<(SimTaskId, InvocationEnd)>>>,
     /// Runs that were due when their sweep started, with their due time and version at that time.
-    pub(super) looked: Mutex<BTreeMap<SimTaskId, (RunId, (Timestamp, u64))>>,
+    pub(super) looked: Mutex<BTreeMap<SimTaskId, OverdueRun>>,
 }
+
+/// A due run with its due time and version.
+type OverdueRun = (RunId, (Timestamp, u64));
 
 struct FixedRandom;
 
@@ -410,10 +413,10 @@ impl ModelSimulation {
         };
         let looks_at = match (&invocation, &mail) {
             (ModelInvocation::Sweep(run), _) => Some(run),
-            (_, Some(PendingDelivery::Message { message, .. })) => match message {
-                QueueMessage::Run(run) | QueueMessage::Recover(run) => Some(run),
-                _ => None,
-            },
+            (
+                _,
+                Some(PendingDelivery::Message { message: QueueMessage::Run(run) | QueueMessage::Recover(run), .. }),
+            ) => Some(run),
             _ => None,
         };
         let before = looks_at.and_then(|run| Some((run.clone(), self.overdue(run)?)));

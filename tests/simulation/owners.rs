@@ -205,8 +205,8 @@ pub(super) fn settled(simulation: &Simulation) {
         let in_order = (0..accepted.len()).filter(|&number| Some(accepted[number].generation) >= newest_before(number));
         // The response to the creation may arrive before that to an update which overtook it.
         let is_late = |one: &AcceptedDocument| one.generation == 1 && generation > Some(1);
-        let keyed = in_order.map(|number| &accepted[number]).filter(|one| one.routing_key.is_some() && !is_late(one));
-        let keyed = keyed.last();
+        let mut keyed = in_order.rev().map(|number| &accepted[number]);
+        let keyed = keyed.find(|one| one.routing_key.is_some() && !is_late(one));
         let waiting = target.waiting.as_ref().filter(|waiting| waiting.uid == *uid);
         let present = waiting.map_or(&target.routing_key, |waiting| &waiting.routing_key);
         if let Some(keyed) = keyed.filter(|keyed| keyed.routing_key != *present) {

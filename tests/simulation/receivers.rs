@@ -135,19 +135,26 @@ impl SimReceivers {
     }
 }
 
+/// The notifications of a target for one receiver.
+#[derive(Default)]
+struct NoticesOfTarget {
+    wanted: BTreeSet<u64>,
+    received: Vec<(u64, String)>,
+}
+
 /// Each receiver got every notification of a target that was appended for it, and none after a later one. A repetition has
 /// the same id.
 pub(super) fn check(simulation: &Simulation) -> Vec<String> {
     let (appended, mut wrong) = (simulation.table.state().appended.clone(), Vec::new());
-    let mut notices: BTreeMap<(String, String), (BTreeSet<u64>, Vec<(u64, String)>)> = BTreeMap::new();
+    let mut notices: BTreeMap<(String, String), NoticesOfTarget> = BTreeMap::new();
     for AppendedNotice { subscription, target, number, .. } in appended {
-        notices.entry((subscription, target)).or_default().0.insert(number);
+        notices.entry((subscription, target)).or_default().wanted.insert(number);
     }
     for ReceivedNotice { subscription, target, id, .. } in simulation.ledger.state().received.clone() {
         let number = id.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0);
-        notices.entry((subscription, target)).or_default().1.push((number, id));
+        notices.entry((subscription, target)).or_default().received.push((number, id));
     }
-    for (of, (wanted, received)) in notices {
+    for (of, NoticesOfTarget { wanted, received }) in notices {
         let numbers: BTreeSet<u64> = received.iter().map(|(number, _)| *number).collect();
         let ids: BTreeSet<&String> = received.iter().map(|(_, id)| id).collect();
         if numbers != wanted || ids.len() != wanted.len() || !received.is_sorted_by_key(|(number, _)| *number) {

@@ -90,7 +90,7 @@ impl TableState {
             let id = |event| RunId::of_event(&own, target.first_generation, event).to_string();
             let is_gone = target.phase == TargetPhase::Gone;
             let needed = [
-                (!is_event && !(is_gone && target.plan.is_empty())).then(|| own.clone()),
+                (!(is_event || is_gone && target.plan.is_empty())).then(|| own.clone()),
                 target.hook.filter(|_| !is_gone).map(|hook| target.run(hook).to_string()),
                 target.waiting.as_ref().map(|next| instance_key(&target.kind, &target.name, &next.uid)),
                 target.pending_update.as_ref().map(|pending| target.update_key(pending)),

@@ -159,7 +159,7 @@ async fn create(
             (decision @ (CreateDecision::Changed | CreateDecision::Repeated), Some(target))
                 if decision == CreateDecision::Changed || event_type == LifecycleType::Updated =>
             {
-                match document_update::update(env, plugins, event, target, sender).await? {
+                match Box::pin(document_update::update(env, plugins, event, target, sender)).await? {
                     Some((result, generation, follow_up)) => {
                         return Ok((LifecycleResponse { generation, ..response(event, result) }, follow_up));
                     }
