@@ -2,9 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use ebb_engine::Millis;
 use ebb_flow::instance::lifecycle::{self, LifecycleRejection};
 use ebb_flow::operator::overrides;
 use ebb_flow::operator::repair::{self, RepairMode};
@@ -17,17 +15,13 @@ use ebb_flow::run::possible_resources;
 use ebb_flow::source::reconcile;
 use ebb_flow::source::record::{self, TargetEvent};
 use ebb_flow::sweep::retention;
-use ebb_flow::{DeploymentSettings, Env, FlowError, RequestError};
+use ebb_flow::{Env, FlowError, RequestError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, SourceResponse};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
-use ebb_protocol::named_secrets::NamedSecrets;
-use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
-use ebb_protocol::token::TokenKeys;
 use ebb_store::TargetHead;
 
 use super::random_targets::REPAIRED;
-use super::receivers::SECRET;
 use super::runtime::lock;
 use super::{FaultInjector, FaultKind, SimRuntime, SimTable};
 
@@ -268,29 +262,4 @@ async fn finish(env: &Env, follow_ups: Vec<FollowUp>) -> Result<(), FlowError> {
         follow_up.finish(env).await?;
     }
     Ok(())
-}
-
-/// Returns the settings of a deployment with this in-flight limit.
-pub fn settings(max_in_flight_ms: u64) -> DeploymentSettings {
-    let secret = |byte: u8| WebhookSecret::from_bytes(&[byte; 32]).expect("32 bytes are a secret");
-    let secrets = serde_json::json!({ SECRET: secret(5).reveal().as_str() }).to_string();
-    DeploymentSettings {
-        callback_url: "https://ebb.test/v1/callbacks".to_owned(),
-        installation: "sim".to_owned(),
-        source: "https://ebb.test".to_owned(),
-        platform_url: Some("https://platform.test/events".to_owned()),
-        platform_keys: secret(1).into(),
-        webhook_keys: WebhookKeys::new(secret(2), vec![]).expect("one key"),
-        unit_keys: secret(3).into(),
-        token_keys: TokenKeys::from_bytes("k1", &[4; 32]).expect("32 bytes are a key"),
-        secrets: Arc::new(NamedSecrets::parse(secrets.as_bytes()).expect("the names are valid")),
-        max_in_flight: Millis(max_in_flight_ms),
-        grace: Duration::from_secs(10),
-        response_timeout: Duration::from_secs(20),
-        first_sweep_delay: Millis(60_000),
-        max_sweep_interval: Millis(3_600_000),
-        retention: None,
-        max_dispatches: 50,
-        dispatch_budget: Duration::from_secs(3),
-    }
 }

@@ -13,14 +13,13 @@ use super::servers::retry_after;
 use super::simulator::Simulation;
 use super::table::TableState;
 use super::{FaultKind, SimRuntime};
+use crate::fakes::SECRET;
 
 /// The names of the subscriptions of a simulation, and the phases that they report.
 const SUBSCRIPTIONS: [(&str, &str); 2] =
     [("all", "starting, ready, updating, failed, stopping, stuck, gone"), ("ends", "ready, failed, gone")];
 /// The URL of all receivers, before the name of the subscription.
 pub(super) const RECEIVERS: &str = "https://receiver.test/";
-/// The secret that signs the notifications.
-pub(super) const SECRET: &str = "EVENTS";
 /// The time in which a receiver responds.
 const RESPONSE_MS: u64 = 20;
 /// The longest outage of a receiver.

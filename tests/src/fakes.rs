@@ -10,14 +10,16 @@ use ebb_engine::Millis;
 use ebb_flow::ports::{MessageQueue, QueueMessage};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
+use ebb_protocol::named_secrets::NamedSecrets;
+use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_protocol::token::TokenKeys;
 use ebb_relay_client::ClusterRelay;
 use ebb_store::Store;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::simulation;
-
+/// The name of the secret of a deployment.
+pub const SECRET: &str = "EVENTS";
 /// Number of concurrent invocations.
 const CONCURRENT_MESSAGES: usize = 16;
 
@@ -143,6 +145,34 @@ pub fn env(
     }
 }
 
+/// Returns the settings of a deployment with this in-flight limit in milliseconds. No request of it reaches a server.
+///
+/// # Panics
+/// Never: the keys have the right length.
+pub fn deployment(max_in_flight_ms: u64) -> DeploymentSettings {
+    let secret = |byte: u8| WebhookSecret::from_bytes(&[byte; 32]).expect("32 bytes are a secret");
+    let secrets = serde_json::json!({ SECRET: secret(5).reveal().as_str() }).to_string();
+    DeploymentSettings {
+        callback_url: "https://ebb.test/v1/callbacks".to_owned(),
+        installation: "sim".to_owned(),
+        source: "https://ebb.test".to_owned(),
+        platform_url: Some("https://platform.test/events".to_owned()),
+        platform_keys: secret(1).into(),
+        webhook_keys: WebhookKeys::new(secret(2), vec![]).expect("one key"),
+        unit_keys: secret(3).into(),
+        token_keys: TokenKeys::from_bytes("k1", &[4; 32]).expect("32 bytes are a key"),
+        secrets: Arc::new(NamedSecrets::parse(secrets.as_bytes()).expect("the names are valid")),
+        max_in_flight: Millis(max_in_flight_ms),
+        grace: Duration::from_secs(10),
+        response_timeout: Duration::from_secs(20),
+        first_sweep_delay: Millis(60_000),
+        max_sweep_interval: Millis(3_600_000),
+        retention: None,
+        max_dispatches: 50,
+        dispatch_budget: Duration::from_secs(3),
+    }
+}
+
 /// Returns the settings of a deployment, except two times: a slow machine must not change the counts. A deployment
 /// sweeps a run for the first time after 60 s, and an invocation dispatches for 3 s. Longer runs would get repeated
 /// requests and more invocations.
@@ -158,6 +188,6 @@ pub fn settings(url: &str, outcomes: Option<String>, first_sweep_delay: Millis) 
         token_keys: TokenKeys::from_bytes("counts", &[4; 32])?,
         first_sweep_delay,
         dispatch_budget: Duration::from_secs(900),
-        ..simulation::settings(500)
+        ..deployment(500)
     })
 }

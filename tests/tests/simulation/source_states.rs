@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use ebb_engine::{Millis, TargetPhase};
+use ebb_engine::{Millis, TargetPhase, Timestamp};
 use ebb_flow::source::record::TargetEvent;
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_store::{DesiredKey, DesiredTarget};
@@ -108,6 +108,50 @@ fn the_newest_of_concurrent_events_decides() {
         Err(format!("{target:?} {state:?}"))
     };
     in_every_order(&target(), operations(), FaultInjector::none, before, race, check);
+}
+
+/// Of two events with the same time, or without a time, the one that decides is known, in both orders of arrival.
+#[test]
+fn events_of_one_time_have_an_order() {
+    let (apply, delete) =
+        (applied as fn(&str, Option<&str>) -> TargetEvent, deleted as fn(&str, Option<&str>) -> TargetEvent);
+    let time = |minutes: u64| Some(Timestamp(1_700_000_000_000 + minutes * MINUTE));
+    let (equal, none, rising) = ([time(1), time(1)], [None, None], [time(1), time(2)]);
+    // The kinds and times of the events `a` and `b`, whether they name the instance, and the event that decides if `a` arrives
+    // first, and if `b` does.
+    for (kinds, times, uid, decides) in [
+        // Of two documents with the same time, the one that arrives later.
+        ([apply, apply], equal, None, ["b", "a"]),
+        ([apply, apply], equal, Some("u1"), ["b", "a"]),
+        // Of a document and a deletion with the same time, the deletion, so that nothing stays.
+        ([apply, delete], equal, None, ["b", "b"]),
+        ([apply, delete], equal, Some("u1"), ["b", "b"]),
+        ([delete, delete], equal, None, ["b", "a"]),
+        // Without a time, the event that arrives later.
+        ([apply, apply], none, None, ["b", "a"]),
+        ([apply, delete], none, None, ["b", "a"]),
+        // An instance ends once.
+        ([apply, delete], none, Some("u1"), ["b", "b"]),
+        // A time of one event only orders nothing.
+        ([apply, delete], [time(1), None], None, ["b", "a"]),
+        ([apply, delete], [None, time(1)], None, ["b", "a"]),
+        ([apply, apply], rising, None, ["b", "b"]),
+        ([delete, apply], rising, None, ["b", "b"]),
+        ([delete, apply], rising, Some("u1"), ["a", "a"]),
+    ] {
+        let event = |number: usize| TargetEvent { time: times[number], ..kinds[number](["a", "b"][number], uid) };
+        for (order, expected) in [[0, 1], [1, 0]].into_iter().zip(decides) {
+            let simulation = simulation();
+            for number in order {
+                send(&simulation, event(number));
+            }
+            simulation.run_until_idle();
+            let state = state(&simulation, uid);
+            let lives = simulation.target().is_some_and(|target| target.phase == TargetPhase::Ready);
+            let case = format!("{times:?} {uid:?} {order:?}");
+            assert_eq!((state.delivery.as_str(), state.is_delete), (expected, !lives), "{case}");
+        }
+    }
 }
 
 /// A deletion that replaced another state is applied twice. An event that names an instance has begun one in between.
