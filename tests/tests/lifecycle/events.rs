@@ -5,7 +5,7 @@ use ebb_protocol::cloudevents;
 use ebb_protocol::id::EventRef;
 use ebb_protocol::unit::IDEMPOTENCY_KEY;
 use ebb_store::{AttemptUpdate, UpdateAttemptRecord as _};
-use ebb_tests::platform::SignedRequest;
+use ebb_tests::platform::{self, SignedRequest};
 
 use crate::harness::*;
 use crate::lifecycle::retention::{RETENTION, remove_expired_after};
@@ -127,6 +127,43 @@ pub(crate) async fn an_event_of_a_waiting_update_runs_after_it() {
     harness.run_state("sleep", "1", "succeeded").await;
     let calls = ["/make", "/make", "/dump", "/pause"].map(|path| format!("POST {path}"));
     assert_eq!(harness.receiver.order(), calls);
+    harness.tear_down("a").await;
+}
+
+/// An update without the units of a waiting event drops the event. The target takes updates and a deletion.
+pub(crate) async fn an_update_drops_a_waiting_event_without_units() {
+    let harness = with_database(Harness::new().await);
+    harness.receiver.always("POST /pause", 202);
+    harness.run("a", "database", DATABASE, TargetState::Ready).await;
+    assert_eq!(harness.result_of("sleep", "1").await, "running");
+    let pause = harness.receiver.call("POST /pause", 1).await;
+    assert_eq!(harness.result_of("wake", "2").await, "waiting");
+    let wake = "  wake:\n    resume: {webhook: {url: \"RECEIVER/resume\"}}\n";
+    assert!(DATABASE.contains(wake));
+    harness.publish("database@1.1.0", &DATABASE.replace(wake, "")).await;
+    let data = LifecycleData { generation: 2, ..sandbox("a", "a-uid", "database@1.1.0") };
+    harness.lifecycle(LifecycleType::Updated, &data).await.is(202);
+    harness.callback(pause.token(), &done()).await.is(204);
+    harness.run_state("sleep", "1", "succeeded").await;
+    harness.receiver.always("POST /pause", 200);
+    let data = LifecycleData { generation: 3, ..sandbox("a", "a-uid", "database@1.1.0}, s: {plugin: database") };
+    harness.lifecycle(LifecycleType::Updated, &data).await.is(202);
+    harness.receiver.call("POST /make", 2).await;
+    harness.tear_down("a").await;
+    assert_eq!(harness.receiver.count("POST /resume"), 0);
+}
+
+/// A server without memory deletes a target whose last run was an event, before an update.
+pub(crate) async fn a_deletion_after_an_event_and_an_update_ends() {
+    let mut harness = with_database(Harness::new().await);
+    harness.run("a", "database", DATABASE, TargetState::Ready).await;
+    assert_eq!(harness.result_of("sleep", "1").await, "running");
+    harness.run_state("sleep", "1", "succeeded").await;
+    harness.phase("a", TargetState::Ready).await;
+    let document = "labels: {team: blue}\nresources: {r: {plugin: database}}\n";
+    let data = LifecycleData { generation: 2, ..platform::sandbox("a", "a-uid", document) };
+    harness.lifecycle(LifecycleType::Updated, &data).await.is(202);
+    harness.restart().await;
     harness.tear_down("a").await;
 }
 

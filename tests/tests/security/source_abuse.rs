@@ -478,6 +478,11 @@ pub(crate) async fn reserved_identities() {
     harness.lifecycle(LifecycleType::Deleted, &deleted("bearer-1", &own)).await.is_problem(409, "other-owner");
     let sleep = LifecycleData { event: Some("sleep".to_owned()), ..deleted("bearer-1", &own) };
     harness.lifecycle(LifecycleType::Event, &sleep).await.is(202);
+    let document = named("bearer-1", "").document.unwrap();
+    for path in ["/v1/targets", "/v1/targets?dryRun=true"] {
+        let request = json!({"kind": "sandbox", "name": "bearer-1", "document": document});
+        harness.post(path, request).await.is_problem(409, "other-owner");
+    }
     // The platform and the API are one sender. A caller with `targets:write` deletes every instance.
     let document = named("made", "").document.unwrap();
     let request = json!({"kind": "sandbox", "name": "made", "document": document});

@@ -242,3 +242,73 @@ fn a_rejected_state_is_listed_before_its_result_is_stored() {
     let rejections = simulation.table.state().rejections["src"].clone();
     assert_eq!(rejections.events.len(), 1, "{rejections:?}");
 }
+
+/// A source has no part in an instance of the platform, although it named the instance first.
+#[test]
+fn an_instance_of_the_platform_belongs_to_no_source() {
+    for first in [deleted("1", Some("uid-1")), deleted("1", None)] {
+        let simulation = simulation();
+        assert_eq!(send(&simulation, first), SourceResult::Ignored);
+        assert!(simulation.create().is_none());
+        simulation.run_until_idle();
+        for event in [deleted("2", Some("uid-1")), deleted("3", None), applied("4", None)] {
+            assert_eq!(send(&simulation, event), SourceResult::Rejected);
+        }
+        simulation.run_until_idle();
+        assert_eq!(simulation.target().unwrap().phase, TargetPhase::Ready);
+    }
+}
+
+#[test]
+fn a_deletion_of_a_source_ends_no_instance_of_the_platform_that_waits() {
+    let simulation = simulation();
+    assert_eq!(send(&simulation, applied("1", None)), SourceResult::Starting);
+    simulation.run_until_idle();
+    assert!(simulation.create().is_none());
+    assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
+    simulation.run_until_idle();
+    let target = simulation.target().unwrap();
+    assert_eq!((target.uid.as_str(), target.phase), ("uid-1", TargetPhase::Ready), "{}", simulation.trace());
+}
+
+#[test]
+fn an_instance_that_waits_begins_with_its_newest_document() {
+    let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 5_000, &[])]).target();
+    let simulation = Simulation::of(&target, SimOptions::default());
+    simulation.start_sweeps();
+    send(&simulation, applied("1", None));
+    simulation.run_until_idle();
+    assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
+    for delivery in ["3", "4"] {
+        assert_eq!(send(&simulation, applied(delivery, None)), SourceResult::Waiting);
+    }
+    simulation.run_until_idle();
+    let target = simulation.target().unwrap();
+    let plan = simulation.table.state().plans[&target.instance_key()].clone();
+    assert_eq!(target.phase, TargetPhase::Ready);
+    assert!(String::from_utf8(plan).unwrap().contains("\"delivery\":\"4\""), "{}", simulation.trace());
+}
+
+#[test]
+fn one_of_two_sources_gets_a_name() {
+    let race = |simulation: &Simulation| {
+        let (first, second) = (applied("1", None), applied("2", None));
+        let second = TargetEvent { key: DesiredKey { source: "other".to_owned(), ..key(None) }, ..second };
+        [first, second].map(|event| {
+            let sent = task(simulation, event);
+            simulation.runtime.spawn(async move { drop(sent.await) })
+        })
+    };
+    let check = |simulation: &Simulation| {
+        let (target, table) = (simulation.target().unwrap(), simulation.table.state());
+        let is_good = |state: &DesiredTarget| {
+            let is_rejected = state.result.as_ref().is_some_and(|one| one.result == SourceResult::Rejected);
+            is_rejected == (target.owner.as_ref() != Some(&state.key.source))
+        };
+        match target.phase == TargetPhase::Ready && table.desired.values().all(is_good) {
+            true => Ok(()),
+            false => Err(format!("{target:?} {:?}", table.desired)),
+        }
+    };
+    in_every_order(&target(), operations(), FaultInjector::none, |_| {}, race, check);
+}
