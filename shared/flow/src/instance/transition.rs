@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::target::{self, PhaseChange};
-use ebb_engine::{Attempt, Epoch, HeadState, Hook, HookSet, RunEvent, RunOutcome, TargetPhase, accept};
+use ebb_engine::{Attempt, Epoch, HeadState, Hook, HookSet, RunEvent, RunOutcome, RunPhase, TargetPhase, accept};
 use ebb_protocol::id::{self, RunId};
 use ebb_store::{NewRun, NotificationState, RunFacts, TargetEvents, TargetHead, TargetTransition};
 
@@ -140,6 +140,17 @@ struct MovedTarget {
     loaded: Arc<CompiledPlan>,
 }
 
+/// Returns the hook of a run that ends and can stay open for the notification. A deletion after the end of the run finds
+/// it closed.
+async fn holder_of(env: &Env, seen: &TargetHead, step: PhaseChange, run: &Run) -> Result<Option<Hook>, FlowError> {
+    let was_stopped = seen.phase == TargetPhase::Stopping && !run.hook().is_teardown();
+    if was_stopped && step.notification.is_some() {
+        let root = env.store.read_root(&run.id).await?;
+        return Ok(root.filter(|root| root.head.phase != RunPhase::Closed).map(|_| run.hook()));
+    }
+    Ok(Some(run.hook()))
+}
+
 /// Moves the run's target by the change that `decide` returns for the target and the hooks of its plan. `None` means no
 /// change.
 async fn move_target(
@@ -159,7 +170,7 @@ async fn move_target(
             false => env.plan_of(&seen).await?,
         };
         let Some(step) = decide(&engine_target(&seen), loaded.hooks()) else { return Ok(None) };
-        let transition = transition(env, &seen, step, &loaded, Some(run.hook())).await?;
+        let transition = transition(env, &seen, step, &loaded, holder_of(env, &seen, step, run).await?).await?;
         if env.store.move_target(&transition).await? {
             if transition.target.phase == TargetPhase::Stuck {
                 telemetry::target_stuck();
