@@ -64,7 +64,7 @@ pub struct TableState {
     pub documents: BTreeMap<(String, String), NamedDocument>,
     /// The notifications of subscriptions that writes of targets have appended.
     pub appended: Vec<AppendedNotice>,
-    /// What writes have violated.
+    /// The violations of writes.
     pub wrong: Vec<String>,
     /// The time and a description of each write.
     pub writes: Vec<(u64, String)>,

@@ -146,7 +146,8 @@ pub struct Env {
     pub platform: Arc<dyn HttpCall>,
     pub queue: Arc<dyn MessageQueue>,
     pub settings: DeploymentSettings,
-    /// Plans and facts of recent runs. They never change, so a function instance reads them once.
+    /// Plans and facts of recent runs. A function instance reads them once. A repair of the teardown changes the plan in
+    /// the facts of a run; `Run::check_plan` finds that.
     pub cache: InstanceCache,
 }
 
@@ -200,7 +201,7 @@ impl CompiledPlan {
     }
 }
 
-/// The state of a function instance between invocations: immutable data, circuit breakers and failed sweeps.
+/// The state of a function instance between invocations: plans, facts of runs, circuit breakers and failed sweeps.
 pub struct InstanceCache {
     plans: Mutex<LruCache<Arc<CompiledPlan>>>,
     /// Plans that are being read, by digest. Concurrent readers share one read.

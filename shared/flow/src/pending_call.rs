@@ -47,7 +47,7 @@ impl<'a> PendingCall<'a> {
     }
 }
 
-/// What a request shows about its destination.
+/// The response of a destination to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseKind {
     Response,

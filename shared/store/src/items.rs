@@ -519,7 +519,7 @@ impl TargetEvents {
     }
 }
 
-/// The constant part of a run, stored in its root item.
+/// The part of a run that its units do not change, stored in its root item. A repair of the teardown changes `plan`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunFacts {
     pub kind: String,

@@ -99,35 +99,23 @@ fn a_notification_is_given_up_after_three_days() {
     assert_eq!(simulation.end(None).violations, Vec::<String>::new());
 }
 
-#[test]
-fn a_receiver_that_is_gone_gets_no_repetition() {
-    let simulation = Simulation::of(&subscribed(), SimOptions::default());
-    simulation.ledger.state().refusing.insert("ends".to_owned(), 410);
-    simulation.start_sweeps();
-    simulation.create();
-    simulation.advance(60_000);
-    assert_eq!(undelivered(&simulation), [("ends".to_owned(), "ready".to_owned())]);
-    assert_eq!(simulation.target().unwrap().outbox, TargetOutbox::default());
-    simulation.ledger.state().refusing.clear();
-    simulation.delete();
-    simulation.advance(60_000);
-    let got: Vec<_> = received(&simulation).into_iter().filter(|((name, _), _)| name == "ends").collect();
-    assert!(got.len() == 1 && got[0].0.1.contains("-gone-") && got[0].1 == 1, "{got:?}");
-}
-
+/// A receiver that is gone gets no repetition, and one that rejects a notification gets few.
 #[test]
 fn a_rejected_notification_is_given_up_soon_and_blocks_no_later_one() {
-    let simulation = Simulation::of(&subscribed(), SimOptions::default());
-    simulation.ledger.state().refusing.insert("ends".to_owned(), 404);
-    simulation.start_sweeps();
-    simulation.create();
-    simulation.advance(60_000);
-    assert_eq!(undelivered(&simulation), [("ends".to_owned(), "ready".to_owned())]);
-    simulation.ledger.state().refusing.clear();
-    simulation.delete();
-    simulation.advance(60_000);
-    let got: Vec<_> = received(&simulation).into_iter().filter(|((name, _), _)| name == "ends").collect();
-    assert!(got.len() == 1 && got[0].0.1.contains("-gone-") && got[0].1 == 1, "{got:?}");
+    for status in [404, 410] {
+        let simulation = Simulation::of(&subscribed(), SimOptions::default());
+        simulation.ledger.state().refusing.insert("ends".to_owned(), status);
+        simulation.start_sweeps();
+        simulation.create();
+        simulation.advance(60_000);
+        assert_eq!(undelivered(&simulation), [("ends".to_owned(), "ready".to_owned())], "{status}");
+        assert_eq!(simulation.target().unwrap().outbox, TargetOutbox::default(), "{status}");
+        simulation.ledger.state().refusing.clear();
+        simulation.delete();
+        simulation.advance(60_000);
+        let got: Vec<_> = received(&simulation).into_iter().filter(|((name, _), _)| name == "ends").collect();
+        assert!(got.len() == 1 && got[0].0.1.contains("-gone-") && got[0].1 == 1, "{got:?}");
+    }
 }
 
 /// A receiver hangs for an hour. The other receiver of the same targets gets everything at once, a bounded number of requests

@@ -195,15 +195,19 @@ mod tests {
         assert!(!status(404).is_retried(&unit("405"), Attempt::FIRST));
     }
 
-    #[test]
-    fn a_missing_output_is_named_beside_the_sent_ones() {
+    fn unit_with_outputs(outputs: &serde_json::Value) -> UnitPlan {
         let unit = json!({
             "key": "r/u", "action": "removal", "timeoutMs": 1,
             "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},
             "source": {"file": "f", "line": 1, "column": 1},
-            "outputs": {"id": {"from": {"file": "/id"}, "sensitive": false}},
+            "outputs": outputs,
         });
-        let unit: UnitPlan = serde_json::from_value(unit).unwrap();
+        serde_json::from_value(unit).unwrap()
+    }
+
+    #[test]
+    fn a_missing_output_is_named_beside_the_sent_ones() {
+        let unit = unit_with_outputs(&json!({"id": {"from": {"file": "/id"}, "sensitive": false}}));
         let sent = |names: &[&str]| {
             names.iter().map(|&name| (name.to_owned(), UnitValue::Json(json!("x")))).collect::<Outputs>()
         };
@@ -217,13 +221,7 @@ mod tests {
 
     #[test]
     fn references_get_the_cluster_of_the_unit() {
-        let unit = json!({
-            "key": "r/u", "action": "removal", "timeoutMs": 1,
-            "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},
-            "source": {"file": "f", "line": 1, "column": 1},
-            "outputs": {"o": {"from": {"file": "/o"}, "sensitive": true}},
-        });
-        let unit: UnitPlan = serde_json::from_value(unit).unwrap();
+        let unit = unit_with_outputs(&json!({"o": {"from": {"file": "/o"}, "sensitive": true}}));
         let named = |cluster: Option<&str>| {
             let cluster = cluster.map(str::to_owned);
             let secret = SecretRef { cluster, namespace: None, name: "n".to_owned(), key: "k".to_owned() };

@@ -21,7 +21,7 @@ pub struct UnitName<'a> {
     pub unit: &'a str,
 }
 
-/// A run with its immutable data.
+/// A run with its facts and its plan.
 #[derive(Clone)]
 pub struct Run {
     pub id: RunId,

@@ -1,4 +1,4 @@
-//! Sends a notification to the receiver of its subscription, and judges the response.
+//! Sends a notification to the receiver of its subscription, and reads the response.
 
 use std::time::Duration;
 
@@ -173,7 +173,7 @@ impl From<CallError> for NotificationDelivery {
     }
 }
 
-/// What is known about the receiver of a subscription.
+/// The receiver of a subscription.
 #[derive(Debug, Default)]
 pub struct ReceiverInfo {
     pub origin: Option<String>,
@@ -181,7 +181,7 @@ pub struct ReceiverInfo {
     pub problem: Option<String>,
 }
 
-/// Returns what is known about the receiver of a subscription, without a request to it.
+/// Returns the receiver of a subscription, without a request to it.
 pub async fn receiver_info(env: &Env, rule: &NotificationRule) -> Result<ReceiverInfo, FlowError> {
     let origin = |url: &str| url::Url::parse(url).ok().map(|url| url.origin().ascii_serialization());
     Ok(match &rule.to {
