@@ -1,5 +1,6 @@
 //! Regression tests of errors that random simulations found.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -206,6 +207,54 @@ fn a_sweep_continues_an_interrupted_retry() {
     simulation.advance(10 * 60_000);
     assert_eq!(phase(), Some(TargetPhase::Stuck), "{}", simulation.trace());
     assert_eq!(simulation.ledger.state().attempts.len(), attempts + 1);
+}
+
+/// Returns a target whose first teardown unit has one attempt. In the version that repairs it, the next one reads what it
+/// undoes.
+fn with_a_repair() -> TargetScenario {
+    let mut target = target(
+        r#"
+preStart:
+  u0: {webhook: {url: "https://outside.test/once/u0"}, outputs: {id: {value: "${response.body.id}"}}}
+postStop:
+  x0: {retry: {attempts: 1}, webhook: {url: "https://outside.test/later/x0"}}
+  x1: {undoes: u0, after: [x0], webhook: {url: "https://outside.test/once/x1"}}
+"#,
+    );
+    let (name, _, text) = target.plugins[0].clone();
+    let reads = "/once/x1\", body: {of: \"${units.u0.outputs.id}\"}";
+    let repaired = text.replace("p@1.0.0", "p@1.0.1").replace("/once/x1\"", reads);
+    target.plugins.push((name, "1.0.1".to_owned(), repaired));
+    target
+}
+
+/// A repair and some invocations after it run in function instances without caches, the later ones in an instance with the
+/// former plan in memory. All continue with the repaired plan.
+#[test]
+fn every_function_instance_continues_a_repaired_teardown() {
+    let stuck = |cold: Range<u64>| {
+        let faults = FaultInjector::none().and_at(FaultKind::AttemptFails, [2]).and_at(FaultKind::ColdStart, cold);
+        let simulation = Simulation::of(&with_a_repair(), SimOptions { faults, ..SimOptions::default() });
+        simulation.start_sweeps();
+        simulation.create();
+        simulation.run_until_idle();
+        simulation.delete();
+        simulation.run_until_idle();
+        assert_eq!(simulation.target().unwrap().phase, TargetPhase::Stuck, "{}", simulation.trace());
+        simulation
+    };
+    let repair = stuck(Range::default()).functions.invocations() + 1;
+    for warm in repair + 1..=repair + 5 {
+        let simulation = stuck(repair..warm);
+        let functions = Arc::clone(&simulation.functions);
+        let repaired = simulation.runtime.run(async move { functions.repair(KIND, "s").await });
+        assert_eq!(repaired, Some(Ok(())));
+        simulation.run_until_idle();
+        let end = simulation.end(None);
+        assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
+        let undo = simulation.ledger.state().attempts.last().cloned().unwrap();
+        assert_eq!((undo.unit.unit_key.as_str(), undo.reads.len()), ("r/x1", 1), "{}", simulation.trace());
+    }
 }
 
 /// An undo fails until an operator repairs its service and retries. The retry crashes after each of its writes, and is
