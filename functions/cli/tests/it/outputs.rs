@@ -1,5 +1,6 @@
 //! The commands that wait for a sandbox and print its environment.
 
+use ebb_protocol::api::TargetState;
 use serde_json::{Value, json};
 
 use crate::workdir::Workdir;
@@ -136,6 +137,38 @@ async fn a_forced_deletion_withdraws_the_instance_that_waits() {
     let gone = workdir.ebb(&["sandbox", "get", "pr-1", "-o", "json"]).await.done();
     let gone: Value = serde_json::from_str(&gone.stdout).unwrap();
     assert_eq!((&gone["phase"], &gone["waitingUid"]), (&json!("gone"), &Value::Null));
+    dev.stop().await;
+}
+
+#[tokio::test]
+async fn one_command_repairs_every_stuck_sandbox() {
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    workdir.apply("plugin", STUCK).await;
+    let names = ["pr-1", "pr-2"];
+    for name in names {
+        let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {r: {plugin: stuck@1.0.0}}\n";
+        let file = workdir.write("sandbox.yaml", &document.replace("NAME", name));
+        workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
+        let stuck = workdir.ebb(&["sandbox", "delete", name]).await;
+        assert_eq!(stuck.code, Some(1), "{stuck:#?}");
+    }
+    workdir.apply("plugin", &STUCK.replace("stuck@1.0.0", "stuck@1.0.1").replace("/bin/false", "/bin/true")).await;
+    let repair = ["retry", "--all-stuck", "--plugin", "stuck@1.0.1"];
+    // A dry run that repairs a sandbox would change the result of the next one.
+    for _ in 0..2 {
+        let shown = workdir.ebb(&[&repair[..], &["--dry-run"]].concat()).await.done();
+        assert_eq!(shown.stderr.matches("r/drop: stuck@1.0.0 → stuck@1.0.1").count(), 2, "{shown:#?}");
+    }
+    for name in names {
+        assert_eq!(workdir.get(name).await.info.phase, TargetState::Stuck);
+    }
+    workdir.ebb(&repair).await.done();
+    for name in names {
+        workdir.reaches(name, TargetState::Gone).await;
+    }
+    let none = workdir.ebb(&repair).await.done();
+    assert_eq!(none.stderr, "No stuck target was repaired\n");
     dev.stop().await;
 }
 
