@@ -1,14 +1,16 @@
 //! Regression tests of errors that random simulations found.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use ebb_engine::{EventName, Hook, Millis, TargetPhase};
+use ebb_engine::{Epoch, EventName, HeadState, Hook, Millis, RunPhase, Shard, TargetPhase};
 use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::id::EventRef;
+use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::LifecycleData;
+use ebb_store::RunHead;
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, InvocationFailure, KIND, SimOptions, SimReport, Simulation, TableAccess, TableGate,
     TargetScenario, TraceMode, UnitBehavior, WriteFate, simulate_target,
@@ -61,6 +63,23 @@ pub(crate) fn with_an_event() -> TargetScenario {
     with_event("    nap: {webhook: {url: \"https://outside.test/once/nap\", body: {of: \"${units.u0.outputs.id}\"}}}\n")
 }
 
+/// Sends the second document of an instance, which is accepted.
+fn update(simulation: &Simulation, name: &str, uid: &str, document: &str) {
+    let data = LifecycleData {
+        kind: KIND.to_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        generation: 2,
+        document: Some(document.replace("NAME", name)),
+        routing_key: None,
+        event: None,
+    };
+    let functions = Arc::clone(&simulation.functions);
+    let event = (LifecycleType::Updated, "1".to_owned());
+    let updated = simulation.runtime.run(async move { functions.lifecycle(event, data).await });
+    assert!(matches!(updated, Some(Ok(Ok(_)))), "{updated:?}");
+}
+
 /// An update without a run begins an event that has waited. The target has been ready with its resources since the update, so
 /// the notification of the update is not given up for its age.
 #[test]
@@ -73,21 +92,7 @@ fn an_update_that_begins_an_event_has_its_own_time() {
     let waiting = EventRef::new(EventName::new("sleep").unwrap(), "uid-1-0");
     let key = (KIND.to_owned(), "s".to_owned());
     simulation.table.state().targets.get_mut(&key).unwrap().events.waiting.push(waiting);
-    let changed = with_an_event().document.replace("resources:", "labels: {a: b}\nresources:").replace("NAME", "s");
-    let update = LifecycleData {
-        kind: KIND.to_owned(),
-        name: "s".to_owned(),
-        uid: "uid-1".to_owned(),
-        generation: 2,
-        document: Some(changed),
-        routing_key: None,
-        event: None,
-    };
-    let functions = Arc::clone(&simulation.functions);
-    let updated = simulation
-        .runtime
-        .run(async move { functions.lifecycle((LifecycleType::Updated, "1".to_owned()), update).await });
-    assert!(matches!(updated, Some(Ok(Ok(_)))), "{updated:?}");
+    update(&simulation, "s", "uid-1", &with_an_event().document.replace("resources:", "labels: {a: b}\nresources:"));
     let target = simulation.target().unwrap();
     assert!(matches!(target.hook, Some(Hook::Event(_))), "{target:?}");
     assert!(target.since.plus(Millis(DAY)) > simulation.runtime.now(), "{target:?}");
@@ -99,17 +104,7 @@ fn instances_of_one_plan_read_their_own() {
     let target = with_an_event();
     let mut simulation = Simulation::new([&target], SimOptions { latency_ms: 10, ..SimOptions::default() });
     let instances = ["a", "b"].map(|name| simulation.add(&target, name, &format!("{name}-uid"), None));
-    let document = target.document.replace("resources:", "ttl: 9h\nresources:").replace("NAME", "a");
-    let update = LifecycleData {
-        kind: KIND.to_owned(),
-        name: "a".to_owned(),
-        uid: "a-uid".to_owned(),
-        generation: 2,
-        document: Some(document),
-        routing_key: None,
-        event: None,
-    };
-    let (platform, functions) = (simulation.platform.clone(), Arc::clone(&simulation.functions));
+    let platform = simulation.platform.clone();
     simulation.start_sweeps();
     simulation.runtime.run(async move {
         for instance in &instances {
@@ -120,10 +115,7 @@ fn instances_of_one_plan_read_their_own() {
     let of = |name: &str| simulation.table.state().targets[&(KIND.to_owned(), name.to_owned())].clone();
     let first = of("a").plan;
     assert_eq!(of("b").plan, first);
-    let updated = simulation
-        .runtime
-        .run(async move { functions.lifecycle((LifecycleType::Updated, "1".to_owned()), update).await });
-    assert!(matches!(updated, Some(Ok(Ok(_)))), "{updated:?}");
+    update(&simulation, "a", "a-uid", &target.document.replace("resources:", "ttl: 9h\nresources:"));
     let second = of("a").plan;
     assert_ne!(second, first);
     let wanted = ["a", "b"].map(|name| (of(name).instance_key(), first.clone()));
@@ -207,6 +199,44 @@ fn a_sweep_continues_an_interrupted_retry() {
     simulation.advance(10 * 60_000);
     assert_eq!(phase(), Some(TargetPhase::Stuck), "{}", simulation.trace());
     assert_eq!(simulation.ledger.state().attempts.len(), attempts + 1);
+}
+
+/// Begins the run of an event that the plan of the target does not have, as updates did before they dropped such events.
+fn begin_event_without_units(simulation: &Simulation) -> RunId {
+    let event = EventName::new("sleep").unwrap();
+    let mut table = simulation.table.state();
+    let mut target = table.targets[&(KIND.to_owned(), "s".to_owned())].clone();
+    let setup = table.root(&target.run(Hook::PreStart)).cloned().unwrap();
+    target.events.recent.push(EventRef::new(event, "uid-1-0"));
+    target.hook = Some(Hook::Event(event));
+    let run = target.run(Hook::Event(event));
+    let head = HeadState { due: Some(simulation.runtime.now()), ..HeadState::new(Epoch::FIRST) };
+    table.heads.insert(run.clone(), BTreeMap::from([(Shard::ROOT, RunHead { head, ..setup })]));
+    table.targets.insert((KIND.to_owned(), target.name.clone()), target);
+    run
+}
+
+/// A sweep closes a run without units. The target takes an update and a deletion, also before that.
+#[test]
+fn a_run_of_an_event_without_units_ends() {
+    for is_swept in [true, false] {
+        let target = with_one_undo();
+        let simulation = Simulation::of(&target, SimOptions::default());
+        simulation.start_sweeps();
+        simulation.create();
+        simulation.run_until_idle();
+        let run = begin_event_without_units(&simulation);
+        if is_swept {
+            simulation.advance(2 * 60_000);
+            let phase = simulation.table.state().root(&run).map(|root| root.head.phase);
+            assert_eq!(phase, Some(RunPhase::Closed), "{}", simulation.trace());
+        }
+        update(&simulation, "s", "uid-1", &target.document.replace("resources:", "labels: {a: b}\nresources:"));
+        simulation.delete();
+        simulation.run_until_idle();
+        let end = simulation.end(None);
+        assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
+    }
 }
 
 /// Returns a target whose first teardown unit has one attempt. In the version that repairs it, the next one reads what it
