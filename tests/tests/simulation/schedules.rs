@@ -426,6 +426,39 @@ fn a_run_is_due_at_the_wakeup_of_the_first_of_two_sweeps() {
     assert_eq!(due(&simulation, &run), Some(started.plus(Millis(60 * SECOND))), "{}", simulation.trace());
 }
 
+/// Returns a request to the API for the target `s` with a time to live.
+fn request(target: &TargetScenario, ttl: &str) -> TargetRequest {
+    let document = target.document.replace("NAME", "s");
+    TargetRequest {
+        kind: KIND.to_owned(),
+        name: "s".to_owned(),
+        document: document.replacen("resources:", &format!("ttl: {ttl}\nresources:"), 1),
+        uid: None,
+        routing_key: None,
+        key: None,
+    }
+}
+
+/// Each document gets a generation of its own.
+#[test]
+fn no_concurrent_request_is_lost() {
+    let target = scenario().target();
+    let race = |simulation: &Simulation| {
+        ["8h", "9h"].map(|ttl| {
+            let (functions, request) = (Arc::clone(&simulation.functions), request(&target, ttl));
+            simulation.runtime.spawn(async move {
+                functions.apply(request).await.ok();
+            })
+        })
+    };
+    let check = |simulation: &Simulation| {
+        let target = simulation.target().unwrap();
+        let is_good = (target.phase, target.generation) == (TargetPhase::Ready, 3);
+        if is_good { Ok(()) } else { Err(format!("{target:?}")) }
+    };
+    in_every_order(&target, operations(), FaultInjector::none, set_up, race, check);
+}
+
 /// Ends an instance before the second operation of the first task that uses the table. The next instance then begins.
 struct EndsMeanwhile {
     runtime: SimRuntime,
@@ -481,15 +514,7 @@ fn a_request_does_not_end_an_instance_that_has_begun() {
         instance: instance("uid-1"),
         first: Mutex::default(),
     }));
-    let request = TargetRequest {
-        kind: KIND.to_owned(),
-        name: "s".to_owned(),
-        document: document.replacen("resources:", "ttl: 9h\nresources:", 1),
-        uid: None,
-        routing_key: None,
-        key: None,
-    };
-    let functions = Arc::clone(&simulation.functions);
+    let (functions, request) = (Arc::clone(&simulation.functions), request(&target, "9h"));
     let applied = simulation.runtime.run(async move { functions.apply(request).await });
     assert!(matches!(applied, Some(Ok(Ok(_)))), "{applied:?}");
     simulation.run_until_idle();

@@ -9,8 +9,8 @@ use ebb_flow::source::record::TargetEvent;
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_store::{DesiredKey, DesiredTarget};
 use ebb_tests::simulation::{
-    FaultInjector, KIND, Scenario, SetupUnit, SimOptions, SimTable, SimTask, Simulation, TableAccess, TableGate,
-    TargetScenario, UnitAction, WriteFate,
+    FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOptions, SimTable, SimTask, Simulation, TableAccess,
+    TableGate, TargetScenario, UnitAction, WriteFate,
 };
 
 use crate::schedules::{in_every_order, operations};
@@ -154,6 +154,40 @@ fn events_of_one_time_have_an_order() {
     }
 }
 
+/// The function instance that receives the first event has a fast clock.
+#[test]
+fn clocks_do_not_order_events_without_a_time() {
+    let faults = FaultInjector::none().and_at(FaultKind::ColdStart, [1]).and_at(FaultKind::ClockOff, [2]);
+    let simulation = Simulation::of(&target(), SimOptions { faults, ..SimOptions::default() });
+    simulation.start_sweeps();
+    assert_eq!(send(&simulation, applied("1", None)), SourceResult::Starting);
+    assert!(state(&simulation, None).time > simulation.runtime.now().0);
+    assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
+    simulation.run_until_idle();
+    assert_eq!(simulation.target().unwrap().phase, TargetPhase::Gone, "{}", simulation.trace());
+}
+
+/// Two events change one instance, which one of them names. Each document gets a generation of its own.
+#[test]
+fn no_concurrent_change_of_an_instance_is_lost() {
+    let before = |simulation: &Simulation| {
+        send(simulation, applied("1", Some("named")));
+        simulation.run_until_idle();
+    };
+    let race = |simulation: &Simulation| {
+        [applied("2", Some("named")), applied("3", None)].map(|event| {
+            let sent = task(simulation, event);
+            simulation.runtime.spawn(async move { drop(sent.await) })
+        })
+    };
+    let check = |simulation: &Simulation| {
+        let target = simulation.target().unwrap();
+        let is_good = (target.uid.as_str(), target.phase, target.generation) == ("named", TargetPhase::Ready, 3);
+        if is_good { Ok(()) } else { Err(format!("{target:?}")) }
+    };
+    in_every_order(&target(), operations(), FaultInjector::none, before, race, check);
+}
+
 /// A deletion that replaced another state is applied twice. An event that names an instance has begun one in between.
 #[test]
 fn the_second_application_of_a_deletion_ends_no_named_instance() {
@@ -257,6 +291,26 @@ fn an_instance_of_the_platform_belongs_to_no_source() {
         simulation.run_until_idle();
         assert_eq!(simulation.target().unwrap().phase, TargetPhase::Ready);
     }
+}
+
+/// Both instances belong to the platform. The first one stops.
+#[test]
+fn an_instance_of_the_platform_that_waits_belongs_to_no_source() {
+    let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 5_000, &[])]).target();
+    let mut simulation = Simulation::of(&target, SimOptions::default());
+    let second = simulation.add(&target, "s", "uid-2", None);
+    simulation.start_sweeps();
+    assert!(simulation.create().is_none());
+    simulation.run_until_idle();
+    simulation.delete();
+    let platform = simulation.platform.clone();
+    assert_eq!(simulation.runtime.run(async move { platform.create(&second).await.is_none() }), Some(true));
+    for event in [deleted("1", Some("uid-2")), deleted("2", None), applied("3", None)] {
+        assert_eq!(send(&simulation, event), SourceResult::Rejected, "{}", simulation.trace());
+    }
+    simulation.run_until_idle();
+    let target = simulation.target().unwrap();
+    assert_eq!((target.uid.as_str(), target.phase, target.generation), ("uid-2", TargetPhase::Ready, 1));
 }
 
 #[test]
