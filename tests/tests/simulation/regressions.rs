@@ -129,6 +129,13 @@ fn events_run_once_with_every_fault() {
     check_every_fault("events", &with_events(), "t");
 }
 
+/// The last run of the target was closed before the deletion, which ends the target at once.
+#[test]
+fn a_target_without_a_teardown_ends_with_every_fault() {
+    let scenario = target("postStart:\n  probe: {webhook: {method: GET, url: \"https://outside.test/once/probe\"}}\n");
+    check_every_fault("without a teardown", &scenario, "t");
+}
+
 #[test]
 fn an_undo_of_a_skipped_and_a_successful_unit_runs() {
     let scenario = target(
