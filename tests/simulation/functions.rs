@@ -14,7 +14,7 @@ use ebb_flow::run::follow_up::FollowUp;
 use ebb_flow::run::possible_resources;
 use ebb_flow::source::reconcile;
 use ebb_flow::source::record::{self, TargetEvent};
-use ebb_flow::sweep::retention;
+use ebb_flow::sweep::{SweepSummary, retention, sweep_until};
 use ebb_flow::{Env, FlowError, RequestError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, SourceResponse};
 use ebb_protocol::cloudevents::LifecycleType;
@@ -226,12 +226,9 @@ impl SimFunctions {
     }
 
     /// Runs one sweep.
-    pub async fn sweep(&self) -> Result<(), InvocationFailure> {
+    pub async fn sweep(&self) -> Result<SweepSummary, InvocationFailure> {
         let end = self.runtime.sleep(SWEEP_BUDGET_MS);
-        self.invoke("sweep", |env, table| async move {
-            ebb_flow::sweep::sweep_until(&env, table.as_ref(), end).await.map(drop)
-        })
-        .await
+        self.invoke("sweep", |env, table| async move { sweep_until(&env, table.as_ref(), end).await }).await
     }
 
     /// Removes the data of instances whose retention has ended.

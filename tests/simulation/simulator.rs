@@ -432,6 +432,7 @@ impl Simulation {
             for number in 1.. {
                 runtime.sleep((number * SWEEP_MS).saturating_sub(runtime.elapsed())).await;
                 let (begun, is_missed) = (runtime.now(), faults.should_inject(FaultKind::SweepMissed));
+                let slow = faults.injected()[FaultKind::SlowOperation as usize];
                 if has_retention && !is_missed {
                     let functions = Arc::clone(&functions);
                     runtime.spawn(async move { functions.remove_expired().await });
@@ -440,8 +441,10 @@ impl Simulation {
                     lock(&lost).push(begun);
                     continue;
                 }
+                // A sweep begins nothing after its start window, which one slow read can fill.
+                let is_slow = faults.injected()[FaultKind::SlowOperation as usize] > slow;
                 let due = table.due_since(begun).into_iter().map(|(item, is_indexed)| {
-                    let sweeps = passed_over.get(&item).copied().unwrap_or(0) + u32::from(is_indexed);
+                    let sweeps = passed_over.get(&item).copied().unwrap_or(0) + u32::from(is_indexed && !is_slow);
                     (item, sweeps)
                 });
                 passed_over = due.collect();
