@@ -110,6 +110,7 @@ fn main() {
             the_next_event_completes_a_failed_target
             a_source_controls_only_its_own_targets events_that_concern_no_target_change_nothing rejected_events_are_listed;
         lifecycle::platform: time_to_live workloads_get_the_outputs_that_they_read notifications_are_repeated_until_they_are_accepted
+            a_notification_ends_without_a_platform
             a_run_continues_after_a_restart;
         lifecycle::subscriptions: a_pull_request_shows_the_phases_of_its_target
             notifications_survive_an_outage_and_a_restart a_connection_permits_its_subscriptions

@@ -3,6 +3,7 @@
 use ebb_protocol::lifecycle::TargetStopCause;
 
 use crate::harness::*;
+use crate::lifecycle::removal::other_instance;
 
 const SIMPLE: &str = r#"
 preStart:
@@ -45,6 +46,23 @@ pub(crate) async fn notifications_are_repeated_until_they_are_accepted() {
     let gone = harness.receiver.call("POST /platform", notified.len() + 1).await;
     assert_eq!(word(gone.body["type"].as_str().unwrap()), "gone");
     assert_ne!(gone.header("webhook-id"), notified[0].header("webhook-id"));
+}
+
+/// The operator removes the URL of the platform while it refuses the `gone` for which the next instance waits.
+pub(crate) async fn a_notification_ends_without_a_platform() {
+    let harness = Harness::with_platform().await;
+    harness.run("a", "simple", SIMPLE, TargetState::Ready).await;
+    harness.notification_accepted("a").await;
+    harness.receiver.always("POST /platform", 503);
+    harness.tear_down("a").await;
+    let next = sandbox("a", "another-uid", "simple");
+    let waiting = harness.lifecycle(LifecycleType::Created, &next).await;
+    assert_eq!(waiting.is(202).json::<Value>()["result"], "waiting");
+    let without = other_instance(&harness);
+    assert_eq!(without.settings.platform_url, None);
+    ebb_flow::sweep::sweep_target(&without, "sandbox", "a").await.unwrap();
+    harness.instance_is_ready("a", "another-uid").await;
+    assert_eq!(harness.receiver.order().iter().filter(|call| **call != "POST /platform").count(), 3);
 }
 
 /// A sandbox of Signadot whose fork and local workload read an output.

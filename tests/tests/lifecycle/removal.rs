@@ -25,8 +25,8 @@ use crate::lifecycle::retention::{
 /// earliest.
 const IMMEDIATE: Duration = Duration::from_millis(1);
 
-/// Returns the environment of another function instance: its own cache, with the table of the stack.
-fn other_instance(harness: &Harness) -> Env {
+/// Returns the environment of another function instance without a platform: its own cache, with the table of the stack.
+pub(crate) fn other_instance(harness: &Harness) -> Env {
     let env = harness.stack().env();
     let mut settings = fakes::settings("http://functions.test", None, Millis(1_000)).unwrap();
     settings.retention = env.settings.retention;

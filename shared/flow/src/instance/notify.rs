@@ -50,12 +50,13 @@ const POSTPONED: &str = "the platform does not respond to other notifications";
 
 /// Delivers the pending notification of a target. After a failed delivery, the target is due again. While the platform
 /// does not respond, or many notifications wait for its response, the delivery is postponed. A sweep that cannot wait for
-/// the platform any more delivers nothing.
+/// the platform any more delivers nothing. A notification from a time when the deployment had a platform ends without
+/// one: what waits for its delivery must not wait for ever.
 pub async fn notify(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
-    let Some(url) = &env.settings.platform_url else { return Ok(()) };
     let mut seen = target.clone();
     for _ in 0..crate::ATTEMPTS {
         let Some(pending) = pending_notification(env, &seen).await? else { return Ok(()) };
+        let Some(url) = &env.settings.platform_url else { return end(env, &seen, pending, None).await };
         let Some(permit) = OriginPermit::acquire(env, url).await else { return Ok(()) };
         // The run was read between two reads of the target. A late success moves the target back before it reopens
         // units. If the target is unchanged, no unit was reopened when the root was read.
@@ -74,7 +75,7 @@ async fn send(
     pending: PendingNotification,
     (url, permit): (&str, OriginPermit),
 ) -> Result<(), FlowError> {
-    let PendingNotification { notification: state, holder } = pending;
+    let state = &pending.notification;
     let (kind, name) = (target.kind.as_str(), target.name.as_str());
     let data = notification_data(env, target, state.notification).await?;
     let subject = format!("{kind}/{name}");
@@ -116,13 +117,7 @@ async fn send(
             DeliveryOutcome::Retry { after, status: None, reason }
         }
     };
-    let reason = match &delivery {
-        DeliveryOutcome::Refused(reason) | DeliveryOutcome::Retry { reason, .. } => {
-            Some(limits::message(&reason.to_string()))
-        }
-        DeliveryOutcome::Accepted | DeliveryOutcome::Gone => None,
-    };
-    let wait = match delivery {
+    let repeat = match delivery {
         DeliveryOutcome::Accepted => None,
         DeliveryOutcome::Gone => {
             tracing::warn!(kind, name, "the platform responded 410; the notification is not repeated");
@@ -130,7 +125,7 @@ async fn send(
         }
         DeliveryOutcome::Refused(reason) => {
             tracing::error!(kind, name, reason, "the URL of the platform is invalid; correct the configuration");
-            Some(SLOW_BACKOFF.max)
+            Some((SLOW_BACKOFF.max, limits::message(&reason.to_string())))
         }
         DeliveryOutcome::Retry { after, reason, .. } => {
             tracing::warn!(
@@ -141,10 +136,22 @@ async fn send(
             );
             let backoff = if state.attempts < FREQUENT_ATTEMPTS { BACKOFF } else { SLOW_BACKOFF };
             let wait = backoff.wait(state.attempts.saturating_add(1), env.random.next()).max(Millis(250));
-            Some(wait.max(after.map_or(Millis(0), Millis::from).min(SLOW_BACKOFF.max)))
+            let wait = wait.max(after.map_or(Millis(0), Millis::from).min(SLOW_BACKOFF.max));
+            Some((wait, limits::message(&reason.to_string())))
         }
     };
-    if let (None, Some(holder)) = (wait, &holder) {
+    end(env, target, pending, repeat).await
+}
+
+/// Records the end of a delivery. `repeat` is the wait before the next one, with the reason of the failure.
+async fn end(
+    env: &Env,
+    target: &TargetHead,
+    pending: PendingNotification,
+    repeat: Option<(Millis, String)>,
+) -> Result<(), FlowError> {
+    let PendingNotification { notification: state, holder } = pending;
+    if let (None, Some(holder)) = (&repeat, &holder) {
         // The run stays open if it was reopened meanwhile.
         due::close_seen(env, &holder.0, &holder.1).await?;
         return Ok(());
@@ -154,19 +161,19 @@ async fn send(
     let change = |after: &mut TargetHead| {
         after.notification = None;
         after.due = due::next_due(env, after);
-        if let Some(wait) = wait {
-            let (notification, reason) = (state.notification, reason.clone());
+        if let Some((wait, reason)) = &repeat {
+            let (notification, reason) = (state.notification, Some(reason.clone()));
             after.notification = Some(NotificationState { notification, attempts, delivered_by: None, reason });
             // The message comes first. Otherwise a sweep of the due target could deliver at the same time.
-            let at = env.now().plus(wait).plus(WAKEUP_MARGIN);
+            let at = env.now().plus(*wait).plus(WAKEUP_MARGIN);
             after.due = Some(after.due.map_or(at, |due| due.min(at)));
         }
     };
     if !record(env, target, change).await? {
         return Ok(());
     }
-    if let Some(wait) = wait {
-        let message = QueueMessage::Target(kind.to_owned(), name.to_owned());
+    if let Some((wait, _)) = repeat {
+        let message = QueueMessage::Target(target.kind.clone(), target.name.clone());
         env.queue.send(message, Duration::from_millis(wait.0)).await;
     }
     if let Some((run, root)) = holder {
