@@ -34,6 +34,10 @@ pub struct Plan {
     /// The state of a plan whose document was changed while the target was alive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<UpdateState>,
+    /// The clusters in which only units of earlier plans of the instance stored sensitive outputs. `None` is the default of
+    /// the control plane.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub former_secret_clusters: BTreeSet<Option<String>>,
     /// The units of `update` of the plugins, in the hook [`HookName::PLUGIN_UPDATE`]. They are not stored: an update
     /// compiles the document again.
     #[serde(skip)]
@@ -605,6 +609,7 @@ impl Plan {
             workloads: BTreeMap::new(),
             hooks: Vec::new(),
             update: None,
+            former_secret_clusters: BTreeSet::new(),
             plugin_updates: Vec::new(),
         }
     }
@@ -640,12 +645,20 @@ impl Plan {
         unit.cluster.as_deref().or(self.target.cluster.as_deref())
     }
 
-    /// Returns the clusters in which units store sensitive outputs.
+    /// Returns the clusters in which units of this plan or of an earlier one store sensitive outputs.
     pub fn secret_clusters(&self) -> BTreeSet<Option<&str>> {
         let units = self.hooks.iter().flat_map(|hook| &hook.units);
         let keepers =
             units.filter(|unit| unit.action.is_relayed() && unit.outputs.values().any(|output| output.sensitive));
-        keepers.map(|unit| self.cluster(unit)).collect()
+        let former = self.former_secret_clusters.iter().map(Option::as_deref);
+        keepers.map(|unit| self.cluster(unit)).chain(former).collect()
+    }
+
+    /// Adds the secret clusters of the plan that the instance had before this one.
+    pub(crate) fn keep_secret_clusters(&mut self, before: &Self) {
+        let lost: BTreeSet<Option<String>> =
+            before.secret_clusters().difference(&self.secret_clusters()).map(|name| name.map(str::to_owned)).collect();
+        self.former_secret_clusters.extend(lost);
     }
 
     /// Returns the public outputs with their resources and names: all, those of the resource `only`, or the one that

@@ -75,6 +75,7 @@ pub(super) fn plan(
         workloads: workloads(sandbox),
         hooks: hooks.collect(),
         update: None,
+        former_secret_clusters: BTreeSet::new(),
         plugin_updates: Vec::new(),
     }
 }

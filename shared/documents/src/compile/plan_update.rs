@@ -153,7 +153,7 @@ fn merge(
     merge.add_undos(is_done);
     merge.add_setup(&old);
     merge.add_updates(current, &old);
-    merge.finish(content.to_owned(), &old, new)
+    merge.finish(current, content.to_owned(), &old, new)
 }
 
 /// Returns the effect on each resource that has units in a run.
@@ -443,6 +443,7 @@ impl PlanMerge<'_> {
 
     fn finish(
         mut self,
+        before: &Plan,
         content: String,
         old: &BTreeMap<String, ResourceOrigin>,
         new: BTreeMap<String, ResourceOrigin>,
@@ -487,6 +488,7 @@ impl PlanMerge<'_> {
         };
         // The units of one resource have their order already.
         add_teardown_edges(&mut plan, &count, |unit| (unit.resource().to_owned(), OrderSource::Author));
+        plan.keep_secret_clusters(before);
         check_size(&plan)?;
         Ok(PlanUpdate { plan, resources: self.resources, number: has_units.then_some(number) })
     }

@@ -1,5 +1,7 @@
 //! Teardowns in plans that another version of a plugin repairs.
 
+use std::collections::BTreeSet;
+
 use super::updates::{DATABASE, plan};
 use crate::compile::{self, BoundPlugin, PlanRepair, RepairError};
 use crate::load::{self, DocumentVars, NoFiles};
@@ -89,4 +91,17 @@ fn a_version_that_does_not_fit_is_refused() {
         let error = repair(&current, &text).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn clusters_with_sensitive_outputs_of_a_repaired_teardown_stay_known() {
+    let with_token = DATABASE.replace("name: db\n", "name: db\nrunners: {sh: {image: alpine}}\n").replace(
+        "drain: {webhook: {url: \"https://db.example.org/drain\"}}",
+        "drain: {pod: {script: '#!/bin/sh'}, outputs: {token: {file: /token, sensitive: true}}}",
+    );
+    let current = repair(&plan("resources: {x: {plugin: db}}\n"), &with_token).unwrap().plan;
+    assert_eq!(current.secret_clusters(), BTreeSet::from([None]));
+    let repaired = repair(&current, DATABASE).unwrap();
+    assert_eq!(repaired.changes.len(), 1);
+    assert_eq!(repaired.plan.secret_clusters(), BTreeSet::from([None]));
 }

@@ -409,3 +409,37 @@ fn an_update_reads_the_params_before_it() {
     let text = |rows: u32| resources(&format!("x: {{plugin: reseeded, params: {{rows: {rows}}}}}"));
     assert_eq!(update(&text(1), &text(2)).plan.update.unwrap().former, BTreeMap::new());
 }
+
+/// A relay keeps a sensitive output until the instance ends, also if an update removes the unit.
+#[test]
+fn clusters_with_sensitive_outputs_of_earlier_plans_stay_known() {
+    let token = |cluster: &str, sensitive: bool| {
+        let unit = format!(
+            "cluster: {cluster}, pod: {{script: '#!/bin/sh'}}, outputs: {{t: {{file: /t, sensitive: {sensitive}}}}}"
+        );
+        plan(&format!(
+            "runners: {{sh: {{image: alpine}}}}\nresources: {{x: {{plugin: db}}}}\nhooks: {{wake: {{token: {{{unit}}}}}}}\n"
+        ))
+    };
+    let without = resources("x: {plugin: db}");
+    let present = token("eu", true);
+    let is_stored = |plan: &Plan| plan.to_json().contains("formerSecretClusters");
+    for (changed, expected, stored) in [
+        (update(&present, &token("eu", false)).plan, vec![Some("eu")], true),
+        (update(&present, &without).plan, vec![Some("eu")], true),
+        (update(&present, &token("us", true)).plan, vec![Some("eu"), Some("us")], true),
+        (update(&token("eu", false), &present).plan, vec![Some("eu")], false),
+        (update(&token("eu", false), &without).plan, vec![], false),
+    ] {
+        assert_eq!(changed.secret_clusters().into_iter().collect::<Vec<_>>(), expected);
+        assert_eq!(is_stored(&changed), stored);
+        // Later updates remove the unit, add it again and remove it again.
+        let mut last = Plan::from_json(&changed.to_json()).unwrap();
+        for wanted in [&resources("y: {plugin: db}"), &present, &without] {
+            last = update(&last, wanted).plan;
+        }
+        let mut all = changed.secret_clusters();
+        all.insert(Some("eu"));
+        assert_eq!(last.secret_clusters(), all);
+    }
+}
