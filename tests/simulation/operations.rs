@@ -193,13 +193,11 @@ impl SimTable {
             let seen = state.targets.get(&key).cloned();
             let written = seen.as_ref().map(|target| target.version) == transition.expected_version;
             if written {
-                let is_older = |seen: &&TargetHead| {
-                    seen.uid == target.uid && seen.newest_generation() > target.newest_generation()
-                };
-                assert!(
-                    !target.phase.is_alive() || seen.as_ref().filter(is_older).is_none(),
-                    "an accepted update is lost: {target:?}"
-                );
+                let refused = target.refused_update.as_ref().map_or(0, |refused| refused.generation);
+                let known = target.newest_generation().max(refused);
+                let is_older = |seen: &&TargetHead| seen.uid == target.uid && seen.newest_generation() > known;
+                let is_lost = target.phase.is_alive() && seen.as_ref().filter(is_older).is_some();
+                assert!(!is_lost, "an accepted update is lost: {target:?}");
                 receivers::appended(state, seen.as_ref(), target);
                 state.targets.insert(key, target.clone());
                 if let Some((instance, json)) = plan {

@@ -103,7 +103,8 @@ pub async fn sweep_until(
                     permit.limit(sweep).await
                 }
                 DueItem::Target(kind, name) => {
-                    permit.limit(Box::pin(targets::sweep_with_permit(env, kind, name, &permit))).await
+                    let sweep = Box::pin(targets::sweep_with_permit(env, Some(store), kind, name, &permit));
+                    permit.limit(sweep).await
                 }
                 DueItem::Desired(key) => permit.limit(Box::pin(desired::sweep_desired(env, store, key))).await,
             };

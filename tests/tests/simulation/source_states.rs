@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
+use ebb_documents::plan::Plan;
 use ebb_engine::{Millis, TargetPhase, Timestamp};
 use ebb_flow::source::record::TargetEvent;
 use ebb_protocol::api::{SourceResponse, SourceResult};
@@ -275,6 +276,41 @@ fn a_rejected_state_is_listed_before_its_result_is_stored() {
     assert!(!gate.is_unlisted.load(Ordering::Relaxed), "{}", simulation.trace());
     let rejections = simulation.table.state().rejections["src"].clone();
     assert_eq!(rejections.events.len(), 1, "{rejections:?}");
+}
+
+/// Changes the namespace in the plan of the update that waits, so that it is refused when it begins.
+fn refuse_waiting_update(simulation: &Simulation) {
+    let mut state = simulation.table.state();
+    let table = &mut *state;
+    let head = table.targets.values_mut().next().unwrap();
+    let key = head.update_key(head.pending_update.as_ref().unwrap());
+    let json = table.plans.get_mut(&key).unwrap();
+    let mut plan = Plan::from_json(std::str::from_utf8(json).unwrap()).unwrap();
+    plan.target.namespace = Some("other".to_owned());
+    head.pending_update.as_mut().unwrap().plan = plan.digest();
+    *json = plan.to_json().into_bytes();
+}
+
+#[test]
+fn an_update_that_is_refused_later_is_listed_and_can_be_sent_again() {
+    let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 5_000, &[])]).target();
+    for uid in [None, Some("named")] {
+        let simulation = Simulation::of(&target, SimOptions::default());
+        simulation.start_sweeps();
+        assert_eq!(send(&simulation, applied("1", uid)), SourceResult::Starting);
+        assert_eq!(send(&simulation, applied("2", uid)), SourceResult::Waiting);
+        refuse_waiting_update(&simulation);
+        simulation.advance(10 * MINUTE);
+        let head = simulation.target().unwrap();
+        assert_eq!((head.phase, head.pending_update.clone()), (TargetPhase::Ready, None), "{}", simulation.trace());
+        assert!(head.refused_update.is_some_and(|refused| refused.reason.contains("`namespace`")));
+        assert_eq!(state(&simulation, uid).result.unwrap().result, SourceResult::Rejected);
+        let listed = simulation.table.state().rejections["src"].events.clone();
+        let listed: Vec<(&str, bool)> =
+            listed.iter().map(|event| (event.delivery.as_str(), event.detail.contains("`namespace`"))).collect();
+        assert_eq!(listed, [("2", true)]);
+        assert_eq!(send(&simulation, applied("2", uid)), SourceResult::Updating);
+    }
 }
 
 /// A source has no part in an instance of the platform, although it named the instance first.

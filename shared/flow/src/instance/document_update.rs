@@ -127,7 +127,7 @@ async fn wait(
         return Ok(None);
     }
     // The run may have ended between its read and this write.
-    let continuation = next_run::start_update(env, &target.kind, &target.name).await?;
+    let continuation = next_run::start_update(env, None, &target.kind, &target.name).await?;
     Ok(Some((LifecycleResult::Waiting, generation, FollowUp::drive(continuation))))
 }
 

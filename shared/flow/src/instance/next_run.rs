@@ -8,7 +8,7 @@ use ebb_engine::target::{next_event, update as decide_update};
 use ebb_engine::{Hook, Millis, RunPhase, TargetPhase, UnitProgress};
 use ebb_store::{PendingUpdate, RefusedUpdate, TargetHead};
 
-use crate::env::{CompiledPlan, Env};
+use crate::env::{CompiledPlan, DesiredStore, Env};
 use crate::error::{FlowError, RequestError};
 use crate::instance::due;
 use crate::instance::rejection::LifecycleRejection;
@@ -16,10 +16,18 @@ use crate::instance::target_document::{CompiledDocument, load_plan};
 use crate::instance::transition::{self, NotificationSender};
 use crate::run::head::Run;
 use crate::run::progress::Continuation;
+use crate::source::rejections;
 
 /// Begins the update that waits for the end of a run, unless a run of the target is active. Returns the continuation of
 /// the run that has begun.
-pub(crate) async fn start_update(env: &Env, kind: &str, name: &str) -> Result<Option<Continuation>, FlowError> {
+///
+/// Only a sweep has `sources`. If the update of a source is refused, it waits for a sweep, which lists it as rejected.
+pub(crate) async fn start_update(
+    env: &Env,
+    sources: Option<&dyn DesiredStore>,
+    kind: &str,
+    name: &str,
+) -> Result<Option<Continuation>, FlowError> {
     for _ in 0..crate::ATTEMPTS {
         let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
         let Some(pending) = target.pending_update.clone() else { return Ok(None) };
@@ -45,6 +53,10 @@ pub(crate) async fn start_update(env: &Env, kind: &str, name: &str) -> Result<Op
                 let (generation, refused) = match result {
                     Err(RequestError::Rejected(rejection)) => {
                         let reason = rejection.detail();
+                        if target.owner.is_some() {
+                            let Some(sources) = sources else { return Ok(None) };
+                            Box::pin(rejections::note_refused_update(env, sources, &target, &reason)).await?;
+                        }
                         tracing::error!(kind, name, reason, "cannot apply the update that has waited");
                         (target.generation, Some(RefusedUpdate { generation: pending.generation, reason }))
                     }

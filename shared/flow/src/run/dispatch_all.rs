@@ -99,7 +99,7 @@ async fn drive_until_spent(
                 let ebb_store::RunFacts { kind, name, .. } = &continuation.run.facts;
                 let ended = transition::end_run(env, &continuation.run, outcome, sender).await?;
                 let next = match ended.has_pending_update {
-                    true => next_run::start_update(env, kind, name).await?,
+                    true => next_run::start_update(env, None, kind, name).await?,
                     false => ended.next,
                 };
                 next.map(|next| (next, None))

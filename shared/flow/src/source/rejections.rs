@@ -4,11 +4,11 @@
 //! flood of rejected events is written at most once per second on average. Further events are counted and logged only.
 
 use ebb_engine::{Millis, Timestamp};
-use ebb_protocol::api::SourceResponse;
+use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::limits;
-use ebb_store::{NoteRejections, Rejection, SourceRejections};
+use ebb_store::{DesiredKey, DesiredTarget, NoteRejections, Rejection, SourceRejections, TargetHead};
 
-use crate::env::Env;
+use crate::env::{DesiredStore, Env};
 use crate::error::FlowError;
 use crate::telemetry;
 
@@ -37,6 +37,33 @@ pub async fn note(env: &Env, store: &dyn NoteRejections, source: &str, delivery:
     if let Err(error) = list(store, source, &event).await {
         tracing::warn!(%error, source, "a rejected event cannot be listed");
     }
+}
+
+/// Lists the event whose update of a target has waited and is refused now. Then records the rejection in the desired state,
+/// so that a repetition of the event is applied.
+pub(crate) async fn note_refused_update(
+    env: &Env,
+    store: &dyn DesiredStore,
+    target: &TargetHead,
+    reason: &str,
+) -> Result<(), FlowError> {
+    let Some(source) = &target.owner else { return Ok(()) };
+    // Only some events name the instance.
+    for uid in [None, Some(target.uid.clone())] {
+        let (kind, name) = (target.kind.clone(), target.name.clone());
+        let key = DesiredKey { source: source.clone(), kind, name, uid };
+        let Some(seen) = store.read_desired(&key).await? else { continue };
+        let waits = |one: &SourceResponse| {
+            one.result == SourceResult::Waiting && one.uid.as_deref() == Some(target.uid.as_str())
+        };
+        let Some(waiting) = seen.result.clone().filter(waits) else { continue };
+        let outcome = SourceResponse { result: SourceResult::Rejected, detail: limits::message(reason), ..waiting };
+        note(env, store, source, &seen.delivery, &outcome).await;
+        let (result, result_time) = (Some(outcome), Some(env.now().0));
+        // A newer event that was written in the meantime stays.
+        store.put_desired(&DesiredTarget { result, result_time, version: seen.version + 1, ..seen }).await?;
+    }
+    Ok(())
 }
 
 async fn list(store: &dyn NoteRejections, source: &str, event: &Rejection) -> Result<(), FlowError> {

@@ -7,7 +7,7 @@ use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::DueItem;
 
 use super::SweepPermit;
-use crate::env::Env;
+use crate::env::{DesiredStore, Env};
 use crate::error::FlowError;
 use crate::guarded_relay::{self, GuardedRelay};
 use crate::instance::{due, lifecycle, next_run, notify, outbox, secrets, transition};
@@ -17,19 +17,20 @@ use crate::run::dispatch_all::drive;
 
 /// Sweeps one target. After an error, the target stays due.
 pub async fn sweep_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
-    sweep_with_permit(env, kind, name, &SweepPermit::standalone(env)).await
+    sweep_with_permit(env, None, kind, name, &SweepPermit::standalone(env)).await
 }
 
-/// Sweeps a target with a permit. After an error, the target is due again later.
+/// Sweeps a target with a permit. After an error, the target is due again later. Only a scheduled sweep has `sources`.
 #[tracing::instrument(name = "sweep", skip_all, fields(kind, name))]
 pub(super) async fn sweep_with_permit(
     env: &Env,
+    sources: Option<&dyn DesiredStore>,
     kind: &str,
     name: &str,
     permit: &SweepPermit,
 ) -> Result<(), FlowError> {
     let due = DueItem::Target(kind.to_owned(), name.to_owned());
-    let result = sweep_once(env, kind, name, permit).await;
+    let result = sweep_once(env, sources, kind, name, permit).await;
     match &result {
         Ok(()) => env.cache.failed_sweeps.clear(&due),
         Err(error) => {
@@ -54,7 +55,13 @@ pub(super) async fn postpone_failed(env: &Env, kind: &str, name: &str, wait: Mil
     }
 }
 
-async fn sweep_once(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> Result<(), FlowError> {
+async fn sweep_once(
+    env: &Env,
+    sources: Option<&dyn DesiredStore>,
+    kind: &str,
+    name: &str,
+    permit: &SweepPermit,
+) -> Result<(), FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= env.now());
     let has_deliveries = is_due(target.due) && is_due(target.outbox.due());
@@ -64,7 +71,7 @@ async fn sweep_once(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> 
         // A failed delivery must not block the end of the target.
         tracing::warn!(kind, name, %error, "cannot deliver the notification");
     }
-    if let Err(error) = advance(env, kind, name, permit).await {
+    if let Err(error) = advance(env, sources, kind, name, permit).await {
         if has_deliveries {
             outbox::announce(env, kind, name).await;
         }
@@ -86,7 +93,13 @@ async fn sweep_once(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> 
 }
 
 /// Ends the time to live, completes the stop, continues an interrupted retry, begins what waits, and releases secrets.
-async fn advance(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> Result<(), FlowError> {
+async fn advance(
+    env: &Env,
+    sources: Option<&dyn DesiredStore>,
+    kind: &str,
+    name: &str,
+    permit: &SweepPermit,
+) -> Result<(), FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     let is_active = target.phase.is_alive();
     if is_active && target.expires.is_some_and(|at| at <= env.now()) {
@@ -112,7 +125,7 @@ async fn advance(env: &Env, kind: &str, name: &str, permit: &SweepPermit) -> Res
         Box::pin(retry::retry(env, kind, name)).await?;
     }
     if target.pending_update.is_some()
-        && let Some(continuation) = next_run::start_update(env, kind, name).await?
+        && let Some(continuation) = next_run::start_update(env, sources, kind, name).await?
     {
         drive(env, continuation).await?;
     }
