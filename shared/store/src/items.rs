@@ -501,6 +501,18 @@ pub struct TargetEvents {
     /// The events that wait until the present run has ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<EventRef>,
+    /// The last events that were accepted and did not run, at most [`Self::MAX_RECENT`]. For display.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<DroppedEvent>,
+}
+
+/// An accepted event that did not run, because the document had no units for it any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DroppedEvent {
+    pub event: EventRef,
+    /// The time in milliseconds since 1970.
+    pub at: u64,
 }
 
 impl TargetEvents {
@@ -508,6 +520,21 @@ impl TargetEvents {
 
     pub fn has(&self, event: &EventRef) -> bool {
         self.recent.contains(event) || self.waiting.contains(event)
+    }
+
+    /// Lets an event wait. It can have been dropped before.
+    pub fn append(&mut self, event: EventRef) {
+        self.dropped.retain(|dropped| dropped.event != event);
+        self.waiting.push(event);
+    }
+
+    /// Drops the waiting events without units at the time `now`.
+    pub fn drop_waiting(&mut self, has_units: impl Fn(&EventRef) -> bool, now: Timestamp) {
+        let (waiting, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting).into_iter().partition(has_units);
+        self.waiting = waiting;
+        self.dropped.extend(dropped.into_iter().map(|event| DroppedEvent { event, at: now.0 }));
+        let excess = self.dropped.len().saturating_sub(Self::MAX_RECENT);
+        self.dropped.drain(..excess);
     }
 
     /// Moves the first waiting event to the recent ones.
@@ -600,7 +627,25 @@ mod hook_text {
 
 #[cfg(test)]
 mod tests {
+    use ebb_protocol::engine::EventName;
+
     use super::*;
+
+    #[test]
+    fn the_last_dropped_events_are_known_until_they_wait_again() {
+        let event = |name: &str, id: u32| EventRef::new(EventName::new(name).unwrap(), &id.to_string());
+        let waiting = (0..10).map(|id| event("wake", id)).chain([event("sleep", 0)]).collect();
+        let mut events = TargetEvents { waiting, ..TargetEvents::default() };
+        events.drop_waiting(|event| event.name.as_str() == "sleep", Timestamp(5));
+        assert_eq!(events.waiting, [event("sleep", 0)]);
+        let dropped = |ids: std::ops::Range<u32>| {
+            ids.map(|id| DroppedEvent { event: event("wake", id), at: 5 }).collect::<Vec<_>>()
+        };
+        assert_eq!(events.dropped, dropped(2..10));
+        assert!(!events.has(&event("wake", 9)));
+        events.append(event("wake", 9));
+        assert_eq!((events.waiting.len(), events.dropped), (2, dropped(2..9)));
+    }
 
     /// A write that appends many notifications can drop one during its delivery.
     #[test]

@@ -21,9 +21,10 @@ pub mod table;
 pub use dynamo::{DynamoTable, item_size};
 pub use error::StoreError;
 pub use items::{
-    DesiredKey, DesiredTarget, NamedDocument, NamedKind, NewRun, NotificationState, PatchResult, PendingCreation,
-    PendingUpdate, PhaseNotice, ReceiverState, RefusedUpdate, Rejection, RunFacts, RunHead, SecretRelease,
-    SourceRejections, TargetEvents, TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem, Tombstone,
+    DesiredKey, DesiredTarget, DroppedEvent, NamedDocument, NamedKind, NewRun, NotificationState, PatchResult,
+    PendingCreation, PendingUpdate, PhaseNotice, ReceiverState, RefusedUpdate, Rejection, RunFacts, RunHead,
+    SecretRelease, SourceRejections, TargetEvents, TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem,
+    Tombstone,
 };
 pub use meter::{Meter, TableUsage};
 pub use ops::*;

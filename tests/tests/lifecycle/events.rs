@@ -145,6 +145,8 @@ pub(crate) async fn an_update_drops_a_waiting_event_without_units() {
     harness.lifecycle(LifecycleType::Updated, &data).await.is(202);
     harness.callback(pause.token(), &done()).await.is(204);
     harness.run_state("sleep", "1", "succeeded").await;
+    let is_listed = |note: &String| note.starts_with("the event wake-") && note.contains("was dropped");
+    until("the dropped event", async || harness.why("a").await.notes.iter().any(is_listed).then_some(())).await;
     harness.receiver.always("POST /pause", 200);
     let data = LifecycleData { generation: 3, ..sandbox("a", "a-uid", "database@1.1.0}, s: {plugin: database") };
     harness.lifecycle(LifecycleType::Updated, &data).await.is(202);

@@ -90,7 +90,11 @@ fn target() -> TargetHead {
             routing_key: Some("key".to_owned()),
         }),
         refused_update: Some(store::RefusedUpdate { generation: 2, reason: "why".into() }),
-        events: TargetEvents { recent: vec![event("1")], waiting: vec![event("2")] },
+        events: TargetEvents {
+            recent: vec![event("1")],
+            waiting: vec![event("2")],
+            dropped: vec![store::DroppedEvent { event: event("1"), at: AT.0 }],
+        },
         release: vec![store::SecretRelease { instance: "instance".into(), cluster: Some("far".into()) }],
         removed: Some(AT),
         due: Some(AT),

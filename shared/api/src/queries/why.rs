@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_documents::render::{self, InputValue, RenderedUnit};
-use ebb_engine::{Hook, TargetPhase};
+use ebb_engine::{Hook, TargetPhase, Timestamp};
 use ebb_protocol::api::{
     FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail, UnitState,
 };
@@ -17,7 +17,7 @@ use ebb_protocol::id::{RunId, hook_name};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
-use ebb_store::{RefusedUpdate, TargetHead};
+use ebb_store::{DroppedEvent, RefusedUpdate, TargetHead};
 
 use crate::queries::{logs, runs, sources, targets, waits};
 use ebb_flow::env::{Env, HttpStore};
@@ -96,6 +96,10 @@ pub async fn why(
     }
     if let Some(RefusedUpdate { generation, reason }) = &target.refused_update {
         notes.push(format!("the update to generation {generation} was refused when it should have begun: {reason}"));
+    }
+    for DroppedEvent { event, at } in &target.events.dropped {
+        let at = rfc3339(Timestamp(*at));
+        notes.push(format!("the event {event} was dropped at {at}: the document has no units for it any more"));
     }
     let newer = newer_version(store, &target, &failures, &loaded.plan).await?;
     let mut next_steps = advice(&target, cause.as_ref(), &failures, &exists, outage.as_ref());

@@ -63,7 +63,7 @@ pub(super) async fn receive(
         // A crash after this leaves a removal of a run that does not exist.
         retention::schedule_event_removal(env, &seen, &event).await?;
         let mut appended = seen.clone();
-        appended.events.waiting.push(event.clone());
+        appended.events.append(event.clone());
         let is_idle = next_run::is_idle(env, &seen).await?;
         let step = next_event(&transition::engine_target(&appended)).filter(|_| is_idle);
         let transition = match step {

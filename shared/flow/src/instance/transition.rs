@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::target::{self, PhaseChange};
-use ebb_engine::{Attempt, Epoch, HeadState, Hook, HookSet, RunEvent, RunOutcome, RunPhase, TargetPhase, accept};
-use ebb_protocol::id::{self, RunId};
+use ebb_engine::{
+    Attempt, Epoch, HeadState, Hook, HookSet, RunEvent, RunOutcome, RunPhase, TargetPhase, Timestamp, accept,
+};
+use ebb_protocol::id::{self, EventRef, RunId};
 use ebb_store::{NewRun, NotificationState, RunFacts, TargetEvents, TargetHead, TargetTransition};
 
 use crate::env::{CompiledPlan, Env};
@@ -211,7 +213,7 @@ pub async fn transition(
 ) -> Result<TargetTransition, FlowError> {
     let now = seen.change_time(env.now());
     let rules = outbox::rules(env).await?;
-    let (events, start) = next_events(seen, step, loaded);
+    let (events, start) = next_events(seen, step, loaded, now);
     let begun = TargetHead { events, ..seen.clone() };
     let run = start.map(|hook| NewRun {
         id: begun.run(hook),
@@ -262,17 +264,23 @@ pub async fn transition(
 
 /// Returns the events of a target after a step, and the hook that begins. Waiting events without units in the plan are
 /// dropped: an update has removed them (EventHasUnits). While an update waits, they stay, because it may add the units.
-fn next_events(seen: &TargetHead, step: PhaseChange, loaded: &CompiledPlan) -> (TargetEvents, Option<Hook>) {
+fn next_events(
+    seen: &TargetHead,
+    step: PhaseChange,
+    loaded: &CompiledPlan,
+    now: Timestamp,
+) -> (TargetEvents, Option<Hook>) {
     let mut events = seen.events.clone();
-    events.waiting.retain(|event| {
+    let stays = |event: &EventRef| {
         let has_units = loaded.hook_plan(Hook::Event(event.name)).is_some();
         let stays = has_units || seen.pending_update.is_some();
         if !stays {
             let (kind, name) = (&seen.kind, &seen.name);
-            tracing::info!(kind, name, %event, "a waiting event is dropped, because an update has removed its units");
+            tracing::info!(kind, name, %event, "a waiting event is dropped, because the document has no units for it");
         }
         stays
-    });
+    };
+    events.drop_waiting(stays, now);
     let Some(Hook::Event(_)) = step.start else { return (events, step.start) };
     let start = events.waiting.first().map(|event| Hook::Event(event.name));
     events.begin_next();

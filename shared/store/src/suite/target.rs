@@ -5,8 +5,8 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use futures::future::join_all;
 
 use crate::{
-    DynamoTable, MoveTarget as _, NotificationState, PendingCreation, PendingUpdate, ReadTarget as _, RefusedUpdate,
-    SecretRelease, Store, StoreError, TargetEvents, TargetHead, TargetTransition, Tombstone,
+    DroppedEvent, DynamoTable, MoveTarget as _, NotificationState, PendingCreation, PendingUpdate, ReadTarget as _,
+    RefusedUpdate, SecretRelease, Store, StoreError, TargetEvents, TargetHead, TargetTransition, Tombstone,
 };
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{EventName, Hook, TargetPhase, Timestamp};
@@ -42,6 +42,7 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
         events: TargetEvents {
             recent: ["1", "2"].map(|id| EventRef::new(EventName::new("sleep").unwrap(), id)).into(),
             waiting: vec![EventRef::new(EventName::new("wake").unwrap(), "3")],
+            dropped: vec![DroppedEvent { event: EventRef::new(EventName::new("wake").unwrap(), "4"), at: 7 }],
         },
         release: [None, Some("eu".into())].map(|cluster| SecretRelease { instance: "l".into(), cluster }).into(),
         removed: Some(Timestamp(8)),
