@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use ebb_engine::EventName;
 use ebb_engine::TargetPhase::{self, Gone, Ready, Starting, Stopping, Stuck};
 use ebb_protocol::api::{DeleteOrphansResponse, OrphanList};
 use ebb_protocol::id;
@@ -58,6 +59,12 @@ fn object(name: &str, labelled: bool) -> ObjectSummary {
 
 fn unit(name: &str) -> String {
     TaskId::unit_of(&run_id(name, Hook::PreStart), Unit(0))
+}
+
+/// Returns a unit of an event whose run does not exist.
+fn removed_unit(name: &str) -> String {
+    let wake = Hook::Event(EventName::new("wake").unwrap());
+    TaskId::unit_of(&run_id(name, wake), Unit(0))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -164,9 +171,14 @@ async fn harness() -> (Harness, OrphanRelay, TestReceiver) {
             objects: vec![object(case.name, case.owner.1)],
         });
     }
-    // Labels without a record: of an active instance, of an ended one, and of no run.
-    for (name, unit) in [("of-active", unit("active")), ("of-gone", unit("gone")), ("forged", "x\u{1b}[2J".to_owned())]
-    {
+    // Labels without a record: of an active instance, of an ended one, of the removed run of an event of both, and of no run.
+    for (name, unit) in [
+        ("of-active", unit("active")),
+        ("of-gone", unit("gone")),
+        ("of-active-event", removed_unit("active")),
+        ("of-gone-event", removed_unit("gone")),
+        ("forged", "x\u{1b}[2J".to_owned()),
+    ] {
         let unmanaged = UnmanagedObject { unit, age_ms: 2 * HOUR, object: object(name, true) };
         relay.unmanaged.lock().unwrap().push(unmanaged);
     }
@@ -186,7 +198,8 @@ pub(crate) async fn orphans_are_listed_and_scanned() {
         let expected = case.expected.0.then_some(case.expected.1);
         assert_eq!(seen, expected, "{}", case.name);
     }
-    assert_eq!(of("of-active"), None);
+    assert_eq!((of("of-active"), of("of-active-event")), (None, None));
+    assert!(of("of-gone-event").unwrap().reason.contains("sandbox/gone"), "{list:?}");
     let (gone, forged) = (of("of-gone").unwrap(), of("forged").unwrap());
     assert!(!gone.owned && !forged.owned && gone.reason.contains("no record"), "{gone:?} {forged:?}");
     assert!(!forged.reason.contains('\u{1b}') && !forged.instance.contains('\u{1b}'), "{forged:?}");

@@ -10,13 +10,13 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use ebb_engine::{TargetPhase, Timestamp};
+use ebb_engine::{Hook, TargetPhase, Timestamp};
 use ebb_protocol::api::{ClusterError, DeleteOrphansResponse, Orphan, OrphanList};
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits::message;
 use ebb_protocol::listing::{ObjectSummary, TaskSummary, UnmanagedObject};
 use ebb_protocol::relay::TaskId;
-use ebb_store::OrphanScans;
+use ebb_store::{OrphanScans, RunFacts};
 
 use crate::env::Env;
 use crate::error::FlowError;
@@ -223,9 +223,7 @@ fn run_of(unit: &str) -> Option<RunId> {
 
 /// Reads the owner with strong consistency: first the run, which names its target, and then the target.
 async fn read_owner(env: &Env, run: &RunId) -> Result<OwnerState, FlowError> {
-    let Some(facts) = env.store.read_root(run).await?.and_then(|root| root.facts) else {
-        return Ok(OwnerState::Unknown);
-    };
+    let Some(facts) = read_facts(env, run).await? else { return Ok(OwnerState::Unknown) };
     let target = env.store.read_target(&facts.kind, &facts.name).await?;
     let target_name = format!("{}/{}", facts.kind, facts.name);
     Ok(match target {
@@ -235,6 +233,19 @@ async fn read_owner(env: &Env, run: &RunId) -> Result<OwnerState, FlowError> {
         Some(target) => OwnerState::Ended(target_name, Some(target.created)),
         None => OwnerState::Ended(target_name, None),
     })
+}
+
+/// Returns the facts of a run. Retention removes the run of an event before the other runs of its instance, and a cluster may
+/// hold its sensitive outputs until the instance ends. Each of the other runs names the same target.
+async fn read_facts(env: &Env, run: &RunId) -> Result<Option<RunFacts>, FlowError> {
+    let others = Hook::ALL.into_iter().filter(|_| matches!(run.hook(), Hook::Event(_))).map(|hook| run.sibling(hook));
+    let runs: Vec<RunId> = std::iter::once(run.clone()).chain(others).collect();
+    for run in runs {
+        if let Some(facts) = env.store.read_root(&run).await?.and_then(|root| root.facts) {
+            return Ok(Some(facts));
+        }
+    }
+    Ok(None)
 }
 
 fn orphan_reason(owner: &OwnerState, unit: &str) -> Option<String> {
