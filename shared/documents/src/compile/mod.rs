@@ -16,6 +16,7 @@ mod event_source;
 mod infrakit_unit;
 mod input_destinations;
 mod k8s_apply;
+mod kept_undos;
 mod old_params;
 mod order;
 mod own_hooks;

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::plan_expressions::{expressions, strings};
 use crate::canonical::digest;
-use crate::expr::{self, RootVariable, Scope};
-use crate::plan::{HookName, HookPlan, Plan, ResourceOrigin, UnitPlan, UnitRef};
+use crate::expr::{self, ReferenceSource, RootVariable, Scope};
+use crate::plan::{Action, HookName, HookPlan, Plan, PluginInterface, ResourceOrigin, Template, UnitPlan, UnitRef};
 
 /// Returns the units of a hook with their places.
 pub(super) fn units_of(hooks: &[HookPlan], hook: HookName) -> impl Iterator<Item = (UnitRef, &UnitPlan)> {
@@ -42,13 +42,36 @@ fn setup_digest(plan: &Plan, name: &str, units: &BTreeMap<String, UnitRef>) -> S
     let units: Map<String, Value> =
         units.iter().filter_map(|(key, &at)| Some((key.clone(), content(plan, at.hook, plan.unit(at)?)))).collect();
     let mut made = json!({"params": plan.resources.get(name).map(|resource| &resource.params), "units": units});
-    let read = labels_read(&made);
+    add_labels(plan, &mut made);
+    digest_of(made)
+}
+
+/// Returns the digest of what a plugin of InfraKit gets to find the resource of a unit. Returns `None` if the key of the
+/// unit is enough.
+pub(super) fn search_digest(plan: &Plan, unit: &UnitPlan) -> Option<String> {
+    let Action::Infrakit(action) = &unit.action else { return None };
+    if action.interface == PluginInterface::Instance {
+        return None;
+    }
+    let references = strings(&action.properties).into_iter().flat_map(expressions).flat_map(|it| it.references);
+    let read: BTreeSet<ReferenceSource> = references.map(|reference| reference.source).collect();
+    let is_read = |param: &String| read.contains(&ReferenceSource::Param(param.clone()));
+    let params = plan.resources.get(unit.resource()).map(|resource| &resource.params);
+    let params: BTreeMap<&String, &Template> =
+        params.into_iter().flatten().filter(|&(param, _)| is_read(param)).collect();
+    let mut made = json!({"interface": action.interface, "properties": action.properties, "params": params});
+    add_labels(plan, &mut made);
+    Some(digest_of(made))
+}
+
+/// Adds the labels that the params and units of a resource may read.
+fn add_labels(plan: &Plan, made: &mut Value) {
+    let read = labels_read(made);
     let is_read = |label: &String| read.as_ref().is_none_or(|read| read.contains(label));
     let labels: BTreeMap<&String, &String> = plan.target.labels.iter().filter(|&(label, _)| is_read(label)).collect();
     if !labels.is_empty() {
         made["labels"] = json!(labels);
     }
-    digest_of(made)
 }
 
 /// Returns the labels that the params and units of a resource may read. `None` means all of them.

@@ -2,7 +2,8 @@
 //!
 //! 1. Compare the resources of both plans. A resource without a counterpart is added or removed. A resource with other
 //!    params or other setup units is updated by the `update` units of its plugin, or replaced if the plugin has none. One
-//!    that reads a replaced resource, or whose setup is incomplete, is replaced.
+//!    that reads a replaced resource, or whose setup is incomplete, is replaced. So is one whose new undos would not find
+//!    what its setup has made.
 //! 2. Keep all hooks that may have run, so that their units keep their positions. Units of earlier runs have results.
 //! 3. Add the hook of the update. Its units undo what is removed or replaced, then make what is added or replaced.
 //! 4. Take preStop and postStop from the new plan, and add the undos of removed and replaced resources. They run if the
@@ -19,6 +20,7 @@ use ebb_engine::MAX_UNITS;
 
 use super::assemble::add_teardown_edges;
 use super::defaults::MAX_STEPS;
+use super::kept_undos::PlannedUndos;
 use super::old_params;
 use super::plan_content::{content_digest, origins, units_of};
 use super::teardown::OrderSource;
@@ -167,11 +169,12 @@ fn changes(
         let plugin = plan.resources.get(name).map(|resource| resource.plugin.as_str());
         plugin.and_then(|plugin| plugin.split('@').next()).map(str::to_owned)
     };
-    // A unit whose undo the new version does not have would be left behind.
-    let (undone, undone_then) = (undone(current), undone(wanted));
-    let loses_undo = |before: &ResourceOrigin, origin: &ResourceOrigin| {
-        let has_undo = |key: &String| origin.units.get(key).is_some_and(|at| undone_then.contains(at));
-        before.units.iter().any(|(key, at)| undone.contains(at) && !has_undo(key))
+    let (undos, new_undos) = (PlannedUndos::of(current), PlannedUndos::of(wanted));
+    let keeps_undos = |before: &ResourceOrigin, origin: &ResourceOrigin| {
+        let is_kept = |(key, &at): (&String, &UnitRef)| {
+            origin.units.get(key).is_some_and(|&new| undos.are_kept(at, &new_undos, new))
+        };
+        before.units.iter().all(is_kept)
     };
     // Outputs keep their units.
     let can_update = |name: &str, before: &ResourceOrigin, origin: &ResourceOrigin| {
@@ -179,7 +182,7 @@ fn changes(
             && wanted.plugin_updates.iter().any(|unit| unit.resource() == name)
             && plugin(current, name) == plugin(wanted, name)
             && before.units.keys().eq(origin.units.keys())
-            && !loses_undo(before, origin)
+            && keeps_undos(before, origin)
     };
     let removed =
         old.keys().filter(|name| !new.contains_key(*name)).map(|name| (name.clone(), ResourceChange::Removed));
@@ -191,7 +194,7 @@ fn changes(
             Some(before)
                 if before.setup == origin.setup
                     && is_updated(current, name, is_done)
-                    && !loses_undo(before, origin) =>
+                    && keeps_undos(before, origin) =>
             {
                 continue;
             }
@@ -220,12 +223,6 @@ fn changes(
         }
         changes.extend(readers.into_iter().map(|name| (name, ResourceChange::Replaced)));
     }
-}
-
-/// Returns the setup units that the teardown of a plan undoes.
-fn undone(plan: &Plan) -> BTreeSet<UnitRef> {
-    let undos = [HookName::PreStop, HookName::PostStop].into_iter().flat_map(|stage| units_of(&plan.hooks, stage));
-    undos.flat_map(|(_, undo)| undo.undoes.iter().copied()).collect()
 }
 
 /// Returns the name that the update `number` gives to a resource if it undoes the resource.

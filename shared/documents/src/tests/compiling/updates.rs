@@ -66,17 +66,17 @@ postStop:
 "##;
 
 pub(super) fn plan(rest: &str) -> Plan {
+    plan_with(rest, &[("db", DATABASE), ("search", SEARCH), ("reseeded", RESEEDED), ("moved", MOVED)])
+}
+
+/// Returns the plan of a document with these plugins.
+fn plan_with(rest: &str, plugins: &[(&str, &str)]) -> Plan {
     let text = format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n{rest}");
     let Ok(Document::Sandbox(sandbox)) = load::document("document", &text, &NoFiles, &DocumentVars::none()) else {
         panic!("{text}")
     };
     let load = |name, text| load::plugins(name, text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
-    let plugins = BTreeMap::from([
-        ("db", load("db", DATABASE)),
-        ("search", load("search", SEARCH)),
-        ("reseeded", load("reseeded", RESEEDED)),
-        ("moved", load("moved", MOVED)),
-    ]);
+    let plugins: BTreeMap<&str, _> = plugins.iter().map(|&(name, text)| (name, load(name, text))).collect();
     let version = semver::Version::new(1, 0, 0);
     let bound = sandbox.resources.iter().filter_map(|resource| {
         let plugin = plugins.get(resource.plugin.value.as_str())?;
@@ -442,4 +442,91 @@ fn clusters_with_sensitive_outputs_of_earlier_plans_stay_known() {
         all.insert(Some("eu"));
         assert_eq!(last.secret_clusters(), all);
     }
+}
+
+/// Returns the plan of the resource `r`, whose plugin has these units and one of `update`.
+fn updatable(units: &str, site: &str, id: &str) -> Plan {
+    let head = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: alpine}}\n\
+        params: {site: {type: string}, id: {type: string}}\n\
+        update: {touch: {webhook: {url: \"https://a.example.org/touch\"}}}\n";
+    let rest = format!("labels: {{id: {id}}}\nresources: {{r: {{plugin: p, params: {{site: {site}, id: {id}}}}}}}\n");
+    plan_with(&rest, &[("p", &format!("{head}{units}"))])
+}
+
+/// Returns the effect of other units, another `site` and another `id` on a resource.
+fn change(before: &str, after: &str, site: &str, id: &str) -> ResourceChange {
+    update(&updatable(before, "eu", "a"), &updatable(after, site, id)).resources["r"]
+}
+
+fn object(more: &str) -> String {
+    let manifest = "{apiVersion: v1, kind: A, metadata: {name: \"a-${params.id}\"}}";
+    format!("preStart: {{make: {{object: {{manifest: {manifest}}}{more}}}}}\n")
+}
+
+fn infrakit(interface: &str, properties: &str) -> String {
+    format!("preStart: {{make: {{infrakit: {{plugin: files, interface: {interface}, properties: {properties}}}}}}}\n")
+}
+
+fn pod(more_of_undo: &str) -> String {
+    let script = "pod: {script: '#!/bin/sh'}";
+    format!("preStart: {{make: {{{script}}}}}\npostStop: {{drop: {{undoes: make, {script}{more_of_undo}}}}}\n")
+}
+
+const PARAM: &str = ", cluster: \"${params.site}\"";
+
+#[test]
+fn a_resource_in_another_cluster_is_undone_where_it_is() {
+    let made = update(&updatable(&object(PARAM), "eu", "a"), &updatable(&object(PARAM), "us", "a"));
+    assert_eq!(made.resources["r"], ResourceChange::Replaced);
+    let clusters = |hook| {
+        let units = &made.plan.hook_plan(hook).unwrap().units;
+        units.iter().map(|unit| (unit.key.as_str(), unit.cluster.as_deref())).collect::<Vec<_>>()
+    };
+    assert_eq!(clusters(HookName::Update(1)), [("r~1/make.removal", Some("eu")), ("r/make", Some("us"))]);
+    assert_eq!(clusters(HookName::PostStop), [("r/make.removal", Some("us")), ("r~1/make.removal", Some("eu"))]);
+    let (none, eu, us) = (object(""), object(", cluster: eu"), object(", cluster: us"));
+    for (before, after, expected) in [
+        (&eu, &us, ResourceChange::Replaced),
+        (&none, &eu, ResourceChange::Replaced),
+        (&eu, &none, ResourceChange::Replaced),
+        (&eu, &object(PARAM), ResourceChange::Updated),
+        (&none, &object(", cluster: default"), ResourceChange::Updated),
+        (&pod(""), &pod(", cluster: us"), ResourceChange::Replaced),
+        (&pod(", cluster: eu"), &pod(PARAM).replace("drop:", "erase:"), ResourceChange::Updated),
+        (&pod(", cluster: eu"), &pod(", cluster: us").replace("drop:", "erase:"), ResourceChange::Replaced),
+    ] {
+        assert_eq!(change(before, after, "eu", "b"), expected, "{before}{after}");
+    }
+    assert_eq!(change(&pod(PARAM), &pod(PARAM), "us", "a"), ResourceChange::Replaced);
+    // Also if the setup is the same.
+    assert_eq!(change(&pod(", cluster: eu"), &pod(", cluster: us"), "eu", "a"), ResourceChange::Replaced);
+}
+
+#[test]
+fn a_unit_with_another_kind_of_action_is_replaced() {
+    let all = [object(""), infrakit("instance", "{}"), pod("")];
+    for (number, before) in all.iter().enumerate() {
+        for (other, after) in all.iter().enumerate() {
+            let expected = if number == other { ResourceChange::Updated } else { ResourceChange::Replaced };
+            assert_eq!(change(before, after, "eu", "b"), expected, "{before}{after}");
+        }
+    }
+}
+
+/// A plugin finds an instance by the key of its unit, and other resources by their properties.
+#[test]
+fn a_resource_that_its_properties_identify_is_replaced_with_them() {
+    let named = |id: &str| format!("{{kind: group, metadata: {{name: \"{id}\"}}}}");
+    let (param, label) = (named("${params.id}"), named("${target.labels.id}"));
+    for interface in ["controller", "resource"] {
+        for properties in [&param, &label] {
+            let units = infrakit(interface, properties);
+            assert_eq!(change(&units, &units, "eu", "b"), ResourceChange::Replaced, "{units}");
+            assert_eq!(change(&units, &units, "us", "a"), ResourceChange::Updated, "{units}");
+        }
+        let (before, after) = (infrakit(interface, &named("x")), infrakit(interface, &named("y")));
+        assert_eq!(change(&before, &after, "eu", "a"), ResourceChange::Replaced, "{before}");
+    }
+    let instance = infrakit("instance", &param);
+    assert_eq!(change(&instance, &instance, "eu", "b"), ResourceChange::Updated);
 }
