@@ -26,7 +26,7 @@ use super::plan_content::{content_digest, origins, units_of};
 use super::teardown::OrderSource;
 use super::update_progress::is_updated;
 use crate::plan::{
-    FormerResource, HookName, HookPlan, Plan, ResourceOrigin, UnitPlan, UnitRef, UpdateState, document_name,
+    Action, FormerResource, HookName, HookPlan, Plan, ResourceOrigin, UnitPlan, UnitRef, UpdateState, document_name,
     former_name,
 };
 
@@ -498,9 +498,17 @@ impl PlanMerge<'_> {
         stage: HookName,
         moved: &mut BTreeMap<UnitRef, UnitRef>,
     ) -> Vec<UnitPlan> {
-        let own = units_of(&self.wanted.hooks, stage).map(|(_, unit)| UnitPlan {
-            undoes: unit.undoes.iter().map(|&at| self.origin(old, at)).collect(),
-            ..with_reads(unit, |at| self.origin(old, at))
+        let made = |at: UnitRef| {
+            self.current.iter().find(|hook| hook.hook == at.hook).and_then(|hook| hook.units.get(at.unit as usize))
+        };
+        let own = units_of(&self.wanted.hooks, stage).map(|(_, unit)| {
+            let undoes: Vec<UnitRef> = unit.undoes.iter().map(|&at| self.origin(old, at)).collect();
+            let mut unit = with_reads(unit, |at| self.origin(old, at));
+            // It is rendered from the unit that has made the resource.
+            if let (Action::Destroy, Some(made)) = (&unit.action, undoes.first().and_then(|&at| made(at))) {
+                unit.reads.clone_from(&made.reads);
+            }
+            UnitPlan { undoes, ..unit }
         });
         let mut units: Vec<UnitPlan> = own.collect();
         let is_kept = |unit: &UnitPlan| self.former.contains_key(unit.resource());

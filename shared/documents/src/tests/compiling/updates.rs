@@ -530,3 +530,19 @@ fn a_resource_that_its_properties_identify_is_replaced_with_them() {
     let instance = infrakit("instance", &param);
     assert_eq!(change(&instance, &instance, "eu", "b"), ResourceChange::Updated);
 }
+
+/// A skipped unit skips its readers. What the earlier version has made is destroyed nevertheless.
+#[test]
+fn what_destroys_a_resource_reads_what_its_maker_read() {
+    let net = "  net: {when: \"${params.site == 'us'}\", webhook: {url: \"https://a.example.org/net\"}, outputs: {id: {value: \"${response.body.id}\"}}}\n";
+    let plugin = |properties: &str| {
+        format!("preStart:\n{net}  make: {{infrakit: {{plugin: files, properties: {{{properties}}}}}}}\n")
+    };
+    let (before, after) = (plugin(""), plugin("net: \"${units.net.outputs.id}\""));
+    let made = update(&updatable(&before, "eu", "a"), &updatable(&after, "eu", "a"));
+    assert_eq!(made.resources["r"], ResourceChange::Updated);
+    assert_eq!(units(&made.plan, HookName::PostStop), ["r/make.removal undoes preStart:r/make"]);
+    let again = update(&made.plan, &updatable(&after, "eu", "b"));
+    assert_eq!(again.resources["r"], ResourceChange::Updated);
+    assert_eq!(units(&again.plan, HookName::PostStop), ["r/make.removal undoes preStart:r/make"]);
+}
