@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::TIMEOUT_MS;
+use crate::expr::ReferenceSource;
 use crate::model::{At, InfrakitDoc, Named, TemplateTree, UnitDoc};
 use crate::plan::{HookName, InfrakitAction, PluginInterface, Template};
 
@@ -35,7 +36,11 @@ pub(super) fn action<'a>(
     }
     let scope = report.units;
     let empty = || serde_json::Value::Object(serde_json::Map::new());
+    let before = found.len();
     let properties = instance.properties.as_ref().map_or_else(empty, |tree| report.strings(tree, scope, found));
+    if instance.interface != PluginInterface::Instance {
+        check_search(report, found.get(before..).unwrap_or_default());
+    }
     let mut text = |text: &'a At<String>| -> Template { report.text(&text.value, text.at, scope, found) };
     let init = instance.init.as_ref().map(&mut text);
     let logical_id = instance.logical_id.as_ref().map(&mut text);
@@ -99,6 +104,17 @@ fn check_spec<'a>(report: &mut DiagnosticCollector, instance: &'a InfrakitDoc) {
             let message = format!("the properties of this controller have no `{path}`");
             report.push(report.error("missing-key", at, message).help(help));
         }
+    }
+}
+
+/// Rejects what each update changes in the properties by which a plugin finds its resource.
+fn check_search(report: &mut DiagnosticCollector, reads: &[ExpressionRead<'_>]) {
+    let changes =
+        |read: &&ExpressionRead<'_>| matches!(&read.source, ReferenceSource::Target(field) if field == "generation");
+    for read in reads.iter().filter(changes) {
+        let message = "the properties of this resource read `target.generation`, which rises with each update";
+        let help = "the plugin finds the resource by these properties when Ebb destroys it; read `target.uid`";
+        report.push(report.error_in("reference", &read.spot, message).help(help));
     }
 }
 
