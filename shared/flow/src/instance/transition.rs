@@ -226,7 +226,8 @@ pub async fn transition(
             routing_key: seen.routing_key.clone(),
             started: now,
         },
-        due: now.plus(env.settings.first_sweep_delay),
+        // The time of the change can be later than that of the clock.
+        due: env.now().plus(env.settings.first_sweep_delay),
     });
     let transition = begun.update(|target| {
         // A ready target stays ready during an event, unless the same write changes its resources.
