@@ -528,9 +528,9 @@ impl TargetEvents {
         self.waiting.push(event);
     }
 
-    /// Drops the waiting events without units at the time `now`.
-    pub fn drop_waiting(&mut self, has_units: impl Fn(&EventRef) -> bool, now: Timestamp) {
-        let (waiting, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting).into_iter().partition(has_units);
+    /// Drops the waiting events for which `stays` returns false, at the time `now`.
+    pub fn drop_waiting(&mut self, stays: impl Fn(&EventRef) -> bool, now: Timestamp) {
+        let (waiting, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting).into_iter().partition(stays);
         self.waiting = waiting;
         self.dropped.extend(dropped.into_iter().map(|event| DroppedEvent { event, at: now.0 }));
         let excess = self.dropped.len().saturating_sub(Self::MAX_RECENT);

@@ -2,8 +2,8 @@
 //!
 //! 1. Compare the resources of both plans. A resource without a counterpart is added or removed. A resource with other
 //!    params or other setup units is updated by the `update` units of its plugin, or replaced if the plugin has none. One
-//!    that reads a replaced resource, or whose setup is incomplete, is replaced. So is one whose new undos would not find
-//!    what its setup has made.
+//!    that reads a replaced resource, or whose setup is incomplete, is replaced. A resource is also replaced if the new
+//!    undos would not find what its setup has made.
 //! 2. Keep all hooks that may have run, so that their units keep their positions. Units of earlier runs have results.
 //! 3. Add the hook of the update. Its units undo what is removed or replaced, then make what is added or replaced.
 //! 4. Take preStop and postStop from the new plan, and add the undos of removed and replaced resources. They run if the

@@ -50,8 +50,8 @@ const POSTPONED: &str = "the platform does not respond to other notifications";
 
 /// Delivers the pending notification of a target. After a failed delivery, the target is due again. While the platform
 /// does not respond, or many notifications wait for its response, the delivery is postponed. A sweep that cannot wait for
-/// the platform any more delivers nothing. A notification from a time when the deployment had a platform ends without
-/// one: what waits for its delivery must not wait for ever.
+/// the platform any more delivers nothing. A deployment without a platform ends the notification, because other work
+/// waits for its delivery.
 pub async fn notify(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
     let mut seen = target.clone();
     for _ in 0..crate::ATTEMPTS {
