@@ -3,6 +3,8 @@
 #[path = "../simulation/mod.rs"]
 pub mod simulation;
 
+#[allow(clippy::unwrap_used)]
+pub mod emulated_dynamodb;
 pub mod fakes;
 pub mod infrakit_plugin;
 pub mod log_buffer;

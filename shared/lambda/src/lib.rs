@@ -34,7 +34,7 @@ use ebb_protocol::relay::RESPONSE_TIMEOUT;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
 use ebb_relay_client::{ClusterRegistry, ClusterRelay, PollEndpoint};
-use ebb_store::{DynamoTable, S3Bucket, Store};
+use ebb_store::{S3Bucket, SdkTable, Store};
 use tower::ServiceExt as _;
 
 use reloading::ReloadingValue;
@@ -147,10 +147,10 @@ fn misconfigured(error: &FunctionError) -> Response {
 impl FunctionContext {
     /// Creates the clients. Sends no request.
     fn of(FunctionConfig { config, variables, host }: &FunctionConfig) -> Result<Self, FunctionError> {
-        let dynamo = DynamoTable::new(aws_sdk_dynamodb::Client::new(config), variables.required("EBB_TABLE")?);
+        let table = SdkTable::new(aws_sdk_dynamodb::Client::new(config), variables.required("EBB_TABLE")?);
         let bucket =
             S3Bucket::new(aws_sdk_s3::Client::new(&aws::with_long_timeouts(config)), variables.required("EBB_BUCKET")?);
-        let store = Arc::new(Store::new(dynamo, Arc::new(bucket)));
+        let store = Arc::new(Store::new(Arc::new(table), Arc::new(bucket)));
         let sqs = aws_sdk_sqs::Client::new(config);
         let queue = queue::SqsQueue::new(sqs, variables.required("EBB_QUEUE_URL")?);
         let outside = Arc::new(HttpClient::new(Policy::public())?);

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use ebb_api::{ApiRole, ApiTokens, OidcIssuers, ServerState};
 use ebb_egress::{HttpClient, Policy};
 use ebb_engine::{Millis, Timestamp};
@@ -22,13 +23,13 @@ use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use ebb_flow::{DeploymentSettings as FlowSettings, Env, InstanceCache};
 use ebb_protocol::relay::TaskId;
 use ebb_relay_client::PollEndpoint;
-use ebb_store::{DynamoTable, Meter, Store};
+use ebb_store::{ItemTable, Meter, SdkTable, Store};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::embedded::{EmbeddedTable, FolderBucket, S3Server};
+use crate::embedded::{ACCESS_KEY, EmbeddedTable, FolderBucket, REGION, S3Server, SECRET_KEY, StateDurability};
 use crate::files::StateFileError;
 use crate::plugin_sockets;
 use crate::pods::{LocalRelay, LocalRelayOptions};
@@ -39,7 +40,6 @@ use keys::StackKeys;
 use platform::OutcomeLog;
 pub use secret_file::SecretFile;
 
-const TABLE: &str = "ebb";
 /// The folder of the embedded table, in the state folder.
 const TABLE_FOLDER: &str = "table";
 /// The time between two sweeps. The queue wakes runs and targets that are due sooner.
@@ -73,6 +73,8 @@ pub struct StackSettings {
     pub platform: Option<String>,
     /// The DynamoDB service of the table. `None` means a file in the state folder.
     pub dynamodb: Option<ExternalTable>,
+    /// What writes to the state folder survive.
+    pub durability: StateDurability,
     pub units: UnitBackend,
     /// The issuers of identity tokens, see [`OidcIssuers::parse`]. Empty means none.
     pub oidc: String,
@@ -159,13 +161,15 @@ impl Stack {
         if last.is_some() && settings.dynamodb.is_none() {
             check_table(state)?;
         }
-        let dynamo = table(&settings).await.map_err(StackError::part("the table"))?;
-        let bucket = FolderBucket::open(&state.join("bucket")).map_err(StackError::part("the bucket"))?;
+        let table = table(&settings).await.map_err(StackError::part("the table"))?;
+        let bucket = FolderBucket::open(&state.join("bucket"))
+            .map_err(StackError::part("the bucket"))?
+            .with(settings.durability);
         let last_s3 = last.as_ref().and_then(StackConnection::s3_port);
         let s3 = start_s3(&state.join("s3"), settings.s3_port, last_s3).await?;
 
         let meter = Arc::new(Meter::new());
-        let store = Store::new(dynamo, Arc::new(bucket));
+        let store = Store::new(table, Arc::new(bucket));
         let store = Arc::new(store.metered(Arc::clone(&meter)));
         let inside = Arc::new(local_client(listen).map_err(StackError::part("HTTP"))?);
         let mut last = (watch::channel(false).0, None);
@@ -300,13 +304,19 @@ fn check_table(state: &Path) -> Result<(), StackError> {
 }
 
 /// Opens the table, and creates it if it is missing.
-async fn table(settings: &StackSettings) -> Result<DynamoTable, Box<dyn std::error::Error + Send + Sync>> {
-    let (client, name) = match &settings.dynamodb {
-        None => (EmbeddedTable::open(&settings.state.join(TABLE_FOLDER))?, TABLE),
-        Some(external) => (EmbeddedTable::at(&external.endpoint), external.table.as_str()),
+async fn table(settings: &StackSettings) -> Result<Arc<dyn ItemTable>, Box<dyn std::error::Error + Send + Sync>> {
+    let Some(external) = &settings.dynamodb else {
+        let table = EmbeddedTable::open(&settings.state.join(TABLE_FOLDER), settings.durability)?;
+        return Ok(Arc::new(table));
     };
-    ebb_store::table::create(&client, name).await?;
-    Ok(DynamoTable::new(client, name))
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(REGION))
+        .credentials_provider(Credentials::new(ACCESS_KEY, SECRET_KEY, None, None, "local"))
+        .endpoint_url(&external.endpoint);
+    let client = aws_sdk_dynamodb::Client::from_conf(config.build());
+    ebb_store::table::create(&client, &external.table).await?;
+    Ok(Arc::new(SdkTable::new(client, &external.table)))
 }
 
 fn io_error(what: &str) -> impl FnOnce(io::Error) -> StackError {

@@ -1,16 +1,18 @@
 //! Storage in DynamoDB and S3, with one trait per operation.
 //!
-//! The traits in a function's signature show the rights that it needs. [`Store`] implements them on DynamoDB;
-//! tests and the local stack use it with another endpoint. A [`Bucket`] is S3, with the feature `s3`, or a
+//! The traits in a function's signature show the rights that it needs. [`Store`] implements them on an
+//! [`ItemTable`]: DynamoDB, or the table of one machine. A [`Bucket`] is S3, with the feature `s3`, or a
 //! folder. The feature `suite` contains the tests that every table must pass.
 
 pub mod dynamo;
 pub mod error;
+pub mod item_table;
 pub mod items;
 pub mod meter;
 pub mod ops;
 #[cfg(feature = "s3")]
 pub mod s3;
+pub mod sdk_table;
 pub mod store;
 // Tests state expectations by unwrapping.
 #[cfg(feature = "suite")]
@@ -18,8 +20,9 @@ pub mod store;
 pub mod suite;
 pub mod table;
 
-pub use dynamo::{DynamoTable, item_size};
+pub use dynamo::item_size;
 pub use error::StoreError;
+pub use item_table::{Item, ItemTable};
 pub use items::{
     DesiredKey, DesiredTarget, DroppedEvent, NamedDocument, NamedKind, NewRun, NotificationState, PatchResult,
     PendingCreation, PendingUpdate, PhaseNotice, ReceiverState, RefusedUpdate, Rejection, RunFacts, RunHead,
@@ -30,5 +33,6 @@ pub use meter::{Meter, TableUsage};
 pub use ops::*;
 #[cfg(feature = "s3")]
 pub use s3::S3Bucket;
+pub use sdk_table::SdkTable;
 pub use store::Store;
 pub use table::TableSpec;

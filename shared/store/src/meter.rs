@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use aws_sdk_dynamodb::types::ConsumedCapacity;
-
-/// Counts requests, capacity and sizes. Attached with [`crate::DynamoTable::metered`].
+/// Counts requests, capacity and sizes. Attached with [`crate::Store::metered`].
 #[derive(Debug, Default)]
 pub struct Meter {
     usage: Mutex<TableUsage>,
@@ -59,8 +57,7 @@ impl Meter {
         *self.lock().requests.entry(operation).or_default() += 1;
     }
 
-    pub(crate) fn capacity(&self, direction: CapacityKind, consumed: &[ConsumedCapacity]) {
-        let units: f64 = consumed.iter().filter_map(|one| one.capacity_units).sum();
+    pub(crate) fn capacity(&self, direction: CapacityKind, units: f64) {
         let mut usage = self.lock();
         match direction {
             CapacityKind::Read => usage.read_units += units,

@@ -5,9 +5,9 @@ use aws_sdk_s3::Client;
 use aws_sdk_s3::error::SdkError;
 use aws_sdk_s3::primitives::ByteStream;
 
-use crate::dynamo::failure;
 use crate::error::StoreError;
 use crate::ops::{Bucket, ObjectStore, OpenObject, StoreResult};
+use crate::sdk_table::failure;
 
 #[derive(Clone, Debug)]
 pub struct S3Bucket {

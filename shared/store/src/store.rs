@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::dynamo::DynamoTable;
+use crate::dynamo::MeteredTable;
+use crate::item_table::ItemTable;
 use crate::meter::Meter;
 use crate::ops::{Bucket, ObjectStore, OpenObject, StoreResult};
 
@@ -20,19 +21,24 @@ pub const BATCH_INLINE: usize = 1 << 10;
 /// The implementation of all operations, in the modules of [`dynamo`](crate::dynamo).
 #[derive(Clone, Debug)]
 pub struct Store {
-    pub dynamo: DynamoTable,
+    pub(crate) table: MeteredTable,
     pub bucket: Arc<dyn Bucket>,
 }
 
 impl Store {
-    pub fn new(dynamo: DynamoTable, bucket: Arc<dyn Bucket>) -> Self {
-        Self { dynamo, bucket }
+    pub fn new(table: Arc<dyn ItemTable>, bucket: Arc<dyn Bucket>) -> Self {
+        Self { table: MeteredTable { table, meter: None }, bucket }
+    }
+
+    /// Returns the table, for requests that are not operations of the store.
+    pub fn table(&self) -> &Arc<dyn ItemTable> {
+        &self.table.table
     }
 
     /// Counts requests to the table with `meter`.
     #[must_use]
     pub fn metered(self, meter: Arc<Meter>) -> Self {
-        Self { dynamo: self.dynamo.metered(meter), ..self }
+        Self { table: MeteredTable { meter: Some(meter), ..self.table }, ..self }
     }
 }
 

@@ -7,9 +7,9 @@ use aws_sdk_dynamodb::types::{
     ScalarAttributeType, TableStatus, TimeToLiveSpecification, TimeToLiveStatus,
 };
 
-use crate::dynamo::failure;
 use crate::error::StoreError;
 use crate::ops::StoreResult;
+use crate::sdk_table::failure;
 
 /// Names of keys and indexes. The deployment template must have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,12 +14,12 @@ use ebb_flow::ports::{MessageQueue, QueueMessage};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use ebb_flow::{DeploymentSettings, Env};
-use ebb_local::embedded::EmbeddedTable;
 use ebb_protocol::named_secrets::NamedSecrets;
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_relay_client::{ClusterRegistry, ClusterRelay, PollEndpoint};
 use ebb_store::suite::s3_bucket;
-use ebb_store::{DynamoTable, S3Bucket, Store};
+use ebb_store::{S3Bucket, SdkTable, Store};
+use ebb_tests::emulated_dynamodb;
 use ebb_tests::fakes::{self, CountingQueue};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -86,7 +86,7 @@ impl SharedParts {
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
         let dynamo = self.dynamo.config().to_builder().interceptor(recorder.clone()).build();
         let bucket = self.bucket.client().config().to_builder().interceptor(recorder.clone()).build();
-        let dynamo = DynamoTable::new(aws_sdk_dynamodb::Client::from_conf(dynamo), NAME);
+        let dynamo = Arc::new(SdkTable::new(aws_sdk_dynamodb::Client::from_conf(dynamo), NAME));
         let bucket = S3Bucket::new(aws_sdk_s3::Client::from_conf(bucket), self.bucket.name());
         let store = Arc::new(Store::new(dynamo, Arc::new(bucket)));
         let client = Arc::new(HttpClient::new(Policy::with_loopback()).unwrap());
@@ -107,7 +107,7 @@ impl DeployedFunctions {
     pub(crate) async fn start(platform: &str, telemetry: Telemetry) -> Self {
         let telemetry = Arc::new(telemetry);
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let dynamo = EmbeddedTable::memory().unwrap();
+        let dynamo = emulated_dynamodb::client().await;
         ebb_store::table::create(&dynamo, NAME).await.unwrap();
         let bucket = s3_bucket(folder.path()).await;
         let secret = secret();
@@ -122,7 +122,7 @@ impl DeployedFunctions {
         let url = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
         let urls: BTreeMap<_, _> = listeners.iter().map(|(name, listener)| (*name, url(listener))).collect();
         let (queue, _, messages) = fakes::channel();
-        let table = Store::new(DynamoTable::new(dynamo.clone(), NAME), Arc::new(bucket.clone()));
+        let table = Store::new(Arc::new(SdkTable::new(dynamo.clone(), NAME)), Arc::new(bucket.clone()));
         let parts = SharedParts {
             dynamo,
             bucket,

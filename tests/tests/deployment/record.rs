@@ -86,7 +86,8 @@ fn rights_of(operation: &str, body: &Value) -> Vec<(String, String)> {
         }
         "Query" => match body["IndexName"].as_str() {
             Some(index) => one(format!("Table index/{index}")),
-            None => one(place(&body["ExpressionAttributeValues"][":p"])),
+            // The key condition begins with the partition key.
+            None => one(place(&body["ExpressionAttributeValues"][":0"])),
         },
         "PutItem" => one(place(&body["Item"]["pk"])),
         _ => one(place(&body["Key"]["pk"])),

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use aws_sdk_dynamodb::types::{KeySchemaElement, TableDescription};
-use ebb_local::embedded::EmbeddedTable;
 use ebb_store::TableSpec;
+use ebb_tests::emulated_dynamodb;
 use serde_json::{Value, json};
 
 use crate::functions::FUNCTIONS;
@@ -87,7 +87,7 @@ fn keys(schema: &[KeySchemaElement]) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_table_has_the_schema_of_the_store() {
-    let client = EmbeddedTable::memory().unwrap();
+    let client = emulated_dynamodb::client().await;
     ebb_store::table::create(&client, "table").await.unwrap();
     let made: TableDescription = client.describe_table().table_name("table").send().await.unwrap().table.unwrap();
     let template = template();

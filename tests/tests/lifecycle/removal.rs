@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::TargetPhase;
 use ebb_flow::Env;
 use ebb_flow::ports::Clock;
 use ebb_flow::run::head::Run;
 use ebb_flow::run::reopen::{ReopenCause, reopen};
 use ebb_protocol::record::OutputStorage;
+use ebb_store::item_table::{AttributeChange, ItemKey, ItemWrite, UpdateImage, WriteAction, WriteExpression};
 use ebb_store::{
     DamagedExpiry, DueExpiries, InstanceExpiry, ObjectStore as _, PutAttemptResult as _, RemoveExpired, Store,
     StoreError,
@@ -243,13 +243,13 @@ pub(crate) async fn a_damaged_expiry_does_not_block_other_instances() {
     }
     let (store, then) = (harness.stack().store(), now().plus(Millis(172_800_000)));
     let instance = instance("damaged");
-    let (client, table) = (store.dynamo.client(), store.dynamo.table());
     let all = store.list_expired(then.plus(Millis(u64::MAX / 4)), 10).await.unwrap().readable;
     let expiry = all.iter().find(|expiry| expiry.name == "damaged").unwrap();
-    let key = [("pk", "retention#".to_owned()), ("sk", format!("{:020}#{instance}", expiry.due.0))];
-    let key = key.into_iter().map(|(name, value)| (name.to_owned(), AttributeValue::S(value))).collect();
-    let request = client.update_item().table_name(table).set_key(Some(key));
-    request.update_expression("REMOVE uid").send().await.unwrap();
+    let key = ItemKey::new("retention#", format!("{:020}#{instance}", expiry.due.0));
+    let changes = [("uid".to_owned(), AttributeChange::Remove)].into();
+    let expression = WriteExpression { conditions: Vec::new(), changes };
+    let write = ItemWrite { key, expression, action: WriteAction::Update(UpdateImage::After) };
+    store.table().write(&write).await.unwrap();
     let mut due = then;
     for hours in [1, 2, 4] {
         let removed = usize::from(hours == 1);

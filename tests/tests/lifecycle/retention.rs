@@ -1,9 +1,9 @@
 //! The items of an instance are removed after its retention.
 
-use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::target::Notification;
 use ebb_engine::{RunEvent, accept};
 use ebb_flow::Env;
+use ebb_store::item_table::ItemKey;
 use ebb_store::{
     DueExpiries, MoveTarget as _, NotificationState, ObjectStore as _, PatchResult, PatchRun as _, PendingUpdate,
     PlanStore as _, PutAttemptResult as _, RemoveExpired, TargetHead, TargetTransition,
@@ -143,11 +143,8 @@ pub(crate) async fn objects_without_a_record_are_removed() {
     }
     let store = harness.stack().store();
     let noted = async |name| {
-        let key = [("pk", format!("r#{}", run_id(name, Hook::PreStart))), ("sk", "b".to_owned())];
-        let key = key.into_iter().map(|(name, value)| (name.to_owned(), AttributeValue::S(value))).collect();
-        let (client, table) = (store.dynamo.client(), store.dynamo.table());
-        let found = client.get_item().table_name(table).set_key(Some(key)).send().await.unwrap();
-        found.item.is_some()
+        let key = ItemKey::new(format!("r#{}", run_id(name, Hook::PreStart)), "b");
+        store.table().get(key).await.unwrap().value.is_some()
     };
     assert!(noted("long").await && !noted("short").await);
     let before = objects(&harness).await;
@@ -213,11 +210,8 @@ pub(crate) async fn records_of_possible_resources_are_kept() {
     harness.instance_is_ready("a", "b-uid").await;
     let store = harness.stack().store();
     let expires = async || {
-        let key = [("pk", format!("x#{}", instance("a"))), ("sk", "h".to_owned())];
-        let key = key.into_iter().map(|(name, value)| (name.to_owned(), AttributeValue::S(value))).collect();
-        let (client, table) = (store.dynamo.client(), store.dynamo.table());
-        let found = client.get_item().table_name(table).set_key(Some(key)).send().await.unwrap();
-        found.item.unwrap()["ttl"].as_n().unwrap().parse::<u64>().unwrap()
+        let found = store.table().get(ItemKey::new(format!("x#{}", instance("a")), "h")).await.unwrap().value;
+        found.unwrap()["ttl"].as_n().unwrap().parse::<u64>().unwrap()
     };
     let first = expires().await;
     assert_eq!(remove_expired_after(&harness, RETENTION * 16).await, 0);

@@ -6,7 +6,8 @@ use ebb_flow::system::SystemClock;
 use ebb_local::embedded;
 use ebb_protocol::api::CheckList;
 use ebb_relay_client::PollEndpoint;
-use ebb_store::{DynamoTable, NamedDocument, NamedKind, Store, WriteDocuments as _};
+use ebb_store::{NamedDocument, NamedKind, SdkTable, Store, WriteDocuments as _};
+use ebb_tests::emulated_dynamodb;
 
 use crate::harness::*;
 
@@ -130,7 +131,7 @@ pub(crate) async fn checks() {
     let bucket = embedded::FolderBucket::open(&objects).unwrap();
     std::fs::remove_dir_all(&objects).unwrap();
     std::fs::write(&objects, "a file").unwrap();
-    let table = DynamoTable::new(embedded::EmbeddedTable::memory().unwrap(), "nowhere");
+    let table = Arc::new(SdkTable::new(emulated_dynamodb::client().await, "nowhere"));
     let list = checks::all(harness.stack().env(), &Store::new(table, Arc::new(bucket))).await;
     // The queue works. Its check fails because it writes to a missing table.
     let expected = ["NotFound"; 4].into_iter().chain(["PutObject", "NotFound"]);

@@ -20,7 +20,6 @@ use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_store::{self as store, *};
 use serde_json::json;
 
-const NAME: &str = "ebb";
 const AT: Timestamp = Timestamp(1_800_000_000_000);
 /// The source code of the keys of items.
 const KEYS: &str = include_str!("../../../shared/store/src/dynamo/key.rs");
@@ -292,9 +291,9 @@ fn prefixes() -> BTreeSet<&'static str> {
 #[tokio::test]
 async fn stored_items_and_objects_match_the_snapshot() {
     let folder = tempfile::tempdir().unwrap();
-    let (dynamo, bucket) = (EmbeddedTable::memory().unwrap(), Arc::new(FolderBucket::open(folder.path()).unwrap()));
-    store::table::create(&dynamo, NAME).await.unwrap();
-    let store = Store::new(DynamoTable::new(dynamo, NAME), bucket.clone());
+    let (table, bucket) = (EmbeddedTable::temporary().unwrap(), FolderBucket::open(folder.path()).unwrap());
+    let (table, bucket) = (Arc::new(table), Arc::new(bucket));
+    let store = Store::new(table.clone(), bucket.clone());
     store_instances(&store).await;
     documents(&store).await;
     clusters(&store).await;
@@ -304,8 +303,7 @@ async fn stored_items_and_objects_match_the_snapshot() {
     // The items of a run differ by their sort keys.
     let mut kinds: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
     let mut keys = BTreeSet::new();
-    let mut items = store.dynamo.client().scan().table_name(NAME).send().await.unwrap().items.unwrap();
-    items.sort_by_key(|item| ["pk", "sk"].map(|key| item[key].as_s().unwrap().clone()));
+    let items = table.scan().unwrap();
     for item in &items {
         let [partition, sort] = ["pk", "sk"].map(|key| item[key].as_s().unwrap());
         keys.extend(item.keys().chain([partition, sort]));

@@ -8,7 +8,7 @@ use ebb_store::{Bucket, ObjectStore, OpenObject, StoreError, StoreResult};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tokio::io::AsyncReadExt as _;
 
-use super::EmbeddedError;
+use super::{EmbeddedError, StateDurability};
 use crate::files::{self, StateFileError};
 
 /// Characters that are encoded in file names. The dot is one of them, so no object has a file that starts with
@@ -21,6 +21,7 @@ const UNFINISHED: &str = ".new-";
 #[derive(Clone, Debug)]
 pub struct FolderBucket {
     folder: PathBuf,
+    durability: StateDurability,
 }
 
 impl FolderBucket {
@@ -30,12 +31,18 @@ impl FolderBucket {
     /// Returns an error if the folder cannot be written.
     pub fn open(folder: &Path) -> Result<Self, EmbeddedError> {
         files::private_folder(folder)?;
-        let bucket = Self { folder: folder.to_owned() };
+        let bucket = Self { folder: folder.to_owned(), durability: StateDurability::Process };
         for name in files::names(folder)?.into_iter().filter(|name| name.starts_with(UNFINISHED)) {
             let path = folder.join(name);
             std::fs::remove_file(&path).map_err(|error| StateFileError::io(&path, error))?;
         }
         Ok(bucket)
+    }
+
+    /// Sets what an object survives whose write has ended.
+    #[must_use]
+    pub fn with(self, durability: StateDurability) -> Self {
+        Self { durability, ..self }
     }
 
     fn path(&self, key: &str) -> PathBuf {
@@ -65,12 +72,17 @@ async fn on_disk<T: Send + 'static>(
 impl ObjectStore for FolderBucket {
     async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()> {
         let (folder, path) = (self.folder.clone(), self.path(key));
+        let is_synced = self.durability == StateDurability::Full;
         on_disk("PutObject", move || {
             // A new file replaces the object, so readers see the old or the new object, even after a crash.
-            let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)?;
+            let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&folder)?;
             file.write_all(&bytes)?;
+            if is_synced {
+                file.as_file().sync_all()?;
+            }
             file.persist(path)?;
-            Ok(())
+            // The name of the file is in the folder.
+            if is_synced { std::fs::File::open(folder)?.sync_all() } else { Ok(()) }
         })
         .await
     }

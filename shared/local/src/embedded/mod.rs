@@ -1,7 +1,6 @@
-//! Emulators of DynamoDB and S3, and a bucket, in this process. Their data is in a folder.
+//! A table, a bucket and an emulator of S3 in this process. Their data is in a folder.
 //!
-//! The AWS SDK calls the emulated DynamoDB through an HTTP client without a network. S3 serves scripts. Acknowledged
-//! writes survive a killed process, but not necessarily a power failure.
+//! S3 serves scripts.
 
 mod access;
 mod bucket;
@@ -16,14 +15,24 @@ pub use bucket::FolderBucket;
 pub use server::S3Server;
 pub use table::EmbeddedTable;
 
-/// The error of an emulator's start.
+/// What an answered write survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StateDurability {
+    /// A killed process. A power failure can lose the last writes.
+    #[default]
+    Process,
+    /// A power failure too. Writes wait for the disk.
+    Full,
+}
+
+/// The error of a start.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
     #[error(transparent)]
     File(#[from] StateFileError),
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },
-    /// The file of the tables is damaged.
+    /// The file of the table is damaged.
     #[error(
         "{} is damaged ({reason}). Restore a copy, or replace the file with what SQLite can recover: \
          sqlite3 {} .recover | sqlite3 recovered.sqlite",
@@ -34,9 +43,9 @@ pub enum EmbeddedError {
     Refused { what: String, reason: String },
 }
 
-/// The access key of signed requests to the emulators.
+/// The access key of signed requests to the emulator.
 pub const ACCESS_KEY: &str = "local";
 /// Secret of [`ACCESS_KEY`].
 pub const SECRET_KEY: &str = "local";
-/// The region of the emulators' clients.
+/// The region of its clients.
 pub const REGION: &str = "us-east-1";

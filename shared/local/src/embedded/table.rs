@@ -1,74 +1,132 @@
-//! DynamoDB in this process, stored in a SQLite file.
+//! The table of one machine: DynamoDB's operations on a SQLite file.
+//!
+//! All writes pass one thread, which commits those that wait together. A write is answered after the commit of its
+//! group. Reads see committed writes only, and use another connection, on the thread of their caller.
+
+mod capacity;
+mod evaluate;
+pub(super) mod stored_item;
+mod write_queue;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
-use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
-use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn};
-use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
-use aws_smithy_runtime_api::client::result::ConnectorError;
-use dynoxide::{Database, DynoxideError};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use async_trait::async_trait;
+use ebb_store::item_table::{
+    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, QueryRange, TableError, TableResponse,
+    TransactionOutcome, WriteOutcome,
+};
+use ebb_store::{Item, ItemTable, StoreError, StoreResult, item_size};
+use rusqlite::{Connection, OpenFlags, Params};
 
-use super::{ACCESS_KEY, EmbeddedError, REGION, SECRET_KEY};
+use self::stored_item::StoredRow;
+use self::write_queue::WriteQueue;
+use super::{EmbeddedError, StateDurability};
 use crate::files;
 
-/// The prefix of the header that names the operation.
-const TARGET: &str = "DynamoDB_20120810.";
+/// The version of the file's form, in its `user_version`.
+const FORM: i64 = 1;
+/// A page of a query ends after the item that passes this number of bytes.
+const PAGE_BYTES: usize = 1 << 20;
+/// A batch of reads ends after the item that passes this number of bytes.
+const BATCH_BYTES: usize = 16 << 20;
+/// The time for which a connection waits for another process, such as a backup.
+const BUSY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Constructors of clients of the emulator.
-#[derive(Clone, Copy, Debug)]
-pub struct EmbeddedTable;
+/// The indexes contain the keys of the table, so that a query of an index reads nothing else.
+const SCHEMA: &str = "
+    CREATE TABLE items (
+        pk TEXT NOT NULL, sk TEXT NOT NULL, g INTEGER, due INTEGER, l TEXT, ttl INTEGER, item TEXT NOT NULL
+    );
+    CREATE UNIQUE INDEX items_by_key ON items (pk, sk);
+    CREATE INDEX items_by_due ON items (g, due, pk, sk) WHERE g IS NOT NULL AND due IS NOT NULL;
+    CREATE INDEX items_by_list ON items (l, pk, sk) WHERE l IS NOT NULL;
+    CREATE INDEX items_by_ttl ON items (ttl) WHERE ttl IS NOT NULL;
+";
+
+/// Returns the word of `PRAGMA synchronous`.
+fn synchronous(durability: StateDurability) -> &'static str {
+    match durability {
+        StateDurability::Process => "NORMAL",
+        // Every commit waits for the disk.
+        StateDurability::Full => "FULL",
+    }
+}
+
+/// A table in a file. It ends when it is dropped.
+#[derive(Debug)]
+pub struct EmbeddedTable {
+    /// Closed before the connection of the writes, which then moves the log into the file.
+    reader: Mutex<Connection>,
+    queue: WriteQueue,
+    /// The folder of a temporary table.
+    _folder: Option<tempfile::TempDir>,
+}
 
 impl EmbeddedTable {
-    /// Returns a client of the tables in `folder`, which is created if it is missing. This does not create a table: see
-    /// `ebb_store::table::create`.
+    /// Opens the table in `folder`. Creates both if they are missing.
     ///
     /// # Errors
-    /// Returns an error if the folder cannot be written, or its file is damaged or is not a database.
-    pub fn open(folder: &Path) -> Result<Client, EmbeddedError> {
+    /// Returns an error if the folder cannot be written, or its file is damaged or is not a table of this version.
+    pub fn open(folder: &Path, durability: StateDurability) -> Result<Self, EmbeddedError> {
         files::private_folder(folder)?;
         let file = Self::file(folder);
         check(&file)?;
-        let refused = |reason: DynoxideError| EmbeddedError::Refused {
-            what: format!("table in {}", file.display()),
-            reason: reason.to_string(),
-        };
-        let database = Database::new(&file.to_string_lossy()).map_err(refused)?;
-        // The emulator's default settings: a write is in the log before the response is sent, but it is not synced to
-        // the disk.
-        database.disable_bulk_loading().map_err(refused)?;
-        Ok(Self::client(database))
+        let refused = |reason: String| EmbeddedError::Refused { what: format!("table in {}", file.display()), reason };
+        let writer = writer(&file, durability).map_err(|error| refused(error.to_string()))?;
+        let form: i64 = writer
+            .query_row("PRAGMA user_version", [], |row| row.get(0))
+            .map_err(|error| refused(error.to_string()))?;
+        if form != FORM {
+            return Err(refused(format!(
+                "its form is {form}, and this version of ebb has {FORM}. Start the version that wrote it, delete the \
+                 sandboxes there, and then remove the folder, or choose another folder with --state"
+            )));
+        }
+        let reader = reader(&file).map_err(|error| refused(error.to_string()))?;
+        Ok(Self { queue: WriteQueue::start(writer), reader: Mutex::new(reader), _folder: None })
     }
 
-    /// Returns the file of the tables in `folder`.
+    /// Returns the file of the table in `folder`.
     pub fn file(folder: &Path) -> PathBuf {
         folder.join("table.sqlite")
     }
 
-    /// Returns a client of tables in memory, which are lost with the client.
+    /// Returns a table in a temporary folder, which is removed with the table.
     ///
     /// # Errors
-    /// Returns an error if the emulator cannot allocate memory.
-    pub fn memory() -> Result<Client, EmbeddedError> {
-        let database = Database::memory().map_err(|reason| EmbeddedError::Refused {
-            what: "table in memory".to_owned(),
-            reason: reason.to_string(),
-        })?;
-        Ok(Self::client(database))
+    /// Returns an error if the temporary folder of the machine cannot be written.
+    pub fn temporary() -> Result<Self, EmbeddedError> {
+        let what = || "a temporary folder".to_owned();
+        let folder = tempfile::tempdir().map_err(|source| EmbeddedError::Io { what: what(), source })?;
+        let table = Self::open(folder.path(), StateDurability::Process)?;
+        Ok(Self { _folder: Some(folder), ..table })
     }
 
-    /// Returns a client of the tables at `endpoint`, a server that accepts any signature.
-    pub fn at(endpoint: &str) -> Client {
-        Client::from_conf(config(endpoint).build())
+    /// Returns all items, ordered by key.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read.
+    pub fn scan(&self) -> StoreResult<Vec<Item>> {
+        self.read("Scan", |connection| {
+            items(connection, "SELECT pk, sk, item FROM items ORDER BY pk, sk", [], None).map(|page| page.items)
+        })
     }
 
-    fn client(database: Database) -> Client {
-        let connector = SharedHttpConnector::new(EmulatorConnector { database });
-        let config = config("http://dynamodb.local");
-        Client::from_conf(config.http_client(http_client_fn(move |_, _| connector.clone())).build())
+    /// Reads on the thread of the caller, because a read takes less time than a change of threads.
+    fn read<T>(
+        &self,
+        operation: &'static str,
+        action: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> StoreResult<T> {
+        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        action(&reader).map_err(|error| failed(operation, &error))
     }
+}
+
+/// A problem of the file can pass, for example a full disk.
+fn failed(operation: &'static str, error: &rusqlite::Error) -> StoreError {
+    StoreError::Retryable { operation, reason: error.to_string() }
 }
 
 /// Checks every page of the file, if it exists. Otherwise a damaged page would fail requests and look like a temporary
@@ -80,7 +138,7 @@ fn check(file: &Path) -> Result<(), EmbeddedError> {
     }
     let damaged = |reason: String| EmbeddedError::Damaged { file: file.to_owned(), reason };
     let first_problem = || -> rusqlite::Result<String> {
-        rusqlite::Connection::open(file)?.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        Connection::open(file)?.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
     };
     match first_problem() {
         Ok(result) if result == "ok" => Ok(()),
@@ -89,82 +147,160 @@ fn check(file: &Path) -> Result<(), EmbeddedError> {
     }
 }
 
-fn config(endpoint: &str) -> aws_sdk_dynamodb::config::Builder {
-    aws_sdk_dynamodb::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::new(REGION))
-        .credentials_provider(Credentials::new(ACCESS_KEY, SECRET_KEY, None, None, "local"))
-        .endpoint_url(endpoint)
+/// Opens the connection of the writes. Creates the schema in an empty file.
+fn writer(file: &Path, durability: StateDurability) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(file)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    let is_empty: bool = connection.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))?;
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    connection.execute_batch(&format!(
+        "PRAGMA synchronous = {}; PRAGMA cache_size = -16384; PRAGMA wal_autocheckpoint = 4000",
+        synchronous(durability)
+    ))?;
+    if is_empty {
+        connection.execute_batch(&format!("BEGIN; {SCHEMA}; PRAGMA user_version = {FORM}; COMMIT"))?;
+    }
+    connection.set_prepared_statement_cache_capacity(32);
+    Ok(connection)
 }
 
-/// Passes requests to the emulator instead of a network.
-#[derive(Clone)]
-struct EmulatorConnector {
-    database: Database,
+fn reader(file: &Path) -> rusqlite::Result<Connection> {
+    let connection =
+        Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.execute_batch("PRAGMA cache_size = -16384")?;
+    connection.set_prepared_statement_cache_capacity(32);
+    Ok(connection)
 }
 
-impl std::fmt::Debug for EmulatorConnector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connector").finish_non_exhaustive()
+/// Returns the items of a statement with the columns `pk`, `sk` and `item`. The page ends after the item that passes
+/// [`PAGE_BYTES`], or after `limit` items.
+fn items(
+    connection: &Connection,
+    sql: &str,
+    parameters: impl Params,
+    limit: Option<usize>,
+) -> rusqlite::Result<ReadPage> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(parameters)?;
+    let mut page = ReadPage::default();
+    while let Some(row) = rows.next()? {
+        if limit == Some(page.items.len()) || page.bytes > PAGE_BYTES {
+            page.is_cut = true;
+            break;
+        }
+        let item = stored_item::read(row, 2)?;
+        page.bytes += item_size(&item);
+        page.items.push(item);
+    }
+    Ok(page)
+}
+
+#[derive(Default)]
+struct ReadPage {
+    items: Vec<Item>,
+    bytes: usize,
+    /// True if there are further items.
+    is_cut: bool,
+}
+
+/// Keeps the attributes that a request asks for.
+fn project(item: &mut Item, attributes: Option<&[&str]>) {
+    if let Some(attributes) = attributes {
+        item.retain(|name, _| attributes.contains(&name.as_str()));
     }
 }
 
-impl HttpConnector for EmulatorConnector {
-    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let database = self.database.clone();
-        HttpConnectorFuture::new(async move {
-            let broken = |error: Box<dyn std::error::Error + Send + Sync>| ConnectorError::other(error, None);
-            let operation = request.headers().get("x-amz-target").and_then(|target| target.strip_prefix(TARGET));
-            let operation = operation.unwrap_or_default().to_owned();
-            let body = request.body().bytes().unwrap_or_default().to_vec();
-            // The emulator runs on the thread of its caller and blocks there on its lock.
-            let response = tokio::task::spawn_blocking(move || respond(&database, &operation, &body)).await;
-            let (status, body) = response.map_err(|error| broken(error.into()))?;
-            let status = status.try_into().map_err(|_| broken("no HTTP status".into()))?;
-            let mut response = HttpResponse::new(status, body.into());
-            response.headers_mut().insert("content-type", "application/x-amz-json-1.0");
-            Ok(response)
-        })
+/// The largest key, for a range without an end. Keys have no such character.
+const LAST: &str = "\u{10ffff}";
+
+fn page(connection: &Connection, query: &ItemQuery, from: Option<&ItemKey>, due: i64) -> rusqlite::Result<ReadPage> {
+    let (after_pk, after_sk) = from.map_or(("", ""), |key| (key.partition.as_str(), key.sort.as_str()));
+    match &query.range {
+        QueryRange::Partition { partition, sort } => {
+            let (least, greatest) = sort.as_ref().map_or(("", LAST), |(least, greatest)| (least, greatest));
+            let sql = "SELECT pk, sk, item FROM items WHERE pk = ?1 AND sk BETWEEN ?2 AND ?3 AND sk > ?4 ORDER BY sk";
+            items(connection, sql, (partition, least, greatest, after_sk), query.limit)
+        }
+        QueryRange::Due { shard, until } => {
+            let sql = "SELECT pk, sk, json_object('g', json_object('N', cast(g AS TEXT)), 'due', \
+                       json_object('N', cast(due AS TEXT))) FROM items WHERE g = ?1 AND due <= ?2 \
+                       AND (due, pk, sk) > (?3, ?4, ?5) ORDER BY due, pk, sk";
+            items(connection, sql, (shard, signed(*until), due, after_pk, after_sk), query.limit)
+        }
+        QueryRange::List { list, partitions } => {
+            let (least, greatest) = partitions.as_ref().map_or(("", LAST), |(least, greatest)| (least, greatest));
+            let sql = "SELECT pk, sk, json_object('l', json_object('S', l)) FROM items WHERE l = ?1 \
+                       AND pk BETWEEN ?2 AND ?3 AND (pk, sk) > (?4, ?5) ORDER BY pk, sk";
+            items(connection, sql, (list, least, greatest, after_pk, after_sk), query.limit)
+        }
     }
 }
 
-/// Returns the status and the JSON of the response.
-fn respond(database: &Database, operation: &str, body: &[u8]) -> (u16, String) {
-    let db = database;
-    let done = match operation {
-        "CreateTable" => run(body, |request| db.create_table(request)),
-        "DeleteTable" => run(body, |request| db.delete_table(request)),
-        "DescribeTable" => run(body, |request| db.describe_table(request)),
-        "ListTables" => run(body, |request| db.list_tables(request)),
-        "DescribeTimeToLive" => run(body, |request| db.describe_time_to_live(request)),
-        "UpdateTimeToLive" => run(body, |request| db.update_time_to_live(request)),
-        "GetItem" => run(body, |request| db.get_item(request)),
-        "BatchGetItem" => run(body, |request| db.batch_get_item(request)),
-        "Query" => run(body, |request| db.query(request)),
-        "Scan" => run(body, |request| db.scan(request)),
-        "PutItem" => run(body, |request| db.put_item(request)),
-        "UpdateItem" => run(body, |request| db.update_item(request)),
-        "DeleteItem" => run(body, |request| db.delete_item(request)),
-        "BatchWriteItem" => run(body, |request| db.batch_write_item(request)),
-        "TransactWriteItems" => run(body, |request| db.transact_write_items(request)),
-        other => Err(DynoxideError::ValidationException(format!("{other} is not served on one machine"))),
-    };
-    match done {
-        Ok(json) => (200, json),
-        Err(error) => (error.status_code(), error.to_json()),
-    }
+/// SQLite has no larger number, and no time is later.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn run<Q: DeserializeOwned, A: Serialize>(
-    body: &[u8],
-    operation: impl FnOnce(Q) -> dynoxide::Result<A>,
-) -> dynoxide::Result<String> {
-    let request = serde_json::from_slice(body);
-    let request = request.map_err(|error| {
-        // The emulator prefixes the text with the kind of the error.
-        let text = error.to_string();
-        DynoxideError::ValidationException(text.strip_prefix("VALIDATION:").unwrap_or(&text).to_owned())
-    })?;
-    let response = operation(request)?;
-    serde_json::to_string(&response).map_err(|error| DynoxideError::InternalServerError(error.to_string()))
+#[async_trait]
+impl ItemTable for EmbeddedTable {
+    async fn get(&self, key: ItemKey) -> StoreResult<TableResponse<Option<Item>>> {
+        let found = self.read("GetItem", |connection| StoredRow::find(connection, &key))?;
+        let value = found.map(|row| row.item);
+        Ok(TableResponse { units: capacity::read(value.as_ref().map_or(0, item_size), true), value })
+    }
+
+    async fn get_batch(
+        &self,
+        keys: Vec<ItemKey>,
+        attributes: Option<&'static [&'static str]>,
+    ) -> StoreResult<TableResponse<ItemBatch>> {
+        let (mut value, mut units, mut bytes) = (ItemBatch::default(), 0.0, 0);
+        self.read("BatchGetItem", |connection| {
+            for key in keys {
+                if bytes > BATCH_BYTES {
+                    value.unprocessed.push(key);
+                    continue;
+                }
+                let found = StoredRow::find(connection, &key)?;
+                let size = found.as_ref().map_or(0, |row| item_size(&row.item));
+                (bytes, units) = (bytes + size, units + capacity::read(size, true));
+                value.items.extend(found.map(|row| row.item));
+            }
+            Ok(())
+        })?;
+        value.items.iter_mut().for_each(|item| project(item, attributes));
+        Ok(TableResponse { units, value })
+    }
+
+    async fn query(&self, query: &ItemQuery, from: Option<Item>) -> StoreResult<TableResponse<ItemPage>> {
+        let due = from.as_ref().and_then(|item| item.get("due")?.as_n().ok()?.parse().ok()).unwrap_or(i64::MIN);
+        let from = from.as_ref().and_then(ItemKey::of);
+        let found = self.read("Query", |connection| page(connection, query, from.as_ref(), due))?;
+        let units = capacity::read(found.bytes, query.is_consistent);
+        let mut page = ItemPage { next: None, items: found.items };
+        if let (true, Some(last)) = (found.is_cut, page.items.last()) {
+            let mut next = last.clone();
+            project(&mut next, Some(&["pk", "sk", "g", "due", "l"]));
+            page.next = Some(next);
+        }
+        page.items.iter_mut().for_each(|item| project(item, query.attributes));
+        Ok(TableResponse { units, value: page })
+    }
+
+    async fn write(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
+        let write = write.clone();
+        Ok(self.queue.send("write", move |connection| evaluate::write(connection, write)).await??)
+    }
+
+    async fn transact(&self, puts: &[ItemPut], _: &str) -> StoreResult<TableResponse<TransactionOutcome>> {
+        let puts = puts.to_vec();
+        self.queue.send("TransactWriteItems", move |connection| evaluate::transact(connection, puts)).await?
+    }
+
+    async fn delete_batch(&self, keys: Vec<ItemKey>) -> StoreResult<TableResponse<Vec<ItemKey>>> {
+        let deletion = move |connection: &Connection| evaluate::delete_all(connection, &keys);
+        let units = self.queue.send("BatchWriteItem", deletion).await?;
+        Ok(TableResponse { units, value: Vec::new() })
+    }
 }

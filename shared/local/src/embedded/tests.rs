@@ -2,49 +2,34 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use aws_sdk_dynamodb::types::{
-    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ReturnValue,
-    ReturnValuesOnConditionCheckFailure, ScalarAttributeType,
+use aws_sdk_dynamodb::types::AttributeValue;
+use ebb_store::item_table::{
+    AttributeChange, ItemKey, ItemWrite, TableError, UpdateImage, WriteAction, WriteCondition, WriteExpression,
+    WriteOutcome,
 };
+use ebb_store::{Bucket as _, ItemTable as _, ObjectStore as _, StoreError};
 
-use ebb_store::{Bucket as _, ObjectStore as _};
+use super::{EmbeddedTable, FolderBucket, S3Server, StateDurability};
 
-use super::{EmbeddedTable, FolderBucket, S3Server};
-
-async fn create_table(client: &aws_sdk_dynamodb::Client) {
-    let attribute = AttributeDefinition::builder().attribute_name("pk").attribute_type(ScalarAttributeType::S);
-    let key = KeySchemaElement::builder().attribute_name("pk").key_type(KeyType::Hash);
-    let request = client.create_table().table_name("test").billing_mode(BillingMode::PayPerRequest);
-    let request = request.attribute_definitions(attribute.build().unwrap()).key_schema(key.build().unwrap());
-    request.send().await.unwrap();
+fn open(folder: &Path) -> EmbeddedTable {
+    EmbeddedTable::open(folder, StateDurability::Process).unwrap()
 }
 
-async fn add(client: &aws_sdk_dynamodb::Client, key: &str, number: u32) -> bool {
-    let response = client
-        .update_item()
-        .table_name("test")
-        .key("pk", AttributeValue::S(key.to_owned()))
-        .update_expression("ADD done :n")
-        .condition_expression("NOT contains(done, :m)")
-        .expression_attribute_values(":n", AttributeValue::Ns(vec![number.to_string()]))
-        .expression_attribute_values(":m", AttributeValue::N(number.to_string()))
-        .return_values(ReturnValue::AllNew)
-        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-        .send()
-        .await;
-    match response {
-        Ok(response) => response.attributes.is_some(),
-        Err(error) => {
-            let rejection = error.into_service_error();
-            assert!(rejection.is_conditional_check_failed_exception(), "{rejection:?}");
-            false
-        }
-    }
+/// Returns a write that adds a number to the set of an item that does not contain it.
+fn addition(key: &str, number: u32) -> ItemWrite {
+    let (set, number) = ("done".to_owned(), number.to_string());
+    let changes = [(set.clone(), AttributeChange::Add(AttributeValue::Ns(vec![number.clone()])))];
+    let conditions = vec![WriteCondition::Lacks(set, AttributeValue::N(number))];
+    let expression = WriteExpression { conditions, changes: changes.into() };
+    ItemWrite { key: ItemKey::new(key, "h"), expression, action: WriteAction::Update(UpdateImage::After) }
 }
 
-async fn numbers(client: &aws_sdk_dynamodb::Client, key: &str) -> Vec<u32> {
-    let request = client.get_item().table_name("test").key("pk", AttributeValue::S(key.to_owned()));
-    let item = request.consistent_read(true).send().await.unwrap().item.unwrap();
+async fn add(table: &EmbeddedTable, key: &str, number: u32) -> bool {
+    matches!(table.write(&addition(key, number)).await.unwrap().value, WriteOutcome::Written(_))
+}
+
+async fn numbers(table: &EmbeddedTable, key: &str) -> Vec<u32> {
+    let Some(item) = table.get(ItemKey::new(key, "h")).await.unwrap().value else { return Vec::new() };
     let mut numbers: Vec<u32> = item["done"].as_ns().unwrap().iter().map(|n| n.parse().unwrap()).collect();
     numbers.sort_unstable();
     numbers
@@ -53,74 +38,135 @@ async fn numbers(client: &aws_sdk_dynamodb::Client, key: &str) -> Vec<u32> {
 #[tokio::test]
 async fn a_table_persists_in_its_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let client = EmbeddedTable::open(&folder.path().join("a/b")).unwrap();
-    create_table(&client).await;
-    assert!(add(&client, "x", 1).await);
-    assert!(!add(&client, "x", 1).await);
-    drop(client);
-    let client = EmbeddedTable::open(&folder.path().join("a/b")).unwrap();
-    assert!(add(&client, "x", 2).await);
-    assert_eq!(numbers(&client, "x").await, [1, 2]);
+    let table = open(&folder.path().join("a/b"));
+    assert!(add(&table, "x", 1).await);
+    assert!(!add(&table, "x", 1).await);
+    drop(table);
+    let table = open(&folder.path().join("a/b"));
+    assert!(add(&table, "x", 2).await);
+    assert_eq!(numbers(&table, "x").await, [1, 2]);
 }
 
 #[tokio::test]
 async fn the_error_of_a_damaged_table_has_its_recovery() {
     let folder = tempfile::tempdir().unwrap();
-    let client = EmbeddedTable::open(folder.path()).unwrap();
-    create_table(&client).await;
+    let table = open(folder.path());
     for number in 0..200 {
-        add(&client, &format!("{number}{}", "x".repeat(500)), number).await;
+        add(&table, &format!("{number}{}", "x".repeat(500)), number).await;
     }
-    drop(client);
+    // The end moves the data from the write-ahead log into the file.
+    drop(table);
     let file = EmbeddedTable::file(folder.path());
-    // Moves the data from the write-ahead log into the file.
-    let connection = rusqlite::Connection::open(&file).unwrap();
-    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
-    drop(connection);
     let mut bytes = std::fs::read(&file).unwrap();
     assert!(bytes.len() > 100_000);
     let middle = bytes.len() / 2;
     bytes[middle..middle + 20_000].fill(0xa5);
     std::fs::write(&file, bytes).unwrap();
-    let error = EmbeddedTable::open(folder.path()).unwrap_err().to_string();
+    let refusal = || EmbeddedTable::open(folder.path(), StateDurability::Process).unwrap_err().to_string();
+    let error = refusal();
     assert!(error.contains("table.sqlite is damaged (") && error.contains(".recover"), "{error}");
     std::fs::write(&file, "something else, and longer than the header of a database: ".repeat(10)).unwrap();
-    let error = EmbeddedTable::open(folder.path()).unwrap_err().to_string();
+    let error = refusal();
     assert!(error.contains("table.sqlite is damaged (file is not a database)"), "{error}");
+    // A database of another program, or of another version.
+    std::fs::remove_file(&file).unwrap();
+    rusqlite::Connection::open(&file).unwrap().execute_batch("CREATE TABLE other (a)").unwrap();
+    let error = refusal();
+    assert!(error.contains("its form is 0, and this version of ebb has 1. Start the version"), "{error}");
 }
 
 /// A variable with the folder of the table, in the child process.
 const KILLED: &str = "EBB_TEST_KILLED_FOLDER";
+/// Writers at the same time in the child process, whose writes share commits.
+const WRITERS: u32 = 16;
 
-/// The test starts itself in a child process and kills it after 100 writes.
+/// The test starts itself in a child process and kills it after 400 writes.
 #[tokio::test]
 async fn acknowledged_writes_survive_a_kill() {
     if let Ok(folder) = std::env::var(KILLED) {
-        let client = EmbeddedTable::open(Path::new(&folder)).unwrap();
-        create_table(&client).await;
-        for number in 0.. {
-            assert!(add(&client, "x", number).await);
-            println!("written {number}");
+        let table = open(Path::new(&folder));
+        let writer = async |writer: u32| {
+            for number in 0.. {
+                assert!(add(&table, &writer.to_string(), number).await);
+                println!("written {writer} {number}");
+            }
+        };
+        futures::future::join_all((0..WRITERS).map(writer)).await;
+    }
+    for durability in [StateDurability::Process, StateDurability::Full] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["embedded::tests::acknowledged_writes_survive_a_kill", "--exact", "--nocapture"])
+            .env(KILLED, folder.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let written: Vec<(String, u32)> = lines
+            .filter_map(|line| {
+                let (writer, number) = line.strip_prefix("written ")?.split_once(' ')?;
+                Some((writer.to_owned(), number.parse().unwrap()))
+            })
+            .take(400)
+            .collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let table = EmbeddedTable::open(folder.path(), durability).unwrap();
+        assert_eq!(written.len(), 400);
+        for (writer, number) in written {
+            let numbers = numbers(&table, &writer).await;
+            assert!(numbers.contains(&number), "{writer} {number}: {numbers:?}");
+            assert!(numbers.iter().copied().eq(0..numbers.len() as u32));
         }
     }
+}
+
+/// A group whose commit fails answers none of its writes, and none of them is in the table.
+#[tokio::test]
+async fn a_group_that_is_not_committed_answers_no_write() {
     let folder = tempfile::tempdir().unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["embedded::tests::acknowledged_writes_survive_a_kill", "--exact", "--nocapture"])
-        .env(KILLED, folder.path())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let last = BufReader::new(child.stdout.take().unwrap())
-        .lines()
-        .filter_map(|line| line.unwrap().strip_prefix("written ").map(|number| number.parse::<u32>().unwrap()))
-        .nth(100);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let client = EmbeddedTable::open(folder.path()).unwrap();
-    let numbers = numbers(&client, "x").await;
-    assert_eq!(last, Some(100));
-    assert!(numbers.len() > 100);
-    assert!(numbers.iter().copied().eq(0..numbers.len() as u32));
+    let table = open(folder.path());
+    // SQLite checks this constraint at the commit: all statements of the group succeed.
+    let guard = rusqlite::Connection::open(EmbeddedTable::file(folder.path())).unwrap();
+    let trigger = "CREATE TABLE none (id INTEGER PRIMARY KEY);
+        CREATE TABLE guard (id INTEGER REFERENCES none DEFERRABLE INITIALLY DEFERRED);
+        CREATE TRIGGER refuse AFTER INSERT ON items WHEN new.pk = 'bad' BEGIN INSERT INTO guard VALUES (1); END;";
+    guard.execute_batch(trigger).unwrap();
+    let keys: Vec<String> =
+        (0..50).map(|number| if number == 25 { "bad".into() } else { number.to_string() }).collect();
+    // All requests wait while another connection has the lock, so they are one group.
+    guard.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let writes: Vec<ItemWrite> = keys.iter().map(|key| addition(key, 1)).collect();
+    let mut writes = futures::future::join_all(writes.iter().map(|write| table.write(write)));
+    assert!(futures::poll!(&mut writes).is_pending());
+    guard.execute_batch("COMMIT").unwrap();
+    for (key, response) in keys.iter().zip(writes.await) {
+        assert!(matches!(response, Err(TableError::Other(StoreError::Retryable { .. }))), "{key}: {response:?}");
+        assert_eq!(numbers(&table, key).await, [0; 0], "{key}");
+    }
+    guard.execute_batch("DROP TRIGGER refuse").unwrap();
+    for key in &keys {
+        assert!(add(&table, key, 1).await, "{key}");
+    }
+}
+
+/// The thread deletes items whose TTL is over, and no others.
+#[tokio::test]
+async fn an_item_expires() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = open(folder.path());
+    for (key, seconds) in [("over", 1_000), ("later", 3_000), ("never", 0)] {
+        let mut write = addition(key, 1);
+        if seconds > 0 {
+            let ttl = AttributeChange::Set(AttributeValue::N(seconds.to_string()));
+            write.expression.changes.insert("ttl".to_owned(), ttl);
+        }
+        table.write(&write).await.unwrap();
+    }
+    let connection = rusqlite::Connection::open(EmbeddedTable::file(folder.path())).unwrap();
+    assert_eq!(super::table::stored_item::delete_expired(&connection, 2_000, 10).unwrap(), 1);
+    let left: Vec<String> = table.scan().unwrap().iter().map(|item| item["pk"].as_s().unwrap().clone()).collect();
+    assert_eq!(left, ["later", "never"]);
 }
 
 #[tokio::test]

@@ -11,9 +11,9 @@ use ebb_protocol::id::RunId;
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::attribute::{Item, ItemReader};
-use super::expression::WriteExpression;
 use super::target::ttl_attribute;
-use super::{DynamoTable, PARALLEL, key};
+use super::{MeteredTable, PARALLEL, key};
+use crate::item_table::WriteExpression;
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
 
@@ -35,7 +35,7 @@ fn read_acceptances(item: &Item) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>>
 }
 
 pub(super) async fn record(
-    dynamo: &DynamoTable,
+    table: &MeteredTable,
     run: &RunId,
     shard: Shard,
     attempts: &[(Unit, Attempt)],
@@ -45,11 +45,11 @@ pub(super) async fn record(
     let mut expression = WriteExpression::default();
     expression.add(ATTEMPTS, AttributeValue::Ss(texts.collect()));
     expression.set(TableSpec::TTL, ttl_attribute(at));
-    dynamo.update_if((&key::run(run), &key::accepted(shard, at)), expression).await.map(drop)
+    table.update_if((&key::run(run), &key::accepted(shard, at)), expression).await.map(drop)
 }
 
 pub(super) async fn read(
-    dynamo: &DynamoTable,
+    table: &MeteredTable,
     run: &RunId,
     units: &[Unit],
 ) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
@@ -58,9 +58,9 @@ pub(super) async fn read(
     let shards: BTreeSet<Shard> = units.iter().map(|&unit| Shard::of(unit).0).collect();
     let queries = shards.into_iter().map(|shard| {
         let (least, greatest) = key::all_accepted(shard);
-        let query = dynamo.range_query(&partition, &least, &greatest);
+        let partition = &partition;
         async move {
-            let items = dynamo.pages(query, usize::MAX).await?;
+            let items = table.range(partition, &least, &greatest).await?;
             items.iter().map(read_acceptances).collect::<StoreResult<Vec<_>>>()
         }
     });

@@ -1,6 +1,5 @@
 //! Encodes, decodes and sizes attribute values.
 
-use std::collections::HashMap;
 use std::str::FromStr;
 
 use aws_sdk_dynamodb::primitives::Blob;
@@ -8,9 +7,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::Timestamp;
 
 use crate::error::StoreError;
+pub(crate) use crate::item_table::Item;
 use crate::ops::StoreResult;
-
-pub(crate) type Item = HashMap<String, AttributeValue>;
 
 pub(crate) fn text(value: impl Into<String>) -> AttributeValue {
     AttributeValue::S(value.into())

@@ -8,14 +8,14 @@ use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, item, number, text};
-use super::expression::WriteExpression;
 use super::{BodyStorage, key};
+use crate::item_table::{ItemQuery, WriteExpression};
 use crate::ops::{BatchQueue, QueuedBatch, StoreResult};
 use crate::store::{BATCH_INLINE, Store};
 use crate::table::TableSpec;
 
 /// Batches per request, including those in progress and those with a response.
-const PAGE: i32 = 100;
+const PAGE: usize = 100;
 /// The retention of a batch that was not deleted. It exceeds the longest transit time.
 const BATCH_RETENTION_MS: u64 = 60 * 60 * 1000;
 
@@ -48,7 +48,7 @@ impl Store {
     }
 
     async fn get_batch_item(&self, cluster: &str, id: &str) -> StoreResult<Option<BatchItem>> {
-        let item = self.dynamo.get(&key::batch_queue(cluster), id).await?;
+        let item = self.table.get(&key::batch_queue(cluster), id).await?;
         item.map(|item| read("GetItem", &item)).transpose()
     }
 
@@ -57,7 +57,7 @@ impl Store {
         let mut expression = WriteExpression::default();
         expression.require_equal("once", number(0));
         expression.set("once", number(now.0));
-        self.dynamo.update_if((&key::batch_queue(cluster), id), expression).await
+        self.table.update_if((&key::batch_queue(cluster), id), expression).await
     }
 
     async fn remove_body(&self, body: &BodyStorage) {
@@ -84,7 +84,7 @@ impl BatchQueue for Store {
         if batch.once {
             item.insert("once".to_owned(), number(0));
         }
-        self.dynamo.put(item).await
+        self.table.put(item).await
     }
 
     async fn pending_batches(
@@ -96,18 +96,11 @@ impl BatchQueue for Store {
         bytes: usize,
     ) -> StoreResult<Vec<QueuedBatch>> {
         let mut batches: Vec<QueuedBatch> = Vec::new();
-        let query = self
-            .dynamo
-            .client
-            .query()
-            .key_condition_expression("pk = :p")
-            .expression_attribute_values(":p", text(key::batch_queue(cluster)))
-            .consistent_read(true)
-            .limit(PAGE);
+        let query = ItemQuery::partition(key::batch_queue(cluster)).limit(PAGE);
         let (mut size, mut from) = (0, None);
         while batches.len() < limit {
-            let (page, next) = self.dynamo.page(query.clone().set_exclusive_start_key(from)).await?;
-            for item in &page {
+            let page = self.table.page(&query, from).await?;
+            for item in &page.items {
                 let BatchItem { id, posted, ends, body, response, delivered } = read("Query", item)?;
                 let is_delivered = delivered.is_some_and(|at| at > Timestamp(0));
                 if response.is_some() || ends <= now || is_delivered || in_progress.contains(&id) {
@@ -132,7 +125,7 @@ impl BatchQueue for Store {
                     return Ok(batches);
                 }
             }
-            from = next;
+            from = page.next;
             if from.is_none() {
                 break;
             }
@@ -155,7 +148,7 @@ impl BatchQueue for Store {
         expression.require_absent("rb");
         expression.require_absent("ro");
         expression.set(name, value);
-        let is_first = self.dynamo.update_if((&key::batch_queue(cluster), id), expression).await?;
+        let is_first = self.table.update_if((&key::batch_queue(cluster), id), expression).await?;
         if !is_first && self.get_batch_item(cluster, id).await?.is_none() {
             self.remove_body(&body).await;
         }
@@ -171,7 +164,7 @@ impl BatchQueue for Store {
     }
 
     async fn take_batch(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>> {
-        let Some(item) = self.dynamo.take(key::batch_queue(cluster), id).await? else { return Ok(None) };
+        let Some(item) = self.table.take(&key::batch_queue(cluster), id).await? else { return Ok(None) };
         let item = read("DeleteItem", &item)?;
         self.remove_body(&item.body).await;
         let Some(response) = item.response else { return Ok(None) };

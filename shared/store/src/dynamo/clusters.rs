@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{ItemReader, number, text};
-use super::expression::WriteExpression;
 use super::key;
+use crate::item_table::WriteExpression;
 use crate::ops::{OrphanScans, OutageRecord, RelayOutages, StoreResult};
 use crate::store::Store;
 
@@ -17,7 +17,7 @@ const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
 #[async_trait]
 impl OrphanScans for Store {
     async fn read_scans(&self) -> StoreResult<BTreeMap<String, Timestamp>> {
-        let Some(item) = self.dynamo.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
+        let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
         let reader = ItemReader::new("GetItem", &item);
         let clusters = item.keys().filter_map(|name| Some((name, key::scan_cluster(name)?)));
         clusters.map(|(name, cluster)| Ok((cluster.to_owned(), reader.time(name)?))).collect()
@@ -32,14 +32,14 @@ impl OrphanScans for Store {
         }
         expression.set(&name, number(next.0));
         // The write is refused if it is a repetition of a write whose response was lost. That scan is skipped.
-        self.dynamo.update_if(ITEM, expression).await
+        self.table.update_if(ITEM, expression).await
     }
 }
 
 #[async_trait]
 impl RelayOutages for Store {
     async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>> {
-        let Some(item) = self.dynamo.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
+        let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
         let reader = ItemReader::new("GetItem", &item);
         let clusters = item.keys().filter_map(|name| key::outage_cluster(name));
         let outages = clusters.map(|cluster| {
@@ -56,7 +56,7 @@ impl RelayOutages for Store {
         expression.require_absent(&since_name);
         expression.set(&since_name, number(since.0));
         expression.set(&reason_name, text(reason));
-        self.dynamo.update_if(ITEM, expression).await
+        self.table.update_if(ITEM, expression).await
     }
 
     async fn end_outage(&self, cluster: &str) -> StoreResult<bool> {
@@ -65,6 +65,6 @@ impl RelayOutages for Store {
         expression.require_present(&since_name);
         expression.remove(&since_name);
         expression.remove(&reason_name);
-        self.dynamo.update_if(ITEM, expression).await
+        self.table.update_if(ITEM, expression).await
     }
 }

@@ -4,8 +4,9 @@
 use async_trait::async_trait;
 
 use super::attribute::{Item, ItemReader, item, json, number, optional, text};
+use super::key;
 use super::target::{has_version, ttl_attribute};
-use super::{WriteOutcome, key};
+use crate::item_table::WriteOutcome;
 use crate::items::{DesiredKey, DesiredTarget};
 use crate::ops::{DesiredTargets, StoreResult};
 use crate::store::Store;
@@ -21,7 +22,7 @@ fn read_state(operation: &'static str, item: &Item) -> StoreResult<DesiredTarget
 #[async_trait]
 impl DesiredTargets for Store {
     async fn read_desired(&self, key: &DesiredKey) -> StoreResult<Option<DesiredTarget>> {
-        let item = self.dynamo.get(&key::desired(key), key::HEAD).await?;
+        let item = self.table.get(&key::desired(key), key::HEAD).await?;
         item.map(|item| read_state("GetItem", &item)).transpose()
     }
 
@@ -37,7 +38,7 @@ impl DesiredTargets for Store {
             ("pk", Some(text(partition))),
         ]));
         let seen = desired.version.checked_sub(1).filter(|seen| *seen > 0);
-        Ok(match self.dynamo.put_if(attributes.clone(), has_version(seen), 2).await? {
+        Ok(match self.table.put_if(attributes.clone(), has_version(seen), 2).await? {
             WriteOutcome::Written(_) => true,
             // A repeated write whose first response was lost.
             WriteOutcome::Refused(image) => image == attributes,

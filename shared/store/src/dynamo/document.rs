@@ -9,10 +9,10 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, digest, item, number, text};
-use super::expression::WriteExpression;
+use super::key;
 use super::packed::unpack;
-use super::{WriteOutcome, key};
 use crate::error::StoreError;
+use crate::item_table::{ItemQuery, WriteCondition, WriteExpression, WriteOutcome};
 use crate::ops::{PluginItem, ReadPlugins, StoreResult, WritePlugins};
 use crate::store::{DOCUMENT_INLINE, Store};
 use crate::table::TableSpec;
@@ -84,7 +84,7 @@ fn read_plugin(operation: &'static str, item: &Item) -> StoreResult<PluginItem> 
 #[async_trait]
 impl ReadPlugins for Store {
     async fn get_plugin(&self, name: &str, version: &str) -> StoreResult<Option<PluginItem>> {
-        let Some(item) = self.dynamo.get(&key::plugin(name), version).await? else { return Ok(None) };
+        let Some(item) = self.table.get(&key::plugin(name), version).await? else { return Ok(None) };
         let reader = ItemReader::new("GetItem", &item);
         let plugin = read_plugin("GetItem", &item)?;
         let document = String::from_utf8(self.read_body(BodyStorage::read(&reader)?).await?)
@@ -96,25 +96,14 @@ impl ReadPlugins for Store {
         if !key::can_be(&key::plugin(name), "") {
             return Ok(Vec::new());
         }
-        let mut query = self
-            .dynamo
-            .client
-            .query()
-            .key_condition_expression("#pk = :p")
-            .projection_expression(format!("#{}", FACTS.join(", #")))
-            .expression_attribute_values(":p", text(key::plugin(name)))
-            .consistent_read(true);
-        for fact in FACTS {
-            query = query.expression_attribute_names(format!("#{fact}"), *fact);
-        }
-        let items = self.dynamo.pages(query, usize::MAX).await?;
+        let query = ItemQuery::partition(key::plugin(name)).attributes(FACTS);
+        let items = self.table.pages(&query, usize::MAX).await?;
         items.iter().map(|item| read_plugin("Query", item)).collect()
     }
 
     async fn list_plugins(&self) -> StoreResult<Vec<PluginItem>> {
-        let query = self.dynamo.list_query(TableSpec::LIST_PLUGINS).key_condition_expression("#l = :l");
-        let keys = self.dynamo.pages(query, usize::MAX).await?;
-        let items = self.dynamo.batch_get(&keys, Some(FACTS)).await?;
+        let keys = self.table.pages(&ItemQuery::list(TableSpec::LIST_PLUGINS), usize::MAX).await?;
+        let items = self.table.batch_get(&keys, Some(FACTS)).await?;
         let mut plugins =
             items.iter().map(|item| read_plugin("BatchGetItem", item)).collect::<StoreResult<Vec<_>>>()?;
         // The index may be stale.
@@ -139,10 +128,10 @@ impl WritePlugins for Store {
             body.attribute(),
         ]);
         let mut expression = WriteExpression::default();
-        let [pk, dg, withdrawn] = ["pk", "dg", WITHDRAWN].map(|name| expression.name(name));
-        let own = expression.value(digest(&plugin.digest));
-        expression.require(format!("(attribute_not_exists({pk}) OR ({dg} = {own} AND attribute_exists({withdrawn})))"));
-        Ok(match self.dynamo.put_if(item.clone(), expression, 1).await? {
+        let is_own = WriteCondition::equal("dg", digest(&plugin.digest));
+        let is_published_again = WriteCondition::All(vec![is_own, WriteCondition::present(WITHDRAWN)]);
+        expression.require(WriteCondition::Any(vec![WriteCondition::absent("pk"), is_published_again]));
+        Ok(match self.table.put_if(item.clone(), expression, 1).await? {
             WriteOutcome::Written(_) => true,
             // A repeated write whose first response was lost.
             WriteOutcome::Refused(image) => image == item,
@@ -157,7 +146,7 @@ impl WritePlugins for Store {
         expression.require_present("pk");
         expression.set_if_absent(WITHDRAWN, number(at.0));
         expression.remove(TableSpec::LIST);
-        self.dynamo.update_if((&key::plugin(name), version), expression).await
+        self.table.update_if((&key::plugin(name), version), expression).await
     }
 }
 

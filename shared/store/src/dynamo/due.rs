@@ -3,25 +3,18 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
-use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes};
-use backon::BackoffBuilder as _;
 use ebb_protocol::engine::Timestamp;
 use futures::{StreamExt, TryStreamExt};
 
-use super::attribute::{Item, ItemReader, number, text};
-use super::failure::{failure, pauses};
+use super::attribute::{Item, ItemReader};
 use super::target::read_target;
-use super::{DynamoTable, PARALLEL, key};
-use crate::error::StoreError;
+use super::{MeteredTable, PARALLEL, key};
+use crate::item_table::{ItemPage, ItemQuery, MAX_GET_BATCH, QueryRange};
 use crate::items::TargetList;
-use crate::meter::CapacityKind;
 use crate::ops::{DueItem, ListPage, ListTargets, QueryDue, StoreResult};
 use crate::store::Store;
 use crate::table::TableSpec;
 
-/// The `BatchGetItem` limit of keys.
-const BATCH: usize = 100;
 /// The largest page of keys in an index query. It stays below the limit of 1 MB.
 const LARGEST_PAGE: usize = 1_000;
 
@@ -38,20 +31,10 @@ fn read_due(entry: &Item) -> StoreResult<(Timestamp, DueItem)> {
 #[async_trait]
 impl QueryDue for Store {
     async fn query_due(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
-        let page = i32::try_from(limit.clamp(1, LARGEST_PAGE)).unwrap_or(i32::MAX);
+        let page = limit.clamp(1, LARGEST_PAGE);
         let shards = (0..key::DUE_SHARDS).map(|shard| {
-            let query = self
-                .dynamo
-                .client
-                .query()
-                .index_name(TableSpec::DUE_INDEX)
-                .key_condition_expression("#g = :g AND #d <= :now")
-                .expression_attribute_names("#g", TableSpec::DUE_SHARD)
-                .expression_attribute_names("#d", TableSpec::DUE)
-                .expression_attribute_values(":g", number(shard))
-                .expression_attribute_values(":now", number(now.0))
-                .limit(page);
-            async move { self.dynamo.due_pages(query, limit).await }
+            let query = ItemQuery::new(QueryRange::Due { shard, until: now.0 }).limit(page);
+            async move { self.table.due_pages(query, limit).await }
         });
         let found: Vec<Vec<_>> = futures::stream::iter(shards).buffer_unordered(PARALLEL).try_collect().await?;
         let mut found = found.concat();
@@ -80,19 +63,14 @@ impl ListTargets for Store {
         let mut page = limit.min(LARGEST_PAGE);
         let mut read = 0;
         while found.targets.len() < limit {
-            let query = self
-                .dynamo
-                .list_query(name)
-                .key_condition_expression("#l = :l AND pk BETWEEN :a AND :b")
-                .expression_attribute_values(":a", text(&least))
-                .expression_attribute_values(":b", text(&greatest))
-                .limit(i32::try_from(page).unwrap_or(i32::MAX));
-            let (keys, next) = self.dynamo.page(query).await?;
+            let partitions = Some((least, greatest.clone()));
+            let query = ItemQuery::new(QueryRange::List { list: name.to_owned(), partitions }).limit(page);
+            let ItemPage { items: keys, next } = self.table.page(&query, None).await?;
             let Some(last) = keys.last() else { break };
             let last = ItemReader::new("Query", last).text("pk")?;
             least = format!("{last}!");
             let mut items = HashMap::new();
-            for item in self.dynamo.batch_get(&keys, None).await? {
+            for item in self.table.batch_get(&keys, None).await? {
                 items.insert(ItemReader::new("BatchGetItem", &item).text("pk")?.to_owned(), item);
             }
             for key in &keys {
@@ -113,7 +91,7 @@ impl ListTargets for Store {
                 break;
             }
             // A page for only the missing targets would need one query per stale entry.
-            page = (2 * page).clamp(BATCH, LARGEST_PAGE);
+            page = (2 * page).clamp(MAX_GET_BATCH, LARGEST_PAGE);
         }
         if found.targets.len() >= limit {
             found.targets.truncate(limit);
@@ -131,15 +109,15 @@ fn target_of(partition: &str) -> Option<(String, String)> {
     }
 }
 
-impl DynamoTable {
+impl MeteredTable {
     /// Returns due items of an index shard, in pages until there are `enough`. An unreadable entry is counted, logged
     /// and skipped.
-    async fn due_pages(&self, query: QueryFluentBuilder, enough: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
+    async fn due_pages(&self, query: ItemQuery, enough: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
         let mut found = Vec::new();
         let mut from = None;
         loop {
-            let (items, next) = self.page(query.clone().set_exclusive_start_key(from)).await?;
-            for item in &items {
+            let page = self.page(&query, from).await?;
+            for item in &page.items {
                 match read_due(item) {
                     Ok(due) => found.push(due),
                     Err(error) => {
@@ -150,71 +128,10 @@ impl DynamoTable {
                     }
                 }
             }
-            from = next;
+            from = page.next;
             if from.is_none() || found.len() >= enough {
                 return Ok(found);
             }
         }
-    }
-
-    /// Returns a query of the list index. The caller sets a key condition with `#l` and `:l`.
-    pub(super) fn list_query(&self, list: &str) -> QueryFluentBuilder {
-        self.client
-            .query()
-            .index_name(TableSpec::LIST_INDEX)
-            .expression_attribute_names("#l", TableSpec::LIST)
-            .expression_attribute_values(":l", text(list))
-    }
-
-    /// Reads items in no order, strongly consistent. `projection` selects attributes.
-    pub(super) async fn batch_get(&self, keys: &[Item], projection: Option<&[&str]>) -> StoreResult<Vec<Item>> {
-        let mut items = Vec::new();
-        for keys in keys.chunks(BATCH) {
-            let key = |item: &Item| -> Item {
-                let parts = ["pk", "sk"].into_iter();
-                parts.filter_map(|part| Some((part.to_owned(), item.get(part)?.clone()))).collect()
-            };
-            let names = |list: &[&str]| list.iter().map(|name| (format!("#{name}"), (*name).to_owned())).collect();
-            let wanted = KeysAndAttributes::builder()
-                .set_keys(Some(keys.iter().map(key).collect()))
-                .consistent_read(true)
-                .set_projection_expression(projection.map(|list| format!("#{}", list.join(", #"))))
-                .set_expression_attribute_names(projection.map(names))
-                .build();
-            let wanted =
-                wanted.map_err(|error| StoreError::Broken { operation: "BatchGetItem", reason: error.to_string() })?;
-            items.extend(self.batch_get_one(wanted).await?);
-        }
-        Ok(items)
-    }
-
-    async fn batch_get_one(&self, wanted: KeysAndAttributes) -> StoreResult<Vec<Item>> {
-        let mut items: Vec<HashMap<String, AttributeValue>> = Vec::new();
-        let mut unprocessed = Some(HashMap::from([(self.table.clone(), wanted)]));
-        let mut pauses = pauses().build();
-        while let Some(request) = unprocessed.filter(|request| !request.is_empty()) {
-            let response = self
-                .client
-                .batch_get_item()
-                .set_request_items(Some(request))
-                .set_return_consumed_capacity(self.report())
-                .send()
-                .await
-                .map_err(|error| failure("BatchGetItem", &error))?;
-            self.count_response("BatchGetItem", CapacityKind::Read, response.consumed_capacity());
-            let found = response.responses.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default();
-            // A response holds at most 16 MB. Only an empty one means that the table is throttled.
-            let idle = found.is_empty() && response.unprocessed_keys.as_ref().is_some_and(|keys| !keys.is_empty());
-            if idle {
-                let Some(pause) = pauses.next() else {
-                    let reason = "keys stay unprocessed".to_owned();
-                    return Err(StoreError::Retryable { operation: "BatchGetItem", reason });
-                };
-                tokio::time::sleep(pause).await;
-            }
-            items.extend(found);
-            unprocessed = response.unprocessed_keys;
-        }
-        Ok(items)
     }
 }

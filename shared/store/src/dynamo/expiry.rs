@@ -4,31 +4,19 @@
 //! The item is written before an instance begins to end, so every gone instance has one. The partition is ordered by
 //! time and needs no index. [`QueryDue`](crate::QueryDue) does not read it, so removals do not compete with due items.
 
-use std::collections::HashMap;
-
 use async_trait::async_trait;
-use aws_sdk_dynamodb::types::{DeleteRequest, WriteRequest};
-use backon::BackoffBuilder as _;
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::{EventRef, RunId};
-use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::attribute::{Item, ItemReader, digest, item, number, optional, text};
-use super::expression::WriteExpression;
-use super::failure::{failure, pauses};
 use super::plan::plan_objects;
-use super::{BodyStorage, DynamoTable, key};
+use super::{BodyStorage, MeteredTable, key};
 use crate::error::StoreError;
-use crate::meter::CapacityKind;
+use crate::item_table::{ItemKey, ItemQuery, WriteCondition, WriteExpression};
 use crate::ops::{DamagedExpiry, DueExpiries, InstanceExpiry, LOGS, OUTPUTS, PutExpiry, RemoveExpired, StoreResult};
 use crate::store::Store;
 
-/// The `BatchWriteItem` limit of items.
-const BATCH: usize = 25;
-/// `BatchWriteItem` requests in progress at the same time.
-const BATCHES: usize = 8;
-const PAGE: i32 = 2_000;
-const WRITE: &str = "BatchWriteItem";
+const PAGE: usize = 2_000;
 /// The event whose run is removed.
 const EVENT: &str = "ev";
 /// The number of consecutive failed removals.
@@ -92,7 +80,7 @@ fn read_damaged(key: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
 }
 
 struct RunPage {
-    keys: Vec<Item>,
+    keys: Vec<ItemKey>,
     /// True if the bucket may contain objects of the run.
     has_objects: bool,
     /// True if the run has no further items.
@@ -102,23 +90,18 @@ struct RunPage {
 #[async_trait]
 impl PutExpiry for Store {
     async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
-        self.dynamo.put(expiry_item(expiry)).await
+        self.table.put(expiry_item(expiry)).await
     }
 }
 
 #[async_trait]
 impl RemoveExpired for Store {
     async fn list_expired(&self, now: Timestamp, limit: usize) -> StoreResult<DueExpiries> {
-        let query = self
-            .dynamo
-            .client
-            .query()
-            .key_condition_expression("pk = :p AND sk < :end")
-            .expression_attribute_values(":p", text(key::EXPIRIES))
-            .expression_attribute_values(":end", text(key::expires(Timestamp(now.0.saturating_add(1)))))
-            .limit(i32::try_from(limit).unwrap_or(i32::MAX));
+        // `$` is the character after `#`.
+        let query = ItemQuery::range(key::EXPIRIES.to_owned(), "0", format!("{}$", key::expires(now)));
+        let query = ItemQuery { is_consistent: false, ..query.limit(limit) };
         let mut found = DueExpiries::default();
-        for item in self.dynamo.pages(query, limit).await? {
+        for item in self.table.pages(&query, limit).await? {
             let key = ItemReader::new("Query", &item).text("sk")?;
             match read_expiry(key, &item) {
                 Ok(expiry) => found.readable.push(expiry),
@@ -130,39 +113,38 @@ impl RemoveExpired for Store {
 
     async fn postpone_expiry(&self, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> StoreResult<()> {
         let next = InstanceExpiry { due, failures, ..expiry.clone() };
-        self.dynamo.put(expiry_item(&next)).await?;
+        self.table.put(expiry_item(&next)).await?;
         if next.due == expiry.due { Ok(()) } else { self.delete_expiry(expiry).await }
     }
 
     async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> StoreResult<()> {
         let next = key::expiry(due, &damaged.instance);
-        let Some(mut item) = self.dynamo.get(key::EXPIRIES, &damaged.key).await? else { return Ok(()) };
+        let Some(mut item) = self.table.get(key::EXPIRIES, &damaged.key).await? else { return Ok(()) };
         item.insert("sk".to_owned(), text(&next));
         // Overwrites the count, because it may be the damaged attribute.
         item.insert(FAILURES.to_owned(), number(damaged.failures));
-        self.dynamo.put(item).await?;
-        if next == damaged.key { Ok(()) } else { self.dynamo.delete(key::EXPIRIES.to_owned(), &damaged.key).await }
+        self.table.put(item).await?;
+        if next == damaged.key { Ok(()) } else { self.table.delete(key::EXPIRIES, &damaged.key).await }
     }
 
     async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
-        self.dynamo.delete(key::EXPIRIES.to_owned(), &key::expiry(expiry.due, &expiry.subject())).await
+        self.table.delete(key::EXPIRIES, &key::expiry(expiry.due, &expiry.subject())).await
     }
 
     async fn delete_root(&self, run: &RunId) -> StoreResult<bool> {
         let mut expression = WriteExpression::default();
-        let (partition, announced) = (expression.name("pk"), expression.name("rm"));
-        expression.require(format!("(attribute_not_exists({partition}) OR attribute_exists({announced}))"));
-        Ok(self.dynamo.take_if((&key::run(run), key::HEAD), &expression).await?.is_written())
+        expression.require(WriteCondition::Any(vec![WriteCondition::absent("pk"), WriteCondition::present("rm")]));
+        Ok(self.table.take_if((&key::run(run), key::HEAD), expression).await?.is_written())
     }
 
     async fn delete_run(&self, run: &RunId) -> StoreResult<()> {
         loop {
-            let page = self.dynamo.page_of_run(run).await?;
+            let page = self.table.page_of_run(run).await?;
             // Objects are removed before items, so that an interrupted removal is found and repeated.
             if page.has_objects {
                 self.delete_objects(run).await?;
             }
-            self.dynamo.delete_items(page.keys).await?;
+            self.table.delete_batches(page.keys).await?;
             if page.is_last {
                 return Ok(());
             }
@@ -185,58 +167,18 @@ impl RemoveExpired for Store {
     }
 }
 
-impl DynamoTable {
+impl MeteredTable {
     /// Returns the first items of a run, heads before records.
     async fn page_of_run(&self, run: &RunId) -> StoreResult<RunPage> {
-        let query = self
-            .client
-            .query()
-            .key_condition_expression("pk = :p")
-            .projection_expression("pk, sk, ob, lg")
-            .expression_attribute_values(":p", text(key::run(run)))
-            .consistent_read(true)
-            .limit(PAGE);
-        let (mut keys, next) = self.page(query).await?;
-        let mut has_objects = false;
-        for key in &mut keys {
-            has_objects |= ItemReader::new("Query", key).text("sk")? == key::OUTPUTS;
-            has_objects |= key.remove("ob").is_some() | key.remove("lg").is_some();
+        let query = ItemQuery::partition(key::run(run)).attributes(&["pk", "sk", "ob", "lg"]).limit(PAGE);
+        let page = self.page(&query, None).await?;
+        let (mut keys, mut has_objects) = (Vec::new(), false);
+        for item in &page.items {
+            let reader = ItemReader::new("Query", item);
+            let key = ItemKey::new(reader.text("pk")?, reader.text("sk")?);
+            has_objects |= key.sort == key::OUTPUTS || item.contains_key("ob") || item.contains_key("lg");
+            keys.push(key);
         }
-        Ok(RunPage { keys, has_objects, is_last: next.is_none() })
-    }
-
-    async fn delete_items(&self, keys: Vec<Item>) -> StoreResult<()> {
-        let batches: Vec<Vec<Item>> = keys.chunks(BATCH).map(<[Item]>::to_vec).collect();
-        let writes = futures::stream::iter(batches).map(|batch| self.delete_batch(batch));
-        writes.buffer_unordered(BATCHES).try_collect().await
-    }
-
-    async fn delete_batch(&self, keys: Vec<Item>) -> StoreResult<()> {
-        let invalid = |error: aws_sdk_dynamodb::error::BuildError| StoreError::Broken {
-            operation: WRITE,
-            reason: error.to_string(),
-        };
-        let mut writes = Vec::new();
-        for key in keys {
-            let delete = DeleteRequest::builder().set_key(Some(key)).build().map_err(invalid)?;
-            writes.push(WriteRequest::builder().delete_request(delete).build());
-        }
-        let mut unprocessed = Some(HashMap::from([(self.table.clone(), writes)]));
-        let mut pauses = pauses().build();
-        while let Some(request) = unprocessed.filter(|request| !request.is_empty()) {
-            let sent = self.client.batch_write_item().set_request_items(Some(request));
-            let response = sent.set_return_consumed_capacity(self.report()).send().await;
-            let response = response.map_err(|error| failure(WRITE, &error))?;
-            self.count_response(WRITE, CapacityKind::Write, response.consumed_capacity());
-            unprocessed = response.unprocessed_items;
-            if unprocessed.as_ref().is_some_and(|left| !left.is_empty()) {
-                let Some(pause) = pauses.next() else {
-                    let reason = "items stay unprocessed".to_owned();
-                    return Err(StoreError::Retryable { operation: WRITE, reason });
-                };
-                tokio::time::sleep(pause).await;
-            }
-        }
-        Ok(())
+        Ok(RunPage { keys, has_objects, is_last: page.next.is_none() })
     }
 }

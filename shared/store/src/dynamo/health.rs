@@ -21,11 +21,11 @@ fn sort(what: HealthMark) -> &'static str {
 #[async_trait]
 impl HealthMarks for Store {
     async fn put_mark(&self, what: HealthMark, now: Timestamp) -> StoreResult<()> {
-        self.dynamo.put(item([("pk", text(key::CHECK)), ("sk", text(sort(what))), (AT, number(now.0))])).await
+        self.table.put(item([("pk", text(key::CHECK)), ("sk", text(sort(what))), (AT, number(now.0))])).await
     }
 
     async fn read_mark(&self, what: HealthMark) -> StoreResult<Option<Timestamp>> {
-        let item = self.dynamo.get(key::CHECK, sort(what)).await?;
+        let item = self.table.get(key::CHECK, sort(what)).await?;
         item.map(|item| ItemReader::new("GetItem", &item).time(AT)).transpose()
     }
 }

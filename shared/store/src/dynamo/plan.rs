@@ -66,17 +66,17 @@ impl Store {
     }
 
     pub(super) async fn put_plan_item(&self, instance: &str, body: &BodyStorage) -> StoreResult<()> {
-        self.dynamo.put(plan_item(instance, body)).await
+        self.table.put(plan_item(instance, body)).await
     }
 
     pub(super) async fn get_plan_item(&self, instance: &str) -> StoreResult<Option<BodyStorage>> {
-        let item = self.dynamo.get(&key::plan(instance), key::HEAD).await?;
+        let item = self.table.get(&key::plan(instance), key::HEAD).await?;
         item.map(|item| BodyStorage::read(&ItemReader::new("GetItem", &item))).transpose()
     }
 
     /// Deletes a plan and returns the place of its text.
     pub(super) async fn take_plan_item(&self, instance: &str) -> StoreResult<Option<BodyStorage>> {
-        let item = self.dynamo.take(key::plan(instance), key::HEAD).await?;
+        let item = self.table.take(&key::plan(instance), key::HEAD).await?;
         item.map(|item| BodyStorage::read(&ItemReader::new("DeleteItem", &item))).transpose()
     }
 }

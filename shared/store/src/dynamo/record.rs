@@ -12,11 +12,10 @@
 //! A record has a result exactly if it has `dg`. The mark `r#RUN` / `b` is written before the first output in the
 //! bucket, so that a removal lists objects only where some may exist.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
-use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
+use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Attempt, Shard, Timestamp, Unit};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::id::RunId;
@@ -25,9 +24,9 @@ use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, Callbac
 use futures::{StreamExt, TryStreamExt};
 
 use super::attribute::{Item, ItemReader, digest, item, json, number, optional, text};
-use super::expression::WriteExpression;
 use super::key::RecordPart;
-use super::{DynamoTable, PARALLEL, WriteOutcome, accepted, key};
+use super::{MeteredTable, PARALLEL, accepted, key};
+use crate::item_table::{ItemQuery, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 use crate::ops::{AttemptUpdate, PutAttemptResult, PutOutcome, ReadRecords, StoreResult, UpdateAttemptRecord};
 use crate::store::Store;
 
@@ -155,7 +154,7 @@ impl ReadRecords for Store {
         let partition = key::run(run);
         let queries = ranges(units).into_iter().map(|(first, last)| {
             let (least, greatest) = key::records(first, last);
-            self.dynamo.assembled(self.dynamo.range_query(&partition, &least, &greatest))
+            self.table.assembled(ItemQuery::range(partition.clone(), least, greatest))
         });
         let parts: Vec<RecordAssembly> =
             futures::stream::iter(queries).buffer_unordered(PARALLEL).try_collect().await?;
@@ -167,31 +166,29 @@ impl ReadRecords for Store {
     }
 
     async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
-        let names: HashMap<_, _> = OUTLINE.into_iter().map(|name| (format!("#{name}"), name.to_owned())).collect();
-        let projection = names.keys().cloned().collect::<Vec<_>>().join(", ");
-        let query = self.dynamo.range_query(&key::run(run), "u#", "u$").projection_expression(projection);
-        let records = self.dynamo.assembled(query.set_expression_attribute_names(Some(names))).await?;
+        let query = ItemQuery::range(key::run(run), "u#", "u$").attributes(&OUTLINE);
+        let records = self.table.assembled(query).await?;
         Ok(records.into_records().collect())
     }
 
     async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
-        accepted::read(&self.dynamo, run, units).await
+        accepted::read(&self.table, run, units).await
     }
 
     async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
-        Ok(self.dynamo.assembled(self.dynamo.range_query(&key::run(run), "u#", "u$")).await?.into_records().collect())
+        Ok(self.table.assembled(ItemQuery::range(key::run(run), "u#", "u$")).await?.into_records().collect())
     }
 }
 
-impl DynamoTable {
+impl MeteredTable {
     /// Reads records page by page.
-    async fn assembled(&self, query: QueryFluentBuilder) -> StoreResult<RecordAssembly> {
+    async fn assembled(&self, query: ItemQuery) -> StoreResult<RecordAssembly> {
         let mut records = RecordAssembly::default();
         let mut from = None;
         loop {
-            let (items, next) = self.page(query.clone().set_exclusive_start_key(from)).await?;
-            items.iter().try_for_each(|item| records.add(item))?;
-            from = next;
+            let page = self.page(&query, from).await?;
+            page.items.iter().try_for_each(|item| records.add(item))?;
+            from = page.next;
             if from.is_none() {
                 return Ok(records);
             }
@@ -203,7 +200,7 @@ impl DynamoTable {
         run: &RunId,
         (unit, attempt): (Unit, Attempt),
         expression: WriteExpression,
-        image: ReturnValue,
+        image: UpdateImage,
     ) -> StoreResult<WriteOutcome> {
         self.update((&key::run(run), &key::record(unit, attempt)), expression, image, 0).await
     }
@@ -217,18 +214,18 @@ impl DynamoTable {
         capacity: usize,
     ) -> StoreResult<bool> {
         let mut expression = WriteExpression::default();
-        let (digests, own) = (expression.name("ds"), expression.value(text(digest)));
-        let capacity = expression.value(number(capacity));
-        expression.require(format!(
-            "(attribute_not_exists({digests}) OR contains({digests}, {own}) OR size({digests}) < {capacity})"
-        ));
+        expression.require(WriteCondition::Any(vec![
+            WriteCondition::absent("ds"),
+            WriteCondition::Contains("ds".to_owned(), text(digest)),
+            WriteCondition::SizeBelow("ds".to_owned(), capacity as u64),
+        ]));
         expression.add("ds", AttributeValue::Ss(vec![digest.to_owned()]));
-        if self.update_record(run, (unit, attempt), expression, ReturnValue::AllNew).await?.is_written() {
+        if self.update_record(run, (unit, attempt), expression, UpdateImage::After).await?.is_written() {
             return Ok(true);
         }
         let mut expression = WriteExpression::default();
         expression.add("dx", number(1));
-        self.update_record(run, (unit, attempt), expression, ReturnValue::AllNew).await?;
+        self.update_record(run, (unit, attempt), expression, UpdateImage::After).await?;
         Ok(false)
     }
 
@@ -285,7 +282,7 @@ impl UpdateAttemptRecord for Store {
                 expression.set("rr", text(reason));
             }
         }
-        match self.dynamo.update_record(run, (unit, attempt), expression, ReturnValue::AllOld).await? {
+        match self.table.update_record(run, (unit, attempt), expression, UpdateImage::Before).await? {
             WriteOutcome::Written(item) | WriteOutcome::Refused(item) => read_record("UpdateItem", &item),
         }
     }
@@ -297,7 +294,7 @@ impl UpdateAttemptRecord for Store {
         attempts: &[(Unit, Attempt)],
         at: Timestamp,
     ) -> StoreResult<()> {
-        accepted::record(&self.dynamo, run, shard, attempts, at).await
+        accepted::record(&self.table, run, shard, attempts, at).await
     }
 }
 
@@ -315,7 +312,7 @@ impl PutAttemptResult for Store {
         for (name, value) in result_attributes(result)? {
             expression.set(&name, value);
         }
-        let item = match self.dynamo.update_record(run, (unit, attempt), expression, ReturnValue::AllNew).await? {
+        let item = match self.table.update_record(run, (unit, attempt), expression, UpdateImage::After).await? {
             WriteOutcome::Written(_) => return Ok(PutOutcome::Created),
             WriteOutcome::Refused(item) => item,
         };
@@ -329,16 +326,16 @@ impl PutAttemptResult for Store {
             let capacity = limits::DISTINCT_RESULTS - usize::from(first.outcome == AttemptOutcome::Succeeded);
             let name = key::second_digest(&result.digest);
             let is_stored = reader.texts("ds")?.contains(&name);
-            if !is_stored && !self.dynamo.reserve(run, (unit, attempt), &name, capacity).await? {
+            if !is_stored && !self.table.reserve(run, (unit, attempt), &name, capacity).await? {
                 return Ok(PutOutcome::Excess(first));
             }
         }
-        self.dynamo.put_second(run, unit, attempt, result).await?;
+        self.table.put_second(run, unit, attempt, result).await?;
         Ok(PutOutcome::Conflict(first))
     }
 
     async fn mark_outputs(&self, run: &RunId) -> StoreResult<()> {
-        self.dynamo.put(item([("pk", text(key::run(run))), ("sk", text(key::OUTPUTS))])).await
+        self.table.put(item([("pk", text(key::run(run))), ("sk", text(key::OUTPUTS))])).await
     }
 }
 

@@ -5,8 +5,9 @@ use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, item, json, number, text};
+use super::key;
 use super::target::{has_version, ttl_attribute};
-use super::{WriteOutcome, key};
+use crate::item_table::{ItemQuery, WriteOutcome};
 use crate::items::SourceRejections;
 use crate::ops::{ListRejections, NoteRejections, StoreResult};
 use crate::store::Store;
@@ -24,7 +25,7 @@ fn read_rejections(operation: &'static str, item: &Item) -> StoreResult<SourceRe
 #[async_trait]
 impl NoteRejections for Store {
     async fn read_rejections(&self, source: &str) -> StoreResult<Option<SourceRejections>> {
-        let item = self.dynamo.get(&key::rejections(source), key::HEAD).await?;
+        let item = self.table.get(&key::rejections(source), key::HEAD).await?;
         item.map(|item| read_rejections("GetItem", &item)).transpose()
     }
 
@@ -41,7 +42,7 @@ impl NoteRejections for Store {
         ]);
         let seen = rejections.version.checked_sub(1).filter(|seen| *seen > 0);
         let entries = u64::from(seen.is_none());
-        Ok(match self.dynamo.put_if(attributes.clone(), has_version(seen), entries).await? {
+        Ok(match self.table.put_if(attributes.clone(), has_version(seen), entries).await? {
             WriteOutcome::Written(_) => true,
             // A repeated write whose first response was lost.
             WriteOutcome::Refused(image) => image == attributes,
@@ -52,9 +53,8 @@ impl NoteRejections for Store {
 #[async_trait]
 impl ListRejections for Store {
     async fn list_rejections(&self) -> StoreResult<Vec<SourceRejections>> {
-        let query = self.dynamo.list_query(TableSpec::LIST_REJECTED).key_condition_expression("#l = :l");
-        let keys = self.dynamo.pages(query, usize::MAX).await?;
-        let items = self.dynamo.batch_get(&keys, None).await?;
+        let keys = self.table.pages(&ItemQuery::list(TableSpec::LIST_REJECTED), usize::MAX).await?;
+        let items = self.table.batch_get(&keys, None).await?;
         items.iter().map(|item| read_rejections("BatchGetItem", item)).collect()
     }
 }

@@ -7,14 +7,14 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
+use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Shard};
 use ebb_protocol::id::RunId;
 
 use super::attribute::{Item, ItemReader, digest, item, item_size, number, optional, text};
-use super::expression::WriteExpression;
-use super::{WriteOutcome, key};
+use super::key;
 use crate::error::StoreError;
+use crate::item_table::{UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{NewRun, PatchResult, RunFacts, RunHead};
 use crate::ops::{PatchRun, ReadRun, StoreResult};
 use crate::store::Store;
@@ -105,33 +105,30 @@ fn read_head(operation: &'static str, item: &Item) -> StoreResult<RunHead> {
 fn require(expression: &mut WriteExpression, shard: Shard, condition: PatchCondition) {
     match condition {
         PatchCondition::EpochIs(epoch) if shard == Shard::ROOT => expression.require_equal("ep", number(epoch.0)),
-        PatchCondition::EpochIs(epoch) => {
-            let (name, value) = (expression.name("ep"), expression.value(number(epoch.0)));
-            expression.require(format!("(attribute_not_exists({name}) OR {name} = {value})"));
+        PatchCondition::EpochIs(epoch) => expression.require(absent_or_equal("ep", epoch.0)),
+        PatchCondition::AttemptIs(slot, Attempt::FIRST) => {
+            expression.require(absent_or_equal(&attempt_name(slot), Attempt::FIRST.0));
         }
         PatchCondition::AttemptIs(slot, attempt) => {
-            let (name, value) = (expression.name(&attempt_name(slot)), expression.value(number(attempt.0)));
-            expression.require(match attempt {
-                Attempt::FIRST => format!("(attribute_not_exists({name}) OR {name} = {value})"),
-                _ => format!("{name} = {value}"),
-            });
+            expression.require_equal(&attempt_name(slot), number(attempt.0));
         }
         PatchCondition::NotDone(slot) => require_without(expression, "done", slot),
         PatchCondition::NotFailed(slot) => require_without(expression, "failed", slot),
         PatchCondition::DueIs(due) => expression.require_equal("due", number(due.0)),
         PatchCondition::DueAfter(due) => {
-            let (name, value) = (expression.name("due"), expression.value(number(due.0)));
-            expression.require(format!("{name} > {value}"));
+            expression.require(WriteCondition::Above("due".to_owned(), due.0));
         }
         PatchCondition::VersionIs(0) => {
-            let (name, value) = (expression.name("tv"), expression.value(number(0)));
-            let partition = expression.name("pk");
-            expression.require(format!(
-                "({name} = {value} OR (attribute_exists({partition}) AND attribute_not_exists({name})))"
-            ));
+            expression.require_present("pk");
+            expression.require(absent_or_equal("tv", 0));
         }
         PatchCondition::VersionIs(version) => expression.require_equal("tv", number(version)),
     }
+}
+
+fn absent_or_equal(attribute: &str, value: impl ToString) -> WriteCondition {
+    let is_equal = WriteCondition::equal(attribute, number(value));
+    WriteCondition::Any(vec![WriteCondition::absent(attribute), is_equal])
 }
 
 fn attempt_name(slot: u32) -> String {
@@ -139,8 +136,7 @@ fn attempt_name(slot: u32) -> String {
 }
 
 fn require_without(expression: &mut WriteExpression, set: &str, slot: u32) {
-    let (name, value) = (expression.name(set), expression.value(number(slot)));
-    expression.require(format!("NOT contains({name}, {value})"));
+    expression.require(WriteCondition::Lacks(set.to_owned(), number(slot)));
 }
 
 #[derive(Default)]
@@ -250,12 +246,12 @@ fn index_entries(patch: &Patch) -> u64 {
 #[async_trait]
 impl ReadRun for Store {
     async fn read_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>> {
-        let items = self.dynamo.range(&key::run(run), key::HEAD, "h$").await?;
+        let items = self.table.range(&key::run(run), key::HEAD, "h$").await?;
         items.iter().map(|item| read_head("Query", item)).collect()
     }
 
     async fn read_root(&self, run: &RunId) -> StoreResult<Option<RunHead>> {
-        let item = self.dynamo.get(&key::run(run), key::HEAD).await?;
+        let item = self.table.get(&key::run(run), key::HEAD).await?;
         item.map(|item| read_head("GetItem", &item)).transpose()
     }
 }
@@ -266,9 +262,9 @@ impl PatchRun for Store {
         let expression = express(run, patch)?;
         let (partition, sort) = (key::run(run), key::shard(patch.shard));
         let key = (partition.as_str(), sort.as_str());
-        match self.dynamo.update(key, expression, ReturnValue::AllNew, index_entries(patch)).await? {
+        match self.table.update(key, expression, UpdateImage::After, index_entries(patch)).await? {
             WriteOutcome::Written(item) => {
-                if let Some(meter) = &self.dynamo.meter {
+                if let Some(meter) = &self.table.meter {
                     meter.head(item_size(&item));
                 }
                 Ok(PatchResult::Written(read_head("UpdateItem", &item)?))
@@ -282,6 +278,6 @@ impl PatchRun for Store {
         let mut expression = WriteExpression::default();
         expression.require_present("pk");
         expression.set("plan", digest(plan));
-        self.dynamo.update_if((&key::run(run), key::HEAD), expression).await
+        self.table.update_if((&key::run(run), key::HEAD), expression).await
     }
 }

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use super::attribute::{Item, ItemReader, item, number, text};
 use super::key;
 use super::target::ttl_attribute;
+use crate::item_table::{ItemQuery, QueryRange};
 use crate::items::{NamedDocument, NamedKind};
 use crate::ops::{ListDocuments, PutUndelivered, ReadDocuments, StoreResult, WriteDocuments};
 use crate::store::Store;
@@ -43,7 +44,7 @@ impl NamedKind {
 #[async_trait]
 impl ReadDocuments for Store {
     async fn get_document(&self, kind: NamedKind, name: &str) -> StoreResult<Option<NamedDocument>> {
-        let item = self.dynamo.get(&kind.key(name), key::HEAD).await?;
+        let item = self.table.get(&kind.key(name), key::HEAD).await?;
         item.map(|item| read_document("GetItem", &item)).transpose()
     }
 }
@@ -51,8 +52,7 @@ impl ReadDocuments for Store {
 #[async_trait]
 impl ListDocuments for Store {
     async fn list_documents(&self, kind: NamedKind) -> StoreResult<Vec<NamedDocument>> {
-        let query = self.dynamo.list_query(kind.list()).key_condition_expression("#l = :l");
-        let keys = self.dynamo.pages(query, usize::MAX).await?;
+        let keys = self.table.pages(&ItemQuery::list(kind.list()), usize::MAX).await?;
         self.read_documents(&keys).await
     }
 
@@ -69,7 +69,7 @@ impl ListDocuments for Store {
 impl Store {
     /// Reads documents by their keys, ordered by name. One unreadable document must not hide the others.
     async fn read_documents(&self, keys: &[Item]) -> StoreResult<Vec<NamedDocument>> {
-        let items = self.dynamo.batch_get(keys, None).await?;
+        let items = self.table.batch_get(keys, None).await?;
         let readable = |item: &Item| {
             read_document("BatchGetItem", item)
                 .inspect_err(|error| tracing::error!(key = ?item.get("pk"), %error, "a document is skipped"))
@@ -82,13 +82,12 @@ impl Store {
 
     /// Returns the keys of at most `limit` notifications of a subscription that were given up.
     async fn undelivered_keys(&self, subscription: &str, limit: usize) -> StoreResult<Vec<Item>> {
-        let query = self
-            .dynamo
-            .list_query(TableSpec::LIST_UNDELIVERED)
-            .key_condition_expression("#l = :l AND begins_with(pk, :p)")
-            .expression_attribute_values(":p", text(key::undelivered(&format!("{subscription}/"))))
-            .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let mut keys = self.dynamo.pages(query, limit).await?;
+        let prefix = key::undelivered(&format!("{subscription}/"));
+        let list = TableSpec::LIST_UNDELIVERED.to_owned();
+        // No key has this character, the last one.
+        let partitions = Some((prefix.clone(), format!("{prefix}\u{10ffff}")));
+        let query = ItemQuery::new(QueryRange::List { list, partitions }).limit(limit);
+        let mut keys = self.table.pages(&query, limit).await?;
         keys.truncate(limit);
         Ok(keys)
     }
@@ -115,10 +114,10 @@ impl WriteDocuments for Store {
         if kind == NamedKind::Undelivered {
             item.insert(TableSpec::TTL.to_owned(), ttl_attribute(document.changed));
         }
-        self.dynamo.put(item).await
+        self.table.put(item).await
     }
 
     async fn delete_document(&self, kind: NamedKind, name: &str) -> StoreResult<bool> {
-        Ok(self.dynamo.take(kind.key(name), key::HEAD).await?.is_some())
+        Ok(self.table.take(&kind.key(name), key::HEAD).await?.is_some())
     }
 }

@@ -5,10 +5,7 @@
 //! response.
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
-use aws_sdk_dynamodb::types::{
-    AttributeValue, CancellationReason, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
-};
+use aws_sdk_dynamodb::types::AttributeValue;
 use backon::BackoffBuilder as _;
 use ebb_protocol::engine::{Hook, TargetPhase, Timestamp};
 use ebb_protocol::id::{hook_of_text, hook_text};
@@ -16,12 +13,11 @@ use ebb_protocol::lifecycle::TargetStopCause;
 
 use super::attribute::{Item, ItemReader, digest, item, item_size, json, number, optional, text};
 use super::document::BodyStorage;
-use super::expression::WriteExpression;
-use super::failure::{failure, pauses};
 use super::plan::plan_item;
 use super::run::new_run;
-use super::{DynamoTable, TOMBSTONE_RETENTION_MS, WriteOutcome, key};
+use super::{MeteredTable, TOMBSTONE_RETENTION_MS, key, pauses};
 use crate::error::StoreError;
+use crate::item_table::{ItemPut, PutRefusal, TransactionOutcome, WriteExpression, WriteOutcome};
 use crate::items::{TargetEvents, TargetHead, TargetList, TargetTransition, Tombstone};
 use crate::meter::CapacityKind;
 use crate::ops::{MoveTarget, ReadTarget, StoreResult};
@@ -187,12 +183,12 @@ fn index_entries(target: &TargetHead, seen: Option<u64>) -> u64 {
 #[async_trait]
 impl ReadTarget for Store {
     async fn read_target(&self, kind: &str, name: &str) -> StoreResult<Option<TargetHead>> {
-        let item = self.dynamo.get(&key::target(kind, name), key::HEAD).await?;
+        let item = self.table.get(&key::target(kind, name), key::HEAD).await?;
         item.map(|item| read_target("GetItem", &item)).transpose()
     }
 
     async fn read_tombstone(&self, instance: &str) -> StoreResult<Option<Timestamp>> {
-        let item = self.dynamo.get(&key::tombstone(instance), key::HEAD).await?;
+        let item = self.table.get(&key::tombstone(instance), key::HEAD).await?;
         item.map(|item| ItemReader::new("GetItem", &item).time(ENDED)).transpose()
     }
 }
@@ -201,14 +197,14 @@ impl ReadTarget for Store {
 impl MoveTarget for Store {
     async fn move_target(&self, transition: &TargetTransition) -> StoreResult<bool> {
         match (&transition.run, &transition.tombstone) {
-            (None, None) => self.dynamo.put_target(transition).await,
-            _ => Box::pin(self.dynamo.transact(transition, None)).await,
+            (None, None) => self.table.put_target(transition).await,
+            _ => Box::pin(self.table.transact(transition, None)).await,
         }
     }
 
     async fn begin_instance(&self, transition: &TargetTransition, instance: &str, plan: &[u8]) -> StoreResult<bool> {
         let body = self.store_plan(instance, plan).await?;
-        let is_moved = Box::pin(self.dynamo.transact(transition, Some(plan_item(instance, &body)))).await?;
+        let is_moved = Box::pin(self.table.transact(transition, Some(plan_item(instance, &body)))).await?;
         if let (false, BodyStorage::Object(key)) = (is_moved, body) {
             self.remove_unnamed(instance, &key).await;
         }
@@ -216,11 +212,11 @@ impl MoveTarget for Store {
     }
 
     async fn put_tombstone(&self, tombstone: &Tombstone) -> StoreResult<()> {
-        self.dynamo.put(tombstone_item(tombstone)).await
+        self.table.put(tombstone_item(tombstone)).await
     }
 }
 
-impl DynamoTable {
+impl MeteredTable {
     async fn put_target(&self, transition: &TargetTransition) -> StoreResult<bool> {
         let mark = mark();
         let item = target_item(&transition.target, &mark)?;
@@ -234,74 +230,41 @@ impl DynamoTable {
 
     async fn transact(&self, transition: &TargetTransition, plan: Option<Item>) -> StoreResult<bool> {
         let mark = mark();
-        let puts = puts(transition, &mark, plan)?;
-        let writes = puts.iter().map(|(item, condition, _)| self.transact_put(item, condition));
-        let writes = writes.collect::<StoreResult<Vec<_>>>()?;
-        let request = self
-            .client
-            .transact_write_items()
-            .set_transact_items(Some(writes))
-            .client_request_token(&mark)
-            .set_return_consumed_capacity(self.report());
+        let (puts, entries): (Vec<_>, Vec<_>) = puts(transition, &mark, plan)?.into_iter().unzip();
         let mut pauses = pauses().build();
         loop {
-            let error = match request.clone().send().await {
-                Ok(response) => {
-                    let consumed = response.consumed_capacity.unwrap_or_default();
-                    self.count_response(TRANSACT, CapacityKind::Write, &consumed);
+            let response = self.table.transact(&puts, &mark).await?;
+            let refusals = match self.count(TRANSACT, CapacityKind::Write, response) {
+                TransactionOutcome::Written => {
                     if let Some(meter) = &self.meter {
-                        puts.iter().for_each(|(item, _, entries)| meter.transacted(item_size(item), *entries));
+                        let sizes = puts.iter().map(|put| item_size(&put.item));
+                        sizes.zip(entries).for_each(|(bytes, entries)| meter.transacted(bytes, entries));
                     }
                     return Ok(true);
                 }
-                Err(error) => error,
+                TransactionOutcome::Cancelled(refusals) => refusals,
             };
-            let reasons = match error.as_service_error() {
-                Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
-                    self.count_response(TRANSACT, CapacityKind::Write, &[]);
-                    cancelled.cancellation_reasons()
-                }
-                _ => return Err(failure(TRANSACT, &error)),
-            };
-            if let Some(response) = transaction_outcome(transition, &mark, reasons) {
+            if let Some(response) = transaction_outcome(transition, &mark, &refusals) {
                 return response;
             }
             let Some(pause) = pauses.next() else {
-                let codes: Vec<&str> = reasons.iter().filter_map(CancellationReason::code).collect();
-                let reason = format!("cancelled: {}", codes.join(", "));
-                return Err(StoreError::Retryable { operation: TRANSACT, reason });
+                return Err(StoreError::Retryable { operation: TRANSACT, reason: cancelled(&refusals) });
             };
             tokio::time::sleep(pause).await;
         }
-    }
-
-    fn transact_put(&self, item: &Item, condition: &WriteExpression) -> StoreResult<TransactWriteItem> {
-        let put = Put::builder()
-            .table_name(&self.table)
-            .set_item(Some(item.clone()))
-            .set_condition_expression(condition.condition())
-            .set_expression_attribute_names(condition.names())
-            .set_expression_attribute_values(condition.values())
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .build();
-        let put = put.map_err(|error| StoreError::Broken { operation: TRANSACT, reason: error.to_string() })?;
-        Ok(TransactWriteItem::builder().put(put).build())
     }
 }
 
 /// Returns the items of a transaction with their conditions and changed index entries. The target is the first one, and
 /// a run the last one.
-fn puts(
-    transition: &TargetTransition,
-    mark: &str,
-    plan: Option<Item>,
-) -> StoreResult<Vec<(Item, WriteExpression, u64)>> {
+fn puts(transition: &TargetTransition, mark: &str, plan: Option<Item>) -> StoreResult<Vec<(ItemPut, u64)>> {
     let seen = transition.expected_version;
     let target = target_item(&transition.target, mark)?;
-    let mut puts = vec![(target, has_version(seen), index_entries(&transition.target, seen))];
+    let put = |item, expression| ItemPut { item, expression };
+    let mut puts = vec![(put(target, has_version(seen)), index_entries(&transition.target, seen))];
     let tombstone = transition.tombstone.as_ref().map(tombstone_item);
-    puts.extend(plan.into_iter().chain(tombstone).map(|item| (item, WriteExpression::default(), 0)));
-    puts.extend(transition.run.as_ref().map(|run| (new_run(run), has_version(None), 1)));
+    puts.extend(plan.into_iter().chain(tombstone).map(|item| (put(item, WriteExpression::default()), 0)));
+    puts.extend(transition.run.as_ref().map(|run| (put(new_run(run), has_version(None)), 1)));
     Ok(puts)
 }
 
@@ -316,26 +279,30 @@ fn is_by(image: Option<&Item>, mark: &str) -> bool {
 fn transaction_outcome(
     transition: &TargetTransition,
     mark: &str,
-    reasons: &[CancellationReason],
+    refusals: &[PutRefusal],
 ) -> Option<StoreResult<bool>> {
-    let failed = |reason: &CancellationReason| reason.code() == Some("ConditionalCheckFailed");
-    let target = reasons.first()?;
+    let failed = |refusal: &PutRefusal| refusal.code == PutRefusal::CONDITION;
+    let target = refusals.first()?;
     if failed(target) {
         // A repeated write whose first response was lost and whose token has expired.
-        return Some(Ok(is_by(target.item(), mark)));
+        return Some(Ok(is_by(target.item.as_ref(), mark)));
     }
-    let run = transition.run.as_ref().zip(reasons.last()).filter(|(_, reason)| failed(reason));
+    let run = transition.run.as_ref().zip(refusals.last()).filter(|(_, refusal)| failed(refusal));
     if let Some((run, _)) = run {
         let reason = format!("run {} exists without its target's transition", run.id);
         return Some(Err(StoreError::Broken { operation: TRANSACT, reason }));
     }
-    let passing = |code: &str| {
-        matches!(code, "None" | "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded")
+    let passing = |refusal: &PutRefusal| {
+        let codes = [PutRefusal::NONE, "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"];
+        codes.contains(&refusal.code.as_str())
     };
-    let codes = || reasons.iter().filter_map(CancellationReason::code);
-    if codes().all(passing) {
+    if refusals.iter().all(passing) {
         return None;
     }
-    let reason = format!("cancelled: {}", codes().collect::<Vec<_>>().join(", "));
-    Some(Err(StoreError::Broken { operation: TRANSACT, reason }))
+    Some(Err(StoreError::Broken { operation: TRANSACT, reason: cancelled(refusals) }))
+}
+
+fn cancelled(refusals: &[PutRefusal]) -> String {
+    let codes: Vec<&str> = refusals.iter().map(|refusal| refusal.code.as_str()).collect();
+    format!("cancelled: {}", codes.join(", "))
 }

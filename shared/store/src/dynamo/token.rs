@@ -5,9 +5,9 @@ use ebb_protocol::api_token::token_id;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, digest, item, number, text};
-use super::expression::WriteExpression;
+use super::key;
 use super::target::ttl_attribute;
-use super::{WriteOutcome, key};
+use crate::item_table::{ItemQuery, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::TokenItem;
 use crate::ops::{StoreResult, TokenStore};
 use crate::store::Store;
@@ -32,14 +32,13 @@ fn read_token(operation: &'static str, item: &Item) -> StoreResult<TokenItem> {
 #[async_trait]
 impl TokenStore for Store {
     async fn read_token(&self, id: &str) -> StoreResult<Option<TokenItem>> {
-        let item = self.dynamo.get(&key::token(id), key::HEAD).await?;
+        let item = self.table.get(&key::token(id), key::HEAD).await?;
         item.map(|item| read_token("GetItem", &item)).transpose()
     }
 
     async fn list_tokens(&self) -> StoreResult<Vec<TokenItem>> {
-        let query = self.dynamo.list_query(TableSpec::LIST_TOKENS).key_condition_expression("#l = :l");
-        let keys = self.dynamo.pages(query, usize::MAX).await?;
-        let items = self.dynamo.batch_get(&keys, None).await?;
+        let keys = self.table.pages(&ItemQuery::list(TableSpec::LIST_TOKENS), usize::MAX).await?;
+        let items = self.table.batch_get(&keys, None).await?;
         let mut tokens = items.iter().map(|item| read_token("BatchGetItem", item)).collect::<StoreResult<Vec<_>>>()?;
         // The index may be stale.
         tokens.retain(|token| token.revoked.is_none());
@@ -61,12 +60,12 @@ impl TokenStore for Store {
             (TableSpec::TTL, ttl_attribute(token.expires)),
         ]);
         let mut expression = WriteExpression::default();
-        let [partition, revoked, expires] = ["pk", REVOKED, EXPIRES].map(|name| expression.name(name));
-        let now = expression.value(number(token.created.0));
-        expression.require(format!(
-            "(attribute_not_exists({partition}) OR attribute_exists({revoked}) OR {expires} <= {now})"
-        ));
-        Ok(match self.dynamo.put_if(attributes.clone(), expression, 1).await? {
+        expression.require(WriteCondition::Any(vec![
+            WriteCondition::absent("pk"),
+            WriteCondition::present(REVOKED),
+            WriteCondition::AtMost(EXPIRES.to_owned(), token.created.0),
+        ]));
+        Ok(match self.table.put_if(attributes.clone(), expression, 1).await? {
             WriteOutcome::Written(_) => true,
             // A repeated write whose first response was lost.
             WriteOutcome::Refused(image) => image == attributes,
@@ -78,6 +77,6 @@ impl TokenStore for Store {
         expression.require_present("pk");
         expression.set_if_absent(REVOKED, number(at.0));
         expression.remove(TableSpec::LIST);
-        self.dynamo.update_if((&key::token(&token_id(name)), key::HEAD), expression).await
+        self.table.update_if((&key::token(&token_id(name)), key::HEAD), expression).await
     }
 }

@@ -155,7 +155,7 @@ pub(super) async fn unprocessed_keys_are_read_again(fixture: StoreFixture) {
         fixture.put(target("sandbox", name)).await;
     }
     let (proxy, store) = fixture.proxy().await;
-    let table = store.dynamo.table();
+    let table = &fixture.sdk().name;
     let key = |name: &str| json!({"pk": {"S": format!("t#sandbox#{name}")}, "sk": {"S": "h"}});
     let unprocessed = json!({table: {"Keys": [key("a"), key("b")], "ConsistentRead": true}});
     let reply = |found: &[serde_json::Value]| {

@@ -18,10 +18,11 @@ use s3s::service::S3ServiceBuilder;
 use tokio::runtime::Runtime;
 
 use super::proxy::FaultProxy;
-use super::{TableDifferences, TableUnderTest};
+use super::{TableDifferences, TablePlace, TableUnderTest};
+use crate::item_table::ItemKey;
 use crate::{
-    DynamoTable, Meter, MoveTarget as _, NewRun, PatchResult, PatchRun as _, RunFacts, RunHead, S3Bucket, Store,
-    TargetEvents, TargetHead, TargetOutbox, TargetTransition, Tombstone, table,
+    ItemTable, Meter, MoveTarget as _, NewRun, PatchResult, PatchRun as _, RunFacts, RunHead, S3Bucket, SdkTable,
+    Store, TargetEvents, TargetHead, TargetOutbox, TargetTransition, Tombstone, table,
 };
 
 /// The number of the next table of this test program.
@@ -38,11 +39,18 @@ pub(super) fn tombstone(instance: &str) -> Tombstone {
     Tombstone { instance: instance.to_owned(), ended, needed: Some(ended) }
 }
 
+/// The table of a test as a service.
+pub(super) struct SdkAccess {
+    pub(super) client: aws_sdk_dynamodb::Client,
+    pub(super) endpoint: String,
+    pub(super) name: String,
+}
+
 pub(super) struct StoreFixture {
     pub(super) store: Store,
     pub(super) meter: Arc<Meter>,
     pub(super) differences: TableDifferences,
-    endpoint: String,
+    sdk: Option<SdkAccess>,
     folder: tempfile::TempDir,
 }
 
@@ -50,28 +58,33 @@ impl StoreFixture {
     /// Creates the table and the bucket.
     pub(super) async fn new(table_under_test: &TableUnderTest) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let name = format!("ebb-{}-{}", std::process::id(), TABLES.fetch_add(1, Ordering::Relaxed));
-        let dynamodb = client(&table_under_test.endpoint);
-        table::create(&dynamodb, &name).await.unwrap();
-        table::create(&dynamodb, &name).await.unwrap();
-
+        let (table, sdk): (Arc<dyn ItemTable>, _) = match &table_under_test.place {
+            TablePlace::Process(open) => (open(), None),
+            TablePlace::Endpoint(endpoint) => {
+                let name = format!("ebb-{}-{}", std::process::id(), TABLES.fetch_add(1, Ordering::Relaxed));
+                let client = client(endpoint);
+                table::create(&client, &name).await.unwrap();
+                table::create(&client, &name).await.unwrap();
+                let table = SdkTable::new(client.clone(), &name);
+                (Arc::new(table), Some(SdkAccess { client, endpoint: endpoint.clone(), name }))
+            }
+        };
         let meter = Arc::new(Meter::new());
-        let store = Store::new(DynamoTable::new(dynamodb, name), Arc::new(s3_bucket(folder.path()).await));
+        let store = Store::new(table, Arc::new(s3_bucket(folder.path()).await));
         let store = store.metered(Arc::clone(&meter));
-        Self {
-            store,
-            meter,
-            differences: table_under_test.differences,
-            endpoint: table_under_test.endpoint.clone(),
-            folder,
-        }
+        Self { store, meter, differences: table_under_test.differences, sdk, folder }
+    }
+
+    /// Returns the service. Only tests of [`super::service_trials`] have one.
+    pub(super) fn sdk(&self) -> &SdkAccess {
+        self.sdk.as_ref().unwrap()
     }
 
     /// Returns a proxy for the table, and a store that uses it.
     pub(super) async fn proxy(&self) -> (FaultProxy, Store) {
-        let proxy = FaultProxy::start(&self.endpoint).await;
-        let dynamo = DynamoTable::new(client(&proxy.endpoint), self.store.dynamo.table());
-        let store = Store::new(dynamo, self.store.bucket.clone());
+        let proxy = FaultProxy::start(&self.sdk().endpoint).await;
+        let table = SdkTable::new(client(&proxy.endpoint), &self.sdk().name);
+        let store = Store::new(Arc::new(table), self.store.bucket.clone());
         (proxy, store.metered(Arc::clone(&self.meter)))
     }
 
@@ -106,9 +119,7 @@ impl StoreFixture {
 
     /// Returns an item of the table.
     pub(super) async fn item(&self, partition: &str, sort: &str) -> Option<HashMap<String, AttributeValue>> {
-        let dynamo = &self.store.dynamo;
-        let request = dynamo.client().get_item().table_name(dynamo.table()).consistent_read(true);
-        request.key("pk", text(partition)).key("sk", text(sort)).send().await.unwrap().item
+        self.store.table().get(ItemKey::new(partition, sort)).await.unwrap().value
     }
 }
 

@@ -1,16 +1,17 @@
 use std::collections::HashMap;
 
-use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
+use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{RunEvent, Timestamp};
 
 use super::fixture::{StoreFixture, new_run, target, text, written};
+use crate::item_table::{ItemKey, ItemPut, TransactionOutcome, WriteExpression};
 use crate::{
     DueItem, ListTargets as _, MoveTarget as _, QueryDue as _, ReadRun as _, ReadTarget as _, TargetHead, TargetList,
     TargetTransition,
 };
 
-/// The limit of items of one batch.
-const BATCH: usize = 25;
+/// The items of one transaction.
+const BATCH: usize = 50;
 const LATER: Timestamp = Timestamp(u64::MAX / 4);
 
 fn number(value: impl ToString) -> AttributeValue {
@@ -25,22 +26,18 @@ fn entry(partition: &str, shard: u8, due: u64) -> HashMap<String, AttributeValue
 
 impl StoreFixture {
     pub(super) async fn write(&self, items: Vec<HashMap<String, AttributeValue>>) {
-        let dynamo = &self.store.dynamo;
         for items in items.chunks(BATCH) {
-            let writes = items.iter().map(|item| {
-                let put = PutRequest::builder().set_item(Some(item.clone())).build().unwrap();
-                WriteRequest::builder().put_request(put).build()
-            });
-            let request = dynamo.client().batch_write_item();
-            let response = request.request_items(dynamo.table(), writes.collect()).send().await.unwrap();
-            assert!(response.unprocessed_items.is_none_or(|left| left.is_empty()));
+            let puts = items.iter().map(|item| ItemPut { item: item.clone(), expression: WriteExpression::default() });
+            let puts: Vec<_> = puts.collect();
+            let token = format!("{:032x}", rand::random::<u128>());
+            let response = self.store.table().transact(&puts, &token).await.unwrap();
+            assert_eq!(response.value, TransactionOutcome::Written);
         }
     }
 
     async fn delete(&self, partition: &str) {
-        let dynamo = &self.store.dynamo;
-        let request = dynamo.client().delete_item().table_name(dynamo.table());
-        request.key("pk", text(partition)).key("sk", text("h")).send().await.unwrap();
+        let keys = vec![ItemKey::new(partition, "h")];
+        assert_eq!(self.store.table().delete_batch(keys).await.unwrap().value, []);
     }
 }
 

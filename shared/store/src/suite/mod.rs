@@ -1,10 +1,11 @@
-//! Tests that every table must pass: DynamoDB Local, the embedded table, or another one.
+//! Tests that every table must pass: DynamoDB, by the AWS SDK, or the embedded table.
 //!
-//! A test program passes the URL of a table with the DynamoDB API and runs [`trials`]. Each test has its own
+//! A test program runs [`trials`] on a table, and [`service_trials`] too if the table is a service with the DynamoDB API. Each test has its own
 //! table and bucket. A proxy between SDK and table refuses requests and drops responses. Every test with a fault
 //! asserts that the fault occurred.
 
 use std::fmt;
+use std::sync::Arc;
 
 use libtest_mimic::Trial;
 
@@ -34,6 +35,7 @@ mod transactions;
 pub use dynamodb_local::DynamoDbLocal;
 pub use fixture::s3_bucket;
 
+use crate::ItemTable;
 use fixture::StoreFixture;
 
 /// A table under test.
@@ -41,17 +43,25 @@ use fixture::StoreFixture;
 pub struct TableUnderTest {
     /// The prefix of the names of its tests.
     pub name: &'static str,
-    /// The URL without a slash at the end. Requests are signed with arbitrary keys.
-    pub endpoint: String,
+    pub place: TablePlace,
     pub differences: TableDifferences,
+}
+
+/// The place of a table.
+#[derive(Clone, Debug)]
+pub enum TablePlace {
+    /// The URL of a service without a slash at the end. Requests are signed with arbitrary keys.
+    Endpoint(String),
+    /// This process. The function returns a new table.
+    Process(fn() -> Arc<dyn ItemTable>),
 }
 
 /// Differences between tables that tests measure. The store does not rely on them.
 ///
-/// | | DynamoDB Local | dynoxide |
-/// |---|---|---|
-/// | a page of a query ends | after the item that passes 1 MB | before it |
-/// | write units of a transaction | two per item and per index entry, and all of it twice | two per item, one per index entry |
+/// | | DynamoDB Local | embedded table | dynoxide |
+/// |---|---|---|---|
+/// | a page of a query ends | after the item that passes 1 MB | after it | before it |
+/// | write units of a transaction | two per item and per index entry, and all of it twice | two per item, one per index entry | the same |
 #[derive(Clone, Copy, Debug)]
 pub struct TableDifferences {
     /// The number of pages of a query for eight items of 300 kB.
@@ -63,6 +73,7 @@ pub struct TableDifferences {
 impl TableDifferences {
     pub const DYNAMODB_LOCAL: Self = Self { pages: 2, start: 20.0 };
     pub const DYNOXIDE: Self = Self { pages: 3, start: 7.0 };
+    pub const EMBEDDED: Self = Self { pages: 2, start: 7.0 };
 }
 
 impl fmt::Display for TableUnderTest {
@@ -84,7 +95,7 @@ macro_rules! trials {
     };
 }
 
-/// Returns all tests for a table.
+/// Returns the tests for every table.
 pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
     trials![table;
         conditions:
@@ -100,16 +111,7 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             a_rejected_instance_leaves_no_plan,
             objects_are_replaced,
             plugin_versions_are_published_once,
-            a_withdrawn_version_is_unlisted_and_readable,
-            the_object_of_a_plan_is_removed_after_a_lost_response;
-        faults:
-            transient_errors_are_retried,
-            persistent_throttling_is_retryable,
-            invalid_requests_are_broken,
-            a_write_is_retried_after_a_transaction_conflict,
-            a_transaction_is_retried_after_a_conflict,
-            unprocessed_keys_are_read_again,
-            a_lost_request_is_sent_again;
+            a_withdrawn_version_is_unlisted_and_readable;
         desired:
             a_desired_state_is_due_until_it_has_a_result,
             named_documents_are_replaced_and_listed,
@@ -125,12 +127,8 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             a_start_is_a_transaction_of_two_items,
             a_failed_condition_is_counted;
         hints:
-            a_stale_index_returns_items_that_are_no_longer_due,
-            a_delayed_index_returns_items_later,
-            an_index_entry_of_a_deleted_item_is_harmless,
             unreadable_index_entries_are_skipped,
-            due_items_of_many_pages_are_found,
-            a_list_skips_deleted_targets;
+            due_items_of_many_pages_are_found;
         list:
             due_items_are_found_until_they_change,
             targets_are_listed_by_kind_and_name,
@@ -144,11 +142,6 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             a_damaged_expiry_is_postponed,
             a_run_is_removed_without_others,
             objects_of_a_run_are_removed;
-        lost_replies:
-            an_event_with_a_lost_response_is_applied_once,
-            results_and_updates_with_a_lost_response_are_stored_once,
-            transitions_with_a_lost_response_are_made_once,
-            documents_with_a_lost_response_are_stored_once;
         batch_queue:
             batches_are_pending_until_they_have_a_response_or_expire,
             large_batches_and_responses_are_stored_in_the_bucket,
@@ -178,18 +171,45 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             the_largest_items_fit,
             keys_that_are_too_long_are_not_found,
             the_longest_names_of_targets_fit_into_keys;
-        strong:
-            reads_of_the_table_are_consistent,
-            a_write_is_read_at_once_by_other_clients;
         target:
             a_target_is_read_unchanged,
             a_transition_needs_the_expected_version,
             one_of_several_equal_transitions_is_written,
-            the_end_of_a_target_writes_a_tombstone,
-            a_missing_table_is_broken_and_a_missing_network_retryable;
+            the_end_of_a_target_writes_a_tombstone;
         transactions:
             a_transaction_writes_all_items_or_none,
             one_of_several_concurrent_creations_is_written,
             completions_succeed_during_rejected_transactions;
+    ]
+}
+
+/// Returns the tests of requests to a service. A proxy refuses some of them.
+pub fn service_trials(table: &TableUnderTest) -> Vec<Trial> {
+    trials![table;
+        document:
+            the_object_of_a_plan_is_removed_after_a_lost_response;
+        faults:
+            transient_errors_are_retried,
+            persistent_throttling_is_retryable,
+            invalid_requests_are_broken,
+            a_write_is_retried_after_a_transaction_conflict,
+            a_transaction_is_retried_after_a_conflict,
+            unprocessed_keys_are_read_again,
+            a_lost_request_is_sent_again;
+        hints:
+            a_stale_index_returns_items_that_are_no_longer_due,
+            a_delayed_index_returns_items_later,
+            an_index_entry_of_a_deleted_item_is_harmless,
+            a_list_skips_deleted_targets;
+        lost_replies:
+            an_event_with_a_lost_response_is_applied_once,
+            results_and_updates_with_a_lost_response_are_stored_once,
+            transitions_with_a_lost_response_are_made_once,
+            documents_with_a_lost_response_are_stored_once;
+        strong:
+            reads_of_the_table_are_consistent,
+            a_write_is_read_at_once_by_other_clients;
+        target:
+            a_missing_table_is_broken_and_a_missing_network_retryable;
     ]
 }

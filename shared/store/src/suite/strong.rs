@@ -35,7 +35,7 @@ pub(super) async fn reads_of_the_table_are_consistent(fixture: StoreFixture) {
     for (operation, request) in proxy.requests() {
         if operation == "BatchGetItem" {
             batches += 1;
-            assert_eq!(request["RequestItems"][store.dynamo.table()]["ConsistentRead"], true, "{request}");
+            assert_eq!(request["RequestItems"][&fixture.sdk().name]["ConsistentRead"], true, "{request}");
         } else {
             indexed += 1;
             assert!(operation == "Query" && request["IndexName"].is_string(), "{operation} {request}");

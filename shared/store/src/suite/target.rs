@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -5,8 +6,8 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use futures::future::join_all;
 
 use crate::{
-    DroppedEvent, DynamoTable, MoveTarget as _, NotificationState, PendingCreation, PendingUpdate, ReadTarget as _,
-    RefusedUpdate, SecretRelease, Store, StoreError, TargetEvents, TargetHead, TargetTransition, Tombstone,
+    DroppedEvent, MoveTarget as _, NotificationState, PendingCreation, PendingUpdate, ReadTarget as _, RefusedUpdate,
+    SdkTable, SecretRelease, Store, StoreError, TargetEvents, TargetHead, TargetTransition, Tombstone,
 };
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{EventName, Hook, TargetPhase, Timestamp};
@@ -117,8 +118,8 @@ pub(super) async fn the_end_of_a_target_writes_a_tombstone(fixture: StoreFixture
 }
 
 pub(super) async fn a_missing_table_is_broken_and_a_missing_network_retryable(fixture: StoreFixture) {
-    let client = fixture.store.dynamo.client().clone();
-    let store = |client, table| Store::new(DynamoTable::new(client, table), fixture.store.bucket.clone());
+    let client = fixture.sdk().client.clone();
+    let store = |client, table| Store::new(Arc::new(SdkTable::new(client, table)), fixture.store.bucket.clone());
     let error = store(client, "other").read_target("a", "b").await.unwrap_err();
     assert!(matches!(&error, StoreError::Broken { operation: "GetItem", .. }), "{error}");
     // An unreachable server, and one that never responds.
@@ -126,7 +127,7 @@ pub(super) async fn a_missing_table_is_broken_and_a_missing_network_retryable(fi
     let silent = format!("http://{}", listener.local_addr().unwrap());
     let timeouts = TimeoutConfig::builder().operation_timeout(Duration::from_millis(50)).build();
     for endpoint in ["http://127.0.0.1:1", &silent] {
-        let config = fixture.store.dynamo.client().config().to_builder().endpoint_url(endpoint);
+        let config = fixture.sdk().client.config().to_builder().endpoint_url(endpoint);
         let config = config.retry_config(RetryConfig::disabled()).timeout_config(timeouts.clone()).build();
         let client = aws_sdk_dynamodb::Client::from_conf(config);
         let error = store(client, "ebb").read_target("a", "b").await.unwrap_err();

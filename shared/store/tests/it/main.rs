@@ -1,10 +1,10 @@
-//! Tests every operation of the table with the AWS SDK, on the embedded table or, with
+//! Tests every operation of the table with the AWS SDK, on the emulator dynoxide or, with
 //! `EBB_TEST_TABLE=dynamodb-local`, on DynamoDB Local.
 
 use std::process::ExitCode;
 
-use ebb_store::suite::{DynamoDbLocal, TableDifferences, TableUnderTest, trials};
-use libtest_mimic::Arguments;
+use ebb_store::suite::{DynamoDbLocal, TableDifferences, TablePlace, TableUnderTest, service_trials, trials};
+use libtest_mimic::{Arguments, Trial};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
@@ -16,9 +16,9 @@ fn main() -> ExitCode {
     let trials = match std::env::var("EBB_TEST_TABLE").as_deref() {
         Ok(AMAZONS) => match DynamoDbLocal::start() {
             Ok(server) => {
-                let endpoint = server.endpoint();
-                let table = TableUnderTest { name: AMAZONS, endpoint, differences: TableDifferences::DYNAMODB_LOCAL };
-                return libtest_mimic::run(&arguments, trials(&table)).exit_code();
+                let place = TablePlace::Endpoint(server.endpoint());
+                let table = TableUnderTest { name: AMAZONS, place, differences: TableDifferences::DYNAMODB_LOCAL };
+                return libtest_mimic::run(&arguments, all(&table)).exit_code();
             }
             Err(error) => {
                 eprintln!("error: {error}");
@@ -26,19 +26,23 @@ fn main() -> ExitCode {
             }
         },
         Ok(other) => {
-            eprintln!("error: EBB_TEST_TABLE is {other}; expected {AMAZONS}, or no value for the embedded table");
+            eprintln!("error: EBB_TEST_TABLE is {other}; expected {AMAZONS}, or no value for dynoxide");
             return ExitCode::FAILURE;
         }
-        Err(_) => trials(&TableUnderTest {
+        Err(_) => all(&TableUnderTest {
             name: "dynoxide",
-            endpoint: runtime.block_on(dynoxide()),
+            place: TablePlace::Endpoint(runtime.block_on(dynoxide())),
             differences: TableDifferences::DYNOXIDE,
         }),
     };
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// Serves the embedded table and returns its address.
+fn all(table: &TableUnderTest) -> Vec<Trial> {
+    [trials(table), service_trials(table)].into_iter().flatten().collect()
+}
+
+/// Serves the emulator and returns its address.
 async fn dynoxide() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let endpoint = format!("http://{}", listener.local_addr().expect("it is bound"));

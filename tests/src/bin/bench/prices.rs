@@ -16,7 +16,8 @@ use ebb_local::embedded::EmbeddedTable;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::unit::CALLBACK_TOKEN;
-use ebb_store::{ReadTarget as _, TableSpec};
+use ebb_store::item_table::ItemKey;
+use ebb_store::{ItemTable as _, ReadTarget as _, TableSpec};
 use ebb_tests::fakes;
 use ebb_tests::log_buffer::LogBuffer;
 use ebb_tests::simulation::SimRandom;
@@ -25,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::counts::shapes::{self, CountCase, ResultDelivery, RunShape, UnitOutputs};
 use crate::large::filling::{KIND, event};
-use crate::measured_store::{MeasuredStore, TABLE};
+use crate::measured_store::MeasuredStore;
 
 /// Maximum price of a million units, in dollars.
 const MAX_PRICE: f64 = 4.75;
@@ -108,8 +109,8 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     ebb_lambda::log_to(&filter, move || printed.clone());
     let telemetry = Telemetry::default().with_metrics(EmfSink::new("Ebb/ebb", Box::new(lines.clone())));
     let folder = tempfile::tempdir()?;
-    let measured = MeasuredStore::open(EmbeddedTable::memory()?, folder.path()).await?;
-    let (store, unmetered, dynamo) = (&measured.store, &*measured.unmetered, &measured.dynamo);
+    let measured = MeasuredStore::open(EmbeddedTable::temporary()?, folder.path()).await?;
+    let (store, unmetered, table) = (&measured.store, &*measured.unmetered, &measured.table);
     let (clock, servers) = (Arc::new(ManualClock::at(START)), PricesServer::default());
     let messages = Arc::new(ManualQueue::new(clock.clone()));
     // Each function has its own cache.
@@ -187,11 +188,8 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     amounts.extend(stored(&measured));
     clock.advance(retention);
     // DynamoDB removes items with a time to live.
-    for item in dynamo.scan().table_name(TABLE).send().await?.items() {
-        if item.contains_key(TableSpec::TTL) {
-            let key = [TableSpec::PARTITION, TableSpec::SORT].map(|part| (part.to_owned(), item[part].clone()));
-            dynamo.delete_item().table_name(TABLE).set_key(Some(key.into())).send().await?;
-        }
+    for item in table.scan()?.iter().filter(|item| item.contains_key(TableSpec::TTL)) {
+        table.delete_batch(ItemKey::of(item).into_iter().collect()).await?;
     }
     let mut removed = 0;
     for _ in 0..2 {
@@ -206,7 +204,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
 
 /// Returns the requests to the table and the bucket since the last call.
 fn stored(measured: &MeasuredStore) -> [(&'static str, f64); 4] {
-    let (figures, mut requests) = (measured.meter.take(), measured.requests.take());
+    let (figures, mut requests) = (measured.meter.take(), measured.bucket_requests());
     let gets = requests.remove("GetObject").unwrap_or_default();
     // Deletions are free.
     requests.retain(|name, _| name.contains("Object") && !name.starts_with("Delete"));

@@ -111,7 +111,7 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     });
     let folder = tempfile::tempdir()?;
     let MeasuredStore { unmetered, store, meter, .. } =
-        MeasuredStore::open(EmbeddedTable::memory()?, folder.path()).await?;
+        MeasuredStore::open(EmbeddedTable::temporary()?, folder.path()).await?;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.context("the functions' port")?;
     let settings = fakes::settings(
         &format!("http://{}", listener.local_addr()?),

@@ -1,20 +1,19 @@
 //! Fills a table with one target with a large run, many gone targets and many active ones.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
-use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
+use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::{TargetPhase, Timestamp};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
-use ebb_store::{MoveTarget as _, ReadTarget as _, TargetHead, TargetTransition};
+use ebb_store::item_table::{ItemKey, ItemPut, WriteExpression};
+use ebb_store::{ItemTable as _, MoveTarget as _, ReadTarget as _, TargetHead, TargetTransition};
 use ebb_tests::{fakes, platform};
-use futures::{StreamExt as _, TryStreamExt as _};
 
-use crate::measured_store::{MeasuredStore, TABLE};
+use crate::measured_store::MeasuredStore;
 
 pub(crate) const KIND: &str = "sandbox";
 /// The target of the large run.
@@ -25,10 +24,8 @@ const WIDE: &str = "wide";
 pub(crate) const SMALL: &str = "held";
 /// Units of one resource of the large run.
 const UNITS: usize = 100;
-/// Maximum items of a `BatchWriteItem`.
-const BATCH: usize = 25;
-/// Number of concurrent batches.
-const CONCURRENT_BATCHES: usize = 8;
+/// Items of a transaction.
+const BATCH: usize = 100;
 
 pub(crate) struct TableSizes {
     pub(crate) units: usize,
@@ -116,35 +113,18 @@ async fn targets(stored: &MeasuredStore, now: Timestamp, phase: TargetPhase, cou
     let transition = TargetTransition { target: first, expected_version: None, run: None, tombstone: None };
     ensure!(stored.unmetered.move_target(&transition).await?, "the first target exists already");
     let (text, key) = (|text: &str| AttributeValue::S(text.to_owned()), |n| format!("t#{KIND}#{n}"));
-    let item = stored
-        .dynamo
-        .get_item()
-        .table_name(TABLE)
-        .key("pk", text(&key(name(phase, 0))))
-        .key("sk", text("h"))
-        .send()
-        .await?
-        .item
-        .context("the first target")?;
-    let copy = |number: usize| -> anyhow::Result<WriteRequest> {
-        let mut item: HashMap<String, AttributeValue> = item.clone();
+    let item = stored.table.get(ItemKey::new(key(name(phase, 0)), "h")).await?.value.context("the first target")?;
+    let copy = |number: usize| {
+        let mut item = item.clone();
         let name = name(phase, number);
         item.insert("uid".to_owned(), text(&format!("uid-{number}")));
         item.insert("pk".to_owned(), text(&key(name.clone())));
         item.insert("n".to_owned(), text(&name));
-        Ok(WriteRequest::builder().put_request(PutRequest::builder().set_item(Some(item)).build()?).build())
+        ItemPut { item, expression: WriteExpression::default() }
     };
-    let starts = (1..count).step_by(BATCH);
-    let batches = starts.map(|from| (from..count.min(from + BATCH)).map(copy).collect::<anyhow::Result<_>>());
-    futures::stream::iter(batches)
-        .map(|batch| async {
-            let request = stored.dynamo.batch_write_item().request_items(TABLE, batch?);
-            let response = request.send().await?;
-            let unprocessed = response.unprocessed_items.is_some_and(|items| !items.is_empty());
-            ensure!(!unprocessed, "items were not processed");
-            anyhow::Ok(())
-        })
-        .buffer_unordered(CONCURRENT_BATCHES)
-        .try_collect()
-        .await
+    for from in (1..count).step_by(BATCH) {
+        let puts: Vec<ItemPut> = (from..count.min(from + BATCH)).map(copy).collect();
+        stored.table.transact(&puts, "").await?;
+    }
+    Ok(())
 }

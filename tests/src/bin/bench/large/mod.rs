@@ -17,7 +17,7 @@ use ebb_engine::Millis;
 use ebb_engine::target::Notification;
 use ebb_flow::Env;
 use ebb_flow::ports::MessageQueue;
-use ebb_local::embedded::EmbeddedTable;
+use ebb_local::embedded::{EmbeddedTable, StateDurability};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_store::{MoveTarget as _, NotificationState, ReadTarget as _, TargetList, TargetTransition};
 use ebb_tests::fakes;
@@ -135,9 +135,10 @@ impl HttpCall for InstantServer {
 
 /// Opens the table and the bucket in a folder, and the environment of a function over them.
 async fn open(folder: &Path, queue: Arc<dyn MessageQueue>) -> anyhow::Result<(MeasuredStore, Arc<Env>)> {
-    let stored = MeasuredStore::open(EmbeddedTable::open(&folder.join("table"))?, folder).await?;
+    let stored =
+        MeasuredStore::open(EmbeddedTable::open(&folder.join("table"), StateDurability::Process)?, folder).await?;
     let settings = fakes::settings("http://functions.test", Some("http://platform.test".to_owned()), NEVER)?;
-    let env = fakes::env(stored.unmetered.clone(), Arc::new(InstantServer), queue, settings);
+    let env = fakes::env(stored.store.clone(), Arc::new(InstantServer), queue, settings);
     Ok((stored, Arc::new(env)))
 }
 
@@ -148,12 +149,12 @@ async fn measure(case: LargeCase, folder: &Path, resources: usize) -> anyhow::Re
     if case == LargeCase::Ready {
         set_pending_notification(&stored).await?;
     }
-    stored.requests.take();
+    stored.requests();
     let begun = Instant::now();
     Box::pin(invoke(case, &stored, &env, resources)).await?;
     let duration_ms = u64::try_from(begun.elapsed().as_millis())?;
     let peak_mib = memory_mib("self", "VmHWM")?.ceil() as u64;
-    Ok(LargeMeasurement { duration_ms, peak_mib, requests: stored.requests.take() })
+    Ok(LargeMeasurement { duration_ms, peak_mib, requests: stored.requests() })
 }
 
 /// Makes the notification `ready` of the target of the large run pending.
@@ -168,7 +169,7 @@ async fn set_pending_notification(stored: &MeasuredStore) -> anyhow::Result<()> 
 }
 
 async fn invoke(case: LargeCase, stored: &MeasuredStore, env: &Env, resources: usize) -> anyhow::Result<()> {
-    let store = stored.unmetered.as_ref();
+    let store = stored.store.as_ref();
     match case {
         LargeCase::Ready => {
             let target = store.read_target(KIND, LARGE).await?.context("the target")?;

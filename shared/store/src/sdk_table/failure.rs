@@ -1,10 +1,7 @@
-//! Maps errors of the SDK, and repeats requests that the SDK does not repeat.
-
-use std::time::Duration;
+//! Maps errors of the SDK.
 
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
-use backon::{ExponentialBuilder, Retryable as _};
 
 use crate::error::StoreError;
 
@@ -55,22 +52,7 @@ where
 }
 
 /// Returns true if a write conflicted with a transaction. The SDK does not repeat such writes.
-fn is_conflict<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> bool {
+pub(super) fn is_conflict<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> bool {
     let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
     code == Some("TransactionConflictException")
-}
-
-/// Returns five growing pauses with jitter. Without jitter their sum is 775 ms.
-pub(crate) fn pauses() -> ExponentialBuilder {
-    let first = Duration::from_millis(25);
-    ExponentialBuilder::default().with_min_delay(first).with_max_times(5).with_jitter()
-}
-
-/// Sends a write again while it conflicts with a transaction, until the pauses are used up.
-pub(crate) async fn past_conflicts<T, E, Sent>(send: impl FnMut() -> Sent) -> Result<T, SdkError<E, HttpResponse>>
-where
-    E: ProvideErrorMetadata,
-    Sent: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
-{
-    send.retry(pauses()).when(is_conflict).await
 }

@@ -1,0 +1,144 @@
+//! Rows of the table. The attributes are JSON as in requests of DynamoDB, so that people can read them with `sqlite3`.
+//! Attributes of indexes have columns too.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::AttributeValue;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use ebb_store::Item;
+use ebb_store::item_table::ItemKey;
+use rusqlite::types::{Type, Value};
+use rusqlite::{Connection, OptionalExtension as _, Row};
+use serde::{Deserialize, Serialize};
+
+/// The value of an attribute, by the name of its type in DynamoDB.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum StoredValue {
+    S(String),
+    N(String),
+    /// In base64.
+    B(String),
+    Bool(bool),
+    Ss(Vec<String>),
+    Ns(Vec<String>),
+    L(Vec<Self>),
+}
+
+impl StoredValue {
+    fn of(value: &AttributeValue) -> rusqlite::Result<Self> {
+        Ok(match value {
+            AttributeValue::S(text) => Self::S(text.clone()),
+            AttributeValue::N(number) => Self::N(number.clone()),
+            AttributeValue::B(bytes) => Self::B(BASE64_STANDARD.encode(bytes)),
+            AttributeValue::Bool(value) => Self::Bool(*value),
+            AttributeValue::Ss(texts) => Self::Ss(texts.clone()),
+            AttributeValue::Ns(numbers) => Self::Ns(numbers.clone()),
+            AttributeValue::L(values) => Self::L(values.iter().map(Self::of).collect::<Result<_, _>>()?),
+            other => {
+                let reason = format!("one machine does not store the attribute value {other:?}");
+                return Err(rusqlite::Error::ToSqlConversionFailure(reason.into()));
+            }
+        })
+    }
+
+    fn value(self) -> Result<AttributeValue, base64::DecodeError> {
+        Ok(match self {
+            Self::S(text) => AttributeValue::S(text),
+            Self::N(number) => AttributeValue::N(number),
+            Self::B(bytes) => AttributeValue::B(Blob::new(BASE64_STANDARD.decode(bytes)?)),
+            Self::Bool(value) => AttributeValue::Bool(value),
+            Self::Ss(texts) => AttributeValue::Ss(texts),
+            Self::Ns(numbers) => AttributeValue::Ns(numbers),
+            Self::L(values) => AttributeValue::L(values.into_iter().map(Self::value).collect::<Result<_, _>>()?),
+        })
+    }
+}
+
+/// Reads an item from the columns `pk`, `sk` and, at `column`, its attributes.
+pub(super) fn read(row: &Row<'_>, column: usize) -> rusqlite::Result<Item> {
+    let damaged = |error: Box<dyn std::error::Error + Send + Sync>| {
+        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, error)
+    };
+    let attributes: HashMap<String, StoredValue> =
+        serde_json::from_slice(row.get_ref(column)?.as_bytes()?).map_err(|error| damaged(error.into()))?;
+    let mut item = ItemKey::new(row.get::<_, String>(0)?, row.get::<_, String>(1)?).into_item();
+    for (name, value) in attributes {
+        item.insert(name, value.value().map_err(|error| damaged(error.into()))?);
+    }
+    Ok(item)
+}
+
+/// The columns of indexes: `g`, `due`, `l` and `ttl`.
+#[derive(PartialEq)]
+struct IndexColumns([Value; 4]);
+
+impl IndexColumns {
+    fn of(item: &Item) -> Self {
+        Self(["g", "due", "l", "ttl"].map(|name| match item.get(name) {
+            Some(AttributeValue::N(number)) => {
+                number.parse().map_or(Value::Null, |number| Value::Integer(super::signed(number)))
+            }
+            Some(AttributeValue::S(text)) => Value::Text(text.clone()),
+            _ => Value::Null,
+        }))
+    }
+}
+
+/// An item with the number of its row.
+pub(super) struct StoredRow {
+    number: i64,
+    pub(super) item: Item,
+}
+
+impl StoredRow {
+    pub(super) fn find(connection: &Connection, key: &ItemKey) -> rusqlite::Result<Option<Self>> {
+        let sql = "SELECT pk, sk, item, rowid FROM items WHERE pk = ?1 AND sk = ?2";
+        let mut statement = connection.prepare_cached(sql)?;
+        let found = |row: &Row<'_>| Ok(Self { number: row.get(3)?, item: read(row, 2)? });
+        statement.query_row((&key.partition, &key.sort), found).optional()
+    }
+
+    /// Writes `item` in the place of `before`. Index entries that do not change are not written.
+    pub(super) fn replace(
+        connection: &Connection,
+        key: &ItemKey,
+        before: Option<&Self>,
+        item: &Item,
+    ) -> rusqlite::Result<()> {
+        let attributes = item.iter().filter(|(name, _)| !matches!(name.as_str(), "pk" | "sk"));
+        let attributes = attributes.map(|(name, value)| Ok((name, StoredValue::of(value)?)));
+        let attributes: HashMap<&String, StoredValue> = attributes.collect::<rusqlite::Result<_>>()?;
+        let text = serde_json::to_string(&attributes);
+        let text = text.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        let columns = IndexColumns::of(item);
+        match before {
+            Some(before) if IndexColumns::of(&before.item) == columns => {
+                let mut statement = connection.prepare_cached("UPDATE items SET item = ?2 WHERE rowid = ?1")?;
+                statement.execute((before.number, text))?;
+            }
+            Some(before) => {
+                let sql = "UPDATE items SET item = ?2, g = ?3, due = ?4, l = ?5, ttl = ?6 WHERE rowid = ?1";
+                let IndexColumns([g, due, l, ttl]) = columns;
+                connection.prepare_cached(sql)?.execute((before.number, text, g, due, l, ttl))?;
+            }
+            None => {
+                let sql = "INSERT INTO items (pk, sk, item, g, due, l, ttl) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+                let IndexColumns([g, due, l, ttl]) = columns;
+                connection.prepare_cached(sql)?.execute((&key.partition, &key.sort, text, g, due, l, ttl))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn delete(&self, connection: &Connection) -> rusqlite::Result<()> {
+        connection.prepare_cached("DELETE FROM items WHERE rowid = ?1")?.execute([self.number]).map(drop)
+    }
+}
+
+/// Deletes at most `limit` items that expired before `now`, in seconds since 1970.
+pub(in crate::embedded) fn delete_expired(connection: &Connection, now: i64, limit: usize) -> rusqlite::Result<usize> {
+    let sql = "DELETE FROM items WHERE rowid IN (SELECT rowid FROM items WHERE ttl < ?1 LIMIT ?2)";
+    connection.prepare_cached(sql)?.execute((now, limit))
+}

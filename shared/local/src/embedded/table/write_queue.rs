@@ -1,0 +1,116 @@
+//! The thread of all writes. Requests that wait are one group, with one commit. None is answered before the commit, and
+//! none if it fails.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use ebb_store::{StoreError, StoreResult};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use tokio::sync::oneshot;
+
+use super::{failed, stored_item};
+
+/// The largest number of requests of a group. It bounds the time to the first answer.
+const MAX_GROUP: usize = 512;
+/// The time between two deletions of expired items.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
+/// The number of expired items that one group deletes.
+const MAX_EXPIRED: usize = 1_000;
+
+/// Makes the changes of a request, and returns its answer.
+type Request = Box<dyn FnOnce(&Connection) -> rusqlite::Result<Answer> + Send>;
+/// Sends the response of a request after the commit.
+type Answer = Box<dyn FnOnce() + Send>;
+
+/// The sender of requests to the thread. The thread ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct WriteQueue {
+    requests: Option<Sender<Request>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl WriteQueue {
+    pub(super) fn start(connection: Connection) -> Self {
+        let (sender, receiver) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("table".to_owned()).spawn(move || run(&connection, &receiver));
+        // Without a thread, the receiver is dropped and every request fails.
+        let thread = thread.inspect_err(|error| tracing::error!(%error, "the thread of the table does not start")).ok();
+        Self { requests: Some(sender), thread }
+    }
+
+    /// Makes changes on the thread and returns their response after the commit.
+    ///
+    /// # Errors
+    /// Returns [`StoreError::Retryable`] if the group was not committed.
+    pub(super) async fn send<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        change: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        let (sender, response) = oneshot::channel();
+        let request: Request = Box::new(move |connection| {
+            let value = change(connection)?;
+            let answer: Answer = Box::new(move || {
+                // The caller may have given up.
+                let _ = sender.send(value);
+            });
+            Ok(answer)
+        });
+        let lost = || {
+            let reason = "the group of the write was not committed; the log has the reason".to_owned();
+            StoreError::Retryable { operation, reason }
+        };
+        let is_sent = self.requests.as_ref().is_some_and(|requests| requests.send(request).is_ok());
+        if !is_sent {
+            return Err(lost());
+        }
+        response.await.map_err(|_| lost())
+    }
+}
+
+impl Drop for WriteQueue {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has printed the cause.
+            thread.join().ok();
+        }
+    }
+}
+
+/// Handles requests until all senders are dropped.
+fn run(connection: &Connection, requests: &Receiver<Request>) {
+    let mut expiry = Instant::now() + EXPIRY_INTERVAL;
+    loop {
+        let first = match requests.recv_timeout(expiry.saturating_duration_since(Instant::now())) {
+            Ok(first) => Some(first),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let waiting = first.into_iter().chain(requests.try_iter()).take(MAX_GROUP);
+        match commit(connection, waiting) {
+            Ok(answers) => answers.into_iter().for_each(|answer| answer()),
+            Err(error) => {
+                let error = failed("commit", &error);
+                tracing::error!(%error, "a group of writes was not committed; their callers repeat them");
+            }
+        }
+        if expiry <= Instant::now() {
+            expiry = Instant::now() + EXPIRY_INTERVAL;
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let deleted = stored_item::delete_expired(connection, super::signed(since.as_secs()), MAX_EXPIRED);
+            if let Err(error) = deleted {
+                tracing::warn!(%error, "cannot delete expired items; the next deletion repeats it");
+            }
+        }
+    }
+}
+
+/// Makes the changes of a group in one transaction. A problem with the file undoes all of them.
+fn commit(connection: &Connection, group: impl Iterator<Item = Request>) -> rusqlite::Result<Vec<Answer>> {
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    let answers = group.map(|request| request(&transaction)).collect::<rusqlite::Result<_>>()?;
+    transaction.commit()?;
+    Ok(answers)
+}

@@ -1,0 +1,15 @@
+//! Tests every operation of the table of one machine.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use ebb_local::embedded::EmbeddedTable;
+use ebb_store::suite::{TableDifferences, TablePlace, TableUnderTest, trials};
+use libtest_mimic::Arguments;
+
+fn main() -> ExitCode {
+    let open = || Arc::new(EmbeddedTable::temporary().expect("a temporary folder")) as _;
+    let differences = TableDifferences::EMBEDDED;
+    let table = TableUnderTest { name: "embedded", place: TablePlace::Process(open), differences };
+    libtest_mimic::run(&Arguments::from_args(), trials(&table)).exit_code()
+}

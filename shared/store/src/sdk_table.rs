@@ -1,0 +1,288 @@
+//! A table of DynamoDB, by the AWS SDK.
+
+mod failure;
+mod rendering;
+
+use std::collections::HashMap;
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::http::HttpResponse;
+use aws_sdk_dynamodb::error::{BuildError, ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{
+    ConsumedCapacity, DeleteRequest, KeysAndAttributes, Put, ReturnConsumedCapacity, ReturnValue,
+    ReturnValuesOnConditionCheckFailure, TransactWriteItem, WriteRequest,
+};
+
+use crate::error::StoreError;
+use crate::item_table::{
+    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, PutRefusal, QueryRange, TableError,
+    TableResponse, TransactionOutcome, UpdateImage, WriteAction, WriteOutcome,
+};
+use crate::ops::StoreResult;
+use crate::table::TableSpec;
+pub(crate) use failure::failure;
+use failure::is_conflict;
+use rendering::Placeholders;
+
+/// The image of a refused write.
+const IMAGE: ReturnValuesOnConditionCheckFailure = ReturnValuesOnConditionCheckFailure::AllOld;
+
+/// A table of DynamoDB.
+#[derive(Clone, Debug)]
+pub struct SdkTable {
+    client: Client,
+    table: String,
+}
+
+impl SdkTable {
+    /// Returns the table without a request.
+    pub fn new(client: Client, table: impl Into<String>) -> Self {
+        Self { client, table: table.into() }
+    }
+
+    async fn put(&self, write: &ItemWrite, item: &Item) -> Result<TableResponse<WriteOutcome>, TableError> {
+        let mut names = Placeholders::default();
+        let request = self
+            .client
+            .put_item()
+            .table_name(&self.table)
+            .set_item(Some(item.clone()))
+            .set_condition_expression(names.condition(&write.expression))
+            .set_expression_attribute_names(names.names())
+            .set_expression_attribute_values(names.values())
+            .return_values_on_condition_check_failure(IMAGE)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        match request.send().await {
+            Ok(response) => Ok(written(Item::new(), response.consumed_capacity.as_ref())),
+            Err(error) => match error.as_service_error() {
+                Some(PutItemError::ConditionalCheckFailedException(found)) => Ok(refused(found.item())),
+                _ => Err(write_error("PutItem", &error)),
+            },
+        }
+    }
+
+    async fn update(&self, write: &ItemWrite, image: UpdateImage) -> Result<TableResponse<WriteOutcome>, TableError> {
+        let mut names = Placeholders::default();
+        let request = self
+            .client
+            .update_item()
+            .table_name(&self.table)
+            .set_key(Some(write.key.clone().into_item()))
+            .set_condition_expression(names.condition(&write.expression))
+            .set_update_expression(names.update(&write.expression))
+            .set_expression_attribute_names(names.names())
+            .set_expression_attribute_values(names.values())
+            .return_values(match image {
+                UpdateImage::Before => ReturnValue::AllOld,
+                UpdateImage::After => ReturnValue::AllNew,
+            })
+            .return_values_on_condition_check_failure(IMAGE)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        match request.send().await {
+            Ok(response) => Ok(written(response.attributes.unwrap_or_default(), response.consumed_capacity.as_ref())),
+            Err(error) => match error.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(found)) => Ok(refused(found.item())),
+                _ => Err(write_error("UpdateItem", &error)),
+            },
+        }
+    }
+
+    async fn delete(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
+        let mut names = Placeholders::default();
+        let request = self
+            .client
+            .delete_item()
+            .table_name(&self.table)
+            .set_key(Some(write.key.clone().into_item()))
+            .set_condition_expression(names.condition(&write.expression))
+            .set_expression_attribute_names(names.names())
+            .set_expression_attribute_values(names.values())
+            .return_values(ReturnValue::AllOld)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        match request.send().await {
+            Ok(response) => Ok(written(response.attributes.unwrap_or_default(), response.consumed_capacity.as_ref())),
+            Err(error) => match error.as_service_error() {
+                Some(DeleteItemError::ConditionalCheckFailedException(_)) => Ok(refused(None)),
+                _ => Err(write_error("DeleteItem", &error)),
+            },
+        }
+    }
+
+    fn transact_put(&self, put: &ItemPut) -> StoreResult<TransactWriteItem> {
+        let mut names = Placeholders::default();
+        let put = Put::builder()
+            .table_name(&self.table)
+            .set_item(Some(put.item.clone()))
+            .set_condition_expression(names.condition(&put.expression))
+            .set_expression_attribute_names(names.names())
+            .set_expression_attribute_values(names.values())
+            .return_values_on_condition_check_failure(IMAGE)
+            .build();
+        Ok(TransactWriteItem::builder().put(put.map_err(invalid("TransactWriteItems"))?).build())
+    }
+}
+
+#[async_trait]
+impl ItemTable for SdkTable {
+    async fn get(&self, key: ItemKey) -> StoreResult<TableResponse<Option<Item>>> {
+        let request = self
+            .client
+            .get_item()
+            .table_name(&self.table)
+            .set_key(Some(key.into_item()))
+            .consistent_read(true)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let response = request.send().await.map_err(|error| failure("GetItem", &error))?;
+        Ok(TableResponse { units: units(response.consumed_capacity.as_slice()), value: response.item })
+    }
+
+    async fn get_batch(
+        &self,
+        keys: Vec<ItemKey>,
+        attributes: Option<&'static [&'static str]>,
+    ) -> StoreResult<TableResponse<ItemBatch>> {
+        let mut names = Placeholders::default();
+        let wanted = KeysAndAttributes::builder()
+            .set_keys(Some(keys.into_iter().map(ItemKey::into_item).collect()))
+            .consistent_read(true)
+            .set_projection_expression(attributes.map(|attributes| names.projection(attributes)))
+            .set_expression_attribute_names(names.names())
+            .build()
+            .map_err(invalid("BatchGetItem"))?;
+        let request = self
+            .client
+            .batch_get_item()
+            .request_items(&self.table, wanted)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let response = request.send().await.map_err(|error| failure("BatchGetItem", &error))?;
+        let units = units(response.consumed_capacity());
+        let items = response.responses.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default();
+        let unprocessed = response.unprocessed_keys.and_then(|mut tables| tables.remove(&self.table));
+        let unprocessed = unprocessed.into_iter().flat_map(|left| left.keys).map(|key| key_of("BatchGetItem", &key));
+        let unprocessed = unprocessed.collect::<StoreResult<Vec<_>>>()?;
+        Ok(TableResponse { units, value: ItemBatch { items, unprocessed } })
+    }
+
+    async fn query(&self, query: &ItemQuery, from: Option<Item>) -> StoreResult<TableResponse<ItemPage>> {
+        let mut names = Placeholders::default();
+        let (index, condition) = match &query.range {
+            QueryRange::Partition { partition, sort } => {
+                let condition = names.key_range(TableSpec::PARTITION, partition, TableSpec::SORT, sort.as_ref());
+                (None, condition)
+            }
+            QueryRange::Due { shard, until } => (Some(TableSpec::DUE_INDEX), names.due(*shard, *until)),
+            QueryRange::List { list, partitions } => {
+                let condition = names.key_range(TableSpec::LIST, list, TableSpec::PARTITION, partitions.as_ref());
+                (Some(TableSpec::LIST_INDEX), condition)
+            }
+        };
+        let request = self
+            .client
+            .query()
+            .table_name(&self.table)
+            .set_index_name(index.map(str::to_owned))
+            .key_condition_expression(condition)
+            .set_projection_expression(query.attributes.map(|attributes| names.projection(attributes)))
+            .set_expression_attribute_names(names.names())
+            .set_expression_attribute_values(names.values())
+            .set_consistent_read(query.is_consistent.then_some(true))
+            .set_limit(query.limit.map(|limit| i32::try_from(limit).unwrap_or(i32::MAX)))
+            .set_exclusive_start_key(from)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let page = request.send().await.map_err(|error| failure("Query", &error))?;
+        let units = units(page.consumed_capacity.as_slice());
+        let next = page.last_evaluated_key.filter(|key| !key.is_empty());
+        Ok(TableResponse { units, value: ItemPage { items: page.items.unwrap_or_default(), next } })
+    }
+
+    async fn write(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
+        match &write.action {
+            WriteAction::Put(item) => self.put(write, item).await,
+            WriteAction::Update(image) => self.update(write, *image).await,
+            WriteAction::Delete => self.delete(write).await,
+        }
+    }
+
+    async fn transact(&self, puts: &[ItemPut], token: &str) -> StoreResult<TableResponse<TransactionOutcome>> {
+        let writes = puts.iter().map(|put| self.transact_put(put)).collect::<StoreResult<Vec<_>>>()?;
+        let request = self
+            .client
+            .transact_write_items()
+            .set_transact_items(Some(writes))
+            .client_request_token(token)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let error = match request.send().await {
+            Ok(response) => {
+                let units = units(response.consumed_capacity());
+                return Ok(TableResponse { units, value: TransactionOutcome::Written });
+            }
+            Err(error) => error,
+        };
+        match error.as_service_error() {
+            Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+                let reasons = cancelled.cancellation_reasons().iter().map(|reason| PutRefusal {
+                    code: reason.code().unwrap_or(PutRefusal::NONE).to_owned(),
+                    item: reason.item().cloned(),
+                });
+                Ok(TableResponse { units: 0.0, value: TransactionOutcome::Cancelled(reasons.collect()) })
+            }
+            _ => Err(failure("TransactWriteItems", &error)),
+        }
+    }
+
+    async fn delete_batch(&self, keys: Vec<ItemKey>) -> StoreResult<TableResponse<Vec<ItemKey>>> {
+        const WRITE: &str = "BatchWriteItem";
+        let mut writes = Vec::new();
+        for key in keys {
+            let delete = DeleteRequest::builder().set_key(Some(key.into_item())).build().map_err(invalid(WRITE))?;
+            writes.push(WriteRequest::builder().delete_request(delete).build());
+        }
+        let request = self
+            .client
+            .batch_write_item()
+            .set_request_items(Some(HashMap::from([(self.table.clone(), writes)])))
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let response = request.send().await.map_err(|error| failure(WRITE, &error))?;
+        let units = units(response.consumed_capacity());
+        let unprocessed = response.unprocessed_items.and_then(|mut tables| tables.remove(&self.table));
+        let deletions = unprocessed.into_iter().flatten().filter_map(|write| write.delete_request);
+        let left = deletions.map(|deletion| key_of(WRITE, &deletion.key)).collect::<StoreResult<_>>()?;
+        Ok(TableResponse { units, value: left })
+    }
+}
+
+fn written(item: Item, consumed: Option<&ConsumedCapacity>) -> TableResponse<WriteOutcome> {
+    let units = units(consumed.map_or(&[], std::slice::from_ref));
+    TableResponse { units, value: WriteOutcome::Written(item) }
+}
+
+fn refused(item: Option<&Item>) -> TableResponse<WriteOutcome> {
+    TableResponse { units: 0.0, value: WriteOutcome::Refused(item.cloned().unwrap_or_default()) }
+}
+
+fn units(consumed: &[ConsumedCapacity]) -> f64 {
+    consumed.iter().filter_map(|one| one.capacity_units).sum()
+}
+
+fn key_of(operation: &'static str, key: &Item) -> StoreResult<ItemKey> {
+    let reason = || "an unprocessed key is not one of this table".to_owned();
+    ItemKey::of(key).ok_or_else(|| StoreError::Broken { operation, reason: reason() })
+}
+
+fn invalid(operation: &'static str) -> impl Fn(BuildError) -> StoreError {
+    move |error| StoreError::Broken { operation, reason: error.to_string() }
+}
+
+fn write_error<E>(operation: &'static str, error: &SdkError<E, HttpResponse>) -> TableError
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+{
+    let is_conflict = is_conflict(error);
+    let error = failure(operation, error);
+    if is_conflict { TableError::Conflict(error) } else { TableError::Other(error) }
+}
