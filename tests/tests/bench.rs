@@ -33,3 +33,18 @@ fn invocations_stay_within_their_limits() {
         assert!(counts.sum::<u64>() <= max, "{table}");
     }
 }
+
+#[test]
+fn an_engine_that_does_not_start_is_named_with_the_reason() {
+    let empty = tempfile::tempdir().unwrap();
+    let tools = empty.path().to_str().unwrap();
+    let printed =
+        bench(&["peers", "--only", "restate,dbos,temporal", "--tools", tools, "--missing", "dbos=no registry"]);
+    for line in
+        ["Restate: not started: cannot start", "DBOS: not started: no registry", "Temporal: not started: cannot"]
+    {
+        assert!(printed.lines().any(|printed| printed.starts_with(line)), "{printed}");
+    }
+    // A table without an engine would be a made-up one.
+    assert!(!printed.contains('|'), "{printed}");
+}

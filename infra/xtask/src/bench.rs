@@ -7,8 +7,8 @@ use clap::ValueEnum;
 
 use crate::cluster::folder::{kubeconfig, remove, state};
 use crate::cluster::{self, ClusterGuard, images};
-use crate::entrypoint;
 use crate::run::{cargo, command, folder, run};
+use crate::{entrypoint, peers};
 
 /// The image that contains only the entrypoint.
 const ENTRYPOINT: &str = "ebb.test/runner:1";
@@ -27,6 +27,9 @@ pub(crate) enum BenchKind {
     /// Measure the time between the scripts of a chain in a cluster, and of bare Jobs: --units, --rounds; needs root
     /// and Go
     Chains,
+    /// Run the same units on Ebb, Restate, DBOS and Temporal, and compare time, CPU and memory: --rounds, --callers,
+    /// --seconds, --only, --shapes, --dev; needs Node.js, Python and Go
+    Peers,
     /// Load and compile every document of a folder
     Corpus,
 }
@@ -35,6 +38,7 @@ pub(crate) enum BenchKind {
 pub(crate) fn all(measurement: BenchKind, arguments: Vec<OsString>) -> anyhow::Result<()> {
     match measurement {
         BenchKind::Chains => chains(arguments),
+        BenchKind::Peers => compared(&arguments),
         _ => program(measurement, &arguments),
     }
 }
@@ -58,6 +62,15 @@ fn chains(arguments: Vec<OsString>) -> anyhow::Result<()> {
     ];
     let options = options.into_iter().flat_map(|(name, value)| [name.into(), value]);
     program(BenchKind::Chains, &options.chain(arguments).collect::<Vec<_>>())
+}
+
+/// Installs other engines and compares `ebb` with them, as built for a release.
+fn compared(arguments: &[OsString]) -> anyhow::Result<()> {
+    let options = peers::installed(arguments)?;
+    run(cargo().args(["build", "--release", "--quiet", "-p", "ebb-tests", "--bin", "bench"]))?;
+    // Alone, because the features of the tests change what `ebb` contains.
+    run(cargo().args(["build", "--release", "--quiet", "-p", "ebb", "--bin", "ebb"]))?;
+    run(command(folder().join("release/bench")).arg("peers").args(options).args(arguments))
 }
 
 /// Builds the program `bench` and runs it.

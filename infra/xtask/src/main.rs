@@ -15,6 +15,7 @@ mod entrypoint;
 mod fuzz;
 mod images;
 mod mutants;
+mod peers;
 mod python;
 mod run;
 mod speed;

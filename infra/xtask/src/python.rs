@@ -19,6 +19,8 @@ pub(crate) enum PythonTools {
     Checkov,
     /// The test tools of the HTTP API.
     Api,
+    /// What the measurement `peers` compares with.
+    Dbos,
 }
 
 impl PythonTools {
@@ -28,6 +30,7 @@ impl PythonTools {
             Self::Sam => ("infra/aws/requirements.txt", "aws/sam"),
             Self::Checkov => ("infra/aws/checkov.txt", "aws/checkov"),
             Self::Api => ("infra/api/requirements.txt", "api"),
+            Self::Dbos => ("tests/peers/dbos/requirements.txt", "peers/dbos"),
         };
         (root().join(file), root().join("target").join(environment))
     }

@@ -1,4 +1,4 @@
-module ebb.dev/peers/temporal
+module ebb.dev/peers/temporal/worker
 
 go 1.26
 

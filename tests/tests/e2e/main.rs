@@ -22,6 +22,7 @@ mod kubernetes;
 mod many_targets;
 mod mixed;
 mod older_relay;
+mod peers;
 mod persistent_platform;
 mod postgres;
 mod postgres_in_a_cluster;

@@ -16,6 +16,7 @@ mod counts;
 mod large;
 mod many_targets;
 mod measured_store;
+mod peers;
 mod prices;
 
 #[derive(Parser)]
@@ -37,6 +38,8 @@ enum BenchCommand {
     ManyTargets(many_targets::ManyTargetsArgs),
     /// Measures invocations in large runs and large tables
     Large(large::LargeArgs),
+    /// Compares Ebb with other engines that do the same work
+    Peers(peers::PeersArgs),
     /// Computes the price of a sandbox on AWS from counted requests and list prices
     Prices(prices::PricesArgs),
 }
@@ -68,6 +71,7 @@ fn measured(measure: BenchCommand) -> anyhow::Result<Vec<String>> {
             Runtime::new()?.block_on(Box::pin(many_targets::measured(&arguments))).map(none)
         }
         BenchCommand::Large(arguments) => large::measured(&arguments),
+        BenchCommand::Peers(arguments) => Runtime::new()?.block_on(Box::pin(peers::compared(&arguments))),
         BenchCommand::Prices(arguments) => Runtime::new()?.block_on(Box::pin(prices::priced(&arguments))),
     }
 }

@@ -1,0 +1,87 @@
+//! Installs the engines that `cargo xtask bench peers` compares with Ebb, in the versions of `tests/peers`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+
+use crate::python::PythonTools;
+use crate::run::{command, retry, root, run, works};
+use crate::tools::{self, packages};
+
+/// The engines by their names on the command line.
+const ENGINES: [(&str, fn(&Path) -> anyhow::Result<()>); 3] =
+    [("restate", restate), ("dbos", dbos), ("temporal", temporal)];
+
+/// Installs the engines that `arguments` of the measurement select, each in a folder of `target/peers`. Returns further
+/// arguments: that folder, and the engines that cannot be installed.
+pub(crate) fn installed(arguments: &[OsString]) -> anyhow::Result<Vec<OsString>> {
+    let words: Vec<String> = arguments.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let words: Vec<&str> = words.iter().flat_map(|word| word.split([',', '='])).collect();
+    let all = !words.contains(&"--only");
+    let tools = root().join("target/peers");
+    fs::create_dir_all(&tools)?;
+    let mut options: Vec<OsString> = vec!["--tools".into(), tools.clone().into()];
+    for (name, install) in ENGINES {
+        if !(all || words.contains(&name)) {
+            continue;
+        }
+        if let Err(error) = install(&tools.join(name)) {
+            options.push("--missing".into());
+            options.push(format!("{name}={error:#}").into());
+        }
+    }
+    Ok(options)
+}
+
+/// Returns a file of `tests/peers`.
+fn source(path: &str) -> PathBuf {
+    root().join("tests/peers").join(path)
+}
+
+/// Installs the server and the worker's library from npm.
+fn restate(folder: &Path) -> anyhow::Result<()> {
+    ensure!(works(command("npm").arg("--version")), "npm is missing: install Node.js 20 or newer");
+    let versions = source("restate/package-lock.json");
+    tools::installed(&versions, folder, || {
+        for file in ["package.json", "package-lock.json"] {
+            fs::copy(source("restate").join(file), folder.join(file))?;
+        }
+        retry(|| {
+            let mut npm = command("npm");
+            // A package reports its installation in a script.
+            npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(folder);
+            npm
+        })
+        .context("npm needs its registry")
+    })?;
+    fs::copy(source("restate/worker.js"), folder.join("worker.js"))?;
+    Ok(())
+}
+
+/// Installs the library from PyPI, and PostgreSQL.
+fn dbos(folder: &Path) -> anyhow::Result<()> {
+    packages(&["postgresql"])?;
+    PythonTools::Dbos.install()?;
+    fs::copy(source("dbos/worker.py"), folder.join("worker.py"))?;
+    Ok(())
+}
+
+/// Builds the development server and the worker. The first build takes some minutes.
+fn temporal(folder: &Path) -> anyhow::Result<()> {
+    ensure!(works(command("go").arg("version")), "Go is missing: install Go 1.26");
+    let (sources, programs) = (source("temporal"), ["github.com/temporalio/cli/cmd/temporal", "."]);
+    retry(|| {
+        let mut fetch = command("go");
+        let show = ["list", "-mod=readonly", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}"];
+        fetch.args(show).args(programs).current_dir(&sources);
+        fetch
+    })
+    .context("Go needs a module proxy")?;
+    fs::create_dir_all(folder)?;
+    let mut build = command("nice");
+    build.args(["-n", "10", "go", "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o"]);
+    build.arg(folder.join("")).args(programs);
+    run(build.current_dir(&sources).env("CGO_ENABLED", "0"))
+}

@@ -1,0 +1,82 @@
+//! `ebb dev` with the plugins of the comparison. A platform creates targets, and gets a notification for each.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context as _, ensure};
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::READY;
+use ebb_protocol::sign::WebhookSecret;
+use ebb_tests::platform::{SignedRequest, http, sandbox};
+use ebb_tests::workdir::{DevProcess, Workdir};
+use reqwest::Client;
+
+use super::PeerGraph;
+use super::unit_receiver::UnitReceiver;
+
+/// A running `ebb dev`. It is killed when this is dropped.
+pub(crate) struct EbbServer {
+    dev: DevProcess,
+    _place: Workdir,
+    secret: WebhookSecret,
+    http: Client,
+    receiver: UnitReceiver,
+    targets: AtomicU64,
+}
+
+impl EbbServer {
+    /// Starts `ebb dev` with further arguments, and applies a plugin for each graph.
+    pub(crate) async fn start(receiver: &UnitReceiver, arguments: &[String]) -> anyhow::Result<Self> {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let place = Workdir::with(&["--platform-url", &receiver.outcomes_url()]).and(&arguments);
+        let dev = place.dev().await;
+        for graph in PeerGraph::ALL {
+            place.apply("plugin", &plugin(graph, &receiver.units_url())).await;
+        }
+        let secret = WebhookSecret::parse(&dev.secret)?;
+        Ok(Self { dev, _place: place, secret, http: http(), receiver: receiver.clone(), targets: AtomicU64::new(0) })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.dev.pid()
+    }
+
+    /// Creates a target and waits for its notification.
+    pub(crate) async fn run(&self, graph: PeerGraph) -> anyhow::Result<()> {
+        let name = format!("run-{}", self.targets.fetch_add(1, Ordering::Relaxed));
+        let outcome = self.receiver.next_outcome(&name).await;
+        let rest = format!("cluster: local\nresources:\n  measured: {{plugin: {}}}\n", plugin_name(graph));
+        let event = sandbox(&name, &name, &rest);
+        let request = SignedRequest::lifecycle(&self.secret, LifecycleType::Created, &event);
+        let response = request.post(&self.http, &format!("{}/v1/events", self.dev.url)).send().await?;
+        let (status, text) = (response.status(), response.text().await?);
+        ensure!(status == 202, "the webhook of {name} was answered with {status} {text}");
+        let outcome = outcome.await.context("the receiver has ended")?;
+        ensure!(outcome == READY, "the outcome of {name} is {outcome}");
+        Ok(())
+    }
+}
+
+fn plugin_name(graph: PeerGraph) -> String {
+    let (shape, size) = graph.request();
+    format!("{shape}-{size}@1.0.0")
+}
+
+/// Returns a plugin whose units send requests to `url` with the results of the units that they wait for.
+fn plugin(graph: PeerGraph, url: &str) -> String {
+    let mut text = format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: {}\npreStart:\n", plugin_name(graph));
+    let mut read = String::new();
+    for layer in graph.layers() {
+        for unit in &layer {
+            // Writing to a string does not fail.
+            let _ = write!(
+                text,
+                "  {unit}:\n    webhook: {{url: \"{url}\", body: {{unit: {unit}, read: [{read}]}}}}\n    \
+                 outputs: {{value: {{value: \"${{response.body.value}}\"}}}}\n"
+            );
+        }
+        let results = layer.iter().map(|unit| format!("\"${{units.{unit}.outputs.value}}\""));
+        read = results.collect::<Vec<_>>().join(", ");
+    }
+    text
+}
