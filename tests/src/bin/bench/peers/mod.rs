@@ -126,7 +126,9 @@ impl PeerGraph {
 pub(crate) async fn compared(arguments: &PeersArgs) -> anyhow::Result<Vec<String>> {
     ensure!(arguments.rounds > 0 && arguments.callers > 0, "--rounds and --callers are at least 1");
     let receiver = UnitReceiver::start().await?;
-    let setup = EngineSetup { tools: &arguments.tools, dev: &arguments.dev, receiver: &receiver };
+    // The engines run in folders of their own.
+    let tools = std::path::absolute(&arguments.tools)?;
+    let setup = EngineSetup { tools: &tools, dev: &arguments.dev, receiver: &receiver };
     let selected = if arguments.only.is_empty() { EngineKind::value_variants() } else { &arguments.only };
     let (mut engines, mut notes, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for &kind in selected {
