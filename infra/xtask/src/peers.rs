@@ -81,8 +81,13 @@ fn temporal(folder: &Path) -> anyhow::Result<()> {
     })
     .context("Go needs a module proxy")?;
     fs::create_dir_all(folder)?;
+    let modules = fs::read_to_string(sources.join("go.mod"))?;
+    let version =
+        modules.lines().find_map(|line| line.trim().strip_prefix("github.com/temporalio/cli v")?.split(' ').next());
+    let version = version.context("go.mod requires no github.com/temporalio/cli")?;
     let mut build = command("nice");
-    build.args(["-n", "10", "go", "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o"]);
-    build.arg(folder.join("")).args(programs);
+    build.args(["-n", "10", "go", "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags"]);
+    build.arg(format!("-s -w -X github.com/temporalio/cli/temporalcli.Version={version}"));
+    build.arg("-o").arg(folder.join("")).args(programs);
     run(build.current_dir(&sources).env("CGO_ENABLED", "0"))
 }
