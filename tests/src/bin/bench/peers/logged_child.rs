@@ -6,16 +6,20 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
 /// Maximum time until a process is ready.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum time until a process that was asked to end has ended.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Lines of the output that an error shows.
 const SHOWN_LINES: usize = 3;
 
-/// A running process. It is killed when this is dropped.
+/// A running process. It ends when this is dropped.
 pub(crate) struct LoggedChild {
     child: Child,
     pub(crate) pid: u32,
@@ -64,6 +68,17 @@ impl LoggedChild {
         let log = self.log.clone();
         let port = |line: &str| line.strip_prefix("port ")?.parse::<u16>().ok();
         self.until(async || fs::read_to_string(&log).ok()?.lines().find_map(port)).await
+    }
+}
+
+impl Drop for LoggedChild {
+    fn drop(&mut self) {
+        let began = Instant::now();
+        while began.elapsed() < END_TIMEOUT && matches!(self.child.try_wait(), Ok(None)) {
+            // PostgreSQL ends its own processes before it ends. What remains is killed.
+            let _ = kill(Pid::from_raw(self.pid.cast_signed()), Signal::SIGINT);
+            std::thread::sleep(POLL_INTERVAL);
+        }
     }
 }
 
