@@ -224,7 +224,8 @@ impl ModelDocuments {
         for text in &documents {
             let (plugins, text) = (Arc::clone(&table), text.clone());
             let compiled = runtime.run(async move {
-                compile_document(plugins.as_ref(), (KIND, NAME), &text, PinnedVersions::Latest).await
+                let cache = InstanceCache::default();
+                compile_document(plugins.as_ref(), &cache, (KIND, NAME), &text, PinnedVersions::Latest).await
             });
             let (wanted, _) = compiled.and_then(Result::ok).expect("the documents of a graph are valid");
             let merged = plans.last().map(|current| compile::update(current, &wanted, |_| true));

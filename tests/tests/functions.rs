@@ -137,7 +137,8 @@ fn main() {
             an_instance_with_the_tag_is_adopted several_instances_with_the_tag_are_refused_and_listed
             a_call_without_a_result_has_its_reason;
         lifecycle::many: unreferenced_outputs_are_not_read an_undo_reads_only_the_outputs_that_it_uses
-            gone_targets_have_a_separate_list a_withdrawn_version_remains_usable_for_existing_targets;
+            gone_targets_have_a_separate_list a_parsed_plugin_is_used_until_its_withdrawal
+            a_withdrawn_version_remains_usable_for_existing_targets;
         security::api: tokens roles checks unknown_routes_and_methods invalid_bodies versions_are_immutable
             every_documented_route_exists unknown_parameters documents_that_no_longer_load logs_of_runs names_in_paths;
         security::callbacks: foreign_tokens invalid_bodies tokens_of_other_attempts expired_tokens

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use ebb_documents::event::EventSource;
+use ebb_documents::model::PluginDoc;
 use ebb_documents::plan::{HookPlan, Plan};
 use ebb_documents::render::CompiledExpressions;
 use ebb_egress::{ByteBudget, HttpCall};
@@ -201,7 +202,8 @@ impl CompiledPlan {
     }
 }
 
-/// The state of a function instance between invocations: plans, facts of runs, circuit breakers and failed sweeps.
+/// The state of a function instance between invocations: plans, facts of runs, parsed documents, circuit breakers and failed
+/// sweeps.
 pub struct InstanceCache {
     plans: Mutex<LruCache<Arc<CompiledPlan>>>,
     /// Plans that are being read, by digest. Concurrent readers share one read.
@@ -209,6 +211,8 @@ pub struct InstanceCache {
     facts: Mutex<LruCache<RunFacts>>,
     /// Compiled sources, by the digest of the document.
     sources: Mutex<LruCache<Arc<EventSource>>>,
+    /// Parsed plugins, by name, version and digest. Whether a version is withdrawn is read from the table.
+    plugins: Mutex<LruCache<Arc<PluginDoc>>>,
     pub(crate) breakers: Arc<CircuitBreakers>,
     pub(crate) failed_sweeps: FailedSweeps,
     pub(crate) subscriptions: SubscriptionCache,
@@ -233,6 +237,7 @@ impl Default for InstanceCache {
             loading: Mutex::default(),
             facts: Mutex::default(),
             sources: Mutex::default(),
+            plugins: Mutex::default(),
             breakers: Arc::default(),
             failed_sweeps: FailedSweeps::default(),
             subscriptions: SubscriptionCache::default(),
@@ -250,6 +255,15 @@ impl InstanceCache {
     /// Keeps the compiled source of a document with `length` bytes.
     pub(crate) fn remember_source(&self, digest: &str, source: &Arc<EventSource>, length: usize) {
         lock(&self.sources).put(digest, Arc::clone(source), length);
+    }
+
+    pub(crate) fn plugin(&self, key: &str) -> Option<Arc<PluginDoc>> {
+        lock(&self.plugins).get(key)
+    }
+
+    /// Keeps the parsed plugin of a document with `length` bytes.
+    pub(crate) fn remember_plugin(&self, key: &str, plugin: &Arc<PluginDoc>, length: usize) {
+        lock(&self.plugins).put(key, Arc::clone(plugin), length.saturating_mul(PLUGIN_WEIGHT));
     }
 
     /// Waits for permits to parse an event with `values`. Returns `None` only if the semaphore is closed.
@@ -378,6 +392,8 @@ const MAX_ENTRIES: usize = 512;
 const MAX_CLOCK_SKEW: Millis = Millis(60_000);
 /// Maximum bytes of stored JSON per generation. In memory they take a few times as much, in a function of 256 MB.
 const MAX_BYTES: usize = 8 << 20;
+/// The weight of a byte of a plugin. Plugins get a quarter of the memory of plans.
+const PLUGIN_WEIGHT: usize = 4;
 /// Approximate JSON bytes per unit of a plan.
 const UNIT_BYTES: usize = 1 << 10;
 

@@ -1,6 +1,6 @@
-//! Large outputs, the lists of targets, and withdrawn versions of plugins.
+//! Large outputs, the lists of targets, and versions of plugins that are in memory or withdrawn.
 
-use ebb_protocol::api::TargetPage;
+use ebb_protocol::api::{PluginDetail, TargetPage};
 use ebb_protocol::record::OutputStorage;
 
 use crate::harness::*;
@@ -66,6 +66,22 @@ pub(crate) async fn gone_targets_have_a_separate_list() {
     harness.notification_accepted("a").await;
     assert_eq!(names("/v1/targets").await, ["b"]);
     assert_eq!(names("/v1/targets?gone=true").await, ["a"]);
+}
+
+/// A plugin is read and parsed once. Its withdrawal counts at once.
+pub(crate) async fn a_parsed_plugin_is_used_until_its_withdrawal() {
+    let harness = Harness::new().await;
+    // The document is in the bucket.
+    let comment = "x".repeat(110 << 10);
+    let rest = format!("preStart: {{u: {{webhook: {{url: \"RECEIVER/u\"}}}}}}\n# {comment}\n");
+    harness.run("a", "one", &rest, TargetState::Ready).await;
+    let digest = harness.get("/v1/plugins/one/versions/1.0.0").await.is(200).json::<PluginDetail>().info.digest;
+    harness.stack().store().bucket.remove(&format!("plugins/{digest}")).await.unwrap();
+    harness.ready("b", "one").await;
+    harness.request(Method::DELETE, "/v1/plugins/one/versions/1.0.0", None).await.is(204);
+    let refused = harness.lifecycle(LifecycleType::Created, &sandbox("c", "c-uid", "one")).await;
+    let problem = format!("{:?}", refused.is_problem(422, "invalid-document"));
+    assert!(problem.contains("withdrawn-version"), "{problem}");
 }
 
 /// A unit without retries, and its undo.

@@ -59,7 +59,7 @@ pub(super) async fn update(
         None => Arc::clone(&current),
     };
     let versions = PinnedVersions::OfPlan(&pinned.plan);
-    let compiled = compile_document(plugins, (&event.kind, &event.name), document, versions).await;
+    let compiled = compile_document(plugins, &env.cache, (&event.kind, &event.name), document, versions).await;
     let (wanted, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let merged = next_run::merge(env, target, waiting.is_some(), (&current, &wanted)).await?;
     // An update without a key keeps that of the update that it replaces.
@@ -179,7 +179,7 @@ async fn restore(
     (instance, digest, pinned): (&str, &str, &[String]),
 ) -> Result<Option<Arc<CompiledPlan>>, FlowError> {
     let versions = PinnedVersions::Listed(pinned);
-    let plan = match compile_document(plugins, (&event.kind, &event.name), document, versions).await {
+    let plan = match compile_document(plugins, &env.cache, (&event.kind, &event.name), document, versions).await {
         Ok((plan, _)) => plan,
         Err(RequestError::Rejected(_)) => return Ok(None),
         Err(RequestError::Failed(error)) => return Err(error),

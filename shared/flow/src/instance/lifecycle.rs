@@ -184,7 +184,7 @@ async fn create(
         }
         let plan = match compiled.take() {
             Some(plan) => plan,
-            None => target_document::compile(plugins, event).await?,
+            None => target_document::compile(plugins, &env.cache, event).await?,
         };
         let plan = compiled.insert(plan);
         let decision = decide(plan.loaded.hooks());

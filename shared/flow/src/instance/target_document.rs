@@ -6,13 +6,13 @@ use std::sync::Arc;
 use ebb_documents::compile::{self, BoundPlugin, resolve_version};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::model::{PluginDoc, ResourceDoc, SandboxDoc, SandboxKind, VersionRange};
+use ebb_documents::model::{PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
 use ebb_documents::plan::Plan;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_store::{NamedKind, PendingCreation, PluginItem, ReadPlugins, StoreError};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
-use crate::env::CompiledPlan;
+use crate::env::{CompiledPlan, InstanceCache};
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::PinnedVersions;
 use crate::instance::rejection::LifecycleRejection;
@@ -47,10 +47,11 @@ impl CompiledDocument {
 /// Compiles the document of a creation with the newest published plugins.
 pub(super) async fn compile(
     plugins: &dyn ReadPlugins,
+    cache: &InstanceCache,
     event: &LifecycleData,
 ) -> Result<CompiledDocument, RequestError<LifecycleRejection>> {
     let document = event.document.as_ref().ok_or_else(no_document)?;
-    let compiled = compile_document(plugins, (&event.kind, &event.name), document, PinnedVersions::Latest).await;
+    let compiled = compile_document(plugins, cache, (&event.kind, &event.name), document, PinnedVersions::Latest).await;
     let (plan, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     load_plan(plan).await.map_err(RequestError::Failed)
 }
@@ -71,9 +72,11 @@ pub(crate) async fn load_plan(plan: Plan) -> Result<CompiledDocument, FlowError>
 }
 
 /// Compiles a target's document with the published plugins. `versions` are used for resources that do not name a
-/// version. Returns the plan and the warnings. An invalid document is rejected with its errors.
+/// version, and parsed plugins are kept in `cache`. Returns the plan and the warnings. An invalid document is rejected with
+/// its errors.
 pub async fn compile_document(
     plugins: &dyn ReadPlugins,
+    cache: &InstanceCache,
     (kind, name): (&str, &str),
     document: &str,
     versions: PinnedVersions<'_>,
@@ -104,7 +107,7 @@ pub async fn compile_document(
         return Err(Diagnostics::from(error).into());
     }
     versions.apply(&mut sandbox);
-    let (found, errors) = find_plugins(plugins, &sandbox, versions).await?;
+    let (found, errors) = find_plugins(plugins, cache, &sandbox, versions).await?;
     if errors.has_errors() {
         return Err(errors.sorted().into());
     }
@@ -148,19 +151,31 @@ pub(crate) async fn bind_connections(
 }
 
 struct PublishedPlugin {
-    plugin: PluginDoc,
+    plugin: Arc<PluginDoc>,
     version: semver::Version,
     digest: String,
 }
 
 type ResourcePlugins = BTreeMap<String, Arc<PublishedPlugin>>;
 
+/// A version of a plugin that a resource uses.
+enum FoundVersion {
+    /// This function instance has parsed it before. The text is its digest.
+    Parsed(Arc<PluginDoc>, String),
+    Stored(PluginItem),
+    Missing,
+}
+
 const PLUGIN_READS: usize = 16;
 
-/// Finds the published plugin of each resource, or the withdrawn one that an active target has `pinned`. Reads and
-/// parses each version once.
+/// Finds the published plugin of each resource, or the withdrawn one that an active target has `pinned`. Parses each
+/// version once per function instance.
+///
+/// A version that a resource names exactly is read. Other resources need the list of versions. Both show a withdrawal, so
+/// a version in memory is not used after it.
 async fn find_plugins(
     plugins: &dyn ReadPlugins,
+    cache: &InstanceCache,
     sandbox: &SandboxDoc,
     pinned: PinnedVersions<'_>,
 ) -> Result<(ResourcePlugins, Diagnostics), FlowError> {
@@ -168,17 +183,26 @@ async fn find_plugins(
     let diagnostic = |resource: &ResourceDoc, code, text: String| {
         Diagnostic::error(code, &sandbox.source, Some(resource.plugin.at), text)
     };
-    let versions = list_versions(plugins, sandbox).await?;
+    let mut exact = read_exact(plugins, sandbox).await?;
+    let has_usable = |resource: &&ResourceDoc| {
+        let Some(at) = exact_version(resource) else { return false };
+        let is_pinned = || pinned.pinned_versions(&resource.name.value, at.0).contains(at.1);
+        exact.get(&at).is_some_and(|item| item.withdrawn.is_none() || is_pinned())
+    };
+    let (named, others): (Vec<&ResourceDoc>, Vec<&ResourceDoc>) = sandbox.resources.iter().partition(has_usable);
+    let versions = list_versions(plugins, &others).await?;
     let mut published: Option<Vec<PluginItem>> = None;
     let mut wanted: BTreeMap<(&str, &semver::Version), Vec<&ResourceDoc>> = BTreeMap::new();
-    for resource in &sandbox.resources {
+    for resource in named {
+        if let Some(at) = exact_version(resource) {
+            wanted.entry(at).or_default().push(resource);
+        }
+    }
+    for resource in others {
         let name = resource.plugin.value.as_str();
         let Some(versions) = versions.get(name) else { continue };
-        let PluginVersions { published: usable, withdrawn } = versions;
-        let in_use = pinned.pinned_versions(&resource.name.value, name);
-        let named = resource.version.as_ref().and_then(VersionRange::exact);
-        let withdrawn_in_use = withdrawn.iter().find(|one| named == Some(*one) && in_use.contains(one));
-        if let Some(version) = resolve_version(resource.version.as_ref(), usable).or(withdrawn_in_use) {
+        let PluginVersions { published: usable, withdrawn, .. } = versions;
+        if let Some(version) = resolve_version(resource.version.as_ref(), usable) {
             wanted.entry((name, version)).or_default().push(resource);
             continue;
         }
@@ -203,41 +227,95 @@ async fn find_plugins(
             errors.push(diagnostic(resource, code, text).help(versions.help()));
         }
     }
-    let reads = wanted.into_iter().map(|((name, version), resources)| {
+    let reads = wanted.into_iter().map(|(at, resources)| {
+        let item = exact.remove(&at);
+        let listed = || versions.get(at.0)?.digests.get(at.1).cloned();
+        let digest = item.as_ref().map(|item| item.digest.clone()).or_else(listed);
         async move {
-            let item = plugins.get_plugin(name, &version.to_string()).await?;
-            Ok::<_, StoreError>((name, version, resources, item))
+            let parsed = digest.and_then(|digest| Some((cache.plugin(&parsed_key(at, &digest))?, digest)));
+            let found = match (parsed, item) {
+                (Some((plugin, digest)), _) => FoundVersion::Parsed(plugin, digest),
+                (None, Some(item)) => FoundVersion::Stored(item),
+                (None, None) => {
+                    let item = plugins.get_plugin(at.0, &at.1.to_string()).await?;
+                    item.map_or(FoundVersion::Missing, FoundVersion::Stored)
+                }
+            };
+            Ok::<_, StoreError>((at, resources, found))
         }
         .boxed()
     });
     let reads: Vec<_> = reads.collect();
     let mut reads = futures::stream::iter(reads).buffered(PLUGIN_READS);
     let mut found = ResourcePlugins::new();
-    while let Some((name, version, resources, item)) = reads.try_next().await? {
+    while let Some((at, resources, version)) = reads.try_next().await? {
         let Some(first) = resources.first() else { continue };
-        let stored = format!("{name}@{version}");
-        let Some(item) = item else {
-            errors.push(diagnostic(first, "unknown-version", format!("plugin {stored} is not in the table")));
-            continue;
-        };
-        let (source, text) = (stored.clone(), item.document);
-        match offload(move || load::plugins(&source, &text, &NoFiles, &DocumentVars::none())).await? {
-            Ok(mut list) if list.len() == 1 => {
-                let version = version.clone();
-                let published = Arc::new(PublishedPlugin { plugin: list.remove(0), version, digest: item.digest });
-                let names = resources.iter().map(|resource| resource.name.value.clone());
-                found.extend(names.map(|name| (name, Arc::clone(&published))));
+        let stored = format!("{}@{}", at.0, at.1);
+        let (plugin, digest) = match version {
+            FoundVersion::Parsed(plugin, digest) => (plugin, digest),
+            FoundVersion::Stored(PluginItem { document, digest, .. }) => {
+                let (source, length) = (stored.clone(), document.len());
+                match offload(move || load::plugins(&source, &document, &NoFiles, &DocumentVars::none())).await? {
+                    Ok(mut list) if list.len() == 1 => {
+                        let plugin = Arc::new(list.remove(0));
+                        cache.remember_plugin(&parsed_key(at, &digest), &plugin, length);
+                        (plugin, digest)
+                    }
+                    Ok(_) => {
+                        errors.push(diagnostic(first, "broken-plugin", format!("{stored} is not one plugin")));
+                        continue;
+                    }
+                    Err(broken) => {
+                        errors.extend(broken);
+                        continue;
+                    }
+                }
             }
-            Ok(_) => errors.push(diagnostic(first, "broken-plugin", format!("{stored} is not one plugin"))),
-            Err(broken) => errors.extend(broken),
-        }
+            FoundVersion::Missing => {
+                errors.push(diagnostic(first, "unknown-version", format!("plugin {stored} is not in the table")));
+                continue;
+            }
+        };
+        let published = Arc::new(PublishedPlugin { plugin, version: at.1.clone(), digest });
+        let names = resources.iter().map(|resource| resource.name.value.clone());
+        found.extend(names.map(|name| (name, Arc::clone(&published))));
     }
     Ok((found, errors))
+}
+
+/// Returns the name of a parsed plugin in memory.
+fn parsed_key((name, version): (&str, &semver::Version), digest: &str) -> String {
+    format!("{name}@{version} {digest}")
+}
+
+/// Returns the plugin and version of a resource that names one exactly.
+fn exact_version(resource: &ResourceDoc) -> Option<(&str, &semver::Version)> {
+    let range = resource.version.as_ref().filter(|_| resource.collection.is_none())?;
+    Some((resource.plugin.value.as_str(), range.exact()?))
+}
+
+/// Reads the versions that resources name exactly. Those that do not exist are left out.
+async fn read_exact<'a>(
+    plugins: &dyn ReadPlugins,
+    sandbox: &'a SandboxDoc,
+) -> Result<BTreeMap<(&'a str, &'a semver::Version), PluginItem>, StoreError> {
+    let named: BTreeSet<(&str, &semver::Version)> = sandbox.resources.iter().filter_map(exact_version).collect();
+    let reads = named.into_iter().map(|at| {
+        async move {
+            let item = plugins.get_plugin(at.0, &at.1.to_string()).await?;
+            Ok::<_, StoreError>(item.map(|item| (at, item)))
+        }
+        .boxed()
+    });
+    let reads: Vec<_> = reads.collect();
+    let read: Vec<_> = futures::stream::iter(reads).buffer_unordered(PLUGIN_READS).try_collect().await?;
+    Ok(read.into_iter().flatten().collect())
 }
 
 struct PluginVersions {
     published: Vec<semver::Version>,
     withdrawn: Vec<semver::Version>,
+    digests: BTreeMap<semver::Version, String>,
 }
 
 impl PluginVersions {
@@ -268,20 +346,22 @@ fn version_list(versions: &[semver::Version]) -> String {
     versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the versions of all plugins that a sandbox names.
+/// Returns the versions of all plugins that resources name.
 async fn list_versions<'a>(
     plugins: &dyn ReadPlugins,
-    sandbox: &'a SandboxDoc,
+    resources: &[&'a ResourceDoc],
 ) -> Result<BTreeMap<&'a str, PluginVersions>, StoreError> {
-    let published = sandbox.resources.iter().filter(|resource| resource.collection.is_none());
-    let names: BTreeSet<&str> = published.map(|resource| resource.plugin.value.as_str()).collect();
+    let published = resources.iter().copied().filter(|resource| resource.collection.is_none());
+    let names: BTreeSet<&'a str> = published.map(|resource| resource.plugin.value.as_str()).collect();
     let lists = names.into_iter().map(|name| {
         async move {
             let listed = plugins.list_versions(name).await?;
+            let digests = listed.iter().filter_map(|item| Some((item.version.parse().ok()?, item.digest.clone())));
+            let digests = digests.collect();
             let (withdrawn, published): (Vec<_>, Vec<_>) = listed.iter().partition(|item| item.withdrawn.is_some());
             let parsed =
                 |items: Vec<&PluginItem>| items.into_iter().filter_map(|item| item.version.parse().ok()).collect();
-            Ok((name, PluginVersions { published: parsed(published), withdrawn: parsed(withdrawn) }))
+            Ok((name, PluginVersions { published: parsed(published), withdrawn: parsed(withdrawn), digests }))
         }
         .boxed()
     });

@@ -17,9 +17,12 @@ const RUN_UNITS: u64 = 11;
 const UNKNOWN_ENTRIES: u64 = 1;
 /// Write requests of the first run without its units: start, ready, close.
 const RUN_WRITES: u64 = 3;
-/// Reads of the first run without its units: target and tombstone, the plugin and its versions, target and run at the
-/// end, target, run and target again for the notification, and the target twice after it.
-const RUN_READS: u64 = 11;
+/// Reads of the first run without its units: target, tombstone and plugin, target and run at the end, target, run and
+/// target again for the notification, and the target twice after it.
+const RUN_READS: u64 = 10;
+/// Reads of a run whose units one invocation dispatches and completes: target, tombstone and plugin, target and run at the
+/// end, and run and target for the notification. No other invocation reads.
+const OWN_READS: u64 = 7;
 /// Reads of wake-ups that find a run not due or closed. Their number depends on the speed of the machine.
 const IDLE_READS: u64 = 4;
 /// Reads of an invocation that continues the dispatch of another one: heads, records of the units, acceptances, and
@@ -76,18 +79,22 @@ impl CountRow {
         // Each writer that completes a join over several items may continue with the next unit.
         let twice = if shape.joins() { items - 1 } else { 0 };
         let late = if shape.joins() && invocations > 1 { 1 + twice } else { 0 };
-        let most_reads = RUN_READS * (1 + twice) + SLICE_READS * (invocations - 1 + late) + IDLE_READS;
+        let several_reads = RUN_READS * (1 + twice) + SLICE_READS * (invocations - 1 + late) + IDLE_READS;
         let per_pass = if shape == RunShape::Chain { CHAIN_WRITES } else { 1 };
         let slow = if invocations > 1 { SLOW_WRITES } else { 0 };
         let passes = per_pass * invocations + JOIN_WRITES * late + slow;
         // A join reads its dependencies, and the notification reads the outputs.
         let queries = if shape.joins() { 2 * pages } else { pages };
+        let most_reads = match answers {
+            ResultDelivery::AtOnce if invocations == 1 => OWN_READS,
+            _ => several_reads + 2 * items + queries,
+        };
         let figures = &self.cost.figures;
         let bounds = [
             ("write units", figures.write_units.ceil() as u64, of_units + RUN_UNITS + passes),
             ("sized write units", figures.sized_write_units, of_units + RUN_UNITS + UNKNOWN_ENTRIES + passes),
             ("writes", self.writes(), of_units + RUN_WRITES + passes),
-            ("reads", self.reads(), most_reads + 2 * items + queries),
+            ("reads", self.reads(), most_reads),
             ("bytes of the largest head", figures.largest_head as u64, HEAD_BYTES),
             ("webhooks", self.cost.webhooks as u64, units + twice),
         ];
