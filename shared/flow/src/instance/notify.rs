@@ -53,9 +53,19 @@ const POSTPONED: &str = "the platform does not respond to other notifications";
 /// the platform any more delivers nothing. A deployment without a platform ends the notification, because other work
 /// waits for its delivery.
 pub async fn notify(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
-    let mut seen = target.clone();
+    notify_seen(env, target, None).await
+}
+
+/// Does the same as [`notify`]. `root` is that of the run which stays open for the notification, if it was read after the
+/// write of `target`.
+pub(super) async fn notify_seen(env: &Env, target: &TargetHead, root: Option<HeadState>) -> Result<(), FlowError> {
+    let (mut seen, mut root) = (target.clone(), root);
     for _ in 0..crate::ATTEMPTS {
-        let Some(pending) = pending_notification(env, &seen).await? else { return Ok(()) };
+        let pending = match root.take() {
+            Some(root) => held_notification(&seen, Some(root)),
+            None => pending_notification(env, &seen).await?,
+        };
+        let Some(pending) = pending else { return Ok(()) };
         let Some(url) = &env.settings.platform_url else { return end(env, &seen, pending, None).await };
         let Some(permit) = OriginPermit::acquire(env, url).await else { return Ok(()) };
         // The run was read between two reads of the target. A late success moves the target back before it reopens
@@ -210,14 +220,20 @@ pub struct PendingNotification {
 
 /// Returns the notification of a target that the platform has not accepted yet.
 pub async fn pending_notification(env: &Env, target: &TargetHead) -> Result<Option<PendingNotification>, FlowError> {
-    let Some(state) = target.notification.clone() else { return Ok(None) };
-    let Some(hook) = state.delivered_by else {
-        return Ok(Some(PendingNotification { notification: state, holder: None }));
+    let holder = target.notification.as_ref().and_then(|state| state.delivered_by);
+    let root = match holder {
+        Some(hook) => env.store.read_root(&target.run(hook)).await?.map(|root| root.head),
+        None => None,
     };
-    let run = target.run(hook);
-    let root = env.store.read_root(&run).await?.map(|root| root.head);
-    let root = root.filter(|root| root.phase != RunPhase::Closed);
-    Ok(root.map(|root| PendingNotification { notification: state, holder: Some((run, root)) }))
+    Ok(held_notification(target, root))
+}
+
+/// Returns the pending notification of a target. `root` is that of the run which stays open for it.
+fn held_notification(target: &TargetHead, root: Option<HeadState>) -> Option<PendingNotification> {
+    let notification = target.notification.clone()?;
+    let Some(hook) = notification.delivered_by else { return Some(PendingNotification { notification, holder: None }) };
+    let root = root.filter(|root| root.phase != RunPhase::Closed)?;
+    Some(PendingNotification { notification, holder: Some((target.run(hook), root)) })
 }
 
 async fn notification_data(

@@ -9,7 +9,7 @@ use ebb_engine::{
     Attempt, Epoch, HeadState, Hook, HookSet, RunEvent, RunOutcome, RunPhase, TargetPhase, Timestamp, accept,
 };
 use ebb_protocol::id::{self, EventRef, RunId};
-use ebb_store::{NewRun, NotificationState, RunFacts, TargetEvents, TargetHead, TargetTransition};
+use ebb_store::{NewRun, NotificationState, PatchResult, RunFacts, TargetEvents, TargetHead, TargetTransition};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
@@ -64,6 +64,7 @@ pub async fn end_run(
         telemetry::run_ended(run, Some(outcome), env.now());
     }
     let view = run.read_view(env).await?;
+    let mut held = None;
     if in_flight(run.graph(), &view).is_empty() {
         if moved.is_none() && run.hook().is_teardown() {
             // The run may have undone a late success of an ended instance.
@@ -71,7 +72,7 @@ pub async fn end_run(
         }
         let holds = holds_notification(env, run, moved.as_ref().map(|moved| &moved.transition)).await?;
         match view.root() {
-            Some(root) if holds => schedule_notification(env, &run.id, root).await?,
+            Some(root) if holds => held = schedule_notification(env, &run.id, root).await?,
             Some(root) => drop(due::close_seen(env, &run.id, root).await?),
             None => {}
         }
@@ -80,7 +81,7 @@ pub async fn end_run(
         reopen::restore_target(env, run).await?;
     }
     let has_pending = moved.as_ref().is_some_and(|moved| moved.transition.target.pending_update.is_some());
-    let next = continue_after(env, moved, sender).await?;
+    let next = continue_after(env, moved, sender, held).await?;
     Ok(EndedRun { has_pending_update: has_pending && next.is_none(), next })
 }
 
@@ -104,17 +105,19 @@ async fn holds_notification(env: &Env, run: &Run, moved: Option<&TargetTransitio
     Ok(true)
 }
 
-/// Makes an ended run due soon, in case the message for its notification is lost.
-async fn schedule_notification(env: &Env, run: &RunId, root: &HeadState) -> Result<(), FlowError> {
+/// Makes an ended run due soon, in case the message for its notification is lost. Returns its root.
+async fn schedule_notification(env: &Env, run: &RunId, root: &HeadState) -> Result<Option<HeadState>, FlowError> {
     let soon = env.now().plus(env.settings.first_sweep_delay);
     let event = match root.due {
         Some(due) if due > soon => RunEvent::WakeupAdvanced { due: soon },
         Some(seen) if seen <= env.now() => RunEvent::Postponed { seen, next: soon },
-        Some(_) | None => return Ok(()),
+        Some(_) | None => return Ok(Some(root.clone())),
     };
     // The write is rejected if the due time has changed. The sweep at that time delivers the notification.
-    env.store.patch_run(run, &accept(event)).await?;
-    Ok(())
+    Ok(match env.store.patch_run(run, &accept(event)).await? {
+        PatchResult::Written(present) | PatchResult::ConditionFailed(Some(present)) => Some(present.head),
+        PatchResult::ConditionFailed(None) => None,
+    })
 }
 
 pub async fn end_cancelled_run(env: &Env, run: &Run) -> Result<Option<Continuation>, FlowError> {
@@ -133,7 +136,7 @@ pub async fn end_cancelled_run(env: &Env, run: &Run) -> Result<Option<Continuati
     } else if let Some(root) = env.store.read_root(&run.id).await? {
         schedule_notification(env, &run.id, &root.head).await?;
     }
-    continue_after(env, moved, NotificationSender::Queue).await
+    continue_after(env, moved, NotificationSender::Queue, None).await
 }
 
 /// The transition of a target, with the plan that it has.
@@ -326,26 +329,39 @@ async fn continue_after(
     env: &Env,
     moved: Option<MovedTarget>,
     sender: NotificationSender,
+    held: Option<HeadState>,
 ) -> Result<Option<Continuation>, FlowError> {
     let Some(MovedTarget { transition, loaded }) = moved else { return Ok(None) };
     // Units do not wait for the platform.
     let sender = if transition.run.is_some() { NotificationSender::Queue } else { sender };
-    after_transition(env, transition, &loaded, sender).await
+    after_end(env, transition, &loaded, sender, held).await
 }
 
 /// Completes a transition: sends the notification through `sender`, begins the instance that waits for the name of a
 /// gone target, and returns the continuation of the run that has begun.
 pub async fn after_transition(
     env: &Env,
+    transition: TargetTransition,
+    loaded: &Arc<CompiledPlan>,
+    sender: NotificationSender,
+) -> Result<Option<Continuation>, FlowError> {
+    after_end(env, transition, loaded, sender, None).await
+}
+
+/// Does the same as [`after_transition`] after the end of a run. `held` is its root after the transition, if the run stays
+/// open for the notification.
+async fn after_end(
+    env: &Env,
     TargetTransition { target, run, .. }: TargetTransition,
     loaded: &Arc<CompiledPlan>,
     sender: NotificationSender,
+    held: Option<HeadState>,
 ) -> Result<Option<Continuation>, FlowError> {
     // The receivers of subscriptions do not wait for the platform.
     outbox::announce_any(env, &target).await;
     if target.notification.is_some() {
         // If the notification is lost, the run or the target is due.
-        send_notification(env, &target, sender).await;
+        send_notification(env, &target, sender, held).await;
     }
     if let Some(NewRun { id, facts, .. }) = run {
         env.remember_plan(loaded);
@@ -367,9 +383,9 @@ pub async fn after_transition(
 
 /// Delivers the notification of a target, or sends a message to deliver it. A gone target with secrets to release
 /// always uses the queue.
-async fn send_notification(env: &Env, target: &TargetHead, sender: NotificationSender) {
+async fn send_notification(env: &Env, target: &TargetHead, sender: NotificationSender, held: Option<HeadState>) {
     if sender == NotificationSender::Invocation && target.release.is_empty() {
-        if let Err(error) = Box::pin(notify::notify(env, target)).await {
+        if let Err(error) = Box::pin(notify::notify_seen(env, target, held)).await {
             let (kind, name) = (&target.kind, &target.name);
             tracing::warn!(kind, name, %error, "cannot deliver the notification; the delivery is repeated when the run is due");
         }

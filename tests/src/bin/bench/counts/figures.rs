@@ -21,8 +21,8 @@ const RUN_WRITES: u64 = 3;
 /// target again for the notification, and the target twice after it.
 const RUN_READS: u64 = 10;
 /// Reads of a run whose units one invocation dispatches and completes: target, tombstone and plugin, target and run at the
-/// end, and run and target for the notification. No other invocation reads.
-const OWN_READS: u64 = 7;
+/// end, and the target for the notification. No other invocation reads.
+const OWN_READS: u64 = 6;
 /// Reads of wake-ups that find a run not due or closed. Their number depends on the speed of the machine.
 const IDLE_READS: u64 = 4;
 /// Reads of an invocation that continues the dispatch of another one: heads, records of the units, acceptances, and
