@@ -17,7 +17,7 @@ use crate::instance::{due, notify, outbox, secrets};
 use crate::ports::QueueMessage;
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
-use crate::run::progress::Continuation;
+use crate::run::progress::{Continuation, RunEnd};
 use crate::run::reopen;
 use crate::sweep::retention;
 use crate::telemetry;
@@ -45,7 +45,7 @@ pub struct EndedRun {
 pub async fn end_run(
     env: &Env,
     run: &Run,
-    outcome: RunOutcome,
+    RunEnd { outcome, root }: RunEnd,
     sender: NotificationSender,
 ) -> Result<EndedRun, FlowError> {
     match outcome {
@@ -63,18 +63,22 @@ pub async fn end_run(
     if moved.is_some() {
         telemetry::run_ended(run, Some(outcome), env.now());
     }
-    let view = run.read_view(env).await?;
+    let root = match root.filter(|_| moved.as_ref().is_some_and(|moved| stays_done(run, outcome, moved))) {
+        Some(root) => Some(*root),
+        None => {
+            let view = run.read_view(env).await?;
+            view.root().filter(|_| in_flight(run.graph(), &view).is_empty()).cloned()
+        }
+    };
     let mut held = None;
-    if in_flight(run.graph(), &view).is_empty() {
+    if let Some(root) = &root {
         if moved.is_none() && run.hook().is_teardown() {
             // The run may have undone a late success of an ended instance.
             secrets::schedule_late_release(env, run).await?;
         }
-        let holds = holds_notification(env, run, moved.as_ref().map(|moved| &moved.transition)).await?;
-        match view.root() {
-            Some(root) if holds => held = schedule_notification(env, &run.id, root).await?,
-            Some(root) => drop(due::close_seen(env, &run.id, root).await?),
-            None => {}
+        match holds_notification(env, run, moved.as_ref().map(|moved| &moved.transition)).await? {
+            true => held = schedule_notification(env, &run.id, root).await?,
+            false => drop(due::close_seen(env, &run.id, root).await?),
         }
     } else {
         // A late success has reopened an undo. The run stays due, and the target moves back to it.
@@ -83,6 +87,14 @@ pub async fn end_run(
     let has_pending = moved.as_ref().is_some_and(|moved| moved.transition.target.pending_update.is_some());
     let next = continue_after(env, moved, sender, held).await?;
     Ok(EndedRun { has_pending_update: has_pending && next.is_none(), next })
+}
+
+/// Returns true if all units of a run are done, and nothing reopens one: a late success reopens undos only, and a retry
+/// failed units only. The close fails if the run has changed in another way since its root was read.
+fn stays_done(run: &Run, outcome: RunOutcome, moved: &MovedTarget) -> bool {
+    outcome == RunOutcome::Succeeded
+        && moved.transition.target.phase == TargetPhase::Ready
+        && run.hook_plan().units.iter().all(|unit| unit.undoes.is_empty())
 }
 
 /// Returns true if `run` stays open until the platform accepts its notification. Delivers the notification if the
@@ -371,7 +383,7 @@ async fn after_end(
             run,
             epoch: Epoch::FIRST,
             ready,
-            outcome: None,
+            end: None,
             cache: InvocationCache::default(),
         }));
     }

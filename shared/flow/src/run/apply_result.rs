@@ -30,7 +30,7 @@ use crate::run::attempt::AttemptRef;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure};
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
-use crate::run::progress::{LateResult, RunProgress};
+use crate::run::progress::{LateResult, RunEnd, RunProgress};
 use crate::run::reopen::{ReopenCause, reopen};
 use crate::run::{lease, records, undo, wakeup};
 use crate::telemetry::{self, AttemptDisposition};
@@ -477,7 +477,10 @@ async fn next_progress(
         ResultTaker::First => lease::claim(env, run, steps.dispatch).await?,
         ResultTaker::Repeated => lease::claim_for_repeat(env, run, steps.dispatch).await?,
     };
-    Ok(RunProgress { ready, outcome: steps.run_outcome, late: None })
+    // The root has all units of a run with one head item.
+    let root = || (Shard::count(run.graph().len()) == 1).then(|| Box::new(head.head.clone()));
+    let end = steps.run_outcome.map(|outcome| RunEnd { outcome, root: root() });
+    Ok(RunProgress { ready, end, late: None })
 }
 
 /// Returns true if a unit is done or failed.

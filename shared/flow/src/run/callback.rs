@@ -194,7 +194,7 @@ async fn apply_callback(
     if late.is_some() {
         telemetry::result_late();
     }
-    let moves = progress.outcome.is_some() || !progress.ready.is_empty();
+    let moves = progress.end.is_some() || !progress.ready.is_empty();
     let follow_up = FollowUp::drive(moves.then(|| Continuation::of(run.clone(), claims.epoch, progress, cache)));
     let outcome = match late {
         None => CallbackOutcome::Accepted,

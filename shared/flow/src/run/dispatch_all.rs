@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use ebb_engine::follow::in_flight;
-use ebb_engine::{Attempt, Epoch, Millis, RunOutcome, RunPhase, Timestamp, Unit};
+use ebb_engine::{Attempt, Epoch, Millis, RunPhase, Timestamp, Unit};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
@@ -22,7 +22,7 @@ use crate::run::attempt::AttemptRef;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::head::Run;
 use crate::run::inputs::{self, InvocationCache};
-use crate::run::progress::{Continuation, RunProgress};
+use crate::run::progress::{Continuation, RunEnd, RunProgress};
 use crate::run::wakeup::{self, AttemptWakeup};
 use crate::run::{apply_result, dispatch, lease, undo};
 use crate::telemetry;
@@ -81,23 +81,23 @@ async fn drive_until_spent(
     let mut next = Some((continuation, sweep));
     let mut dispatches = 0;
     let mut wakeup = None;
-    while let Some((continuation, sweep)) = next {
+    while let Some((mut continuation, sweep)) = next {
         telemetry::run_driven(&continuation.run.id);
-        let outcome = match continuation.outcome {
-            Some(outcome) => Some(outcome),
+        let end = match continuation.end.take() {
+            Some(end) => Some(end),
             None => {
-                let (outcome, first) = send_all(env, &continuation, until, &mut dispatches, sweep).await?;
+                let (end, first) = send_all(env, &continuation, until, &mut dispatches, sweep).await?;
                 wakeup = wakeup.or(first);
-                outcome
+                end
             }
         };
-        next = match outcome {
-            Some(outcome) => {
+        next = match end {
+            Some(end) => {
                 // The caller has already waited for units, so the queue delivers the notification.
                 let sender = if env.now() >= until { NotificationSender::Queue } else { sender };
                 // Following runs are not part of the sweep.
                 let ebb_store::RunFacts { kind, name, .. } = &continuation.run.facts;
-                let ended = transition::end_run(env, &continuation.run, outcome, sender).await?;
+                let ended = transition::end_run(env, &continuation.run, end, sender).await?;
                 let next = match ended.has_pending_update {
                     true => next_run::start_update(env, None, kind, name).await?,
                     false => ended.next,
@@ -151,20 +151,20 @@ impl WakeupTimes {
     }
 }
 
-/// Dispatches the ready attempts of a run and all that follow. Returns the outcome of the run if it ended, and the time
-/// at which the sweep has to continue.
+/// Dispatches the ready attempts of a run and all that follow. Returns the end of the run if it ended, and the time at
+/// which the sweep has to continue.
 async fn send_all(
     env: &Env,
     continuation: &Continuation,
     until: Timestamp,
     dispatches: &mut usize,
     sweep: Option<&SweepContext>,
-) -> Result<(Option<RunOutcome>, Option<Timestamp>), FlowError> {
+) -> Result<(Option<RunEnd>, Option<Timestamp>), FlowError> {
     let mut ready: VecDeque<(Unit, Attempt)> = continuation.ready.iter().copied().collect();
     // All steps are polled together, because a batch may wait for memory that a dispatch holds.
     let mut in_progress: FuturesUnordered<BoxFuture<'_, DriveStep>> = FuturesUnordered::new();
     let (mut dispatching, mut is_preparing) = (0, false);
-    let mut outcome = None;
+    let mut end = None;
     let mut wakeups = WakeupTimes::default();
     let mut accepted = AcceptanceBatch::default();
     let mut error: Option<FlowError> = None;
@@ -207,7 +207,7 @@ async fn send_all(
             Some(DriveStep::Dispatched(Ok(DispatchProgress { progress, wakeup, accepted: attempt }))) => {
                 dispatching -= 1;
                 ready.extend(progress.ready);
-                outcome = outcome.or(progress.outcome);
+                end = end.or(progress.end);
                 wakeup.into_iter().for_each(|wakeup| wakeups.add(wakeup));
                 attempt.into_iter().for_each(|attempt| accepted.add(attempt, env.now()));
             }
@@ -227,7 +227,7 @@ async fn send_all(
     // The wake-up is written before the error is returned. If the write fails, too, only the repetition by the caller
     // or the next sweep remains.
     let (written, error) = match error {
-        None => return Ok((outcome, wakeups.schedule(env, &continuation.run, sweep).await?)),
+        None => return Ok((end, wakeups.schedule(env, &continuation.run, sweep).await?)),
         Some(error) if sweep.is_some_and(|sweep| !sweep.is_slice) => return Err(error),
         Some(error) => (wakeup::wake_by(env, &continuation.run.id, env.now().plus(RETRY_DELAY)).await, error),
     };
@@ -350,7 +350,7 @@ pub async fn drive_slice(
     let mut unsent = lease::unsent(env, &run, ready).await?;
     unsent.retain(|one| is_own || !one.is_webhook);
     let ready = unsent.iter().map(|one| one.unit_attempt).collect();
-    let continuation = Continuation { run, epoch, ready, outcome: None, cache: InvocationCache::default() };
+    let continuation = Continuation { run, epoch, ready, end: None, cache: InvocationCache::default() };
     let Some(next_sweep) = next_sweep else { return drive(env, continuation).await };
     let unstarted = unsent.iter().filter(|one| !one.is_started).map(|one| one.unit_attempt).collect();
     drive_for_sweep(env, continuation, &SweepContext { unstarted, next_sweep, is_slice: true }).await.map(drop)

@@ -1,6 +1,6 @@
 //! The progress of a run: the attempts to dispatch next, or its outcome.
 
-use ebb_engine::{Attempt, Epoch, RunOutcome, Unit};
+use ebb_engine::{Attempt, Epoch, HeadState, RunOutcome, Unit};
 
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
@@ -9,7 +9,7 @@ use crate::run::inputs::InvocationCache;
 pub struct RunProgress {
     pub ready: Vec<(Unit, Attempt)>,
     /// Set when no unit can run.
-    pub outcome: Option<RunOutcome>,
+    pub end: Option<RunEnd>,
     /// Set when the result did not advance the run.
     pub late: Option<LateResult>,
 }
@@ -22,8 +22,16 @@ impl RunProgress {
     /// Adds the progress by another result of the same run.
     pub(crate) fn merge(&mut self, other: Self) {
         self.ready.extend(other.ready);
-        self.outcome = self.outcome.or(other.outcome);
+        self.end = self.end.take().or(other.end);
     }
+}
+
+/// The end of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunEnd {
+    pub outcome: RunOutcome,
+    /// The root after the last result, if it shows all units of the run.
+    pub root: Option<Box<HeadState>>,
 }
 
 /// The reason why a result did not advance its run.
@@ -43,13 +51,13 @@ pub struct Continuation {
     pub epoch: Epoch,
     pub ready: Vec<(Unit, Attempt)>,
     /// Set when the run has ended.
-    pub outcome: Option<RunOutcome>,
+    pub end: Option<RunEnd>,
     pub cache: InvocationCache,
 }
 
 impl Continuation {
     /// Returns the continuation after a result of `run`.
     pub fn of(run: Run, epoch: Epoch, progress: RunProgress, cache: InvocationCache) -> Self {
-        Self { run, epoch, ready: progress.ready, outcome: progress.outcome, cache }
+        Self { run, epoch, ready: progress.ready, end: progress.end, cache }
     }
 }

@@ -24,7 +24,7 @@ use crate::run::attempt::AttemptRef;
 use crate::run::dispatch_all::{SweepContext, drive, drive_for_sweep};
 use crate::run::head::{self, Run};
 use crate::run::inputs::InvocationCache;
-use crate::run::progress::{self, Continuation};
+use crate::run::progress::{self, Continuation, RunEnd};
 use crate::run::wakeup::{self, MAX_MESSAGE_DELAY};
 use crate::run::{apply_result, cancel, records};
 
@@ -143,7 +143,8 @@ async fn sweep_once(
     let cache = InvocationCache::default();
     let epoch = head::epoch(&view);
     if open.is_empty() {
-        drive(env, Continuation { run, epoch, ready: Vec::new(), outcome: Some(outcome(&view)), cache }).await?;
+        let end = RunEnd { outcome: outcome(&view), root: None };
+        drive(env, Continuation { run, epoch, ready: Vec::new(), end: Some(end), cache }).await?;
         return Ok(SweepOutcome::Done);
     }
     let units: Vec<Unit> = open.iter().map(|(unit, _)| *unit).collect();
@@ -167,8 +168,7 @@ async fn sweep_once(
     };
     let mut ready = sweep.take_dispatches(env, &run);
     ready.append(&mut progress.ready);
-    let wakeup =
-        drive_for_sweep(env, Continuation { run, epoch, ready, outcome: progress.outcome, cache }, &context).await?;
+    let wakeup = drive_for_sweep(env, Continuation { run, epoch, ready, end: progress.end, cache }, &context).await?;
     wakeup.into_iter().for_each(|at| sweep.sweep_by(at));
     reschedule(env, id, &root, sweep.next_sweep).await
 }
@@ -232,7 +232,7 @@ pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> R
     sweep.record_starts(env, &run).await?;
     progress.merge(end_expired(env, &run, &cache, &mut sweep).await?);
     let mut dispatches = sweep.take_dispatches(env, &run);
-    if progress.ready.is_empty() && progress.outcome.is_none() && dispatches.is_empty() {
+    if progress.ready.is_empty() && progress.end.is_none() && dispatches.is_empty() {
         // The message is early, or the deadline was set after it was sent.
         if sweep.next_sweep < Timestamp(u64::MAX) && sweep.next_sweep > sweep.now {
             let wait = Duration::from_millis(sweep.next_sweep.since(sweep.now).0).min(MAX_MESSAGE_DELAY);

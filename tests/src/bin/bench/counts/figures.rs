@@ -17,12 +17,12 @@ const RUN_UNITS: u64 = 11;
 const UNKNOWN_ENTRIES: u64 = 1;
 /// Write requests of the first run without its units: start, ready, close.
 const RUN_WRITES: u64 = 3;
-/// Reads of the first run without its units: target, tombstone and plugin, target and run at the end, target, run and
-/// target again for the notification, and the target twice after it.
-const RUN_READS: u64 = 10;
-/// Reads of a run whose units one invocation dispatches and completes: target, tombstone and plugin, target and run at the
-/// end, and the target for the notification. No other invocation reads.
-const OWN_READS: u64 = 6;
+/// Reads of the first run without its units: target, tombstone and plugin, the target at the end, target, run and target
+/// again for the notification, and the target twice after it.
+const RUN_READS: u64 = 9;
+/// Reads of a run whose units one invocation dispatches and completes: target, tombstone and plugin, the target at the end,
+/// and again for the notification. No other invocation reads.
+const OWN_READS: u64 = 5;
 /// Reads of wake-ups that find a run not due or closed. Their number depends on the speed of the machine.
 const IDLE_READS: u64 = 4;
 /// Reads of an invocation that continues the dispatch of another one: heads, records of the units, acceptances, and
@@ -79,7 +79,9 @@ impl CountRow {
         // Each writer that completes a join over several items may continue with the next unit.
         let twice = if shape.joins() { items - 1 } else { 0 };
         let late = if shape.joins() && invocations > 1 { 1 + twice } else { 0 };
-        let several_reads = RUN_READS * (1 + twice) + SLICE_READS * (invocations - 1 + late) + IDLE_READS;
+        // The last result shows the end of a run with one head item.
+        let run_reads = RUN_READS + u64::from(items > 1);
+        let several_reads = run_reads * (1 + twice) + SLICE_READS * (invocations - 1 + late) + IDLE_READS;
         let per_pass = if shape == RunShape::Chain { CHAIN_WRITES } else { 1 };
         let slow = if invocations > 1 { SLOW_WRITES } else { 0 };
         let passes = per_pass * invocations + JOIN_WRITES * late + slow;
