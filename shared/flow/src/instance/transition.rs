@@ -38,7 +38,8 @@ pub struct EndedRun {
     pub has_pending_update: bool,
 }
 
-/// Ends `run`, in which no unit can run. `sender` delivers the notification.
+/// Ends `run`, in which no unit can run. `known` is its target as this invocation has written it. `sender` delivers the
+/// notification.
 ///
 /// The target moves before the run is closed. After a crash in between, `sweep` finds the open run and the moved
 /// target, and closes the run.
@@ -46,13 +47,13 @@ pub async fn end_run(
     env: &Env,
     run: &Run,
     RunEnd { outcome, root }: RunEnd,
-    sender: NotificationSender,
+    (known, sender): (Option<Box<TargetHead>>, NotificationSender),
 ) -> Result<EndedRun, FlowError> {
     match outcome {
         RunOutcome::Succeeded => tracing::debug!(run = %run.id, "run ended"),
         _ => tracing::info!(run = %run.id, ?outcome, "run ended"),
     }
-    let moved = move_target(env, run, |engine, hooks| match (engine.phase, run.hook()) {
+    let moved = move_target(env, run, known, |engine, hooks| match (engine.phase, run.hook()) {
         // The target was stopped while the run was ending, so there is nothing to cancel.
         (TargetPhase::Stopping, hook) if !hook.is_teardown() && engine.hook == Some(hook) => {
             Some(target::teardown(target::TeardownStage::cancelled_in(hook), hooks))
@@ -135,7 +136,7 @@ async fn schedule_notification(env: &Env, run: &RunId, root: &HeadState) -> Resu
 pub async fn end_cancelled_run(env: &Env, run: &Run) -> Result<Option<Continuation>, FlowError> {
     tracing::info!(run = %run.id, "run cancelled");
     let hook = run.hook();
-    let moved = move_target(env, run, |engine, hooks| {
+    let moved = move_target(env, run, None, |engine, hooks| {
         let stopping = engine.phase == TargetPhase::Stopping && engine.hook == Some(hook);
         stopping.then(|| target::teardown(target::TeardownStage::cancelled_in(hook), hooks))
     })
@@ -169,15 +170,22 @@ async fn holder_of(env: &Env, seen: &TargetHead, step: PhaseChange, run: &Run) -
 }
 
 /// Moves the run's target by the change that `decide` returns for the target and the hooks of its plan. `None` means no
-/// change.
+/// change. The first attempt decides for the `known` target: if it has another version now, nothing is written.
 async fn move_target(
     env: &Env,
     run: &Run,
+    mut known: Option<Box<TargetHead>>,
     decide: impl Fn(&target::Target, HookSet) -> Option<PhaseChange>,
 ) -> Result<Option<MovedTarget>, FlowError> {
     let RunFacts { kind, name, .. } = &run.facts;
     for _ in 0..crate::ATTEMPTS {
-        let Some(seen) = env.store.read_target(kind, name).await? else { return Ok(None) };
+        let (seen, is_present) = match known.take() {
+            Some(target) => (*target, false),
+            None => match env.store.read_target(kind, name).await? {
+                Some(target) => (target, true),
+                None => return Ok(None),
+            },
+        };
         if !seen.is_last_run(&run.id) {
             return Ok(None);
         }
@@ -186,7 +194,11 @@ async fn move_target(
             true => Arc::clone(&run.loaded),
             false => env.plan_of(&seen).await?,
         };
-        let Some(step) = decide(&engine_target(&seen), loaded.hooks()) else { return Ok(None) };
+        let step = match decide(&engine_target(&seen), loaded.hooks()) {
+            Some(step) => step,
+            None if is_present => return Ok(None),
+            None => continue,
+        };
         let transition = transition(env, &seen, step, &loaded, holder_of(env, &seen, step, run).await?).await?;
         if env.store.move_target(&transition).await? {
             if transition.target.phase == TargetPhase::Stuck {
@@ -379,11 +391,14 @@ async fn after_end(
         env.remember_plan(loaded);
         let run = Run::of(env, &id, facts).await?;
         let ready = run.graph().roots().map(|unit| (unit, Attempt::FIRST)).collect();
+        // The delivery of a notification writes the target.
+        let is_settled = target.notification.is_none() && target.outbox.notices.is_empty();
         return Ok(Some(Continuation {
             run,
             epoch: Epoch::FIRST,
             ready,
             end: None,
+            target: is_settled.then(|| Box::new(target)),
             cache: InvocationCache::default(),
         }));
     }

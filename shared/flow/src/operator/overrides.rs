@@ -155,7 +155,8 @@ async fn override_matching(
     let ready: Vec<_> = unsent.iter().filter(|one| !one.is_postponed).map(|one| one.unit_attempt).collect();
     if !ready.is_empty() {
         let epoch = head::epoch(&view);
-        drive(env, Continuation { run, epoch, ready, end: None, cache: InvocationCache::default() }).await?;
+        drive(env, Continuation { run, epoch, ready, end: None, target: None, cache: InvocationCache::default() })
+            .await?;
     }
     Ok(OverrideOutcome::Overridden(OverrideResponse { run: id.to_string(), units: units.into_values().collect() }))
 }

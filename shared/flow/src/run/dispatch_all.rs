@@ -97,7 +97,8 @@ async fn drive_until_spent(
                 let sender = if env.now() >= until { NotificationSender::Queue } else { sender };
                 // Following runs are not part of the sweep.
                 let ebb_store::RunFacts { kind, name, .. } = &continuation.run.facts;
-                let ended = transition::end_run(env, &continuation.run, end, sender).await?;
+                let ended =
+                    transition::end_run(env, &continuation.run, end, (continuation.target.take(), sender)).await?;
                 let next = match ended.has_pending_update {
                     true => next_run::start_update(env, None, kind, name).await?,
                     false => ended.next,
@@ -350,7 +351,7 @@ pub async fn drive_slice(
     let mut unsent = lease::unsent(env, &run, ready).await?;
     unsent.retain(|one| is_own || !one.is_webhook);
     let ready = unsent.iter().map(|one| one.unit_attempt).collect();
-    let continuation = Continuation { run, epoch, ready, end: None, cache: InvocationCache::default() };
+    let continuation = Continuation { run, epoch, ready, end: None, target: None, cache: InvocationCache::default() };
     let Some(next_sweep) = next_sweep else { return drive(env, continuation).await };
     let unstarted = unsent.iter().filter(|one| !one.is_started).map(|one| one.unit_attempt).collect();
     drive_for_sweep(env, continuation, &SweepContext { unstarted, next_sweep, is_slice: true }).await.map(drop)

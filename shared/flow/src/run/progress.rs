@@ -1,6 +1,7 @@
 //! The progress of a run: the attempts to dispatch next, or its outcome.
 
 use ebb_engine::{Attempt, Epoch, HeadState, RunOutcome, Unit};
+use ebb_store::TargetHead;
 
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
@@ -52,12 +53,14 @@ pub struct Continuation {
     pub ready: Vec<(Unit, Attempt)>,
     /// Set when the run has ended.
     pub end: Option<RunEnd>,
+    /// The target as this invocation has written it with the run. Its version shows whether it is still the present one.
+    pub target: Option<Box<TargetHead>>,
     pub cache: InvocationCache,
 }
 
 impl Continuation {
     /// Returns the continuation after a result of `run`.
     pub fn of(run: Run, epoch: Epoch, progress: RunProgress, cache: InvocationCache) -> Self {
-        Self { run, epoch, ready: progress.ready, end: progress.end, cache }
+        Self { run, epoch, ready: progress.ready, end: progress.end, target: None, cache }
     }
 }

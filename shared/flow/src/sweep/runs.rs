@@ -144,7 +144,7 @@ async fn sweep_once(
     let epoch = head::epoch(&view);
     if open.is_empty() {
         let end = RunEnd { outcome: outcome(&view), root: None };
-        drive(env, Continuation { run, epoch, ready: Vec::new(), end: Some(end), cache }).await?;
+        drive(env, Continuation { run, epoch, ready: Vec::new(), end: Some(end), target: None, cache }).await?;
         return Ok(SweepOutcome::Done);
     }
     let units: Vec<Unit> = open.iter().map(|(unit, _)| *unit).collect();
@@ -168,7 +168,9 @@ async fn sweep_once(
     };
     let mut ready = sweep.take_dispatches(env, &run);
     ready.append(&mut progress.ready);
-    let wakeup = drive_for_sweep(env, Continuation { run, epoch, ready, end: progress.end, cache }, &context).await?;
+    let wakeup =
+        drive_for_sweep(env, Continuation { run, epoch, ready, end: progress.end, target: None, cache }, &context)
+            .await?;
     wakeup.into_iter().for_each(|at| sweep.sweep_by(at));
     reschedule(env, id, &root, sweep.next_sweep).await
 }

@@ -20,9 +20,9 @@ const RUN_WRITES: u64 = 3;
 /// Reads of the first run without its units: target, tombstone and plugin, the target at the end, target, run and target
 /// again for the notification, and the target twice after it.
 const RUN_READS: u64 = 9;
-/// Reads of a run whose units one invocation dispatches and completes: target, tombstone and plugin, the target at the end,
-/// and again for the notification. No other invocation reads.
-const OWN_READS: u64 = 5;
+/// Reads of a run whose units one invocation dispatches and completes: target, tombstone and plugin, and the target for the
+/// notification. No other invocation reads.
+const OWN_READS: u64 = 4;
 /// Reads of wake-ups that find a run not due or closed. Their number depends on the speed of the machine.
 const IDLE_READS: u64 = 4;
 /// Reads of an invocation that continues the dispatch of another one: heads, records of the units, acceptances, and
