@@ -179,6 +179,7 @@ async fn create(
             }
             (CreateDecision::Begin(_) | CreateDecision::Wait | CreateDecision::Changed, _) => {}
         }
+        // A condition on the tombstone in the transaction would cost two write units, ten times the price of this read.
         if env.store.read_tombstone(&instance).await?.is_some() {
             return Err(stale(event).into());
         }
