@@ -27,6 +27,7 @@ use crate::breaker::CircuitBreakers;
 use crate::error::FlowError;
 use crate::instance::subscription_cache::SubscriptionCache;
 use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient};
+use crate::run::taken_results::TakenResults;
 use crate::sweep::failures::FailedSweeps;
 
 /// The store operations that advance a run. `complete` needs no other operations.
@@ -216,6 +217,7 @@ pub struct InstanceCache {
     pub(crate) breakers: Arc<CircuitBreakers>,
     pub(crate) failed_sweeps: FailedSweeps,
     pub(crate) subscriptions: SubscriptionCache,
+    pub(crate) taken_results: Arc<TakenResults>,
     /// Permits for bytes of responses of other servers, and of outputs from the bucket.
     pub(crate) byte_budget: ByteBudget,
     /// Permits for values of events.
@@ -241,6 +243,7 @@ impl Default for InstanceCache {
             breakers: Arc::default(),
             failed_sweeps: FailedSweeps::default(),
             subscriptions: SubscriptionCache::default(),
+            taken_results: Arc::default(),
             byte_budget: ByteBudget::new(BYTE_BUDGET),
             event_budget: Arc::new(Semaphore::new(EVENT_BUDGET)),
         }

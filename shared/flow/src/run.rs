@@ -32,6 +32,7 @@ mod relay_task;
 pub mod reopen;
 mod request_headers;
 pub mod skip;
+pub(crate) mod taken_results;
 pub(crate) mod timeout;
 pub mod undo;
 pub mod wakeup;

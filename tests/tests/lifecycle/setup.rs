@@ -148,6 +148,20 @@ pub(crate) async fn acceptances_of_several_units_are_one_item() {
     swept_without_requests(&harness, 3).await;
 }
 
+/// A callback can arrive before the response to its request. The acceptance is then not stored.
+pub(crate) async fn an_acceptance_after_the_result_is_not_stored() {
+    let mut harness = Harness::new().await;
+    let held = harness.receiver.hold("POST /make");
+    let call = harness.accepted("early", "preStart: {make: {webhook: {url: \"RECEIVER/make\"}}}\n").await;
+    harness.callback(call.token(), &done()).await.is(204);
+    harness.phase("a", TargetState::Ready).await;
+    drop(held);
+    // The end of the stack waits for the dispatch.
+    harness.restart().await;
+    let records = harness.state("a", Hook::PreStart).await.records;
+    assert!(records.is_empty(), "{records:?}");
+}
+
 pub(crate) async fn a_repeated_request_is_accepted() {
     let harness = Harness::new().await;
     harness.receiver.replies("POST /make", &[CannedReply::status(202).after(1), 202.into()]);

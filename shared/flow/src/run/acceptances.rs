@@ -9,6 +9,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::run::attempt::AttemptRef;
 use crate::run::head::Run;
+use crate::run::taken_results::ExpectedResult;
 use crate::run::wakeup;
 
 /// Maximum acceptances in one write. Their item stays within one write unit.
@@ -20,14 +21,14 @@ const MAX_DELAY: Millis = Millis(1_000);
 /// Accepted attempts whose acceptance is not recorded yet.
 #[derive(Default)]
 pub(crate) struct AcceptanceBatch {
-    attempts: Vec<AttemptRef>,
+    attempts: Vec<(AttemptRef, ExpectedResult)>,
     /// The time of the first acceptance.
     since: Option<Timestamp>,
 }
 
 impl AcceptanceBatch {
-    pub(crate) fn add(&mut self, attempt: AttemptRef, now: Timestamp) {
-        self.attempts.push(attempt);
+    pub(crate) fn add(&mut self, accepted: (AttemptRef, ExpectedResult), now: Timestamp) {
+        self.attempts.push(accepted);
         self.since.get_or_insert(now);
     }
 
@@ -36,13 +37,16 @@ impl AcceptanceBatch {
         self.attempts.len() >= MAX_BATCH || self.since.is_some_and(|since| now >= since.plus(MAX_DELAY))
     }
 
-    /// Records the acceptances: a single one in its attempt record, several with one write per head item of the units.
+    /// Records the acceptances: a single one in its attempt record, several with one write per head item of the units. An
+    /// attempt whose result this function instance has taken needs none, because no sweep repeats its request.
     ///
     /// # Errors
     /// Returns an error if the acceptances may be lost. The run must then become due.
     pub(crate) async fn flush(&mut self, env: &Env, run: &Run) -> Result<(), FlowError> {
         self.since = None;
-        let attempts = std::mem::take(&mut self.attempts);
+        let accepted = std::mem::take(&mut self.attempts).into_iter();
+        let accepted = accepted.filter(|(_, expected)| !expected.is_taken());
+        let attempts: Vec<AttemptRef> = accepted.map(|(attempt, _)| attempt).collect();
         if let [attempt] = attempts.as_slice()
             && let Some(unit) = run.unit(attempt.unit)
         {

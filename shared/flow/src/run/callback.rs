@@ -190,6 +190,7 @@ async fn apply_callback(
     }
     let cache = InvocationCache::default();
     let progress = apply_result::apply_result(env, run, attempt, &end, claims.remaining_results, &cache).await?;
+    env.cache.taken_results.note(&run.id, attempt.unit, attempt.number);
     let late = progress.late;
     if late.is_some() {
         telemetry::result_late();

@@ -23,6 +23,7 @@ use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::head::Run;
 use crate::run::inputs::{self, InvocationCache};
 use crate::run::progress::{Continuation, RunEnd, RunProgress};
+use crate::run::taken_results::ExpectedResult;
 use crate::run::wakeup::{self, AttemptWakeup};
 use crate::run::{apply_result, dispatch, lease, undo};
 use crate::telemetry;
@@ -263,8 +264,8 @@ async fn prepare(env: &Env, continuation: &Continuation, batch: Vec<(Unit, Attem
 struct DispatchProgress {
     progress: RunProgress,
     wakeup: Option<AttemptWakeup>,
-    /// The attempt, if its acceptance has to be recorded.
-    accepted: Option<AttemptRef>,
+    /// The attempt, if its acceptance has to be recorded, with its result.
+    accepted: Option<(AttemptRef, ExpectedResult)>,
 }
 
 /// Dispatches an attempt, and applies its result if it is immediate.
@@ -287,13 +288,18 @@ async fn send(
     cache: &InvocationCache,
     reason: DispatchReason,
 ) -> Result<DispatchProgress, FlowError> {
+    let expected = env.cache.taken_results.expect(&run.id, attempt.unit, attempt.number);
     let outcome = Box::pin(dispatch::send(env, run, attempt, cache, reason)).await?;
     log_outcome(&outcome);
     let progress = match outcome.end {
         Some(end) => Box::pin(apply_result::apply_result(env, run, attempt, &end, outcome.remaining, cache)).await?,
         None => RunProgress::default(),
     };
-    Ok(DispatchProgress { progress, wakeup: outcome.wakeup, accepted: outcome.is_accepted.then_some(attempt) })
+    Ok(DispatchProgress {
+        progress,
+        wakeup: outcome.wakeup,
+        accepted: outcome.is_accepted.then_some((attempt, expected)),
+    })
 }
 
 /// Logs successes at debug level, because the metrics of the invocation count them.

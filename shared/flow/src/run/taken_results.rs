@@ -1,0 +1,78 @@
+//! Results that a function instance takes while it dispatches their attempts. A callback may arrive before the response to
+//! its request.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ebb_engine::{Attempt, Unit};
+use ebb_protocol::id::RunId;
+use tokio::sync::watch;
+
+type AttemptKey = (RunId, Unit, Attempt);
+
+/// The attempts that this function instance is dispatching.
+#[derive(Default)]
+pub(crate) struct TakenResults(Mutex<HashMap<AttemptKey, watch::Sender<bool>>>);
+
+impl TakenResults {
+    /// Begins to observe the result of an attempt. Of two concurrent dispatches of an attempt, one observes it.
+    pub(crate) fn expect(self: &Arc<Self>, run: &RunId, unit: Unit, attempt: Attempt) -> ExpectedResult {
+        let key = (run.clone(), unit, attempt);
+        let (sender, taken) = watch::channel(false);
+        self.senders().insert(key.clone(), sender);
+        ExpectedResult { results: Arc::clone(self), key, taken }
+    }
+
+    /// Notes that the result of an attempt is stored in its run.
+    pub(crate) fn note(&self, run: &RunId, unit: Unit, attempt: Attempt) {
+        if let Some(sender) = self.senders().get(&(run.clone(), unit, attempt)) {
+            sender.send_replace(true);
+        }
+    }
+
+    fn senders(&self) -> MutexGuard<'_, HashMap<AttemptKey, watch::Sender<bool>>> {
+        // The map is consistent after every operation.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The result of an attempt that is being dispatched.
+pub(crate) struct ExpectedResult {
+    results: Arc<TakenResults>,
+    key: AttemptKey,
+    taken: watch::Receiver<bool>,
+}
+
+impl ExpectedResult {
+    /// Returns true if this function instance has taken the result.
+    pub(crate) fn is_taken(&self) -> bool {
+        *self.taken.borrow()
+    }
+}
+
+impl Drop for ExpectedResult {
+    fn drop(&mut self) {
+        self.results.senders().remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_engine::Hook;
+
+    use super::*;
+
+    #[test]
+    fn a_result_is_noted_for_its_attempt_during_the_dispatch() {
+        let results = Arc::new(TakenResults::default());
+        let run = RunId::new("instance", 1, Hook::PreStart);
+        let expected = results.expect(&run, Unit(0), Attempt(2));
+        results.note(&run, Unit(0), Attempt(1));
+        results.note(&run, Unit(1), Attempt(2));
+        assert!(!expected.is_taken());
+        results.note(&run, Unit(0), Attempt(2));
+        assert!(expected.is_taken());
+        drop(expected);
+        assert!(results.senders().is_empty());
+    }
+}
