@@ -165,6 +165,7 @@ pub fn deployment(max_in_flight_ms: u64) -> DeploymentSettings {
         max_in_flight: Millis(max_in_flight_ms),
         grace: Duration::from_secs(10),
         response_timeout: Duration::from_secs(20),
+        callback_wait: Duration::ZERO,
         first_sweep_delay: Millis(60_000),
         max_sweep_interval: Millis(3_600_000),
         retention: None,

@@ -111,6 +111,8 @@ pub struct DeploymentSettings {
     pub grace: Duration,
     /// Maximum wait for the response of a webhook unit. A unit that takes longer responds 202.
     pub response_timeout: Duration,
+    /// Maximum time for which acceptances wait for callbacks to this function instance. Zero if others take the callbacks.
+    pub callback_wait: Duration,
     /// Delay of the first sweep of a new run.
     pub first_sweep_delay: Millis,
     /// Maximum time between two sweeps of an open run. `H` of the protocol.

@@ -10,8 +10,8 @@
 //!   program.
 //!
 //! Invariants:
-//! - State between invocations is immutable, except for circuit breakers and failed sweeps. These decide only when a
-//!   request is sent or repeated.
+//! - State between invocations is immutable, except for circuit breakers, failed sweeps and taken results. The first two
+//!   decide only when a request is sent or repeated, the last one whether an acceptance is recorded.
 //! - The only tasks are those of [`background`], which every invocation joins.
 //! - The only timer is [`sweep`].
 //! - Every write is conditional or harmless to repeat.

@@ -205,6 +205,8 @@ fn settings(variables: &FunctionVariables, host: Option<&str>) -> Result<Deploym
         grace: Duration::from_secs(30),
         // Together with the dispatch budget, this is less than the 25 s within which `complete` must respond.
         response_timeout: Duration::from_secs(15),
+        // Another function takes the callbacks, and the wait would cost more than the write.
+        callback_wait: Duration::ZERO,
         first_sweep_delay: Millis(60_000),
         max_sweep_interval: Millis(3_600_000),
         retention: retention(variables)?,

@@ -391,6 +391,7 @@ fn flow_settings(
         max_in_flight,
         grace: GRACE,
         response_timeout: Duration::from_secs(20),
+        callback_wait: Duration::from_millis(20),
         first_sweep_delay: Millis(60_000),
         max_sweep_interval: Millis(3_600_000),
         retention,

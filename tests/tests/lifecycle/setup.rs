@@ -162,6 +162,22 @@ pub(crate) async fn an_acceptance_after_the_result_is_not_stored() {
     assert!(records.is_empty(), "{records:?}");
 }
 
+/// On one machine, acceptances wait for callbacks that arrive soon.
+pub(crate) async fn fast_callbacks_cost_no_acceptance() {
+    const UNITS: usize = 20;
+    let harness = Harness::new().await;
+    harness.receiver.on("POST /make", |_, _| CannedReply::status(202).then(async { vec![done()] }));
+    let unit = |number: usize| {
+        let after = if number == 0 { String::new() } else { format!("after: [u{}], ", number - 1) };
+        format!("  u{number}: {{{after}webhook: {{url: \"RECEIVER/make\"}}}}\n")
+    };
+    let units: String = (0..UNITS).map(unit).collect();
+    harness.run("a", "fast", &format!("preStart:\n{units}"), TargetState::Ready).await;
+    // A slow machine may store some of them.
+    let records = harness.state("a", Hook::PreStart).await.records;
+    assert!(records.len() < UNITS, "{records:?}");
+}
+
 pub(crate) async fn a_repeated_request_is_accepted() {
     let harness = Harness::new().await;
     harness.receiver.replies("POST /make", &[CannedReply::status(202).after(1), 202.into()]);

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use ebb_engine::{Attempt, Millis, Shard, Timestamp, Unit};
+use futures::future::{join_all, select};
 
 use crate::env::Env;
 use crate::error::FlowError;
@@ -35,6 +36,17 @@ impl AcceptanceBatch {
     /// Returns true if the batch is full, or its first acceptance is old enough.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         self.attempts.len() >= MAX_BATCH || self.since.is_some_and(|since| now >= since.plus(MAX_DELAY))
+    }
+
+    /// Waits until this function instance has taken the results of all attempts, or until the end of the
+    /// [`callback_wait`](crate::env::DeploymentSettings::callback_wait).
+    pub(crate) async fn wait(&mut self, env: &Env) {
+        let wait = env.settings.callback_wait;
+        if self.attempts.is_empty() || wait.is_zero() {
+            return;
+        }
+        let results = Box::pin(join_all(self.attempts.iter_mut().map(|(_, expected)| expected.taken())));
+        drop(select(results, env.clock.sleep(wait)).await);
     }
 
     /// Records the acceptances: a single one in its attempt record, several with one write per head item of the units. An

@@ -220,6 +220,9 @@ async fn send_all(
                 | DriveStep::Enqueued(Err(failed)),
             ) => error = Some(error.unwrap_or(failed)),
         }
+        if in_progress.is_empty() && ready.is_empty() {
+            accepted.wait(env).await;
+        }
         if (in_progress.is_empty() || accepted.is_due(env.now()))
             && let Err(failed) = accepted.flush(env, &continuation.run).await
         {
@@ -288,7 +291,7 @@ async fn send(
     cache: &InvocationCache,
     reason: DispatchReason,
 ) -> Result<DispatchProgress, FlowError> {
-    let expected = env.cache.taken_results.expect(&run.id, attempt.unit, attempt.number);
+    let expected = env.cache.taken_results.observe(&run.id, attempt.unit, attempt.number);
     let outcome = Box::pin(dispatch::send(env, run, attempt, cache, reason)).await?;
     log_outcome(&outcome);
     let progress = match outcome.end {

@@ -16,7 +16,7 @@ pub(crate) struct TakenResults(Mutex<HashMap<AttemptKey, watch::Sender<bool>>>);
 
 impl TakenResults {
     /// Begins to observe the result of an attempt. Of two concurrent dispatches of an attempt, one observes it.
-    pub(crate) fn expect(self: &Arc<Self>, run: &RunId, unit: Unit, attempt: Attempt) -> ExpectedResult {
+    pub(crate) fn observe(self: &Arc<Self>, run: &RunId, unit: Unit, attempt: Attempt) -> ExpectedResult {
         let key = (run.clone(), unit, attempt);
         let (sender, taken) = watch::channel(false);
         self.senders().insert(key.clone(), sender);
@@ -48,6 +48,11 @@ impl ExpectedResult {
     pub(crate) fn is_taken(&self) -> bool {
         *self.taken.borrow()
     }
+
+    /// Waits until this function instance has taken the result, or another dispatch of the attempt observes it.
+    pub(crate) async fn taken(&mut self) {
+        self.taken.wait_for(|taken| *taken).await.ok();
+    }
 }
 
 impl Drop for ExpectedResult {
@@ -58,7 +63,10 @@ impl Drop for ExpectedResult {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use ebb_engine::Hook;
+    use futures::future::poll_immediate;
 
     use super::*;
 
@@ -66,7 +74,7 @@ mod tests {
     fn a_result_is_noted_for_its_attempt_during_the_dispatch() {
         let results = Arc::new(TakenResults::default());
         let run = RunId::new("instance", 1, Hook::PreStart);
-        let expected = results.expect(&run, Unit(0), Attempt(2));
+        let expected = results.observe(&run, Unit(0), Attempt(2));
         results.note(&run, Unit(0), Attempt(1));
         results.note(&run, Unit(1), Attempt(2));
         assert!(!expected.is_taken());
@@ -74,5 +82,16 @@ mod tests {
         assert!(expected.is_taken());
         drop(expected);
         assert!(results.senders().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_wait_ends_with_the_result() {
+        let results = Arc::new(TakenResults::default());
+        let run = RunId::new("instance", 1, Hook::PreStart);
+        let mut expected = results.observe(&run, Unit(0), Attempt::FIRST);
+        let mut wait = pin!(expected.taken());
+        assert_eq!(poll_immediate(&mut wait).await, None);
+        results.note(&run, Unit(0), Attempt::FIRST);
+        assert_eq!(poll_immediate(&mut wait).await, Some(()));
     }
 }
