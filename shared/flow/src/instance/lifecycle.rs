@@ -179,15 +179,19 @@ async fn create(
             }
             (CreateDecision::Begin(_) | CreateDecision::Wait | CreateDecision::Changed, _) => {}
         }
-        // A condition on the tombstone in the transaction would cost two write units, ten times the price of this read.
-        if env.store.read_tombstone(&instance).await?.is_some() {
+        let plan = async {
+            match compiled.take() {
+                Some(plan) => Ok(plan),
+                None => target_document::compile(plugins, &env.cache, event).await,
+            }
+        };
+        // A condition on the tombstone in the transaction would cost two write units, ten times the price of this read. The
+        // plugins are read at the same time.
+        let (tombstone, plan) = futures::join!(env.store.read_tombstone(&instance), Box::pin(plan));
+        if tombstone?.is_some() {
             return Err(stale(event).into());
         }
-        let plan = match compiled.take() {
-            Some(plan) => plan,
-            None => target_document::compile(plugins, &env.cache, event).await?,
-        };
-        let plan = compiled.insert(plan);
+        let plan = compiled.insert(plan?);
         let decision = decide(plan.loaded.hooks());
         let undelivered = match &seen {
             Some(target) => notify::pending_notification(env, target).await?.is_some(),
