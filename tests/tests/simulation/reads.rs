@@ -1,0 +1,59 @@
+//! The number of reads of invocations.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use ebb_engine::TargetPhase;
+use ebb_tests::simulation::{
+    Scenario, SetupUnit, SimOptions, Simulation, TableAccess, TableGate, UnitAction, WriteFate,
+};
+
+struct CountedReads(AtomicUsize);
+
+#[async_trait]
+impl TableGate for CountedReads {
+    async fn pass(&self, access: TableAccess, _: &'static str) -> WriteFate {
+        self.0.fetch_add(usize::from(access == TableAccess::Read), Ordering::Relaxed);
+        WriteFate::Proceed
+    }
+}
+
+/// Returns the number of reads while `act` runs.
+fn reads(simulation: &Simulation, act: impl FnOnce()) -> usize {
+    let gate = Arc::new(CountedReads(AtomicUsize::new(0)));
+    simulation.table.set_gate(gate.clone());
+    act();
+    gate.0.load(Ordering::Relaxed)
+}
+
+/// Returns a simulation of a target with one unit.
+fn simulation(action: UnitAction) -> Simulation {
+    let scenario = Scenario::of(vec![SetupUnit::plain(action, 900, &[])]);
+    Simulation::of(&scenario.target(), SimOptions::default())
+}
+
+fn create(simulation: &Simulation) {
+    assert!(simulation.create().is_none(), "{}", simulation.trace());
+}
+
+fn assert_ready(simulation: &Simulation) {
+    assert_eq!(simulation.target().map(|target| target.phase), Some(TargetPhase::Ready), "{}", simulation.trace());
+}
+
+/// The target, its tombstone and the plugin are read before the run begins, and the target before the notification.
+#[test]
+fn an_invocation_that_completes_its_run_reads_four_items() {
+    let simulation = simulation(UnitAction::Once);
+    assert_eq!(reads(&simulation, || create(&simulation)), 4, "{}", simulation.trace());
+    assert_ready(&simulation);
+}
+
+/// The target is read before it becomes ready, and before the notification.
+#[test]
+fn a_callback_that_ends_a_run_reads_two_items() {
+    let simulation = simulation(UnitAction::Later);
+    assert_eq!(reads(&simulation, || create(&simulation)), 3, "{}", simulation.trace());
+    assert_eq!(reads(&simulation, || simulation.run_until_idle()), 2, "{}", simulation.trace());
+    assert_ready(&simulation);
+}
