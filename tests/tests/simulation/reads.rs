@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use ebb_engine::TargetPhase;
+use ebb_flow::ports::QueueMessage;
 use ebb_tests::simulation::{
-    Scenario, SetupUnit, SimOptions, Simulation, TableAccess, TableGate, UnitAction, WriteFate,
+    KIND, Scenario, SetupUnit, SimOptions, Simulation, TableAccess, TableGate, UnitAction, WriteFate,
 };
 
 struct CountedReads(AtomicUsize);
@@ -47,6 +48,17 @@ fn an_invocation_that_completes_its_run_reads_four_items() {
     let simulation = simulation(UnitAction::Once);
     assert_eq!(reads(&simulation, || create(&simulation)), 4, "{}", simulation.trace());
     assert_ready(&simulation);
+}
+
+#[test]
+fn a_message_for_a_target_without_work_reads_it_once() {
+    let simulation = simulation(UnitAction::Once);
+    create(&simulation);
+    let functions = Arc::clone(&simulation.functions);
+    let message = QueueMessage::Target(KIND.to_owned(), "s".to_owned());
+    let deliver = || simulation.runtime.run(async move { functions.message(message).await });
+    let count = reads(&simulation, || assert_eq!(deliver(), Some(Ok(()))));
+    assert_eq!(count, 1, "{}", simulation.trace());
 }
 
 /// The target is read before it becomes ready, and before the notification.

@@ -4,7 +4,7 @@
 use ebb_engine::{Millis, RunPhase, TargetPhase, Timestamp};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
-use ebb_store::DueItem;
+use ebb_store::{DueItem, TargetHead};
 
 use super::SweepPermit;
 use crate::env::{DesiredStore, Env};
@@ -65,13 +65,14 @@ async fn sweep_once(
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= env.now());
     let has_deliveries = is_due(target.due) && is_due(target.outbox.due());
-    if target.notification.is_some()
+    let mut seen = Some(target);
+    if let Some(target) = seen.take_if(|target| target.notification.is_some())
         && let Err(error) = notify::notify(env, &target).await
     {
         // A failed delivery must not block the end of the target.
         tracing::warn!(kind, name, %error, "cannot deliver the notification");
     }
-    if let Err(error) = advance(env, sources, kind, name, permit).await {
+    if let Err(error) = advance(env, sources, (kind, name), seen, permit).await {
         if has_deliveries {
             outbox::announce(env, kind, name).await;
         }
@@ -92,24 +93,32 @@ async fn sweep_once(
     }
 }
 
-/// Ends the time to live, completes the stop, continues an interrupted retry, begins what waits, and releases secrets.
+/// Ends the time to live, completes the stop, continues an interrupted retry, begins what waits, and releases secrets. `seen`
+/// is the target if it was just read.
 async fn advance(
     env: &Env,
     sources: Option<&dyn DesiredStore>,
-    kind: &str,
-    name: &str,
+    (kind, name): (&str, &str),
+    seen: Option<TargetHead>,
     permit: &SweepPermit,
 ) -> Result<(), FlowError> {
-    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
+    let target = match seen {
+        Some(target) => Some(target),
+        None => env.store.read_target(kind, name).await?,
+    };
+    let Some(target) = target else { return Ok(()) };
     let is_active = target.phase.is_alive();
     if is_active && target.expires.is_some_and(|at| at <= env.now()) {
         tracing::info!(kind, name, "the time to live has ended");
         lifecycle::delete(env, kind, name, &target.uid, TargetStopCause::Expired).await?;
         return Ok(());
     }
+    // False once a step has begun that may have changed the target.
+    let mut is_unchanged = true;
     if target.phase == TargetPhase::Stopping
         && let Some(hook) = target.hook.filter(|hook| !hook.is_teardown())
     {
+        is_unchanged = false;
         let run = target.run(hook);
         let continuation = match next_run::has_ended_event(env, &target).await? {
             true => transition::end_stopped_event(env, kind, name, &run).await?,
@@ -122,24 +131,32 @@ async fn advance(
     }
     let is_continued = target.is_reopened && target.due.is_some_and(|due| due <= env.now());
     if is_continued {
+        is_unchanged = false;
         Box::pin(retry::retry(env, kind, name)).await?;
     }
-    if target.pending_update.is_some()
-        && let Some(continuation) = next_run::start_update(env, sources, kind, name).await?
-    {
-        drive(env, continuation).await?;
+    if target.pending_update.is_some() {
+        is_unchanged = false;
+        if let Some(continuation) = next_run::start_update(env, sources, kind, name).await? {
+            drive(env, continuation).await?;
+        }
     }
-    if !target.events.waiting.is_empty()
-        && let Some(continuation) = next_run::start_event(env, kind, name).await?
-    {
-        drive(env, continuation).await?;
+    if !target.events.waiting.is_empty() {
+        is_unchanged = false;
+        if let Some(continuation) = next_run::start_event(env, kind, name).await? {
+            drive(env, continuation).await?;
+        }
     }
-    if target.phase == TargetPhase::Gone
-        && let Some(continuation) = transition::start_waiting(env, kind, name).await?
-    {
-        drive(env, continuation).await?;
+    if target.phase == TargetPhase::Gone && target.waiting.is_some() {
+        is_unchanged = false;
+        if let Some(continuation) = transition::start_waiting(env, kind, name).await? {
+            drive(env, continuation).await?;
+        }
     }
-    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
+    let target = match is_unchanged {
+        true => Some(target),
+        false => env.store.read_target(kind, name).await?,
+    };
+    let Some(target) = target else { return Ok(()) };
     // The first sweep of a gone target delivers its notification and releases its secrets.
     let releases = target.phase == TargetPhase::Gone && !target.release.is_empty();
     let is_due = target.due.is_some_and(|due| due <= env.now());

@@ -18,8 +18,8 @@ const UNKNOWN_ENTRIES: u64 = 1;
 /// Write requests of the first run without its units: start, ready, close.
 const RUN_WRITES: u64 = 3;
 /// Reads of the first run without its units: target, tombstone and plugin, the target at the end, target, run and target
-/// again for the notification, and the target twice after it.
-const RUN_READS: u64 = 9;
+/// again for the notification, and the target after it.
+const RUN_READS: u64 = 8;
 /// Reads of a run whose units one invocation dispatches and completes: target, tombstone and plugin, and the target for the
 /// notification. No other invocation reads.
 const OWN_READS: u64 = 4;
