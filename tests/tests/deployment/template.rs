@@ -269,7 +269,7 @@ fn parameters_set_network_memory_and_logs() {
     assert_values(&rows);
 }
 
-/// A parameter gives `Complete` a function URL. Browsers cannot call it.
+/// By default, callbacks arrive at a function URL of `Complete`. Browsers cannot call it. A parameter selects the HTTP API.
 #[test]
 fn a_parameter_selects_the_callback_url() {
     let (own, base) = ("${CompleteUrl.FunctionUrl}v1/callbacks", "${Base}/v1/callbacks");
@@ -278,14 +278,18 @@ fn a_parameter_selects_the_callback_url() {
     let variable = |place: &str| format!("{place}/Environment/Variables/EBB_CALLBACK_URL");
     let mut rows = vec![
         ("/Conditions/ByFunctionUrl".to_owned(), json!(["CallbackEndpoint", "FunctionUrl"])),
-        ("/Parameters/CallbackEndpoint/Default".to_owned(), json!("HttpApi")),
+        ("/Parameters/CallbackEndpoint/Default".to_owned(), json!("FunctionUrl")),
+        // A callback of an attempt that was dispatched with the other endpoint still arrives.
+        ("/Resources/CallbacksRoute/Condition".to_owned(), Value::Null),
         // Signatures and tokens are verified by the function.
         (
             "/Resources/CompleteUrl/Properties".to_owned(),
             json!({"TargetFunctionArn": "Complete.Arn", "AuthType": "NONE"}),
         ),
+        // Since October 2025 a public function URL needs both permissions.
         ("/Resources/CompleteUrlPermission/Properties/Action".to_owned(), json!("lambda:InvokeFunctionUrl")),
         ("/Resources/CompleteUrlInvocation/Properties/Action".to_owned(), json!("lambda:InvokeFunction")),
+        ("/Resources/CompleteUrlInvocation/Properties/InvokedViaFunctionUrl".to_owned(), json!(true)),
         (variable("/Globals/Function"), expected.clone()),
         ("/Outputs/CallbackUrl/Value".to_owned(), expected),
         // The function cannot refer to its own URL, and reads it from its events.

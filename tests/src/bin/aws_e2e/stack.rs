@@ -36,7 +36,9 @@ struct DeployedStack<'a> {
 pub(crate) async fn all(arguments: &StackArgs, cloud: &CloudEmulator, outside: &OutsideServers) -> anyhow::Result<()> {
     let platform = format!("PlatformUrl={}", outside.platform());
     let secrets = format!("SecretArn={}", cloud.secret());
-    let first = [secrets.as_str(), "ProtectTable=false", &platform];
+    // The emulator has no function URLs of stacks, and runs programs of this machine.
+    let architecture = if cfg!(target_arch = "aarch64") { "Architecture=arm64" } else { "Architecture=x86_64" };
+    let first = [secrets.as_str(), "ProtectTable=false", "CallbackEndpoint=HttpApi", architecture, &platform];
     cloud.deploy("deploy the stack", arguments, &first).await?;
     let outputs = cloud.outputs().await?;
     let http_api = cloud.http_api(&outputs)?;
