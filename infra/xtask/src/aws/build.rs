@@ -61,9 +61,7 @@ pub(crate) fn all(architecture: LambdaArchitecture) -> anyhow::Result<()> {
     println!("== sam build, for {}", architecture.name());
     let mut build = PythonTools::Sam.program("sam");
     build.args(["build", "--config-file", "infra/aws/samconfig.toml"]);
-    if architecture == LambdaArchitecture::Arm64 {
-        build.args(["--parameter-overrides", "Architecture=arm64"]);
-    }
+    build.args(["--parameter-overrides", &format!("Architecture={}", architecture.name())]);
     // With one target folder for all functions, common code is compiled once.
     run(build.env("CARGO_TARGET_DIR", folder()))?;
     build_empty(architecture)?;

@@ -1,6 +1,7 @@
 //! Computes the price of a sandbox on AWS, from its creation to the removal of its data, from counted requests and list
 //! prices. Each function has one instance with an empty cache. All units call back.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, ensure};
@@ -53,23 +54,41 @@ pub(crate) struct PricesArgs {
     duration_ms: f64,
 }
 
-/// Prints the price, and returns an error if it exceeds the limit.
+/// Prints the price and its parts, and returns an error if it exceeds the limit.
 pub(crate) async fn priced(arguments: &PricesArgs) -> anyhow::Result<Vec<String>> {
     let units = arguments.units;
     ensure!(units >= shapes::MIN_UNITS, "a sandbox has at least {} units", shapes::MIN_UNITS);
     let list: Value = serde_json::from_str(&file("infra/aws/prices.json")?)?;
-    let mut dollars = 0.0;
+    let millions = (2 * units) as f64 / 1e6;
+    let mut parts: BTreeMap<&str, f64> = BTreeMap::new();
     for (name, amount) in Box::pin(amounts(arguments)).await? {
         let price = &list["prices"][name];
         let (usd, per) = price["usd"].as_f64().zip(price["per"].as_f64()).context(name)?;
         println!("{name:16}{amount:>10.3} at ${usd} for {per}");
-        dollars += amount * usd / per;
+        *parts.entry(part(name)).or_default() += amount * usd / per;
     }
-    let million = dollars / (2 * units) as f64 * 1e6;
+    let dollars: f64 = parts.values().sum();
+    for (part, spent) in parts {
+        println!("{part:16}${:.3} of a million units, {:.0} %", spent / millions, 100.0 * spent / dollars);
+    }
+    let million = dollars / millions;
     println!("${dollars:.7} for a sandbox of {units} units, which call back, and {units} that undo them");
     println!("${million:.2} for a million units");
     let exceeded = format!("a million units cost ${million:.4}, the limit is ${MAX_PRICE:.2}");
     Ok((million > MAX_PRICE).then_some(exceeded).into_iter().collect())
+}
+
+/// Returns the part of the bill that has the price with this name.
+fn part(name: &str) -> &'static str {
+    match name {
+        "dynamodb-write" => "table writes",
+        "dynamodb-read" => "table reads",
+        "http-api" => "HTTP API",
+        "logs" => "logs",
+        "s3-get" | "s3-put" => "bucket",
+        "sqs" => "queue",
+        _ => "Lambda",
+    }
 }
 
 fn file(name: &str) -> anyhow::Result<String> {
@@ -102,6 +121,8 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     let level = default("LogLevel").as_str().context("LogLevel")?;
     let filter = filter.context("RUST_LOG")?.replace("${LogLevel}", level);
     let gb = default("CompleteMemory").as_f64().context("CompleteMemory")? / 1024.0;
+    let lambda = if *default("Architecture") == "arm64" { "lambda-arm64" } else { "lambda-x86" };
+    let has_function_url = *default("CallbackEndpoint") == "FunctionUrl";
     let retention = DAY * default("RetentionDays").as_u64().context("RetentionDays")?;
 
     let lines = LogBuffer::default();
@@ -136,7 +157,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     published.map_err(|error| anyhow::anyhow!("the plugin is not published: {error:?}"))?;
     stored(&measured);
 
-    let (mut http_requests, mut received_messages) = (0.0, 0.0);
+    let (mut events, mut callbacks, mut received_messages) = (0.0, 0.0, 0.0);
     let created = LifecycleData { uid: UID.to_owned(), ..event(NAME, "measured", 1) };
     let deleted = LifecycleData { document: None, ..created.clone() };
     let made = json!({"status": "succeeded", "outputs": {"id": "made-by-a-unit"}}).to_string();
@@ -145,7 +166,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         (LifecycleType::Created, created, TargetPhase::Ready, made),
         (LifecycleType::Deleted, deleted, TargetPhase::Gone, undone),
     ] {
-        http_requests += 1.0;
+        events += 1.0;
         let work =
             Box::pin(ebb_flow::instance::lifecycle::receive(&receive, store.as_ref(), (event_type, "bench"), &event));
         let response = telemetry.invoke(FunctionKind::Receive, origin(), work).await;
@@ -169,17 +190,20 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
                 break;
             }
             for token in tokens {
-                http_requests += 1.0;
+                callbacks += 1.0;
                 let work = Box::pin(ebb_flow::run::callback::complete(&complete, &token, body.as_bytes()));
                 let outcome = telemetry.invoke(FunctionKind::Complete, origin(), work).await?;
                 ensure!(outcome == CallbackOutcome::Accepted, "a callback is not accepted: {outcome:?}");
             }
         }
     }
+    // Callbacks at a function URL are no requests to the HTTP API.
+    let http_requests = if has_function_url { events } else { events + callbacks };
+    let invocations = events + callbacks + received_messages;
     let bytes = lines.text().len() as f64 + http_requests * (LINE.len() + 1) as f64;
     let mut amounts = vec![
-        ("lambda-request", http_requests + received_messages),
-        ("lambda-x86", (http_requests + received_messages) * gb * arguments.duration_ms / 1000.0),
+        ("lambda-request", invocations),
+        (lambda, invocations * gb * arguments.duration_ms / 1000.0),
         ("http-api", http_requests),
         // Each message is sent, received and deleted.
         ("sqs", 3.0 * received_messages),
