@@ -61,6 +61,30 @@ postStop:
     assert_eq!(harness.receiver.order(), ["POST /a", "POST /undo-a", "POST /tidy"]);
 }
 
+/// The first undo seals the units of all undos of its run, with one write.
+pub(crate) async fn the_first_undo_seals_all_units() {
+    let harness = Harness::new().await;
+    let rest = r#"
+preStart:
+  a: {webhook: {url: "RECEIVER/a"}}
+  b: {webhook: {url: "RECEIVER/b"}}
+  c: {webhook: {url: "RECEIVER/c"}}
+postStop:
+  undo-a: {undoes: a, webhook: {url: "RECEIVER/undo-a"}}
+  undo-b: {undoes: b, after: [undo-a], webhook: {url: "RECEIVER/undo-b"}}
+"#;
+    harness.receiver.always("POST /undo-a", 202);
+    harness.run("s", "sealed", rest, TargetState::Ready).await;
+    harness.delete("s").await;
+    let first = harness.receiver.call("POST /undo-a", 1).await;
+    let sealed = async || Vec::from_iter(harness.state("s", Hook::PreStart).await.heads[0].head.sealed.clone());
+    assert_eq!(sealed().await, [0, 1]);
+    assert_eq!(harness.receiver.count("POST /undo-b"), 0);
+    harness.callback(first.token(), &done()).await.is(204);
+    harness.phase("s", TargetState::Gone).await;
+    assert_eq!((harness.receiver.count("POST /undo-b"), sealed().await), (1, vec![0, 1]));
+}
+
 pub(crate) async fn hooks_run_in_order() {
     let harness = Harness::new().await;
     let rest = r#"

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ebb_documents::plan::{OutputRead, UnitPlan, UnitRef};
 use ebb_documents::render::{KnownOutputs, ProducerState};
-use ebb_engine::{Attempt, Hook, Unit};
+use ebb_engine::{Attempt, Hook, Shard, Unit};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
 use ebb_protocol::value::Outputs;
 
@@ -20,6 +20,7 @@ pub struct InvocationCache {
     produced: Mutex<BTreeMap<UnitRef, ProducerState>>,
     earlier: tokio::sync::Mutex<BTreeMap<Hook, Arc<EarlierRun>>>,
     sealed: Mutex<BTreeSet<UnitRef>>,
+    sealed_items: Mutex<BTreeSet<(Hook, Shard)>>,
     undone: Mutex<BTreeMap<UnitRef, Vec<AttemptRecord>>>,
 }
 
@@ -44,6 +45,11 @@ impl InvocationCache {
     pub fn mark_sealed(&self, units: impl IntoIterator<Item = UnitRef>) -> Vec<UnitRef> {
         let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
         units.into_iter().filter(|&at| sealed.insert(at)).collect()
+    }
+
+    /// Marks a head item whose units are sealed by this invocation. Returns true if it was not.
+    pub fn mark_item_sealed(&self, item: (Hook, Shard)) -> bool {
+        self.sealed_items.lock().unwrap_or_else(PoisonError::into_inner).insert(item)
     }
 
     /// Stores the records of a unit's attempts that were read after its seal.

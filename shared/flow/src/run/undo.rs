@@ -1,7 +1,8 @@
 //! Decides what an undo removes.
 //!
 //! 1. Read the state of the earlier run.
-//! 2. Seal the undone units in it (rule 1). A success that arrives later finds the seal and reopens the undo.
+//! 2. Seal the undone units in it (rule 1), unless they are sealed. A success that arrives later finds the seal and reopens
+//!    the undo.
 //! 3. Read the records of all attempts of the undone units (rule 4).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,20 +39,33 @@ pub enum UndoDecision {
     },
 }
 
-/// Seals all units that `units` undo, with one write per item of the earlier runs. Then reads the records of the sealed
-/// units, with one query per range of units.
+/// Seals the units that `units` undo, with all other units of their head items that the run undoes: one write per item
+/// of the earlier runs is enough for the whole run. Then reads the records of the units that `units` undo, with one query
+/// per range of units.
 pub async fn seal(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache) -> Result<(), FlowError> {
     let undone = units.iter().filter_map(|&unit| run.unit(unit)).flat_map(|unit| unit.undoes.iter().copied());
-    let mut patches: BTreeMap<(Hook, Shard), Vec<PatchChange>> = BTreeMap::new();
+    let item_of = |at: UnitRef| -> (Hook, Shard) { (at.hook.into(), Shard::of(Unit(at.unit)).0) };
+    let mut items: BTreeMap<(Hook, Shard), Vec<Unit>> = BTreeMap::new();
     let mut sealed: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
     for at in cache.mark_sealed(undone) {
-        let (shard, slot) = Shard::of(Unit(at.unit));
-        patches.entry((at.hook.into(), shard)).or_default().push(PatchChange::AddSealed(slot));
+        if cache.mark_item_sealed(item_of(at)) {
+            items.insert(item_of(at), Vec::new());
+        }
         sealed.entry(at.hook.into()).or_default().push(Unit(at.unit));
     }
-    for ((hook, shard), changes) in patches {
+    let all = run.loaded.hook_plan(run.hook()).into_iter().flat_map(|(hook_plan, _)| &hook_plan.units);
+    for &at in all.flat_map(|unit| &unit.undoes) {
+        if let Some(units) = items.get_mut(&item_of(at)) {
+            units.push(Unit(at.unit));
+        }
+    }
+    for ((hook, shard), units) in items {
         let earlier = cache.earlier_run(env, run, hook).await?;
-        if earlier.view.is_some() {
+        let Some(view) = &earlier.view else { continue };
+        // The records are read after this view, so a seal in it is as good as a new one.
+        let unsealed = units.into_iter().filter(|&unit| !view.is_sealed(unit));
+        let changes: Vec<PatchChange> = unsealed.map(|unit| PatchChange::AddSealed(Shard::of(unit).1)).collect();
+        if !changes.is_empty() {
             let patch = Patch { shard, conditions: Vec::new(), changes };
             env.store.patch_run(&earlier.id, &patch).await?;
         }
