@@ -88,8 +88,9 @@ fn main() {
             an_undo_that_succeeds_after_a_force_delete_is_recorded an_undo_request_has_the_idempotency_key_of_its_unit;
         lifecycle::repair: a_fixed_version_repairs_a_stuck_teardown other_edges_and_unknown_versions_are_refused;
         lifecycle::setup: dependents_of_a_failed_unit_are_blocked responses_of_a_webhook_unit a_script_is_retried
-            acceptances_of_several_units_are_one_item an_acceptance_after_the_result_is_not_stored
-            fast_callbacks_cost_no_acceptance a_repeated_request_is_accepted attempts_time_out
+            acceptances_of_several_units_are_one_item an_acceptance_is_no_record
+            an_acceptance_after_the_result_is_not_stored fast_callbacks_cost_no_acceptance
+            a_repeated_request_is_accepted attempts_time_out
             an_accepted_request_without_a_callback_is_shown
             a_false_condition_skips_dependents failure_after_ready a_non_idempotent_request_is_not_repeated
             the_outcome_of_a_non_idempotent_request_is_described a_sweep_does_not_repeat_a_request_in_flight

@@ -49,8 +49,9 @@ impl AcceptanceBatch {
         drop(select(results, env.clock.sleep(wait)).await);
     }
 
-    /// Records the acceptances: a single one in its attempt record, several with one write per head item of the units. An
-    /// attempt whose result this function instance has taken needs none, because no sweep repeats its request.
+    /// Records the acceptances, with one write per head item of the units. The table removes what it writes, so that the
+    /// removal of the run does not cost a write for it. An attempt whose result this function instance has taken needs none,
+    /// because no sweep repeats its request.
     ///
     /// # Errors
     /// Returns an error if the acceptances may be lost. The run must then become due.
@@ -59,11 +60,6 @@ impl AcceptanceBatch {
         let accepted = std::mem::take(&mut self.attempts).into_iter();
         let accepted = accepted.filter(|(_, expected)| !expected.is_taken());
         let attempts: Vec<AttemptRef> = accepted.map(|(attempt, _)| attempt).collect();
-        if let [attempt] = attempts.as_slice()
-            && let Some(unit) = run.unit(attempt.unit)
-        {
-            return wakeup::record_acceptance(env, run, *attempt, unit).await;
-        }
         let mut items: BTreeMap<Shard, Vec<(Unit, Attempt)>> = BTreeMap::new();
         for attempt in &attempts {
             items.entry(Shard::of(attempt.unit).0).or_default().push((attempt.unit, attempt.number));
