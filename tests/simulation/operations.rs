@@ -440,7 +440,7 @@ impl RemoveExpired for SimTable {
 
     async fn delete_root(&self, run: &RunId) -> StoreResult<bool> {
         self.write("DeleteItem", |state| {
-            let is_permitted = state.root(run).is_none_or(|root| root.head.is_removal_announced);
+            let is_permitted = state.root(run).is_none_or(|root| root.head.removal_announced.is_some());
             if is_permitted {
                 state.check_removal(run.as_str(), Some(run));
                 let root = state.heads.get_mut(run).and_then(|heads| heads.remove_entry(&Shard::ROOT));

@@ -78,8 +78,8 @@ pub enum RunEvent {
     SweepAdvanced { due: Timestamp },
     /// The run is complete. A wake-up that was only postponed does not prevent this.
     Closed { version: u64 },
-    /// The data of the instance may be removed soon, so that no run of it takes results.
-    RemovalAnnounced,
+    /// The data of the instance may be removed some time after `at`, so that no run of it takes results.
+    RemovalAnnounced { at: Timestamp },
     /// The data of the instance is kept.
     RemovalWithdrawn,
 }
@@ -140,7 +140,7 @@ pub fn accept(event: RunEvent) -> Patch {
         RunEvent::Postponed { seen, next } => root(vec![DueIs(seen)], vec![SetDue(next)]),
         RunEvent::SweepAdvanced { due } => root(vec![DueAfter(due)], vec![SetDue(due)]),
         RunEvent::Closed { version } => root(vec![VersionIs(version)], vec![SetPhase(RunPhase::Closed), ClearDue]),
-        RunEvent::RemovalAnnounced => root(vec![], vec![PatchChange::AnnounceRemoval]),
+        RunEvent::RemovalAnnounced { at } => root(vec![], vec![PatchChange::AnnounceRemoval(at)]),
         RunEvent::RemovalWithdrawn => root(vec![], vec![PatchChange::WithdrawRemoval]),
     }
 }

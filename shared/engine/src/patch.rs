@@ -39,7 +39,7 @@ pub enum PatchChange {
     SetDue(Timestamp),
     /// Removes the wake-up and the index entry.
     ClearDue,
-    AnnounceRemoval,
+    AnnounceRemoval(Timestamp),
     WithdrawRemoval,
     BumpVersion,
 }
@@ -108,8 +108,8 @@ impl Patch {
                 PatchChange::SetStopped(at) => after.stopped = Some(at),
                 PatchChange::SetDue(due) => after.due = Some(due),
                 PatchChange::ClearDue => after.due = None,
-                PatchChange::AnnounceRemoval => after.is_removal_announced = true,
-                PatchChange::WithdrawRemoval => after.is_removal_announced = false,
+                PatchChange::AnnounceRemoval(at) => after.removal_announced = Some(at),
+                PatchChange::WithdrawRemoval => after.removal_announced = None,
                 PatchChange::BumpVersion => after.version += 1,
             }
         }

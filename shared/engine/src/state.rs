@@ -97,8 +97,8 @@ pub struct HeadState {
     pub due: Option<Timestamp>,
     /// The time from which every item has the epoch of the cancel. Only in the root.
     pub stopped: Option<Timestamp>,
-    /// True if the data of the instance may be removed soon, so that no run of it takes results. Only in the root.
-    pub is_removal_announced: bool,
+    /// The time from which no run of the instance takes results, because its data may be removed. Only in the root.
+    pub removal_announced: Option<Timestamp>,
     /// Increases whenever `due` is set to an earlier time.
     pub version: u64,
 }
@@ -116,7 +116,7 @@ impl HeadState {
             sealed: BTreeSet::new(),
             due: None,
             stopped: None,
-            is_removal_announced: false,
+            removal_announced: None,
             version: 0,
         }
     }

@@ -304,8 +304,6 @@ pub struct InstanceExpiry {
     pub due: Timestamp,
     /// Consecutive failed removals.
     pub failures: u32,
-    /// The time at which the removal was announced. `None` means that its runs take results.
-    pub announced: Option<Timestamp>,
 }
 
 impl InstanceExpiry {

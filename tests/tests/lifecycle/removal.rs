@@ -184,7 +184,10 @@ pub(crate) async fn a_late_success_is_not_taken_after_the_announcement_of_a_remo
     harness.phase("a", TargetState::Ready).await;
     let before = stored(&harness, "a").await;
     let (then, notice) = (now().plus(Millis(1_000)), harness.stack().env().settings.removal_notice());
+    let expiries = async || harness.stack().store().list_expired(then, 10).await.unwrap().readable;
+    let scheduled = expiries().await;
     assert_eq!(round(&harness, then).await, 0);
+    assert_eq!(expiries().await, scheduled, "the announcement is one write, of the root");
     let success = json!({"status": "succeeded", "outputs": {"text": "late"}});
     harness.callback(&token, &success).await.is_problem(503, "unavailable");
     assert_eq!(round(&harness, then.plus(Millis(notice.0 - 1))).await, 0);

@@ -132,8 +132,8 @@ async fn store_instances(store: &Store) {
     let run = &RunId::new("instance", 1, Hook::PreStart);
     let TargetHead { kind, name, uid, generation, plan, routing_key, .. } = target();
     let (updates, event) = (2, Some(event("1")));
-    let (due, failures, announced) = (AT, 1, Some(AT));
-    let expiry = InstanceExpiry { kind, name, uid, generation, updates, plan, event, due, failures, announced };
+    let (due, failures) = (AT, 1);
+    let expiry = InstanceExpiry { kind, name, uid, generation, updates, plan, event, due, failures };
     store.put_expiry(&expiry).await.unwrap();
     let InstanceExpiry { kind, name, uid, generation, plan, .. } = expiry;
     let facts = RunFacts { kind, name, uid, generation, plan, routing_key, started: AT };
@@ -149,7 +149,7 @@ async fn store_instances(store: &Store) {
             [PatchChange::AddDone(0), PatchChange::AddFailed(1), PatchChange::AddSealed(2), PatchChange::AddLate(late)];
         let more = [PatchChange::SetAttempt(1, Attempt(2)), PatchChange::SetEpoch(Epoch(2)), PatchChange::BumpVersion];
         let rest = [PatchChange::SetPhase(RunPhase::Cancelling), PatchChange::SetStopped(AT), PatchChange::SetDue(AT)];
-        let changes = [&sets[..], &more, &rest, &[PatchChange::AnnounceRemoval]].concat();
+        let changes = [&sets[..], &more, &rest, &[PatchChange::AnnounceRemoval(AT)]].concat();
         store.patch_run(run, &Patch { shard, conditions: vec![], changes }).await.unwrap();
     }
     let (unit, attempt) = (Unit(0), Attempt::FIRST);

@@ -26,7 +26,7 @@ fn heads(shard: Shard) -> Vec<Option<HeadState>> {
         head.failed = [OTHER + 1].into_iter().chain((over & 2 > 0).then_some(SLOT)).collect();
         head.due = (due > 0).then(|| Timestamp(3 + u64::from(due)));
         head.version = pick(2).into();
-        head.is_removal_announced = pick(2) > 0;
+        head.removal_announced = (pick(2) > 0).then_some(NOW);
         head.sealed = [OTHER].into();
         head.late = [LateMark { slot: OTHER, attempt: Attempt(1), mark: 7 }].into();
         heads.push(Some(head));
@@ -68,7 +68,7 @@ fn of_root() -> Vec<RunEvent> {
         RunEvent::WakeupAdvanced { due },
         RunEvent::VersionBumped,
         RunEvent::EpochFenced { epoch: OLD },
-        RunEvent::RemovalAnnounced,
+        RunEvent::RemovalAnnounced { at: Timestamp(98) },
         RunEvent::RemovalWithdrawn,
     ];
     versions.chain(others).collect()
@@ -88,7 +88,7 @@ fn expected_head(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Op
         RunEvent::SucceededLate { .. }
         | RunEvent::Sealed { .. }
         | RunEvent::VersionBumped
-        | RunEvent::RemovalAnnounced
+        | RunEvent::RemovalAnnounced { .. }
         | RunEvent::RemovalWithdrawn => true,
         RunEvent::Cancelled { epoch, .. } | RunEvent::Stopped { epoch, .. } | RunEvent::EpochFenced { epoch } => {
             head.epoch == epoch
@@ -132,8 +132,8 @@ fn expected_head(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Op
         RunEvent::Rescheduled { next, .. } | RunEvent::Postponed { next, .. } => head.due = Some(next),
         RunEvent::Closed { .. } => (head.phase, head.due) = (RunPhase::Closed, None),
         RunEvent::VersionBumped => {}
-        RunEvent::RemovalAnnounced => head.is_removal_announced = true,
-        RunEvent::RemovalWithdrawn => head.is_removal_announced = false,
+        RunEvent::RemovalAnnounced { at } => head.removal_announced = Some(at),
+        RunEvent::RemovalWithdrawn => head.removal_announced = None,
     }
     allowed.then_some(head)
 }

@@ -1,7 +1,8 @@
 //! Removes the stored data of an instance some days after it is gone, and the run of an event some days after it came.
 //!
 //! 1. Before an instance begins to end, write an [`InstanceExpiry`].
-//! 2. When it is due, check that the instance is gone, and announce the removal: its runs take no further results.
+//! 2. When it is due, check that the instance is gone, and announce the removal in the first root: its runs take no further
+//!    results.
 //! 3. When no invocation has a result that it took before, check that the runs are closed, and none of its resources may
 //!    exist. Otherwise withdraw the announcement.
 //! 4. Remove the plan from the target. Delete runs, records, outputs and logs, then the plan, then the expiry.
@@ -11,10 +12,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_engine::{Hook, Millis, RunEvent, RunPhase, RunView, Shard, TargetPhase, Timestamp, accept};
+use ebb_engine::{HeadState, Hook, Millis, RunEvent, RunPhase, RunView, Shard, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_store::{
-    DamagedExpiry, InstanceExpiry, PendingCreation, PendingUpdate, RemoveExpired, TargetHead, TargetList, Tombstone,
+    DamagedExpiry, InstanceExpiry, PendingCreation, PendingUpdate, RemoveExpired, StoreError, TargetHead, TargetList,
+    Tombstone,
 };
 use futures::StreamExt as _;
 use futures::future::{Either, select};
@@ -96,7 +98,6 @@ async fn write(
         event,
         due: env.now().plus(retention),
         failures: 0,
-        announced: None,
     };
     Ok(env.store.put_expiry(&expiry).await?)
 }
@@ -144,9 +145,6 @@ async fn process_expiry(
     expiry: &InstanceExpiry,
     now: Timestamp,
 ) -> Result<bool, FlowError> {
-    if expiry.announced.is_some_and(|at| at.plus(env.settings.removal_notice()) > now) {
-        return Ok(false);
-    }
     let limit = if expiry.failures > 0 { RETRY_TIMEOUT } else { FIRST_TIMEOUT };
     // The removal is dropped before its next attempt is scheduled.
     let outcome = match select(Box::pin(remove_if_ended(env, store, expiry, now)), env.clock.sleep(limit)).await {
@@ -155,8 +153,11 @@ async fn process_expiry(
     };
     match outcome {
         Some(Ok(RetentionOutcome::Removed)) => return Ok(true),
+        Some(Ok(RetentionOutcome::Waiting)) => {}
         Some(Ok(RetentionOutcome::Disabled)) => store.delete_expiry(expiry).await?,
-        Some(Ok(RetentionOutcome::Announced(run))) => announce(env, store, expiry, run.as_ref(), now).await?,
+        Some(Ok(RetentionOutcome::Unannounced(run))) => {
+            env.store.patch_run(&run, &accept(RunEvent::RemovalAnnounced { at: now })).await?;
+        }
         Some(Ok(RetentionOutcome::Postponed(due))) => postpone(env, store, expiry, due, 0).await?,
         Some(Err(error)) => {
             tracing::warn!(%error, instance = expiry.subject(), "cannot remove the data of an instance; trying again later");
@@ -183,8 +184,10 @@ enum RetentionOutcome {
     Removed,
     /// Retention is disabled.
     Disabled,
-    /// The removal is to be announced, in the root of this run if the instance has any.
-    Announced(Option<RunId>),
+    /// The removal is to be announced in the root of this run.
+    Unannounced(RunId),
+    /// The removal is announced. An invocation may have a result that it took before.
+    Waiting,
     /// The next check is due at this time.
     Postponed(Timestamp),
 }
@@ -207,31 +210,35 @@ async fn postpone(
     due: Timestamp,
     failures: u32,
 ) -> Result<(), FlowError> {
-    if expiry.announced.is_some() {
-        let plan = env.plan(&expiry.instance_key(), &expiry.plan).await.ok();
-        for run in runs_of(expiry, plan.as_deref()) {
-            env.store.patch_run(&run, &accept(RunEvent::RemovalWithdrawn)).await?;
+    let plan = env.plan(&expiry.instance_key(), &expiry.plan).await.ok();
+    for run in runs_of(expiry, plan.as_deref()) {
+        match env.store.read_root(&run).await {
+            Ok(root) if root.as_ref().is_some_and(|root| root.head.removal_announced.is_some()) => {
+                env.store.patch_run(&run, &accept(RunEvent::RemovalWithdrawn)).await?;
+            }
+            // No result of an unreadable run is taken, and the next attempt has to wait.
+            Ok(_) | Err(StoreError::Broken { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
     }
-    let kept = InstanceExpiry { announced: None, ..expiry.clone() };
-    Ok(store.postpone_expiry(&kept, due, failures).await?)
+    Ok(store.postpone_expiry(expiry, due, failures).await?)
 }
 
-/// Announces a removal in the root of `run`.
-async fn announce(
-    env: &Env,
-    store: &dyn RemoveExpired,
-    expiry: &InstanceExpiry,
-    run: Option<&RunId>,
-    now: Timestamp,
-) -> Result<(), FlowError> {
-    // The expiry comes first, so that each announcement is withdrawn if the data is kept.
-    let announced = InstanceExpiry { announced: Some(now), ..expiry.clone() };
-    store.postpone_expiry(&announced, expiry.due, expiry.failures).await?;
-    if let Some(run) = run {
-        env.store.patch_run(run, &accept(RunEvent::RemovalAnnounced)).await?;
+/// The announcement of a removal in a root, at the time of a round.
+enum RemovalAnnouncement {
+    None,
+    /// An invocation may have a result that it took before.
+    Recent,
+    /// Every invocation has ended that took a result before.
+    Past,
+}
+
+fn announcement(env: &Env, root: &HeadState, now: Timestamp) -> RemovalAnnouncement {
+    match root.removal_announced {
+        None => RemovalAnnouncement::None,
+        Some(at) if at.plus(env.settings.removal_notice()) > now => RemovalAnnouncement::Recent,
+        Some(_) => RemovalAnnouncement::Past,
     }
-    Ok(())
 }
 
 /// Returns true if `run` was removed, or its removal has begun.
@@ -251,7 +258,7 @@ pub(crate) async fn is_being_removed(env: &Env, run: &Run) -> Result<bool, FlowE
     let first = first.map_or_else(|| run.id.clone(), |hook| run.id.sibling(hook));
     match env.store.read_root(&first).await? {
         None => Ok(true),
-        Some(root) if root.head.is_removal_announced => Err(FlowError::Contended(format!("run {}", run.id))),
+        Some(root) if root.head.removal_announced.is_some() => Err(FlowError::Contended(format!("run {}", run.id))),
         Some(_) => Ok(false),
     }
 }
@@ -298,8 +305,9 @@ async fn remove_if_ended(
         return Ok(RetentionOutcome::Postponed(kept));
     }
     let Some(plan) = read_plan(env, expiry).await? else { return remove(env, store, expiry, own, None).await };
-    match find_remains(env, expiry, &plan).await? {
-        InstanceRemains::Unannounced(first) => Ok(RetentionOutcome::Announced(first)),
+    match find_remains(env, expiry, &plan, now).await? {
+        InstanceRemains::Unannounced(first) => Ok(RetentionOutcome::Unannounced(first)),
+        InstanceRemains::Waiting => Ok(RetentionOutcome::Waiting),
         InstanceRemains::Nothing => remove(env, store, expiry, own, Some(&plan)).await,
         InstanceRemains::Open => Ok(RetentionOutcome::Postponed(now.plus(RECHECK_INTERVAL))),
         InstanceRemains::Possible => {
@@ -342,8 +350,10 @@ async fn remove_event(
         if let Some(due) = due.filter(|&due| due > now) {
             return Ok(RetentionOutcome::Postponed(due));
         }
-        if expiry.announced.is_none() || !root.head.is_removal_announced {
-            return Ok(RetentionOutcome::Announced(Some(run)));
+        match announcement(env, &root.head, now) {
+            RemovalAnnouncement::None => return Ok(RetentionOutcome::Unannounced(run)),
+            RemovalAnnouncement::Recent => return Ok(RetentionOutcome::Waiting),
+            RemovalAnnouncement::Past => {}
         }
     }
     if !store.delete_root(&run).await? {
@@ -358,7 +368,9 @@ async fn remove_event(
 
 enum InstanceRemains {
     /// The removal is not announced in the root of this run, which is the first one.
-    Unannounced(Option<RunId>),
+    Unannounced(RunId),
+    /// The removal is announced. An invocation may have a result that it took before.
+    Waiting,
     /// Only stored data exists.
     Nothing,
     /// A run is not closed.
@@ -382,22 +394,25 @@ async fn read_plan(env: &Env, expiry: &InstanceExpiry) -> Result<Option<Arc<Comp
     }
 }
 
-async fn find_remains(env: &Env, expiry: &InstanceExpiry, loaded: &CompiledPlan) -> Result<InstanceRemains, FlowError> {
-    let all = runs_of(expiry, Some(loaded));
-    let first = all.first().cloned();
-    if expiry.announced.is_none() {
-        return Ok(InstanceRemains::Unannounced(first));
-    }
+async fn find_remains(
+    env: &Env,
+    expiry: &InstanceExpiry,
+    loaded: &CompiledPlan,
+    now: Timestamp,
+) -> Result<InstanceRemains, FlowError> {
     let mut runs = Vec::new();
-    for run in all {
+    for (number, run) in runs_of(expiry, Some(loaded)).into_iter().enumerate() {
         let Some((_, graph)) = loaded.hook_plan(run.hook()) else { continue };
         let heads = env.store.read_run(&run).await?;
         let Some(root) = heads.iter().find(|head| head.shard == Shard::ROOT) else { continue };
         if root.head.phase != RunPhase::Closed {
             return Ok(InstanceRemains::Open);
         }
-        if first.as_ref() == Some(&run) && !root.head.is_removal_announced {
-            return Ok(InstanceRemains::Unannounced(first));
+        // Callbacks read the first root. If it does not exist, an interrupted removal has deleted it, or no run has begun.
+        match announcement(env, &root.head, now) {
+            RemovalAnnouncement::None if number == 0 => return Ok(InstanceRemains::Unannounced(run)),
+            RemovalAnnouncement::Recent if number == 0 => return Ok(InstanceRemains::Waiting),
+            _ => {}
         }
         runs.push((run, RunView::whole(graph, heads.into_iter().map(|head| (head.shard, head.head)))));
     }

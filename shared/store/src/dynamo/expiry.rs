@@ -23,8 +23,6 @@ const EVENT: &str = "ev";
 const FAILURES: &str = "fl";
 /// The number of the last update.
 const UPDATES: &str = "up";
-/// The time at which the removal was announced.
-const ANNOUNCED: &str = "an";
 
 fn expiry_item(expiry: &InstanceExpiry) -> Item {
     let mut attributes = item([
@@ -40,7 +38,6 @@ fn expiry_item(expiry: &InstanceExpiry) -> Item {
         (EVENT, expiry.event.as_ref().map(|event| text(event.to_string()))),
         (FAILURES, (expiry.failures > 0).then(|| number(expiry.failures))),
         (UPDATES, (expiry.updates > 0).then(|| number(expiry.updates))),
-        (ANNOUNCED, expiry.announced.map(|at| number(at.0))),
     ]));
     attributes
 }
@@ -63,7 +60,6 @@ fn read_expiry(key: &str, item: &Item) -> StoreResult<InstanceExpiry> {
             .map_err(|error| broken(&error.to_string()))?,
         due,
         failures: reader.number_if_any(FAILURES)?.unwrap_or(0),
-        announced: reader.time_if_any(ANNOUNCED)?,
     };
     // Deletion uses the key that these attributes produce, so it must be the actual key.
     if expiry.subject() == named { Ok(expiry) } else { Err(broken("its sort key is that of another instance")) }

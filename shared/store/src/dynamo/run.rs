@@ -19,7 +19,7 @@ use crate::items::{NewRun, PatchResult, RunFacts, RunHead};
 use crate::ops::{PatchRun, ReadRun, StoreResult};
 use crate::store::Store;
 
-/// Exists if the removal of the run is announced.
+/// The time at which the removal of the instance was announced.
 const REMOVAL: &str = "rm";
 const PHASES: [(RunPhase, &str); 3] =
     [(RunPhase::Running, "running"), (RunPhase::Cancelling, "cancelling"), (RunPhase::Closed, "closed")];
@@ -70,7 +70,7 @@ fn read_head(operation: &'static str, item: &Item) -> StoreResult<RunHead> {
         sealed: reader.numbers("sealed")?.into_iter().collect(),
         due: reader.time_if_any("due")?,
         stopped: reader.time_if_any("sp")?,
-        is_removal_announced: item.contains_key(REMOVAL),
+        removal_announced: reader.time_if_any(REMOVAL)?,
         version: reader.number_if_any("tv")?.unwrap_or(0),
         ..HeadState::new(epoch)
     };
@@ -212,7 +212,7 @@ fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
                 expression.remove("due");
                 expression.remove("g");
             }
-            PatchChange::AnnounceRemoval => expression.set(REMOVAL, AttributeValue::Bool(true)),
+            PatchChange::AnnounceRemoval(at) => expression.set(REMOVAL, number(at.0)),
             PatchChange::WithdrawRemoval => expression.remove(REMOVAL),
             PatchChange::BumpVersion => versions += 1,
         }

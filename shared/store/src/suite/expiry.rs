@@ -21,7 +21,6 @@ fn expiry(name: &str, due: u64) -> InstanceExpiry {
         event: None,
         due: Timestamp(due),
         failures: 0,
-        announced: None,
     }
 }
 
@@ -61,7 +60,7 @@ pub(super) async fn instances_expire_when_they_are_due(fixture: StoreFixture) {
 
 pub(super) async fn a_damaged_expiry_is_postponed(fixture: StoreFixture) {
     let store = &fixture.store;
-    let failed = InstanceExpiry { failures: 3, announced: Some(Timestamp(13)), ..expiry("c", 12) };
+    let failed = InstanceExpiry { failures: 3, ..expiry("c", 12) };
     for expiry in [&expiry("a", 10), &expiry("b", 11), &failed] {
         store.put_expiry(expiry).await.unwrap();
     }
@@ -112,7 +111,7 @@ pub(super) async fn a_run_is_removed_without_others(fixture: StoreFixture) {
     }
     let before = fixture.store.read_run(&other).await.unwrap();
     assert!(!fixture.store.delete_root(&one).await.unwrap(), "its removal is not announced");
-    fixture.store.patch_run(&one, &accept(RunEvent::RemovalAnnounced)).await.unwrap();
+    fixture.store.patch_run(&one, &accept(RunEvent::RemovalAnnounced { at: Timestamp(5) })).await.unwrap();
     for _ in 0..2 {
         assert!(fixture.store.delete_root(&one).await.unwrap());
         assert_eq!(fixture.store.read_root(&one).await.unwrap(), None);
