@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 
 use ebb_flow::telemetry::{InvocationMetrics, MetricSink};
 use metrique_writer::format::Format as _;
-use metrique_writer::unit::{Millisecond, UnitTag as _};
 use metrique_writer::value::{MetricFlags, Observation, Value, ValueWriter};
 use metrique_writer::{Entry, EntryWriter, Unit};
 use metrique_writer_format_emf::Emf;
@@ -88,21 +87,21 @@ impl Entry for EmfLine<'_> {
             }
         }
         for (name, count) in self.counts() {
-            writer.value(*name, &MetricValues(&[*count], Unit::Count));
+            writer.value(*name, &MetricValues(&[*count]));
         }
         for (name, times) in self.times() {
-            writer.value(name, &MetricValues(times, Millisecond::UNIT));
+            writer.value(name, &MetricValues(times));
         }
     }
 }
 
-/// The values of one metric and their unit.
-struct MetricValues<'a>(&'a [u64], Unit);
+/// The values of one metric. Their unit follows from the name: CloudWatch bills each byte of a line.
+struct MetricValues<'a>(&'a [u64]);
 
 impl Value for MetricValues<'_> {
     fn write(&self, writer: impl ValueWriter) {
         let values = self.0.iter().map(|value| Observation::Unsigned(*value));
-        writer.metric(values, self.1, [], MetricFlags::empty());
+        writer.metric(values, Unit::None, [], MetricFlags::empty());
     }
 }
 
@@ -141,15 +140,9 @@ mod tests {
         let about = &line["_aws"]["CloudWatchMetrics"][0];
         assert_eq!(line["_aws"]["Timestamp"], 1_700_000_000_123_u64);
         assert_eq!((&about["Namespace"], &about["Dimensions"]), (&json!("Ebb/test"), &json!([[]])));
-        let expected = [
-            ("Dispatched", "Count"),
-            ("Completed", "Count"),
-            ("SweepLag", "Milliseconds"),
-            ("AttemptTime", "Milliseconds"),
-        ];
-        let named = |metric: &Json| (metric["Name"].clone(), metric["Unit"].clone());
-        let names: Vec<_> = about["Metrics"].as_array().unwrap().iter().map(named).collect();
-        assert_eq!(names, expected.map(|(name, unit)| (json!(name), json!(unit))));
+        // Units would be an eighth of a line.
+        let names = ["Dispatched", "Completed", "SweepLag", "AttemptTime"].map(|name| json!({"Name": name}));
+        assert_eq!(about["Metrics"], json!(names));
         for (name, expected) in [
             ("function", json!("complete")),
             ("requestId", Json::Null),
