@@ -269,34 +269,41 @@ fn parameters_set_network_memory_and_logs() {
     assert_values(&rows);
 }
 
-/// By default, callbacks arrive at a function URL of `Complete`. Browsers cannot call it. A parameter selects the HTTP API.
+/// By default, callbacks and lifecycle webhooks arrive at function URLs, which browsers cannot call. A parameter selects the
+/// HTTP API.
 #[test]
 fn a_parameter_selects_the_callback_url() {
-    let (own, base) = ("${CompleteUrl.FunctionUrl}v1/callbacks", "${Base}/v1/callbacks");
-    let http_api = json!([base, {"Base": ["HasUrl", "Url", "HttpApi.ApiEndpoint"]}]);
-    let expected = json!(["ByFunctionUrl", own, http_api]);
+    let urls = |function: &str, path: &str| {
+        let base = json!({"Base": ["HasUrl", "Url", "HttpApi.ApiEndpoint"]});
+        let http_api = json!([format!("${{Base}}/v1/{path}"), base]);
+        (json!(["ByFunctionUrl", format!("${{{function}Url.FunctionUrl}}v1/{path}"), http_api]), http_api)
+    };
+    let (expected, http_api) = urls("Complete", "callbacks");
     let variable = |place: &str| format!("{place}/Environment/Variables/EBB_CALLBACK_URL");
     let mut rows = vec![
         ("/Conditions/ByFunctionUrl".to_owned(), json!(["CallbackEndpoint", "FunctionUrl"])),
         ("/Parameters/CallbackEndpoint/Default".to_owned(), json!("FunctionUrl")),
         // A callback of an attempt that was dispatched with the other endpoint still arrives.
         ("/Resources/CallbacksRoute/Condition".to_owned(), Value::Null),
-        // Signatures and tokens are verified by the function.
-        (
-            "/Resources/CompleteUrl/Properties".to_owned(),
-            json!({"TargetFunctionArn": "Complete.Arn", "AuthType": "NONE"}),
-        ),
-        // Since October 2025 a public function URL needs both permissions.
-        ("/Resources/CompleteUrlPermission/Properties/Action".to_owned(), json!("lambda:InvokeFunctionUrl")),
-        ("/Resources/CompleteUrlInvocation/Properties/Action".to_owned(), json!("lambda:InvokeFunction")),
-        ("/Resources/CompleteUrlInvocation/Properties/InvokedViaFunctionUrl".to_owned(), json!(true)),
+        ("/Resources/EventsRoute/Condition".to_owned(), Value::Null),
         (variable("/Globals/Function"), expected.clone()),
         ("/Outputs/CallbackUrl/Value".to_owned(), expected),
+        ("/Outputs/EventsUrl/Value".to_owned(), urls("Receive", "events").0),
         // The function cannot refer to its own URL, and reads it from its events.
         (variable("/Resources/Complete/Properties"), json!(["ByFunctionUrl", "", http_api])),
     ];
-    for resource in ["CompleteUrl", "CompleteUrlPermission", "CompleteUrlInvocation"] {
-        rows.push((format!("/Resources/{resource}/Condition"), json!("ByFunctionUrl")));
+    for function in ["Complete", "Receive"] {
+        let [url, permission, invocation] =
+            ["Url", "UrlPermission", "UrlInvocation"].map(|name| format!("/Resources/{function}{name}"));
+        rows.extend([
+            // Signatures and tokens are verified by the function.
+            (format!("{url}/Properties"), json!({"TargetFunctionArn": format!("{function}.Arn"), "AuthType": "NONE"})),
+            // Since October 2025 a public function URL needs both permissions.
+            (format!("{permission}/Properties/Action"), json!("lambda:InvokeFunctionUrl")),
+            (format!("{invocation}/Properties/Action"), json!("lambda:InvokeFunction")),
+            (format!("{invocation}/Properties/InvokedViaFunctionUrl"), json!(true)),
+        ]);
+        rows.extend([url, permission, invocation].map(|it| (format!("{it}/Condition"), json!("ByFunctionUrl"))));
     }
     for function in ["Receive", "Sweep", "Api"] {
         rows.push((variable(&format!("/Resources/{function}/Properties")), Value::Null));
@@ -304,5 +311,5 @@ fn a_parameter_selects_the_callback_url() {
     assert_values(&rows);
     let template = template();
     let urls = template["Resources"].as_object().unwrap().values();
-    assert_eq!(urls.filter(|it| it["Type"] == "AWS::Lambda::Url").count(), 1);
+    assert_eq!(urls.filter(|it| it["Type"] == "AWS::Lambda::Url").count(), 2);
 }

@@ -197,8 +197,8 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
             }
         }
     }
-    // Callbacks at a function URL are no requests to the HTTP API.
-    let http_requests = if has_function_url { events } else { events + callbacks };
+    // Requests to function URLs are no requests to the HTTP API.
+    let http_requests = if has_function_url { 0.0 } else { events + callbacks };
     let invocations = events + callbacks + received_messages;
     let bytes = lines.text().len() as f64 + http_requests * (LINE.len() + 1) as f64;
     let mut amounts = vec![
