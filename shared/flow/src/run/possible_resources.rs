@@ -150,14 +150,18 @@ async fn find(
     for hook in loaded.lifecycle_hooks().filter(|hook| !hook.is_teardown()) {
         let Some((hook_plan, graph)) = loaded.hook_plan(hook) else { continue };
         let Some((run, view)) = of(hook) else { continue };
-        let all = by_unit(env.store.read_outlines(run).await?);
-        let units = hook_plan.units.iter().zip(graph.units());
-        for (plan, unit) in units.filter(|(plan, _)| plan.is_setup(hook.into())) {
+        let units = hook_plan.units.iter().zip(graph.units()).filter(|(plan, unit)| {
             let at = UnitRef { hook: hook.into(), unit: unit.0 };
             // A unit without an undo has no resources that Ebb removes.
-            if undone.contains(&at) || !undoable.contains(&at) {
-                continue;
-            }
+            plan.is_setup(hook.into()) && !undone.contains(&at) && undoable.contains(&at)
+        });
+        let units: Vec<_> = units.collect();
+        if units.is_empty() {
+            continue;
+        }
+        let all = by_unit(env.store.read_outlines(run).await?);
+        for (plan, unit) in units {
+            let at = UnitRef { hook: hook.into(), unit: unit.0 };
             let attempts = all.get(&unit).map(Vec::as_slice).unwrap_or_default();
             let results = || attempts.iter().flat_map(|record| record.result.iter().chain(&record.further_results));
             let succeeded = results().any(|result| result.outcome == AttemptOutcome::Succeeded);
