@@ -81,7 +81,8 @@ fn main() {
             a_repeated_attempt_undoes_the_same_result a_new_pass_undoes_every_result
             a_late_success_is_undone_while_the_undo_advances results_of_both_attempts_are_undone;
         lifecycle::teardown: a_script_that_ignores_signals_is_killed units_that_never_started_are_not_undone
-            the_first_undo_seals_all_units hooks_run_in_order a_stuck_teardown_is_retried a_stuck_unit_is_force_completed
+            the_first_undo_seals_all_units an_undo_that_has_not_begun_is_not_reopened hooks_run_in_order
+            a_stuck_teardown_is_retried a_stuck_unit_is_force_completed
             a_stuck_target_is_force_deleted an_instance_after_an_overridden_one_is_not_overridden
             a_missing_resource_counts_as_deleted
             the_undo_is_repeated_while_a_receiver_may_act the_undo_is_repeated_after_a_gateway_timeout

@@ -15,8 +15,8 @@ use ebb_documents::render::ProducerState;
 use ebb_engine::accept::accept_with_wakeup;
 use ebb_engine::retry::{attempts_used, next_block};
 use ebb_engine::{
-    Attempt, Epoch, FollowCause, FollowResult, Hook, NextSteps, PatchRefusal, RunEvent, Shard, Timestamp, Unit,
-    UnitProgress, accept, follow, refusal,
+    Attempt, Epoch, FollowCause, FollowResult, Hook, NextSteps, PatchRefusal, RunEvent, RunView, Shard, Timestamp,
+    Unit, UnitProgress, accept, follow, refusal,
 };
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult};
@@ -28,10 +28,10 @@ use crate::instance::secrets;
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptRef;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure};
-use crate::run::head::Run;
+use crate::run::head::{self, Run};
 use crate::run::inputs::InvocationCache;
 use crate::run::progress::{LateResult, RunEnd, RunProgress};
-use crate::run::reopen::{ReopenCause, reopen};
+use crate::run::reopen::{ReopenCause, reopen, reopen_seen};
 use crate::run::{lease, records, undo, wakeup};
 use crate::telemetry::{self, AttemptDisposition};
 
@@ -264,12 +264,27 @@ async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError>
     for hook in TEARDOWN.into_iter().chain(update) {
         // The plan of `run` may be older than the updates of the instance.
         let Some(later) = Run::load(env, &run.id.sibling(hook)).await? else { continue };
-        let undos = undo::undo_units(&later, hook, UnitRef { hook: run.hook().into(), unit: unit.0 });
+        let mut undos = undo::undo_units(&later, hook, UnitRef { hook: run.hook().into(), unit: unit.0 });
+        if undos.is_empty() {
+            continue;
+        }
+        let view = later.read_view(env).await?;
+        undos.retain(|&undo| may_have_begun(&later, &view, undo));
         if !undos.is_empty() {
-            reopen(env, &later.id, &undos, ReopenCause::LateSuccess).await?;
+            reopen_seen(env, &later, &view, &undos, ReopenCause::LateSuccess).await?;
         }
     }
     Ok(())
+}
+
+/// Returns false if a unit has certainly not begun in a view that was read after a record was written. An undo that begins
+/// later reads the record. A dependency that was done before and is open again has a further attempt.
+fn may_have_begun(run: &Run, view: &RunView, unit: Unit) -> bool {
+    let was_never_done = |dependency: &Unit| {
+        view.status(*dependency) != UnitProgress::Done && head::attempt(view, *dependency) == Attempt::FIRST
+    };
+    let is_first = view.status(unit) == UnitProgress::Open(Attempt::FIRST);
+    !(is_first && run.graph().dependencies(unit).iter().any(was_never_done))
 }
 
 /// Reopens undos that were skipped because an update has done the same. They can have missed the mark of a late success
@@ -484,6 +499,6 @@ async fn next_progress(
 }
 
 /// Returns true if a unit is done or failed.
-pub fn has_ended(view: &ebb_engine::RunView, unit: Unit) -> bool {
+pub fn has_ended(view: &RunView, unit: Unit) -> bool {
     matches!(view.status(unit), UnitProgress::Done | UnitProgress::Failed)
 }
