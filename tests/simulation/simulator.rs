@@ -192,6 +192,7 @@ impl Simulation {
         let table = Arc::new(table);
         let skew = if faults.has(FaultKind::ClockOff) { MAX_SKEW_MS } else { 0 };
         let max_in_flight_ms = max_in_flight_ms + skew;
+        let callback_wait = std::time::Duration::from_millis(20 * (1 - seed % 2));
         let usual = settings(max_in_flight_ms);
         let bounds = TimeBounds { max_in_flight: max_in_flight_ms, response: usual.response_window().0, skew };
         let ledger = Arc::new(Ledger::new(runtime.clone(), Arc::clone(&table), bounds, is_traced));
@@ -233,7 +234,7 @@ impl Simulation {
             egress: servers.clone(),
             platform: platform.clone(),
             queue: Arc::new(SimQueue(Arc::clone(&own))),
-            settings: DeploymentSettings { max_dispatches, retention, ..settings(max_in_flight_ms) },
+            settings: DeploymentSettings { max_dispatches, retention, callback_wait, ..settings(max_in_flight_ms) },
             cache: InstanceCache::default(),
         }));
         Self {
