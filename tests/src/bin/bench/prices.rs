@@ -30,7 +30,7 @@ use crate::large::filling::{KIND, event};
 use crate::measured_store::MeasuredStore;
 
 /// Maximum price of a million units, in dollars.
-const MAX_PRICE: f64 = 3.32;
+const MAX_PRICE: f64 = 3.30;
 /// The name of the sandbox.
 const NAME: &str = "priced";
 const UID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
