@@ -154,7 +154,7 @@ fn writer(file: &Path, durability: StateDurability) -> rusqlite::Result<Connecti
     let is_empty: bool = connection.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.execute_batch(&format!(
-        "PRAGMA synchronous = {}; PRAGMA cache_size = -16384; PRAGMA wal_autocheckpoint = 4000",
+        "PRAGMA synchronous = {}; PRAGMA cache_size = -8192; PRAGMA wal_autocheckpoint = 4000",
         synchronous(durability)
     ))?;
     if is_empty {
@@ -168,7 +168,7 @@ fn reader(file: &Path) -> rusqlite::Result<Connection> {
     let connection =
         Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
-    connection.execute_batch("PRAGMA cache_size = -16384")?;
+    connection.execute_batch("PRAGMA cache_size = -4096")?;
     connection.set_prepared_statement_cache_capacity(32);
     Ok(connection)
 }

@@ -175,8 +175,10 @@ fn value_size(value: &AttributeValue) -> usize {
 }
 
 fn number_size(number: &str) -> usize {
-    let digits: String = number.chars().filter(char::is_ascii_digit).collect();
-    let significant = digits.trim_matches('0').len();
+    let digits = || number.bytes().filter(u8::is_ascii_digit);
+    let zeros = |digits: &mut dyn Iterator<Item = u8>| digits.take_while(|digit| *digit == b'0').count();
+    let outer = zeros(&mut digits()) + zeros(&mut number.bytes().rev().filter(u8::is_ascii_digit));
+    let significant = digits().count().saturating_sub(outer);
     1 + significant.div_ceil(2) + usize::from(number.starts_with('-'))
 }
 

@@ -1,7 +1,7 @@
 //! Rows of the table. The attributes are JSON as in requests of DynamoDB, so that people can read them with `sqlite3`.
 //! Attributes of indexes have columns too.
 
-use std::collections::HashMap;
+use std::fmt;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -10,10 +10,12 @@ use ebb_store::Item;
 use ebb_store::item_table::ItemKey;
 use rusqlite::types::{Type, Value};
 use rusqlite::{Connection, OptionalExtension as _, Row};
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
+use serde::ser::{Error as _, SerializeMap as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The value of an attribute, by the name of its type in DynamoDB.
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 enum StoredValue {
     S(String),
@@ -27,22 +29,6 @@ enum StoredValue {
 }
 
 impl StoredValue {
-    fn of(value: &AttributeValue) -> rusqlite::Result<Self> {
-        Ok(match value {
-            AttributeValue::S(text) => Self::S(text.clone()),
-            AttributeValue::N(number) => Self::N(number.clone()),
-            AttributeValue::B(bytes) => Self::B(BASE64_STANDARD.encode(bytes)),
-            AttributeValue::Bool(value) => Self::Bool(*value),
-            AttributeValue::Ss(texts) => Self::Ss(texts.clone()),
-            AttributeValue::Ns(numbers) => Self::Ns(numbers.clone()),
-            AttributeValue::L(values) => Self::L(values.iter().map(Self::of).collect::<Result<_, _>>()?),
-            other => {
-                let reason = format!("one machine does not store the attribute value {other:?}");
-                return Err(rusqlite::Error::ToSqlConversionFailure(reason.into()));
-            }
-        })
-    }
-
     fn value(self) -> Result<AttributeValue, base64::DecodeError> {
         Ok(match self {
             Self::S(text) => AttributeValue::S(text),
@@ -56,18 +42,70 @@ impl StoredValue {
     }
 }
 
+/// Writes the value that [`StoredValue`] reads.
+struct ValueToStore<'a>(&'a AttributeValue);
+
+impl Serialize for ValueToStore<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut one = serializer.serialize_map(Some(1))?;
+        match self.0 {
+            AttributeValue::S(text) => one.serialize_entry("S", text)?,
+            AttributeValue::N(number) => one.serialize_entry("N", number)?,
+            AttributeValue::B(bytes) => one.serialize_entry("B", &BASE64_STANDARD.encode(bytes))?,
+            AttributeValue::Bool(value) => one.serialize_entry("BOOL", value)?,
+            AttributeValue::Ss(texts) => one.serialize_entry("SS", texts)?,
+            AttributeValue::Ns(numbers) => one.serialize_entry("NS", numbers)?,
+            AttributeValue::L(values) => {
+                one.serialize_entry("L", &values.iter().map(ValueToStore).collect::<Vec<_>>())?
+            }
+            other => return Err(S::Error::custom(format!("one machine does not store the value {other:?}"))),
+        }
+        one.end()
+    }
+}
+
+/// Writes the attributes of an item without its key.
+struct ItemToStore<'a>(&'a Item);
+
+impl Serialize for ItemToStore<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let attributes = self.0.iter().filter(|(name, _)| !matches!(name.as_str(), "pk" | "sk"));
+        serializer.collect_map(attributes.map(|(name, value)| (name, ValueToStore(value))))
+    }
+}
+
+/// Adds the attributes that [`ItemToStore`] has written.
+struct StoredAttributes(Item);
+
+impl<'de> DeserializeSeed<'de> for StoredAttributes {
+    type Value = Item;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Item, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for StoredAttributes {
+    type Value = Item;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("the attributes of an item")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut attributes: A) -> Result<Item, A::Error> {
+        while let Some((name, value)) = attributes.next_entry::<String, StoredValue>()? {
+            self.0.insert(name, value.value().map_err(A::Error::custom)?);
+        }
+        Ok(self.0)
+    }
+}
+
 /// Reads an item from the columns `pk`, `sk` and, at `column`, its attributes.
 pub(super) fn read(row: &Row<'_>, column: usize) -> rusqlite::Result<Item> {
-    let damaged = |error: Box<dyn std::error::Error + Send + Sync>| {
-        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, error)
-    };
-    let attributes: HashMap<String, StoredValue> =
-        serde_json::from_slice(row.get_ref(column)?.as_bytes()?).map_err(|error| damaged(error.into()))?;
-    let mut item = ItemKey::new(row.get::<_, String>(0)?, row.get::<_, String>(1)?).into_item();
-    for (name, value) in attributes {
-        item.insert(name, value.value().map_err(|error| damaged(error.into()))?);
-    }
-    Ok(item)
+    let key = ItemKey::new(row.get::<_, String>(0)?, row.get::<_, String>(1)?);
+    let text = row.get_ref(column)?.as_bytes()?;
+    let read = StoredAttributes(key.into_item()).deserialize(&mut serde_json::Deserializer::from_slice(text));
+    read.map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, error.into()))
 }
 
 /// The columns of indexes: `g`, `due`, `l` and `ttl`.
@@ -107,10 +145,7 @@ impl StoredRow {
         before: Option<&Self>,
         item: &Item,
     ) -> rusqlite::Result<()> {
-        let attributes = item.iter().filter(|(name, _)| !matches!(name.as_str(), "pk" | "sk"));
-        let attributes = attributes.map(|(name, value)| Ok((name, StoredValue::of(value)?)));
-        let attributes: HashMap<&String, StoredValue> = attributes.collect::<rusqlite::Result<_>>()?;
-        let text = serde_json::to_string(&attributes);
+        let text = serde_json::to_string(&ItemToStore(item));
         let text = text.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
         let columns = IndexColumns::of(item);
         match before {
