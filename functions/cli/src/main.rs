@@ -30,6 +30,10 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::exit::Exit;
 
+/// Half of the time of the system's allocator under load.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // The supervisor of a unit is this program. It forks, which requires a single thread.
     ebb_local::pods::supervise_if_asked();
