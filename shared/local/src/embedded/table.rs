@@ -44,12 +44,12 @@ const SCHEMA: &str = "
     CREATE INDEX items_by_ttl ON items (ttl) WHERE ttl IS NOT NULL;
 ";
 
-/// Returns the word of `PRAGMA synchronous`.
+/// Returns the value of `PRAGMA synchronous`, with further settings.
 fn synchronous(durability: StateDurability) -> &'static str {
     match durability {
         StateDurability::Process => "NORMAL",
-        // Every commit waits for the disk.
-        StateDurability::Full => "FULL",
+        // Every commit waits for the disk. macOS needs the other settings for that.
+        StateDurability::Full => "FULL; PRAGMA fullfsync = 1; PRAGMA checkpoint_fullfsync = 1",
     }
 }
 
@@ -109,7 +109,8 @@ impl EmbeddedTable {
     /// Returns an error if the file cannot be read.
     pub fn scan(&self) -> StoreResult<Vec<Item>> {
         self.read("Scan", |connection| {
-            items(connection, "SELECT pk, sk, item FROM items ORDER BY pk, sk", [], None).map(|page| page.items)
+            let mut statement = connection.prepare_cached("SELECT pk, sk, item FROM items ORDER BY pk, sk")?;
+            statement.query_map([], |row| stored_item::read(row, 2))?.collect()
         })
     }
 
@@ -124,9 +125,18 @@ impl EmbeddedTable {
     }
 }
 
-/// A problem of the file can pass, for example a full disk.
+/// A problem of the file can pass, for example a full disk. A row that cannot be read stays.
 fn failed(operation: &'static str, error: &rusqlite::Error) -> StoreError {
-    StoreError::Retryable { operation, reason: error.to_string() }
+    let reason = error.to_string();
+    match is_damaged(error) {
+        true => StoreError::Broken { operation, reason },
+        false => StoreError::Retryable { operation, reason },
+    }
+}
+
+fn is_damaged(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error as E;
+    matches!(error, E::FromSqlConversionFailure(..) | E::ToSqlConversionFailure(_) | E::InvalidColumnType(..))
 }
 
 /// Checks every page of the file, if it exists. Otherwise a damaged page would fail requests and look like a temporary

@@ -150,6 +150,26 @@ async fn a_group_that_is_not_committed_answers_no_write() {
     }
 }
 
+/// A row that cannot be read fails its own requests only.
+#[tokio::test]
+async fn a_damaged_row_fails_no_other_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = open(folder.path());
+    assert!(add(&table, "damaged", 1).await && add(&table, "whole", 1).await);
+    let connection = rusqlite::Connection::open(EmbeddedTable::file(folder.path())).unwrap();
+    connection.execute("UPDATE items SET item = '{\"x\": {\"NULL\": true}}' WHERE pk = 'damaged'", []).unwrap();
+    connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let [damaged, whole] = ["damaged", "whole"].map(|key| addition(key, 2));
+    let mut writes = Box::pin(futures::future::join(table.write(&damaged), table.write(&whole)));
+    assert!(futures::poll!(&mut writes).is_pending());
+    connection.execute_batch("COMMIT").unwrap();
+    let (damaged, whole) = writes.await;
+    assert!(matches!(damaged, Err(TableError::Other(StoreError::Broken { .. }))), "{damaged:?}");
+    assert!(matches!(whole.unwrap().value, WriteOutcome::Written(_)));
+    let read = table.get(ItemKey::new("damaged", "h")).await;
+    assert!(matches!(read, Err(StoreError::Broken { .. })), "{read:?}");
+}
+
 /// The thread deletes items whose TTL is over, and no others.
 #[tokio::test]
 async fn an_item_expires() {

@@ -9,7 +9,7 @@ use ebb_store::{StoreError, StoreResult};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
-use super::{failed, stored_item};
+use super::{failed, is_damaged, stored_item};
 
 /// The largest number of requests of a group. It bounds the time to the first answer.
 const MAX_GROUP: usize = 512;
@@ -42,7 +42,7 @@ impl WriteQueue {
     /// Makes changes on the thread and returns their response after the commit.
     ///
     /// # Errors
-    /// Returns [`StoreError::Retryable`] if the group was not committed.
+    /// Returns [`StoreError::Retryable`] if the group was not committed, and [`StoreError::Broken`] if a row is damaged.
     pub(super) async fn send<T: Send + 'static>(
         &self,
         operation: &'static str,
@@ -50,7 +50,11 @@ impl WriteQueue {
     ) -> StoreResult<T> {
         let (sender, response) = oneshot::channel();
         let request: Request = Box::new(move |connection| {
-            let value = change(connection)?;
+            let value = match change(connection) {
+                // Requests read all rows before they write. The others of the group do not depend on a damaged row.
+                Err(error) if is_damaged(&error) => Err(failed(operation, &error)),
+                changed => Ok(changed?),
+            };
             let answer: Answer = Box::new(move || {
                 // The caller may have given up.
                 let _ = sender.send(value);
@@ -65,7 +69,7 @@ impl WriteQueue {
         if !is_sent {
             return Err(lost());
         }
-        response.await.map_err(|_| lost())
+        response.await.map_err(|_| lost())?
     }
 }
 
