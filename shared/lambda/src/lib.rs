@@ -107,8 +107,8 @@ struct FunctionContext {
 ///
 /// - `EBB_TABLE`, `EBB_BUCKET`, `EBB_QUEUE_URL`, `EBB_SOURCE`: resources of the stack.
 /// - `EBB_INSTALLATION`: the id of the stack for relays. It never changes.
-/// - `EBB_CALLBACK_URL`: the URL of callbacks. Default: the host of the first request, because a function's
-///   configuration cannot contain its own URL.
+/// - `EBB_CALLBACK_URL`: the URL of callbacks. Default: the host of the first request at the function URL, or
+///   at another host, because a function's configuration cannot contain its own URL.
 /// - `EBB_PLATFORM_URL`: the URL of notifications; may be empty.
 /// - `EBB_CLUSTERS`: connected clusters, see [`ClusterRegistry::parse`]. Empty if all units are webhooks.
 /// - `EBB_RELAY_NETWORKS`: networks of relays that are not public, see [`Policy::and_networks`].
@@ -121,12 +121,16 @@ struct FunctionContext {
 /// - `EBB_METRICS_NAMESPACE`: the namespace of metrics. Without it, no metrics are written.
 /// - `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS`: a collector of spans and its headers.
 pub fn router(routes: fn(ServerState) -> Router, background: &Arc<BackgroundTasks>) -> Router {
-    let current: Arc<ReloadingValue<FunctionConfig, Router>> = Arc::default();
+    // Requests at the function URL have a context of their own. Otherwise the first request of a process, which anyone can
+    // send to the HTTP API, would select the URL of the callbacks of all later requests.
+    let contexts: Arc<[ReloadingValue<FunctionConfig, Router>; 2]> = Arc::default();
     let background = Arc::clone(background);
     Router::new().fallback(move |request: Request| {
-        let (current, background) = (Arc::clone(&current), Arc::clone(&background));
+        let (contexts, background) = (Arc::clone(&contexts), Arc::clone(&background));
         async move {
             let host = lambda::host(&request);
+            let [other, own] = &*contexts;
+            let current = if host.as_deref().is_some_and(is_function_url) { own } else { other };
             let read = || FunctionConfig::read(host.clone());
             let router = current
                 .get(Instant::now(), read, |source| Ok(FunctionContext::of(source)?.router(routes, &background)));
@@ -213,6 +217,11 @@ fn settings(variables: &FunctionVariables, host: Option<&str>) -> Result<Deploym
         max_dispatches: 50,
         dispatch_budget: Duration::from_secs(3),
     })
+}
+
+/// Returns true for the host of a function URL.
+fn is_function_url(host: &str) -> bool {
+    host.contains(".lambda-url.") && host.ends_with(".on.aws")
 }
 
 /// Returns the URL of callbacks: `EBB_CALLBACK_URL`, or by default the URL of this function.
@@ -303,6 +312,8 @@ mod tests {
     fn callbacks_default_to_the_function() {
         let url = callback_url(&FunctionVariables::default(), Some("abc.lambda-url.us-east-1.on.aws")).unwrap();
         assert_eq!(url, "https://abc.lambda-url.us-east-1.on.aws/v1/callbacks");
+        assert!(is_function_url("abc.lambda-url.us-east-1.on.aws"));
+        assert!(!is_function_url("abc.execute-api.us-east-1.amazonaws.com") && !is_function_url("api.example.com"));
         let missing = callback_url(&FunctionVariables::default(), None).unwrap_err();
         assert!(matches!(missing, FunctionError::Missing("EBB_CALLBACK_URL")), "{missing}");
     }
