@@ -10,9 +10,11 @@ use crate::python::PythonTools;
 use crate::run::{command, retry, root, run, works};
 use crate::tools::{self, packages};
 
+/// Installs an engine in a folder.
+type EngineInstallation = fn(&Path) -> anyhow::Result<()>;
+
 /// The engines by their names on the command line.
-const ENGINES: [(&str, fn(&Path) -> anyhow::Result<()>); 3] =
-    [("restate", restate), ("dbos", dbos), ("temporal", temporal)];
+const ENGINES: [(&str, EngineInstallation); 3] = [("restate", restate), ("dbos", dbos), ("temporal", temporal)];
 
 /// Installs the engines that `arguments` of the measurement select, each in a folder of `target/peers`. Returns further
 /// arguments: that folder, and the engines that cannot be installed.

@@ -166,7 +166,7 @@ async fn send_all(
     // All steps are polled together, because a batch may wait for memory that a dispatch holds.
     let mut in_progress: FuturesUnordered<BoxFuture<'_, DriveStep>> = FuturesUnordered::new();
     let (mut dispatching, mut is_preparing) = (0, false);
-    let mut end = None;
+    let mut end: Option<RunEnd> = None;
     let mut wakeups = WakeupTimes::default();
     let mut accepted = AcceptanceBatch::default();
     let mut error: Option<FlowError> = None;
@@ -232,7 +232,14 @@ async fn send_all(
     // The wake-up is written before the error is returned. If the write fails, too, only the repetition by the caller
     // or the next sweep remains.
     let (written, error) = match error {
-        None => return Ok((end, wakeups.schedule(env, &continuation.run, sweep).await?)),
+        None => {
+            let next_sweep = wakeups.schedule(env, &continuation.run, sweep).await?;
+            // A wake-up bumps the version, so the root of the last result cannot close the run any more.
+            if let (Some(end), Some(_)) = (&mut end, wakeups.earliest()) {
+                end.root = None;
+            }
+            return Ok((end, next_sweep));
+        }
         Some(error) if sweep.is_some_and(|sweep| !sweep.is_slice) => return Err(error),
         Some(error) => (wakeup::wake_by(env, &continuation.run.id, env.now().plus(RETRY_DELAY)).await, error),
     };

@@ -72,7 +72,7 @@ async fn sweep_once(
         // A failed delivery must not block the end of the target.
         tracing::warn!(kind, name, %error, "cannot deliver the notification");
     }
-    if let Err(error) = advance(env, sources, (kind, name), seen, permit).await {
+    if let Err(error) = Box::pin(advance(env, sources, (kind, name), seen, permit)).await {
         if has_deliveries {
             outbox::announce(env, kind, name).await;
         }
