@@ -298,7 +298,14 @@ impl Ledger {
             let missing = {
                 let state = self.state();
                 let maker = id.split('.').next().and_then(|key| state.units.get(key));
-                maker.is_some_and(|maker| maker.effect != UnitEffect::Nothing) && !state.objects.contains_key(id)
+                // An update in place can add an undo to a unit that has made nothing, which reported its key.
+                let made_nothing = || {
+                    let of = |one: &AttemptEntry| one.unit.key == *id && one.unit.effect == UnitEffect::Nothing;
+                    state.attempts.iter().any(|one| of(one) && matches!(one.result, Some((_, true))))
+                };
+                maker.is_some_and(|maker| maker.effect != UnitEffect::Nothing)
+                    && !state.objects.contains_key(id)
+                    && !made_nothing()
             };
             if missing {
                 self.report_violation(format!("{} #{} {when} without {id}", this.unit.name, this.attempt));

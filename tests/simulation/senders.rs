@@ -305,8 +305,10 @@ impl SenderRecord {
             let is_over = result.uid.as_ref().is_some_and(|uid| is_over(state, key, uid));
             is_over && (key.uid.is_some() || deleted >= sent)
         };
-        // Another instance has the name or waits for it.
-        let is_other = |target: &TargetHead| result.uid.as_ref().is_none_or(|uid| !is_present(target, uid));
+        // Another instance has the name or waits for it. Another sender may have given it the same UID since.
+        let is_own = |uid: &String| ledger.instances.get(uid).is_none_or(|entry| entry.owner == *source);
+        let is_other =
+            |target: &TargetHead| result.uid.as_ref().is_none_or(|uid| !is_present(target, uid) || !is_own(uid));
         let waits = result.result == SourceResult::Accepted && target.is_some_and(is_other);
         (own.is_empty() && !waits && !is_ended())
             .then(|| format!("{delivery} of {source} is {:?}, and its target {key:?} does not exist", result.result))

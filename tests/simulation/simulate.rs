@@ -141,7 +141,11 @@ fn retry_failed(simulation: &Simulation) {
     for TargetHead { name, uid, .. } in targets.into_iter().filter(|target| target.phase == TargetPhase::Failed) {
         let functions = Arc::clone(&simulation.functions);
         let retried = simulation.runtime.run(async move { functions.retry(KIND, &name).await });
-        if let Some(Ok(RetryOutcome::NothingFailed(why))) = retried {
+        // The target may have been stopped since.
+        let is_failed = |target: &TargetHead| target.uid == uid && target.phase == TargetPhase::Failed;
+        if let Some(Ok(RetryOutcome::NothingFailed(why))) = retried
+            && simulation.table.state().targets.values().any(is_failed)
+        {
             simulation.ledger.report_violation(format!("{uid} is failed, and {why}"));
         }
     }
