@@ -352,10 +352,19 @@ pub struct PendingCreation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     pub generation: u64,
+    /// The generation in the ids of its runs, if a newer document has come since. A scheduled removal names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_generation: Option<u64>,
     pub plan: String,
     pub routing_key: Option<String>,
     pub plugins: Vec<String>,
     pub ttl_ms: Option<u64>,
+}
+
+impl PendingCreation {
+    pub fn first_generation(&self) -> u64 {
+        self.first_generation.unwrap_or(self.generation)
+    }
 }
 
 /// Identifies the state that a source wants: of a target, or of one instance of it if its events name instances. Sources

@@ -522,4 +522,6 @@ pub(crate) async fn the_newest_document_of_a_waiting_instance_begins() {
     assert_eq!(requests(&harness), ["drop db-1 1", "create 7"]);
     let target = harness.stack().store().read_target("sandbox", "a").await.unwrap().unwrap();
     assert_eq!((target.generation, target.routing_key.as_deref()), (2, Some("key")));
+    // The removals that were scheduled while it waited name its runs.
+    assert_eq!(target.first_generation, 1);
 }

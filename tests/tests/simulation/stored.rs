@@ -78,6 +78,7 @@ fn target() -> TargetHead {
             uid: "next".into(),
             owner: Some("previews".into()),
             generation: 1,
+            first_generation: None,
             plan,
             routing_key: key,
             plugins,

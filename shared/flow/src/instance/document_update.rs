@@ -85,6 +85,7 @@ pub(super) async fn update(
     if let Some(waiting) = waiting {
         let plan = load_plan(wanted).await?;
         let mut after = plan.pending(event, waiting.owner.as_deref());
+        after.first_generation = Some(waiting.first_generation());
         after.routing_key = after.routing_key.or_else(|| waiting.routing_key.clone());
         let transition = target.update(|target| target.waiting = Some(after));
         let is_written = env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await?;
@@ -148,7 +149,8 @@ async fn unchanged(
     if let Some(waiting) = waiting {
         let newest = if is_numbered { event.generation.max(waiting.generation) } else { waiting.generation };
         if newest > waiting.generation {
-            let newer = PendingCreation { generation: newest, ..waiting.clone() };
+            let first_generation = Some(waiting.first_generation());
+            let newer = PendingCreation { generation: newest, first_generation, ..waiting.clone() };
             if !env.store.move_target(&target.update(|after| after.waiting = Some(newer))).await? {
                 return Ok(None);
             }

@@ -36,6 +36,7 @@ impl CompiledDocument {
             uid: event.uid.clone(),
             owner: owner.map(str::to_owned),
             generation: event.generation,
+            first_generation: None,
             plan: self.loaded.digest.clone(),
             routing_key: event.routing_key.clone(),
             plugins: self.plugins.clone(),

@@ -435,7 +435,7 @@ pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<C
         let fresh = TargetHead {
             owner: waiting.owner.clone(),
             generation: waiting.generation,
-            first_generation: waiting.generation,
+            first_generation: waiting.first_generation(),
             plan: waiting.plan.clone(),
             routing_key: waiting.routing_key.clone(),
             plugins: waiting.plugins.clone(),

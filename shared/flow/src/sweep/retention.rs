@@ -68,8 +68,8 @@ pub async fn schedule_waiting_removal(
     target: &TargetHead,
     waiting: &PendingCreation,
 ) -> Result<(), FlowError> {
-    let PendingCreation { uid, generation, plan, .. } = waiting;
-    write(env, target, (uid, *generation, plan), None).await
+    let PendingCreation { uid, plan, .. } = waiting;
+    write(env, target, (uid, waiting.first_generation(), plan), None).await
 }
 
 /// Schedules the removal of the plan of an update, before the update waits.

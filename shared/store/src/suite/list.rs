@@ -88,6 +88,7 @@ pub(super) async fn gone_targets_have_a_separate_list(fixture: StoreFixture) {
         uid: "next".into(),
         owner: None,
         generation: 1,
+        first_generation: None,
         plan: "sha256:x".into(),
         routing_key: None,
         plugins: Vec::new(),

@@ -33,6 +33,7 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
             uid: "u2".into(),
             owner: Some("s".into()),
             generation: 1,
+            first_generation: Some(1),
             plan: "p".into(),
             routing_key: None,
             plugins: vec!["c@1.0.0".into()],
