@@ -94,7 +94,10 @@ impl EngineSetup<'_> {
 
     async fn ebb(&self) -> anyhow::Result<RunningEngine> {
         let server = Box::pin(EbbServer::start(self.receiver, self.dev)).await?;
-        let durability = "log of SQLite, written before the answer and not synced: survives the end of the process";
+        let durability = match self.dev.iter().any(|argument| argument.ends_with("full")) {
+            true => "log of SQLite, synced before the answer: survives a power failure",
+            false => "log of SQLite, written before the answer and not synced: survives the end of the process",
+        };
         Ok(RunningEngine {
             kind: EngineKind::Ebb,
             version: format!("ebb {} dev {}", env!("CARGO_PKG_VERSION"), self.dev.join(" ")).trim().to_owned(),
