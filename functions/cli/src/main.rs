@@ -30,7 +30,7 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::exit::Exit;
 
-/// Half of the time of the system's allocator under load.
+/// Under load, it takes less time than the allocator of the system.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -19,7 +19,7 @@ pub(crate) enum PythonTools {
     Checkov,
     /// The test tools of the HTTP API.
     Api,
-    /// What the measurement `peers` compares with.
+    /// An engine of the measurement `peers`.
     Dbos,
 }
 

@@ -27,7 +27,7 @@ use crate::{ByteBudget, BytePermit, CallError, HttpCall, HttpRequest, HttpRespon
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// This time is short, because the connections of a frozen function are dead.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
-/// A fan-out sends this number of requests to one host at a time without a new connection.
+/// Idle connections per host, so that a fan-out opens few new ones.
 const IDLE_PER_HOST: usize = 256;
 /// The time after which no further attempt starts. With the longest wait of [`RETRIES`], all attempts end within a
 /// second. Slower retries follow the `retry` of the unit.

@@ -95,7 +95,8 @@ impl Entry for EmfLine<'_> {
     }
 }
 
-/// The values of one metric. Their unit follows from the name: CloudWatch bills each byte of a line.
+/// The values of one metric. They have no unit, because CloudWatch bills each byte of a line. The page about
+/// observability states the units.
 struct MetricValues<'a>(&'a [u64]);
 
 impl Value for MetricValues<'_> {

@@ -73,7 +73,7 @@ pub struct StackSettings {
     pub platform: Option<String>,
     /// The DynamoDB service of the table. `None` means a file in the state folder.
     pub dynamodb: Option<ExternalTable>,
-    /// What writes to the state folder survive.
+    /// The failures that writes to the state folder survive.
     pub durability: StateDurability,
     pub units: UnitBackend,
     /// The issuers of identity tokens, see [`OidcIssuers::parse`]. Empty means none.

@@ -148,7 +148,7 @@ impl WriteExpression {
     }
 }
 
-/// What a write does if its conditions hold.
+/// The effect of a write if its conditions hold.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteAction {
     /// Replaces the item.

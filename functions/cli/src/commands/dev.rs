@@ -56,7 +56,7 @@ pub(crate) struct DevArgs {
     /// Name of the table there; created if missing, used by one server only
     #[arg(long, value_name = "NAME", default_value = "ebb", requires = "dynamodb")]
     table: String,
-    /// What acknowledged events survive
+    /// Failures that do not lose acknowledged events
     #[arg(long, value_enum, default_value_t, conflicts_with = "dynamodb")]
     durability: DevDurability,
     /// Days to keep runs, outputs and logs of gone targets; 0 keeps them forever

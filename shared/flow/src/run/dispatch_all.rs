@@ -153,8 +153,8 @@ impl WakeupTimes {
     }
 }
 
-/// Dispatches the ready attempts of a run and all that follow. Returns the end of the run if it ended, and the time at
-/// which the sweep has to continue.
+/// Dispatches the ready attempts of a run and all that follow. Returns the end of the run if it ended, and the time of
+/// the next step of the sweep.
 async fn send_all(
     env: &Env,
     continuation: &Continuation,

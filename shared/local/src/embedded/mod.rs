@@ -15,7 +15,7 @@ pub use bucket::FolderBucket;
 pub use server::S3Server;
 pub use table::EmbeddedTable;
 
-/// What an answered write survives.
+/// The failures that an answered write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StateDurability {
     /// A killed process. A power failure can lose the last writes.

@@ -44,12 +44,12 @@ const SCHEMA: &str = "
     CREATE INDEX items_by_ttl ON items (ttl) WHERE ttl IS NOT NULL;
 ";
 
-/// Returns the value of `PRAGMA synchronous`, with further settings.
-fn synchronous(durability: StateDurability) -> &'static str {
+/// Returns the statements that set the durability of a connection.
+fn durability_settings(durability: StateDurability) -> &'static str {
     match durability {
-        StateDurability::Process => "NORMAL",
-        // Every commit waits for the disk. macOS needs the other settings for that.
-        StateDurability::Full => "FULL; PRAGMA fullfsync = 1; PRAGMA checkpoint_fullfsync = 1",
+        StateDurability::Process => "PRAGMA synchronous = NORMAL",
+        // On macOS, the disk keeps its cache without the last two.
+        StateDurability::Full => "PRAGMA synchronous = FULL; PRAGMA fullfsync = 1; PRAGMA checkpoint_fullfsync = 1",
     }
 }
 
@@ -163,10 +163,8 @@ fn writer(file: &Path, durability: StateDurability) -> rusqlite::Result<Connecti
     connection.busy_timeout(BUSY_TIMEOUT)?;
     let is_empty: bool = connection.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
-    connection.execute_batch(&format!(
-        "PRAGMA synchronous = {}; PRAGMA cache_size = -8192; PRAGMA wal_autocheckpoint = 4000",
-        synchronous(durability)
-    ))?;
+    connection.execute_batch(durability_settings(durability))?;
+    connection.execute_batch("PRAGMA cache_size = -8192; PRAGMA wal_autocheckpoint = 4000")?;
     if is_empty {
         connection.execute_batch(&format!("BEGIN; {SCHEMA}; PRAGMA user_version = {FORM}; COMMIT"))?;
     }

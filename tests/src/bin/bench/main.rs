@@ -81,9 +81,9 @@ fn word(variant: impl Serialize) -> String {
     serde_json::json!(variant).as_str().unwrap_or_default().to_owned()
 }
 
-/// Returns a field such as `VmHWM` of the status of a process, in MiB. `process` is a number or `self`.
-fn memory_mib(process: &str, field: &str) -> anyhow::Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+/// Returns a field such as `VmHWM` of a file of `/proc`, such as `self/status`, in MiB.
+fn memory_mib(file: &str, field: &str) -> anyhow::Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{file}"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
     Ok(kib.with_context(|| format!("no {field}: {status}"))? / 1024.0)

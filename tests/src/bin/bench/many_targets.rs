@@ -44,7 +44,7 @@ pub(crate) async fn measured(arguments: &ManyTargetsArgs) -> anyhow::Result<()> 
     let place = Workdir::with(&["--platform-url", &format!("{}/outcomes", receiver.url())]);
     let dev = place.dev().await;
     place.apply("plugin", &PLUGIN.replace("RECEIVER", receiver.url())).await;
-    let memory = |field| memory_mib(&dev.pid().to_string(), field);
+    let memory = |field| memory_mib(&format!("{}/status", dev.pid()), field);
     let targets = arguments.targets;
     println!("{targets} targets; {:.0} MiB at the start", memory("VmRSS")?);
     let mut resident = Vec::new();

@@ -153,7 +153,7 @@ async fn measure(case: LargeCase, folder: &Path, resources: usize) -> anyhow::Re
     let begun = Instant::now();
     Box::pin(invoke(case, &stored, &env, resources)).await?;
     let duration_ms = u64::try_from(begun.elapsed().as_millis())?;
-    let peak_mib = memory_mib("self", "VmHWM")?.ceil() as u64;
+    let peak_mib = memory_mib("self/status", "VmHWM")?.ceil() as u64;
     Ok(LargeMeasurement { duration_ms, peak_mib, requests: stored.requests() })
 }
 

@@ -25,7 +25,7 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 /// The ID of an unprivileged user and its group. PostgreSQL does not run as root.
 const UNPRIVILEGED: u32 = 65534;
 
-/// What engines need to start.
+/// The programs and addresses with which engines start.
 pub(crate) struct EngineSetup<'a> {
     /// The folder of installed engines.
     pub(crate) tools: &'a Path,
@@ -38,7 +38,7 @@ pub(crate) struct EngineSetup<'a> {
 pub(crate) struct RunningEngine {
     pub(crate) kind: EngineKind,
     pub(crate) version: String,
-    /// What is stored when the engine answers.
+    /// The state that is stored when the engine answers, and the failures that it survives.
     pub(crate) durability: String,
     access: EngineAccess,
     /// The processes of the engine, then a worker that is not part of it.

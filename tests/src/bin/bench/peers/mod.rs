@@ -24,7 +24,7 @@ use unit_receiver::UnitReceiver;
 /// Minimum number of runs of a graph in a round.
 const MIN_RUNS: usize = 3;
 
-/// What is compared, and how long.
+/// The engines and measurements, and their duration.
 #[derive(clap::Args)]
 pub(crate) struct PeersArgs {
     /// Number of rounds. An additional first round warms up and does not count

@@ -5,10 +5,12 @@ use std::fs;
 
 use anyhow::Context as _;
 
+use crate::memory_mib;
+
 /// Linux reports CPU time in this unit on every machine.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What processes have used.
+/// The CPU time and memory of processes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TreeUsage {
     /// User and system time, with that of processes that have ended.
@@ -22,7 +24,7 @@ struct ProcessTimes {
     ticks: f64,
 }
 
-/// Returns what the processes `roots` and their descendants have used. Fails if one of `roots` has ended.
+/// Returns the usage of the processes `roots` and their descendants. Fails if one of `roots` has ended.
 pub(crate) fn usage(roots: &[u32]) -> anyhow::Result<TreeUsage> {
     let entries = fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     let processes: BTreeMap<u32, ProcessTimes> = entries.filter_map(|pid| Some((pid, times(pid)?))).collect();
@@ -36,7 +38,7 @@ pub(crate) fn usage(roots: &[u32]) -> anyhow::Result<TreeUsage> {
     for pid in tree {
         let process = processes.get(&pid).with_context(|| format!("the process {pid} has ended"))?;
         sum.cpu_seconds += process.ticks / TICKS_PER_SECOND;
-        sum.memory_mib += memory_mib(pid).unwrap_or_default();
+        sum.memory_mib += memory_mib(&format!("{pid}/smaps_rollup"), "Pss").unwrap_or_default();
     }
     Ok(sum)
 }
@@ -48,10 +50,4 @@ fn times(pid: u32) -> Option<ProcessTimes> {
     let fields: Vec<&str> = text.rsplit_once(") ")?.1.split_whitespace().collect();
     let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<f64>().ok()).sum::<Option<f64>>()?;
     Some(ProcessTimes { parent: fields.get(1)?.parse().ok()?, ticks })
-}
-
-fn memory_mib(pid: u32) -> Option<f64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<f64>().ok()? / 1024.0)
 }
