@@ -64,13 +64,18 @@ fn chains(arguments: Vec<OsString>) -> anyhow::Result<()> {
     program(BenchKind::Chains, &options.chain(arguments).collect::<Vec<_>>())
 }
 
-/// Installs other engines and compares `ebb` with them, as built for a release.
+/// Installs other engines and compares `ebb` with them.
 fn compared(arguments: &[OsString]) -> anyhow::Result<()> {
     let options = peers::installed(arguments)?;
+    released(BenchKind::Peers, &[&options[..], arguments].concat())
+}
+
+/// Builds `bench` and `ebb` like a release and runs the measurement.
+fn released(measurement: BenchKind, arguments: &[OsString]) -> anyhow::Result<()> {
     run(cargo().args(["build", "--release", "--quiet", "-p", "ebb-tests", "--bin", "bench"]))?;
     // Alone, because the features of the tests change what `ebb` contains.
     run(cargo().args(["build", "--release", "--quiet", "-p", "ebb", "--bin", "ebb"]))?;
-    run(command(folder().join("release/bench")).arg("peers").args(options).args(arguments))
+    start("release", measurement, arguments)
 }
 
 /// Builds the program `bench` and runs it.
@@ -79,7 +84,12 @@ fn program(measurement: BenchKind, arguments: &[OsString]) -> anyhow::Result<()>
     let packages = ["-p", "ebb-tests", "-p", "ebb", "-p", "ebb-relay"];
     let programs = ["--bin", "bench", "--bin", "ebb", "--bin", "ebb-relay"];
     run(cargo().args(["build", "--quiet"]).args(packages).args(programs))?;
+    start("debug", measurement, arguments)
+}
+
+/// Runs the built program `bench`.
+fn start(profile: &str, measurement: BenchKind, arguments: &[OsString]) -> anyhow::Result<()> {
     let name = measurement.to_possible_value();
     let name = name.as_ref().map_or("", |name| name.get_name());
-    run(command(folder().join("debug/bench")).arg(name).args(arguments))
+    run(command(folder().join(profile).join("bench")).arg(name).args(arguments))
 }

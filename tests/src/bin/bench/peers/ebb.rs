@@ -25,12 +25,11 @@ pub(crate) struct EbbServer {
 }
 
 impl EbbServer {
-    /// Starts `ebb dev` with further arguments, and applies a plugin for each graph.
-    pub(crate) async fn start(receiver: &UnitReceiver, arguments: &[String]) -> anyhow::Result<Self> {
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let place = Workdir::with(&["--platform-url", &receiver.outcomes_url()]).and(&arguments);
+    /// Starts `ebb dev` in a working directory, and applies a plugin for each graph.
+    pub(crate) async fn start(receiver: &UnitReceiver, place: Workdir, graphs: &[PeerGraph]) -> anyhow::Result<Self> {
+        let place = place.and(&["--platform-url", &receiver.outcomes_url()]);
         let dev = place.dev().await;
-        for graph in PeerGraph::ALL {
+        for &graph in graphs {
             place.apply("plugin", &plugin(graph, &receiver.units_url())).await;
         }
         let secret = WebhookSecret::parse(&dev.secret)?;
@@ -41,11 +40,15 @@ impl EbbServer {
         self.dev.pid()
     }
 
-    /// Creates a target and waits for its notification.
-    pub(crate) async fn run(&self, graph: PeerGraph) -> anyhow::Result<()> {
+    /// Creates a target with this number of resources and waits for its notification.
+    pub(crate) async fn run(&self, graph: PeerGraph, resources: usize) -> anyhow::Result<()> {
         let name = format!("run-{}", self.targets.fetch_add(1, Ordering::Relaxed));
         let outcome = self.receiver.next_outcome(&name).await;
-        let rest = format!("cluster: local\nresources:\n  measured: {{plugin: {}}}\n", plugin_name(graph));
+        let mut rest = String::from("cluster: local\nresources:\n");
+        for resource in 0..resources {
+            // Writing to a string does not fail.
+            let _ = writeln!(rest, "  r{resource}: {{plugin: {}}}", plugin_name(graph));
+        }
         let event = sandbox(&name, &name, &rest);
         let request = SignedRequest::lifecycle(&self.secret, LifecycleType::Created, &event);
         let response = request.post(&self.http, &format!("{}/v1/events", self.dev.url)).send().await?;

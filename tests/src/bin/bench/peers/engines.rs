@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use ebb_tests::platform::http;
-use ebb_tests::workdir::shared_folder;
+use ebb_tests::workdir::{Workdir, shared_folder};
 use reqwest::Client;
 use serde_json::json;
 use tempfile::TempDir;
@@ -61,7 +61,7 @@ impl RunningEngine {
     pub(crate) async fn run(&self, graph: PeerGraph) -> anyhow::Result<()> {
         let run = async {
             match &self.access {
-                EngineAccess::Ebb(server) => server.run(graph).await,
+                EngineAccess::Ebb(server) => server.run(graph, 1).await,
                 EngineAccess::Http { http, url } => {
                     let (shape, size) = graph.request();
                     let response = http.post(format!("{url}/{shape}")).json(&size).send().await?;
@@ -93,7 +93,8 @@ impl EngineSetup<'_> {
     }
 
     async fn ebb(&self) -> anyhow::Result<RunningEngine> {
-        let server = Box::pin(EbbServer::start(self.receiver, self.dev)).await?;
+        let arguments: Vec<&str> = self.dev.iter().map(String::as_str).collect();
+        let server = Box::pin(EbbServer::start(self.receiver, Workdir::with(&arguments), &PeerGraph::ALL)).await?;
         let durability = match self.dev.iter().any(|argument| argument.ends_with("full")) {
             true => "log of SQLite, synced before the answer: survives a power failure",
             false => "log of SQLite, written before the answer and not synced: survives the end of the process",

@@ -10,12 +10,12 @@ use anyhow::ensure;
 use clap::ValueEnum;
 use futures::future::try_join_all;
 
-mod comparison;
-mod ebb;
+pub(crate) mod comparison;
+pub(crate) mod ebb;
 mod engines;
 mod logged_child;
-mod process_tree;
-mod unit_receiver;
+pub(crate) mod process_tree;
+pub(crate) mod unit_receiver;
 
 use comparison::{Comparison, PeerRow, median};
 use engines::{EngineSetup, RunningEngine};
@@ -117,7 +117,7 @@ impl PeerGraph {
         }
     }
 
-    fn units(self) -> usize {
+    pub(crate) fn units(self) -> usize {
         self.layers().iter().map(Vec::len).sum()
     }
 }
