@@ -30,6 +30,9 @@ pub(crate) enum BenchKind {
     /// Run the same units on Ebb, Restate, DBOS and Temporal, and compare time, CPU and memory: --rounds, --callers,
     /// --seconds, --only, --shapes, --dev; needs Node.js, Python and Go
     Peers,
+    /// Measure CPU and memory of one `ebb dev` over decades of runs, units and gone targets: --runs, --units, --gone,
+    /// --callers, --seconds
+    Scale,
     /// Load and compile every document of a folder
     Corpus,
 }
@@ -39,6 +42,7 @@ pub(crate) fn all(measurement: BenchKind, arguments: Vec<OsString>) -> anyhow::R
     match measurement {
         BenchKind::Chains => chains(arguments),
         BenchKind::Peers => compared(&arguments),
+        BenchKind::Scale => released(measurement, &arguments),
         _ => program(measurement, &arguments),
     }
 }

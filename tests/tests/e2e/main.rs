@@ -30,6 +30,7 @@ mod postgres_life;
 mod postgres_server;
 mod relays;
 mod s3;
+mod scale;
 mod source_events;
 mod wired;
 mod workdir_setup;

@@ -18,6 +18,7 @@ mod many_targets;
 mod measured_store;
 mod peers;
 mod prices;
+mod scale;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask bench", about = "Measures Ebb")]
@@ -42,6 +43,8 @@ enum BenchCommand {
     Peers(peers::PeersArgs),
     /// Computes the price of a sandbox on AWS from counted requests and list prices
     Prices(prices::PricesArgs),
+    /// Measures one `ebb dev` over decades of runs, units and gone targets
+    Scale(scale::ScaleArgs),
 }
 
 fn main() -> ExitCode {
@@ -73,6 +76,7 @@ fn measured(measure: BenchCommand) -> anyhow::Result<Vec<String>> {
         BenchCommand::Large(arguments) => large::measured(&arguments),
         BenchCommand::Peers(arguments) => Runtime::new()?.block_on(Box::pin(peers::compared(&arguments))),
         BenchCommand::Prices(arguments) => Runtime::new()?.block_on(Box::pin(prices::priced(&arguments))),
+        BenchCommand::Scale(arguments) => Runtime::new()?.block_on(Box::pin(scale::measured(&arguments))),
     }
 }
 

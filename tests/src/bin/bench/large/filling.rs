@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail, ensure};
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::{TargetPhase, Timestamp};
+use ebb_local::embedded::{EmbeddedTable, StateDurability};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_store::item_table::{ItemKey, ItemPut, WriteExpression};
@@ -66,6 +67,14 @@ pub(crate) async fn fill(folder: &Path, sizes: &TableSizes) -> anyhow::Result<()
     work.abort();
     eprintln!("a run of {} units", sizes.units);
     Ok(())
+}
+
+/// Writes gone targets, at least one, into the table of `ebb dev` in its state folder. Returns the name of the last one.
+pub(crate) async fn fill_gone(state: &Path, count: usize) -> anyhow::Result<String> {
+    let (table, bucket) = (EmbeddedTable::open(&state.join("table"), StateDurability::Process)?, tempfile::tempdir()?);
+    let stored = MeasuredStore::open(table, bucket.path()).await?;
+    targets(&stored, platform::now(), TargetPhase::Gone, count).await?;
+    Ok(name(TargetPhase::Gone, count - 1))
 }
 
 /// Returns a plugin with [`UNITS`] units. The resource has the output of one of them.

@@ -17,7 +17,7 @@ use super::unit_receiver::UnitReceiver;
 /// A running `ebb dev`. It is killed when this is dropped.
 pub(crate) struct EbbServer {
     dev: DevProcess,
-    _place: Workdir,
+    pub(crate) place: Workdir,
     secret: WebhookSecret,
     http: Client,
     receiver: UnitReceiver,
@@ -33,11 +33,17 @@ impl EbbServer {
             place.apply("plugin", &plugin(graph, &receiver.units_url())).await;
         }
         let secret = WebhookSecret::parse(&dev.secret)?;
-        Ok(Self { dev, _place: place, secret, http: http(), receiver: receiver.clone(), targets: AtomicU64::new(0) })
+        Ok(Self { dev, place, secret, http: http(), receiver: receiver.clone(), targets: AtomicU64::new(0) })
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.dev.pid()
+    }
+
+    /// Stops the server and returns its working directory.
+    pub(crate) async fn stop(self) -> Workdir {
+        self.dev.stop().await;
+        self.place
     }
 
     /// Creates a target with this number of resources and waits for its notification.

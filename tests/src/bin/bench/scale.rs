@@ -1,0 +1,206 @@
+//! Measures one `ebb dev` over decades of runs, of units per run and of gone targets. Each size has a fresh server.
+//!
+//! Progress is printed to standard error, figures to standard output.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use ebb_protocol::api::TargetState;
+use ebb_tests::workdir::Workdir;
+use futures::{StreamExt as _, TryStreamExt as _};
+
+use crate::large::filling::fill_gone;
+use crate::memory_mib;
+use crate::peers::PeerGraph;
+use crate::peers::comparison::median;
+use crate::peers::ebb::EbbServer;
+use crate::peers::process_tree::usage;
+use crate::peers::unit_receiver::UnitReceiver;
+
+/// Units of a resource of a sandbox. A sandbox has at most 500 resources, and 10,000 units in a hook.
+const UNITS: usize = 20;
+/// Sandboxes of each size, one after the other.
+const SANDBOXES: usize = 10;
+/// Minimum number of runs beside gone targets.
+const MIN_RUNS: usize = 3;
+/// Maximum time of a run.
+const RUN_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// Allowed ratio of CPU per unit, and of the time of a run, to those of the first size.
+const RATIO: f64 = 1.3;
+/// Minimum number of units whose CPU is compared. For fewer, the resolution of CPU time is too low.
+const MIN_UNITS: usize = 1_000;
+/// Allowed growth of resident memory from the first size to the last, in MiB.
+const GROWTH_MIB: f64 = 64.0;
+
+/// The sizes, each list in ascending order.
+#[derive(clap::Args)]
+pub(crate) struct ScaleArgs {
+    /// Numbers of runs of a chain of ten units, by all callers
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 10_000])]
+    runs: Vec<usize>,
+    /// Units of each of ten sandboxes, rounded up to a multiple of 20
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 10_000])]
+    units: Vec<usize>,
+    /// Numbers of gone targets beside runs of one unit
+    #[arg(long, value_delimiter = ',', default_values_t = [0, 1_000, 100_000])]
+    gone: Vec<usize>,
+    /// Number of concurrent callers of the chains
+    #[arg(long, default_value_t = 32)]
+    callers: usize,
+    /// Time of the runs beside each number of gone targets
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    seconds: u64,
+}
+
+/// The runs of one size.
+struct DecadeLoad {
+    size: usize,
+    graph: PeerGraph,
+    resources: usize,
+    runs: usize,
+    callers: usize,
+}
+
+/// The figures of one size.
+struct DecadeRow {
+    size: usize,
+    units: usize,
+    units_per_second: f64,
+    cpu_micros_per_unit: f64,
+    resident_mib: f64,
+    most_mib: f64,
+    bytes_per_unit: f64,
+}
+
+/// Measures all sizes and returns the limits that do not hold.
+pub(crate) async fn measured(arguments: &ScaleArgs) -> anyhow::Result<Vec<String>> {
+    let ScaleArgs { runs, units, gone, callers, seconds } = arguments;
+    ensure!([runs, units, gone].iter().all(|sizes| sizes.is_sorted()), "--runs, --units and --gone must ascend");
+    ensure!(*callers > 0 && !runs.contains(&0) && !units.contains(&0), "--callers, --runs and --units are at least 1");
+    let receiver = UnitReceiver::start().await?;
+    let chains = runs.iter().map(|&runs| {
+        let graph = PeerGraph::Chain(10);
+        DecadeLoad { size: runs, graph, resources: 1, runs, callers: *callers }
+    });
+    let sandboxes = units.iter().map(|&units| {
+        let (graph, resources) = (PeerGraph::Chain(UNITS), units.div_ceil(UNITS));
+        DecadeLoad { size: units, graph, resources, runs: SANDBOXES, callers: 1 }
+    });
+    let mut broken = Box::pin(series("runs", &receiver, chains.collect())).await?;
+    broken.extend(Box::pin(series("units", &receiver, sandboxes.collect())).await?);
+    println!("     gone  ms per run");
+    let mut times = Vec::new();
+    for &gone in gone {
+        eprintln!("{gone} gone targets");
+        let ms = Box::pin(beside_gone(&receiver, gone, Duration::from_secs(*seconds))).await?;
+        println!("{gone:>9} {ms:>11.2}");
+        times.push((gone, ms));
+    }
+    if let (Some(&(fewest, first)), Some(&(most, last))) = (times.first(), times.last())
+        && last > first * RATIO
+    {
+        let times = format!("{last:.2} ms with {most} gone targets, {first:.2} ms with {fewest}");
+        broken.push(format!("a run takes {times}; the limit is {RATIO} times as long"));
+    }
+    Ok(broken)
+}
+
+/// Measures loads of ascending sizes, prints their rows, and returns the limits that do not hold.
+async fn series(name: &str, receiver: &UnitReceiver, loads: Vec<DecadeLoad>) -> anyhow::Result<Vec<String>> {
+    println!("{name:>9}   units/s  CPU µs/unit  MiB at the end  MiB at most  bytes/unit");
+    let mut rows = Vec::new();
+    for load in loads {
+        eprintln!("{} {name}", load.size);
+        let row = Box::pin(decade(receiver, &load)).await?;
+        println!(
+            "{:>9} {:>9.0} {:>12.0} {:>15.1} {:>12.1} {:>11.0}",
+            row.size, row.units_per_second, row.cpu_micros_per_unit, row.resident_mib, row.most_mib, row.bytes_per_unit
+        );
+        rows.push(row);
+    }
+    Ok(broken(name, &rows))
+}
+
+fn broken(name: &str, rows: &[DecadeRow]) -> Vec<String> {
+    let mut broken = Vec::new();
+    let mut compared = rows.iter().filter(|row| row.units >= MIN_UNITS);
+    if let Some(first) = compared.next() {
+        let (least, limit) = (first.cpu_micros_per_unit, first.cpu_micros_per_unit * RATIO);
+        broken.extend(compared.filter(|row| row.cpu_micros_per_unit > limit).map(|row| {
+            let cpu = format!("{:.0} µs with {} {name}", row.cpu_micros_per_unit, row.size);
+            format!("CPU per unit: {cpu}, {least:.0} µs with {}; the limit is {RATIO} times as much", first.size)
+        }));
+    }
+    if let (Some(first), Some(last)) = (rows.first(), rows.last())
+        && last.resident_mib > first.resident_mib + GROWTH_MIB
+    {
+        let memory = format!("{:.0} MiB after {} {name}", last.resident_mib, last.size);
+        let least = format!("{:.0} MiB after {}", first.resident_mib, first.size);
+        broken.push(format!("resident memory: {memory}, {least}; the limit is {GROWTH_MIB} MiB more"));
+    }
+    broken
+}
+
+/// Runs a load on a fresh `ebb dev`.
+async fn decade(receiver: &UnitReceiver, load: &DecadeLoad) -> anyhow::Result<DecadeRow> {
+    let server = Box::pin(EbbServer::start(receiver, Workdir::new(), &[load.graph])).await?;
+    let memory = |field| memory_mib(&format!("{}/status", server.pid()), field);
+    let (cpu_before, received_before) = (usage(&[server.pid()])?.cpu_seconds, receiver.units());
+    let began = Instant::now();
+    let runs = (0..load.runs).map(|_| run(&server, load.graph, load.resources));
+    futures::stream::iter(runs).buffer_unordered(load.callers).try_collect::<()>().await?;
+    let seconds = began.elapsed().as_secs_f64();
+    let cpu_seconds = usage(&[server.pid()])?.cpu_seconds - cpu_before;
+    let (resident_mib, most_mib) = (memory("VmRSS")?, memory("VmHWM")?);
+    let (units, received) = (load.runs * load.resources * load.graph.units(), receiver.units() - received_before);
+    ensure!(received >= units, "{received} units were received of {units}");
+    // The table moves its log into its file when it closes.
+    let place = server.stop().await;
+    Ok(DecadeRow {
+        size: load.size,
+        units,
+        units_per_second: units as f64 / seconds,
+        cpu_micros_per_unit: cpu_seconds * 1e6 / units as f64,
+        resident_mib,
+        most_mib,
+        bytes_per_unit: folder_bytes(&place.state())? as f64 / units as f64,
+    })
+}
+
+/// Returns the median time of a run of one unit, in ms, in a table with gone targets.
+async fn beside_gone(receiver: &UnitReceiver, gone: usize, time: Duration) -> anyhow::Result<f64> {
+    let (place, graph) = (Workdir::new(), PeerGraph::Chain(1));
+    let name = if gone > 0 { Some(Box::pin(fill_gone(&place.state(), gone)).await?) } else { None };
+    let server = Box::pin(EbbServer::start(receiver, place, &[graph])).await?;
+    if let Some(name) = name {
+        let found = server.place.get(&name).await.info.phase;
+        ensure!(found == TargetState::Gone, "{name} is {found:?} and should be gone");
+    }
+    let (began, mut times) = (Instant::now(), Vec::new());
+    while times.len() < MIN_RUNS || began.elapsed() < time {
+        let begun = Instant::now();
+        run(&server, graph, 1).await?;
+        times.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(median(&times))
+}
+
+/// Creates a target and waits until it is ready.
+async fn run(server: &EbbServer, graph: PeerGraph, resources: usize) -> anyhow::Result<()> {
+    let run = server.run(graph, resources);
+    tokio::time::timeout(RUN_TIMEOUT, run).await.context("a run has not ended in time")?
+}
+
+/// Returns the size of all files in a folder.
+fn folder_bytes(folder: &Path) -> anyhow::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let found = entry.metadata()?;
+        bytes += if found.is_dir() { folder_bytes(&entry.path())? } else { found.len() };
+    }
+    Ok(bytes)
+}
