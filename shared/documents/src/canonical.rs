@@ -44,15 +44,19 @@ impl Plan {
 
     /// Returns `sha256:` and the hash of [`Self::to_json`] in lower-case hexadecimal.
     pub fn digest(&self) -> String {
-        digest(&self.to_json())
+        self.encoded().0
+    }
+
+    /// Returns [`Self::digest`] and [`Self::to_json`].
+    pub fn encoded(&self) -> (String, String) {
+        let json = self.to_json();
+        (digest(&json), json)
     }
 }
 
 /// Returns `sha256:` and the hash of a text in lower-case hexadecimal.
 pub(crate) fn digest(text: &str) -> String {
-    let hash = Sha256::digest(text.as_bytes());
-    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", hex::encode(Sha256::digest(text)))
 }
 
 #[cfg(test)]

@@ -225,8 +225,7 @@ pub fn installation(parts: &[&str]) -> String {
 /// Returns a digest as `sha256:HEX`.
 pub fn digest(bytes: &[u8]) -> String {
     use sha2::{Digest as _, Sha256};
-    let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
 }
 
 /// The maximum number of characters of a [`unit_key`].

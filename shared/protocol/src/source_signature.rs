@@ -360,7 +360,7 @@ impl HmacHash {
 impl MacEncoding {
     fn encode(self, bytes: &[u8]) -> String {
         match self {
-            Self::Hex => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            Self::Hex => hex::encode(bytes),
             Self::Base64 => STANDARD.encode(bytes),
             Self::Base64Url => URL_SAFE_NO_PAD.encode(bytes),
         }

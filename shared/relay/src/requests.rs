@@ -79,7 +79,7 @@ impl Reconciler {
         for document in &mut objects.secrets {
             document.document = serde_json::Value::Null;
         }
-        let token = rand::rng().random::<[u8; 32]>().iter().map(|byte| format!("{byte:02x}")).collect();
+        let token = hex::encode(rand::rng().random::<[u8; 32]>());
         let mut spec = TaskSpec {
             callback: request.callback.clone(),
             namespace: self.namespace(&objects),

@@ -54,8 +54,7 @@ impl TargetFacts {
         let digest = parts.iter().fold(Sha256::new(), |digest, part| {
             digest.chain_update((part.len() as u64).to_be_bytes()).chain_update(part)
         });
-        let hex = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        key.extend(hex.chars().take(KEY_DIGEST));
+        key.extend(hex::encode(digest.finalize()).chars().take(KEY_DIGEST));
         key
     }
     /// Returns the value of `target.FIELD`, or `None` for a field that is not set.

@@ -65,7 +65,7 @@ pub(crate) async fn load_plan(plan: Plan) -> Result<CompiledDocument, FlowError>
     names.sort();
     names.dedup();
     let loaded = offload(move || {
-        let (digest, json) = (plan.digest(), plan.to_json());
+        let (digest, json) = plan.encoded();
         Ok::<_, FlowError>((Arc::new(CompiledPlan::of(plan, &digest)?), json))
     });
     let (loaded, json) = loaded.await??;

@@ -37,17 +37,9 @@ pub(crate) fn digest(value: &str) -> AttributeValue {
 }
 
 fn hex_bytes(value: &str) -> Option<Vec<u8>> {
-    let hex = value.strip_prefix("sha256:")?.as_bytes();
-    let nibble = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let bytes = hex.chunks(2).map(|pair| match *pair {
-        [high, low] => Some(nibble(high)? << 4 | nibble(low)?),
-        _ => None,
-    });
-    bytes.collect::<Option<Vec<u8>>>().filter(|bytes| bytes.len() == 32)
+    // Upper case would be read as lower case.
+    let hex = value.strip_prefix("sha256:").filter(|hex| !hex.contains(|one: char| one.is_ascii_uppercase()))?;
+    hex::decode(hex).ok().filter(|bytes| bytes.len() == 32)
 }
 
 /// Reads attributes of an item. A missing or malformed attribute is [`StoreError::Broken`].
@@ -103,10 +95,7 @@ impl<'a> ItemReader<'a> {
         match self.item.get(name) {
             None => Ok(None),
             Some(AttributeValue::S(text)) => Ok(Some(text.clone())),
-            Some(AttributeValue::B(bytes)) => {
-                let hex: String = bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-                Ok(Some(format!("sha256:{hex}")))
-            }
+            Some(AttributeValue::B(bytes)) => Ok(Some(format!("sha256:{}", hex::encode(bytes)))),
             Some(_) => Err(self.broken(format!("attribute {name} is not a digest"))),
         }
     }
