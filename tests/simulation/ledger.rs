@@ -225,16 +225,17 @@ impl Ledger {
 
     /// Returns an attempt of another run of the instance that may still act, if one of the two belongs to an event.
     ///
-    /// An event does not wait for an attempt of another event that its sender has given up. `docs/src/platforms.md` says so.
+    /// A run does not wait for an attempt that the sender of another run has given up. `docs/src/platforms.md` says so. A
+    /// deletion waits for the requests of the run that it cancels.
     fn active_beside(&self, this: &AttemptEntry) -> Option<AttemptEntry> {
         let is_event = |entry: &AttemptEntry| matches!(entry.unit.hook, Hook::Event(_));
         let is_beside = |other: &&AttemptEntry| {
             let acts = !other.is_over && other.result.is_none();
             acts && other.unit.uid == this.unit.uid && other.run != this.run && (is_event(this) || is_event(other))
         };
-        let may_act = |other: &AttemptEntry| match is_event(this) && is_event(other) {
-            true => !self.is_given_up(other),
-            false => !self.is_past_in_flight(other),
+        let may_act = |other: &AttemptEntry| match self.is_stopped(&other.run) {
+            true => !self.is_past_in_flight(other),
+            false => !self.is_given_up(other),
         };
         let beside: Vec<AttemptEntry> = self.state().attempts.iter().filter(is_beside).cloned().collect();
         beside.into_iter().find(may_act)
