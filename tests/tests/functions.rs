@@ -79,7 +79,9 @@ fn main() {
         // The longest tests come first.
         lifecycle::late: a_success_after_the_teardown_is_undone a_success_after_the_undo_of_an_update_is_undone the_condition_of_an_undo_is_evaluated_for_each_result
             a_repeated_attempt_undoes_the_same_result a_new_pass_undoes_every_result
-            a_late_success_is_undone_while_the_undo_advances results_of_both_attempts_are_undone;
+            a_late_success_is_undone_while_the_undo_advances results_of_both_attempts_are_undone
+            an_undo_that_has_not_begun_covers_every_late_success
+            the_teardown_covers_every_late_success_after_the_undo_of_an_update;
         lifecycle::teardown: a_script_that_ignores_signals_is_killed units_that_never_started_are_not_undone
             the_first_undo_seals_all_units an_undo_that_has_not_begun_is_not_reopened hooks_run_in_order
             a_stuck_teardown_is_retried a_stuck_unit_is_force_completed

@@ -37,7 +37,7 @@ pub enum RunEvent {
         /// A part of the digest of the result.
         mark: u32,
     },
-    /// The undo of `unit` is about to read records (SealBeforeRead).
+    /// An undo of `unit`, or of another unit in its item, is about to read records (SealBeforeRead).
     Sealed { unit: Unit },
     /// The run is cancelled. Applies to every shard, the root first.
     Cancelled { shard: Shard, epoch: Epoch, now: Timestamp },

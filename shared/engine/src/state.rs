@@ -91,7 +91,8 @@ pub struct HeadState {
     pub failed: BTreeSet<u32>,
     /// Successes whose attempts were given up.
     pub late: BTreeSet<LateMark>,
-    /// Slots whose undo has begun to read (SealBeforeRead).
+    /// Slots that were sealed before the first undo of the item read records (SealBeforeRead). The undo of another slot may
+    /// not have begun.
     pub sealed: BTreeSet<u32>,
     /// The next wake-up. Only in the root; `None` once closed.
     pub due: Option<Timestamp>,
@@ -228,7 +229,7 @@ impl RunView {
         }
     }
 
-    /// Returns true if the undo of `unit` has begun to read.
+    /// Returns true if an undo of `unit`, or of another unit in its item, has sealed the unit before it read records.
     pub fn is_sealed(&self, unit: Unit) -> bool {
         let (shard, slot) = Shard::of(unit);
         self.head(shard).is_some_and(|head| head.sealed.contains(&slot))

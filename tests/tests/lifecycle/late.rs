@@ -216,3 +216,56 @@ pub(crate) async fn results_of_both_attempts_are_undone() {
     assert_eq!(undone(&harness), ids(["one", "two"]));
     assert!(harness.remaining("a").await.is_empty());
 }
+
+/// Reports as many late successes as reopen an undo. Returns their ids.
+async fn late_flood(harness: &Harness, call: &ReceivedCall) -> BTreeSet<String> {
+    let ids: BTreeSet<String> = (0..limits::DISTINCT_RESULTS).map(|number| format!("id-{number}")).collect();
+    for id in &ids {
+        late(harness, call, id).await;
+    }
+    ids
+}
+
+/// The first undo seals all units. The undo of `make` begins later, so it reads also a success above the limit of late
+/// successes. After it has begun, further ones are rejected.
+pub(crate) async fn an_undo_that_has_not_begun_covers_every_late_success() {
+    let rest = r#"
+preStart:
+  a: {webhook: {url: "RECEIVER/a"}}
+  make: {timeout: 5m, retry: {attempts: 2, backoff: 10ms}, webhook: {url: "RECEIVER/make"}, outputs: {id: {value: "${response.body.id}"}}}
+postStop:
+  undo-a: {undoes: a, webhook: {url: "RECEIVER/undo-a"}}
+  undo: {undoes: make, after: [undo-a], webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.?id.orValue('unknown')}"}}}
+"#;
+    let (harness, first, second) = two_attempts(rest).await;
+    harness.receiver.always("POST /undo-a", 202);
+    harness.succeed(&second, "two").await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.delete("a").await;
+    let undo_a = harness.receiver.call("POST /undo-a", 1).await;
+    let flood = late_flood(&harness, &first).await;
+    harness.succeed(&second, "above").await;
+    assert_eq!(harness.receiver.count("POST /undo"), 0);
+    harness.callback(undo_a.token(), &done()).await.is(204);
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(undone(&harness), &flood | &ids(["two", "above"]));
+    let after = harness.callback(second.token(), &succeeded("after")).await;
+    assert!(after.is_problem(409, "too-many-results").detail.contains("not undone"), "{after:?}");
+}
+
+/// An update removes the resource, and its undo has begun and ended. The teardown undoes the late successes, so it reads
+/// also one above their limit.
+pub(crate) async fn the_teardown_covers_every_late_success_after_the_undo_of_an_update() {
+    let (harness, first, second) = two_attempts(&two_attempts_document()).await;
+    harness.succeed(&second, "two").await;
+    harness.phase("a", TargetState::Ready).await;
+    let removed = LifecycleData { generation: 2, ..ebb_tests::platform::sandbox("a", "a-uid", "resources: {}\n") };
+    harness.lifecycle(LifecycleType::Updated, &removed).await.is(202);
+    until("the undo of the update", async || undone(&harness).contains("two").then_some(())).await;
+    harness.phase("a", TargetState::Ready).await;
+    let flood = late_flood(&harness, &first).await;
+    harness.succeed(&second, "above").await;
+    assert_eq!(undone(&harness), ids(["two"]), "the target lives");
+    harness.tear_down("a").await;
+    assert_eq!(undone(&harness), &flood | &ids(["two", "above"]));
+}

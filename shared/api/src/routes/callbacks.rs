@@ -23,7 +23,7 @@ const INVALID_TOKEN: &str = "the token is invalid, or is not the token of this a
     (status = 400, body = ProblemDetails, description = "`invalid-callback`: the body is not a callback."),
     (status = 401, body = ProblemDetails, description = "The request has no token."),
     (status = 403, body = ProblemDetails, description = "`invalid-token` or `token-expired`."),
-    (status = 409, body = ProblemDetails, description = "`late-result`: the attempt was given up; a success is recorded and undone. `too-many-results`: the attempt has reported 16 distinct results; further ones are only counted."),
+    (status = 409, body = ProblemDetails, description = "`late-result`: the attempt was given up; a success is recorded and undone. `too-many-results`: the attempt has reported 16 distinct results, or its unit 16 late ones; further ones are not undone."),
     (status = 410, body = ProblemDetails, description = "The run does not exist, or the token has expired and the attempt has ended."),
     (status = 413, body = ProblemDetails, description = "The body is larger than 5 MiB."),
     (status = 503, body = ProblemDetails, description = "The state cannot be written now. Send the same callback again."),
@@ -60,8 +60,8 @@ pub(crate) async fn complete(
             StatusCode::CONFLICT,
             "too-many-results",
             &format!(
-                "the attempt has reported {} distinct results; further ones are only counted. Report one result, and \
-                 repeat it unchanged",
+                "the attempt has reported {0} distinct results, or its unit {0} late ones; further ones are not undone. \
+                 Report one result, and repeat it unchanged",
                 limits::DISTINCT_RESULTS
             ),
         ),

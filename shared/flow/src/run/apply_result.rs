@@ -129,7 +129,7 @@ fn late_progress(run: &Run, attempt: AttemptRef, covered: UndoCoverage) -> RunPr
     }
 }
 
-/// Reports a success above the limit. No undo removes its resource.
+/// Reports a success above a limit. No undo removes its resource.
 fn report_excess(run: &Run, attempt: AttemptRef) -> RunProgress {
     let unit = run.unit(attempt.unit).map_or("", |unit| unit.key.as_str());
     tracing::warn!(
@@ -181,7 +181,7 @@ async fn mark_done(env: &Env, run: &Run, attempt: AttemptRef, end: &AttemptEnd) 
 async fn after_success(env: &Env, run: &Run, attempt: AttemptRef, head: &RunHead) -> Result<RunProgress, FlowError> {
     let AttemptRef { unit, number, .. } = attempt;
     if head.head.sealed.contains(&Shard::of(unit).1) {
-        // The undo has begun and has to read the records again (rule 1).
+        // An undo that may have begun has to read the records again (rule 1).
         reopen_undos(env, run, unit).await?;
     }
     // After a reopening, following units may already be done.
@@ -193,7 +193,7 @@ async fn after_success(env: &Env, run: &Run, attempt: AttemptRef, head: &RunHead
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum UndoCoverage {
     Yes,
-    /// The head item has no space for a further mark, and the undo has already read the records.
+    /// The head item has no space for a further mark, and an undo of the teardown may have read the records already.
     No,
 }
 
@@ -222,8 +222,8 @@ async fn record_late_success(
     }
     // Without a mark, every repetition would reopen the undo. Without a limit, the item would outgrow the table.
     if view.late_marks(attempt.unit) >= MAX_LATE_MARKS {
-        // An undo that has not read the records yet will read this one.
-        return Ok(if sealed { UndoCoverage::No } else { UndoCoverage::Yes });
+        let is_missed = sealed && teardown_may_have_read(env, run, attempt.unit).await?;
+        return Ok(if is_missed { UndoCoverage::No } else { UndoCoverage::Yes });
     }
     if sealed {
         reopen_undos(env, run, attempt.unit).await?;
@@ -262,19 +262,43 @@ async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError>
     let last = target.filter(|target| target.uid == run.facts.uid).and_then(|target| target.hook);
     let update = last.filter(|hook| matches!(hook, Hook::Update(_)));
     for hook in TEARDOWN.into_iter().chain(update) {
-        // The plan of `run` may be older than the updates of the instance.
-        let Some(later) = Run::load(env, &run.id.sibling(hook)).await? else { continue };
-        let mut undos = undo::undo_units(&later, hook, UnitRef { hook: run.hook().into(), unit: unit.0 });
-        if undos.is_empty() {
-            continue;
-        }
-        let view = later.read_view(env).await?;
-        undos.retain(|&undo| may_have_begun(&later, &view, undo));
-        if !undos.is_empty() {
+        if let Some(BegunUndos { later, view, undos }) = begun_undos(env, run, hook, unit).await? {
             reopen_seen(env, &later, &view, &undos, ReopenCause::LateSuccess).await?;
         }
     }
     Ok(())
+}
+
+/// Returns true if an undo of the teardown may have read the records of a unit. The teardown has each undo that an update
+/// has, and a unit with a late mark is undone again, so an undo that begins later reads all records.
+async fn teardown_may_have_read(env: &Env, run: &Run, unit: Unit) -> Result<bool, FlowError> {
+    for hook in TEARDOWN {
+        if begun_undos(env, run, hook, unit).await?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The undos of a unit that may have begun.
+struct BegunUndos {
+    /// The run of the undos.
+    later: Run,
+    view: RunView,
+    undos: Vec<Unit>,
+}
+
+/// Returns the undos of a unit in the run of `hook` that may have begun, if there are any.
+async fn begun_undos(env: &Env, run: &Run, hook: Hook, unit: Unit) -> Result<Option<BegunUndos>, FlowError> {
+    // The plan of `run` may be older than the updates of the instance.
+    let Some(later) = Run::load(env, &run.id.sibling(hook)).await? else { return Ok(None) };
+    let mut undos = undo::undo_units(&later, hook, UnitRef { hook: run.hook().into(), unit: unit.0 });
+    if undos.is_empty() {
+        return Ok(None);
+    }
+    let view = later.read_view(env).await?;
+    undos.retain(|&undo| may_have_begun(&later, &view, undo));
+    Ok((!undos.is_empty()).then_some(BegunUndos { later, view, undos }))
 }
 
 /// Returns false if a unit has certainly not begun in a view that was read after a record was written. An undo that begins

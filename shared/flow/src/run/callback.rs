@@ -33,7 +33,7 @@ pub enum CallbackOutcome {
     Accepted,
     /// The attempt had already ended with another result. A success is recorded.
     Late(TokenKind),
-    /// The attempt has reported more distinct results than are stored. The callback is counted.
+    /// The attempt or its unit has reported too many distinct results. No undo takes this one into account.
     Excess(TokenKind),
     /// The token is not from this control plane, or its unit is not in the run.
     Forbidden,

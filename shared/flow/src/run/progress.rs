@@ -42,7 +42,8 @@ pub enum LateResult {
     Recorded,
     /// A failure of an attempt that the run does not wait for.
     Ignored,
-    /// A distinct success above the limit per attempt. It is counted, and no undo takes it into account.
+    /// A distinct success above the limit of its attempt, or above that of its unit after an undo of the teardown may have
+    /// begun. No undo takes it into account.
     Excess,
 }
 
