@@ -320,13 +320,15 @@ pub struct UnitDetail {
     /// The reason of a failure, a skip or a retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FailureReason>,
-    /// The time at which the attempt was first seen to run.
+    /// The time at which the attempt was first seen to run, if it is stored. The acceptance of a webhook is usually stored
+    /// for the time in which it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<String>,
     /// The time at which the receiver of a webhook accepted the request, usually by 202, so that a callback is expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<String>,
-    /// The time at which the attempt ended.
+    /// The time at which the attempt ended. Absent for a success that is stored without a record: it has no outputs and no
+    /// log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
     /// The duration of the attempt in milliseconds.
