@@ -134,6 +134,7 @@ fn main() {
             an_instance_with_an_update_and_without_its_plan_is_kept lost_outputs_are_reported;
         lifecycle::events: events_run_one_after_the_other an_event_of_a_waiting_update_runs_after_it an_update_drops_a_waiting_event_without_units
             a_deletion_after_an_event_and_an_update_ends a_deletion_ends_events a_failed_target_takes_no_events
+            a_waiting_instance_takes_no_events
             a_queue_of_events_has_a_limit runs_of_events_are_removed_after_their_retention;
         lifecycle::self_service: a_target_is_created_and_deleted_with_a_token a_repeated_request_begins_no_second_instance
             concurrent_requests_begin_one_instance a_named_instance_waits_for_the_former_one a_dry_run_writes_nothing;

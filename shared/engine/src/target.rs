@@ -285,6 +285,8 @@ pub enum EventDecision {
     Unknown,
     /// The instance has ended or stops, or is not the present one.
     Stale,
+    /// The instance waits for its name.
+    Waiting,
     /// The target has failed.
     Failed,
     /// The event is accepted. It waits for the present run of the target.
@@ -295,6 +297,7 @@ pub enum EventDecision {
 pub fn event(existing: Option<&Target>, uid: &str) -> EventDecision {
     match existing {
         None => EventDecision::Unknown,
+        Some(target) if target.waiting.as_ref().is_some_and(|waiting| waiting.uid == uid) => EventDecision::Waiting,
         Some(target) if target.uid != uid => EventDecision::Stale,
         Some(target) => match target.phase {
             TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Updating => EventDecision::Accepted,
@@ -475,6 +478,8 @@ mod tests {
         let decisions = PHASES.map(|phase| event(Some(&target(phase, None, None)), "own"));
         assert_eq!(decisions, [D::Accepted, D::Accepted, D::Accepted, D::Failed, D::Stale, D::Stale, D::Stale]);
         assert_eq!(event(Some(&target(P::Ready, None, None)), "other"), D::Stale);
+        let decisions = PHASES.map(|phase| event(Some(&target(phase, None, Some("next"))), "next"));
+        assert_eq!(decisions, [D::Waiting; 7]);
         assert_eq!(event(None, "own"), D::Unknown);
         let hooks: HookSet = Hook::ALL.into_iter().chain([Hook::Event(SLEEP())]).collect();
         assert!(!hooks.has(Hook::Event(SLEEP())), "the set has the hooks of the lifecycle");

@@ -203,6 +203,21 @@ pub(crate) async fn a_failed_target_takes_no_events() {
     harness.send_event("preStop", "2").await.is_problem(422, "invalid-event");
 }
 
+/// An event for an instance that waits for its name is rejected until the instance has begun.
+pub(crate) async fn a_waiting_instance_takes_no_events() {
+    let harness = with_database(Harness::new().await);
+    harness.run("a", "database", DATABASE, TargetState::Ready).await;
+    harness.lifecycle(LifecycleType::Created, &sandbox("a", "b-uid", "database")).await.is(202);
+    let problem = harness.send_event_to("b-uid", "sleep", "1").await.is_problem(409, "stale");
+    let is_described = problem.detail.contains("waits for its name") && !problem.detail.contains("ended");
+    assert!(is_described, "{problem:?}");
+    harness.delete("a").await;
+    harness.instance_is_ready("a", "b-uid").await;
+    harness.send_event_to("b-uid", "sleep", "1").await.is(202);
+    let problem = harness.send_event("sleep", "2").await.is_problem(409, "stale");
+    assert!(problem.detail.contains("has ended"), "{problem:?}");
+}
+
 /// At most 16 events wait.
 pub(crate) async fn a_queue_of_events_has_a_limit() {
     let harness = with_database(Harness::new().await);

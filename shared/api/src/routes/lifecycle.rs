@@ -28,7 +28,7 @@ use ebb_flow::telemetry;
     (status = 401, body = ProblemDetails, description = "The signature is missing, wrong or too old."),
     (status = 404, body = ProblemDetails, description = "The target of the event does not exist."),
     (status = 408, body = ProblemDetails, description = "The body did not arrive within 20 s."),
-    (status = 409, body = ProblemDetails, description = "`stale`: the instance has ended. `name-taken`: another instance waits for the name. `other-owner`: a source has created the instance. `outdated`: the document differs, and the generation is not higher. `fixed-field`, `plan-too-large`: the target cannot be changed to this document. `failed`: the target of the event has failed."),
+    (status = 409, body = ProblemDetails, description = "`stale`: the instance has ended, or that of an event waits for its name. `name-taken`: another instance waits for the name. `other-owner`: a source has created the instance. `outdated`: the document differs, and the generation is not higher. `fixed-field`, `plan-too-large`: the target cannot be changed to this document. `failed`: the target of the event has failed."),
     (status = 413, body = ProblemDetails, description = "The body is larger than 1 MiB."),
     (status = 415, body = ProblemDetails, description = "The event is not in structured mode. Binary mode is rejected because its event type is not signed."),
     (status = 422, body = ProblemDetails, description = "The event type is unknown, a field is missing, or the document has errors."),

@@ -14,7 +14,7 @@ use ebb_store::TargetHead;
 
 use crate::env::Env;
 use crate::error::{FlowError, RequestError};
-use crate::instance::rejection::{LifecycleRejection, stale};
+use crate::instance::rejection::{LifecycleRejection, not_begun, stale};
 use crate::instance::transition::{self, NotificationSender};
 use crate::instance::{due, next_run};
 use crate::run::follow_up::FollowUp;
@@ -45,6 +45,7 @@ pub(super) async fn receive(
                 return Err(LifecycleRejection::Unknown(format!("{kind} {name:?} does not exist")).into());
             }
             (EventDecision::Stale, _) => return Err(stale(data).into()),
+            (EventDecision::Waiting, _) => return Err(not_begun(data).into()),
             (EventDecision::Failed, _) => {
                 let text = format!("{kind}/{name} has failed; retry it or delete it, then send the event again");
                 return Err(LifecycleRejection::Conflict("failed", text).into());

@@ -7,7 +7,7 @@ use crate::error::RequestError;
 
 #[derive(Debug)]
 pub enum LifecycleRejection {
-    /// 409: the instance has ended, or another one waits for the name. The fields are a code and a text.
+    /// 409: the instance has ended or has not begun, or another one waits for the name. The fields are a code and a text.
     Conflict(&'static str, String),
     /// 404: the target of an event does not exist.
     Unknown(String),
@@ -45,6 +45,16 @@ impl From<LifecycleRejection> for RequestError<LifecycleRejection> {
 pub(crate) fn stale(event: &LifecycleData) -> LifecycleRejection {
     let text =
         format!("the {} {:?} with uid {:?} has ended; create it with a new uid", event.kind, event.name, event.uid);
+    LifecycleRejection::Conflict("stale", text)
+}
+
+/// Returns the rejection of an event for an instance that waits for its name.
+pub(crate) fn not_begun(event: &LifecycleData) -> LifecycleRejection {
+    let text = format!(
+        "the {} {:?} with uid {:?} waits for its name, and an event needs an instance that has begun; send the event again \
+         when it has",
+        event.kind, event.name, event.uid
+    );
     LifecycleRejection::Conflict("stale", text)
 }
 
