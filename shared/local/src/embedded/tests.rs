@@ -4,8 +4,8 @@ use std::process::{Command, Stdio};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_store::item_table::{
-    AttributeChange, ItemKey, ItemWrite, TableError, UpdateImage, WriteAction, WriteCondition, WriteExpression,
-    WriteOutcome,
+    AttributeChange, ItemKey, ItemPut, ItemWrite, TableError, UpdateImage, WriteAction, WriteCondition,
+    WriteExpression, WriteOutcome,
 };
 use ebb_store::{Bucket as _, ItemTable as _, ObjectStore as _, StoreError};
 
@@ -168,6 +168,29 @@ async fn a_damaged_row_fails_no_other_write() {
     assert!(matches!(whole.unwrap().value, WriteOutcome::Written(_)));
     let read = table.get(ItemKey::new("damaged", "h")).await;
     assert!(matches!(read, Err(StoreError::Broken { .. })), "{read:?}");
+}
+
+/// A request writes nothing if one of its items cannot be read or stored.
+#[tokio::test]
+async fn a_request_with_a_broken_item_writes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = open(folder.path());
+    let put = |key: &str, value: AttributeValue| {
+        let mut item = ItemKey::new(key, "h").into_item();
+        item.insert("x".to_owned(), value);
+        ItemPut { item, expression: WriteExpression::default() }
+    };
+    let puts = [put("first", AttributeValue::N("1".to_owned())), put("second", AttributeValue::Null(true))];
+    let written = table.transact(&puts, "token").await;
+    assert!(matches!(written, Err(StoreError::Broken { .. })), "{written:?}");
+    assert!(table.scan().unwrap().is_empty());
+
+    assert!(add(&table, "whole", 1).await && add(&table, "damaged", 1).await);
+    let connection = rusqlite::Connection::open(EmbeddedTable::file(folder.path())).unwrap();
+    connection.execute("UPDATE items SET item = '{\"x\": {\"NULL\": true}}' WHERE pk = 'damaged'", []).unwrap();
+    let deleted = table.delete_batch(["whole", "damaged"].map(|key| ItemKey::new(key, "h")).into()).await;
+    assert!(matches!(deleted, Err(StoreError::Broken { .. })), "{deleted:?}");
+    assert_eq!(numbers(&table, "whole").await, [1]);
 }
 
 /// The thread deletes items whose TTL is over, and no others.

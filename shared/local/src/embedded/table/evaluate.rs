@@ -1,4 +1,6 @@
 //! Evaluates conditions and changes, and writes the items of one request. The caller commits.
+//!
+//! A request reads and encodes all its items before it writes one. If that fails, the rest of the group is committed.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_store::item_table::{
@@ -9,7 +11,7 @@ use ebb_store::{Item, StoreError, StoreResult, item_size};
 use rusqlite::Connection;
 
 use super::capacity;
-use super::stored_item::StoredRow;
+use super::stored_item::{EncodedItem, StoredRow};
 
 /// The result of a request, or the problem of the file that fails its group.
 type Evaluated<T> = rusqlite::Result<StoreResult<TableResponse<T>>>;
@@ -36,7 +38,7 @@ pub(super) fn write(connection: &Connection, write: ItemWrite) -> Evaluated<Writ
     if let Err(error) = check_size("UpdateItem", &after) {
         return Ok(Err(error));
     }
-    StoredRow::replace(connection, &write.key, before.as_ref(), &after)?;
+    StoredRow::replace(connection, &write.key, before.as_ref(), EncodedItem::of(&after)?)?;
     let (own, entries) = capacity::write(image, Some(&after));
     let returned = match image_after {
         None => Item::new(),
@@ -65,14 +67,14 @@ pub(super) fn transact(connection: &Connection, puts: Vec<ItemPut>) -> Evaluated
             true => PutRefusal { code: PutRefusal::NONE.to_owned(), item: None },
             false => PutRefusal { code: PutRefusal::CONDITION.to_owned(), item: image.cloned() },
         });
-        found.push((key, before));
+        found.push((key, before, EncodedItem::of(&put.item)?));
     }
     if refusals.iter().any(|refusal| refusal.code != PutRefusal::NONE) {
         return Ok(Ok(TableResponse { units: 0.0, value: TransactionOutcome::Cancelled(refusals) }));
     }
     let mut units = 0.0;
-    for (put, (key, before)) in puts.iter().zip(&found) {
-        StoredRow::replace(connection, key, before.as_ref(), &put.item)?;
+    for (put, (key, before, item)) in puts.iter().zip(found) {
+        StoredRow::replace(connection, &key, before.as_ref(), item)?;
         let (own, entries) = capacity::write(before.as_ref().map(|row| &row.item), Some(&put.item));
         // A transaction writes each item twice.
         units += 2.0 * own + entries;
@@ -82,12 +84,13 @@ pub(super) fn transact(connection: &Connection, puts: Vec<ItemPut>) -> Evaluated
 
 /// Deletes items and returns the consumed units.
 pub(super) fn delete_all(connection: &Connection, keys: &[ItemKey]) -> rusqlite::Result<f64> {
+    let found: Vec<Option<StoredRow>> =
+        keys.iter().map(|key| StoredRow::find(connection, key)).collect::<rusqlite::Result<_>>()?;
     let mut units = 0.0;
-    for key in keys {
-        let found = StoredRow::find(connection, key)?;
-        let (own, entries) = capacity::write(found.as_ref().map(|row| &row.item), None);
+    for row in found {
+        let (own, entries) = capacity::write(row.as_ref().map(|row| &row.item), None);
         units += own + entries;
-        if let Some(row) = found {
+        if let Some(row) = row {
             row.delete(connection)?;
         }
     }

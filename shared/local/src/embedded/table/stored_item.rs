@@ -124,6 +124,22 @@ impl IndexColumns {
     }
 }
 
+/// An item as its row stores it.
+pub(super) struct EncodedItem {
+    text: String,
+    columns: IndexColumns,
+}
+
+impl EncodedItem {
+    /// # Errors
+    /// Returns [`rusqlite::Error::ToSqlConversionFailure`] if an attribute has a type that no row stores.
+    pub(super) fn of(item: &Item) -> rusqlite::Result<Self> {
+        let text = serde_json::to_string(&ItemToStore(item));
+        let text = text.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        Ok(Self { text, columns: IndexColumns::of(item) })
+    }
+}
+
 /// An item with the number of its row.
 pub(super) struct StoredRow {
     number: i64,
@@ -143,11 +159,9 @@ impl StoredRow {
         connection: &Connection,
         key: &ItemKey,
         before: Option<&Self>,
-        item: &Item,
+        item: EncodedItem,
     ) -> rusqlite::Result<()> {
-        let text = serde_json::to_string(&ItemToStore(item));
-        let text = text.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-        let columns = IndexColumns::of(item);
+        let EncodedItem { text, columns } = item;
         match before {
             Some(before) if IndexColumns::of(&before.item) == columns => {
                 let mut statement = connection.prepare_cached("UPDATE items SET item = ?2 WHERE rowid = ?1")?;

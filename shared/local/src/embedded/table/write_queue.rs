@@ -51,7 +51,7 @@ impl WriteQueue {
         let (sender, response) = oneshot::channel();
         let request: Request = Box::new(move |connection| {
             let value = match change(connection) {
-                // Requests read all rows before they write. The others of the group do not depend on a damaged row.
+                // Nothing was written yet. The others of the group do not depend on a damaged row.
                 Err(error) if is_damaged(&error) => Err(failed(operation, &error)),
                 changed => Ok(changed?),
             };
