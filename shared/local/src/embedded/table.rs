@@ -17,7 +17,7 @@ use ebb_store::item_table::{
     TransactionOutcome, WriteOutcome,
 };
 use ebb_store::{Item, ItemTable, StoreError, StoreResult, item_size};
-use rusqlite::{Connection, OpenFlags, Params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Params};
 
 use self::stored_item::StoredRow;
 use self::write_queue::WriteQueue;
@@ -125,22 +125,26 @@ impl EmbeddedTable {
     }
 }
 
-/// A problem of the file can pass, for example a full disk. A row that cannot be read stays.
+/// A problem of the file can pass, for example a full disk. An item or a page that is damaged stays.
 fn failed(operation: &'static str, error: &rusqlite::Error) -> StoreError {
     let reason = error.to_string();
-    match is_damaged(error) {
+    match is_broken_item(error) || is_damaged_file(error) {
         true => StoreError::Broken { operation, reason },
         false => StoreError::Retryable { operation, reason },
     }
 }
 
-fn is_damaged(error: &rusqlite::Error) -> bool {
+/// Returns true if an item cannot be decoded or encoded.
+fn is_broken_item(error: &rusqlite::Error) -> bool {
     use rusqlite::Error as E;
     matches!(error, E::FromSqlConversionFailure(..) | E::ToSqlConversionFailure(_) | E::InvalidColumnType(..))
 }
 
-/// Checks every page of the file, if it exists. Otherwise a damaged page would fail requests and look like a temporary
-/// error.
+fn is_damaged_file(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+}
+
+/// Checks every page of the file, if it exists. Otherwise a damaged page would fail the requests that read it.
 fn check(file: &Path) -> Result<(), EmbeddedError> {
     let is_empty = file.metadata().map_or(true, |found| found.len() == 0);
     if is_empty {

@@ -170,6 +170,43 @@ async fn a_damaged_row_fails_no_other_write() {
     assert!(matches!(read, Err(StoreError::Broken { .. })), "{read:?}");
 }
 
+/// A request that meets a damaged page is broken. The requests before it in its group can be repeated. Those after it
+/// are the next group.
+#[tokio::test]
+async fn a_damaged_page_breaks_the_requests_that_read_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = open(folder.path());
+    let mut large = addition("damaged", 1);
+    let text = AttributeChange::Set(AttributeValue::S("x".repeat(100_000)));
+    large.expression.changes.insert("text".to_owned(), text);
+    table.write(&large).await.unwrap();
+    // The end moves the data from the write-ahead log into the file.
+    drop(table);
+    let table = open(folder.path());
+    let file = EmbeddedTable::file(folder.path());
+    let mut bytes = std::fs::read(&file).unwrap();
+    // Each page of the text begins with the number of the next one.
+    let pages: Vec<&mut [u8]> =
+        bytes.chunks_mut(4_096).filter(|page| page[4..].iter().all(|byte| *byte == b'x')).collect();
+    assert!(pages.len() > 10);
+    pages.into_iter().for_each(|page| page[..4].fill(0xff));
+    std::fs::write(&file, bytes).unwrap();
+
+    let read = table.get(ItemKey::new("damaged", "h")).await;
+    assert!(matches!(read, Err(StoreError::Broken { .. })), "{read:?}");
+    let guard = rusqlite::Connection::open(&file).unwrap();
+    guard.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let [before, damaged, after] = ["before", "damaged", "after"].map(|key| addition(key, 2));
+    let mut writes = Box::pin(futures::future::join3(table.write(&before), table.write(&damaged), table.write(&after)));
+    assert!(futures::poll!(&mut writes).is_pending());
+    guard.execute_batch("COMMIT").unwrap();
+    let (undone, damaged, written) = writes.await;
+    assert!(matches!(undone, Err(TableError::Other(StoreError::Retryable { .. }))), "{undone:?}");
+    assert!(matches!(damaged, Err(TableError::Other(StoreError::Broken { .. }))), "{damaged:?}");
+    assert!(matches!(written.unwrap().value, WriteOutcome::Written(_)));
+    assert!(add(&table, "before", 2).await);
+}
+
 /// A request writes nothing if one of its items cannot be read or stored.
 #[tokio::test]
 async fn a_request_with_a_broken_item_writes_nothing() {

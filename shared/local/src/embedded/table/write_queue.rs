@@ -9,7 +9,7 @@ use ebb_store::{StoreError, StoreResult};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
-use super::{failed, is_damaged, stored_item};
+use super::{failed, is_broken_item, stored_item};
 
 /// The largest number of requests of a group. It bounds the time to the first answer.
 const MAX_GROUP: usize = 512;
@@ -42,7 +42,8 @@ impl WriteQueue {
     /// Makes changes on the thread and returns their response after the commit.
     ///
     /// # Errors
-    /// Returns [`StoreError::Retryable`] if the group was not committed, and [`StoreError::Broken`] if a row is damaged.
+    /// Returns [`StoreError::Retryable`] if the group was not committed, and [`StoreError::Broken`] if the request met
+    /// a damaged row or page.
     pub(super) async fn send<T: Send + 'static>(
         &self,
         operation: &'static str,
@@ -51,9 +52,15 @@ impl WriteQueue {
         let (sender, response) = oneshot::channel();
         let request: Request = Box::new(move |connection| {
             let value = match change(connection) {
-                // Nothing was written yet. The others of the group do not depend on a damaged row.
-                Err(error) if is_damaged(&error) => Err(failed(operation, &error)),
-                changed => Ok(changed?),
+                // Nothing was written yet. The others of the group do not depend on the item.
+                Err(error) if is_broken_item(&error) => Err(failed(operation, &error)),
+                // SQLite commits nothing after it has found a damaged page, so the group is undone. This caller gets
+                // its own error: it does not repeat a request that fails each time.
+                Err(error) => {
+                    let _ = sender.send(Err(failed(operation, &error)));
+                    return Err(error);
+                }
+                Ok(value) => Ok(value),
             };
             let answer: Answer = Box::new(move || {
                 // The caller may have given up.
