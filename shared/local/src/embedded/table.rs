@@ -6,7 +6,7 @@
 mod capacity;
 mod evaluate;
 pub(super) mod stored_item;
-mod write_queue;
+pub(super) mod write_queue;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};

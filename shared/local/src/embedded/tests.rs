@@ -1,6 +1,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_store::item_table::{
@@ -9,6 +10,7 @@ use ebb_store::item_table::{
 };
 use ebb_store::{Bucket as _, ItemTable as _, ObjectStore as _, StoreError};
 
+use super::table::write_queue::WriteQueue;
 use super::{EmbeddedTable, FolderBucket, S3Server, StateDurability};
 
 fn open(folder: &Path) -> EmbeddedTable {
@@ -148,6 +150,24 @@ async fn a_group_that_is_not_committed_answers_no_write() {
     for key in &keys {
         assert!(add(&table, key, 1).await, "{key}");
     }
+}
+
+/// Writes that wait for the lock of another process get an error together.
+#[tokio::test]
+async fn a_locked_file_fails_all_writes_that_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || rusqlite::Connection::open(folder.path().join("table.sqlite")).unwrap();
+    let (guard, connection) = (open(), open());
+    guard.execute_batch("BEGIN IMMEDIATE").unwrap();
+    connection.busy_timeout(Duration::from_millis(200)).unwrap();
+    let queue = WriteQueue::start(connection);
+    let begun = Instant::now();
+    for response in futures::future::join_all((0..100).map(|_| queue.send("write", |_| Ok(())))).await {
+        assert!(matches!(response, Err(StoreError::Retryable { .. })), "{response:?}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    guard.execute_batch("COMMIT").unwrap();
+    queue.send("write", |_| Ok(())).await.unwrap();
 }
 
 /// A row that cannot be read fails its own requests only.

@@ -25,13 +25,13 @@ type Answer = Box<dyn FnOnce() + Send>;
 
 /// The sender of requests to the thread. The thread ends when it is dropped.
 #[derive(Debug)]
-pub(super) struct WriteQueue {
+pub(in crate::embedded) struct WriteQueue {
     requests: Option<Sender<Request>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl WriteQueue {
-    pub(super) fn start(connection: Connection) -> Self {
+    pub(in crate::embedded) fn start(connection: Connection) -> Self {
         let (sender, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new().name("table".to_owned()).spawn(move || run(&connection, &receiver));
         // Without a thread, the receiver is dropped and every request fails.
@@ -44,7 +44,7 @@ impl WriteQueue {
     /// # Errors
     /// Returns [`StoreError::Retryable`] if the group was not committed, and [`StoreError::Broken`] if the request met
     /// a damaged row or page.
-    pub(super) async fn send<T: Send + 'static>(
+    pub(in crate::embedded) async fn send<T: Send + 'static>(
         &self,
         operation: &'static str,
         change: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -120,7 +120,14 @@ fn run(connection: &Connection, requests: &Receiver<Request>) {
 
 /// Makes the changes of a group in one transaction. A problem with the file undoes all of them.
 fn commit(connection: &Connection, group: impl Iterator<Item = Request>) -> rusqlite::Result<Vec<Answer>> {
-    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    let transaction = match Transaction::new_unchecked(connection, TransactionBehavior::Immediate) {
+        Ok(transaction) => transaction,
+        Err(error) => {
+            // Each would wait for the file again.
+            group.for_each(drop);
+            return Err(error);
+        }
+    };
     let answers = group.map(|request| request(&transaction)).collect::<rusqlite::Result<_>>()?;
     transaction.commit()?;
     Ok(answers)
