@@ -269,6 +269,21 @@ async fn an_item_expires() {
     assert_eq!(left, ["later", "never"]);
 }
 
+/// A deletion that reaches its limit is soon followed by the next one.
+#[test]
+fn many_expired_items_are_deleted_without_a_long_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = open(folder.path());
+    let connection = rusqlite::Connection::open(EmbeddedTable::file(folder.path())).unwrap();
+    let many = "INSERT INTO items (pk, sk, item, ttl)
+        WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 2500)
+        SELECT n, 'h', '{}', n FROM numbers";
+    connection.execute(many, []).unwrap();
+    let next = [1, 2, 3].map(|_| super::table::write_queue::delete_expired(&connection).as_secs());
+    assert_eq!(next, [1, 1, 60]);
+    assert!(table.scan().unwrap().is_empty());
+}
+
 #[tokio::test]
 async fn objects_are_replaced_listed_and_deleted() {
     let folder = tempfile::tempdir().unwrap();

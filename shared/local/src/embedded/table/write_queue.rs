@@ -15,7 +15,9 @@ use super::{failed, is_broken_item, stored_item};
 const MAX_GROUP: usize = 512;
 /// The time between two deletions of expired items.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
-/// The number of expired items that one group deletes.
+/// The time until the next deletion if there may be more of them.
+const MORE_EXPIRED_INTERVAL: Duration = Duration::from_secs(1);
+/// The number of expired items that one deletion deletes.
 const MAX_EXPIRED: usize = 1_000;
 
 /// Makes the changes of a request, and returns its answer.
@@ -108,12 +110,20 @@ fn run(connection: &Connection, requests: &Receiver<Request>) {
             }
         }
         if expiry <= Instant::now() {
-            expiry = Instant::now() + EXPIRY_INTERVAL;
-            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            let deleted = stored_item::delete_expired(connection, super::signed(since.as_secs()), MAX_EXPIRED);
-            if let Err(error) = deleted {
-                tracing::warn!(%error, "cannot delete expired items; the next deletion repeats it");
-            }
+            expiry = Instant::now() + delete_expired(connection);
+        }
+    }
+}
+
+/// Deletes expired items. Returns the time until the next deletion.
+pub(in crate::embedded) fn delete_expired(connection: &Connection) -> Duration {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    match stored_item::delete_expired(connection, super::signed(since.as_secs()), MAX_EXPIRED) {
+        Ok(MAX_EXPIRED) => MORE_EXPIRED_INTERVAL,
+        Ok(_) => EXPIRY_INTERVAL,
+        Err(error) => {
+            tracing::warn!(%error, "cannot delete expired items; the next deletion repeats it");
+            EXPIRY_INTERVAL
         }
     }
 }
