@@ -67,7 +67,8 @@ impl EmbeddedTable {
     /// Opens the table in `folder`. Creates both if they are missing.
     ///
     /// # Errors
-    /// Returns an error if the folder cannot be written, or its file is damaged or is not a table of this version.
+    /// Returns an error if the folder cannot be written, its file is damaged or is not a table of this version, or the
+    /// thread of the writes cannot be started.
     pub fn open(folder: &Path, durability: StateDurability) -> Result<Self, EmbeddedError> {
         files::private_folder(folder)?;
         let file = Self::file(folder);
@@ -84,7 +85,9 @@ impl EmbeddedTable {
             )));
         }
         let reader = reader(&file).map_err(|error| refused(error.to_string()))?;
-        Ok(Self { queue: WriteQueue::start(writer), reader: Mutex::new(reader), _folder: None })
+        let queue = WriteQueue::start(writer)
+            .map_err(|source| EmbeddedError::Io { what: "the thread of the table".to_owned(), source })?;
+        Ok(Self { queue, reader: Mutex::new(reader), _folder: None })
     }
 
     /// Returns the file of the table in `folder`.

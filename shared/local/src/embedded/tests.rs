@@ -1,4 +1,5 @@
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -123,6 +124,27 @@ async fn acknowledged_writes_survive_a_kill() {
     }
 }
 
+/// A variable of the child process whose thread panics.
+const PANICKED: &str = "EBB_TEST_PANICKED";
+
+/// The test starts itself in a child process.
+#[tokio::test]
+async fn a_panic_of_the_thread_ends_the_process() {
+    if std::env::var_os(PANICKED).is_some() {
+        let queue = WriteQueue::start(rusqlite::Connection::open_in_memory().unwrap()).unwrap();
+        queue.send("write", |_| -> rusqlite::Result<()> { panic!("a defect") }).await.unwrap_err();
+        // Waits for the thread.
+        drop(queue);
+        return;
+    }
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["embedded::tests::a_panic_of_the_thread_ends_the_process", "--exact", "--nocapture"])
+        .env(PANICKED, "1")
+        .output()
+        .unwrap();
+    assert_eq!(child.status.signal(), Some(nix::libc::SIGABRT), "{child:?}");
+}
+
 /// A group whose commit fails answers none of its writes, and none of them is in the table.
 #[tokio::test]
 async fn a_group_that_is_not_committed_answers_no_write() {
@@ -160,7 +182,7 @@ async fn a_locked_file_fails_all_writes_that_wait() {
     let (guard, connection) = (open(), open());
     guard.execute_batch("BEGIN IMMEDIATE").unwrap();
     connection.busy_timeout(Duration::from_millis(200)).unwrap();
-    let queue = WriteQueue::start(connection);
+    let queue = WriteQueue::start(connection).unwrap();
     let begun = Instant::now();
     for response in futures::future::join_all((0..100).map(|_| queue.send("write", |_| Ok(())))).await {
         assert!(matches!(response, Err(StoreError::Retryable { .. })), "{response:?}");

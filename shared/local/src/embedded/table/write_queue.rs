@@ -1,6 +1,8 @@
 //! The thread of all writes. Requests that wait are one group, with one commit. None is answered before the commit, and
 //! none if it fails.
 
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -33,12 +35,19 @@ pub(in crate::embedded) struct WriteQueue {
 }
 
 impl WriteQueue {
-    pub(in crate::embedded) fn start(connection: Connection) -> Self {
+    /// Starts the thread. A panic of the thread ends the process, because no later write could be made.
+    ///
+    /// # Errors
+    /// Returns an error if the machine has no further thread.
+    pub(in crate::embedded) fn start(connection: Connection) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("table".to_owned()).spawn(move || run(&connection, &receiver));
-        // Without a thread, the receiver is dropped and every request fails.
-        let thread = thread.inspect_err(|error| tracing::error!(%error, "the thread of the table does not start")).ok();
-        Self { requests: Some(sender), thread }
+        let thread = std::thread::Builder::new().name("table".to_owned()).spawn(move || {
+            if catch_unwind(AssertUnwindSafe(|| run(&connection, &receiver))).is_err() {
+                tracing::error!("the thread of the table panicked, so no write can be made; start ebb again");
+                std::process::abort();
+            }
+        })?;
+        Ok(Self { requests: Some(sender), thread: Some(thread) })
     }
 
     /// Makes changes on the thread and returns their response after the commit.
@@ -86,7 +95,6 @@ impl Drop for WriteQueue {
     fn drop(&mut self) {
         drop(self.requests.take());
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has printed the cause.
             thread.join().ok();
         }
     }
