@@ -17,7 +17,7 @@ use ebb_store::item_table::{
     TransactionOutcome, WriteOutcome,
 };
 use ebb_store::{Item, ItemTable, StoreError, StoreResult, item_size};
-use rusqlite::{Connection, ErrorCode, OpenFlags, Params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Params, ffi};
 
 use self::stored_item::StoredRow;
 use self::write_queue::WriteQueue;
@@ -165,8 +165,13 @@ fn check(file: &Path) -> Result<(), EmbeddedError> {
 }
 
 /// Opens the connection of the writes. Creates the schema in an empty file.
-fn writer(file: &Path, durability: StateDurability) -> rusqlite::Result<Connection> {
+pub(super) fn writer(file: &Path, durability: StateDurability) -> rusqlite::Result<Connection> {
     let connection = Connection::open(file)?;
+    // SQLite opens a file that it cannot write for reading.
+    if connection.is_readonly("main")? {
+        let reason = "this user cannot write the file. Change its owner or mode, or the options of its file system";
+        return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_READONLY), Some(reason.to_owned())));
+    }
     connection.busy_timeout(BUSY_TIMEOUT)?;
     let is_empty: bool = connection.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;

@@ -1,4 +1,8 @@
+#[cfg(target_os = "linux")]
+use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader};
+#[cfg(target_os = "linux")]
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -76,6 +80,25 @@ async fn the_error_of_a_damaged_table_has_its_recovery() {
     rusqlite::Connection::open(&file).unwrap().execute_batch("CREATE TABLE other (a)").unwrap();
     let error = refusal();
     assert!(error.contains("its form is 0, and this version of ebb has 1. Start the version"), "{error}");
+}
+
+/// The user of a thread can be changed on Linux only.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_table_that_cannot_be_written_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path()));
+    let file = EmbeddedTable::file(folder.path());
+    for (path, mode) in [(folder.path(), 0o777), (file.as_path(), 0o444)] {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    // Root can write every file.
+    let opened = std::thread::spawn(move || {
+        nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65_534));
+        super::table::writer(&file, StateDurability::Process)
+    });
+    let error = opened.join().unwrap().unwrap_err().to_string();
+    assert!(error.starts_with("this user cannot write the file. Change its owner or mode"), "{error}");
 }
 
 /// A variable with the folder of the table, in the child process.
