@@ -8,6 +8,7 @@ mod evaluate;
 pub(super) mod stored_item;
 pub(super) mod write_queue;
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -73,18 +74,17 @@ impl EmbeddedTable {
         files::private_folder(folder)?;
         let file = Self::file(folder);
         check(&file)?;
-        let refused = |reason: String| EmbeddedError::Refused { what: format!("table in {}", file.display()), reason };
-        let writer = writer(&file, durability).map_err(|error| refused(error.to_string()))?;
-        let form: i64 = writer
-            .query_row("PRAGMA user_version", [], |row| row.get(0))
-            .map_err(|error| refused(error.to_string()))?;
+        let writer = writer(&file, durability).map_err(|error| refused(&file, error))?;
+        let form: i64 =
+            writer.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(|error| refused(&file, error))?;
         if form != FORM {
-            return Err(refused(format!(
+            let reason = format!(
                 "its form is {form}, and this version of ebb has {FORM}. Start the version that wrote it, delete the \
                  sandboxes there, and then remove the folder, or choose another folder with --state"
-            )));
+            );
+            return Err(refused(&file, reason));
         }
-        let reader = reader(&file).map_err(|error| refused(error.to_string()))?;
+        let reader = reader(&file).map_err(|error| refused(&file, error))?;
         let queue = WriteQueue::start(writer)
             .map_err(|source| EmbeddedError::Io { what: "the thread of the table".to_owned(), source })?;
         Ok(Self { queue, reader: Mutex::new(reader), _folder: None })
@@ -160,8 +160,14 @@ fn check(file: &Path) -> Result<(), EmbeddedError> {
     match first_problem() {
         Ok(result) if result == "ok" => Ok(()),
         Ok(problem) => Err(damaged(problem)),
-        Err(error) => Err(damaged(error.to_string())),
+        Err(error) if is_damaged_file(&error) => Err(damaged(error.to_string())),
+        // For example a full disk, or the lock of another process.
+        Err(error) => Err(refused(file, error)),
     }
+}
+
+fn refused(file: &Path, reason: impl Display) -> EmbeddedError {
+    EmbeddedError::Refused { what: format!("table in {}", file.display()), reason: reason.to_string() }
 }
 
 /// Opens the connection of the writes. Creates the schema in an empty file.

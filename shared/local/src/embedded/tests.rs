@@ -82,6 +82,20 @@ async fn the_error_of_a_damaged_table_has_its_recovery() {
     assert!(error.contains("its form is 0, and this version of ebb has 1. Start the version"), "{error}");
 }
 
+/// The advice for a damaged table would replace a sound file.
+#[test]
+fn a_table_that_cannot_be_opened_is_not_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path()));
+    // SQLite cannot write its log there.
+    let log = folder.path().join("table.sqlite-wal");
+    std::fs::create_dir(&log).unwrap();
+    let error = EmbeddedTable::open(folder.path(), StateDurability::Process).unwrap_err().to_string();
+    assert!(error.contains("table.sqlite: unable to open database file"), "{error}");
+    std::fs::remove_dir(&log).unwrap();
+    open(folder.path());
+}
+
 /// The user of a thread can be changed on Linux only.
 #[cfg(target_os = "linux")]
 #[test]
