@@ -103,13 +103,13 @@ pub enum StackError {
     Io { what: String, source: io::Error },
     #[error(transparent)]
     File(#[from] StateFileError),
-    /// The table is empty, but the state folder was in use.
+    /// The table is missing or empty, but the last server in the state folder had one there.
     #[error(
-        "{} is empty, and {} was in use: put back a copy of the file. To start without the sandboxes that were there, \
-         remove the folder; what they have created stays, and has to be removed by hand",
+        "{} is missing or empty, and {} was in use: put back a copy of the file. To start without the sandboxes that \
+         were there, remove the folder; what they have created stays, and has to be removed by hand",
         table.display(), state.display()
     )]
-    Emptied { table: PathBuf, state: PathBuf },
+    LostTable { table: PathBuf, state: PathBuf },
     /// An embedded server cannot be started.
     #[error("{what} does not start: {reason}")]
     Part { what: &'static str, reason: String },
@@ -158,7 +158,8 @@ impl Stack {
         let address = listener.local_addr().map_err(io_error("the address of the server"))?;
         let url = format!("http://{address}");
 
-        if last.is_some() && settings.dynamodb.is_none() {
+        let has_table = settings.dynamodb.is_none();
+        if has_table && last.as_ref().is_some_and(|last| last.has_table) {
             check_table(state)?;
         }
         let table = table(&settings).await.map_err(StackError::part("the table"))?;
@@ -185,7 +186,7 @@ impl Stack {
             backend::open(&settings.units, state, listen, options, inside.clone(), store.clone(), stopped).await?;
         last.1 = opened.task;
 
-        let connection = keys.connection(&url, &s3.endpoint());
+        let connection = StackConnection { has_table, ..keys.connection(&url, &s3.endpoint()) };
         let platform = settings.platform.clone().unwrap_or_else(|| format!("{url}/platform/events"));
         let flow_settings = flow_settings((&keys, state), &url, platform, &settings.units, settings.retention)?;
         let outcomes = Arc::new(OutcomeLog::open(state, flow_settings.platform_keys.clone())?);
@@ -296,11 +297,14 @@ fn local_client(listen: IpAddr) -> Result<HttpClient, Box<dyn std::error::Error 
     Ok(HttpClient::new(Policy::with_loopback().and_networks(&format!("{listen}/{prefix}"))?)?)
 }
 
-/// Fails if the table is empty although an earlier start completed: the data was lost.
+/// Fails if the table of an earlier start is missing or empty: its data was lost.
 fn check_table(state: &Path) -> Result<(), StackError> {
     let table = EmbeddedTable::file(&state.join(TABLE_FOLDER));
-    let is_empty = table.metadata().is_ok_and(|found| found.len() == 0);
-    if is_empty { Err(StackError::Emptied { table, state: state.to_owned() }) } else { Ok(()) }
+    let is_lost = match table.metadata() {
+        Ok(found) => found.len() == 0,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    if is_lost { Err(StackError::LostTable { table, state: state.to_owned() }) } else { Ok(()) }
 }
 
 /// Opens the table, and creates it if it is missing.

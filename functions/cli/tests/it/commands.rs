@@ -1,7 +1,9 @@
-//! Commands that need no server.
+//! Commands that need no server, and starts of a server that are refused.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
+
+use crate::workdir::Workdir;
 
 /// Returns a command without the variables that select a server.
 fn ebb() -> Command {
@@ -96,4 +98,24 @@ fn a_missing_relay_program_is_reported() {
     assert!(err.contains("no `ebb-relay` next to") && err.contains("cargo build -p ebb-relay"), "{err}");
     let err = error_with(&["--relay", "elsewhere"]);
     assert!(err.contains("the relay elsewhere does not exist"), "{err}");
+}
+
+/// `ebb dev` does not forget the sandboxes whose table is lost.
+#[tokio::test]
+async fn a_lost_table_is_reported() {
+    let workdir = Workdir::new();
+    workdir.dev().await.stop().await;
+    let table = workdir.state().join("table");
+    std::fs::remove_dir_all(&table).unwrap();
+    let refused = workdir.ebb(&["dev", "--port", "0", "--s3-port", "0"]).await;
+    assert_eq!(refused.code, Some(2), "{refused:#?}");
+    assert!(refused.stderr.contains("table.sqlite is missing or empty"), "{refused:#?}");
+    assert!(!table.exists());
+    // A server with its table in a DynamoDB leaves none in the folder.
+    let file = workdir.state().join("server.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let elsewhere = text.replace(r#""hasTable":true"#, r#""hasTable":false"#);
+    assert_ne!(text, elsewhere);
+    std::fs::write(&file, elsewhere).unwrap();
+    workdir.dev().await.stop().await;
 }

@@ -97,6 +97,7 @@ impl StackKeys {
             webhook_secret: self.webhook_secret.clone(),
             platform_secret: Some(self.platform_secret.clone()),
             s3: Some(s3.to_owned()),
+            has_table: false,
         }
     }
 }
@@ -124,6 +125,9 @@ pub struct StackConnection {
     pub platform_secret: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<String>,
+    /// True if the table is in the state folder.
+    #[serde(default)]
+    pub has_table: bool,
 }
 
 impl std::fmt::Debug for StackConnection {
