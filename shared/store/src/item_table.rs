@@ -240,12 +240,15 @@ pub struct ItemQuery {
     pub limit: Option<usize>,
     /// The attributes to return. `None` means all.
     pub attributes: Option<&'static [&'static str]>,
+    /// True if an item that cannot be decoded is returned with its key only. Otherwise it fails the query: a record
+    /// without further attributes is one that has not begun. DynamoDB decodes every item.
+    pub keeps_damaged: bool,
 }
 
 impl ItemQuery {
     pub(crate) fn new(range: QueryRange) -> Self {
         let is_consistent = matches!(range, QueryRange::Partition { .. });
-        Self { range, is_consistent, limit: None, attributes: None }
+        Self { range, is_consistent, limit: None, attributes: None, keeps_damaged: false }
     }
 
     /// Returns a query of a part of one partition.
@@ -280,7 +283,7 @@ pub struct ItemPage {
     pub next: Option<Item>,
 }
 
-/// Items of a batch, in no order.
+/// Items of a batch, in no order. An item that cannot be decoded has its key only.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ItemBatch {
     pub items: Vec<Item>,

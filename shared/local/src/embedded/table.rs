@@ -200,22 +200,20 @@ fn reader(file: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// Returns the items of a statement with the columns `pk`, `sk` and `item`. The page ends after the item that passes
-/// [`PAGE_BYTES`], or after `limit` items.
-fn items(
-    connection: &Connection,
-    sql: &str,
-    parameters: impl Params,
-    limit: Option<usize>,
-) -> rusqlite::Result<ReadPage> {
+/// [`PAGE_BYTES`], or at the limit of the query.
+fn items(connection: &Connection, sql: &str, parameters: impl Params, query: &ItemQuery) -> rusqlite::Result<ReadPage> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(parameters)?;
     let mut page = ReadPage::default();
     while let Some(row) = rows.next()? {
-        if limit == Some(page.items.len()) || page.bytes > PAGE_BYTES {
+        if query.limit == Some(page.items.len()) || page.bytes > PAGE_BYTES {
             page.is_cut = true;
             break;
         }
-        let item = stored_item::read(row, 2)?;
+        let item = match query.keeps_damaged {
+            true => stored_item::read_any(row, 2)?.0,
+            false => stored_item::read(row, 2)?,
+        };
         page.bytes += item_size(&item);
         page.items.push(item);
     }
@@ -246,19 +244,19 @@ fn page(connection: &Connection, query: &ItemQuery, from: Option<&ItemKey>, due:
         QueryRange::Partition { partition, sort } => {
             let (least, greatest) = sort.as_ref().map_or(("", LAST), |(least, greatest)| (least, greatest));
             let sql = "SELECT pk, sk, item FROM items WHERE pk = ?1 AND sk BETWEEN ?2 AND ?3 AND sk > ?4 ORDER BY sk";
-            items(connection, sql, (partition, least, greatest, after_sk), query.limit)
+            items(connection, sql, (partition, least, greatest, after_sk), query)
         }
         QueryRange::Due { shard, until } => {
             let sql = "SELECT pk, sk, json_object('g', json_object('N', cast(g AS TEXT)), 'due', \
                        json_object('N', cast(due AS TEXT))) FROM items WHERE g = ?1 AND due <= ?2 \
                        AND (due, pk, sk) > (?3, ?4, ?5) ORDER BY due, pk, sk";
-            items(connection, sql, (shard, signed(*until), due, after_pk, after_sk), query.limit)
+            items(connection, sql, (shard, signed(*until), due, after_pk, after_sk), query)
         }
         QueryRange::List { list, partitions } => {
             let (least, greatest) = partitions.as_ref().map_or(("", LAST), |(least, greatest)| (least, greatest));
             let sql = "SELECT pk, sk, json_object('l', json_object('S', l)) FROM items WHERE l = ?1 \
                        AND pk BETWEEN ?2 AND ?3 AND (pk, sk) > (?4, ?5) ORDER BY pk, sk";
-            items(connection, sql, (list, least, greatest, after_pk, after_sk), query.limit)
+            items(connection, sql, (list, least, greatest, after_pk, after_sk), query)
         }
     }
 }
@@ -288,7 +286,7 @@ impl ItemTable for EmbeddedTable {
                     value.unprocessed.push(key);
                     continue;
                 }
-                let found = StoredRow::find(connection, &key)?;
+                let found = StoredRow::find_any(connection, &key)?;
                 let size = found.as_ref().map_or(0, |row| item_size(&row.item));
                 (bytes, units) = (bytes + size, units + capacity::read(size, true));
                 value.items.extend(found.map(|row| row.item));

@@ -6,14 +6,19 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use ebb_engine::Timestamp;
 use ebb_store::item_table::{
     AttributeChange, ItemKey, ItemPut, ItemWrite, TableError, UpdateImage, WriteAction, WriteCondition,
     WriteExpression, WriteOutcome,
 };
-use ebb_store::{Bucket as _, ItemTable as _, ObjectStore as _, StoreError};
+use ebb_store::{
+    Bucket as _, InstanceExpiry, ItemTable as _, ObjectStore as _, PutExpiry as _, RemoveExpired as _, Store,
+    StoreError,
+};
 
 use super::table::write_queue::WriteQueue;
 use super::{EmbeddedTable, FolderBucket, S3Server, StateDurability};
@@ -286,9 +291,9 @@ async fn a_damaged_page_breaks_the_requests_that_read_it() {
     assert!(add(&table, "before", 2).await);
 }
 
-/// A request writes nothing if one of its items cannot be read or stored.
+/// A transaction writes nothing if one of its items cannot be stored.
 #[tokio::test]
-async fn a_request_with_a_broken_item_writes_nothing() {
+async fn a_transaction_with_an_item_that_cannot_be_stored_writes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let table = open(folder.path());
     let put = |key: &str, value: AttributeValue| {
@@ -300,13 +305,54 @@ async fn a_request_with_a_broken_item_writes_nothing() {
     let written = table.transact(&puts, "token").await;
     assert!(matches!(written, Err(StoreError::Broken { .. })), "{written:?}");
     assert!(table.scan().unwrap().is_empty());
+}
 
-    assert!(add(&table, "whole", 1).await && add(&table, "damaged", 1).await);
+/// Only the requests that need the attributes of a damaged row fail.
+#[tokio::test]
+async fn a_damaged_row_hides_no_other_and_can_be_replaced_or_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = open(folder.path());
+    for key in ["deleted", "gone", "replaced", "whole"] {
+        assert!(add(&table, key, 1).await);
+    }
     let connection = rusqlite::Connection::open(EmbeddedTable::file(folder.path())).unwrap();
-    connection.execute("UPDATE items SET item = '{\"x\": {\"NULL\": true}}' WHERE pk = 'damaged'", []).unwrap();
-    let deleted = table.delete_batch(["whole", "damaged"].map(|key| ItemKey::new(key, "h")).into()).await;
-    assert!(matches!(deleted, Err(StoreError::Broken { .. })), "{deleted:?}");
-    assert_eq!(numbers(&table, "whole").await, [1]);
+    connection.execute("UPDATE items SET item = '{', l = 'x' WHERE pk <> 'whole'", []).unwrap();
+    let key = |partition: &str| ItemKey::new(partition, "h");
+    let read = table.get_batch(vec![key("deleted"), key("whole")], None).await.unwrap().value.items;
+    assert_eq!(read[0], key("deleted").into_item());
+    assert!(read[1].contains_key("done"));
+    let changes = [("deleted", WriteAction::Delete), ("replaced", WriteAction::Put(key("replaced").into_item()))];
+    for (partition, action) in changes {
+        let write = ItemWrite { key: key(partition), expression: WriteExpression::default(), action };
+        assert!(matches!(table.write(&write).await.unwrap().value, WriteOutcome::Written(_)));
+    }
+    table.delete_batch(vec![key("gone")]).await.unwrap();
+    let left: Vec<String> = table.scan().unwrap().iter().map(|item| item["pk"].as_s().unwrap().clone()).collect();
+    assert_eq!(left, ["replaced", "whole"]);
+    // The index has no entry of the former items.
+    let entries: i64 = connection.query_row("SELECT count(l) FROM items", [], |row| row.get(0)).unwrap();
+    assert_eq!(entries, 0);
+
+    let bucket = FolderBucket::open(&folder.path().join("bucket")).unwrap();
+    let store = Store::new(Arc::new(table), Arc::new(bucket));
+    let [damaged, whole] = [10, 20].map(|due| InstanceExpiry {
+        kind: "sandbox".to_owned(),
+        name: due.to_string(),
+        uid: "u".to_owned(),
+        generation: 1,
+        updates: 0,
+        plan: "sha256:x".to_owned(),
+        event: None,
+        due: Timestamp(due),
+        failures: 0,
+    });
+    for expiry in [&damaged, &whole] {
+        store.put_expiry(expiry).await.unwrap();
+    }
+    connection.execute("UPDATE items SET item = '{' WHERE sk LIKE '%10#%'", []).unwrap();
+    let listed = store.list_expired(Timestamp(30), 10).await.unwrap();
+    let instances: Vec<String> = listed.damaged.into_iter().map(|damaged| damaged.instance).collect();
+    assert_eq!((listed.readable, instances), (vec![whole], vec![damaged.instance_key()]));
 }
 
 /// The thread deletes items whose TTL is over, and no others.

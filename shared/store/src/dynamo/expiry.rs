@@ -95,7 +95,7 @@ impl RemoveExpired for Store {
     async fn list_expired(&self, now: Timestamp, limit: usize) -> StoreResult<DueExpiries> {
         // `$` is the character after `#`.
         let query = ItemQuery::range(key::EXPIRIES.to_owned(), "0", format!("{}$", key::expires(now)));
-        let query = ItemQuery { is_consistent: false, ..query.limit(limit) };
+        let query = ItemQuery { is_consistent: false, keeps_damaged: true, ..query.limit(limit) };
         let mut found = DueExpiries::default();
         for item in self.table.pages(&query, limit).await? {
             let key = ItemReader::new("Query", &item).text("sk")?;

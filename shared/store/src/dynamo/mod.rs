@@ -188,7 +188,8 @@ impl MeteredTable {
         Ok(self.count("Query", CapacityKind::Read, self.table.query(query, from).await?))
     }
 
-    /// Reads items in no order, strongly consistent. `attributes` are returned, or all.
+    /// Reads items in no order, strongly consistent. `attributes` are returned, or all. An item that cannot be decoded
+    /// has its key only, so these items need a further attribute.
     async fn batch_get(&self, keys: &[Item], attributes: Option<&'static [&'static str]>) -> StoreResult<Vec<Item>> {
         let mut items = Vec::new();
         for keys in keys.chunks(MAX_GET_BATCH) {

@@ -17,7 +17,11 @@ use super::stored_item::{EncodedItem, StoredRow};
 type Evaluated<T> = rusqlite::Result<StoreResult<TableResponse<T>>>;
 
 pub(super) fn write(connection: &Connection, write: ItemWrite) -> Evaluated<WriteOutcome> {
-    let before = StoredRow::find(connection, &write.key)?;
+    let is_update = matches!(write.action, WriteAction::Update(_));
+    let before = match write.expression.conditions.is_empty() && !is_update {
+        true => StoredRow::find_any(connection, &write.key)?,
+        false => StoredRow::find(connection, &write.key)?,
+    };
     let image = before.as_ref().map(|row| &row.item);
     let respond = |units, value| Ok(Ok(TableResponse { units, value }));
     if !holds(&write.expression, image) {
@@ -85,7 +89,7 @@ pub(super) fn transact(connection: &Connection, puts: Vec<ItemPut>) -> Evaluated
 /// Deletes items and returns the consumed units.
 pub(super) fn delete_all(connection: &Connection, keys: &[ItemKey]) -> rusqlite::Result<f64> {
     let found: Vec<Option<StoredRow>> =
-        keys.iter().map(|key| StoredRow::find(connection, key)).collect::<rusqlite::Result<_>>()?;
+        keys.iter().map(|key| StoredRow::find_any(connection, key)).collect::<rusqlite::Result<_>>()?;
     let mut units = 0.0;
     for row in found {
         let (own, entries) = capacity::write(row.as_ref().map(|row| &row.item), None);

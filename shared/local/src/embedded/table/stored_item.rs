@@ -102,10 +102,25 @@ impl<'de> Visitor<'de> for StoredAttributes {
 
 /// Reads an item from the columns `pk`, `sk` and, at `column`, its attributes.
 pub(super) fn read(row: &Row<'_>, column: usize) -> rusqlite::Result<Item> {
-    let key = ItemKey::new(row.get::<_, String>(0)?, row.get::<_, String>(1)?);
     let text = row.get_ref(column)?.as_bytes()?;
-    let read = StoredAttributes(key.into_item()).deserialize(&mut serde_json::Deserializer::from_slice(text));
+    let read = StoredAttributes(key(row)?.into_item()).deserialize(&mut serde_json::Deserializer::from_slice(text));
     read.map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, error.into()))
+}
+
+fn key(row: &Row<'_>) -> rusqlite::Result<ItemKey> {
+    Ok(ItemKey::new(row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+}
+
+/// Reads an item as [`read`] does. If its attributes cannot be decoded, returns its key and the error.
+pub(super) fn read_any(row: &Row<'_>, column: usize) -> rusqlite::Result<(Item, Option<rusqlite::Error>)> {
+    match read(row, column) {
+        Err(error) if super::is_broken_item(&error) => {
+            let key = key(row)?;
+            tracing::error!(%error, partition = key.partition, sort = key.sort, "cannot decode an item of the table");
+            Ok((key.into_item(), Some(error)))
+        }
+        read => Ok((read?, None)),
+    }
 }
 
 /// The columns of indexes: `g`, `due`, `l` and `ttl`.
@@ -143,14 +158,29 @@ impl EncodedItem {
 /// An item with the number of its row.
 pub(super) struct StoredRow {
     number: i64,
+    /// Its key only, if it is damaged.
     pub(super) item: Item,
+    damage: Option<rusqlite::Error>,
 }
 
 impl StoredRow {
+    /// # Errors
+    /// Returns an error if the item cannot be decoded.
     pub(super) fn find(connection: &Connection, key: &ItemKey) -> rusqlite::Result<Option<Self>> {
+        match Self::find_any(connection, key)? {
+            Some(Self { damage: Some(error), .. }) => Err(error),
+            found => Ok(found),
+        }
+    }
+
+    /// Finds an item whose attributes are not needed.
+    pub(super) fn find_any(connection: &Connection, key: &ItemKey) -> rusqlite::Result<Option<Self>> {
         let sql = "SELECT pk, sk, item, rowid FROM items WHERE pk = ?1 AND sk = ?2";
         let mut statement = connection.prepare_cached(sql)?;
-        let found = |row: &Row<'_>| Ok(Self { number: row.get(3)?, item: read(row, 2)? });
+        let found = |row: &Row<'_>| {
+            let (item, damage) = read_any(row, 2)?;
+            Ok(Self { number: row.get(3)?, item, damage })
+        };
         statement.query_row((&key.partition, &key.sort), found).optional()
     }
 
@@ -163,7 +193,7 @@ impl StoredRow {
     ) -> rusqlite::Result<()> {
         let EncodedItem { text, columns } = item;
         match before {
-            Some(before) if IndexColumns::of(&before.item) == columns => {
+            Some(before) if before.damage.is_none() && IndexColumns::of(&before.item) == columns => {
                 let mut statement = connection.prepare_cached("UPDATE items SET item = ?2 WHERE rowid = ?1")?;
                 statement.execute((before.number, text))?;
             }
