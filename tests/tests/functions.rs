@@ -127,7 +127,7 @@ fn main() {
             the_plan_of_a_replaced_update_is_removed without_a_retention_everything_is_kept;
         lifecycle::removal: a_run_that_another_function_removed_is_gone a_function_with_a_slow_clock_finds_no_removed_run
             a_run_that_is_removed_with_its_plan_is_gone a_removal_is_withdrawn_for_a_reopened_undo
-            a_late_success_is_not_taken_after_the_announcement_of_a_removal
+            a_late_success_is_not_taken_after_the_announcement_of_a_removal an_announced_removal_waits_without_the_plan
             the_plan_of_a_target_is_cleared_before_its_runs_are_removed
             a_new_instance_does_not_shorten_the_retention_of_the_former_one
             a_damaged_expiry_does_not_block_other_instances a_removal_that_hangs_does_not_block_other_instances

@@ -11,8 +11,8 @@ use ebb_flow::run::reopen::{ReopenCause, reopen};
 use ebb_protocol::record::OutputStorage;
 use ebb_store::item_table::{AttributeChange, ItemKey, ItemWrite, UpdateImage, WriteAction, WriteExpression};
 use ebb_store::{
-    DamagedExpiry, DueExpiries, InstanceExpiry, ObjectStore as _, PutAttemptResult as _, RemoveExpired, Store,
-    StoreError,
+    DamagedExpiry, DueExpiries, InstanceExpiry, ObjectStore as _, PlanStore as _, PutAttemptResult as _, RemoveExpired,
+    Store, StoreError,
 };
 use ebb_tests::fakes;
 
@@ -199,6 +199,24 @@ pub(crate) async fn a_late_success_is_not_taken_after_the_announcement_of_a_remo
     assert_eq!(round(&harness, then.plus(notice)).await, 1);
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (0, 1));
     harness.callback(&token, &success).await.is_problem(410, "gone");
+    assert_eq!(stored(&harness, "a").await, 0);
+}
+
+/// While a removal waits for the end of its notice, the plan is neither read nor removed from memory, where active targets
+/// use it.
+pub(crate) async fn an_announced_removal_waits_without_the_plan() {
+    let harness = harness(Some(IMMEDIATE)).await;
+    create_and_delete(&harness, "a", "long").await;
+    let (store, env, key) = (harness.stack().store(), harness.stack().env(), instance("a"));
+    let digest = store.read_target("sandbox", "a").await.unwrap().unwrap().plan;
+    let (then, notice) = (now().plus(Millis(1_000)), env.settings.removal_notice());
+    assert_eq!(round(&harness, then).await, 0);
+    let plan = store.get_plan(&key).await.unwrap().unwrap();
+    store.delete_plan(&key).await.unwrap();
+    assert_eq!(round(&harness, then.plus(Millis(notice.0 - 1))).await, 0);
+    assert_eq!(env.plan(&key, &digest).await.unwrap().digest, digest, "the plan is in memory");
+    store.restore_plan(&key, &plan).await.unwrap();
+    assert_eq!(round(&harness, then.plus(notice)).await, 1, "the removal was neither withdrawn nor postponed");
     assert_eq!(stored(&harness, "a").await, 0);
 }
 

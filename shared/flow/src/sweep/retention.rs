@@ -15,8 +15,8 @@ use std::time::Duration;
 use ebb_engine::{HeadState, Hook, Millis, RunEvent, RunPhase, RunView, Shard, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_store::{
-    DamagedExpiry, InstanceExpiry, PendingCreation, PendingUpdate, RemoveExpired, StoreError, TargetHead, TargetList,
-    Tombstone,
+    DamagedExpiry, InstanceExpiry, PendingCreation, PendingUpdate, RemoveExpired, RunHead, StoreError, TargetHead,
+    TargetList, Tombstone,
 };
 use futures::StreamExt as _;
 use futures::future::{Either, select};
@@ -304,8 +304,14 @@ async fn remove_if_ended(
     if let Some(kept) = ended.map(|ended| ended.plus(retention)).filter(|kept| *kept > now) {
         return Ok(RetentionOutcome::Postponed(kept));
     }
+    let first = read_first_run(env, expiry).await?;
+    // An instance that waits is checked in each round, without its plan.
+    let root = first.as_ref().and_then(|(_, heads)| root_of(heads)).filter(|root| root.head.phase == RunPhase::Closed);
+    if root.is_some_and(|root| matches!(announcement(env, &root.head, now), RemovalAnnouncement::Recent)) {
+        return Ok(RetentionOutcome::Waiting);
+    }
     let Some(plan) = read_plan(env, expiry).await? else { return remove(env, store, expiry, own, None).await };
-    match find_remains(env, expiry, &plan, now).await? {
+    match find_remains(env, expiry, (&plan, first), now).await? {
         InstanceRemains::Unannounced(first) => Ok(RetentionOutcome::Unannounced(first)),
         InstanceRemains::Waiting => Ok(RetentionOutcome::Waiting),
         InstanceRemains::Nothing => remove(env, store, expiry, own, Some(&plan)).await,
@@ -379,6 +385,24 @@ enum InstanceRemains {
     Possible,
 }
 
+/// A run and its head items.
+type FoundRun = (RunId, Vec<RunHead>);
+
+fn root_of(heads: &[RunHead]) -> Option<&RunHead> {
+    heads.iter().find(|head| head.shard == Shard::ROOT)
+}
+
+/// Returns the first run of an instance that exists, without its plan.
+async fn read_first_run(env: &Env, expiry: &InstanceExpiry) -> Result<Option<FoundRun>, FlowError> {
+    for run in runs_of(expiry, None) {
+        let heads = env.store.read_run(&run).await?;
+        if root_of(&heads).is_some() {
+            return Ok(Some((run, heads)));
+        }
+    }
+    Ok(None)
+}
+
 /// Returns the plan of an instance, or `None` if an earlier removal has deleted it, which comes after all runs.
 async fn read_plan(env: &Env, expiry: &InstanceExpiry) -> Result<Option<Arc<CompiledPlan>>, FlowError> {
     // An update may have begun after the expiry was written. This function instance may have the plan before it.
@@ -394,17 +418,21 @@ async fn read_plan(env: &Env, expiry: &InstanceExpiry) -> Result<Option<Arc<Comp
     }
 }
 
+/// Checks the runs of an instance. `first` is the one that was read before the plan.
 async fn find_remains(
     env: &Env,
     expiry: &InstanceExpiry,
-    loaded: &CompiledPlan,
+    (loaded, mut first): (&CompiledPlan, Option<FoundRun>),
     now: Timestamp,
 ) -> Result<InstanceRemains, FlowError> {
     let mut runs = Vec::new();
     for (number, run) in runs_of(expiry, Some(loaded)).into_iter().enumerate() {
         let Some((_, graph)) = loaded.hook_plan(run.hook()) else { continue };
-        let heads = env.store.read_run(&run).await?;
-        let Some(root) = heads.iter().find(|head| head.shard == Shard::ROOT) else { continue };
+        let heads = match first.take_if(|(found, _)| *found == run) {
+            Some((_, heads)) => heads,
+            None => env.store.read_run(&run).await?,
+        };
+        let Some(root) = root_of(&heads) else { continue };
         if root.head.phase != RunPhase::Closed {
             return Ok(InstanceRemains::Open);
         }
@@ -438,7 +466,11 @@ fn runs_of(expiry: &InstanceExpiry, plan: Option<&CompiledPlan>) -> Vec<RunId> {
     }
     let hooks: Vec<Hook> = match plan {
         Some(plan) => plan.lifecycle_hooks().collect(),
-        None => Hook::ALL.into_iter().chain((1..=expiry.updates).map(Hook::Update)).collect(),
+        None => {
+            let updates = (1..=expiry.updates).map(Hook::Update);
+            let setup = [Hook::PreStart, Hook::PostStart].into_iter().chain(updates);
+            setup.chain([Hook::PreStop, Hook::PostStop]).collect()
+        }
     };
     hooks.into_iter().map(|hook| RunId::new(&instance, expiry.generation, hook)).collect()
 }
