@@ -4,14 +4,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use ebb_engine::{Attempt, Epoch, Hook, Millis, Shard, TargetPhase, Timestamp, Unit};
+use ebb_engine::{Attempt, Epoch, EventName, HeadState, Hook, Millis, RunPhase, Shard, TargetPhase, Timestamp, Unit};
 use ebb_flow::operator::target_request::TargetRequest;
 use ebb_flow::ports::QueueMessage;
 use ebb_flow::run::callback::CallbackOutcome;
 use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::id::RunId;
+use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::token::{TokenClaims, TokenKind};
+use ebb_store::{InstanceExpiry, RunFacts, RunHead};
 use ebb_tests::simulation::{
     AttemptFate, ClusterOptions, FaultInjector, FaultKind, InvocationFailure, KIND, Scenario, SetupUnit, SimFunctions,
     SimOptions, SimRuntime, SimTask, SimTaskId, Simulation, TableAccess, TableGate, TargetScenario, UNREACHABLE,
@@ -345,6 +346,37 @@ fn an_accepted_success_is_undone_before_its_instance_is_removed() {
     }
     assert_none(wrong);
     assert!(accepted > 0 && refused > 0, "{accepted} accepted, {refused} refused");
+}
+
+/// The runs of more events are due than a round announces. Each minute, a round removes as many as it announces, although
+/// the notice is longer, and operations of the table take time.
+#[test]
+fn removals_are_announced_while_others_wait() {
+    let options = SimOptions { retention: Some(Millis(1)), latency_ms: 16, ..SimOptions::default() };
+    let simulation = Simulation::of(&scenario().target(), options);
+    let (kind, name, uid, plan) = (KIND.to_owned(), "gone".to_owned(), "uid".to_owned(), String::new());
+    let (generation, started) = (1, Timestamp::default());
+    let facts = RunFacts { kind, name, uid, generation, plan, routing_key: None, started };
+    for number in 0..1_500 {
+        let RunFacts { kind, name, uid, plan, .. } = facts.clone();
+        let event = EventRef::new(EventName::new("sleep").unwrap(), &format!("{number}"));
+        let run = RunId::of_event(&facts.instance_key(), generation, &event);
+        let (updates, event, due, failures) = (0, Some(event), started, 0);
+        let expiry = InstanceExpiry { kind, name, uid, generation, updates, plan, event, due, failures };
+        let head = HeadState { phase: RunPhase::Closed, ..HeadState::new(Epoch::FIRST) };
+        let root = RunHead { shard: Shard::ROOT, head, facts: Some(facts.clone()) };
+        let mut state = simulation.table.state();
+        state.heads.insert(run, [(Shard::ROOT, root)].into());
+        state.expiries.insert((due, expiry.subject()), expiry);
+    }
+    let mut remaining = Vec::new();
+    for minute in 1..=5 {
+        simulation.runtime.run(remove(&simulation));
+        remaining.push(simulation.table.state().expiries.len());
+        simulation.advance((minute * 60 * SECOND).saturating_sub(simulation.runtime.elapsed()));
+    }
+    assert_eq!(remaining, [1_500, 1_500, 1_000, 500, 0]);
+    assert_none(std::mem::take(&mut simulation.table.state().wrong));
 }
 
 /// Delays writes while `is_delayed` returns true. It gets the tasks of all writes so far and the number of the write.

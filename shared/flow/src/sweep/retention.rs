@@ -10,6 +10,7 @@
 //! Every step is idempotent.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ebb_engine::{HeadState, Hook, Millis, RunEvent, RunPhase, RunView, Shard, TargetPhase, Timestamp, accept};
@@ -26,11 +27,14 @@ use crate::error::FlowError;
 use crate::run::head::Run;
 use crate::run::possible_resources;
 
-const MAX_INSTANCES: usize = 500;
+/// Maximum removals that a round announces.
+const MAX_ANNOUNCED: usize = 500;
+/// Milliseconds between the starts of two rounds.
+const ROUND_INTERVAL_MS: u64 = 60_000;
 /// Instances that are processed at the same time.
 const MAX_CONCURRENT: usize = 4;
-/// The time within which a round starts to process instances.
-const START_WINDOW: Millis = Millis(5_000);
+/// The time within which all attempts of a round end. Announcements are then written within the response window.
+const ROUND_TIME: Duration = Duration::from_secs(20);
 /// The wait before the next check of an instance that cannot be removed yet.
 const RECHECK_INTERVAL: Millis = Millis(86_400_000);
 /// Maximum duration of the first attempt. The next attempt continues an interrupted removal.
@@ -102,12 +106,23 @@ async fn write(
     Ok(env.store.put_expiry(&expiry).await?)
 }
 
+/// Returns the number of removals that a round reads: those that earlier rounds announced within the notice, and those
+/// that it announces. Otherwise removals would be announced only after the notice of earlier ones.
+fn max_listed(notice: Millis) -> usize {
+    let rounds = usize::try_from(notice.0.div_ceil(ROUND_INTERVAL_MS)).unwrap_or(usize::MAX);
+    MAX_ANNOUNCED.saturating_mul(rounds.saturating_add(1))
+}
+
+fn attempt_timeout(expiry: &InstanceExpiry) -> Duration {
+    if expiry.failures > 0 { RETRY_TIMEOUT } else { FIRST_TIMEOUT }
+}
+
 /// Removes the data of instances whose retention has ended at `now`. Returns their number. A failed or unfinished
 /// instance is postponed, with growing waits, so that it does not delay others.
 pub async fn remove_expired(env: &Env, store: &dyn RemoveExpired, now: Timestamp) -> Result<usize, FlowError> {
     let begun = env.now();
     let mut removed = 0;
-    let due = store.list_expired(now, MAX_INSTANCES).await?;
+    let due = store.list_expired(now, max_listed(env.settings.removal_notice())).await?;
     for damaged in due.damaged {
         let DamagedExpiry { instance, failures, reason, .. } = &damaged;
         tracing::error!(instance, reason, "cannot read an expiry; the data of its instance is kept");
@@ -117,10 +132,13 @@ pub async fn remove_expired(env: &Env, store: &dyn RemoveExpired, now: Timestamp
             tracing::warn!(%error, instance = damaged.instance, "cannot postpone a damaged expiry");
         }
     }
+    let announced = &AtomicUsize::new(0);
     let removals = due.readable.iter().map(|expiry| async move {
-        match env.now().since(begun) > START_WINDOW {
+        let latest = ROUND_TIME.saturating_sub(attempt_timeout(expiry));
+        // Removals are listed by their time, so the rest is not announced yet.
+        match env.now().since(begun) > Millis::from(latest) || announced.load(Ordering::Relaxed) >= MAX_ANNOUNCED {
             true => Ok(false),
-            false => process_expiry(env, store, expiry, now).await,
+            false => process_expiry(env, store, expiry, now, announced).await,
         }
     });
     let removals: Vec<_> = removals.collect();
@@ -144,10 +162,11 @@ async fn process_expiry(
     store: &dyn RemoveExpired,
     expiry: &InstanceExpiry,
     now: Timestamp,
+    announced: &AtomicUsize,
 ) -> Result<bool, FlowError> {
-    let limit = if expiry.failures > 0 { RETRY_TIMEOUT } else { FIRST_TIMEOUT };
+    let timeout = env.clock.sleep(attempt_timeout(expiry));
     // The removal is dropped before its next attempt is scheduled.
-    let outcome = match select(Box::pin(remove_if_ended(env, store, expiry, now)), env.clock.sleep(limit)).await {
+    let outcome = match select(Box::pin(remove_if_ended(env, store, expiry, now)), timeout).await {
         Either::Left((outcome, _)) => Some(outcome),
         Either::Right(_) => None,
     };
@@ -155,9 +174,7 @@ async fn process_expiry(
         Some(Ok(RetentionOutcome::Removed)) => return Ok(true),
         Some(Ok(RetentionOutcome::Waiting)) => {}
         Some(Ok(RetentionOutcome::Disabled)) => store.delete_expiry(expiry).await?,
-        Some(Ok(RetentionOutcome::Unannounced(run))) => {
-            env.store.patch_run(&run, &accept(RunEvent::RemovalAnnounced { at: now })).await?;
-        }
+        Some(Ok(RetentionOutcome::Unannounced(run))) => announce(env, &run, now, announced).await?,
         Some(Ok(RetentionOutcome::Postponed(due))) => postpone(env, store, expiry, due, 0).await?,
         Some(Err(error)) => {
             tracing::warn!(%error, instance = expiry.subject(), "cannot remove the data of an instance; trying again later");
@@ -172,6 +189,14 @@ async fn process_expiry(
         }
     }
     Ok(false)
+}
+
+/// Announces a removal, unless the round has `announced` enough.
+async fn announce(env: &Env, run: &RunId, now: Timestamp, announced: &AtomicUsize) -> Result<(), FlowError> {
+    if announced.fetch_add(1, Ordering::Relaxed) < MAX_ANNOUNCED {
+        env.store.patch_run(run, &accept(RunEvent::RemovalAnnounced { at: now })).await?;
+    }
+    Ok(())
 }
 
 /// Returns the wait after a failure that follows `failures` others.
