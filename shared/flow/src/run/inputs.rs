@@ -31,7 +31,7 @@ impl InvocationCache {
         if let ProducerState::Outputs(outputs) = &mut produced
             && !outputs.is_empty()
         {
-            let read: ReadOutputs = reads(run).filter(|read| read.at == at).collect();
+            let read: ReadOutputs = reads_of_successors(run, unit).collect();
             read.retain(at, outputs);
         }
         self.produced.lock().unwrap_or_else(PoisonError::into_inner).insert(at, produced);
@@ -176,7 +176,10 @@ async fn current(
             }
         }
     }
-    let read: ReadOutputs = reads(run).collect();
+    let read: ReadOutputs = match hook == run.hook() {
+        true => made.iter().flat_map(|(unit, _)| reads_of_successors(run, *unit)).collect(),
+        false => run.hook_plan().units.iter().flat_map(|unit| &unit.reads).collect(),
+    };
     let keep = |unit: &Unit, mut outputs: Outputs| {
         read.retain(UnitRef { hook: hook.into(), unit: unit.0 }, &mut outputs);
         records::produced(outputs)
@@ -201,9 +204,9 @@ impl ReadOutputs<'_> {
     }
 }
 
-/// Returns the outputs that the units of `run` read.
-fn reads(run: &Run) -> impl Iterator<Item = &OutputRead> {
-    run.hook_plan().units.iter().flat_map(|unit| &unit.reads)
+/// Returns the outputs that the successors of a unit read. Other units of its run read nothing of it.
+fn reads_of_successors(run: &Run, unit: Unit) -> impl Iterator<Item = &OutputRead> {
+    run.graph().successors(unit).iter().filter_map(|&successor| run.unit(successor)).flat_map(|unit| &unit.reads)
 }
 
 /// Returns all distinct outputs of a unit's successes, in the order of their records. A later success does not change

@@ -53,6 +53,9 @@ pub async fn seal(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache)
         }
         sealed.entry(at.hook.into()).or_default().push(Unit(at.unit));
     }
+    if sealed.is_empty() {
+        return Ok(());
+    }
     let all = run.loaded.hook_plan(run.hook()).into_iter().flat_map(|(hook_plan, _)| &hook_plan.units);
     for &at in all.flat_map(|unit| &unit.undoes) {
         if let Some(units) = items.get_mut(&item_of(at)) {
