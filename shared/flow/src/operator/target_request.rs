@@ -190,7 +190,10 @@ pub async fn apply(
         follow_ups.push(follow_up);
         if is_free && response.result == LifecycleResult::Waiting && instance.known.is_none() {
             let head = env.store.read_target(&request.kind, &request.name).await?;
-            if head.is_some_and(|head| second(&head).is_some()) {
+            // Another request may have deleted the instance already, because it is the second one.
+            let waits = |head: &TargetHead| head.waiting.as_ref().is_some_and(|waiting| waiting.uid == instance.uid);
+            let is_kept = |head: TargetHead| head.uid == instance.uid || (waits(&head) && second(&head).is_none());
+            if !head.is_some_and(is_kept) {
                 continue;
             }
         }
