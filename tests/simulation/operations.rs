@@ -307,6 +307,7 @@ impl HealthMarks for SimTable {
 impl QueryDue for SimTable {
     async fn query_due(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
         let fresh = self.read(due).await?;
+        *lock(&self.queried) = now;
         let indexed = {
             let mut indexed = lock(&self.indexed);
             if !self.should_inject(super::FaultKind::IndexLags) {
@@ -525,9 +526,10 @@ impl SimTable {
 
     /// Returns the items that are due at `at`, and whether the last query of the index named them.
     pub fn due_since(&self, at: Timestamp) -> BTreeMap<(Timestamp, DueItem), bool> {
-        let indexed = lock(&self.indexed).clone();
+        // The clock of a sweep may be slow.
+        let (indexed, queried) = (lock(&self.indexed).clone(), *lock(&self.queried));
         let due = due(&self.state()).into_iter().filter(|(due, _)| *due <= at);
-        due.map(|one| (one.clone(), indexed.contains(&one))).collect()
+        due.map(|one| (one.clone(), one.0 <= queried && indexed.contains(&one))).collect()
     }
 
     /// Returns true if every run is closed, except those of targets whose names begin with `target`.

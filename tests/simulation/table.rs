@@ -154,6 +154,8 @@ pub struct SimTable {
     /// True if writes are described.
     pub(super) is_traced: bool,
     pub(super) indexed: Mutex<Vec<(Timestamp, DueItem)>>,
+    /// The time of the last query of the index, by the clock of its caller.
+    pub(super) queried: Mutex<Timestamp>,
     /// Receives each target that was written, and the one before.
     pub(super) observer: Mutex<Option<TargetObserver>>,
 }
@@ -175,6 +177,7 @@ impl SimTable {
             faults: None,
             is_traced: true,
             indexed: Mutex::default(),
+            queried: Mutex::default(),
             observer: Mutex::default(),
         }
     }
