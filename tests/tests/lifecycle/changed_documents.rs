@@ -222,6 +222,11 @@ pub(crate) async fn the_newest_update_waits_for_the_run() {
     let target = harness.target("a").await.unwrap();
     assert_eq!((target.info.generation, target.info.phase), (1, TargetState::Starting));
     assert_eq!(target.pending_generation, Some(3));
+    // A document like the present one does not overtake the update that waits.
+    for generation in [2, 3] {
+        let present = LifecycleData { generation, ..ebb_tests::platform::sandbox("a", "a-uid", &document(1)) };
+        harness.lifecycle(LifecycleType::Updated, &present).await.is_problem(409, "outdated");
+    }
     // A repetition keeps its plugin versions.
     let added = "resources: {db: {plugin: database}, more: {plugin: database}}\n";
     assert_eq!(send(&harness, 4, added).await, LifecycleResult::Waiting);

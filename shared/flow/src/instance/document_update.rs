@@ -67,14 +67,17 @@ pub(super) async fn update(
     let replaced = replaced.filter(|replaced| replaced.generation <= event.generation);
     let key = event.routing_key.clone().or_else(|| replaced?.routing_key.clone());
     let other_key = key.is_some() && key != *routing_key;
-    if merged.is_none() && !other_key {
+    let newest = waiting.map_or(target.newest_generation(), |waiting| waiting.generation);
+    // A document like the present one does not withdraw a newer update, nor another one of the same generation.
+    let present = waiting.map_or(target.generation, |waiting| waiting.generation);
+    let is_overtaken = present < event.generation && event.generation <= newest;
+    if merged.is_none() && !other_key && !is_overtaken {
         return unchanged(env, event, target, waiting, sender).await;
     }
     let pending = PendingUpdate { generation: event.generation, plan: wanted.digest(), routing_key: key };
     if waiting.is_none() && target.pending_update.as_ref() == Some(&pending) {
         return Ok(Some((LifecycleResult::Waiting, event.generation, FollowUp::default())));
     }
-    let newest = waiting.map_or(target.newest_generation(), |waiting| waiting.generation);
     if event.generation <= newest {
         let text = format!(
             "the document differs from generation {newest} of {}/{}; expected a higher generation, got {}",
