@@ -22,9 +22,9 @@ use super::{FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRunt
 use super::{checks, owners, receivers};
 
 const SWEEP_MS: u64 = 60_000;
-/// More than the longest wait after a failed removal, and so many removals at the end that faults stop none.
+/// More than the longest wait after a failed removal, and more removals at the end than faults can delay.
 const MAX_POSTPONED_MS: u64 = 8 * 86_400_000;
-const REMOVALS: u32 = 500;
+const REMOVALS: u32 = 1_000;
 /// The interval between two checks of the state.
 const POLL_MS: u64 = 5_000;
 /// The pause between two operations on stuck targets.
@@ -369,6 +369,9 @@ impl Simulation {
         // The schedule alone removes the rest.
         self.runtime.clear();
         for _ in 0..REMOVALS {
+            if self.table.state().expiries.is_empty() {
+                break;
+            }
             self.advance(MAX_POSTPONED_MS);
             let functions = Arc::clone(&self.functions);
             self.runtime.run(async move { functions.remove_expired().await });
