@@ -22,8 +22,9 @@ use super::{FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRunt
 use super::{checks, owners, receivers};
 
 const SWEEP_MS: u64 = 60_000;
-/// More than the longest wait after a failed removal, and more removals at the end than faults can delay.
+/// More than the longest wait after a failed removal.
 const MAX_POSTPONED_MS: u64 = 8 * 86_400_000;
+/// Maximum number of rounds of removals at the end. Faults stop some of them.
 const REMOVALS: u32 = 1_000;
 /// The interval between two checks of the state.
 const POLL_MS: u64 = 5_000;

@@ -10,7 +10,7 @@ fn every_size_has_a_row() {
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{stdout}\n{stderr}");
     let numbers = |line: &str| line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<Vec<f64>>>();
-    // The lines with titles are no numbers.
+    // `numbers` returns `None` for a line with titles.
     let rows: Vec<Vec<f64>> = stdout.lines().filter_map(numbers).collect();
     let shapes: Vec<(f64, usize)> = rows.iter().map(|row| (row[0], row.len())).collect();
     assert_eq!(shapes, [(4.0, 6), (8.0, 6), (20.0, 6), (40.0, 6), (30.0, 2)], "{stdout}");
