@@ -18,6 +18,7 @@ pub mod named_secrets;
 pub mod pull;
 pub mod record;
 pub mod relay;
+pub mod removal;
 pub mod script;
 pub mod seal;
 pub mod sign;

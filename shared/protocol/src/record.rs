@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::callback::FailureReason;
 use crate::evidence::Evidence;
+use crate::removal::RemovalEvidence;
 use crate::value::Outputs;
 
 /// An attempt of a unit. Fields are set one after the other, and the first result stays.
@@ -29,6 +30,12 @@ pub struct AttemptRecord {
     pub heartbeat: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
+    /// Set when the request of a webhook was answered, and the attempt waits for a state of the provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<StateWait>,
+    /// The first time at which an answer showed that the credential of an undo sees the resource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<AttemptResult>,
     /// Further results: a success after a recorded failure, or a different success.
@@ -40,6 +47,28 @@ pub struct AttemptRecord {
     /// Callbacks with a valid token that were rejected before the attempt had a result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<CallbackRefusals>,
+}
+
+/// A wait for a state of a provider, after the response to the request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StateWait {
+    /// The time of the response.
+    pub since: u64,
+    /// The outputs that follow from the response alone. An undo reads them if the wait fails.
+    #[serde(default, skip_serializing_if = "OutputStorage::is_empty")]
+    pub outputs: OutputStorage,
+    /// The encrypted response, in base64, see [`crate::seal::seal_value`].
+    pub response: StoredText,
+}
+
+/// A text in the table or in the bucket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StoredText {
+    Inline(String),
+    /// The key of the text in the bucket.
+    Bucket(String),
 }
 
 /// Callbacks that were rejected because of their content.
@@ -72,6 +101,12 @@ pub struct AttemptResult {
     /// The evidence of a failed request of a webhook unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Box<Evidence>>,
+    /// The evidence of an undo, unless the receiver just reported the removal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removal: Option<Box<RemovalEvidence>>,
+    /// The IDs by which an InfraKit plugin knows what the attempt has made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub made: Vec<String>,
     /// The start of the next attempt: a retry, or an undo with further results to undo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,

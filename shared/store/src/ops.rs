@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use ebb_protocol::engine::{Attempt, Patch, Shard, Timestamp, Unit};
 use ebb_protocol::id::{EventRef, RunId, instance_key};
-use ebb_protocol::record::{AttemptRecord, AttemptResult};
+use ebb_protocol::record::{AttemptRecord, AttemptResult, StateWait};
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 
@@ -53,7 +53,7 @@ pub trait ReadRecords: Send + Sync {
 }
 
 /// A change of an attempt before its result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum AttemptUpdate {
     /// The attempt was dispatched.
     Started(Timestamp),
@@ -70,11 +70,19 @@ pub enum AttemptUpdate {
     Heartbeat(Timestamp, Option<String>),
     /// A callback was rejected for this reason.
     Refused(String),
+    /// The request was answered, and the attempt waits for a state. It is dispatched again at `next`.
+    Waiting {
+        wait: Box<StateWait>,
+        begun: Timestamp,
+        next: Timestamp,
+    },
+    /// An answer showed that the credential of an undo sees the resource.
+    Seen(Timestamp),
 }
 
 /// Updates the record of an attempt before its result (`UpdateItem`). A record with a result stays unchanged.
 ///
-/// - The first `Started`, `Posted` and `Accepted` count.
+/// - The first `Started`, `Posted`, `Accepted`, `Waiting` and `Seen` count. A `Waiting` sets the start, if there is none.
 /// - The last `DispatchAgain`, `Leased`, `Postponed` and `Heartbeat` count.
 /// - `Accepted` clears `DispatchAgain`. `Postponed` clears `Started`.
 /// - `Accepted`, `DispatchAgain` and `Postponed` end a lease.

@@ -16,7 +16,8 @@ use ebb_protocol::evidence::Evidence;
 use ebb_protocol::id::{EventRef, RunId, digest};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits::DISTINCT_RESULTS;
-use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
+use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage, StateWait, StoredText};
+use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use ebb_store::{self as store, *};
 use serde_json::json;
 
@@ -122,6 +123,8 @@ fn failure() -> AttemptResult {
         outputs: OutputStorage::Inline(serde_json::from_value(outputs).unwrap()),
         reason: Some(FailureReason { code: ReasonCode::HttpStatus, message: "why".into() }),
         evidence: Some(Box::new(evidence)),
+        removal: Some(Box::new(RemovalEvidence::new(RemovalGrade::Unconfirmed, "DELETE https://units.test", "404"))),
+        made: vec!["i-1".into()],
         next: Some(AT.0),
         log: true,
         unanswered: true,
@@ -154,6 +157,8 @@ async fn store_instances(store: &Store) {
         store.patch_run(run, &Patch { shard, conditions: vec![], changes }).await.unwrap();
     }
     let (unit, attempt) = (Unit(0), Attempt::FIRST);
+    let response = StoredText::Inline("sealed".into());
+    let wait = StateWait { since: AT.0, outputs: OutputStorage::Bucket("key".into()), response };
     let steps = [
         AttemptUpdate::Started,
         AttemptUpdate::Accepted,
@@ -165,6 +170,7 @@ async fn store_instances(store: &Store) {
     for update in steps
         .into_iter()
         .chain([AttemptUpdate::Heartbeat(AT, Some("half".into())), AttemptUpdate::Refused("why".into())])
+        .chain([AttemptUpdate::Waiting { wait: Box::new(wait), begun: AT, next: AT }, AttemptUpdate::Seen(AT)])
     {
         store.update_attempt(run, unit, attempt, &update).await.unwrap();
     }

@@ -45,6 +45,8 @@ mod tests {
             evidence: None,
             next: None,
             log: false,
+            removal: None,
+            made: Vec::new(),
             unanswered: code == Some(ReasonCode::Timeout),
             digest: String::new(),
         }

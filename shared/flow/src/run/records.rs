@@ -124,8 +124,20 @@ pub async fn build_result<'a>(
     let unanswered = matches!(end, AttemptEnd::Failed(failure) if failure.is_unanswered());
     let has_log = log.is_some();
     let outputs = stored.0;
-    let result =
-        AttemptResult { outcome, at, duration_ms, outputs, reason, evidence, next, log: has_log, unanswered, digest };
+    let result = AttemptResult {
+        outcome,
+        at,
+        duration_ms,
+        outputs,
+        reason,
+        evidence,
+        removal: None,
+        made: Vec::new(),
+        next,
+        log: has_log,
+        unanswered,
+        digest,
+    };
     Ok((result, log))
 }
 

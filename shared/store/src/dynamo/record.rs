@@ -3,9 +3,10 @@
 //! Names of attributes are short, because every unit with outputs has a record:
 //!
 //! - `s` started, `c` accepted, `n` next request or postponed until, `q` posted, `le` leased until, `b` heartbeat, `p`
-//!   progress;
+//!   progress, `w` wait for a state as JSON, `sn` seen;
 //! - result: `v` outcome, `t` time, `k` duration in ms, `o` outputs as JSON or `ob` their bucket key, `e` reason as
-//!   JSON, `ev` evidence as JSON, `x` next attempt, `lg` log exists, `un` unanswered, `dg` digest;
+//!   JSON, `ev` evidence as JSON, `rm` evidence of a removal as JSON, `id` IDs of what was made as JSON, `x` next
+//!   attempt, `lg` log exists, `un` unanswered, `dg` digest;
 //! - `ds` digests of further successes, `dx` number of excess successes, `rc` number of rejected callbacks, `rr`
 //!   reason of the last one.
 //!
@@ -53,6 +54,8 @@ fn result_attributes(result: &AttemptResult) -> StoreResult<Item> {
         ("k", result.duration_ms.map(number)),
         ("e", result.reason.as_ref().map(json).transpose()?),
         ("ev", result.evidence.as_ref().map(json).transpose()?),
+        ("rm", result.removal.as_ref().map(json).transpose()?),
+        ("id", (!result.made.is_empty()).then(|| json(&result.made)).transpose()?),
         ("x", result.next.map(number)),
         ("lg", result.log.then_some(AttributeValue::Bool(true))),
         ("un", result.unanswered.then_some(AttributeValue::Bool(true))),
@@ -80,6 +83,8 @@ fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<Option<Attem
             tracing::warn!(%error, "cannot read the evidence of a failure");
             Some(Box::new(Evidence::damaged(&error.to_string())))
         }),
+        removal: reader.json_if_any("rm")?,
+        made: reader.json_if_any("id")?.unwrap_or_default(),
         next: reader.number_if_any("x")?,
         log: item.contains_key("lg"),
         unanswered: item.contains_key("un"),
@@ -97,6 +102,8 @@ fn read_record(operation: &'static str, item: &Item) -> StoreResult<AttemptRecor
         leased_until: reader.number_if_any("le")?,
         heartbeat: reader.number_if_any("b")?,
         progress: reader.text_if_any("p")?.map(str::to_owned),
+        wait: reader.json_if_any("w")?,
+        seen: reader.number_if_any("sn")?,
         result: read_result(&reader, item)?,
         further_results: vec![],
         excess: reader.number_if_any("dx")?.unwrap_or(0),
@@ -145,8 +152,10 @@ fn ranges(units: &[Unit]) -> Vec<(Unit, Unit)> {
 }
 
 /// Attributes of a record without outputs and evidence.
-const OUTLINE: [&str; 20] =
-    ["pk", "sk", "s", "c", "n", "q", "le", "b", "p", "v", "t", "k", "e", "x", "lg", "un", "dg", "dx", "rc", "rr"];
+const OUTLINE: [&str; 24] = [
+    "pk", "sk", "s", "c", "n", "q", "le", "b", "p", "w", "sn", "v", "t", "k", "e", "rm", "id", "x", "lg", "un", "dg",
+    "dx", "rc", "rr",
+];
 
 #[async_trait]
 impl ReadRecords for Store {
@@ -281,6 +290,13 @@ impl UpdateAttemptRecord for Store {
                 expression.add("rc", number(1));
                 expression.set("rr", text(reason));
             }
+            AttemptUpdate::Waiting { wait, begun, next } => {
+                expression.set_if_absent("w", json(wait)?);
+                expression.set_if_absent("s", number(begun.0));
+                expression.set("n", number(next.0));
+                expression.remove("le");
+            }
+            AttemptUpdate::Seen(at) => expression.set_if_absent("sn", number(at.0)),
         }
         match self.table.update_record(run, (unit, attempt), expression, UpdateImage::Before).await? {
             WriteOutcome::Written(item) | WriteOutcome::Refused(item) => read_record("UpdateItem", &item),

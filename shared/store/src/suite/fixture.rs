@@ -237,6 +237,8 @@ pub(super) fn result(outcome: AttemptOutcome, digest: &str) -> AttemptResult {
         evidence: None,
         next: None,
         log: false,
+        removal: None,
+        made: Vec::new(),
         unanswered: false,
         digest: ebb_protocol::id::digest(digest.as_bytes()),
     }

@@ -13,6 +13,7 @@ use ebb_protocol::value::UnitValue;
 use super::document::{begin, plugin};
 use super::fixture::{self, StoreFixture, new_run, refused, result, tombstone, written};
 use super::proxy::ProxyFault;
+use super::record_model::wait;
 use crate::{
     AttemptUpdate, MoveTarget as _, PatchResult, PatchRun as _, PlanStore as _, PluginItem, PutAttemptResult as _,
     PutOutcome, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, TargetTransition,
@@ -112,6 +113,8 @@ pub(super) async fn results_and_updates_with_a_lost_response_are_stored_once(fix
         AttemptUpdate::Posted(Timestamp(3)),
         AttemptUpdate::Postponed(Timestamp(3)),
         AttemptUpdate::Heartbeat(Timestamp(4), Some("5 %".into())),
+        AttemptUpdate::Waiting { wait: Box::new(wait(Timestamp(5))), begun: Timestamp(4), next: Timestamp(6) },
+        AttemptUpdate::Seen(Timestamp(6)),
     ] {
         proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
         // The repetition by the SDK sees its own write.

@@ -10,9 +10,11 @@ use ebb_protocol::engine::{Attempt, SHARD, Shard, Timestamp, Unit};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
+use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use ebb_protocol::value::UnitValue;
 
 use super::fixture::{StoreFixture, new_run, result, text};
+use super::record_model::wait;
 
 const A1: Attempt = Attempt(1);
 
@@ -25,6 +27,12 @@ fn full() -> AttemptResult {
         duration_ms: Some(1234),
         outputs: OutputStorage::Inline(outputs),
         reason: Some(FailureReason { code: ReasonCode::Exit, message: "code 3\n".into() }),
+        removal: Some(Box::new(RemovalEvidence::new(
+            RemovalGrade::Unconfirmed,
+            "DELETE https://api.example.org/db",
+            "404",
+        ))),
+        made: vec!["i-1".into(), "i-2".into()],
         next: Some(1_800_000_009_000),
         evidence: Some(Box::new(Evidence {
             method: "POST".into(),
@@ -256,6 +264,8 @@ pub(super) async fn outlines_are_records_without_outputs(fixture: StoreFixture) 
         AttemptUpdate::Posted(Timestamp(5)),
         AttemptUpdate::Leased(Timestamp(6)),
         AttemptUpdate::Refused("late".to_owned()),
+        AttemptUpdate::Waiting { wait: Box::new(wait(Timestamp(7))), begun: Timestamp(6), next: Timestamp(8) },
+        AttemptUpdate::Seen(Timestamp(9)),
     ];
     for update in &updates {
         fixture.store.update_attempt(&run, Unit(2), A1, update).await.unwrap();

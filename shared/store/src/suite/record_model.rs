@@ -4,7 +4,10 @@
 use ebb_protocol::engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals};
+use ebb_protocol::record::{
+    AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage, StateWait, StoredText,
+};
+use ebb_protocol::value::{Outputs, UnitValue};
 use proptest::prelude::*;
 
 use super::fixture::{StoreFixture, new_run, result};
@@ -41,6 +44,13 @@ pub fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {
             let count = record.refused.take().map_or(0, |refused| refused.count) + 1;
             record.refused = Some(CallbackRefusals { count, reason: reason.clone() });
         }
+        AttemptUpdate::Waiting { wait, begun, next } => {
+            record.wait = record.wait.take().or_else(|| Some((**wait).clone()));
+            record.started = record.started.or(Some(begun.0));
+            record.next_dispatch = Some(next.0);
+            record.leased_until = None;
+        }
+        AttemptUpdate::Seen(at) => record.seen = record.seen.or(Some(at.0)),
     }
 }
 
@@ -83,7 +93,20 @@ fn updates() -> impl Strategy<Value = AttemptUpdate> {
         times().prop_map(AttemptUpdate::Postponed),
         (times(), prop::option::of(Just("half".to_owned()))).prop_map(|(at, text)| AttemptUpdate::Heartbeat(at, text)),
         (0..2_u32).prop_map(|number| AttemptUpdate::Refused(format!("reason {number}"))),
+        (times(), times()).prop_map(|(begun, next)| AttemptUpdate::Waiting {
+            wait: Box::new(wait(begun)),
+            begun,
+            next
+        }),
+        times().prop_map(AttemptUpdate::Seen),
     ]
+}
+
+/// Returns a wait that began at `since`.
+pub(super) fn wait(since: Timestamp) -> StateWait {
+    let outputs = Outputs::from([("id".to_owned(), UnitValue::Json("br-1".into()))]);
+    let response = StoredText::Inline(format!("sealed {}", since.0));
+    StateWait { since: since.0, outputs: OutputStorage::Inline(outputs), response }
 }
 
 fn results() -> impl Strategy<Value = AttemptResult> {

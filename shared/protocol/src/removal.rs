@@ -1,0 +1,35 @@
+//! The evidence that a removed resource does not exist any more.
+
+use serde::{Deserialize, Serialize};
+
+/// The strength of the evidence, in rising order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum RemovalGrade {
+    /// Nothing shows that the resource was removed: the first request for its removal was answered *not found*, or the
+    /// removal was accepted and its end is unknown.
+    Unconfirmed,
+    /// The receiver or the script reported that it has removed the resource.
+    Reported,
+    /// A question after the removal was answered: the resource does not exist.
+    Confirmed,
+}
+
+/// The evidence of one removal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RemovalEvidence {
+    pub grade: RemovalGrade,
+    /// The request that shows it, such as `GET https://api.example.org/branches/br-1`, without values of its query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
+    /// Its answer, such as `404`. It contains no secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<String>,
+}
+
+impl RemovalEvidence {
+    pub fn new(grade: RemovalGrade, asked: &str, answered: &str) -> Self {
+        Self { grade, asked: Some(asked.to_owned()), answered: Some(answered.to_owned()) }
+    }
+}
