@@ -23,6 +23,11 @@ fn a_million_units_stay_within_their_price() {
 }
 
 #[test]
+fn an_hour_of_waiting_stays_within_its_costs() {
+    bench(&["polling"]);
+}
+
+#[test]
 fn invocations_stay_within_their_limits() {
     let table = bench(&["large", "--units", "300", "--gone", "500", "--living", "150", "--resources", "50"]);
     // A list reads at most two pages of targets, a target reads its shown outputs only, and a creation reads a plugin once,

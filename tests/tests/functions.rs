@@ -38,6 +38,7 @@ mod lifecycle {
     pub(crate) mod retention;
     pub(crate) mod self_service;
     pub(crate) mod setup;
+    pub(crate) mod state_waits;
     pub(crate) mod subscriptions;
     pub(crate) mod teardown;
 }
@@ -142,6 +143,10 @@ fn main() {
         lifecycle::plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order
             an_instance_with_the_tag_is_adopted several_instances_with_the_tag_are_refused_and_listed
             a_call_without_a_result_has_its_reason;
+        lifecycle::state_waits: a_unit_is_done_when_the_provider_is_ready
+            a_wait_that_fails_is_undone_with_the_outputs_of_the_response
+            a_wait_survives_a_restart_and_stores_no_secret a_thing_that_was_never_seen_is_gone_without_confirmation
+            a_list_shows_what_a_lost_request_has_made;
         lifecycle::many: unreferenced_outputs_are_not_read an_undo_reads_only_the_outputs_that_it_uses
             gone_targets_have_a_separate_list a_parsed_plugin_is_used_until_its_withdrawal
             a_withdrawn_version_remains_usable_for_existing_targets;

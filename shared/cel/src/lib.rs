@@ -103,7 +103,10 @@ pub enum ReferenceSource {
     Target(String),
     /// `resource.FIELD` of the resource to which the expression belongs.
     OwnResource(String),
+    /// `inputs.NAME` of the unit to which the expression belongs.
+    Input(String),
     Response,
+    Poll,
     Object,
     Objects,
     Instance,
@@ -175,7 +178,9 @@ impl std::fmt::Display for ReferenceSource {
             }
             Self::Target(field) => write!(f, "target.{field}"),
             Self::OwnResource(field) => write!(f, "resource.{field}"),
+            Self::Input(name) => write!(f, "inputs{}", path::step(name)),
             Self::Response => f.write_str("response"),
+            Self::Poll => f.write_str("poll"),
             Self::Object => f.write_str("object"),
             Self::Objects => f.write_str("objects"),
             Self::Instance => f.write_str("instance"),

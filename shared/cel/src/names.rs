@@ -11,7 +11,11 @@ pub enum RootVariable {
     Target,
     /// The resource whose plugin is compiled.
     Resource,
+    /// The inputs of the unit to which the expression belongs.
+    Inputs,
     Response,
+    /// The last answer while a webhook unit waits for a state.
+    Poll,
     /// The current state of a Kubernetes object.
     Object,
     Objects,
@@ -32,14 +36,16 @@ pub enum RootVariable {
 }
 
 impl RootVariable {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Params,
         Self::Old,
         Self::Units,
         Self::Resources,
         Self::Target,
         Self::Resource,
+        Self::Inputs,
         Self::Response,
+        Self::Poll,
         Self::Object,
         Self::Objects,
         Self::Instance,
@@ -60,7 +66,9 @@ impl RootVariable {
             Self::Resources => "resources",
             Self::Target => "target",
             Self::Resource => "resource",
+            Self::Inputs => "inputs",
             Self::Response => "response",
+            Self::Poll => "poll",
             Self::Object => "object",
             Self::Objects => "objects",
             Self::Instance => "instance",
@@ -88,8 +96,10 @@ pub enum Scope {
     /// A unit of a target's own hooks.
     Own,
     Sandbox,
-    /// An output of a webhook.
+    /// An output of a webhook of a plugin, or a part of its `until`.
     Response,
+    /// The same in a target's own hooks.
+    OwnResponse,
     /// The rule `ready` or `fail` of an object.
     Object,
     Objects,
@@ -126,7 +136,23 @@ impl Scope {
             ],
             Self::Own => &[RootVariable::Units, RootVariable::Resources, RootVariable::Target],
             Self::Sandbox => &[RootVariable::Resources, RootVariable::Target],
-            Self::Response => &[RootVariable::Response],
+            Self::Response => &[
+                RootVariable::Response,
+                RootVariable::Poll,
+                RootVariable::Params,
+                RootVariable::Inputs,
+                RootVariable::Units,
+                RootVariable::Target,
+                RootVariable::Resource,
+            ],
+            Self::OwnResponse => &[
+                RootVariable::Response,
+                RootVariable::Poll,
+                RootVariable::Inputs,
+                RootVariable::Units,
+                RootVariable::Resources,
+                RootVariable::Target,
+            ],
             Self::Object => &[RootVariable::Object],
             Self::Objects => &[RootVariable::Object, RootVariable::Objects],
             Self::Instance => &[RootVariable::Instance],

@@ -282,10 +282,11 @@ impl ExpressionWalker<'_> {
             return;
         };
         let steps = match root {
-            RootVariable::Params | RootVariable::Target | RootVariable::Resource => 1,
+            RootVariable::Params | RootVariable::Inputs | RootVariable::Target | RootVariable::Resource => 1,
             RootVariable::Old => 2,
             RootVariable::Units | RootVariable::Resources => 3,
             RootVariable::Response
+            | RootVariable::Poll
             | RootVariable::Object
             | RootVariable::Objects
             | RootVariable::Instance
@@ -317,9 +318,14 @@ impl ExpressionWalker<'_> {
             RootVariable::Object => Some(ReferenceSource::Object),
             RootVariable::Objects => Some(ReferenceSource::Objects),
             RootVariable::Headers | RootVariable::Body | RootVariable::Claims => Some(ReferenceSource::Event(root)),
-            RootVariable::Response | RootVariable::Instance | RootVariable::Fetched | RootVariable::Notification => {
+            RootVariable::Response
+            | RootVariable::Poll
+            | RootVariable::Instance
+            | RootVariable::Fetched
+            | RootVariable::Notification => {
                 let (fields, source) = match root {
                     RootVariable::Response => (&RESPONSE_FIELDS[..], ReferenceSource::Response),
+                    RootVariable::Poll => (&RESPONSE_FIELDS[..], ReferenceSource::Poll),
                     RootVariable::Fetched => (&FETCHED_FIELDS[..], ReferenceSource::Event(root)),
                     RootVariable::Notification => (&NOTIFICATION_FIELDS[..], ReferenceSource::Event(root)),
                     _ => (&INSTANCE_FIELDS[..], ReferenceSource::Instance),
@@ -348,6 +354,7 @@ impl ExpressionWalker<'_> {
                 })
             }
             RootVariable::Params => Some(ReferenceSource::Param(self.constant(path, 0, "params.NAME")?.to_owned())),
+            RootVariable::Inputs => Some(ReferenceSource::Input(self.constant(path, 0, "inputs.NAME")?.to_owned())),
             RootVariable::Old => {
                 let shape = "old.params.NAME";
                 let field = self.constant(path, 0, shape)?;

@@ -368,6 +368,49 @@ pub struct WebhookAction {
     /// The URL that returns the result of a request with an unknown outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub describe: Option<Template>,
+    /// A CEL condition over the answer of `describe`. False means that the request has made nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub describe_found: Option<String>,
+    /// The state for which the unit waits after the response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<UntilPlan>,
+}
+
+/// The maximum of the default of `maxProcessingTime` for a webhook with `until`, in milliseconds: 5 minutes.
+const MAX_PROCESSING_MS: u64 = 5 * 60 * 1000;
+
+impl WebhookAction {
+    /// Returns the longest time for which the receiver processes a request of a unit without a response, in milliseconds.
+    /// The timeout of a unit that waits for a state is longer than that of its request.
+    pub fn processing_ms(&self, unit_timeout_ms: u64) -> u64 {
+        let most = if self.until.is_some() { unit_timeout_ms.min(MAX_PROCESSING_MS) } else { unit_timeout_ms };
+        self.max_processing_time_ms.unwrap_or(most)
+    }
+}
+
+/// Questions that are repeated until a provider reports a state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct UntilPlan {
+    /// The URL of the question, as that of the webhook. It may read `response`.
+    pub url: Template,
+    /// A CEL condition over `poll` and `response`. Absent if the wait ends with the answer 404 or 410.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<String>,
+    /// A CEL expression over `poll` and `response`: true, or the reason of a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+    /// The wait before the first question, in milliseconds.
+    pub every_ms: u64,
+    /// The maximum of every wait, in milliseconds.
+    pub max_every_ms: u64,
+}
+
+impl UntilPlan {
+    /// Returns the wait before the next question, `elapsed_ms` after the response. It doubles with each question.
+    pub fn interval_ms(&self, elapsed_ms: u64) -> u64 {
+        elapsed_ms.saturating_add(self.every_ms).min(self.max_every_ms)
+    }
 }
 
 /// A connection with the origin that it had when the plan was made. Its credential is read for each request.

@@ -135,6 +135,9 @@ pub enum QueueMessage {
     Run(RunId),
     /// Checks the deadline of one attempt.
     Unit { run: RunId, unit: u32, attempt: u32 },
+    /// Asks for the state for which an attempt waits, unless a sweep has asked since. `sweep` is the time at which a sweep
+    /// asks if the messages are lost.
+    Poll { run: RunId, unit: u32, attempt: u32, sweep: u64 },
     /// Sweeps a run even if it is not due, because its dispatcher may have ended early.
     Recover(RunId),
     /// Sweeps a target, by kind and name.

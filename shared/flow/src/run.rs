@@ -35,6 +35,7 @@ pub mod skip;
 pub(crate) mod taken_results;
 pub(crate) mod timeout;
 pub mod undo;
+mod until;
 pub mod wakeup;
 mod webhook;
 mod webhook_response;

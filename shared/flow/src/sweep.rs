@@ -10,6 +10,7 @@ pub(crate) mod failures;
 pub mod orphans;
 pub mod outages;
 pub(crate) mod permits;
+mod polls;
 pub mod retention;
 mod runs;
 mod targets;
@@ -159,6 +160,7 @@ pub async fn postpone_message(env: &Env, message: &QueueMessage) {
         QueueMessage::Run(run)
         | QueueMessage::Recover(run)
         | QueueMessage::Unit { run, .. }
+        | QueueMessage::Poll { run, .. }
         | QueueMessage::Dispatch { run, .. } => postpone(env, &DueItem::Run(run.clone())).await,
         QueueMessage::Target(kind, name) | QueueMessage::Deliver(kind, name) => {
             postpone(env, &DueItem::Target(kind.clone(), name.clone())).await;
@@ -178,6 +180,9 @@ pub async fn receive_message(env: &Env, message: &QueueMessage) -> Result<(), Fl
         QueueMessage::Run(run) => sweep_run(env, run, SweepCondition::Due).await,
         QueueMessage::Recover(run) => sweep_run(env, run, SweepCondition::Always).await,
         QueueMessage::Unit { run, unit, attempt } => sweep_unit(env, run, Unit(*unit), Attempt(*attempt)).await,
+        QueueMessage::Poll { run, unit, attempt, sweep } => {
+            Box::pin(polls::receive_poll(env, run, (Unit(*unit), Attempt(*attempt)), Timestamp(*sweep))).await
+        }
         QueueMessage::Target(kind, name) => sweep_target(env, kind, name).await,
         QueueMessage::Deliver(kind, name) => Box::pin(outbox::deliver(env, kind, name)).await,
         QueueMessage::Mark => Ok(env.store.put_mark(HealthMark::Queue, env.now()).await?),

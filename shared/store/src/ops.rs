@@ -70,11 +70,13 @@ pub enum AttemptUpdate {
     Heartbeat(Timestamp, Option<String>),
     /// A callback was rejected for this reason.
     Refused(String),
-    /// The request was answered, and the attempt waits for a state. It is dispatched again at `next`.
+    /// The request was answered, and the attempt waits for a state. It is dispatched again at `next`. `seen` is set if the
+    /// answer shows that the credential of an undo sees the resource.
     Waiting {
         wait: Box<StateWait>,
         begun: Timestamp,
         next: Timestamp,
+        seen: Option<Timestamp>,
     },
     /// An answer showed that the credential of an undo sees the resource.
     Seen(Timestamp),

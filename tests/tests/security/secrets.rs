@@ -71,7 +71,7 @@ pub(super) fn contains_canary(bytes: &[u8]) -> bool {
 }
 
 /// Returns all files below a folder.
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let (mut found, mut open) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = open.pop() {
         // A file may be deleted between the list and the read.

@@ -170,7 +170,10 @@ async fn store_instances(store: &Store) {
     for update in steps
         .into_iter()
         .chain([AttemptUpdate::Heartbeat(AT, Some("half".into())), AttemptUpdate::Refused("why".into())])
-        .chain([AttemptUpdate::Waiting { wait: Box::new(wait), begun: AT, next: AT }, AttemptUpdate::Seen(AT)])
+        .chain([
+            AttemptUpdate::Waiting { wait: Box::new(wait), begun: AT, next: AT, seen: Some(AT) },
+            AttemptUpdate::Seen(AT),
+        ])
     {
         store.update_attempt(run, unit, attempt, &update).await.unwrap();
     }

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ebb_engine::MAX_UNITS;
 
+use super::added_undos;
 use super::checked::{BoundResource, CompiledUnit};
 use super::clusters;
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::order::{self, CycleStep};
 use super::reads::{self, OutputReads, ResourceReads};
-use super::removal;
 use super::teardown::{self, OrderSource, TeardownUnit};
 use crate::diagnostic::Diagnostic;
 use crate::expr::ReferenceSource;
@@ -33,7 +33,7 @@ pub(super) fn place(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, inst
         instance.unit_refs = places.collect();
     }
     let kept = instances.iter().flat_map(|instance| &instance.checked.units);
-    let kept = kept.filter(|unit| removal::is_kept(unit)).count();
+    let kept = kept.filter(|unit| added_undos::is_kept(unit)).count();
     *counts.entry(HookName::PostStop).or_default() += u32::try_from(kept).unwrap_or(u32::MAX);
     for (hook, count) in counts {
         if count as usize > MAX_UNITS {

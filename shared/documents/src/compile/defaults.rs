@@ -6,6 +6,14 @@ use crate::plan::HookName;
 pub const TIMEOUT_MS: u64 = 5 * 60 * 1000;
 /// The default timeout of one attempt of a pod, in milliseconds. It includes pulling images.
 pub const POD_TIMEOUT_MS: u64 = 10 * 60 * 1000;
+/// The default timeout of one attempt of a webhook with `until`, in milliseconds. It includes the wait for the state.
+pub const UNTIL_TIMEOUT_MS: u64 = 30 * 60 * 1000;
+/// The default of `until.every`, in milliseconds.
+pub const UNTIL_EVERY_MS: u64 = 2_000;
+/// The default of `until.maxEvery`, in milliseconds.
+pub const UNTIL_MAX_EVERY_MS: u64 = 60_000;
+/// The maximum of `until.maxEvery`, in milliseconds: 15 minutes.
+pub const MAX_UNTIL_EVERY_MS: u64 = 15 * 60 * 1000;
 /// The maximum of `timeout`, `backoff` and `maxBackoff`: 24 hours.
 pub const MAX_TIMEOUT_MS: u64 = 24 * 60 * 60 * 1000;
 

@@ -3,6 +3,7 @@
 //! [`check_plugin`] checks a plugin on its own. [`plan()`] also checks the sandbox: its plugins, params and wires. Both
 //! report all semantic errors together, each with its position.
 
+mod added_undos;
 mod assemble;
 mod checked;
 mod clusters;
@@ -28,7 +29,6 @@ mod plan_update;
 mod plugin;
 mod profile;
 mod reads;
-mod removal;
 mod route_group;
 mod sandbox;
 mod sensitive;
@@ -37,6 +37,7 @@ mod source_lints;
 mod subscription;
 mod teardown;
 mod unit;
+mod until;
 mod update_progress;
 mod version;
 mod webhook;
@@ -109,7 +110,7 @@ pub fn plan(
     if let Some(at) = plan.hooks.iter().position(|hook| hook.hook == HookName::PLUGIN_UPDATE) {
         plan.plugin_updates = plan.hooks.remove(at).units;
     }
-    removal::add(&mut plan, &instances);
+    added_undos::add(&mut plan, &instances);
     assemble::order_teardown(&report, &mut plan, &instances);
     if let Some(errors) = report.errors(sandbox.name.at) {
         return Err(errors);

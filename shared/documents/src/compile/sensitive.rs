@@ -12,6 +12,8 @@ pub(super) enum TextRole {
     /// A part of the request to a plugin of InfraKit.
     Infrakit,
     Manifest,
+    /// An output or `until` of a webhook.
+    Answer,
     /// The condition `when`.
     When,
     Cluster,
@@ -47,6 +49,9 @@ pub(super) fn check(
         }
         (TextRole::Infrakit, _) => {
             ("be sent to a plugin", "a plugin can only get what is not sensitive; a pod can get this as an input")
+        }
+        (TextRole::Answer, _) => {
+            ("be read beside a response", "an output has a value of the response; hand this on as a public output")
         }
         (TextRole::Manifest, _) => {
             ("stand in a manifest", "refer to its Secret: `${secretRef(…)}` gives `name` and `key`")

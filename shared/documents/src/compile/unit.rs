@@ -6,12 +6,13 @@ use super::checked::CompiledUnit;
 use super::clusters;
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::{
-    BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, POD_TIMEOUT_MS, RETRY_CLASSES, TIMEOUT_MS, attempts,
-    max_backoff,
+    BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, POD_TIMEOUT_MS, RETRY_CLASSES, TIMEOUT_MS, UNTIL_TIMEOUT_MS,
+    attempts, max_backoff,
 };
 use super::infrakit_unit;
 use super::input_destinations;
 use super::sensitive::TextRole;
+use super::until::{self, answers};
 use super::webhook;
 use crate::expr::{self, ReferenceUsage, Scope};
 use crate::model::{ActionDoc, At, LineColumn, OutputFromDoc, PluginDoc, PodDoc, TemplateTree, UnitDoc, WebhookDoc};
@@ -39,6 +40,11 @@ pub(super) fn compile<'a>(
     let cluster = clusters::named(report, plugin, doc, &mut found);
     collect(TextRole::Cluster, std::mem::take(&mut found));
 
+    if let (Some(until), false) = (&doc.until, matches!(doc.action, ActionDoc::Webhook(_))) {
+        let help = "a script waits by itself, and an object has `ready`";
+        let at = until.url.as_ref().or(until.path.as_ref()).map_or(doc.name.at, |url| url.at);
+        report.push(report.error("until", at, "only a webhook has `until`").help(help));
+    }
     let (work, role) = match &doc.action {
         ActionDoc::Pod(action) => {
             input_destinations::check_inputs(report, &doc.inputs);
@@ -58,6 +64,12 @@ pub(super) fn compile<'a>(
                 webhook::check_connection_headers(report, &webhook.headers);
             }
             collect(TextRole::Webhook, std::mem::take(&mut found));
+            let found_text = webhook.describe.as_ref().and_then(|describe| describe.found.as_ref());
+            let describe_found =
+                found_text.and_then(|text| report.expression("`found`", text, answers(report), &mut found));
+            let until =
+                doc.until.as_ref().map(|until| until::compile(report, doc, hook, connection, until, &mut found));
+            collect(TextRole::Answer, std::mem::take(&mut found));
             if let (Some(_), Some(first)) = (&body, doc.inputs.first()) {
                 let message = "this webhook has a body, so its inputs go nowhere";
                 let help = "put the values into `body`; without `body`, the inputs are sent as an object";
@@ -76,6 +88,8 @@ pub(super) fn compile<'a>(
                 max_processing_time_ms,
                 non_idempotent,
                 describe,
+                describe_found,
+                until,
             };
             (Action::Webhook(webhook), TextRole::Webhook)
         }
@@ -135,6 +149,7 @@ pub(super) fn compile<'a>(
     }
 
     unique(report, "output", doc.outputs.iter().map(|output| &output.name));
+    let mut answered = Vec::new();
     let outputs = doc.outputs.iter().filter_map(|output| {
         let from = match (&output.from, &doc.action) {
             (OutputFromDoc::File(path), ActionDoc::Pod(_)) => {
@@ -167,13 +182,14 @@ pub(super) fn compile<'a>(
                 OutputFrom::Secret { name: expression, key: secret.key.value.clone() }
             }
             (OutputFromDoc::Value(text), work) => {
-                let scope = match work {
-                    ActionDoc::Webhook(_) => Scope::Response,
-                    ActionDoc::Infrakit(_) => Scope::Instance,
-                    ActionDoc::Pod(_) | ActionDoc::Object(_) => Scope::Objects,
-                };
                 let what = format!("output `{}`", output.name.value);
-                OutputFrom::Expression(report.expression(&what, text, scope, &mut Vec::new())?)
+                OutputFrom::Expression(match work {
+                    ActionDoc::Webhook(_) => report.expression(&what, text, answers(report), &mut answered)?,
+                    ActionDoc::Infrakit(_) => report.expression(&what, text, Scope::Instance, &mut Vec::new())?,
+                    ActionDoc::Pod(_) | ActionDoc::Object(_) => {
+                        report.expression(&what, text, Scope::Objects, &mut Vec::new())?
+                    }
+                })
             }
         };
         if output.is_sensitive() && matches!(doc.action, ActionDoc::Webhook(_) | ActionDoc::Infrakit(_)) {
@@ -185,10 +201,16 @@ pub(super) fn compile<'a>(
         Some((output.name.value.clone(), made))
     });
     let outputs = outputs.collect();
+    uses.extend(answered.into_iter().map(|found| (TextRole::Answer, found)));
+    until::check_answers(report, doc, &uses);
 
     let place = report.source.author(doc.name.at);
     let source = SourceLocation { file: report.source.name.clone(), line: place.line, column: place.column };
-    let default = if matches!(work, Action::Pod(_)) { POD_TIMEOUT_MS } else { TIMEOUT_MS };
+    let default = match work {
+        Action::Pod(_) => POD_TIMEOUT_MS,
+        _ if doc.until.is_some() => UNTIL_TIMEOUT_MS,
+        _ => TIMEOUT_MS,
+    };
     let plan = UnitPlan {
         key: doc.name.value.clone(),
         action: work,
@@ -240,7 +262,8 @@ fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, webhook:
         let message = format!("`{name}` has a `maxProcessingTime` of {time} ms; it must be at most 24h");
         report.push(report.error("limit", doc.name.at, message));
     }
-    let timeout = doc.timeout.map_or(TIMEOUT_MS, |timeout| timeout.0);
+    let timeout =
+        doc.timeout.map_or(if doc.until.is_some() { UNTIL_TIMEOUT_MS } else { TIMEOUT_MS }, |timeout| timeout.0);
     let Some(describe) = &webhook.describe else { return };
     let at = describe.url.as_ref().or(describe.path.as_ref()).map_or(doc.name.at, |url| url.at);
     if webhook.idempotent != Some(false) {

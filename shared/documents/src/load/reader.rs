@@ -47,7 +47,7 @@ const ANY_CASE: [&str; 7] = [
 const WITH_CONNECTION: &str = "a webhook has `url`, or `connection` and `path`";
 
 /// Structs that have exactly one of several keys: struct, error code, keys, help for no key, help for several keys.
-const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 10] = [
+const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 11] = [
     ("UnitSpec", "unit-kind", &["pod", "webhook", "object", "infrakit"], "add one of them", "make two units of it"),
     (
         "OutputSpec",
@@ -88,6 +88,7 @@ const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 10] = [
     ),
     ("WebhookDoc", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
     ("DescribeDoc", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
+    ("UntilDoc", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
 ];
 
 /// Reads a document and reports its errors.

@@ -31,6 +31,8 @@ pub struct UnitSpec {
     pub after: NameList,
     /// Units of earlier hooks that this unit reverses. The default is the setup units that it reads.
     pub undoes: Option<NameList>,
+    /// Questions by which a webhook waits for a state, after the response to its request.
+    pub until: Option<UntilDoc>,
     /// `none` if nothing that the unit makes has to be undone.
     pub cleanup: Option<Cleanup>,
     /// The longest time that one attempt may take.
@@ -141,6 +143,32 @@ pub struct DescribeDoc {
     pub url: Option<At<String>>,
     /// The path and query at the connection of the webhook. Parts may hold `${…}`.
     pub path: Option<At<String>>,
+    /// A CEL expression over `response`, for the answer of an API that only lists things. If it is false, the thing does
+    /// not exist.
+    pub found: Option<At<String>>,
+}
+
+/// `GET` requests, authorized like the webhook, that are repeated until the provider reports a state.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Until")]
+pub struct UntilDoc {
+    /// The URL. Its host is literal, other parts may hold `${…}`, also of `response`.
+    pub url: Option<At<String>>,
+    /// The path and query at the connection of the webhook. Parts may hold `${…}`, also of `response`.
+    pub path: Option<At<String>>,
+    /// A CEL expression over `poll`, the answer with `status`, `headers` and `body`, and over `response`. The wait ends when
+    /// it is true.
+    pub ready: Option<At<String>>,
+    /// A CEL expression over `poll` and `response`. The unit fails if it is true, or a text that is not empty, which is the
+    /// reason.
+    pub failed: Option<At<String>>,
+    /// In an undo, instead of `ready`: the wait ends when the answer is 404 or 410.
+    pub gone: Option<bool>,
+    /// The wait before the first question. It doubles with each question. The default is 2 s.
+    pub every: Option<At<DurationMs>>,
+    /// The bound of every wait. The default is 1 m.
+    pub max_every: Option<At<DurationMs>>,
 }
 
 /// Kubernetes objects.

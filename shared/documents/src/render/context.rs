@@ -8,7 +8,7 @@ use super::evaluate::{CompiledExpressions, TextPart};
 use super::{KnownOutputs, MAX_VALUE_BYTES, ProducerState, RenderError, RenderValue, SecretKeyRef, TargetFacts};
 use crate::expr::convert::{self, CelOutput};
 use crate::expr::{self, Expression, ReferenceSource, ReferenceUsage, ValueReference};
-use crate::plan::{Plan, Template, cluster_name};
+use crate::plan::{InputPlan, Plan, Template, cluster_name};
 
 /// The treatment of an output that does not exist yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,16 @@ pub(super) struct RenderContext<'a> {
     /// The number of the update whose unit is rendered.
     pub(super) update: Option<u32>,
     pub(super) reader: ValueReader<'a>,
+    /// The answers to the requests of a webhook unit, if the text reads them.
+    pub(super) answers: Option<AnswerValues<'a>>,
+}
+
+/// The values of `response`, `poll` and `inputs`.
+#[derive(Clone, Copy)]
+pub(super) struct AnswerValues<'a> {
+    pub(super) response: &'a Json,
+    pub(super) poll: Option<&'a Json>,
+    pub(super) inputs: &'a [InputPlan],
 }
 
 /// The recipient of values.
@@ -74,6 +84,7 @@ impl<'a> RenderContext<'a> {
             resource,
             update: None,
             reader: ValueReader::Outside,
+            answers: None,
         }
     }
 
@@ -86,8 +97,14 @@ impl<'a> RenderContext<'a> {
                 return Ok(LookupResult::Placeholder(format!("{}.key", self.resource)));
             }
             ReferenceSource::OwnResource(field) => return found(self.facts.own(self.resource, field)),
-            ReferenceSource::Response
-            | ReferenceSource::Object
+            ReferenceSource::Response => return found(self.answers.map(|answers| answers.response.clone())),
+            ReferenceSource::Poll => return found(self.answers.and_then(|answers| answers.poll.cloned())),
+            ReferenceSource::Input(name) => {
+                let inputs = self.answers.map(|answers| answers.inputs).unwrap_or_default();
+                let input = inputs.iter().find(|input| input.name == *name);
+                input.map(|input| self.template(&input.value, place))
+            }
+            ReferenceSource::Object
             | ReferenceSource::Objects
             | ReferenceSource::Instance
             | ReferenceSource::Event(_) => return found(None),
@@ -185,7 +202,9 @@ impl<'a> RenderContext<'a> {
     /// Returns the value of an expression. A missing required value is an error. Returns [`LookupResult::Nothing`] for
     /// a missing optional one.
     pub(super) fn expression(self, expression: &Expression, place: &str) -> Result<LookupResult, RenderError> {
-        if let Some(whole) = expression.whole() {
+        // A path below an answer is evaluated.
+        let is_answer = |source: &ReferenceSource| matches!(source, ReferenceSource::Response | ReferenceSource::Poll);
+        if let Some(whole) = expression.whole().filter(|whole| !is_answer(&whole.source)) {
             return match self.lookup(&whole.source, place)? {
                 LookupResult::Nothing if !whole.optional => Err(missing(place, whole)),
                 LookupResult::Value(value) => self.guarded(value, whole, place).map(LookupResult::Value),
@@ -387,7 +406,9 @@ fn path(source: &ReferenceSource) -> Vec<&str> {
         ReferenceSource::Resource { resource, output } => vec!["resources", resource, "outputs", output],
         ReferenceSource::Target(field) => vec!["target", field],
         ReferenceSource::OwnResource(field) => vec!["resource", field],
+        ReferenceSource::Input(name) => vec!["inputs", name],
         ReferenceSource::Response => vec!["response"],
+        ReferenceSource::Poll => vec!["poll"],
         ReferenceSource::Object => vec!["object"],
         ReferenceSource::Objects => vec!["objects"],
         ReferenceSource::Instance => vec!["instance"],

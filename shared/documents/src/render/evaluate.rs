@@ -78,6 +78,12 @@ impl CompiledExpressions {
                     Action::Webhook(webhook) => {
                         compiled.template(&webhook.url, place)?;
                         webhook.describe.iter().try_for_each(|url| compiled.template(url, place))?;
+                        webhook.describe_found.iter().try_for_each(|text| compiled.expression(text, place))?;
+                        if let Some(until) = &webhook.until {
+                            compiled.template(&until.url, place)?;
+                            let texts = until.ready.iter().chain(&until.failed);
+                            texts.into_iter().try_for_each(|text| compiled.expression(text, place))?;
+                        }
                         webhook.headers.values().try_for_each(|value| compiled.template(value, place))?;
                         webhook.body.iter().try_for_each(|body| compiled.tree(body, place))?;
                     }

@@ -6,6 +6,7 @@
 //! A sensitive value is never part of an expression. It is passed on whole as a [`SecretKeyRef`], or named by
 //! `secretRef(…)`. Errors contain the names of inputs, units and outputs, and never a value.
 
+mod answers;
 mod context;
 mod evaluate;
 mod facts;
@@ -18,9 +19,10 @@ use std::collections::BTreeMap;
 use crate::plan::UnitRef;
 
 pub use crate::expr::{MAX_COST, MAX_VALUE_BYTES};
+pub use answers::{AnswerContext, Answers, PollState, WebhookResponse, reads_values};
 pub use evaluate::CompiledExpressions;
 pub use facts::TargetFacts;
-pub use outputs::{WebhookResponse, env, outputs_from_instance, outputs_from_response, resource_outputs};
+pub use outputs::{env, outputs_from_instance, resource_outputs};
 pub use unit::{preview, unit};
 
 /// A value of an input, output or param.

@@ -1,4 +1,4 @@
-//! The outputs of a webhook's response and of a resource, and the environment of the target.
+//! The outputs of an instance and of a resource, and the environment of the target.
 
 use std::collections::BTreeMap;
 
@@ -6,73 +6,55 @@ use serde_json::Value as Json;
 
 use super::context::{LookupResult, RenderContext, capped};
 use super::{CompiledExpressions, KnownOutputs, RenderError, RenderValue, TargetFacts};
+use crate::expr::Expression;
 use crate::expr::convert::{CelOutput, from_json};
 use crate::plan::{OutputFrom, Plan, Template, UnitPlan};
-
-/// The response to a webhook.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WebhookResponse {
-    pub status: u16,
-    pub headers: BTreeMap<String, String>,
-    /// The body as JSON. A body that is not JSON is a string.
-    pub body: Json,
-}
-
-/// Returns the declared outputs of a webhook from its response.
-///
-/// # Errors
-/// Returns [`RenderError::NoOutput`] for the first missing output, in the order of names, or another error for an output
-/// that is too large or too costly.
-pub fn outputs_from_response(
-    compiled: &CompiledExpressions,
-    unit: &UnitPlan,
-    response: &WebhookResponse,
-) -> Result<BTreeMap<String, RenderValue>, RenderError> {
-    let headers: serde_json::Map<String, Json> =
-        response.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
-    let value = serde_json::json!({"status": response.status, "headers": headers, "body": response.body});
-    outputs_from(compiled, unit, "response", &value)
-}
 
 /// Returns the declared outputs of an InfraKit unit from its instance: `ID`, `LogicalID`, `Tags` and `Properties`, or the
 /// fields of the response for the other interfaces.
 ///
 /// # Errors
-/// Returns the errors of [`outputs_from_response`].
+/// Returns [`RenderError::NoOutput`] for the first missing output, in the order of names, or another error for an output
+/// that is too large or too costly.
 pub fn outputs_from_instance(
     compiled: &CompiledExpressions,
     unit: &UnitPlan,
     instance: &Json,
 ) -> Result<BTreeMap<String, RenderValue>, RenderError> {
-    outputs_from(compiled, unit, "instance", instance)
+    let variables = BTreeMap::from([("instance", from_json(instance))]);
+    outputs_from(compiled, unit, |expression, place| {
+        Ok(match compiled.run(expression, &variables, place)? {
+            CelOutput::Json(json) => LookupResult::Value(RenderValue::Json(json)),
+            CelOutput::Bytes(bytes) => LookupResult::Value(RenderValue::Bytes(bytes)),
+            CelOutput::Nothing => LookupResult::Nothing,
+        })
+    })
 }
 
-fn outputs_from(
+/// Evaluates the declared outputs of a unit.
+pub(super) fn outputs_from(
     compiled: &CompiledExpressions,
     unit: &UnitPlan,
-    variable: &'static str,
-    value: &Json,
+    evaluate: impl Fn(&Expression, &str) -> Result<LookupResult, RenderError>,
 ) -> Result<BTreeMap<String, RenderValue>, RenderError> {
-    let variables = BTreeMap::from([(variable, from_json(value))]);
     let mut outputs = BTreeMap::new();
     for (name, output) in &unit.outputs {
         let OutputFrom::Expression(text) = &output.from else { continue };
         let place = format!("output `{name}`");
         let none = |reason: String| RenderError::NoOutput { output: name.clone(), reason };
-        let expression = compiled.parsed(text, &place)?;
-        let made = match compiled.run(expression, &variables, &place) {
-            Ok(CelOutput::Json(json)) => {
-                capped(&place, json.to_string().len())?;
-                RenderValue::Json(json)
+        let made = match evaluate(compiled.parsed(text, &place)?, &place) {
+            Ok(LookupResult::Value(value)) => value,
+            Ok(LookupResult::Nothing | LookupResult::Placeholder(_)) => {
+                return Err(none(format!("`{text}` has no value")));
             }
-            Ok(CelOutput::Bytes(bytes)) => {
-                capped(&place, bytes.len())?;
-                RenderValue::Bytes(bytes)
-            }
-            Ok(CelOutput::Nothing) => return Err(none(format!("`{text}` has no value"))),
             Err(RenderError::Evaluation { reason, .. }) => return Err(none(format!("`{text}`: {reason}"))),
             Err(error) => return Err(error),
         };
+        match &made {
+            RenderValue::Json(json) => capped(&place, json.to_string().len())?,
+            RenderValue::Bytes(bytes) => capped(&place, bytes.len())?,
+            RenderValue::Secret(_) => {}
+        }
         outputs.insert(name.clone(), made);
     }
     Ok(outputs)

@@ -85,6 +85,7 @@ fn render(
             _ => None,
         },
         reader: ValueReader::Cluster(plan.cluster(unit)),
+        answers: None,
     };
     let lenience = if unit.undoes.is_empty() { MissingPolicy::Strict } else { MissingPolicy::LeaveOut };
     if !wanted(context, unit, lenience)? {

@@ -53,7 +53,11 @@ pub async fn apply_result(
     match end {
         AttemptEnd::Succeeded(success) => {
             let has_log = success.log.as_ref().is_some_and(|log| !log.is_empty());
-            let needs_record = !success.outputs.is_empty() || has_log || remaining > 0 || success.found_nothing;
+            let needs_record = !success.outputs.is_empty()
+                || has_log
+                || remaining > 0
+                || success.found_nothing
+                || success.removal.is_some();
             if needs_record {
                 // `next` records that results remain, so that the information is kept after this invocation.
                 let next = (remaining > 0).then(|| env.now());

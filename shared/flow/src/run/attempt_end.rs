@@ -6,6 +6,7 @@ use ebb_engine::retry::attempts_used;
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::limits;
+use ebb_protocol::removal::RemovalEvidence;
 use ebb_protocol::value::{Outputs, UnitValue};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +26,8 @@ pub struct AttemptSuccess {
     pub log: Option<String>,
     /// True if an undo found nothing to delete, and a request of its undone unit had no response.
     pub found_nothing: bool,
+    /// The evidence of an undo, unless the receiver just reported the removal.
+    pub removal: Option<RemovalEvidence>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,19 +40,23 @@ pub struct AttemptFailure {
     pub log: Option<String>,
     /// The evidence of the request, for a webhook.
     pub evidence: Option<Box<Evidence>>,
+    /// True if the response to the request was a success, and the attempt failed afterwards: its wait for a state ended
+    /// without it. Another request would make another thing.
+    pub is_made: bool,
 }
 
 impl AttemptFailure {
     /// Creates a failure. The message is shortened and made printable.
     pub fn new(code: ReasonCode, message: &str) -> Self {
         let reason = FailureReason { code, message: limits::message(message) };
-        Self { reason, status: None, retry_after: None, duration_ms: None, log: None, evidence: None }
+        Self { reason, status: None, retry_after: None, duration_ms: None, log: None, evidence: None, is_made: false }
     }
 
     /// Returns true if the backend did not respond, so that the request may still arrive or be processed. A status of a
     /// gateway is no response of the server behind it (rule 2).
     pub fn is_unanswered(&self) -> bool {
         match (self.reason.code, self.status) {
+            _ if self.is_made => false,
             (ReasonCode::Connect | ReasonCode::Timeout, _) => true,
             (ReasonCode::HttpStatus, Some(status)) => {
                 matches!(status, 408 | 425 | 499 | 502..=504 | 520..=529)
@@ -63,11 +70,13 @@ impl AttemptFailure {
     /// Attempts count from the last reopening of the unit by an operator or a late success.
     pub fn is_retried(&self, unit: &UnitPlan, attempt: Attempt) -> bool {
         let attempts = unit.retry.attempts.max(1);
+        // An undo is harmless.
+        let is_final = self.is_made && unit.undoes.is_empty();
         let unknown = unit.action.is_non_idempotent() && self.is_unanswered();
         // The `describe` URL has reported that the request made nothing, so its repetition is the first one.
         let is_unmade = unit.action.is_non_idempotent() && self.reason.code == ReasonCode::Lost;
         let is_wanted = is_unmade || self.is_worth_retrying(&unit.retry.on);
-        attempts_used(attempt, attempts) < attempts && !unknown && is_wanted
+        attempts_used(attempt, attempts) < attempts && !unknown && !is_final && is_wanted
     }
 
     fn is_worth_retrying(&self, on: &[String]) -> bool {

@@ -71,7 +71,7 @@ pub(super) fn parse_end(callback: Callback, source: TokenKind) -> Result<Attempt
             return Err(format!("output `{name}` is given twice"));
         }
     }
-    Ok(AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, log, found_nothing: false }))
+    Ok(AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, log, ..AttemptSuccess::default() }))
 }
 
 /// Returns a reported failure. A webhook may report a few codes only; others become `failed`, and precede the message.

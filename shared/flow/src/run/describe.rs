@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use ebb_documents::plan::{UnitPlan, WebhookAction};
-use ebb_egress::HttpRequest;
+use ebb_documents::plan::{Action, WebhookAction};
+use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::record::AttemptRecord;
@@ -16,8 +16,10 @@ use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::RequestCredential;
 use crate::run::dispatch_outcome::DispatchOutcome;
 use crate::run::head::Run;
+use crate::run::until::{self, Sight};
 use crate::run::wakeup::{self, AttemptWakeup};
-use crate::run::{evidence, request_headers, webhook_response};
+use crate::run::webhook_response::{self, UnitAnswers};
+use crate::run::{evidence, request_headers};
 use crate::sweep::permits::OriginPermit;
 
 /// The wait in seconds after a failed request to the `describe` URL.
@@ -45,14 +47,15 @@ pub(crate) async fn unanswered(
 }
 
 /// Determines the result of an attempt whose request was sent before. Does not send the request again.
-pub(crate) async fn describe_attempt(
+pub(super) async fn describe_attempt(
     env: &Env,
-    run: &Run,
+    answers: &UnitAnswers<'_>,
     attempt: AttemptRef,
-    (unit, webhook, credential): (&UnitPlan, &WebhookAction, &RequestCredential),
+    (webhook, credential): (&WebhookAction, &RequestCredential),
     describe: Option<String>,
     record: &AttemptRecord,
 ) -> Result<DispatchOutcome, FlowError> {
+    let (run, unit) = (answers.run, answers.unit);
     if record.result.is_some() || record.accepted.is_some() {
         return Ok(DispatchOutcome::later(None));
     }
@@ -84,8 +87,12 @@ pub(crate) async fn describe_attempt(
     let result = credential.call(env, request).await;
     permit.end(env, begun);
     let end = match result {
-        Ok((response, _bytes)) if (200..300).contains(&response.status) => {
-            match webhook_response::outputs(run, unit, &sent, &response) {
+        Ok((response, _bytes)) if listed(answers, &response) == Listing::Found => {
+            if let Some(until) = answers.until() {
+                let begun = record.started.map_or(posted, Timestamp);
+                return until::begin(env, answers, attempt, until, &response, (begun, Sight::Seen)).await;
+            }
+            match answers.outputs(&sent, &response) {
                 Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }),
                 Err(failure) => {
                     let evidence = Some(Box::new(sent.evidence(unit, Some(&response))));
@@ -93,13 +100,13 @@ pub(crate) async fn describe_attempt(
                 }
             }
         }
-        Ok((response, _)) if response.status == 404 => {
-            let processing = Millis(webhook.max_processing_time_ms.unwrap_or(unit.timeout_ms));
+        Ok((response, _)) if response.status == 404 || listed(answers, &response) == Listing::Missing => {
+            let processing = Millis(webhook.processing_ms(unit.timeout_ms));
             let wait = posted.plus(env.settings.max_in_flight).plus(processing).since(env.now()).0;
             if wait > 0 {
                 return describe_later(env, run, attempt, wait.div_ceil(1000)).await;
             }
-            let why = "the request got no response, and the `describe` URL responded 404: nothing was created";
+            let why = "the request got no response, and the `describe` URL reports that nothing was created";
             AttemptEnd::Failed(AttemptFailure::new(ReasonCode::Lost, why))
         }
         Ok(_) | Err(_) => {
@@ -112,4 +119,28 @@ pub(crate) async fn describe_attempt(
 async fn describe_later(env: &Env, run: &Run, attempt: AttemptRef, seconds: u64) -> Result<DispatchOutcome, FlowError> {
     let at = wakeup::record_repeat(env, run, attempt, seconds).await?;
     Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
+}
+
+/// The answer to a `describe` request, whose list may not have the thing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Listing {
+    Found,
+    Missing,
+    Unknown,
+}
+
+/// Returns whether a response with the status of a success shows the thing that the request makes.
+fn listed(answers: &UnitAnswers<'_>, response: &HttpResponse) -> Listing {
+    if !(200..300).contains(&response.status) {
+        return Listing::Unknown;
+    }
+    if !matches!(&answers.unit.action, Action::Webhook(webhook) if webhook.describe_found.is_some()) {
+        return Listing::Found;
+    }
+    let found = webhook_response::value(response).ok().and_then(|value| answers.context().is_found(&value).ok());
+    match found {
+        Some(None | Some(true)) => Listing::Found,
+        Some(Some(false)) => Listing::Missing,
+        None => Listing::Unknown,
+    }
 }

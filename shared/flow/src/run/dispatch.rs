@@ -18,6 +18,7 @@ use crate::run::skip;
 use crate::run::undo::{self, UndoDecision};
 use crate::run::wakeup::{AttemptWakeup, postpone, record_start};
 use crate::run::webhook::{WebhookDispatch, post_webhook};
+use crate::run::webhook_response::UnitAnswers;
 
 /// Renders and dispatches an attempt. The call is idempotent: receivers recognise an attempt by its name, so a
 /// repetition returns its state. The failure of a receiver is an outcome, not an error.
@@ -56,15 +57,19 @@ pub async fn send(
         }
     }
     let at = UnitRef { hook: run.hook().into(), unit: attempt.unit.0 };
-    let rendered = render::unit(&run.loaded.plan, &run.loaded.compiled, at, &run.target_facts(), &known);
-    // This frees memory: many requests may be in progress, each for a long time.
-    drop(known);
+    let facts = run.target_facts();
+    let rendered = render::unit(&run.loaded.plan, &run.loaded.compiled, at, &facts, &known);
+    if !render::reads_values(&run.loaded.compiled, unit) {
+        // This frees memory: many requests may be in progress, each for a long time.
+        known.clear();
+    }
     let outcome = match rendered {
         Err(error) => DispatchOutcome::failed(ReasonCode::Render, &error.to_string()),
         Ok(RenderedUnit::Skipped(reason)) => DispatchOutcome::ended(AttemptEnd::Skipped(skip_text(&reason))),
         Ok(RenderedUnit::Webhook(request)) => {
-            let call = WebhookDispatch { request, remaining, may_act_until };
-            post_webhook(env, run, attempt, unit, call, reason).await?
+            let answers = UnitAnswers { run, unit, at, facts, known };
+            let call = WebhookDispatch { request, answers, remaining, may_act_until };
+            post_webhook(env, run, attempt, call, reason).await?
         }
         Ok(RenderedUnit::Infrakit(spec)) => {
             let undone = unit.undoes.first().and_then(|&at| run.loaded.plan.unit(at));

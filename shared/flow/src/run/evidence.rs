@@ -86,9 +86,22 @@ impl SentRequest<'_> {
                 if response.body.is_empty() { "empty, not JSON".to_owned() } else { format!("{format}, not JSON") };
             return Some(format!("the response is {description}"));
         }
-        let text = self.scrubbed(&response.body);
-        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let line = self.scrubbed(&response.body).split_whitespace().collect::<Vec<_>>().join(" ");
         Some(format!("the response is {format}, not JSON: `{}`", limits::excerpt(&line, EXCERPT)))
+    }
+
+    /// Returns the method and the URL.
+    pub(crate) fn line(&self) -> String {
+        format!("{} {}", self.method, self.scrub(head(&bare_url(self.url), MAX_LINE)))
+    }
+
+    /// Returns the status of a response, and the beginning of its body unless the unit declares a sensitive output.
+    pub(crate) fn answer(&self, unit: &UnitPlan, response: &HttpResponse) -> String {
+        if has_sensitive_outputs(unit) || response.body.is_empty() {
+            return response.status.to_string();
+        }
+        let line = self.scrubbed(&response.body).split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("{} `{}`", response.status, limits::excerpt(&line, EXCERPT))
     }
 
     /// Returns up to twice the stored length of a body, masked. A credential at the limit is therefore still recognised

@@ -210,14 +210,21 @@ fn reads_of_successors(run: &Run, unit: Unit) -> impl Iterator<Item = &OutputRea
 }
 
 /// Returns all distinct outputs of a unit's successes, in the order of their records. A later success does not change
-/// the positions of the others.
+/// the positions of the others. An attempt without a success whose request was answered has the outputs of the response.
 pub fn successes(attempts: &[&AttemptRecord]) -> Vec<OutputStorage> {
-    let mut results: Vec<&AttemptResult> =
-        attempts.iter().flat_map(|record| record.result.iter().chain(&record.further_results)).collect();
-    results.sort_by(|a, b| (a.at, &a.digest).cmp(&(b.at, &b.digest)));
+    let mut made: Vec<(u64, &str, &OutputStorage)> = Vec::new();
+    for record in attempts {
+        let results = record.result.iter().chain(&record.further_results);
+        let before = made.len();
+        let successes = results.filter(|result| result.outcome == AttemptOutcome::Succeeded);
+        made.extend(successes.map(|result| (result.at, result.digest.as_str(), &result.outputs)));
+        if let Some(wait) = record.wait.as_ref().filter(|_| made.len() == before) {
+            made.push((wait.since, "", &wait.outputs));
+        }
+    }
+    made.sort_by_key(|&(at, digest, _)| (at, digest));
     // The digest of a success depends on its outputs only.
     let mut digests = HashSet::new();
-    let successes = results.into_iter().filter(|result| result.outcome == AttemptOutcome::Succeeded);
-    let distinct = successes.filter(|result| digests.insert(&result.digest));
-    distinct.map(|result| result.outputs.clone()).collect()
+    let distinct = made.into_iter().filter(|(_, digest, _)| digest.is_empty() || digests.insert(*digest));
+    distinct.map(|(.., outputs)| outputs.clone()).collect()
 }

@@ -164,7 +164,9 @@ async fn find(
             let at = UnitRef { hook: hook.into(), unit: unit.0 };
             let attempts = all.get(&unit).map(Vec::as_slice).unwrap_or_default();
             let results = || attempts.iter().flat_map(|record| record.result.iter().chain(&record.further_results));
-            let succeeded = results().any(|result| result.outcome == AttemptOutcome::Succeeded);
+            let is_made = |record: &AttemptRecord| record.wait.is_some();
+            let succeeded =
+                results().any(|result| result.outcome == AttemptOutcome::Succeeded) || attempts.iter().any(is_made);
             let first = || attempts.iter().filter_map(|record| record.result.as_ref());
             let skipped = first().any(|result| result.outcome == AttemptOutcome::Skipped);
             let started = ebb_engine::follow::may_have_started(graph, view, unit);

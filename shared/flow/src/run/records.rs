@@ -113,6 +113,10 @@ pub async fn build_result<'a>(
             (AttemptOutcome::Failed, None, Some(failure.reason.clone()), failure.duration_ms, failure.log.as_deref())
         }
     };
+    let removal = match end {
+        AttemptEnd::Succeeded(success) => success.removal.clone().map(Box::new),
+        AttemptEnd::Failed(_) | AttemptEnd::Skipped(_) | AttemptEnd::Cancelled(_) => None,
+    };
     let log = log.filter(|log| !log.is_empty()).map(|log| tail(log, limits::LOG_TAIL));
     let stored = match outputs {
         Some(outputs) if !outputs.is_empty() => store_outputs(env, run, unit, attempt, outputs).await?,
@@ -131,7 +135,7 @@ pub async fn build_result<'a>(
         outputs,
         reason,
         evidence,
-        removal: None,
+        removal,
         made: Vec::new(),
         next,
         log: has_log,
@@ -152,7 +156,7 @@ fn clean_reason(code: ReasonCode, why: &str) -> FailureReason {
     FailureReason { code, message: limits::message(why) }
 }
 
-async fn store_outputs(
+pub(super) async fn store_outputs(
     env: &Env,
     run: &Run,
     unit: Unit,

@@ -28,7 +28,7 @@ pub(crate) fn timed_out(unit: &UnitPlan, record: &AttemptRecord) -> AttemptFailu
     let progress = record.progress.as_ref().map(|progress| format!("; the last progress was: {progress}"));
     let [accepted, progress] = [accepted, progress].map(Option::unwrap_or_default);
     let why = format!("no result within {} s{accepted}{progress}", unit.timeout_ms / 1000);
-    AttemptFailure::new(ReasonCode::Timeout, &why)
+    AttemptFailure { is_made: record.wait.is_some(), ..AttemptFailure::new(ReasonCode::Timeout, &why) }
 }
 
 /// Returns the failure of an attempt without a relay, with the request of a webhook as its evidence.

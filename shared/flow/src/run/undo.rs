@@ -214,6 +214,13 @@ pub(crate) fn had_no_effect(record: &AttemptRecord) -> bool {
     record.further_results.is_empty() && record.result.as_ref().is_some_and(nothing)
 }
 
+/// Returns true if an answer in one of the attempts of an undo showed that its credential sees the resource: its removal
+/// was accepted, or refused because the resource is in use.
+pub(crate) fn has_seen(records: &[&AttemptRecord]) -> bool {
+    let status = |record: &&AttemptRecord| record.result.as_ref()?.evidence.as_ref()?.status;
+    records.iter().any(|record| record.seen.is_some() || matches!(status(record), Some(409 | 423)))
+}
+
 /// Returns the time until which the request of a failed attempt without a response may arrive.
 fn in_flight_until(env: &Env, record: &AttemptRecord) -> Option<Timestamp> {
     let failed = record.result.as_ref().filter(|result| result.outcome == AttemptOutcome::Failed)?;
@@ -224,7 +231,7 @@ fn in_flight_until(env: &Env, record: &AttemptRecord) -> Option<Timestamp> {
 /// response. A later success is a response.
 fn processing_until(env: &Env, unit: &UnitPlan, record: &AttemptRecord) -> Option<Timestamp> {
     let processing = match &unit.action {
-        Action::Webhook(webhook) => webhook.max_processing_time_ms.unwrap_or(unit.timeout_ms),
+        Action::Webhook(webhook) => webhook.processing_ms(unit.timeout_ms),
         Action::Infrakit(action) => action.max_processing_time_ms,
         _ => return None,
     };

@@ -7,6 +7,7 @@ use ebb_documents::render;
 use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::unit as headers;
 use ebb_store::AttemptUpdate;
@@ -19,8 +20,9 @@ use crate::run::credential::credential;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::head::Run;
 use crate::run::request_headers::signed_headers;
+use crate::run::until::{self, Sight};
 use crate::run::wakeup::{AttemptWakeup, postpone, record_acceptance, record_repeat};
-use crate::run::webhook_response::{ResponseVerdict, call_failure, judge_response};
+use crate::run::webhook_response::{ResponseVerdict, UnitAnswers, call_failure, judge_response};
 use crate::run::{describe, evidence};
 use crate::sweep::permits::OriginPermit;
 use crate::telemetry;
@@ -30,8 +32,9 @@ const CONTENT_TYPE: &str = "content-type";
 /// The wait of a request whose receiver other sweeps already wait for.
 const POSTPONEMENT: Millis = Millis(5_000);
 
-pub(super) struct WebhookDispatch {
+pub(super) struct WebhookDispatch<'a> {
     pub(super) request: render::RenderedRequest,
+    pub(super) answers: UnitAnswers<'a>,
     /// For an undo: the number of results that remain after this one.
     pub(super) remaining: u32,
     /// For an undo: the time until which a response *not found* is not final.
@@ -42,16 +45,24 @@ pub(super) async fn post_webhook(
     env: &Env,
     run: &Run,
     attempt: AttemptRef,
-    unit: &UnitPlan,
-    WebhookDispatch { request, remaining, may_act_until }: WebhookDispatch,
+    WebhookDispatch { request, answers, remaining, may_act_until }: WebhookDispatch<'_>,
     reason: DispatchReason,
 ) -> Result<DispatchOutcome, FlowError> {
+    let (unit, until) = (answers.unit, answers.until());
     let credential = match credential(env, run, unit).await? {
         Ok(credential) => credential,
         // An undo is retried, because an operator can restore a connection.
         Err(why) if unit.undoes.is_empty() => return Ok(DispatchOutcome::failed(ReasonCode::NotStartable, &why)),
         Err(why) => return Ok(DispatchOutcome::failed(ReasonCode::Failed, &why)),
     };
+    if let Some(until) = until {
+        let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
+        let own = records.iter().find(|(_, number, record)| *number == attempt.number && record.wait.is_some());
+        if let Some((.., record)) = own {
+            let records: Vec<&AttemptRecord> = records.iter().map(|(.., record)| record).collect();
+            return until::ask(env, &answers, attempt, until, (record, &records), &credential).await;
+        }
+    }
     let Some(permit) = OriginPermit::acquire(env, &request.url).await else {
         let at = env.now().plus(POSTPONEMENT);
         postpone(env, run, attempt, at).await?;
@@ -59,7 +70,8 @@ pub(super) async fn post_webhook(
     };
     let body = request.body.as_ref().map(|body| body.to_string().into_bytes()).unwrap_or_default();
     let mut list = signed_headers(env, run, attempt, unit, &credential, ("", &body))?;
-    if credential.permits_callbacks() {
+    // A unit that waits for a state asks for it.
+    if credential.permits_callbacks() && until.is_none() {
         list.extend([
             (headers::CALLBACK_URL.to_owned(), env.settings.callback_url.clone()),
             (headers::CALLBACK_TOKEN.to_owned(), token(env, run, attempt, unit, TokenKind::Webhook, remaining)),
@@ -78,15 +90,8 @@ pub(super) async fn post_webhook(
         let note = AttemptUpdate::Posted(env.now());
         let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &note).await?;
         if before.posted.is_some() || before.accepted.is_some() || before.result.is_some() {
-            return describe::describe_attempt(
-                env,
-                run,
-                attempt,
-                (unit, webhook, &credential),
-                request.describe,
-                &before,
-            )
-            .await;
+            let describe = request.describe;
+            return describe::describe_attempt(env, &answers, attempt, (webhook, &credential), describe, &before).await;
         }
     }
     let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
@@ -113,29 +118,38 @@ pub(super) async fn post_webhook(
     };
     let end = match &result {
         Err(error) => failed(call_failure(error), None),
-        Ok(response) => match judge_response(run, unit, &sent, response, now) {
+        Ok(response) => match (judge_response(&answers, &sent, response, now), until) {
             // Without a `describe` URL, no request may be repeated.
-            ResponseVerdict::Repeat(_) if unit.action.is_non_idempotent() && describe_url.is_none() => {
+            (ResponseVerdict::Repeat(_), _) if unit.action.is_non_idempotent() && describe_url.is_none() => {
                 return handle_accepted(env, run, attempt, unit, reason).await;
             }
-            ResponseVerdict::Accepted => return handle_accepted(env, run, attempt, unit, reason).await,
-            ResponseVerdict::Repeat(seconds) => {
+            (ResponseVerdict::Accepted, _) => return handle_accepted(env, run, attempt, unit, reason).await,
+            (ResponseVerdict::Repeat(seconds), _) => {
                 let at = record_repeat(env, run, attempt, seconds).await?;
                 return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
             }
-            ResponseVerdict::NotFound if may_act_until > now => {
+            (ResponseVerdict::NotFound, _) if may_act_until > now => {
                 // A receiver that has not responded may create the resource until then. The next request finds it.
                 postpone(env, run, attempt, may_act_until).await?;
                 return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(may_act_until))));
             }
-            ResponseVerdict::NotFound => {
+            (ResponseVerdict::Waits, Some(until)) => {
+                return until::begin(env, &answers, attempt, until, response, (begun, Sight::Seen)).await;
+            }
+            (ResponseVerdict::NotFound, Some(until)) => {
+                return until::begin(env, &answers, attempt, until, response, (begun, Sight::Unseen)).await;
+            }
+            (ResponseVerdict::NotFound, None) => {
                 let found_nothing = may_act_until > Timestamp(0);
                 AttemptEnd::Succeeded(AttemptSuccess { duration_ms, found_nothing, ..AttemptSuccess::default() })
             }
-            ResponseVerdict::Succeeded(outputs) => {
+            (ResponseVerdict::Waits, None) => {
+                AttemptEnd::Succeeded(AttemptSuccess { duration_ms, ..AttemptSuccess::default() })
+            }
+            (ResponseVerdict::Succeeded(outputs), _) => {
                 AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, ..AttemptSuccess::default() })
             }
-            ResponseVerdict::Failed(failure) => failed(failure, Some(response)),
+            (ResponseVerdict::Failed(failure), _) => failed(failure, Some(response)),
         },
     };
     match end {

@@ -1,10 +1,11 @@
 //! Judges the response of a webhook unit.
 
-use ebb_documents::plan::UnitPlan;
-use ebb_documents::render;
+use ebb_documents::plan::{Action, UnitPlan, UnitRef, UntilPlan};
+use ebb_documents::render::{self, AnswerContext, Answers, KnownOutputs, TargetFacts};
 use ebb_egress::{CallError, HttpResponse, retry_after};
 use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::value::Outputs;
 use ebb_protocol::{limits, unit as headers};
 
 use crate::response_body;
@@ -13,7 +14,9 @@ use crate::run::head::Run;
 use crate::run::{evidence, records};
 
 pub(super) enum ResponseVerdict {
-    Succeeded(ebb_protocol::value::Outputs),
+    Succeeded(Outputs),
+    /// The request succeeded, and the unit waits for a state.
+    Waits,
     /// The resource to remove does not exist.
     NotFound,
     Accepted,
@@ -25,8 +28,7 @@ pub(super) enum ResponseVerdict {
 /// or, with `Retry-After`, a repetition of the request. 410 is a final failure. For a `DELETE` that undoes a unit, 404 and 410 mean that the
 /// resource does not exist.
 pub(super) fn judge_response(
-    run: &Run,
-    unit: &UnitPlan,
+    answers: &UnitAnswers<'_>,
     sent: &evidence::SentRequest<'_>,
     response: &HttpResponse,
     now: Timestamp,
@@ -34,14 +36,15 @@ pub(super) fn judge_response(
     // A fraction of a second is rounded up, because the server requests a minimum wait.
     let wait = retry_after(&response.headers, now).map(|wait| wait.as_millis().div_ceil(1000));
     let wait = wait.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
-    let undone = sent.method == "DELETE" && !unit.undoes.is_empty() && matches!(response.status, 404 | 410);
+    let undone = sent.method == "DELETE" && !answers.unit.undoes.is_empty() && matches!(response.status, 404 | 410);
     // Others than receivers of Ebb mean by 202 that they have the request.
     let calls_back = sent.headers.iter().any(|(name, _)| name == headers::CALLBACK_TOKEN);
     match (response.status, wait) {
         (202, Some(seconds)) if calls_back => ResponseVerdict::Repeat(seconds),
         (202, None) if calls_back => ResponseVerdict::Accepted,
+        (200..=299, _) if answers.until().is_some() => ResponseVerdict::Waits,
         (200..=299, _) => {
-            outputs(run, unit, sent, response).map_or_else(ResponseVerdict::Failed, ResponseVerdict::Succeeded)
+            answers.outputs(sent, response).map_or_else(ResponseVerdict::Failed, ResponseVerdict::Succeeded)
         }
         _ if undone => ResponseVerdict::NotFound,
         (410, _) => ResponseVerdict::Failed(AttemptFailure::new(ReasonCode::Refused, "the server answered 410 Gone")),
@@ -53,29 +56,62 @@ pub(super) fn judge_response(
     }
 }
 
-/// Returns the declared outputs of a webhook unit from a successful response.
+/// A webhook unit with the values that its expressions read beside the answers to its requests.
+pub(super) struct UnitAnswers<'a> {
+    pub(super) run: &'a Run,
+    pub(super) unit: &'a UnitPlan,
+    pub(super) at: UnitRef,
+    pub(super) facts: TargetFacts,
+    pub(super) known: KnownOutputs,
+}
+
+impl UnitAnswers<'_> {
+    pub(super) fn context(&self) -> AnswerContext<'_> {
+        let loaded = &self.run.loaded;
+        let (plan, compiled) = (&loaded.plan, &loaded.compiled);
+        AnswerContext { plan, compiled, at: self.at, facts: &self.facts, known: &self.known }
+    }
+
+    /// Returns the state for which the unit waits after a response.
+    pub(super) fn until(&self) -> Option<&UntilPlan> {
+        match &self.unit.action {
+            Action::Webhook(webhook) => webhook.until.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Returns the declared outputs from a successful response.
+    ///
+    /// # Errors
+    /// Returns the failure of the unit if the response lacks a declared output.
+    pub(super) fn outputs(
+        &self,
+        sent: &evidence::SentRequest<'_>,
+        response: &HttpResponse,
+    ) -> Result<Outputs, AttemptFailure> {
+        if self.unit.outputs.is_empty() {
+            return Ok(Outputs::default());
+        }
+        let value = value(response)?;
+        let outputs = self.context().outputs(Answers { response: &value, poll: None });
+        let outputs = outputs.map_err(|error| {
+            let foreign = sent.foreign_format(self.unit, response);
+            AttemptFailure::new(ReasonCode::OutputInvalid, &foreign.unwrap_or_else(|| error.to_string()))
+        })?;
+        Ok(outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect())
+    }
+}
+
+/// Returns a response as the value of `response` or `poll`.
 ///
 /// # Errors
-/// Returns the failure of the unit if the response lacks a declared output.
-pub(crate) fn outputs(
-    run: &Run,
-    unit: &UnitPlan,
-    sent: &evidence::SentRequest<'_>,
-    response: &HttpResponse,
-) -> Result<ebb_protocol::value::Outputs, AttemptFailure> {
-    if unit.outputs.is_empty() {
-        return Ok(ebb_protocol::value::Outputs::default());
-    }
+/// Returns the failure of the unit if the response has too many values.
+pub(super) fn value(response: &HttpResponse) -> Result<serde_json::Value, AttemptFailure> {
     let body = response_body::parse(&response.body, limits::JSON_VALUES).map_err(|problem| {
         AttemptFailure::new(ReasonCode::OutputTooLarge, &format!("the response of the server has {problem}"))
     })?;
-    let parsed =
-        render::WebhookResponse { status: response.status, headers: response.headers.iter().cloned().collect(), body };
-    let outputs = render::outputs_from_response(&run.loaded.compiled, unit, &parsed).map_err(|error| {
-        let foreign = sent.foreign_format(unit, response);
-        AttemptFailure::new(ReasonCode::OutputInvalid, &foreign.unwrap_or_else(|| error.to_string()))
-    })?;
-    Ok(outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect())
+    let headers = response.headers.iter().cloned().collect();
+    Ok(render::WebhookResponse { status: response.status, headers, body }.into_value())
 }
 
 pub(super) fn call_failure(error: &CallError) -> AttemptFailure {

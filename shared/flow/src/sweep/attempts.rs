@@ -135,6 +135,12 @@ impl RunSweep {
         self.sweep_by(deadline);
         // An attempt that was postponed before its start is not repeated.
         match postponed.filter(|&at| at > begun) {
+            // The messages of an attempt that waits for a state are lost with the process. A question is harmless.
+            Some(next_request)
+                if record.wait.is_some() && (next_request <= self.now || self.when == SweepCondition::Always) =>
+            {
+                self.add_dispatch(next_request.0, attempt);
+            }
             Some(next_request) if next_request > self.now => self.sweep_by(next_request),
             // An accepted request is not repeated, even if a repetition was planned before the acceptance. Its callback
             // or its deadline decides.

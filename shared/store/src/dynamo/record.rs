@@ -290,11 +290,14 @@ impl UpdateAttemptRecord for Store {
                 expression.add("rc", number(1));
                 expression.set("rr", text(reason));
             }
-            AttemptUpdate::Waiting { wait, begun, next } => {
+            AttemptUpdate::Waiting { wait, begun, next, seen } => {
                 expression.set_if_absent("w", json(wait)?);
                 expression.set_if_absent("s", number(begun.0));
                 expression.set("n", number(next.0));
                 expression.remove("le");
+                if let Some(seen) = seen {
+                    expression.set_if_absent("sn", number(seen.0));
+                }
             }
             AttemptUpdate::Seen(at) => expression.set_if_absent("sn", number(at.0)),
         }

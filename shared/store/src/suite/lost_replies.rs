@@ -113,7 +113,12 @@ pub(super) async fn results_and_updates_with_a_lost_response_are_stored_once(fix
         AttemptUpdate::Posted(Timestamp(3)),
         AttemptUpdate::Postponed(Timestamp(3)),
         AttemptUpdate::Heartbeat(Timestamp(4), Some("5 %".into())),
-        AttemptUpdate::Waiting { wait: Box::new(wait(Timestamp(5))), begun: Timestamp(4), next: Timestamp(6) },
+        AttemptUpdate::Waiting {
+            wait: Box::new(wait(Timestamp(5))),
+            begun: Timestamp(4),
+            next: Timestamp(6),
+            seen: None,
+        },
         AttemptUpdate::Seen(Timestamp(6)),
     ] {
         proxy.plan("UpdateItem", [ProxyFault::LoseReply]);

@@ -264,7 +264,12 @@ pub(super) async fn outlines_are_records_without_outputs(fixture: StoreFixture) 
         AttemptUpdate::Posted(Timestamp(5)),
         AttemptUpdate::Leased(Timestamp(6)),
         AttemptUpdate::Refused("late".to_owned()),
-        AttemptUpdate::Waiting { wait: Box::new(wait(Timestamp(7))), begun: Timestamp(6), next: Timestamp(8) },
+        AttemptUpdate::Waiting {
+            wait: Box::new(wait(Timestamp(7))),
+            begun: Timestamp(6),
+            next: Timestamp(8),
+            seen: Some(Timestamp(7)),
+        },
         AttemptUpdate::Seen(Timestamp(9)),
     ];
     for update in &updates {

@@ -44,11 +44,12 @@ pub fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {
             let count = record.refused.take().map_or(0, |refused| refused.count) + 1;
             record.refused = Some(CallbackRefusals { count, reason: reason.clone() });
         }
-        AttemptUpdate::Waiting { wait, begun, next } => {
+        AttemptUpdate::Waiting { wait, begun, next, seen } => {
             record.wait = record.wait.take().or_else(|| Some((**wait).clone()));
             record.started = record.started.or(Some(begun.0));
             record.next_dispatch = Some(next.0);
             record.leased_until = None;
+            record.seen = record.seen.or(seen.map(|at| at.0));
         }
         AttemptUpdate::Seen(at) => record.seen = record.seen.or(Some(at.0)),
     }
@@ -93,10 +94,11 @@ fn updates() -> impl Strategy<Value = AttemptUpdate> {
         times().prop_map(AttemptUpdate::Postponed),
         (times(), prop::option::of(Just("half".to_owned()))).prop_map(|(at, text)| AttemptUpdate::Heartbeat(at, text)),
         (0..2_u32).prop_map(|number| AttemptUpdate::Refused(format!("reason {number}"))),
-        (times(), times()).prop_map(|(begun, next)| AttemptUpdate::Waiting {
+        (times(), times(), prop::option::of(times())).prop_map(|(begun, next, seen)| AttemptUpdate::Waiting {
             wait: Box::new(wait(begun)),
             begun,
-            next
+            next,
+            seen
         }),
         times().prop_map(AttemptUpdate::Seen),
     ]

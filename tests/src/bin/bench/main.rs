@@ -17,6 +17,7 @@ mod large;
 mod many_targets;
 mod measured_store;
 mod peers;
+mod polling;
 mod prices;
 mod scale;
 
@@ -41,6 +42,8 @@ enum BenchCommand {
     Large(large::LargeArgs),
     /// Compares Ebb with other engines that do the same work
     Peers(peers::PeersArgs),
+    /// Counts the write units of a unit that waits for a provider
+    Polling(polling::PollingArgs),
     /// Computes the price of a sandbox on AWS from counted requests and list prices
     Prices(prices::PricesArgs),
     /// Measures one `ebb dev` over decades of runs, units and gone targets
@@ -75,6 +78,7 @@ fn measured(measure: BenchCommand) -> anyhow::Result<Vec<String>> {
         }
         BenchCommand::Large(arguments) => large::measured(&arguments),
         BenchCommand::Peers(arguments) => Runtime::new()?.block_on(Box::pin(peers::compared(&arguments))),
+        BenchCommand::Polling(arguments) => Runtime::new()?.block_on(Box::pin(polling::measured(&arguments))),
         BenchCommand::Prices(arguments) => Runtime::new()?.block_on(Box::pin(prices::priced(&arguments))),
         BenchCommand::Scale(arguments) => Runtime::new()?.block_on(Box::pin(scale::measured(&arguments))),
     }

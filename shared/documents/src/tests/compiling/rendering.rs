@@ -8,8 +8,8 @@ use super::fixtures::{ALONE, SHARED_PG, TENANT_DB, WIRED, alone, compiled, plann
 use crate::load::{self, DocumentVars, FileError, FileSource, NoFiles};
 use crate::plan::{Plan, UnitRef};
 use crate::render::{
-    self, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit,
-    SecretKeyRef, SkipReason, TargetFacts,
+    self, AnswerContext, Answers, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError,
+    RenderValue, RenderedUnit, SecretKeyRef, SkipReason, TargetFacts,
 };
 
 fn facts() -> TargetFacts {
@@ -60,8 +60,10 @@ fn rendered(plan: &Plan, key: &str, states: &[(&str, ProducerState)]) -> Result<
 
 /// Returns the outputs of a webhook with this response.
 fn response_outputs(plan: &Plan, key: &str, body: Value) -> Result<BTreeMap<String, RenderValue>, RenderError> {
-    let response = render::WebhookResponse { status: 200, headers: BTreeMap::new(), body };
-    render::outputs_from_response(&CompiledExpressions::new(plan)?, plan.unit(at(plan, key)).unwrap(), &response)
+    let response = render::WebhookResponse { status: 200, headers: BTreeMap::new(), body }.into_value();
+    let (compiled, known) = (CompiledExpressions::new(plan)?, KnownOutputs::new());
+    let context = AnswerContext { plan, compiled: &compiled, at: at(plan, key), facts: &facts(), known: &known };
+    context.outputs(Answers { response: &response, poll: None })
 }
 
 /// Returns each rendered unit.

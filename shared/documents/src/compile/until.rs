@@ -1,0 +1,89 @@
+//! The state for which a webhook unit waits, and the values that it reads beside the response.
+
+use super::collector::{DiagnosticCollector, ExpressionRead};
+use super::defaults::{MAX_UNTIL_EVERY_MS, UNTIL_EVERY_MS, UNTIL_MAX_EVERY_MS};
+use super::sensitive::TextRole;
+use super::webhook;
+use crate::expr::{ReferenceSource, Scope};
+use crate::model::{At, UnitDoc, UntilDoc};
+use crate::plan::{HookName, UntilPlan};
+
+/// Returns the scope of expressions over the answers to the requests of a unit.
+pub(super) fn answers(report: &DiagnosticCollector) -> Scope {
+    if report.units == Scope::Own { Scope::OwnResponse } else { Scope::Response }
+}
+
+/// Compiles `until` of a webhook unit.
+pub(super) fn compile<'a>(
+    report: &mut DiagnosticCollector,
+    doc: &'a UnitDoc,
+    hook: HookName,
+    connection: Option<&At<String>>,
+    until: &'a UntilDoc,
+    found: &mut Vec<ExpressionRead<'a>>,
+) -> UntilPlan {
+    let scope = answers(report);
+    let units = std::mem::replace(&mut report.units, scope);
+    let url = webhook::destination(report, &doc.name, connection, (&until.url, &until.path), found);
+    report.units = units;
+    let at = until.url.as_ref().or(until.path.as_ref()).map_or(doc.name.at, |url| url.at);
+    let polls = |found: &ExpressionRead<'_>| found.source == ReferenceSource::Poll;
+    if let Some(poll) = found.iter().find(|found| polls(found)) {
+        let wrong = report.error_in("until", &poll.spot, "the question cannot read its own answer");
+        report.push(wrong.help("read `response`, the answer to the request of the webhook"));
+    }
+    let is_gone = until.gone == Some(true);
+    let teardown = hook == HookName::PreStop || hook == HookName::PostStop;
+    match (&until.ready, is_gone) {
+        (Some(ready), true) => {
+            let help = "keep `ready`, or `gone: true`, which waits for 404 or 410";
+            report.push(report.error("until", ready.at, "`until` has both `ready` and `gone`").help(help));
+        }
+        (None, false) => {
+            let help = match teardown {
+                true => "add `gone: true`, or `ready: ${…}`, which is true when the thing does not exist any more",
+                false => "such as `ready: ${poll.body.state == \"ready\"}`",
+            };
+            report.push(report.error("until", at, "`until` does not say for which state it waits").help(help));
+        }
+        (None, true) if !teardown => {
+            let help = "write `ready: ${…}`; only a unit of preStop or postStop waits until something is gone";
+            report
+                .push(report.error("until", at, "a unit that makes something cannot wait until it is gone").help(help));
+        }
+        _ => {}
+    }
+    let mut expression = |what: &str, text: &'a Option<At<String>>| {
+        text.as_ref().and_then(|text| report.expression(what, text, scope, found))
+    };
+    let (ready, failed) = (expression("`ready`", &until.ready), expression("`failed`", &until.failed));
+    let every_ms = until.every.as_ref().map_or(UNTIL_EVERY_MS, |every| every.value.0);
+    let max_every_ms = until.max_every.as_ref().map_or_else(|| UNTIL_MAX_EVERY_MS.max(every_ms), |every| every.value.0);
+    if !(1000..=max_every_ms).contains(&every_ms) || max_every_ms > MAX_UNTIL_EVERY_MS {
+        let message = format!("`every` is {every_ms} ms, and `maxEvery` is {max_every_ms} ms");
+        let help = "`every` is at least 1s and at most `maxEvery`, and that at most 15m";
+        let at = until.every.as_ref().or(until.max_every.as_ref()).map_or(at, |every| every.at);
+        report.push(report.error("limit", at, message).help(help));
+    }
+    UntilPlan { url, ready, failed, every_ms, max_every_ms }
+}
+
+/// Reports a use of `poll` by a unit without `until`, and a use of an input that the unit does not have.
+pub(super) fn check_answers(report: &mut DiagnosticCollector, doc: &UnitDoc, uses: &[(TextRole, ExpressionRead<'_>)]) {
+    for (_, found) in uses.iter().filter(|(role, _)| *role == TextRole::Answer) {
+        match &found.source {
+            ReferenceSource::Poll if doc.until.is_none() => {
+                let message = format!("`{}` has no `until`, so there is no `poll`", doc.name.value);
+                let help = "read `response`, or add `until`, which asks until the provider reports a state";
+                report.push(report.error_in("until", &found.spot, message).help(help));
+            }
+            ReferenceSource::Input(name) if !doc.inputs.iter().any(|input| input.name.value == *name) => {
+                let wrong = report.error_in("unknown-input", &found.spot, format!("there is no input `{name}`"));
+                let names = doc.inputs.iter().map(|input| input.name.value.as_str());
+                let wrong = report.found.suggest(wrong, name, names);
+                report.push(wrong);
+            }
+            _ => {}
+        }
+    }
+}

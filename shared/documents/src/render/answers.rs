@@ -1,0 +1,201 @@
+//! Evaluates the answers to the requests of a webhook unit: its outputs, and the state for which it waits.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value as Json, json};
+
+use super::context::{AnswerValues, LookupResult, PendingOutputs, RenderContext, ValueReader, mistyped};
+use super::outputs::outputs_from;
+use super::{CompiledExpressions, KnownOutputs, RenderError, RenderValue, TargetFacts, url};
+use crate::expr::convert::json_type;
+use crate::expr::{Expression, ReferenceSource};
+use crate::plan::{Action, HookName, OutputFrom, Plan, UnitPlan, UnitRef, UntilPlan, WebhookAction};
+
+/// The answer to a request of a webhook unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WebhookResponse {
+    pub status: u16,
+    pub headers: BTreeMap<String, String>,
+    /// The body as JSON. A body that is not JSON is a string.
+    pub body: Json,
+}
+
+impl WebhookResponse {
+    /// Returns the value of `response` or `poll`.
+    pub fn into_value(self) -> Json {
+        json!({"status": self.status, "headers": self.headers, "body": self.body})
+    }
+}
+
+/// The plan and the values that the expressions of a webhook unit read beside the answers.
+#[derive(Clone, Copy)]
+pub struct AnswerContext<'a> {
+    pub plan: &'a Plan,
+    pub compiled: &'a CompiledExpressions,
+    pub at: UnitRef,
+    pub facts: &'a TargetFacts,
+    pub known: &'a KnownOutputs,
+}
+
+/// The answers to the requests of a unit, as [`WebhookResponse::into_value`] returns them.
+#[derive(Clone, Copy)]
+pub struct Answers<'a> {
+    pub response: &'a Json,
+    /// The answer to the last question of `until`.
+    pub poll: Option<&'a Json>,
+}
+
+/// The meaning of the answer to a question of `until`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PollState {
+    Ready,
+    /// `ready` is false.
+    Pending,
+    /// The value is the reason.
+    Failed(String),
+}
+
+impl<'a> AnswerContext<'a> {
+    fn unit(self) -> Result<&'a UnitPlan, RenderError> {
+        self.plan.unit(self.at).ok_or(RenderError::NoUnit(self.at))
+    }
+
+    fn until(self) -> Result<(&'a WebhookAction, &'a UntilPlan), RenderError> {
+        match &self.unit()?.action {
+            Action::Webhook(webhook) => webhook.until.as_ref().map(|until| (webhook, until)),
+            _ => None,
+        }
+        .ok_or(RenderError::NoUnit(self.at))
+    }
+
+    fn context(self, unit: &'a UnitPlan, answers: Answers<'a>) -> RenderContext<'a> {
+        RenderContext {
+            plan: self.plan,
+            compiled: self.compiled,
+            facts: self.facts,
+            outputs: self.known,
+            unknowns: PendingOutputs::Missing,
+            resource: unit.resource(),
+            update: match self.at.hook {
+                HookName::Update(number) => Some(number),
+                _ => None,
+            },
+            reader: ValueReader::Cluster(self.plan.cluster(unit)),
+            answers: Some(AnswerValues { response: answers.response, poll: answers.poll, inputs: &unit.inputs }),
+        }
+    }
+
+    /// Returns the declared outputs.
+    ///
+    /// # Errors
+    /// Returns [`RenderError::NoOutput`] for the first missing output, in the order of names, or another error for an
+    /// output that is too large or too costly.
+    pub fn outputs(self, answers: Answers<'_>) -> Result<BTreeMap<String, RenderValue>, RenderError> {
+        let unit = self.unit()?;
+        outputs_from(self.compiled, unit, |expression, place| self.context(unit, answers).expression(expression, place))
+    }
+
+    /// Returns the outputs that follow from the response alone. The others are missing.
+    ///
+    /// # Errors
+    /// Returns [`RenderError::NoUnit`] if the plan does not contain the unit.
+    pub fn early_outputs(self, response: &Json) -> Result<BTreeMap<String, RenderValue>, RenderError> {
+        let mut unit = self.unit()?.clone();
+        let mut outputs = BTreeMap::new();
+        for (name, output) in std::mem::take(&mut unit.outputs) {
+            let OutputFrom::Expression(text) = &output.from else { continue };
+            let expression = self.compiled.parsed(text, &name)?;
+            if expression.references.iter().any(|reference| reference.source == ReferenceSource::Poll) {
+                continue;
+            }
+            unit.outputs = BTreeMap::from([(name, output)]);
+            let answers = Answers { response, poll: None };
+            let evaluate =
+                |expression: &Expression, place: &str| self.context(&unit, answers).expression(expression, place);
+            outputs.extend(outputs_from(self.compiled, &unit, evaluate).unwrap_or_default());
+        }
+        Ok(outputs)
+    }
+
+    /// Returns the URL of the question of `until`.
+    ///
+    /// # Errors
+    /// Returns an error if a value of the URL is missing.
+    pub fn question(self, response: &Json) -> Result<String, RenderError> {
+        let (webhook, until) = self.until()?;
+        let origin = webhook.connection.as_ref().map(|connection| connection.origin.as_str());
+        url::render(self.context(self.unit()?, Answers { response, poll: None }), origin, &until.url)
+    }
+
+    /// Returns the state that the answer to the question reports.
+    ///
+    /// # Errors
+    /// Returns an error if an expression cannot be evaluated with the answer. The state is unknown then.
+    pub fn state(self, answers: Answers<'_>) -> Result<PollState, RenderError> {
+        let (_, until) = self.until()?;
+        if let Some(failed) = &until.failed {
+            match self.value(failed, "`failed`", answers)? {
+                Json::String(reason) if !reason.is_empty() => return Ok(PollState::Failed(reason)),
+                Json::Bool(true) => return Ok(PollState::Failed("`failed` is true".to_owned())),
+                Json::String(_) | Json::Bool(false) | Json::Null => {}
+                other => return Err(mistyped("`failed`", "a text, or true or false", json_type(&other))),
+            }
+        }
+        let Some(ready) = &until.ready else { return Ok(PollState::Pending) };
+        match self.value(ready, "`ready`", answers)? {
+            Json::Bool(true) => Ok(PollState::Ready),
+            Json::Bool(false) => Ok(PollState::Pending),
+            other => Err(mistyped("`ready`", "true or false", json_type(&other))),
+        }
+    }
+
+    /// Returns the value of `found` of `describe`, or `None` if the unit has none.
+    ///
+    /// # Errors
+    /// Returns an error if the expression cannot be evaluated with the answer.
+    pub fn is_found(self, response: &Json) -> Result<Option<bool>, RenderError> {
+        let Action::Webhook(WebhookAction { describe_found: Some(found), .. }) = &self.unit()?.action else {
+            return Ok(None);
+        };
+        match self.value(found, "`found`", Answers { response, poll: None })? {
+            Json::Bool(found) => Ok(Some(found)),
+            other => Err(mistyped("`found`", "true or false", json_type(&other))),
+        }
+    }
+
+    fn value(self, text: &str, place: &str, answers: Answers<'_>) -> Result<Json, RenderError> {
+        let unit = self.unit()?;
+        let expression = self.compiled.parsed(text, place)?;
+        Ok(match self.context(unit, answers).expression(expression, place)? {
+            LookupResult::Value(RenderValue::Json(json)) => json,
+            LookupResult::Nothing | LookupResult::Placeholder(_) => Json::Null,
+            LookupResult::Value(_) => return Err(mistyped(place, "a text, or true or false", "bytes or a Secret")),
+        })
+    }
+}
+
+/// Returns true if an expression over the answers of a unit reads more than the answers and the target.
+pub fn reads_values(compiled: &CompiledExpressions, unit: &UnitPlan) -> bool {
+    let Action::Webhook(webhook) = &unit.action else { return false };
+    let outputs = unit.outputs.values().filter_map(|output| match &output.from {
+        OutputFrom::Expression(text) => Some(text),
+        OutputFrom::File(_) | OutputFrom::Secret { .. } => None,
+    });
+    let until = webhook.until.iter().flat_map(|until| until.ready.iter().chain(&until.failed));
+    let mut texts = outputs.chain(&webhook.describe_found).chain(until);
+    let is_known = |source: &ReferenceSource| {
+        matches!(
+            source,
+            ReferenceSource::Response
+                | ReferenceSource::Poll
+                | ReferenceSource::Target(_)
+                | ReferenceSource::OwnResource(_)
+        )
+    };
+    let reads_more = |text: &String| {
+        let parsed = compiled.parsed(text, "");
+        parsed.is_ok_and(|expression| !expression.references.iter().all(|reference| is_known(&reference.source)))
+    };
+    // The URL of a question reads values as often as that of the request.
+    webhook.until.is_some() || texts.any(reads_more)
+}

@@ -1,0 +1,280 @@
+//! Waits until a provider reports a state, after the response to the request of a webhook.
+//!
+//! 1. Record the response, encrypted, and the outputs that follow from it. An undo reads these outputs if the wait fails.
+//! 2. Ask with `GET` requests. A delayed message begins each one, so nothing runs during the wait, and an answer that is not
+//!    the state costs no write.
+//! 3. The run is due at a later time, at which a sweep asks if a message was lost. The messages name this time, so that a
+//!    repeated message does not begin a second series of requests after it.
+//!
+//! An answer that is missing, has no status of a success, or cannot be evaluated says nothing about the state.
+
+use std::time::Duration;
+
+use ebb_documents::plan::UntilPlan;
+use ebb_documents::render::{Answers, PollState};
+use ebb_egress::{HttpRequest, HttpResponse};
+use ebb_engine::{Millis, Timestamp};
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::id;
+use ebb_protocol::limits;
+use ebb_protocol::record::{AttemptRecord, StateWait, StoredText};
+use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
+use ebb_protocol::seal;
+use ebb_protocol::time::rfc3339;
+use ebb_store::{AttemptUpdate, OUTPUTS};
+use serde_json::Value;
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::ports::QueueMessage;
+use crate::run::attempt::AttemptRef;
+use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
+use crate::run::credential::RequestCredential;
+use crate::run::dispatch_outcome::DispatchOutcome;
+use crate::run::evidence::SentRequest;
+use crate::run::head::Run;
+use crate::run::wakeup::AttemptWakeup;
+use crate::run::webhook_response::{self, UnitAnswers, call_failure};
+use crate::run::{records, request_headers, undo};
+use crate::sweep::permits::OriginPermit;
+
+const METHOD: &str = "GET";
+/// The time after which a sweep asks, in case the messages are lost.
+const SWEEP_MS: u64 = 15 * 60 * 1000;
+/// Minimum time between two notes of a changed answer.
+const NOTE_MS: u64 = 5 * 60 * 1000;
+/// Maximum bytes of an encrypted response in the record. Each change of the record writes all of it.
+const INLINE: usize = 256;
+
+/// Whether an answer showed that the credential of a request sees the thing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sight {
+    Seen,
+    Unseen,
+}
+
+/// Begins the wait of an attempt whose request, sent at `begun`, was answered.
+pub(super) async fn begin(
+    env: &Env,
+    answers: &UnitAnswers<'_>,
+    attempt: AttemptRef,
+    until: &UntilPlan,
+    response: &HttpResponse,
+    (begun, sight): (Timestamp, Sight),
+) -> Result<DispatchOutcome, FlowError> {
+    let run = answers.run;
+    let value = match webhook_response::value(response) {
+        Ok(value) => value,
+        Err(failure) => return Ok(failed(failure)),
+    };
+    let outputs = match answers.context().early_outputs(&value) {
+        Ok(outputs) => outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect(),
+        Err(error) => return Ok(failed(AttemptFailure::new(ReasonCode::Render, &error.to_string()))),
+    };
+    let (outputs, _) = records::store_outputs(env, run, attempt.unit, attempt.number, &outputs).await?;
+    let response = store_response(env, run, attempt, &value).await?;
+    let now = env.now();
+    let next = sweep_time(answers, begun, now);
+    // A message that arrives before the record is written has no effect.
+    send_next(env, run, attempt, (until, Millis(0)), next).await;
+    let wait = Box::new(StateWait { since: now.0, outputs, response });
+    let update = AttemptUpdate::Waiting { wait, begun, next, seen: (sight == Sight::Seen).then_some(now) };
+    let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &update).await?;
+    if before.result.is_some() {
+        return Ok(DispatchOutcome::later(None));
+    }
+    Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(next))))
+}
+
+/// Asks for the state. `records` are those of all attempts of the unit.
+pub(super) async fn ask(
+    env: &Env,
+    answers: &UnitAnswers<'_>,
+    attempt: AttemptRef,
+    until: &UntilPlan,
+    (record, records): (&AttemptRecord, &[&AttemptRecord]),
+    credential: &RequestCredential,
+) -> Result<DispatchOutcome, FlowError> {
+    let (run, unit) = (answers.run, answers.unit);
+    let Some(wait) = record.wait.as_ref().filter(|_| record.result.is_none()) else {
+        return Ok(DispatchOutcome::later(None));
+    };
+    let Some(response) = read_response(env, run, attempt, wait).await? else {
+        let why = "the stored response cannot be decrypted: the root secret that encrypted it is missing; add it to the \
+                   keys of the units again";
+        return Ok(failed(AttemptFailure::new(ReasonCode::Failed, why)));
+    };
+    let url = match answers.context().question(&response) {
+        Ok(url) => url,
+        Err(error) => return Ok(failed(AttemptFailure::new(ReasonCode::Render, &format!("`until`: {error}")))),
+    };
+    let headers = request_headers::signed_headers(env, run, attempt, unit, credential, ("-until", &[]))?;
+    let sent = SentRequest { method: METHOD, url: &url, headers: &headers };
+    let answer = match OriginPermit::acquire(env, &url).await {
+        Some(permit) => {
+            let (method, body) = (METHOD.to_owned(), Vec::new());
+            let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
+            let request = HttpRequest { method, url: url.clone(), headers: headers.clone(), body, timeout };
+            let begun = env.now();
+            let answer = credential.call(env, request).await;
+            permit.end(env, begun);
+            Some(answer)
+        }
+        None => None,
+    };
+    let (sight, text) = match &answer {
+        None => (Sight::Unseen, None),
+        Some(Err(error)) => (Sight::Unseen, Some(format!("no answer: {}", call_failure(error).reason.message))),
+        Some(Ok((poll, _bytes))) => match judge(answers, until, &sent, (&response, poll), records) {
+            Ok(end) => return Ok(DispatchOutcome::ended(end)),
+            Err(why) => {
+                let sight = if (200..300).contains(&poll.status) { Sight::Seen } else { Sight::Unseen };
+                (sight, Some(format!("{}{why}", sent.answer(unit, poll))))
+            }
+        },
+    };
+    let now = env.now();
+    if sight == Sight::Seen && !unit.undoes.is_empty() && !undo::has_seen(records) {
+        env.store.update_attempt(&run.id, attempt.unit, attempt.number, &AttemptUpdate::Seen(now)).await?;
+    }
+    if let Some(text) = text {
+        note(env, run, attempt, record, &format!("{} was answered {text}", sent.line())).await?;
+    }
+    let elapsed = now.since(Timestamp(wait.since));
+    match record.next_dispatch.map(Timestamp).filter(|&next| next > now) {
+        Some(next) => {
+            send_next(env, run, attempt, (until, elapsed), next).await;
+            Ok(DispatchOutcome::later(None))
+        }
+        None => {
+            let next = sweep_time(answers, record.started.map_or(now, Timestamp), now);
+            send_next(env, run, attempt, (until, elapsed), next).await;
+            let update = AttemptUpdate::DispatchAgain(next);
+            env.store.update_attempt(&run.id, attempt.unit, attempt.number, &update).await?;
+            Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(next))))
+        }
+    }
+}
+
+/// Returns the end of an attempt whose question was answered with `poll`, or the reason why it waits, as the end of a
+/// sentence.
+fn judge(
+    answers: &UnitAnswers<'_>,
+    until: &UntilPlan,
+    sent: &SentRequest<'_>,
+    (response, poll): (&Value, &HttpResponse),
+    records: &[&AttemptRecord],
+) -> Result<AttemptEnd, String> {
+    let removal = || {
+        let is_undo = !answers.unit.undoes.is_empty();
+        let grade = if undo::has_seen(records) { RemovalGrade::Confirmed } else { RemovalGrade::Unconfirmed };
+        is_undo.then(|| RemovalEvidence::new(grade, &sent.line(), &poll.status.to_string()))
+    };
+    if until.ready.is_none() && matches!(poll.status, 404 | 410) {
+        return Ok(AttemptEnd::Succeeded(AttemptSuccess { removal: removal(), ..AttemptSuccess::default() }));
+    }
+    if !(200..300).contains(&poll.status) {
+        return Err(String::new());
+    }
+    let unknown = |why: &str| format!(", which cannot be evaluated: {why}");
+    let value = webhook_response::value(poll).map_err(|failure| unknown(&failure.reason.message))?;
+    let all = Answers { response, poll: Some(&value) };
+    let context = answers.context();
+    let failed = |failure: AttemptFailure| {
+        let evidence = Some(Box::new(sent.evidence(answers.unit, Some(poll))));
+        Ok(AttemptEnd::Failed(AttemptFailure { evidence, is_made: true, ..failure }))
+    };
+    match context.state(all).map_err(|error| unknown(&error.to_string()))? {
+        PollState::Pending if until.ready.is_none() => Err(", so it still exists".to_owned()),
+        PollState::Pending => Err(", and `ready` is false".to_owned()),
+        PollState::Failed(why) => failed(AttemptFailure::new(ReasonCode::Failed, &why)),
+        PollState::Ready => match context.outputs(all) {
+            Ok(outputs) => {
+                let outputs = outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect();
+                Ok(AttemptEnd::Succeeded(AttemptSuccess { outputs, removal: removal(), ..AttemptSuccess::default() }))
+            }
+            Err(error) => failed(AttemptFailure::new(ReasonCode::OutputInvalid, &error.to_string())),
+        },
+    }
+}
+
+fn failed(failure: AttemptFailure) -> DispatchOutcome {
+    DispatchOutcome::ended(AttemptEnd::Failed(AttemptFailure { is_made: true, ..failure }))
+}
+
+/// Returns the time at which a sweep asks, or ends the attempt.
+fn sweep_time(answers: &UnitAnswers<'_>, begun: Timestamp, now: Timestamp) -> Timestamp {
+    now.plus(Millis(SWEEP_MS)).min(begun.plus(Millis(answers.unit.timeout_ms))).max(now.plus(Millis(1)))
+}
+
+/// Sends the message for the next question, unless a sweep at `next` comes first.
+async fn send_next(env: &Env, run: &Run, attempt: AttemptRef, (until, elapsed): (&UntilPlan, Millis), next: Timestamp) {
+    let interval = until.interval_ms(elapsed.0);
+    if env.now().plus(Millis(interval)) < next {
+        let AttemptRef { unit, number, .. } = attempt;
+        let message = QueueMessage::Poll { run: run.id.clone(), unit: unit.0, attempt: number.0, sweep: next.0 };
+        env.queue.send(message, Duration::from_millis(interval)).await;
+    }
+}
+
+/// Records an answer for people if it differs from the recorded one. Not more often than [`NOTE_MS`], because a provider
+/// may report a percentage.
+async fn note(
+    env: &Env,
+    run: &Run,
+    attempt: AttemptRef,
+    record: &AttemptRecord,
+    answer: &str,
+) -> Result<(), FlowError> {
+    let now = env.now();
+    let known = record.progress.as_deref().and_then(|progress| progress.rsplit_once(", since "));
+    let is_recent = record.heartbeat.is_some_and(|at| now.since(Timestamp(at)).0 < NOTE_MS);
+    if is_recent || known.is_some_and(|(known, _)| known == answer) {
+        return Ok(());
+    }
+    let text = limits::message(&format!("{answer}, since {}", rfc3339(now)));
+    let update = AttemptUpdate::Heartbeat(now, Some(text));
+    env.store.update_attempt(&run.id, attempt.unit, attempt.number, &update).await?;
+    Ok(())
+}
+
+/// Returns the associated data of the encrypted response of an attempt.
+fn about(run: &Run, attempt: AttemptRef) -> String {
+    format!("response {} {} {}", run.id, attempt.unit.0, attempt.number.0)
+}
+
+async fn store_response(env: &Env, run: &Run, attempt: AttemptRef, value: &Value) -> Result<StoredText, FlowError> {
+    let sealed = seal::seal_value(&env.settings.unit_keys, &about(run, attempt), value.to_string().as_bytes());
+    if sealed.len() <= INLINE {
+        return Ok(StoredText::Inline(sealed));
+    }
+    // The key contains the digest, so the responses to two requests do not overwrite each other.
+    let digest = id::short_digest(&[&sealed], 26);
+    let key = format!("{OUTPUTS}/{}/{}/{}/{digest}.sealed", run.id, attempt.unit.0, attempt.number.0);
+    env.store.mark_outputs(&run.id).await?;
+    env.store.put_object(&key, sealed.into_bytes()).await?;
+    Ok(StoredText::Bucket(key))
+}
+
+/// Returns the stored response, or `None` if it was encrypted with another secret.
+///
+/// # Errors
+/// Returns [`FlowError::Broken`] if the object is missing.
+async fn read_response(
+    env: &Env,
+    run: &Run,
+    attempt: AttemptRef,
+    wait: &StateWait,
+) -> Result<Option<Value>, FlowError> {
+    let sealed = match &wait.response {
+        StoredText::Inline(sealed) => sealed.clone(),
+        StoredText::Bucket(key) => {
+            let object = env.store.open_object(key).await?;
+            let object = object.ok_or_else(|| FlowError::Broken(format!("{key}: it is not in the bucket")))?;
+            let _permit = env.cache.byte_budget.reserve(object.bytes.unwrap_or(limits::RESPONSE_BODY)).await;
+            String::from_utf8_lossy(&object.read().await?).into_owned()
+        }
+    };
+    let plain = seal::open_value(&env.settings.unit_keys, &about(run, attempt), &sealed);
+    Ok(plain.and_then(|plain| serde_json::from_slice(&plain).ok()))
+}

@@ -1,0 +1,37 @@
+//! Handles the messages by which an attempt asks for the state for which it waits.
+
+use ebb_engine::{Attempt, RunPhase, Timestamp, Unit, UnitProgress};
+use ebb_protocol::id::RunId;
+use ebb_protocol::record::AttemptRecord;
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::run::dispatch_all::drive;
+use crate::run::head::{self, Run};
+use crate::run::inputs::InvocationCache;
+use crate::run::progress::Continuation;
+
+/// Asks for the state, unless the attempt has ended or a sweep has asked since. The message was sent before the sweep at
+/// `sweep`.
+pub(super) async fn receive_poll(
+    env: &Env,
+    id: &RunId,
+    (unit, number): (Unit, Attempt),
+    sweep: Timestamp,
+) -> Result<(), FlowError> {
+    let Some(run) = Run::load(env, id).await? else { return Ok(()) };
+    let view = run.read_view(env).await?;
+    let is_running = view.root().is_some_and(|root| root.phase == RunPhase::Running);
+    if !is_running || view.status(unit) != UnitProgress::Open(number) {
+        return Ok(());
+    }
+    let records = env.store.read_records(id, &[unit]).await?;
+    let is_next = |record: &AttemptRecord| {
+        record.wait.is_some() && record.result.is_none() && record.next_dispatch == Some(sweep.0)
+    };
+    if !records.iter().any(|(_, of, record)| *of == number && is_next(record)) {
+        return Ok(());
+    }
+    let (epoch, cache) = (head::epoch(&view), InvocationCache::default());
+    drive(env, Continuation { run, epoch, ready: vec![(unit, number)], end: None, target: None, cache }).await
+}

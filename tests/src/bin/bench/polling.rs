@@ -1,0 +1,146 @@
+//! Counts the write units of a unit that waits for a provider: the difference between a wait and none.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use async_trait::async_trait;
+use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_engine::{Millis, TargetPhase};
+use ebb_flow::Env;
+use ebb_flow::ports::Clock as _;
+use ebb_local::embedded::EmbeddedTable;
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::LifecycleData;
+use ebb_store::ReadTarget as _;
+use ebb_tests::fakes;
+use ebb_tests::simulation::SimRandom;
+use ebb_tests::virtual_clock::{ManualClock, ManualQueue};
+use serde_json::json;
+
+use crate::large::filling::{KIND, event};
+use crate::measured_store::MeasuredStore;
+
+/// Maximum write units of an hour of waiting.
+const MAX_HOUR: f64 = 40.0;
+const NAME: &str = "polling";
+const UID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
+/// 22 November 2026, in milliseconds since 1970.
+const START: u64 = 1_795_305_600_000;
+const SECOND: u64 = 1000;
+const HOUR: u64 = 3_600_000;
+
+/// A unit that waits. Its provider reports another percentage with each answer.
+const PLUGIN: &str = r#"
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: measured@1.0.0
+preStart:
+  make:
+    timeout: 24h
+    webhook: {url: "https://provider.test/branches"}
+    until: {url: "https://provider.test/branches/${response.body.id}", ready: "${poll.body.ready}"}
+    outputs: {id: {value: "${response.body.id}"}, host: {value: "${poll.body.host}"}}
+postStop:
+  undo: {undoes: make, webhook: {method: DELETE, url: "https://provider.test/branches/${units.make.outputs.id}"}}
+outputs: {host: "${units.make.outputs.host}"}
+"#;
+
+/// The duration of the wait.
+#[derive(clap::Args)]
+pub(crate) struct PollingArgs {
+    /// Hours for which the provider is not ready
+    #[arg(long, default_value_t = 1)]
+    hours: u64,
+}
+
+/// Prints the questions and the write units of the wait, and returns an error if they exceed the limit.
+pub(crate) async fn measured(arguments: &PollingArgs) -> anyhow::Result<Vec<String>> {
+    ensure!((1..24).contains(&arguments.hours), "a wait has 1 to 23 hours");
+    let (none, waited) = (wait(0).await?, wait(arguments.hours * HOUR).await?);
+    let (questions, units) = (waited.questions - none.questions, waited.write_units - none.write_units);
+    let hours = arguments.hours as f64;
+    println!("{questions} questions and {units} write units more than without a wait, in {hours} hours");
+    println!("{} messages, {} reads", waited.messages - none.messages, waited.reads - none.reads);
+    let hour = units / hours;
+    let exceeded = format!("an hour of waiting costs {hour:.1} write units, the limit is {MAX_HOUR}");
+    Ok((hour > MAX_HOUR).then_some(exceeded).into_iter().collect())
+}
+
+#[derive(Default)]
+struct WaitCost {
+    questions: u64,
+    write_units: f64,
+    messages: u64,
+    reads: u64,
+}
+
+/// A provider that is ready at a time.
+struct SlowProvider {
+    clock: Arc<ManualClock>,
+    ready: u64,
+    questions: Arc<std::sync::atomic::AtomicU64>,
+}
+
+#[async_trait]
+impl HttpCall for SlowProvider {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+        let now = self.clock.now().0;
+        // A response of a real provider has a few KiB.
+        let operations: Vec<_> =
+            (0..40).map(|id| json!({"id": id, "action": "create_branch", "status": "running"})).collect();
+        let body = match request.method.as_str() {
+            "GET" => {
+                self.questions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                json!({"ready": now >= self.ready, "percent": (now - START) / SECOND, "host": "ep-1.db.test"})
+            }
+            _ => json!({"id": "br-1", "operations": operations}),
+        };
+        Ok(HttpResponse { status: 200, headers: Vec::new(), body: body.to_string().into_bytes() })
+    }
+}
+
+async fn wait(duration: u64) -> anyhow::Result<WaitCost> {
+    let folder = tempfile::tempdir()?;
+    let measured = MeasuredStore::open(EmbeddedTable::temporary()?, folder.path()).await?;
+    let (store, unmetered) = (&measured.store, &*measured.unmetered);
+    let clock = Arc::new(ManualClock::at(START));
+    let questions = Arc::default();
+    let provider = SlowProvider { clock: clock.clone(), ready: START + duration, questions: Arc::clone(&questions) };
+    let messages = Arc::new(ManualQueue::new(clock.clone()));
+    let settings = fakes::settings("https://ebb.test", None, Millis(60_000))?;
+    let env = fakes::env(store.clone(), Arc::new(provider), messages.clone(), settings);
+    let env = Env { clock: clock.clone(), random: Arc::new(SimRandom::new(1)), ..env };
+    let published = ebb_api::queries::plugins::publish(unmetered, PLUGIN, clock.now()).await;
+    published.map_err(|error| anyhow::anyhow!("the plugin is not published: {error:?}"))?;
+    let created = LifecycleData { uid: UID.to_owned(), ..event(NAME, "measured", 1) };
+    let work =
+        ebb_flow::instance::lifecycle::receive(&env, store.as_ref(), (LifecycleType::Created, "bench"), &created);
+    Box::pin(work).await.map_err(|error| anyhow::anyhow!("the sandbox is rejected: {error:?}"))?;
+    let mut cost = WaitCost::default();
+    measured.meter.take();
+    let end = START + duration + HOUR;
+    loop {
+        let target = unmetered.read_target(KIND, NAME).await?.context("the target does not exist")?;
+        if target.phase == TargetPhase::Ready {
+            break;
+        }
+        ensure!(clock.now().0 < end, "the target is {:?}", target.phase);
+        clock.advance(SECOND);
+        for message in messages.take_due() {
+            cost.messages += 1;
+            Box::pin(ebb_flow::sweep::receive_message(&env, &message)).await?;
+        }
+        // The schedule runs once a minute.
+        if clock.now().0 % 60_000 == 0 {
+            let swept = Box::pin(ebb_flow::sweep::sweep(&env, unmetered)).await?;
+            ensure!(swept.failed == 0, "{} of {} items failed", swept.failed, swept.processed);
+        }
+    }
+    ensure!(clock.now().0 >= START + duration, "the target is ready before its provider");
+    let figures = measured.meter.take();
+    cost.questions = questions.load(std::sync::atomic::Ordering::Relaxed);
+    cost.write_units = figures.write_units + figures.refused_write_units as f64;
+    cost.reads =
+        figures.requests.iter().filter(|(name, _)| matches!(**name, "GetItem" | "Query")).map(|(_, count)| count).sum();
+    Ok(cost)
+}

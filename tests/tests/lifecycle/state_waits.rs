@@ -1,0 +1,193 @@
+//! Units that wait for a state of a provider.
+
+use ebb_protocol::record::OutputStorage;
+use ebb_protocol::removal::RemovalGrade;
+
+use crate::harness::*;
+use crate::security::secrets;
+
+/// `make` waits for the state `ready`. `undo` waits until the thing does not exist any more.
+const ASYNC: &str = r#"
+params: {size: {type: integer, default: 3}}
+preStart:
+  make:
+    timeout: 20s
+    webhook: {url: "RECEIVER/things", body: {name: "${resource.key}"}}
+    until:
+      url: "RECEIVER/things/${response.body.id}"
+      ready: ${poll.body.state == "ready"}
+      failed: '${poll.body.state == "failed" ? poll.body.message : ""}'
+      every: 1s
+      maxEvery: 1s
+    outputs:
+      id: {value: "${response.body.id}"}
+      host: {value: "${poll.body.host}"}
+      about: {value: '${resource.name + "/" + target.name + "/" + string(params.size) + "/" + response.body.id}'}
+postStop:
+  undo:
+    undoes: make
+    timeout: 10s
+    retry: {attempts: 2, backoff: 1s, maxBackoff: 1s}
+    webhook: {method: DELETE, url: "RECEIVER/things/${units.make.outputs.id}"}
+    until: {url: "RECEIVER/things/${units.make.outputs.id}", gone: true, every: 1s, maxEvery: 1s}
+outputs: {id: "${units.make.outputs.id}", host: "${units.make.outputs.host}", about: "${units.make.outputs.about}"}
+"#;
+
+fn creating() -> CannedReply {
+    CannedReply::status(201).with(json!({"id": "t-1", "state": "creating", "password": "S3CRETpassword"}))
+}
+
+fn state(state: &str, host: Option<&str>) -> CannedReply {
+    CannedReply::ok(json!({"id": "t-1", "state": state, "host": host, "message": "no capacity"}))
+}
+
+/// Returns outputs as their values.
+fn plain(outputs: &Value) -> Value {
+    let values = outputs.as_object().unwrap().iter().map(|(name, output)| (name.clone(), output["value"].clone()));
+    values.collect::<serde_json::Map<_, _>>().into()
+}
+
+async fn removal_grade(harness: &Harness, name: &str) -> Option<RemovalGrade> {
+    let state = harness.state(name, Hook::PostStop).await;
+    let results = state.records.iter().filter_map(|(.., record)| record.result.as_ref());
+    results.filter_map(|result| Some(result.removal.as_ref()?.grade)).next_back()
+}
+
+pub(crate) async fn a_unit_is_done_when_the_provider_is_ready() {
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /things", creating());
+    // An answer that says nothing about the state is asked for again.
+    let answers = [404.into(), 503.into(), state("creating", None), state("ready", Some("h-1"))];
+    harness.receiver.replies("GET /things/t-1", &answers);
+    harness.begin("a", "async", ASYNC).await;
+    harness.receiver.call("GET /things/t-1", 1).await;
+    let waiting = until("the answer in the diagnosis", async || {
+        let summary = harness.why("a").await.summary;
+        summary.contains("GET ").then_some(summary)
+    })
+    .await;
+    assert!(waiting.contains("/things/t-1 was answered 404"), "{waiting}");
+    assert!(waiting.contains(", since 20"), "{waiting}");
+    let target = harness.phase("a", TargetState::Ready).await;
+    assert_eq!(plain(&outputs(&target)), json!({"id": "t-1", "host": "h-1", "about": "r/a/3/t-1"}));
+    assert_eq!((harness.receiver.count("POST /things"), harness.receiver.count("GET /things/t-1")), (1, 4));
+    // The unit asks, so the receiver gets no callback token.
+    assert_eq!(harness.receiver.call("POST /things", 1).await.token(), "");
+
+    harness.receiver.always("DELETE /things/t-1", 202);
+    harness.receiver.replies("GET /things/t-1", &[state("deleting", None), 404.into()]);
+    harness.tear_down("a").await;
+    assert_eq!(harness.receiver.count("DELETE /things/t-1"), 1);
+    assert_eq!(removal_grade(&harness, "a").await, Some(RemovalGrade::Confirmed));
+}
+
+/// The request has made something, so it is not sent again.
+pub(crate) async fn a_wait_that_fails_is_undone_with_the_outputs_of_the_response() {
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /things", creating());
+    harness.receiver.always("GET /things/t-1", state("failed", None));
+    let target = harness.run("a", "async", ASYNC, TargetState::Failed).await;
+    let reason = find(&target, "preStart", "make").unwrap().reason.unwrap();
+    assert_eq!(reason.message, "no capacity");
+    assert_eq!(harness.receiver.count("POST /things"), 1);
+    let remaining = harness.why("a").await.remaining;
+    assert_eq!(plain(&json!(remaining[0].outputs))["id"], json!("t-1"));
+    harness.receiver.always("DELETE /things/t-1", 204);
+    harness.receiver.always("GET /things/t-1", 410);
+    harness.tear_down("a").await;
+    assert_eq!(harness.receiver.count("DELETE /things/t-1"), 1);
+
+    harness.receiver.always("GET /things/t-1", state("creating", None));
+    let slow = ASYNC.replace("timeout: 20s", "timeout: 3s");
+    let target = harness.run("b", "slow", &slow, TargetState::Failed).await;
+    let reason = find(&target, "preStart", "make").unwrap().reason.unwrap();
+    assert!(reason.message.contains("no result within 3 s"), "{reason:?}");
+    assert!(reason.message.contains("was answered 200"), "{reason:?}");
+    assert_eq!(harness.receiver.count("POST /things"), 2);
+}
+
+/// The response is stored encrypted, and deleted with the outputs of the run.
+pub(crate) async fn a_wait_survives_a_restart_and_stores_no_secret() {
+    let mut harness = Harness::new().await;
+    harness.receiver.always("POST /things", creating());
+    harness.receiver.always("GET /things/t-1", state("creating", None));
+    harness.begin("a", "async", ASYNC).await;
+    harness.receiver.call("GET /things/t-1", 1).await;
+    let stored = harness.state("a", Hook::PreStart).await;
+    let wait = stored.records[0].2.wait.clone().unwrap();
+    let OutputStorage::Inline(early) = &wait.outputs else { panic!("{wait:?}") };
+    assert_eq!(early.keys().collect::<Vec<_>>(), ["about", "id"]);
+    for file in secrets::files(harness.folder()) {
+        let bytes = std::fs::read(&file).unwrap_or_default();
+        assert!(!bytes.windows(14).any(|part| part == b"S3CRETpassword"), "{}", file.display());
+    }
+    harness.restart().await;
+    harness.receiver.always("GET /things/t-1", state("ready", Some("h-2")));
+    let target = harness.phase("a", TargetState::Ready).await;
+    assert_eq!(plain(&outputs(&target))["host"], json!("h-2"));
+    assert_eq!(harness.receiver.count("POST /things"), 1);
+}
+
+/// Absence alone is no evidence: a wrong token gets 404, too.
+pub(crate) async fn a_thing_that_was_never_seen_is_gone_without_confirmation() {
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /things", creating());
+    harness.receiver.always("GET /things/t-1", state("ready", Some("h")));
+    harness.run("a", "async", ASYNC, TargetState::Ready).await;
+    harness.receiver.always("DELETE /things/t-1", 404);
+    harness.receiver.always("GET /things/t-1", 404);
+    harness.tear_down("a").await;
+    assert_eq!(removal_grade(&harness, "a").await, Some(RemovalGrade::Unconfirmed));
+
+    // It still exists: the removal is tried again, and then confirmed.
+    harness.receiver.always("GET /things/t-1", state("ready", Some("h")));
+    harness.ready("b", "async").await;
+    let before = harness.receiver.count("DELETE /things/t-1");
+    harness.delete("b").await;
+    harness.receiver.call("DELETE /things/t-1", before + 2).await;
+    harness.receiver.always("GET /things/t-1", 404);
+    harness.phase("b", TargetState::Gone).await;
+    assert_eq!(removal_grade(&harness, "b").await, Some(RemovalGrade::Confirmed));
+}
+
+/// An API without a request for one thing has a list.
+pub(crate) async fn a_list_shows_what_a_lost_request_has_made() {
+    let harness = Harness::new().await;
+    let listed = ASYNC
+        .replace(
+            r#"{url: "RECEIVER/things", body: {name: "${resource.key}"}}"#,
+            r#"
+      url: "RECEIVER/things"
+      body: {name: "${resource.key}"}
+      idempotent: false
+      maxProcessingTime: 1s
+      describe: {url: RECEIVER/list, found: '${response.body.exists(t, t.name == resource.key)}'}"#,
+        )
+        .replace(
+            r#"id: {value: "${response.body.id}"}"#,
+            r#"id: {value: '${type(response.body) == list ? response.body.filter(t, t.name == resource.key)[0].id : response.body.id}'}"#,
+        )
+        .replace(
+            r#""RECEIVER/things/${response.body.id}""#,
+            r#"'RECEIVER/things/${type(response.body) == list ? response.body.filter(t, t.name == resource.key)[0].id : response.body.id}'"#,
+        )
+        .replace(r#" + "/" + response.body.id"#, "");
+    // The first request made nothing, and the list has only the thing of another sandbox.
+    harness.receiver.replies("POST /things", &[504.into(), creating()]);
+    harness.receiver.always("GET /list", json!([{"id": "t-9", "name": "other"}]));
+    harness.receiver.always("GET /things/t-1", state("ready", Some("h-1")));
+    let target = harness.run("a", "listed", &listed, TargetState::Ready).await;
+    assert_eq!(plain(&outputs(&target))["id"], json!("t-1"));
+    assert_eq!(harness.receiver.count("POST /things"), 2);
+    let key = harness.receiver.call("POST /things", 1).await.body["name"].clone();
+    // The next request of another sandbox has made something.
+    harness.receiver.always("POST /things", 504);
+    let list = harness.receiver.clone();
+    harness.create("b", "listed").await;
+    let call = harness.receiver.call("POST /things", 3).await;
+    assert_ne!(call.body["name"], key);
+    list.always("GET /list", json!([{"id": "t-9", "name": "other"}, {"id": "t-1", "name": call.body["name"]}]));
+    let target = harness.phase("b", TargetState::Ready).await;
+    assert_eq!(plain(&outputs(&target))["id"], json!("t-1"));
+    assert_eq!(harness.receiver.count("POST /things"), 3);
+}
