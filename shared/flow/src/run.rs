@@ -29,6 +29,7 @@ pub mod possible_resources;
 pub mod progress;
 pub mod records;
 mod relay_task;
+pub mod removals;
 pub mod reopen;
 mod request_headers;
 pub mod skip;

@@ -28,6 +28,25 @@ pub struct RemovalEvidence {
     pub answered: Option<String>,
 }
 
+/// The removal of what a setup unit has made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceRemoval {
+    /// The setup unit, as `RESOURCE/UNIT`.
+    pub unit: String,
+    /// The unit of the teardown that gives the evidence. Absent if none has run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    #[serde(flatten)]
+    pub evidence: RemovalEvidence,
+}
+
+impl From<RemovalGrade> for RemovalEvidence {
+    fn from(grade: RemovalGrade) -> Self {
+        Self { grade, asked: None, answered: None }
+    }
+}
+
 impl RemovalEvidence {
     pub fn new(grade: RemovalGrade, asked: &str, answered: &str) -> Self {
         Self { grade, asked: Some(asked.to_owned()), answered: Some(answered.to_owned()) }

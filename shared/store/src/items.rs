@@ -42,6 +42,9 @@ pub struct TargetHead {
     pub stop_cause: TargetStopCause,
     /// True if an operator overrode units of its teardown.
     pub is_overridden: bool,
+    /// Of a gone target: the number of setup units without evidence that what they have made was removed, at the time when
+    /// the target became gone.
+    pub unconfirmed: u32,
     /// True if the target was moved back to its last run, which may be closed. A sweep then continues the run.
     pub is_reopened: bool,
     /// The notification that the platform has not accepted yet.
@@ -84,6 +87,7 @@ impl TargetHead {
             expires: None,
             stop_cause: TargetStopCause::Deleted,
             is_overridden: false,
+            unconfirmed: 0,
             is_reopened: false,
             notification: None,
             outbox: TargetOutbox::default(),

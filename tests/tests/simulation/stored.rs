@@ -52,6 +52,7 @@ fn target() -> TargetHead {
         expires: Some(AT),
         stop_cause: TargetStopCause::Expired,
         is_overridden: true,
+        unconfirmed: 1,
         is_reopened: true,
         notification: Some(NotificationState {
             notification: Notification::Gone,

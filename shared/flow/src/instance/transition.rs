@@ -18,7 +18,7 @@ use crate::ports::QueueMessage;
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
 use crate::run::progress::{Continuation, RunEnd};
-use crate::run::reopen;
+use crate::run::{removals, reopen};
 use crate::sweep::retention;
 use crate::telemetry;
 
@@ -240,6 +240,10 @@ pub async fn transition(
 ) -> Result<TargetTransition, FlowError> {
     let now = seen.change_time(env.now());
     let rules = outbox::rules(env).await?;
+    let unconfirmed = match step.phase {
+        TargetPhase::Gone => Box::pin(removals::count_unconfirmed(env, seen, loaded)).await?,
+        _ => 0,
+    };
     let (events, start) = next_events(seen, step, loaded, now);
     let begun = TargetHead { events, ..seen.clone() };
     let run = start.map(|hook| NewRun {
@@ -265,6 +269,7 @@ pub async fn transition(
         target.phase = step.phase;
         target.hook = start.or(target.hook);
         target.is_reopened = false;
+        target.unconfirmed = unconfirmed;
         if let Some(notification) = step.notification {
             let delivered_by = ending.filter(|_| run.is_none());
             let pending = NotificationState { notification, attempts: 0, delivered_by, reason: None };

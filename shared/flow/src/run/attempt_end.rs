@@ -26,7 +26,7 @@ pub struct AttemptSuccess {
     pub log: Option<String>,
     /// True if an undo found nothing to delete, and a request of its undone unit had no response.
     pub found_nothing: bool,
-    /// The evidence of an undo, unless the receiver just reported the removal.
+    /// The evidence of an undo. Without it, the grade follows from the unit, see [`crate::run::removals`].
     pub removal: Option<RemovalEvidence>,
 }
 

@@ -38,6 +38,7 @@ pub async fn send(
     let mut known = inputs::read_inputs(env, run, unit, cache).await?;
     let mut remaining = 0;
     let mut may_act_until = Timestamp(0);
+    let mut is_rejected = false;
     if !unit.undoes.is_empty() {
         match undo::decide(env, run, unit, attempt, cache).await? {
             UndoDecision::Nothing(why) => return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why))),
@@ -45,7 +46,7 @@ pub async fn send(
                 postpone(env, run, attempt, at).await?;
                 return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
             }
-            UndoDecision::Remove { made, remaining: further_results, may_act_until: until } => {
+            UndoDecision::Remove { made, remaining: further_results, may_act_until: until, is_rejected: rejected } => {
                 known.extend(undo::undo_inputs(env, unit, made).await?);
                 // The unit has no outputs because it was skipped. The undo still removes the resources of the other
                 // units.
@@ -53,6 +54,7 @@ pub async fn send(
                 skipped.for_each(|produced| *produced = ProducerState::Absent);
                 remaining = further_results;
                 may_act_until = until;
+                is_rejected = rejected;
             }
         }
     }
@@ -68,7 +70,7 @@ pub async fn send(
         Ok(RenderedUnit::Skipped(reason)) => DispatchOutcome::ended(AttemptEnd::Skipped(skip_text(&reason))),
         Ok(RenderedUnit::Webhook(request)) => {
             let answers = UnitAnswers { run, unit, at, facts, known };
-            let call = WebhookDispatch { request, answers, remaining, may_act_until };
+            let call = WebhookDispatch { request, answers, remaining, may_act_until, is_rejected };
             post_webhook(env, run, attempt, call, reason).await?
         }
         Ok(RenderedUnit::Infrakit(spec)) => {

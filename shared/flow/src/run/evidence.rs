@@ -62,13 +62,22 @@ impl SentRequest<'_> {
         let content_type = response.and_then(content_type).map(|text| self.scrub(head(text, MAX_LINE)));
         Evidence {
             method: self.method.to_owned(),
-            url: self.scrub(head(&bare_url(self.url), MAX_LINE)),
+            url: self.shown_url(),
             status: response.map(|response| response.status),
             content_type,
             body,
             truncated,
             damaged: None,
         }
+    }
+
+    /// Returns method and URL of the request, such as `DELETE https://api.example.org/branches/br-1`.
+    pub(crate) fn asked(&self) -> String {
+        format!("{} {}", self.method, self.shown_url())
+    }
+
+    fn shown_url(&self) -> String {
+        self.scrub(head(&bare_url(self.url), MAX_LINE))
     }
 
     /// Returns a description of a response that is not JSON, with its beginning, for the message of a failure. Returns
@@ -88,11 +97,6 @@ impl SentRequest<'_> {
         }
         let line = self.scrubbed(&response.body).split_whitespace().collect::<Vec<_>>().join(" ");
         Some(format!("the response is {format}, not JSON: `{}`", limits::excerpt(&line, EXCERPT)))
-    }
-
-    /// Returns the method and the URL.
-    pub(crate) fn line(&self) -> String {
-        format!("{} {}", self.method, self.scrub(head(&bare_url(self.url), MAX_LINE)))
     }
 
     /// Returns the status of a response, and the beginning of its body unless the unit declares a sensitive output.

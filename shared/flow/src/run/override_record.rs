@@ -5,8 +5,10 @@ use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 
 /// Returns the reason with which a unit was overridden, by its records in the order of attempts. Returns `None` if its
 /// last result is not an override, or if the attempt that was in progress has succeeded since.
-pub(crate) fn override_reason(records: &[AttemptRecord]) -> Option<&FailureReason> {
-    let mut ended = records.iter().rev().filter(|record| record.result.is_some());
+pub(crate) fn override_reason<'a>(
+    records: impl DoubleEndedIterator<Item = &'a AttemptRecord>,
+) -> Option<&'a FailureReason> {
+    let mut ended = records.rev().filter(|record| record.result.is_some());
     let last = ended.next()?;
     let reason = last.result.as_ref()?.reason.as_ref().filter(|reason| reason.code == ReasonCode::Overridden)?;
     let previous = ended.next().filter(|record| outcome(record) == Some(AttemptOutcome::Failed));
@@ -74,7 +76,7 @@ mod tests {
             (&[record(overridden(), &[]), record(done(), &[])], false),
         ];
         for (records, expected) in rows {
-            assert_eq!(override_reason(records).is_some(), expected, "{records:?}");
+            assert_eq!(override_reason(records.iter()).is_some(), expected, "{records:?}");
         }
         assert!(is_open(&[record(failed(), &[]), record(overridden(), &[])]));
         assert!(!is_open(&[record(failed(), &[]), record(failed(), &[]), record(done(), &[])][2..]));

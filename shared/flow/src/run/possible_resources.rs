@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::UnitRef;
-use ebb_engine::{Attempt, RunView, Unit, UnitProgress};
+use ebb_engine::{Attempt, Graph, RunView, Unit, UnitProgress};
 use ebb_protocol::api::{Certainty, RemainingEffect};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::OutputValue;
@@ -101,7 +101,12 @@ pub async fn remaining_resources(
     Ok(RemainingResources { exists, overrides, notes })
 }
 
-async fn runs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> Result<Vec<(RunId, RunView)>, FlowError> {
+/// Returns the runs of the lifecycle of a target that have begun.
+pub(super) async fn runs(
+    env: &Env,
+    target: &TargetHead,
+    loaded: &CompiledPlan,
+) -> Result<Vec<(RunId, RunView)>, FlowError> {
     let mut runs = Vec::new();
     for hook in loaded.lifecycle_hooks() {
         let id = target.run(hook);
@@ -130,7 +135,7 @@ async fn find(
         for unit in graph.units().filter(|&unit| view.status(unit) == UnitProgress::Done) {
             let Some(plan) = hook_plan.units.get(unit.0 as usize) else { continue };
             let records = all.get(&unit).map(Vec::as_slice).unwrap_or_default();
-            if let Some(reason) = override_record::override_reason(records) {
+            if let Some(reason) = override_record::override_reason(records.iter()) {
                 let (unit, reason) = (plan.key.clone(), reason.message.clone());
                 found.push(Override { unit, reason, is_open: override_record::is_open(records) });
                 continue;
@@ -163,17 +168,10 @@ async fn find(
         for (plan, unit) in units {
             let at = UnitRef { hook: hook.into(), unit: unit.0 };
             let attempts = all.get(&unit).map(Vec::as_slice).unwrap_or_default();
-            let results = || attempts.iter().flat_map(|record| record.result.iter().chain(&record.further_results));
-            let is_made = |record: &AttemptRecord| record.wait.is_some();
-            let succeeded =
-                results().any(|result| result.outcome == AttemptOutcome::Succeeded) || attempts.iter().any(is_made);
-            let first = || attempts.iter().filter_map(|record| record.result.as_ref());
-            let skipped = first().any(|result| result.outcome == AttemptOutcome::Skipped);
-            let started = ebb_engine::follow::may_have_started(graph, view, unit);
-            let never_sent = !attempts.is_empty() && attempts.iter().all(undo::had_no_effect);
-            if !succeeded && (skipped || !started || never_sent) {
+            if !may_have_made((graph, view), unit, attempts.iter()) {
                 continue;
             }
+            let succeeded = has_succeeded(attempts.iter());
             let is_made = succeeded || view.status(unit) == UnitProgress::Done;
             let may_act_later = not_found.contains(&at);
             if may_act_later && (is_made || !attempts.iter().any(|record| undo::may_act_later(env, plan, record))) {
@@ -190,6 +188,27 @@ async fn find(
         }
     }
     Ok((resources, found))
+}
+
+/// Returns true if a setup unit with these attempts may have made something.
+pub(super) fn may_have_made<'a>(
+    (graph, view): (&Graph, &RunView),
+    unit: Unit,
+    attempts: impl Iterator<Item = &'a AttemptRecord> + Clone,
+) -> bool {
+    let mut first = attempts.clone().filter_map(|record| record.result.as_ref());
+    let skipped = first.any(|result| result.outcome == AttemptOutcome::Skipped);
+    let started = ebb_engine::follow::may_have_started(graph, view, unit);
+    let never_sent = attempts.clone().next().is_some() && attempts.clone().all(undo::had_no_effect);
+    has_succeeded(attempts) || !(skipped || !started || never_sent)
+}
+
+/// Returns true if a request was answered with a success.
+fn has_succeeded<'a>(mut attempts: impl Iterator<Item = &'a AttemptRecord>) -> bool {
+    attempts.any(|record| {
+        let mut results = record.result.iter().chain(&record.further_results);
+        record.wait.is_some() || results.any(|result| result.outcome == AttemptOutcome::Succeeded)
+    })
 }
 
 /// Groups records by unit, in the order of attempts.

@@ -115,7 +115,7 @@ pub async fn build_result<'a>(
     };
     let removal = match end {
         AttemptEnd::Succeeded(success) => success.removal.clone().map(Box::new),
-        AttemptEnd::Failed(_) | AttemptEnd::Skipped(_) | AttemptEnd::Cancelled(_) => None,
+        AttemptEnd::Skipped(_) | AttemptEnd::Failed(_) | AttemptEnd::Cancelled(_) => None,
     };
     let log = log.filter(|log| !log.is_empty()).map(|log| tail(log, limits::LOG_TAIL));
     let stored = match outputs {

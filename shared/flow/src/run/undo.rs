@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Action, UnitPlan, UnitRef, WebhookAction};
 use ebb_documents::render::{KnownOutputs, ProducerState};
-use ebb_engine::{Hook, Patch, PatchChange, Shard, Timestamp, Unit, retry};
+use ebb_engine::{Attempt, Hook, Patch, PatchChange, Shard, Timestamp, Unit, UnitProgress, retry};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
@@ -18,7 +18,7 @@ use ebb_protocol::value::Outputs;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::run::attempt::AttemptRef;
-use crate::run::head::Run;
+use crate::run::head::{EarlierRun, Run};
 use crate::run::inputs::{self, InvocationCache, ReadOutputs};
 use crate::run::records;
 
@@ -36,6 +36,8 @@ pub enum UndoDecision {
         /// The time until which a receiver without a response may still act. Until then, a response *not found* is not
         /// final.
         may_act_until: Timestamp,
+        /// True if the server of each undone unit has rejected all its requests.
+        is_rejected: bool,
     },
 }
 
@@ -114,6 +116,7 @@ pub async fn decide(
         by_hook.entry(at.hook.into()).or_default().push(Unit(at.unit));
     }
     let mut started = false;
+    let mut is_rejected = true;
     let mut arrives_by = Timestamp(0);
     let mut may_act_until = Timestamp(0);
     let mut variants: BTreeMap<UnitRef, Vec<OutputStorage>> = BTreeMap::new();
@@ -135,6 +138,7 @@ pub async fn decide(
                 continue;
             }
             started = true;
+            is_rejected &= was_rejected(run, &earlier, at, &attempts);
             let excess = attempts.iter().map(|record| record.excess).sum::<u64>();
             if excess > 0 {
                 tracing::warn!(
@@ -173,7 +177,7 @@ pub async fn decide(
         })
         .collect();
     let remaining = u32::try_from(count.saturating_sub(index + 1)).unwrap_or(u32::MAX);
-    Ok(UndoDecision::Remove { made, remaining, may_act_until })
+    Ok(UndoDecision::Remove { made, remaining, may_act_until, is_rejected })
 }
 
 /// Reads the outputs in `made` that the undo `unit` uses.
@@ -214,11 +218,25 @@ pub(crate) fn had_no_effect(record: &AttemptRecord) -> bool {
     record.further_results.is_empty() && record.result.as_ref().is_some_and(nothing)
 }
 
-/// Returns true if an answer in one of the attempts of an undo showed that its credential sees the resource: its removal
-/// was accepted, or refused because the resource is in use.
-pub(crate) fn has_seen(records: &[&AttemptRecord]) -> bool {
-    let status = |record: &&AttemptRecord| record.result.as_ref()?.evidence.as_ref()?.status;
-    records.iter().any(|record| record.seen.is_some() || matches!(status(record), Some(409 | 423)))
+/// Returns true if the webhook unit `at` of an earlier run has failed, and its server has rejected each request, so that it
+/// has made nothing.
+fn was_rejected(run: &Run, earlier: &EarlierRun, at: UnitRef, attempts: &[&AttemptRecord]) -> bool {
+    let is_webhook = run.loaded.plan.unit(at).is_some_and(|unit| matches!(unit.action, Action::Webhook(_)));
+    let has_failed = earlier.view.as_ref().is_some_and(|view| view.status(Unit(at.unit)) == UnitProgress::Failed);
+    let made_nothing = |record: &&AttemptRecord| had_no_effect(record) || is_rejection(record);
+    is_webhook && has_failed && !attempts.is_empty() && attempts.iter().all(made_nothing)
+}
+
+/// Returns true if an attempt failed with a status 4xx of its server, or because its request was not allowed to be sent.
+fn is_rejection(record: &AttemptRecord) -> bool {
+    let AttemptRecord { result: Some(result), wait: None, excess: 0, further_results, .. } = record else {
+        return false;
+    };
+    let is_rejected = result.evidence.as_ref().is_some_and(|evidence| match evidence.status {
+        Some(status) => (400..500).contains(&status),
+        None => result.reason.as_ref().is_some_and(|reason| reason.code == ReasonCode::Refused),
+    });
+    result.outcome == AttemptOutcome::Failed && !result.unanswered && is_rejected && further_results.is_empty()
 }
 
 /// Returns the time until which the request of a failed attempt without a response may arrive.
@@ -273,15 +291,43 @@ fn key(run: &Run, at: UnitRef) -> Option<&str> {
     Some(run.loaded.plan.unit(at)?.key.as_str())
 }
 
-/// Returns the number of results that the present pass has removed before `attempt`: one per block of attempts, back to
-/// the last block without a success. A reopening skips a block, so a late success of the previous pass does not count.
+/// Returns the number of results that the present pass has removed before `attempt`.
 async fn removed_before(env: &Env, run: &Run, unit: &UnitPlan, attempt: AttemptRef) -> Result<usize, FlowError> {
-    let block = |attempt| retry::attempt_block(attempt, unit.retry.attempts);
     let attempts = env.store.read_records(&run.id, &[attempt.unit]).await?;
-    let succeeded = |record: &AttemptRecord| record.result.as_ref().is_some_and(AttemptResult::has_more);
-    let successes = attempts.iter().filter(|(_, _, record)| succeeded(record));
-    let blocks: BTreeSet<u32> = successes.map(|(_, attempt, _)| block(*attempt)).collect();
-    Ok((0..block(attempt.number)).rev().take_while(|block| blocks.contains(block)).count())
+    let attempts = attempts.iter().map(|(_, attempt, record)| (*attempt, record));
+    Ok(UndoPasses::new(unit, attempts).removed_before(attempt.number))
+}
+
+/// The passes of an undo over the results of its units.
+pub(crate) struct UndoPasses {
+    /// The blocks of attempts that have each removed one of several results.
+    removed: BTreeSet<u32>,
+    /// The number of attempts of a block.
+    attempts: u32,
+}
+
+impl UndoPasses {
+    pub(crate) fn new<'a>(unit: &UnitPlan, records: impl Iterator<Item = (Attempt, &'a AttemptRecord)>) -> Self {
+        let attempts = unit.retry.attempts;
+        let removes = |record: &AttemptRecord| record.result.as_ref().is_some_and(AttemptResult::has_more);
+        let removed = records.filter(|(_, record)| removes(record));
+        let removed = removed.map(|(attempt, _)| retry::attempt_block(attempt, attempts)).collect();
+        Self { removed, attempts }
+    }
+
+    /// Returns the number of results that the pass of `attempt` has removed before it: one per block of attempts, back to
+    /// the last block without a success. A reopening skips a block, so a late success of the previous pass does not count.
+    pub(crate) fn removed_before(&self, attempt: Attempt) -> usize {
+        let block = retry::attempt_block(attempt, self.attempts);
+        (0..block).rev().take_while(|block| self.removed.contains(block)).count()
+    }
+
+    /// Returns true if `earlier` belongs to the pass of `attempt`.
+    pub(crate) fn is_same_pass(&self, earlier: Attempt, attempt: Attempt) -> bool {
+        let (block, earlier) =
+            (retry::attempt_block(attempt, self.attempts), retry::attempt_block(earlier, self.attempts));
+        earlier <= block && (earlier..block).all(|block| self.removed.contains(&block))
+    }
 }
 
 /// Returns the units of `hook` that undo `undone`.

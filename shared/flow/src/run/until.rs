@@ -35,7 +35,7 @@ use crate::run::evidence::SentRequest;
 use crate::run::head::Run;
 use crate::run::wakeup::AttemptWakeup;
 use crate::run::webhook_response::{self, UnitAnswers, call_failure};
-use crate::run::{records, request_headers, undo};
+use crate::run::{records, removals, request_headers};
 use crate::sweep::permits::OriginPermit;
 
 const METHOD: &str = "GET";
@@ -86,16 +86,16 @@ pub(super) async fn begin(
     Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(next))))
 }
 
-/// Asks for the state. `records` are those of all attempts of the unit.
+/// Asks for the state.
 pub(super) async fn ask(
     env: &Env,
     answers: &UnitAnswers<'_>,
     attempt: AttemptRef,
     until: &UntilPlan,
-    (record, records): (&AttemptRecord, &[&AttemptRecord]),
+    record: &AttemptRecord,
     credential: &RequestCredential,
 ) -> Result<DispatchOutcome, FlowError> {
-    let (run, unit) = (answers.run, answers.unit);
+    let (run, unit, is_undo) = (answers.run, answers.unit, !answers.unit.undoes.is_empty());
     let Some(wait) = record.wait.as_ref().filter(|_| record.result.is_none()) else {
         return Ok(DispatchOutcome::later(None));
     };
@@ -125,7 +125,15 @@ pub(super) async fn ask(
     let (sight, text) = match &answer {
         None => (Sight::Unseen, None),
         Some(Err(error)) => (Sight::Unseen, Some(format!("no answer: {}", call_failure(error).reason.message))),
-        Some(Ok((poll, _bytes))) => match judge(answers, until, &sent, (&response, poll), records) {
+        Some(Ok((poll, _bytes))) => match judge(answers, until, &sent, (&response, poll)) {
+            Ok(AttemptEnd::Succeeded(success)) if is_undo => {
+                let grade = match removals::has_seen(env, run, attempt, unit).await? {
+                    true => RemovalGrade::Confirmed,
+                    false => RemovalGrade::Unconfirmed,
+                };
+                let removal = Some(RemovalEvidence::new(grade, &sent.asked(), &poll.status.to_string()));
+                return Ok(DispatchOutcome::ended(AttemptEnd::Succeeded(AttemptSuccess { removal, ..success })));
+            }
             Ok(end) => return Ok(DispatchOutcome::ended(end)),
             Err(why) => {
                 let sight = if (200..300).contains(&poll.status) { Sight::Seen } else { Sight::Unseen };
@@ -134,11 +142,11 @@ pub(super) async fn ask(
         },
     };
     let now = env.now();
-    if sight == Sight::Seen && !unit.undoes.is_empty() && !undo::has_seen(records) {
+    if sight == Sight::Seen && is_undo && record.seen.is_none() {
         env.store.update_attempt(&run.id, attempt.unit, attempt.number, &AttemptUpdate::Seen(now)).await?;
     }
     if let Some(text) = text {
-        note(env, run, attempt, record, &format!("{} was answered {text}", sent.line())).await?;
+        note(env, run, attempt, record, &format!("{} was answered {text}", sent.asked())).await?;
     }
     let elapsed = now.since(Timestamp(wait.since));
     match record.next_dispatch.map(Timestamp).filter(|&next| next > now) {
@@ -163,15 +171,9 @@ fn judge(
     until: &UntilPlan,
     sent: &SentRequest<'_>,
     (response, poll): (&Value, &HttpResponse),
-    records: &[&AttemptRecord],
 ) -> Result<AttemptEnd, String> {
-    let removal = || {
-        let is_undo = !answers.unit.undoes.is_empty();
-        let grade = if undo::has_seen(records) { RemovalGrade::Confirmed } else { RemovalGrade::Unconfirmed };
-        is_undo.then(|| RemovalEvidence::new(grade, &sent.line(), &poll.status.to_string()))
-    };
     if until.ready.is_none() && matches!(poll.status, 404 | 410) {
-        return Ok(AttemptEnd::Succeeded(AttemptSuccess { removal: removal(), ..AttemptSuccess::default() }));
+        return Ok(AttemptEnd::Succeeded(AttemptSuccess::default()));
     }
     if !(200..300).contains(&poll.status) {
         return Err(String::new());
@@ -191,7 +193,7 @@ fn judge(
         PollState::Ready => match context.outputs(all) {
             Ok(outputs) => {
                 let outputs = outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect();
-                Ok(AttemptEnd::Succeeded(AttemptSuccess { outputs, removal: removal(), ..AttemptSuccess::default() }))
+                Ok(AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }))
             }
             Err(error) => failed(AttemptFailure::new(ReasonCode::OutputInvalid, &error.to_string())),
         },

@@ -7,7 +7,6 @@ use ebb_documents::render;
 use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::unit as headers;
 use ebb_store::AttemptUpdate;
@@ -23,7 +22,7 @@ use crate::run::request_headers::signed_headers;
 use crate::run::until::{self, Sight};
 use crate::run::wakeup::{AttemptWakeup, postpone, record_acceptance, record_repeat};
 use crate::run::webhook_response::{ResponseVerdict, UnitAnswers, call_failure, judge_response};
-use crate::run::{describe, evidence};
+use crate::run::{describe, evidence, removals};
 use crate::sweep::permits::OriginPermit;
 use crate::telemetry;
 
@@ -39,13 +38,15 @@ pub(super) struct WebhookDispatch<'a> {
     pub(super) remaining: u32,
     /// For an undo: the time until which a response *not found* is not final.
     pub(super) may_act_until: Timestamp,
+    /// For an undo: true if the server has rejected each request of the undone units.
+    pub(super) is_rejected: bool,
 }
 
 pub(super) async fn post_webhook(
     env: &Env,
     run: &Run,
     attempt: AttemptRef,
-    WebhookDispatch { request, answers, remaining, may_act_until }: WebhookDispatch<'_>,
+    WebhookDispatch { request, answers, remaining, may_act_until, is_rejected }: WebhookDispatch<'_>,
     reason: DispatchReason,
 ) -> Result<DispatchOutcome, FlowError> {
     let (unit, until) = (answers.unit, answers.until());
@@ -57,10 +58,9 @@ pub(super) async fn post_webhook(
     };
     if let Some(until) = until {
         let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
-        let own = records.iter().find(|(_, number, record)| *number == attempt.number && record.wait.is_some());
+        let own = records.into_iter().find(|(_, number, record)| *number == attempt.number && record.wait.is_some());
         if let Some((.., record)) = own {
-            let records: Vec<&AttemptRecord> = records.iter().map(|(.., record)| record).collect();
-            return until::ask(env, &answers, attempt, until, (record, &records), &credential).await;
+            return until::ask(env, &answers, attempt, until, &record, &credential).await;
         }
     }
     let Some(permit) = OriginPermit::acquire(env, &request.url).await else {
@@ -141,13 +141,21 @@ pub(super) async fn post_webhook(
             }
             (ResponseVerdict::NotFound, None) => {
                 let found_nothing = may_act_until > Timestamp(0);
-                AttemptEnd::Succeeded(AttemptSuccess { duration_ms, found_nothing, ..AttemptSuccess::default() })
+                let answer = (&sent, response.status);
+                let removal = removals::of_absence(env, run, attempt, unit, is_rejected, answer).await?;
+                AttemptEnd::Succeeded(AttemptSuccess {
+                    duration_ms,
+                    found_nothing,
+                    removal,
+                    ..AttemptSuccess::default()
+                })
             }
             (ResponseVerdict::Waits, None) => {
                 AttemptEnd::Succeeded(AttemptSuccess { duration_ms, ..AttemptSuccess::default() })
             }
             (ResponseVerdict::Succeeded(outputs), _) => {
-                AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, ..AttemptSuccess::default() })
+                let removal = removals::of_success(unit, &sent, response.status);
+                AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, removal, ..AttemptSuccess::default() })
             }
             (ResponseVerdict::Failed(failure), _) => failed(failure, Some(response)),
         },

@@ -208,6 +208,7 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
         expires: None,
         stop_cause: TargetStopCause::Expired,
         is_overridden: true,
+        unconfirmed: 0,
         is_reopened: true,
         notification: None,
         outbox: TargetOutbox::default(),

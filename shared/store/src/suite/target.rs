@@ -23,6 +23,7 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
         routing_key: Some("rk".into()),
         plugins: vec!["acme/db@1.2.3".into(), "b@1.0.0".into()],
         expires: Some(Timestamp(9)),
+        unconfirmed: 2,
         notification: Some(NotificationState {
             notification: Notification::Stuck,
             attempts: 3,

@@ -1,0 +1,303 @@
+//! Grades the evidence that undone resources do not exist any more.
+//!
+//! A record has evidence only if that of its undo differs from the usual one of its action, see [`usual_evidence`]. Most
+//! undos therefore cost no record.
+
+use std::collections::BTreeMap;
+
+use ebb_documents::plan::{Action, HookName, Plan, UnitPlan, UnitRef};
+use ebb_engine::{Attempt, Hook, RunView, TargetPhase, Unit, UnitProgress};
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::id::RunId;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
+use ebb_protocol::removal::{RemovalEvidence, RemovalGrade, ResourceRemoval};
+use ebb_store::TargetHead;
+
+use crate::env::{CompiledPlan, Env};
+use crate::error::FlowError;
+use crate::run::attempt::AttemptRef;
+use crate::run::evidence::SentRequest;
+use crate::run::head::{self, Run};
+use crate::run::undo::UndoPasses;
+use crate::run::{override_record, possible_resources};
+
+/// The status of an undo whose server has the request and does not report the end of the removal.
+const ACCEPTED: &str = "202";
+/// The methods of webhooks whose meaning the evidence depends on.
+const DELETE: &str = "DELETE";
+const GET: &str = "GET";
+
+/// The attempt records of a unit, in the order of attempts.
+type Records = Vec<(Attempt, AttemptRecord)>;
+
+/// A run of an instance with its records.
+struct RecordedRun {
+    view: RunView,
+    records: BTreeMap<Unit, Records>,
+}
+
+impl RecordedRun {
+    async fn read(env: &Env, id: &RunId, view: RunView) -> Result<Self, FlowError> {
+        let mut records: BTreeMap<Unit, Records> = BTreeMap::new();
+        for (unit, attempt, record) in env.store.read_outlines(id).await? {
+            records.entry(unit).or_default().push((attempt, record));
+        }
+        Ok(Self { view, records })
+    }
+
+    fn records(&self, unit: Unit) -> &[(Attempt, AttemptRecord)] {
+        self.records.get(&unit).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn is_done(&self, unit: Unit) -> bool {
+        self.view.status(unit) == UnitProgress::Done
+    }
+}
+
+/// The runs of an instance that have begun.
+type RecordedRuns = BTreeMap<Hook, RecordedRun>;
+
+/// Returns the removal of each setup unit that may have made something, the lowest grades first. Of a target that is not
+/// gone, only those whose undos are done.
+pub async fn removals(
+    env: &Env,
+    target: &TargetHead,
+    loaded: &CompiledPlan,
+) -> Result<Vec<ResourceRemoval>, FlowError> {
+    let mut runs = RecordedRuns::new();
+    for (id, view) in possible_resources::runs(env, target, loaded).await? {
+        runs.insert(id.hook(), RecordedRun::read(env, &id, view).await?);
+    }
+    let is_open = |undo: &UnitRef| runs.get(&Hook::from(undo.hook)).is_none_or(|run| !run.is_done(Unit(undo.unit)));
+    let mut removals = Vec::new();
+    for (at, undos) in undos(&loaded.plan) {
+        let hook = Hook::from(at.hook);
+        let (Some(run), Some((_, graph)), Some(unit)) = (runs.get(&hook), loaded.hook_plan(hook), loaded.plan.unit(at))
+        else {
+            continue;
+        };
+        let attempts = run.records(Unit(at.unit)).iter().map(|(_, record)| record);
+        let is_made = possible_resources::may_have_made((graph, &run.view), Unit(at.unit), attempts);
+        if is_made && (target.phase == TargetPhase::Gone || !undos.iter().any(is_open)) {
+            let (by, evidence) = removal(&loaded.plan, &runs, &undos);
+            removals.push(ResourceRemoval { unit: unit.key.clone(), by, evidence });
+        }
+    }
+    removals.sort_by(|a, b| (a.evidence.grade, &a.unit).cmp(&(b.evidence.grade, &b.unit)));
+    Ok(removals)
+}
+
+/// Returns the number of setup units whose removal is unconfirmed in a target that becomes gone. Reads no record if the plan
+/// permits no such removal, and only those of undos if none has one.
+pub(crate) async fn count_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> Result<u32, FlowError> {
+    if !may_be_unconfirmed(env, target, loaded).await? {
+        return Ok(0);
+    }
+    let gone = TargetHead { phase: TargetPhase::Gone, ..target.clone() };
+    let removals = removals(env, &gone, loaded).await?;
+    let count = removals.iter().filter(|removal| removal.evidence.grade == RemovalGrade::Unconfirmed).count();
+    Ok(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+async fn may_be_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> Result<bool, FlowError> {
+    for hook in loaded.lifecycle_hooks() {
+        let Some((hook_plan, _)) = loaded.hook_plan(hook) else { continue };
+        let is_undo = |unit: &&UnitPlan| !unit.undoes.is_empty();
+        let mut undos = hook_plan.units.iter().filter(is_undo).peekable();
+        if undos.peek().is_none() {
+            continue;
+        }
+        let run = target.run(hook);
+        // A target that was never ready skips preStop, so its undos have removed nothing.
+        if hook == Hook::PreStop && env.store.read_root(&run).await?.is_none() {
+            return Ok(true);
+        }
+        let mut needs_records = target.is_overridden;
+        for undo in undos {
+            match usual_evidence(undo) {
+                Some(_) => needs_records |= can_be_unconfirmed(undo),
+                None => return Ok(true),
+            }
+        }
+        if !needs_records {
+            continue;
+        }
+        let is_weak = |unit: Unit, record: &AttemptRecord| {
+            let undo = hook_plan.units.get(unit.0 as usize).filter(is_undo);
+            undo.is_some_and(|undo| has_weak_result(undo, record))
+        };
+        if env.store.read_outlines(&run).await?.iter().any(|(unit, _, record)| is_weak(*unit, record)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns true if a record of this undo can have evidence below `reported`, or if its condition can skip it.
+fn can_be_unconfirmed(unit: &UnitPlan) -> bool {
+    let by_action = match &unit.action {
+        Action::Webhook(webhook) => webhook.method == DELETE || webhook.connection.is_some(),
+        Action::Destroy => true,
+        Action::Pod(_) | Action::Object(_) | Action::Removal | Action::Infrakit(_) => false,
+    };
+    by_action || unit.when.is_some()
+}
+
+fn has_weak_result(unit: &UnitPlan, record: &AttemptRecord) -> bool {
+    let mut results = record.result.iter().chain(&record.further_results);
+    results.any(|result| {
+        let grade = result.removal.as_ref().map(|removal| removal.grade);
+        let is_overridden = result.reason.as_ref().is_some_and(|reason| reason.code == ReasonCode::Overridden);
+        let is_skipped = result.outcome == AttemptOutcome::Skipped && unit.when.is_some();
+        grade == Some(RemovalGrade::Unconfirmed) || is_overridden || is_skipped
+    })
+}
+
+/// Returns the evidence of an undo that has succeeded and whose record has none. A question gives none.
+pub(crate) fn usual_evidence(unit: &UnitPlan) -> Option<RemovalEvidence> {
+    match &unit.action {
+        // The relay has observed by UID that the objects are gone.
+        Action::Removal => Some(RemovalGrade::Confirmed.into()),
+        Action::Webhook(webhook) if webhook.method == GET => None,
+        Action::Pod(_) | Action::Webhook(_) | Action::Object(_) | Action::Infrakit(_) | Action::Destroy => {
+            Some(RemovalGrade::Reported.into())
+        }
+    }
+}
+
+/// Returns the undos of the teardown by the setup units that they undo. It has each undo that an update has.
+fn undos(plan: &Plan) -> BTreeMap<UnitRef, Vec<UnitRef>> {
+    let mut undos: BTreeMap<UnitRef, Vec<UnitRef>> = BTreeMap::new();
+    for hook in plan.hooks.iter().filter(|hook| matches!(hook.hook, HookName::PreStop | HookName::PostStop)) {
+        for (position, unit) in (0..).zip(&hook.units) {
+            for &undone in &unit.undoes {
+                undos.entry(undone).or_default().push(UnitRef { hook: hook.hook, unit: position });
+            }
+        }
+    }
+    undos
+}
+
+/// Returns the lowest evidence of the undos of a unit that have acted, with the key of the undo.
+fn removal(plan: &Plan, runs: &RecordedRuns, undos: &[UnitRef]) -> (Option<String>, RemovalEvidence) {
+    let acted = undos.iter().filter_map(|&at| Some((at, evidence(plan, runs, at)?)));
+    let lowest = acted.min_by_key(|(_, evidence)| evidence.grade);
+    let skipped = || undos.iter().find_map(|&at| Some((at, skipped_evidence(runs, at)?)));
+    match lowest.or_else(skipped) {
+        Some((at, evidence)) => (plan.unit(at).map(|undo| undo.key.clone()), evidence),
+        None => (None, RemovalGrade::Unconfirmed.into()),
+    }
+}
+
+/// Returns the evidence of an undo over the results of its last pass, the lowest of them. Returns `None` if the undo is not
+/// done, was skipped, or only asks.
+fn evidence(plan: &Plan, runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvidence> {
+    let (undo, run, unit) = (plan.unit(at)?, runs.get(&Hook::from(at.hook))?, Unit(at.unit));
+    if !run.is_done(unit) {
+        return None;
+    }
+    let records = run.records(unit);
+    if let Some(reason) = override_record::override_reason(records.iter().map(|(_, record)| record)) {
+        let answered = Some(reason.message.clone());
+        return Some(RemovalEvidence { answered, ..RemovalGrade::Unconfirmed.into() });
+    }
+    let last = head::attempt(&run.view, unit);
+    let mut found: Vec<(Attempt, RemovalEvidence)> = Vec::new();
+    for (attempt, record) in records {
+        let results = record.result.iter().chain(&record.further_results);
+        let successes = results.filter(|result| result.outcome == AttemptOutcome::Succeeded);
+        let removed =
+            successes.filter_map(|result| result.removal.as_deref().cloned().or_else(|| usual_evidence(undo)));
+        found.extend(removed.map(|evidence| (*attempt, evidence)));
+    }
+    // A success without anything to keep has no record.
+    if !records.iter().any(|(attempt, record)| *attempt == last && record.result.is_some()) {
+        found.extend(usual_evidence(undo).map(|evidence| (last, evidence)));
+    }
+    let passes = UndoPasses::new(undo, records.iter().map(|(attempt, record)| (*attempt, record)));
+    let is_of_pass = |(attempt, _): &(Attempt, RemovalEvidence)| passes.is_same_pass(*attempt, last);
+    // The last pass over the results counts, unless it had nothing to do.
+    if found.iter().any(is_of_pass) {
+        found.retain(is_of_pass);
+    }
+    let lowest = found.into_iter().map(|(_, evidence)| evidence).min_by_key(|evidence| evidence.grade);
+    // It was skipped if an update has done the same.
+    lowest.or_else(|| undo.unless.iter().find_map(|&same| evidence(plan, runs, same)))
+}
+
+/// Returns the evidence of an undo that was skipped, with the reason, if it was.
+fn skipped_evidence(runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvidence> {
+    let (_, last) = runs.get(&Hook::from(at.hook))?.records(Unit(at.unit)).last()?;
+    let skipped = last.result.as_ref().filter(|result| result.outcome == AttemptOutcome::Skipped)?;
+    let answered = skipped.reason.as_ref().map(|reason| reason.message.clone());
+    Some(RemovalEvidence { answered, ..RemovalGrade::Unconfirmed.into() })
+}
+
+/// Returns the evidence of an undo whose `DELETE` was answered *not found* with this status, if it is not the usual one.
+/// `is_rejected` is true if the server has rejected each request of the undone units.
+///
+/// Providers also answer *not found* for what a credential must not see. Only an answer of another kind shows that it sees
+/// the resource.
+pub(super) async fn of_absence(
+    env: &Env,
+    run: &Run,
+    attempt: AttemptRef,
+    unit: &UnitPlan,
+    is_rejected: bool,
+    (sent, status): (&SentRequest<'_>, u16),
+) -> Result<Option<RemovalEvidence>, FlowError> {
+    if is_rejected || has_seen(env, run, attempt, unit).await? {
+        return Ok(None);
+    }
+    Ok(Some(RemovalEvidence::new(RemovalGrade::Unconfirmed, &sent.asked(), &status.to_string())))
+}
+
+/// Returns the evidence of a webhook that has succeeded with this status, if it is not the usual one.
+pub(super) fn of_success(unit: &UnitPlan, sent: &SentRequest<'_>, status: u16) -> Option<RemovalEvidence> {
+    // A receiver of Ebb calls back after 202. Another server only has the request.
+    let is_open = status == 202 && !unit.undoes.is_empty();
+    is_open.then(|| RemovalEvidence::new(RemovalGrade::Unconfirmed, &sent.asked(), ACCEPTED))
+}
+
+/// Returns true if an earlier answer to this undo has shown that its credential sees the resource, also in an update.
+pub(super) async fn has_seen(env: &Env, run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Result<bool, FlowError> {
+    let own = (run.id.clone(), attempt.unit);
+    let of_updates = unit.unless.iter().map(|undo| (run.id.sibling(undo.hook.into()), Unit(undo.unit)));
+    let mut position = None;
+    for (id, undo) in std::iter::once(own).chain(of_updates) {
+        let records = env.store.read_records(&id, &[undo]).await?;
+        let passes = UndoPasses::new(unit, records.iter().map(|(_, number, record)| (*number, record)));
+        // An attempt removes one result. In each pass, a result has the same position.
+        let position = *position.get_or_insert_with(|| passes.removed_before(attempt.number));
+        let mut of_result = records.iter().filter(|(_, number, _)| passes.removed_before(*number) == position);
+        if of_result.any(|(_, _, record)| shows_resource(record)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns true if an answer to this attempt has shown that its credential sees the resource.
+fn shows_resource(record: &AttemptRecord) -> bool {
+    let mut results = record.result.iter().chain(&record.further_results);
+    record.seen.is_some()
+        || results.any(|result| match result.outcome {
+            AttemptOutcome::Succeeded => {
+                // The reason says that there was nothing to delete.
+                result.reason.is_none() && result.removal.as_deref().is_none_or(is_answered)
+            }
+            AttemptOutcome::Failed => result
+                .evidence
+                .as_ref()
+                .is_some_and(|evidence| evidence.method == DELETE && matches!(evidence.status, Some(409 | 423))),
+            AttemptOutcome::Skipped | AttemptOutcome::Cancelled => false,
+        })
+}
+
+/// Returns true if the evidence of an undo has an answer other than *not found*.
+fn is_answered(evidence: &RemovalEvidence) -> bool {
+    evidence.grade > RemovalGrade::Unconfirmed || evidence.answered.as_deref() == Some(ACCEPTED)
+}
+
+#[cfg(test)]
+mod tests;

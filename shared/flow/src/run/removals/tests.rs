@@ -1,0 +1,120 @@
+use ebb_documents::plan::HookPlan;
+use ebb_engine::{Epoch, Graph, HeadState, Shard};
+use ebb_protocol::callback::FailureReason;
+use ebb_protocol::evidence::Evidence;
+use ebb_protocol::record::{AttemptResult, OutputStorage};
+use serde_json::json;
+
+use super::*;
+
+fn unit() -> UnitPlan {
+    serde_json::from_value(json!({
+        "key": "r/drop", "timeoutMs": 1, "undoes": [{"hook": "preStart", "unit": 0}],
+        "action": {"webhook": {"method": "DELETE", "url": {"literal": "https://api.example.org/a"}}},
+        "retry": {"attempts": 2, "backoffMs": 1, "maxBackoffMs": 1},
+        "source": {"file": "f", "line": 1, "column": 1},
+    }))
+    .unwrap()
+}
+
+fn result(outcome: AttemptOutcome) -> AttemptResult {
+    AttemptResult {
+        outcome,
+        at: 1,
+        duration_ms: None,
+        outputs: OutputStorage::Nothing,
+        reason: None,
+        evidence: None,
+        removal: None,
+        made: Vec::new(),
+        next: None,
+        log: false,
+        unanswered: false,
+        digest: String::new(),
+    }
+}
+
+fn record(first: AttemptResult) -> AttemptRecord {
+    AttemptRecord { result: Some(first), ..AttemptRecord::default() }
+}
+
+fn done() -> AttemptResult {
+    result(AttemptOutcome::Succeeded)
+}
+
+/// Returns the result of a `DELETE` that was answered with this status.
+fn unconfirmed(status: &str) -> AttemptResult {
+    let removal = RemovalEvidence::new(RemovalGrade::Unconfirmed, "DELETE https://api.example.org/a", status);
+    AttemptResult { removal: Some(Box::new(removal)), ..done() }
+}
+
+fn with_reason(code: ReasonCode, result: AttemptResult) -> AttemptResult {
+    AttemptResult { reason: Some(FailureReason { code, message: "why".to_owned() }), ..result }
+}
+
+/// Returns the failure of a request that was answered with this status.
+fn refused(method: &str, status: u16) -> AttemptResult {
+    let evidence = Evidence {
+        method: method.to_owned(),
+        url: "https://api.example.org/a".to_owned(),
+        status: Some(status),
+        content_type: None,
+        body: None,
+        truncated: false,
+        damaged: None,
+    };
+    AttemptResult { evidence: Some(Box::new(evidence)), ..result(AttemptOutcome::Failed) }
+}
+
+/// A block has two attempts, and a reopening skips one block.
+#[test]
+fn the_lowest_evidence_of_the_last_pass_counts() {
+    let more = |result: AttemptResult| AttemptResult { next: Some(2), ..result };
+    let overridden = || record(with_reason(ReasonCode::Overridden, result(AttemptOutcome::Skipped)));
+    let failed = || record(result(AttemptOutcome::Failed));
+    let late = || AttemptRecord { further_results: vec![done()], ..failed() };
+    let rows: [(u32, Vec<(u32, AttemptRecord)>, RemovalGrade); 7] = [
+        (1, vec![], RemovalGrade::Reported),
+        (1, vec![(1, record(unconfirmed("404")))], RemovalGrade::Unconfirmed),
+        (2, vec![(1, failed())], RemovalGrade::Reported),
+        // Two results were removed, then both again.
+        (3, vec![(1, record(more(unconfirmed("404"))))], RemovalGrade::Unconfirmed),
+        (7, vec![(1, record(unconfirmed("404"))), (5, record(more(done())))], RemovalGrade::Reported),
+        (5, vec![(1, failed()), (5, overridden())], RemovalGrade::Unconfirmed),
+        (5, vec![(1, late()), (5, overridden())], RemovalGrade::Reported),
+    ];
+    let plan = Plan { hooks: vec![HookPlan { hook: HookName::PostStop, units: vec![unit()] }], ..Plan::empty() };
+    let graph = Graph::new(vec![vec![]]).unwrap();
+    for (last, records, expected) in rows {
+        let attempts = [(0, Attempt(last))].into();
+        let head = HeadState { done: [0].into(), attempts, ..HeadState::new(Epoch::FIRST) };
+        let records: Records = records.into_iter().map(|(number, record)| (Attempt(number), record)).collect();
+        let view = RunView::new(&graph, [(Shard::ROOT, head)]);
+        let run = RecordedRun { view, records: [(Unit(0), records.clone())].into() };
+        let runs = RecordedRuns::from([(Hook::PostStop, run)]);
+        let found = evidence(&plan, &runs, UnitRef { hook: HookName::PostStop, unit: 0 });
+        assert_eq!(found.map(|evidence| evidence.grade), Some(expected), "{last} {records:?}");
+    }
+}
+
+#[test]
+fn only_an_answer_other_than_not_found_shows_the_resource() {
+    let seen = AttemptRecord { seen: Some(1), ..record(result(AttemptOutcome::Failed)) };
+    let found_nothing = record(with_reason(ReasonCode::Skipped, done()));
+    let rows = [
+        (record(done()), true),
+        (record(unconfirmed("202")), true),
+        (record(unconfirmed("404")), false),
+        (found_nothing, false),
+        (record(refused("DELETE", 409)), true),
+        (record(refused("DELETE", 423)), true),
+        (record(refused("DELETE", 403)), false),
+        (record(refused("POST", 409)), false),
+        (record(result(AttemptOutcome::Skipped)), false),
+        (seen, true),
+        (AttemptRecord::default(), false),
+    ];
+    for (record, expected) in rows {
+        assert_eq!(shows_resource(&record), expected, "{record:?}");
+    }
+}
