@@ -189,6 +189,15 @@ pub(crate) fn target_stuck() {
     });
 }
 
+/// Counts resources of a gone target without evidence of their removal and exports the count at once, because an alarm
+/// depends on it.
+pub(crate) fn removals_unconfirmed(count: u32) {
+    let _ = INVOCATION.try_with(|invocation| {
+        invocation.counters().unconfirmed_removals += u64::from(count);
+        invocation.export_metrics();
+    });
+}
+
 /// Counts a notification that was given up and exports it at once, because an alarm depends on it.
 pub(crate) fn notification_undelivered() {
     let _ = INVOCATION.try_with(|invocation| {

@@ -129,7 +129,10 @@ fn shown_metrics_are_emitted() {
     let resources = template["Resources"].as_object().unwrap().values();
     let own = resources.map(|it| &it["Properties"]).filter(|it| it["Namespace"] == "Ebb/${AWS::StackName}");
     let alarms: BTreeSet<&str> = own.map(|alarm| alarm["MetricName"].as_str().unwrap()).collect();
-    assert_eq!(alarms, BTreeSet::from(["Orphaned", "Outages", "Stuck", "SweepLag", "Undelivered"]));
+    assert_eq!(
+        alarms,
+        BTreeSet::from(["Orphaned", "Outages", "Stuck", "SweepLag", "UnconfirmedRemovals", "Undelivered"])
+    );
     let namespace = &template["Globals"]["Function"]["Environment"]["Variables"]["EBB_METRICS_NAMESPACE"];
     assert_eq!(*namespace, "Ebb/${AWS::StackName}");
 }

@@ -205,6 +205,11 @@ async fn move_target(
                 telemetry::target_stuck();
                 tracing::warn!(kind, name, run = %run.id, "target is stuck");
             }
+            let unconfirmed = transition.target.unconfirmed;
+            if unconfirmed > 0 {
+                telemetry::removals_unconfirmed(unconfirmed);
+                tracing::warn!(kind, name, run = %run.id, unconfirmed, "nothing shows that resources of the target are gone");
+            }
             return Ok(Some(MovedTarget { transition, loaded }));
         }
     }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use super::sinks::{FunctionKind, InvocationMetrics};
 use super::{AttemptDisposition, InvocationSubject};
 
-pub const METRIC_NAMES: [&str; 17] = [
+pub const METRIC_NAMES: [&str; 18] = [
     "Dispatched",
     "Completed",
     "Retried",
@@ -14,6 +14,7 @@ pub const METRIC_NAMES: [&str; 17] = [
     "ItemsSwept",
     "Orphaned",
     "Stuck",
+    "UnconfirmedRemovals",
     "ExcessResults",
     "Undelivered",
     "RejectedEvents",
@@ -36,6 +37,7 @@ pub(super) struct MetricCounters {
     pub(super) items_swept: u64,
     pub(super) orphaned: u64,
     pub(super) stuck: u64,
+    pub(super) unconfirmed_removals: u64,
     pub(super) excess_results: u64,
     pub(super) undelivered: u64,
     pub(super) rejected_events: u64,
@@ -92,6 +94,7 @@ impl MetricCounters {
             self.items_swept,
             self.orphaned,
             self.stuck,
+            self.unconfirmed_removals,
             self.excess_results,
             self.undelivered,
             self.rejected_events,
