@@ -17,9 +17,12 @@ pub enum ObjectExpressionError {
     /// The expression is invalid, unknown names included, or too large. Permanent.
     #[error("{0}")]
     NotAnExpression(String),
-    /// The expression fails on these values, for example because a field does not exist yet.
+    /// The expression fails on these values.
     #[error("{0}")]
     Fails(String),
+    /// The expression reads a field that does not exist yet, a missing element, or a part of `null`.
+    #[error("{0}")]
+    Missing(String),
     /// The result is an optional without a value.
     #[error("there is no value")]
     Nothing,
@@ -55,9 +58,8 @@ impl ObjectExpression {
                 return Err(ObjectExpressionError::Type { wanted: "JSON", got: "bytes that are not UTF-8" });
             }
             Ok(CelOutput::Nothing) => return Err(ObjectExpressionError::Nothing),
-            Err(EvaluationError::Evaluation(reason) | EvaluationError::MissingValue(reason)) => {
-                return Err(ObjectExpressionError::Fails(reason));
-            }
+            Err(EvaluationError::Evaluation(reason)) => return Err(ObjectExpressionError::Fails(reason)),
+            Err(EvaluationError::MissingValue(reason)) => return Err(ObjectExpressionError::Missing(reason)),
             Err(EvaluationError::TooCostly(cost)) => return Err(ObjectExpressionError::TooCostly(cost)),
         };
         match json.to_string().len() {
@@ -75,7 +77,9 @@ impl ObjectExpression {
         match self.evaluate(variables) {
             Ok(Json::Bool(holds)) => Ok(holds),
             Ok(other) => Err(ObjectExpressionError::Type { wanted: "true or false", got: json_type(&other) }),
-            Err(ObjectExpressionError::Fails(_) | ObjectExpressionError::Nothing) => Ok(false),
+            Err(
+                ObjectExpressionError::Fails(_) | ObjectExpressionError::Missing(_) | ObjectExpressionError::Nothing,
+            ) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -98,6 +102,7 @@ mod tests {
         let objects = json!([object, {"metadata": {"name": "second"}}]);
         let json = |value: Json| Ok(value);
         let fails = |text: &str| Err(ObjectExpressionError::Fails(text.to_owned()));
+        let missing = |text: &str| Err(ObjectExpressionError::Missing(text.to_owned()));
         let rule = |got| Err(ObjectExpressionError::Type { wanted: "true or false", got });
         let binary = || ObjectExpressionError::Type { wanted: "JSON", got: "bytes that are not UTF-8" };
         for (text, value, holds) in [
@@ -108,8 +113,8 @@ mod tests {
                 json(true.into()),
                 Ok(true),
             ),
-            ("object.status.ready", fails("there is no key `ready`"), Ok(false)),
-            ("object.status[object.data.dsn]", fails("a computed key does not exist"), Ok(false)),
+            ("object.status.ready", missing("there is no key `ready`"), Ok(false)),
+            ("object.status[object.data.dsn]", missing("a computed key does not exist"), Ok(false)),
             ("object.status.?ready", Err(ObjectExpressionError::Nothing), Ok(false)),
             ("has(object.status.ready) && object.status.ready", json(false.into()), Ok(false)),
             ("objects[1].metadata.name", json("second".into()), rule("text")),

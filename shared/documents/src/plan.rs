@@ -512,6 +512,9 @@ pub struct OutputPlan {
     /// True if the value stays in the cluster in which it was created.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
+    /// True if the value may be null. A missing value then is null.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
     /// The description from the document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,

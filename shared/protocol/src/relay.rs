@@ -318,6 +318,9 @@ pub struct ObjectOutput {
     /// True if the value stays in the cluster. The result then has a reference to a Secret.
     #[serde(default)]
     pub sensitive: bool,
+    /// True if a missing value is null. A null value is never a reference.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
 }
 
 /// The source of an output.

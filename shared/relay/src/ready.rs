@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ebb_cel::ObjectExpressionError;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::limits::{OUTPUT, OUTPUTS};
 use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId};
@@ -96,6 +97,8 @@ impl Reconciler {
                 return fail(ReasonCode::OutputTooLarge, &why);
             }
             match value {
+                // The control plane decides whether an output may be null.
+                UnitValue::Json(Value::Null) => drop(result.outputs.insert(output.name.clone(), Value::Null)),
                 value if output.sensitive => {
                     let bytes = value.to_bytes().unwrap_or_default();
                     let secret_ref = self.store_output(name, spec, number, bytes).await?;
@@ -121,7 +124,8 @@ impl Reconciler {
         };
         let value = match ready_rules::evaluate(text, objects) {
             Ok(value) => value,
-            Err(why) => return failed(ReasonCode::OutputInvalid, &why),
+            Err(ObjectExpressionError::Missing(_) | ObjectExpressionError::Nothing) if output.optional => Value::Null,
+            Err(error) => return failed(ReasonCode::OutputInvalid, &format!("`{text}`: {error}")),
         };
         let Some(key) = key else { return Ok(UnitValue::Json(value)) };
         let Some(name) = value.as_str() else {

@@ -1,6 +1,6 @@
 //! Evaluates expressions over `object`, or over `objects`.
 
-use ebb_cel::ObjectExpression;
+use ebb_cel::{ObjectExpression, ObjectExpressionError};
 use ebb_protocol::relay::ReadyRules;
 use ebb_readiness::{DocumentRules, RuleState};
 use serde_json::Value;
@@ -24,9 +24,7 @@ pub(crate) fn judge(rules: &ReadyRules, object: &Value) -> Result<DocumentRules,
 }
 
 /// Evaluates an expression over the applied objects.
-pub(crate) fn evaluate(text: &str, objects: &[Value]) -> Result<Value, String> {
+pub(crate) fn evaluate(text: &str, objects: &[Value]) -> Result<Value, ObjectExpressionError> {
     let (all, first) = (Value::from(objects.to_vec()), objects.first().unwrap_or(&Value::Null));
-    ObjectExpression::new(text)
-        .and_then(|program| program.evaluate(&[("object", first), ("objects", &all)]))
-        .map_err(|error| format!("`{text}`: {error}"))
+    ObjectExpression::new(text)?.evaluate(&[("object", first), ("objects", &all)])
 }

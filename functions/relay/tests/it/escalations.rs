@@ -180,7 +180,7 @@ async fn permitted_scripts_and_secrets() {
         let unit = name(&format!("reads-{number}"), 1);
         let map = config_map(&format!("map-{number}"));
         let from = ObjectOutputFrom::Secret { name: format!("'{secret_name}'"), key: "value".to_owned() };
-        let output = ObjectOutput { name: "a".to_owned(), from, sensitive: false };
+        let output = ObjectOutput { name: "a".to_owned(), from, sensitive: false, optional: false };
         let task = ObjectTask { outputs: vec![output], ..objects(vec![map]) };
         fixture.apply(&unit, task).await;
         let result = fixture.result(&unit).await;

@@ -164,7 +164,7 @@ fn output(name: &str, text: &str, key: &str, sensitive: bool) -> ObjectOutput {
         true => ObjectOutputFrom::Value(text),
         false => ObjectOutputFrom::Secret { name: text, key },
     };
-    ObjectOutput { name: name.to_owned(), from, sensitive }
+    ObjectOutput { name: name.to_owned(), from, sensitive, optional: false }
 }
 
 /// Rules become true after changes by other clients. The relay reads the outputs then.
@@ -184,6 +184,9 @@ async fn readiness_rules_and_outputs() {
         output("list", "objects.map(o, o.metadata.name)", "", false),
         output("secret", "object.data.secret", "password", false),
         output("kept", "object.data.secret", "password", true),
+        ObjectOutput { optional: true, ..output("absent", "object.status.host", "", false) },
+        ObjectOutput { optional: true, ..output("unset", "object.data.?none", "", true) },
+        output("null", "null", "", true),
     ];
     let rules = [("object.data.ready == 'yes'", "object.data.failed == 'yes'"), ("", "")];
     fixture.ensure(task(&good, &rules, outputs)).await;
@@ -198,7 +201,9 @@ async fn readiness_rules_and_outputs() {
     let result = fixture.result(&good).await;
     assert_eq!(
         json!(result.outputs),
-        json!({"value": "yes!", "list": ["good", "good-2"], "secret": "hunter2"}),
+        json!({
+            "value": "yes!", "list": ["good", "good-2"], "secret": "hunter2", "absent": null, "unset": null, "null": null,
+        }),
         "{result:?}"
     );
     let reference = &result.secrets["kept"];

@@ -38,6 +38,7 @@ async fn release_deletes_sensitive_outputs_in_all_namespaces() {
             name: "kept".to_owned(),
             from: ObjectOutputFrom::Value("object.data.a".to_owned()),
             sensitive: true,
+            optional: false,
         };
         let map =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit}, "data": {"a": "hunter2"}});

@@ -279,7 +279,7 @@ impl<'c> CollectionUnits<'c> {
                     name: named(format!("{}.{path}", unit.name.value)),
                     inner: named(read(&unit.name.value, &path)),
                 });
-                let inner = OutputSpec { from, sensitive: None, description: None };
+                let inner = OutputSpec { from, sensitive: None, optional: false, description: None };
                 unit.inner.outputs.0.push(Named { name: named(path), inner });
             }
         }

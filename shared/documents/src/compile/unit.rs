@@ -197,7 +197,13 @@ pub(super) fn compile<'a>(
             let help = "let the receiver put it into a Secret and answer with its name, or make it in a pod";
             report.push(report.error("sensitive", output.name.at, message).help(help));
         }
-        let made = OutputPlan { from, sensitive: output.is_sensitive(), description: output.description.clone() };
+        if output.optional && !matches!(output.from, OutputFromDoc::Value(_)) {
+            let message = format!("output `{}` cannot be `optional`", output.name.value);
+            let help = "only a `value` can be missing; a script can write an empty file";
+            report.push(report.error("output", output.name.at, message).help(help));
+        }
+        let (optional, description) = (output.optional, output.description.clone());
+        let made = OutputPlan { from, sensitive: output.is_sensitive(), optional, description };
         Some((output.name.value.clone(), made))
     });
     let outputs = outputs.collect();

@@ -261,6 +261,9 @@ pub struct OutputSpec {
     pub from: OutputFromDoc,
     /// If `true`, the value stays in the cluster. The default is `true` for a `secret` and `false` otherwise.
     pub sensitive: Option<bool>,
+    /// If `true`, a `value` may be `null` or missing.
+    #[serde(default)]
+    pub optional: bool,
     /// Free text.
     pub description: Option<String>,
 }

@@ -164,10 +164,10 @@ impl CompiledExpressions {
         place: &str,
     ) -> Result<CelOutput, RenderError> {
         let place = || place.to_owned();
+        let failed = |reason, is_missing| RenderError::Evaluation { place: place(), reason, is_missing };
         expr::evaluate(expression, variables).map_err(|failure| match failure {
-            EvaluationError::Evaluation(reason) | EvaluationError::MissingValue(reason) => {
-                RenderError::Evaluation { place: place(), reason }
-            }
+            EvaluationError::Evaluation(reason) => failed(reason, false),
+            EvaluationError::MissingValue(reason) => failed(reason, true),
             EvaluationError::TooCostly(cost) => RenderError::TooCostly { place: place(), cost },
         })
     }

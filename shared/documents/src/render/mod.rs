@@ -170,6 +170,8 @@ pub enum RenderError {
         place: String,
         /// A description of the failure without values.
         reason: String,
+        /// True if the expression reads a missing key, a missing element, or a part of `null`.
+        is_missing: bool,
     },
     /// A value has another type than its place requires.
     #[error("{place} must be {wanted}, not {got}")]
@@ -196,6 +198,14 @@ pub enum RenderError {
         output: String,
         /// The reason without values.
         reason: String,
+    },
+    /// An output that is not optional is null.
+    #[error("output `{output}` is null: `{expression}`; expected a value; {fix}add `optional: true`")]
+    NullOutput {
+        output: String,
+        expression: String,
+        /// A fix that precedes the other one, or nothing.
+        fix: &'static str,
     },
     /// This crate did not create the plan, or the plan was changed.
     #[error("the plan holds an expression that does not compile: {place}: {reason}")]

@@ -8,7 +8,7 @@ use super::context::{LookupResult, RenderContext, capped};
 use super::{CompiledExpressions, KnownOutputs, RenderError, RenderValue, TargetFacts};
 use crate::expr::Expression;
 use crate::expr::convert::{CelOutput, from_json};
-use crate::plan::{OutputFrom, Plan, Template, UnitPlan};
+use crate::plan::{Action, OutputFrom, Plan, Template, UnitPlan};
 
 /// Returns the declared outputs of an InfraKit unit from its instance: `ID`, `LogicalID`, `Tags` and `Properties`, or the
 /// fields of the response for the other interfaces.
@@ -43,6 +43,16 @@ pub(super) fn outputs_from(
         let place = format!("output `{name}`");
         let none = |reason: String| RenderError::NoOutput { output: name.clone(), reason };
         let made = match evaluate(compiled.parsed(text, &place)?, &place) {
+            Ok(LookupResult::Value(RenderValue::Json(Json::Null)) | LookupResult::Nothing)
+            | Err(RenderError::Evaluation { is_missing: true, .. })
+                if output.optional =>
+            {
+                RenderValue::Json(Json::Null)
+            }
+            Ok(LookupResult::Value(RenderValue::Json(Json::Null))) => {
+                let fix = if matches!(unit.action, Action::Webhook(_)) { "wait for it with `until`, or " } else { "" };
+                return Err(RenderError::NullOutput { output: name.clone(), expression: text.clone(), fix });
+            }
             Ok(LookupResult::Value(value)) => value,
             Ok(LookupResult::Nothing | LookupResult::Placeholder(_)) => {
                 return Err(none(format!("`{text}` has no value")));

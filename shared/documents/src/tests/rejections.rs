@@ -92,7 +92,7 @@ fn messages_equal_the_snapshots() {
             golden(file.file_stem().unwrap().to_str().unwrap(), &shown);
         }
     }
-    assert_eq!(groups, 21);
+    assert_eq!(groups, 22);
 }
 
 #[test]

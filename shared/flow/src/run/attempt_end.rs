@@ -1,6 +1,6 @@
 //! The end of an attempt before it is recorded, and the decision about a further attempt.
 
-use ebb_documents::plan::UnitPlan;
+use ebb_documents::plan::{Action, OutputFrom, OutputPlan, UnitPlan};
 use ebb_engine::Attempt;
 use ebb_engine::retry::attempts_used;
 use ebb_protocol::callback::{FailureReason, ReasonCode};
@@ -113,11 +113,11 @@ impl AttemptFailure {
 }
 
 /// Checks the outputs of a success against the declared outputs of the unit, and drops undeclared ones. Sets the
-/// cluster of sensitive outputs to that of the unit, whatever the relay reports.
+/// cluster of sensitive outputs to that of the unit, whatever the relay reports. A missing optional output becomes null.
 ///
 /// # Errors
-/// Returns the failure that replaces the success if a declared output is missing, too large, or sensitive and sent as a
-/// value.
+/// Returns the failure that replaces the success if a declared output is missing or null and not optional, too large, or
+/// sensitive and sent as a value.
 pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Outputs) -> Result<Outputs, AttemptFailure> {
     let sent: Vec<String> = outputs.keys().map(|name| format!("`{name}`")).collect();
     outputs.retain(|name, _| {
@@ -128,11 +128,20 @@ pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Output
         declared
     });
     for (name, declared) in &unit.outputs {
+        if declared.optional {
+            outputs.entry(name.clone()).or_insert(UnitValue::Json(serde_json::Value::Null));
+        }
         let Some(value) = outputs.get_mut(name) else {
             let sent = if sent.is_empty() { "none".to_owned() } else { sent.join(", ") };
             let text = format!("the unit succeeded without its output `{name}`; it sent: {sent}");
             return Err(AttemptFailure::new(ReasonCode::OutputMissing, &text));
         };
+        if *value == UnitValue::Json(serde_json::Value::Null) {
+            if declared.optional {
+                continue;
+            }
+            return Err(AttemptFailure::new(ReasonCode::OutputInvalid, &null_text(unit, name, declared)));
+        }
         let size = value.size();
         if size > limits::OUTPUT {
             let text = format!("output `{name}` has {size} bytes; the limit is {}", limits::OUTPUT);
@@ -157,6 +166,15 @@ pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Output
         return Err(AttemptFailure::new(ReasonCode::OutputTooLarge, &text));
     }
     Ok(outputs)
+}
+
+/// Returns the message for a null output that is not optional.
+fn null_text(unit: &UnitPlan, name: &str, declared: &OutputPlan) -> String {
+    let (expression, fix) = match (&unit.action, &declared.from) {
+        (Action::Object(_), OutputFrom::Expression(text)) => (format!(": `{text}`"), "wait for it with `ready`"),
+        _ => (String::new(), "send one"),
+    };
+    format!("output `{name}` is null{expression}; expected a value; {fix}, or add `optional: true`")
 }
 
 #[cfg(test)]
@@ -225,6 +243,34 @@ mod tests {
             let failure = check_outputs(&unit, None, sent(names)).unwrap_err();
             let expected = format!("the unit succeeded without its output `id`; it sent: {listed}");
             assert_eq!(failure.reason.message, expected);
+        }
+    }
+
+    #[test]
+    fn only_an_optional_output_may_be_null_or_missing() {
+        let unit = |action: serde_json::Value, output: serde_json::Value| {
+            let plan = unit_with_outputs(&json!({ "o": output }));
+            UnitPlan { action: serde_json::from_value(action).unwrap(), ..plan }
+        };
+        let webhook = || json!({"webhook": {"method": "POST", "url": {"literal": "https://e.example"}}});
+        let object = || json!({"object": {"manifest": {}}});
+        let null = || Outputs::from([("o".to_owned(), UnitValue::Json(serde_json::Value::Null))]);
+        let from = |text: &str| json!({ "expression": text });
+        for (action, fix) in [
+            (webhook(), "output `o` is null; expected a value; send one, or add `optional: true`"),
+            (
+                object(),
+                "output `o` is null: `object.o`; expected a value; wait for it with `ready`, or add `optional: true`",
+            ),
+        ] {
+            let failure = check_outputs(&unit(action, json!({"from": from("object.o")})), None, null()).unwrap_err();
+            assert_eq!((failure.reason.code, failure.reason.message.as_str()), (ReasonCode::OutputInvalid, fix));
+        }
+        for sensitive in [false, true] {
+            let output = json!({"from": from("object.o"), "sensitive": sensitive, "optional": true});
+            for sent in [null(), Outputs::new()] {
+                assert_eq!(check_outputs(&unit(object(), output.clone()), None, sent), Ok(null()));
+            }
         }
     }
 

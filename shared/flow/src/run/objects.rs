@@ -31,7 +31,7 @@ pub(crate) fn applied(
             OutputFrom::Secret { name, key } => ObjectOutputFrom::Secret { name: name.clone(), key: key.clone() },
             OutputFrom::File(_) => return None,
         };
-        Some(ObjectOutput { name: name.clone(), from, sensitive: output.sensitive })
+        Some(ObjectOutput { name: name.clone(), from, sensitive: output.sensitive, optional: output.optional })
     });
     ObjectTask {
         instance: run.instance_key(),

@@ -238,6 +238,30 @@ fn outputs_of_responses() {
     insta::assert_snapshot!(response_outputs(&plan, "users/register", json!("no")).unwrap_err());
 }
 
+#[test]
+fn only_an_optional_output_may_be_null() {
+    let made = |optional: bool, body: Value| {
+        let plan = alone(&format!(
+            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  u:\n    webhook: {{url: \"https://example.org/\"}}\n    outputs: {{o: {{value: \"${{response.body.a.b}}\", optional: {optional}}}}}\n"
+        ));
+        response_outputs(&plan, "r/u", body)
+    };
+    let null = BTreeMap::from([("o".to_owned(), RenderValue::Json(Value::Null))]);
+    for (body, expected) in [
+        (
+            json!({"a": {"b": null}}),
+            "output `o` is null: `response.body.a.b`; expected a value; wait for it with `until`, or add `optional: true`",
+        ),
+        (json!({"a": {}}), "output `o` is not in the response: `response.body.a.b`: there is no key `b`"),
+        (json!({"a": null}), "output `o` is not in the response: `response.body.a.b`: `response.body.a` is null"),
+    ] {
+        assert_eq!(made(false, body.clone()).unwrap_err().to_string(), expected);
+        assert_eq!(made(true, body), Ok(null.clone()), "{expected}");
+    }
+    let mistyped = made(true, json!({"a": [1]})).unwrap_err();
+    assert!(matches!(mistyped, RenderError::NoOutput { .. }), "{mistyped}");
+}
+
 /// Users of a plugin cannot change its scripts, images and namespaces.
 #[test]
 fn scripts_images_and_namespaces_are_not_templates() {

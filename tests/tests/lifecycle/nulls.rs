@@ -1,0 +1,52 @@
+//! Values that are null: outputs, params and the environment.
+
+use ebb_protocol::callback::ReasonCode;
+
+use crate::harness::*;
+
+const HOST: &str = r#"
+preStart:
+  make:
+    webhook: {url: "RECEIVER/make"}
+    outputs: {host: {value: "${response.body.host}"}}
+outputs: {host: "${units.make.outputs.host}"}
+"#;
+
+/// Returns a plugin whose output may be null.
+fn optional() -> String {
+    HOST.replace("body.host}\"", "body.host}\", optional: true")
+}
+
+async fn failure(harness: &Harness, name: &str) -> (ReasonCode, String) {
+    let reason = harness.unit(name, "preStart", "make", UnitState::Failed).await.reason.unwrap();
+    (reason.code, reason.message)
+}
+
+pub(crate) async fn an_output_of_a_response_is_null_only_if_it_is_optional() {
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /make", CannedReply::ok(json!({"host": null})));
+    harness.begin("strict", "strict", HOST).await;
+    let text = "output `host` is null: `response.body.host`; expected a value; wait for it with `until`, or add `optional: true`";
+    assert_eq!(failure(&harness, "strict").await, (ReasonCode::OutputInvalid, text.to_owned()));
+    let target = harness.run("lax", "lax", &optional(), TargetState::Ready).await;
+    assert_eq!(outputs(&target), json!({"host": {"value": null}}));
+}
+
+pub(crate) async fn an_output_of_a_callback_is_null_only_if_it_is_optional() {
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /make", 202);
+    let null = json!({"status": "succeeded", "outputs": {"host": null}});
+    harness.begin("strict", "strict", HOST).await;
+    let call = harness.receiver.call("POST /make", 1).await;
+    harness.callback(call.token(), &null).await.is(204);
+    let text = "output `host` is null; expected a value; send one, or add `optional: true`";
+    assert_eq!(failure(&harness, "strict").await, (ReasonCode::OutputInvalid, text.to_owned()));
+    harness.publish("lax@1.0.0", &optional()).await;
+    for (number, (name, callback)) in [("sent", null), ("unsent", done())].into_iter().enumerate() {
+        harness.create(name, "lax").await;
+        let call = harness.receiver.call("POST /make", number + 2).await;
+        harness.callback(call.token(), &callback).await.is(204);
+        let target = harness.phase(name, TargetState::Ready).await;
+        assert_eq!(outputs(&target), json!({"host": {"value": null}}), "{name}");
+    }
+}
