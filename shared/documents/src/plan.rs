@@ -130,6 +130,9 @@ pub struct Resource {
     /// The values of the declared params: literals, templates over other resources, or Secrets. A param without a value
     /// and without a default is absent.
     pub params: BTreeMap<String, Template>,
+    /// The params that may be null. A missing one is null.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub optional_params: BTreeSet<String>,
     /// The public outputs: `<step>.<output>` for Signadot's plugins, the `outputs` map for Ebb's. Their templates read
     /// the `units` of this resource.
     pub outputs: BTreeMap<String, PublicOutput>,

@@ -106,6 +106,7 @@ fn resource(number: usize, instance: &BoundResource<'_>, wires: &ResourceReads<'
         digest: instance.bound.digest.to_owned(),
         repaired_by: None,
         params,
+        optional_params: instance.checked.optional_params(),
         outputs: outputs.collect(),
     }
 }

@@ -1,6 +1,6 @@
 //! Checked plugins, and resources bound to them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::BoundPlugin;
@@ -24,6 +24,14 @@ pub(super) struct CheckedPlugin<'a> {
     /// The public outputs that the units can read. A plugin reads none.
     pub(super) resources: PublicOutputs<'a>,
     pub(super) warnings: Vec<Diagnostic>,
+}
+
+impl CheckedPlugin<'_> {
+    /// Returns the names of the params that may be null.
+    pub(super) fn optional_params(&self) -> BTreeSet<String> {
+        let optional = self.params.iter().filter(|(_, param)| param.doc.optional);
+        optional.map(|(name, _)| (*name).to_owned()).collect()
+    }
 }
 
 /// A declared param with its compiled pattern.

@@ -65,7 +65,7 @@ fn of_unit(instance: &BoundResource<'_>, unit: &CompiledUnit<'_>) -> Result<Opti
         Some(UnitCluster::Param(name)) => name,
     };
     match instance.params.get(name.as_str()).map(|given| (&given.value, given.at)) {
-        None => Ok(None),
+        None | Some((Template::Literal(Value::Null), _)) => Ok(None),
         Some((Template::Literal(Value::String(name)), _)) => Ok(Some(name.clone()).filter(|name| !name.is_empty())),
         Some((_, at)) => Err((name.clone(), at)),
     }

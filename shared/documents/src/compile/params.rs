@@ -81,6 +81,10 @@ pub(super) fn check_declaration<'a>(
         let help = "list the values that are allowed, or leave `enum` out";
         report.push(report.error("param", values.at, format!("the `enum` of `{named}` is empty")).help(help));
     }
+    if let Some(required) = param.required.as_ref().filter(|required| required.value && param.optional) {
+        let message = format!("`{named}` is required and optional");
+        report.push(report.error("contradiction", required.at, message).help("keep one of the two"));
+    }
     let Some(default) = &param.default else { return checked };
     if let Some(required) = param.required.as_ref().filter(|required| required.value) {
         let help = "keep one of the two; without a default it is required anyway";
@@ -107,7 +111,7 @@ pub(super) fn nearest(report: &DiagnosticCollector, param: &ParamDoc, text: &str
     }
 }
 
-/// Adds a help that quotes the value if a text is expected and the value is a number or boolean.
+/// Adds a help that quotes the value if a text is expected and the value is a number or boolean, or a help for `null`.
 fn quoted(
     report: &DiagnosticCollector,
     kind: ParamKind,
@@ -119,6 +123,7 @@ fn quoted(
         Value::Number(_) | Value::Bool(_) if kind == ParamKind::String => {
             wrong.help(format!("quote it: \"{}\"", report.source.scalar(at, value)))
         }
+        Value::Null => wrong.help("leave it out; a param with `optional: true` may be null"),
         _ => wrong,
     }
 }
@@ -129,6 +134,9 @@ fn quoted(
 /// Returns the rest of a sentence whose subject is the value.
 pub(super) fn fits(report: &DiagnosticCollector, param: &CheckedParam<'_>, value: &Value) -> Result<(), String> {
     let CheckedParam { doc: param, pattern } = param;
+    if param.optional && value.is_null() {
+        return Ok(());
+    }
     fits_kind(param.kind, value)?;
     if param.one_of.is_some() && !param.allowed().any(|allowed| allowed == value) {
         let allowed: Vec<String> = param.allowed().take(12).map(|v| format!("`{}`", shown(v))).collect();
@@ -169,7 +177,7 @@ fn fits_kind(kind: ParamKind, value: &Value) -> Result<(), String> {
         },
         Value::Array(_) => (kind == ParamKind::Array, "a list"),
         Value::Object(_) => (kind == ParamKind::Object, "a mapping"),
-        Value::Null => (false, "nothing"),
+        Value::Null => (false, "null"),
     };
     if right { Ok(()) } else { Err(format!("must be of type {}, not {got}", kind_name(kind))) }
 }

@@ -76,6 +76,7 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
     for (name, resource) in plan.resources.iter_mut().chain(former).filter(|(_, resource)| is_of_plugin(resource)) {
         names.insert(name.clone());
         resource.repaired_by = Some(version.clone());
+        resource.optional_params.extend(checked.optional_params());
         // The new units can read params that the plugin did not have.
         for (name, param) in &checked.params {
             if let Some(default) = &param.doc.default {

@@ -149,7 +149,8 @@ fn param_value<'a>(
     if report.found.len() > before {
         return None;
     }
-    if param.sensitive {
+    let is_null = template == Template::Literal(Value::Null);
+    if param.sensitive && !(is_null && param.optional) {
         if !matches!(uses.as_slice(), [one] if one.usage == ReferenceUsage::Whole) {
             let message = format!("param `{named}` is sensitive and cannot be given as it is");
             let help = "give `{secret: NAME, key: KEY}`, or wire an output: `${resources.R.outputs.O}`";
@@ -171,6 +172,11 @@ fn param_value<'a>(
                 };
                 report.push(match unquoted {
                     true => diagnostic.help(format!("without quotes: `{text}`")),
+                    false if is_null && param.default.is_some() => diagnostic.help("leave it out to get the default"),
+                    false if is_null => {
+                        let help = "give a value, or declare the param with `optional: true` if the plugin is yours";
+                        diagnostic.help(help)
+                    }
                     false => params::nearest(report, param, text, diagnostic),
                 });
                 return None;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::At;
 
-/// A parameter. A sandbox has to set a parameter without a default, unless `required` is `false`.
+/// A parameter. A sandbox has to set a parameter without a default, unless `required` is `false` or `optional` is `true`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Param")]
@@ -19,6 +19,9 @@ pub struct ParamDoc {
     pub default: Option<At<Value>>,
     /// If `false`, the parameter may be missing without a default.
     pub required: Option<At<bool>>,
+    /// If `true`, the value may be `null` or missing. A missing value is `null`.
+    #[serde(default)]
+    pub optional: bool,
     /// The allowed values.
     #[serde(rename = "enum")]
     pub one_of: Option<At<Vec<At<Value>>>>,
@@ -40,7 +43,8 @@ pub struct ParamDoc {
 impl ParamDoc {
     /// Returns true if a missing value is no error.
     pub fn is_optional(&self) -> bool {
-        self.default.is_none() && self.required.as_ref().is_some_and(|required| !required.value)
+        let not_required = self.required.as_ref().is_some_and(|required| !required.value);
+        self.default.is_none() && (self.optional || not_required)
     }
 
     /// Returns the allowed values. None are listed if all are allowed.

@@ -125,8 +125,29 @@ impl<'a> RenderContext<'a> {
             }
         };
         match made {
+            None | Some(Err(RenderError::Missing { .. })) if self.is_optional(source) => Ok(Json::Null.into()),
             None | Some(Err(RenderError::Missing { .. })) => Ok(LookupResult::Nothing),
             Some(other) => other,
+        }
+    }
+
+    /// Returns true if the document declares that the value may be null.
+    fn is_optional(self, source: &ReferenceSource) -> bool {
+        match source {
+            ReferenceSource::Param(name) => {
+                let resource = self.plan.resource(self.resource);
+                resource.is_some_and(|resource| resource.optional_params.contains(name))
+            }
+            ReferenceSource::OldParam(name) => {
+                let former = self.update.and_then(|number| self.plan.resource_before(self.resource, number));
+                former.is_some_and(|(_, resource)| resource.optional_params.contains(name))
+            }
+            ReferenceSource::Output { unit, output } => {
+                let at = self.compiled.unit(&format!("{}/{unit}", self.resource), self.outputs);
+                let declared = at.and_then(|at| self.plan.unit(at)).and_then(|unit| unit.outputs.get(output));
+                declared.is_some_and(|declared| declared.optional)
+            }
+            _ => false,
         }
     }
 

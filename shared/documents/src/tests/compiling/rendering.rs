@@ -262,6 +262,16 @@ fn only_an_optional_output_may_be_null() {
     assert!(matches!(mistyped, RenderError::NoOutput { .. }), "{mistyped}");
 }
 
+#[test]
+fn a_missing_optional_param_is_null() {
+    let plan = alone(
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams: {a: {type: integer, optional: true}}\npreStart:\n  \
+         u: {webhook: {url: \"https://e.example\", body: {a: \"${params.a}\", is: \"${params.a == null}\"}}}\n",
+    );
+    let RenderedUnit::Webhook(request) = rendered(&plan, "r/u", &[]).unwrap() else { panic!("a webhook") };
+    assert_eq!(request.body, Some(json!({"a": null, "is": true})));
+}
+
 /// Users of a plugin cannot change its scripts, images and namespaces.
 #[test]
 fn scripts_images_and_namespaces_are_not_templates() {
