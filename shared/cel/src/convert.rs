@@ -49,7 +49,7 @@ pub enum CelOutput {
     Json(Json),
     /// Bytes that are not UTF-8.
     Bytes(Vec<u8>),
-    /// An optional without a value.
+    /// An optional without a value, or one of `null`.
     Nothing,
 }
 
@@ -61,7 +61,10 @@ pub(crate) fn to_value(value: &cel::Value) -> Result<CelOutput, &'static str> {
             Err(error) => CelOutput::Bytes(error.into_bytes()),
         }),
         cel::Value::Opaque(_) => match <&OptionalValue>::try_from(value) {
-            Ok(optional) => optional.value().map_or(Ok(CelOutput::Nothing), to_value),
+            Ok(optional) => match optional.value() {
+                None | Some(cel::Value::Null) => Ok(CelOutput::Nothing),
+                Some(value) => to_value(value),
+            },
             Err(_) => Err("a value without a JSON form"),
         },
         other => to_json(other).map(|json| json.map_or(CelOutput::Nothing, CelOutput::Json)),

@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn values_and_rules() {
         let object = json!({
-            "status": {"phase": "Up", "host": "h", "n": 3, "bytes": "/w==", "conditions": [
+            "status": {"phase": "Up", "host": "h", "n": 3, "empty": null, "bytes": "/w==", "conditions": [
                 {"type": "Ready", "status": "True"}, {"type": "Stalled"},
             ]},
             "data": {"dsn": "YQ=="},
@@ -116,6 +116,7 @@ mod tests {
             ("object.status.ready", missing("there is no key `ready`"), Ok(false)),
             ("object.status[object.data.dsn]", missing("a computed key does not exist"), Ok(false)),
             ("object.status.?ready", Err(ObjectExpressionError::Nothing), Ok(false)),
+            ("object.status.?empty", Err(ObjectExpressionError::Nothing), Ok(false)),
             ("has(object.status.ready) && object.status.ready", json(false.into()), Ok(false)),
             ("objects[1].metadata.name", json("second".into()), rule("text")),
             ("object.status.n + 1", json(4.into()), rule("a number")),

@@ -1,6 +1,7 @@
 //! Values that are null: outputs, params and the environment.
 
 use ebb_protocol::callback::ReasonCode;
+use ebb_tests::platform;
 
 use crate::harness::*;
 
@@ -49,4 +50,34 @@ pub(crate) async fn an_output_of_a_callback_is_null_only_if_it_is_optional() {
         let target = harness.phase(name, TargetState::Ready).await;
         assert_eq!(outputs(&target), json!({"host": {"value": null}}), "{name}");
     }
+}
+
+/// Its param is wired to the output of `HOST`.
+const READER: &str = r#"
+params: {host: {type: string, optional: OPTIONAL}}
+preStart:
+  make:
+    webhook: {url: "RECEIVER/read", headers: {x-host: "${params.host}"}, body: {host: "${params.host}"}}
+    cleanup: none
+"#;
+
+pub(crate) async fn a_param_that_is_null_fails_its_reader_unless_it_is_optional() {
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /make", CannedReply::ok(json!({})));
+    harness.publish("host@1.0.0", &optional()).await;
+    for (name, is_optional) in [("strict", false), ("lax", true)] {
+        harness.publish(&format!("{name}@1.0.0"), &READER.replace("OPTIONAL", &is_optional.to_string())).await;
+        let resources = format!(
+            "resources:\n  h: {{plugin: host}}\n  r: {{plugin: {name}, params: {{host: \"${{resources.h.outputs.host}}\"}}}}\n"
+        );
+        let data = platform::sandbox(name, &format!("{name}-uid"), &resources);
+        harness.lifecycle(LifecycleType::Created, &data).await.is(202);
+    }
+    let (code, message) = failure(&harness, "strict").await;
+    let needed = "header `x-host`: `params.host` is null; expected a value";
+    assert!(code == ReasonCode::Render && message.starts_with(needed), "{message}");
+    harness.phase("lax", TargetState::Ready).await;
+    let calls = harness.receiver.calls("POST /read");
+    assert_eq!(calls.iter().map(|call| &call.body).collect::<Vec<_>>(), [&json!({"host": null})]);
+    assert!(!calls[0].headers.contains_key("x-host"), "{calls:?}");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 
-use super::context::{AnswerValues, LookupResult, PendingOutputs, RenderContext, ValueReader, mistyped};
+use super::context::{AnswerValues, LookupResult, NullPolicy, PendingOutputs, RenderContext, ValueReader, mistyped};
 use super::outputs::outputs_from;
 use super::{CompiledExpressions, KnownOutputs, RenderError, RenderValue, TargetFacts, url};
 use crate::expr::convert::json_type;
@@ -82,6 +82,7 @@ impl<'a> AnswerContext<'a> {
             },
             reader: ValueReader::Cluster(self.plan.cluster(unit)),
             answers: Some(AnswerValues { response: answers.response, poll: answers.poll, inputs: &unit.inputs }),
+            nulls: NullPolicy::PassedOn,
         }
     }
 
@@ -124,7 +125,8 @@ impl<'a> AnswerContext<'a> {
     pub fn question(self, response: &Json) -> Result<String, RenderError> {
         let (webhook, until) = self.until()?;
         let origin = webhook.connection.as_ref().map(|connection| connection.origin.as_str());
-        url::render(self.context(self.unit()?, Answers { response, poll: None }), origin, &until.url)
+        let context = self.context(self.unit()?, Answers { response, poll: None });
+        url::render(RenderContext { nulls: NullPolicy::Omitted, ..context }, origin, &until.url)
     }
 
     /// Returns the state that the answer to the question reports.

@@ -17,6 +17,17 @@ pub(super) enum PendingOutputs {
     Shown,
 }
 
+/// The treatment of `null`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NullPolicy {
+    /// The reader of the param or public output decides.
+    PassedOn,
+    /// In JSON, `null` of an optional value and `null` that an expression computes are values.
+    Kept,
+    /// Elsewhere, `null` of an optional value is no value.
+    Omitted,
+}
+
 /// The known values of one resource.
 #[derive(Clone, Copy)]
 pub(super) struct RenderContext<'a> {
@@ -30,6 +41,7 @@ pub(super) struct RenderContext<'a> {
     /// The number of the update whose unit is rendered.
     pub(super) update: Option<u32>,
     pub(super) reader: ValueReader<'a>,
+    pub(super) nulls: NullPolicy,
     /// The answers to the requests of a webhook unit, if the text reads them.
     pub(super) answers: Option<AnswerValues<'a>>,
 }
@@ -85,12 +97,14 @@ impl<'a> RenderContext<'a> {
             update: None,
             reader: ValueReader::Outside,
             answers: None,
+            nulls: NullPolicy::PassedOn,
         }
     }
 
     /// Returns the value of a reference, or [`LookupResult::Nothing`] if a part of it is missing.
     pub(super) fn lookup(self, source: &ReferenceSource, place: &str) -> Result<LookupResult, RenderError> {
         let found = |value: Option<Json>| Ok(value.map_or(LookupResult::Nothing, LookupResult::from));
+        let inner = Self { nulls: NullPolicy::PassedOn, ..self };
         let made = match source {
             ReferenceSource::Target(field) => return found(self.facts.field(field)),
             ReferenceSource::OwnResource(field) if self.unknowns == PendingOutputs::Shown && field == "key" => {
@@ -111,17 +125,17 @@ impl<'a> RenderContext<'a> {
             ReferenceSource::Output { unit, output } => return Ok(self.output(unit, output)),
             ReferenceSource::Param(name) => {
                 let given = self.plan.resource(self.resource).and_then(|resource| resource.params.get(name));
-                given.map(|template| self.template(template, place))
+                given.map(|template| inner.template(template, place))
             }
             ReferenceSource::OldParam(name) => {
                 let former = self.update.and_then(|number| self.plan.resource_before(self.resource, number));
                 let given = former.and_then(|(resource, found)| Some((resource, found.params.get(name)?)));
-                given.map(|(resource, template)| Self { resource, ..self }.template(template, place))
+                given.map(|(resource, template)| Self { resource, ..inner }.template(template, place))
             }
             ReferenceSource::Resource { resource, output } => {
                 let public = self.plan.resource_read(self.resource, resource);
                 let public = public.and_then(|(name, found)| Some((name, found.outputs.get(output)?)));
-                public.map(|(resource, public)| Self { resource, ..self }.template(&public.value, place))
+                public.map(|(resource, public)| Self { resource, ..inner }.template(&public.value, place))
             }
         };
         match made {
@@ -213,7 +227,8 @@ impl<'a> RenderContext<'a> {
 
     /// Returns the value of an expression as a part of a text. An optional without a value is an empty text.
     pub(super) fn piece(self, expression: &Expression, place: &str) -> Result<String, RenderError> {
-        Ok(match self.expression(expression, place)? {
+        let context = Self { nulls: NullPolicy::Omitted, ..self };
+        Ok(match context.expression(expression, place)? {
             LookupResult::Value(value) => text_of(value, place, expression)?,
             LookupResult::Nothing => String::new(),
             LookupResult::Placeholder(name) => format!("<{name}>"),
@@ -223,10 +238,24 @@ impl<'a> RenderContext<'a> {
     /// Returns the value of an expression. A missing required value is an error. Returns [`LookupResult::Nothing`] for
     /// a missing optional one.
     pub(super) fn expression(self, expression: &Expression, place: &str) -> Result<LookupResult, RenderError> {
+        let found = self.evaluated(expression, place)?;
+        if !matches!(found, LookupResult::Value(RenderValue::Json(Json::Null))) {
+            return Ok(found);
+        }
+        let is_optional = expression.whole().map(|whole| self.is_optional(&whole.source));
+        match (self.nulls, is_optional) {
+            (NullPolicy::PassedOn, _) | (NullPolicy::Kept, Some(true) | None) => Ok(found),
+            (NullPolicy::Omitted, Some(true)) => Ok(LookupResult::Nothing),
+            (NullPolicy::Kept | NullPolicy::Omitted, _) => Err(null(place, expression)),
+        }
+    }
+
+    /// Returns the value of an expression, which may be `null`.
+    fn evaluated(self, expression: &Expression, place: &str) -> Result<LookupResult, RenderError> {
         // A path below an answer is evaluated.
         let is_answer = |source: &ReferenceSource| matches!(source, ReferenceSource::Response | ReferenceSource::Poll);
         if let Some(whole) = expression.whole().filter(|whole| !is_answer(&whole.source)) {
-            return match self.lookup(&whole.source, place)? {
+            return match self.read(whole, place)? {
                 LookupResult::Nothing if !whole.optional => Err(missing(place, whole)),
                 LookupResult::Value(value) => self.guarded(value, whole, place).map(LookupResult::Value),
                 found => Ok(found),
@@ -238,7 +267,7 @@ impl<'a> RenderContext<'a> {
         let mut needed: Option<&ValueReference> = None;
         let mut placeholders: Vec<String> = Vec::new();
         for reference in &expression.references {
-            match self.lookup(&reference.source, place)? {
+            match self.read(reference, place)? {
                 LookupResult::Placeholder(name) => placeholders.push(name),
                 LookupResult::Nothing => {
                     tree.empty(&reference.source);
@@ -281,6 +310,18 @@ impl<'a> RenderContext<'a> {
         }
     }
 
+    /// Returns the value of a reference. `null` that is read as optional is no value.
+    fn read(self, reference: &ValueReference, place: &str) -> Result<LookupResult, RenderError> {
+        match self.lookup(&reference.source, place) {
+            Ok(LookupResult::Value(RenderValue::Json(Json::Null))) | Err(RenderError::Null { .. })
+                if reference.optional =>
+            {
+                Ok(LookupResult::Nothing)
+            }
+            found => found,
+        }
+    }
+
     /// Rejects a sensitive value in another cluster than the one that stores it.
     fn guarded(self, value: RenderValue, reference: &ValueReference, place: &str) -> Result<RenderValue, RenderError> {
         match (&value, self.reader) {
@@ -302,7 +343,7 @@ impl<'a> RenderContext<'a> {
     /// without a value.
     pub(super) fn tree(self, tree: &Json, place: &str, lenience: MissingPolicy) -> Result<Option<Json>, RenderError> {
         Ok(Some(match tree {
-            Json::String(text) => match lenience.apply(self.text(text, place))? {
+            Json::String(text) => match lenience.apply(Self { nulls: NullPolicy::Kept, ..self }.text(text, place))? {
                 LookupResult::Value(RenderValue::Json(json)) => json,
                 LookupResult::Value(RenderValue::Bytes(_)) => return Err(mistyped(place, "text", NOT_TEXT)),
                 LookupResult::Value(RenderValue::Secret(_)) => return Err(sensitive(place, "a value")),
@@ -340,7 +381,9 @@ impl MissingPolicy {
     /// Replaces the error for a missing value by [`LookupResult::Nothing`] if the policy permits it.
     pub(super) fn apply(self, made: Result<LookupResult, RenderError>) -> Result<LookupResult, RenderError> {
         match made {
-            Err(RenderError::Missing { .. }) if self == Self::LeaveOut => Ok(LookupResult::Nothing),
+            Err(RenderError::Missing { .. } | RenderError::Null { .. }) if self == Self::LeaveOut => {
+                Ok(LookupResult::Nothing)
+            }
             other => other,
         }
     }
@@ -359,6 +402,20 @@ pub(super) fn sensitive(place: &str, what: impl Into<String>) -> RenderError {
 
 fn missing(place: &str, reference: &ValueReference) -> RenderError {
     RenderError::Missing { place: place.to_owned(), what: format!("`{}`", reference.source) }
+}
+
+/// Returns the error of an expression that gives `null` where a value is needed.
+fn null(place: &str, expression: &Expression) -> RenderError {
+    let mut names: Vec<String> = expression.references.iter().map(|read| format!("`{}`", read.source)).collect();
+    names.sort();
+    names.dedup();
+    let (what, fix) = match expression.whole().map(|whole| &whole.source) {
+        Some(ReferenceSource::Resource { .. }) => (names.concat(), "read it with `.?`"),
+        Some(_) => (names.concat(), "read it with `.?`, or declare it with `optional: true`"),
+        None if names.is_empty() => ("the expression".to_owned(), "write a value"),
+        None => (format!("the expression over {}", names.join(", ")), "let it return a value"),
+    };
+    RenderError::Null { place: place.to_owned(), what, fix }
 }
 
 pub(super) fn capped(place: &str, bytes: usize) -> Result<(), RenderError> {

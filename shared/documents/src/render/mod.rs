@@ -164,6 +164,14 @@ pub enum RenderError {
         /// The reference as written.
         what: String,
     },
+    /// A value is null where one is needed.
+    #[error("{place}: {what} is null; expected a value; {fix}")]
+    Null {
+        place: String,
+        /// The reference as written, or the references of a computed value.
+        what: String,
+        fix: &'static str,
+    },
     /// An expression fails on these values.
     #[error("{place}: {reason}")]
     Evaluation {

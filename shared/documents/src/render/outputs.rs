@@ -117,7 +117,8 @@ pub fn env(
 fn value(context: RenderContext<'_>, template: &Template, place: &str) -> Result<Option<RenderValue>, RenderError> {
     match context.template(template, place) {
         Ok(LookupResult::Value(value)) => Ok(Some(value)),
-        Ok(LookupResult::Nothing | LookupResult::Placeholder(_)) | Err(RenderError::Missing { .. }) => Ok(None),
+        Ok(LookupResult::Nothing | LookupResult::Placeholder(_))
+        | Err(RenderError::Missing { .. } | RenderError::Null { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::context::{
-    LookupResult, MissingPolicy, NOT_TEXT, PendingOutputs, RenderContext, ValueReader, capped, mistyped, sensitive,
+    LookupResult, MissingPolicy, NOT_TEXT, NullPolicy, PendingOutputs, RenderContext, ValueReader, capped, mistyped,
+    sensitive,
 };
 use super::{
     CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedInput,
@@ -17,8 +18,8 @@ use crate::plan::{Action, HookName, InfrakitAction, InputPlan, Plan, Template, U
 /// Renders a unit: either it is skipped, or it runs with the returned values.
 ///
 /// A unit that undoes another one is rendered with the values that exist. Missing inputs and fields of a body are
-/// omitted. A `when` that reads a missing value counts as true, because a resource may exist. A missing value in a URL
-/// or manifest is still an error, because the URL or manifest would have another meaning.
+/// omitted, and so are those that must not be null. A `when` that reads such a value counts as true, because a resource
+/// may exist. Such a value in a URL or manifest is still an error, because the URL or manifest would have another meaning.
 ///
 /// # Errors
 /// Returns [`RenderError`] if a required value is missing, has the wrong type, is too large, or is sensitive.
@@ -86,6 +87,7 @@ fn render(
         },
         reader: ValueReader::Cluster(plan.cluster(unit)),
         answers: None,
+        nulls: NullPolicy::Omitted,
     };
     let lenience = if unit.undoes.is_empty() { MissingPolicy::Strict } else { MissingPolicy::LeaveOut };
     if !wanted(context, unit, lenience)? {
@@ -128,7 +130,7 @@ fn wanted(context: RenderContext<'_>, unit: &UnitPlan, lenience: MissingPolicy) 
         Ok(LookupResult::Value(_)) => wrong("bytes or a Secret"),
         Ok(LookupResult::Nothing) => Ok(false),
         Ok(LookupResult::Placeholder(_)) => Ok(true),
-        Err(RenderError::Missing { .. }) if lenience == MissingPolicy::LeaveOut => Ok(true),
+        Err(RenderError::Missing { .. } | RenderError::Null { .. }) if lenience == MissingPolicy::LeaveOut => Ok(true),
         Err(error) => Err(error),
     }
 }
@@ -152,7 +154,8 @@ fn pod_input(
     let place = format!("input `{}`", input.name);
     let wrong = |got| Err(mistyped(&place, "text for an environment variable", got));
     let value = match input_value(context, input, &place, lenience)? {
-        LookupResult::Nothing => InputValue::Absent,
+        // Only a literal is `null` here.
+        LookupResult::Nothing | LookupResult::Value(RenderValue::Json(Json::Null)) => InputValue::Absent,
         LookupResult::Placeholder(name) => InputValue::Text(format!("<{name}>")),
         LookupResult::Value(RenderValue::Secret(secret)) => InputValue::Secret(secret),
         LookupResult::Value(RenderValue::Bytes(_)) if input.env.is_some() => {
@@ -274,6 +277,7 @@ fn inputs_as_object(
     inputs: &[InputPlan],
     lenience: MissingPolicy,
 ) -> Result<Json, RenderError> {
+    let context = RenderContext { nulls: NullPolicy::Kept, ..context };
     let mut body = serde_json::Map::new();
     for input in inputs {
         let place = format!("input `{}`", input.name);

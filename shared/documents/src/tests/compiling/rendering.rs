@@ -272,6 +272,76 @@ fn a_missing_optional_param_is_null() {
     assert_eq!(request.body, Some(json!({"a": null, "is": true})));
 }
 
+const NULL_SOURCE: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: q\npreStart:\n  a: {webhook: {url: \"https://e.example\"}, outputs: {o: {value: \"${response.body.o}\", optional: true}}}\noutputs: {o: \"${units.a.outputs.o}\"}\n";
+
+/// The params are wired to an output that is null. Only `p` may be null.
+const NULL_PARAMS: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  n: {plugin: q}\n  r: {plugin: p, params: {p: \"${resources.n.outputs.o}\", s: \"${resources.n.outputs.o}\", t: \"x${resources.n.outputs.o}\"}}\n";
+
+/// Renders a unit of a plugin whose params are wired to an output that is null.
+fn with_null_params(hooks: &str, key: &str) -> Result<RenderedUnit, RenderError> {
+    let plugin = format!(
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {{sh: {{image: alpine}}}}\nparams: {{p: {{type: string, optional: true}}, s: {{type: string}}, t: {{type: string}}}}\n{hooks}"
+    );
+    let (plan, _) = compiled(NULL_PARAMS, &[NULL_SOURCE, &plugin]).unwrap();
+    rendered(&plan, key, &[("n/a", outputs(&[("o", RenderValue::Json(Value::Null))]))])
+}
+
+#[test]
+fn null_becomes_no_text() {
+    let needed = "`params.s` is null; expected a value; read it with `.?`, or declare it with `optional: true`";
+    let url = "url: \"https://e.example/\"";
+    for (webhook, expected) in [
+        (
+            "url: \"https://e.example/${params.p}\"",
+            Err("url must be text that is not empty, not empty text".to_owned()),
+        ),
+        ("url: \"https://e.example/?a=${params.p}\"", Ok(json!({}))),
+        ("url: \"https://e.example/?a=${params.s}\"", Err(format!("url: {needed}"))),
+        ("HEADERS {x-a: \"${params.p}\", x-b: \"${params.?s}\", x-c: \"c${params.?s}\"}", Ok(json!({"x-c": "c"}))),
+        ("HEADERS {x-a: \"${params.s}\"}", Err(format!("header `x-a`: {needed}"))),
+        (
+            "HEADERS {x-a: \"${params.s == null ? null : params.s}\"}",
+            Err("header `x-a`: the expression over `params.s` is null; expected a value; let it return a value"
+                .to_owned()),
+        ),
+        (
+            "BODY {a: \"${params.p}\", b: \"${params.?s}\", c: \"${params.s == null}\", d: \"${params.s == null ? null : 1}\"}",
+            Ok(json!({"a": null, "c": true, "d": null})),
+        ),
+        ("BODY {a: \"a${params.?p}b${params.?s.orValue('c')}\"}", Ok(json!({"a": "abc"}))),
+        ("BODY {a: \"${has(params.p)}\"}", Ok(json!({"a": false}))),
+        ("BODY {a: \"${params.s}\"}", Err(format!("body: {needed}"))),
+        (
+            "BODY {a: \"${params.t}\"}",
+            Err("body: `resources.n.outputs.o` is null; expected a value; read it with `.?`".to_owned()),
+        ),
+    ] {
+        let written = webhook.replace("HEADERS", &format!("{url}, headers:"));
+        let written = written.replace("BODY", &format!("{url}, body:"));
+        let hooks = format!("preStart: {{u: {{webhook: {{{written}}}}}}}\n");
+        let made = with_null_params(&hooks, "r/u").map(|made| match made {
+            RenderedUnit::Webhook(request) => request.body.unwrap_or(json!(request.headers)),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(made.map_err(|error| error.to_string()), expected, "{webhook}");
+    }
+    let inputs = |inputs: &str| {
+        with_null_params(&format!("preStart: {{u: {{pod: {{script: '#!/bin/sh'}}, inputs: {inputs}}}}}\n"), "r/u")
+    };
+    let made = inputs("{a: \"${params.p}\", b: \"${params.?s}\", c: null, d: \"d${params.p}\"}");
+    let Ok(RenderedUnit::Pod { inputs: unset }) = made else { panic!("a pod") };
+    let values: Vec<InputValue> = unset.into_iter().map(|input| input.value).collect();
+    let absent = InputValue::Absent;
+    assert_eq!(values, [absent.clone(), absent.clone(), absent, InputValue::Text("d".to_owned())]);
+    assert_eq!(inputs("{a: \"${params.s}\"}").unwrap_err().to_string(), format!("input `a`: {needed}"));
+    // An undo runs without the values.
+    let hooks = format!(
+        "preStart: {{u: {{webhook: {{{url}}}}}}}\npostStop: {{v: {{undoes: u, webhook: {{{url}, headers: {{x-a: \"${{params.s}}\"}}, body: {{a: \"${{params.t}}\"}}}}}}}}\n"
+    );
+    let Ok(RenderedUnit::Webhook(undo)) = with_null_params(&hooks, "r/v") else { panic!("a webhook") };
+    assert_eq!((undo.headers.len(), undo.body), (0, Some(json!({}))));
+}
+
 /// Users of a plugin cannot change its scripts, images and namespaces.
 #[test]
 fn scripts_images_and_namespaces_are_not_templates() {
