@@ -153,7 +153,8 @@ fn main() {
             a_withdrawn_version_remains_usable_for_existing_targets;
         lifecycle::nulls: an_output_of_a_response_is_null_only_if_it_is_optional
             an_output_of_a_callback_is_null_only_if_it_is_optional
-            a_param_that_is_null_fails_its_reader_unless_it_is_optional;
+            a_param_that_is_null_fails_its_reader_unless_it_is_optional
+            a_variable_that_is_null_is_an_error_unless_it_is_optional;
         security::api: tokens roles checks unknown_routes_and_methods invalid_bodies versions_are_immutable
             every_documented_route_exists unknown_parameters documents_that_no_longer_load logs_of_runs names_in_paths;
         security::callbacks: foreign_tokens invalid_bodies tokens_of_other_attempts expired_tokens

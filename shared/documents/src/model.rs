@@ -35,7 +35,7 @@ pub use event_source::{
 pub use param::{ParamDoc, ParamKind};
 pub use plugin::{DefaultsDoc, HookDoc, HookOwner, PluginDoc, PluginKind, PluginProfile, RunnerDoc};
 pub use sandbox::{
-    ConsumerDoc, ParamValue, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc, SandboxKind, TtlStart,
+    ConsumerDoc, ParamValue, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc, SandboxKind, TtlStart, VariableSpec,
 };
 pub use subscription::{
     CommentDoc, CommitStatusDoc, NotificationPhase, PostDoc, ReceiverChoice, ReceiverDoc, StandardDoc, SubscriptionDoc,

@@ -25,6 +25,9 @@ pub struct Plan {
     /// The environment of the target: templates over `resources.R.outputs.O` by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, Template>,
+    /// The variables of `env` that are left out if they are null.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub optional_env: BTreeSet<String>,
     /// The outputs that the workloads of a Signadot sandbox read, by workload: `KIND/NAMESPACE/NAME` for the origin of a
     /// fork, `local/NAME` for a local workload.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -655,6 +658,7 @@ impl Plan {
             target: TargetSpec::default(),
             resources: BTreeMap::new(),
             env: BTreeMap::new(),
+            optional_env: BTreeSet::new(),
             workloads: BTreeMap::new(),
             hooks: Vec::new(),
             update: None,

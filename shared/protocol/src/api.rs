@@ -208,7 +208,7 @@ pub struct TargetDetail {
     /// origin of a fork, `local/NAME` for a local workload.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub workloads: BTreeMap<String, Vec<WorkloadValue>>,
-    /// The reason why outputs and `env` are missing.
+    /// The reason why outputs, or variables of `env`, are missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs_error: Option<String>,
     /// Runs that have begun, in the order of hooks.

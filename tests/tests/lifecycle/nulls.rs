@@ -81,3 +81,20 @@ pub(crate) async fn a_param_that_is_null_fails_its_reader_unless_it_is_optional(
     assert_eq!(calls.iter().map(|call| &call.body).collect::<Vec<_>>(), [&json!({"host": null})]);
     assert!(!calls[0].headers.contains_key("x-host"), "{calls:?}");
 }
+
+pub(crate) async fn a_variable_that_is_null_is_an_error_unless_it_is_optional() {
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /make", CannedReply::ok(json!({})));
+    harness.publish("host@1.0.0", &optional()).await;
+    let rest = "resources: {h: {plugin: host}}\nenv:\n  STRICT: \"${resources.h.outputs.host}\"\n  \
+                LAX: {value: \"${resources.h.outputs.host}\", optional: true}\n  NAME: \"${target.name}\"\n";
+    harness.lifecycle(LifecycleType::Created, &platform::sandbox("a", "a-uid", rest)).await.is(202);
+    let target = harness.phase("a", TargetState::Ready).await;
+    let env = json!({"NAME": {"value": "a"}});
+    assert_eq!(json!(target.env), env);
+    let problem = target.outputs_error.unwrap();
+    let expected = "env `STRICT`: `${resources.h.outputs.host}` is null; expected a value; to leave it out, write";
+    assert!(problem.starts_with(expected), "{problem}");
+    let notified = harness.notified("a", &["failed"]).await;
+    assert_eq!((&notified[0]["reason"]["code"], &notified[0]["env"]), (&json!("render"), &env));
+}

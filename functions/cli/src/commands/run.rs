@@ -163,6 +163,9 @@ impl LocalSandbox<'_> {
             Some(seen) if exit == Exit::Done && output.format().is_none() => output::print(&outputs(seen)),
             _ => Ok(()),
         };
+        if let Some(problem) = reached.as_ref().and_then(|seen| seen.outputs_error.as_ref()) {
+            output::status_line(&format!("warning: {problem}"));
+        }
         let exit = if rm {
             self.delete(exit, 0).await?
         } else {

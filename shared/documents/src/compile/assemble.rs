@@ -72,6 +72,7 @@ pub(super) fn plan(
         target,
         resources: resources.collect(),
         env,
+        optional_env: sandbox.env.iter().filter(|entry| entry.optional).map(|entry| entry.name.value.clone()).collect(),
         workloads: workloads(sandbox),
         hooks: hooks.collect(),
         update: None,

@@ -68,7 +68,7 @@ pub(super) fn reads(sandbox: &SandboxDoc) -> SandboxReads {
         }
     }
     for variable in &sandbox.env {
-        scratch.text(&variable.value, variable.inner.at, Scope::Sandbox, &mut uses);
+        scratch.text(&variable.value.value, variable.value.at, Scope::Sandbox, &mut uses);
     }
     if let Some(own) = &sandbox.own {
         scratch.units = own.owner.scope();

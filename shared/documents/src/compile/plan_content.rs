@@ -110,7 +110,11 @@ pub(super) fn content_digest(plan: &Plan) -> String {
             (name.clone(), json!([resource.plugin, resource.digest, resource.params, outputs]))
         })
         .collect();
-    digest_of(json!([plan.target, resources, plan.env, plan.workloads, hooks]))
+    let mut content = vec![json!(plan.target), json!(resources), json!(plan.env), json!(plan.workloads), json!(hooks)];
+    if !plan.optional_env.is_empty() {
+        content.push(json!(plan.optional_env));
+    }
+    digest_of(content.into())
 }
 
 /// Returns a unit without positions: its references are keys.

@@ -15,7 +15,9 @@ use super::profile;
 use super::sensitive::{self, Sensitivity, TextRole};
 use crate::diagnostic::Diagnostic;
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
-use crate::model::{At, Dialect, LineColumn, Named, ParamKind, ParamValue, PluginDoc, ResourceDoc, SandboxDoc};
+use crate::model::{
+    At, Dialect, LineColumn, Named, ParamKind, ParamValue, PluginDoc, ResourceDoc, SandboxDoc, VariableSpec,
+};
 use crate::plan::Template;
 
 /// Binds the resources of a sandbox, in the order of the document. Without errors, the result has an entry for
@@ -296,8 +298,8 @@ pub(super) fn env<'a>(
 ) -> (BTreeMap<String, Template>, Vec<ExpressionRead<'a>>) {
     let mut uses = Vec::new();
     let mut env = BTreeMap::new();
-    for Named { name, inner: text } in &sandbox.env {
-        env.insert(name.value.clone(), report.text(&text.value, text.at, Scope::Sandbox, &mut uses));
+    for Named { name, inner: VariableSpec { value, .. } } in &sandbox.env {
+        env.insert(name.value.clone(), report.text(&value.value, value.at, Scope::Sandbox, &mut uses));
     }
     (env, uses)
 }

@@ -556,7 +556,7 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
                 self.wrong_type("a value or a mapping with `value`");
                 return Err(ReadError::Reported);
             }
-            ("InputSpec", _) => vec![("value", None, self.node)],
+            ("InputSpec" | "VariableSpec", _) => vec![("value", None, self.node)],
             _ => {
                 self.wrong_type("a mapping");
                 return self.empty_map(visitor);
@@ -566,7 +566,9 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
             return Err(ReadError::Reported);
         }
         let entries = fields.into_iter();
-        visitor.visit_map(MapReader { map: self, entries, next: None, form: Form::Required })
+        // The value of a variable may be an empty text.
+        let form = if name == "VariableSpec" { Form::Value } else { Form::Required };
+        visitor.visit_map(MapReader { map: self, entries, next: None, form })
     }
 
     /// Deserializes an enum. The variant is the key of the value, or a text. For a `TemplateTree`, it is the type of

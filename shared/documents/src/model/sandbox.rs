@@ -48,7 +48,8 @@ pub struct SandboxDoc {
     pub resources: Entries<ResourceSpec>,
     /// Its environment: templates such as `${resources.users.outputs.dsn}`.
     #[serde(default)]
-    pub env: Entries<At<String>>,
+    #[schemars(with = "BTreeMap<String, VariableSchema>")]
+    pub env: Entries<VariableSpec>,
     /// Images and pod templates for the scripts of its own hooks, by name.
     #[serde(default)]
     pub runners: Entries<RunnerDoc>,
@@ -79,6 +80,27 @@ pub struct SandboxDoc {
     /// The document as YAML with all `@{…}` expanded.
     #[serde(skip)]
     pub expanded: String,
+}
+
+/// A variable of the environment that may be missing.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "FullVariable")]
+pub struct VariableSpec {
+    /// The value: a template.
+    pub value: At<String>,
+    /// If `true`, the variable is left out if its value is `null`.
+    #[serde(default)]
+    pub optional: bool,
+}
+
+/// A variable of the environment: a template, or one that may be missing.
+#[derive(JsonSchema)]
+#[schemars(untagged, rename = "Variable")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum VariableSchema {
+    Text(String),
+    Full(VariableSpec),
 }
 
 /// A resource with its name.

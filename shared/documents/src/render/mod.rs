@@ -22,7 +22,7 @@ pub use crate::expr::{MAX_COST, MAX_VALUE_BYTES};
 pub use answers::{AnswerContext, Answers, PollState, WebhookResponse, reads_values};
 pub use evaluate::CompiledExpressions;
 pub use facts::TargetFacts;
-pub use outputs::{env, outputs_from_instance, resource_outputs};
+pub use outputs::{TargetEnv, env, outputs_from_instance, resource_outputs};
 pub use unit::{preview, unit};
 
 /// A value of an input, output or param.

@@ -94,24 +94,35 @@ pub fn resource_outputs(
     Ok(resources)
 }
 
-/// Returns the environment of the target. A variable without a value is omitted. A sensitive variable is a reference.
-///
-/// # Errors
-/// Returns [`RenderError`] if an expression fails on the existing values.
-pub fn env(
-    plan: &Plan,
-    compiled: &CompiledExpressions,
-    facts: &TargetFacts,
-    known: &KnownOutputs,
-) -> Result<BTreeMap<String, RenderValue>, RenderError> {
+/// The environment of a target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TargetEnv {
+    /// The values by variable. A sensitive one is a reference.
+    pub variables: BTreeMap<String, RenderValue>,
+    /// The errors of the other variables, in the order of their names.
+    pub errors: Vec<RenderError>,
+}
+
+/// Returns the environment of the target. A variable without a value and an optional one that is null are omitted. The
+/// error of another one is that it is null, or that an expression fails on the existing values.
+pub fn env(plan: &Plan, compiled: &CompiledExpressions, facts: &TargetFacts, known: &KnownOutputs) -> TargetEnv {
     let context = RenderContext::outside(plan, compiled, facts, known, "");
-    let mut variables = BTreeMap::new();
+    let mut env = TargetEnv { variables: BTreeMap::new(), errors: Vec::new() };
     for (name, template) in &plan.env {
-        if let Some(value) = value(context, template, &format!("env `{name}`"))? {
-            variables.insert(name.clone(), value);
+        let place = format!("env `{name}`");
+        match (context.template(template, &place), template) {
+            (Ok(LookupResult::Value(RenderValue::Json(Json::Null))) | Err(RenderError::Null { .. }), _)
+                if plan.optional_env.contains(name) => {}
+            (Ok(LookupResult::Value(RenderValue::Json(Json::Null))), Template::Text(text)) => {
+                let fix = "to leave it out, write `{value: \"${…}\", optional: true}`";
+                env.errors.push(RenderError::Null { place, what: format!("`{text}`"), fix });
+            }
+            (Ok(LookupResult::Value(value)), _) => drop(env.variables.insert(name.clone(), value)),
+            (Ok(LookupResult::Nothing | LookupResult::Placeholder(_)) | Err(RenderError::Missing { .. }), _) => {}
+            (Err(error), _) => env.errors.push(error),
         }
     }
-    Ok(variables)
+    env
 }
 
 fn value(context: RenderContext<'_>, template: &Template, place: &str) -> Result<Option<RenderValue>, RenderError> {

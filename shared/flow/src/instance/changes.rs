@@ -87,7 +87,14 @@ fn content(plan: &Plan) -> Value {
         hooks.entry(hook.name().to_owned()).or_default().extend([unit]);
     }
     let mut content: Map<String, Value> = hooks.into_iter().map(|(hook, units)| (hook, units.into())).collect();
-    let env: Map<String, Value> = plan.env.iter().map(|(name, value)| (name.clone(), shown(value))).collect();
+    let variable = |(name, value): (&String, &Template)| {
+        let value = match plan.optional_env.contains(name) {
+            true => json!({"value": shown(value), "optional": true}),
+            false => shown(value),
+        };
+        (name.clone(), value)
+    };
+    let env: Map<String, Value> = plan.env.iter().map(variable).collect();
     let rest = json!({
         "cluster": target.cluster, "namespace": target.namespace, "labels": target.labels,
         "ttl": target.ttl_ms.map(duration), "env": env, "resources": resources,

@@ -341,19 +341,23 @@ pub async fn target_outputs(
         labels: loaded.plan.target.labels.clone(),
     };
     let mut result = TargetOutputs::default();
-    let failed = |error: render::RenderError| Some(OutputsProblem::Render(limits::message(&error.to_string())));
+    let failed = |errors: &[render::RenderError]| {
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        Some(OutputsProblem::Render(limits::message(&errors.join("; "))))
+    };
     match render::resource_outputs(&loaded.plan, &loaded.compiled, &facts, &known, only) {
         Ok(values) => {
             result.outputs = values.into_iter().map(|(name, values)| (name, output_values(values))).collect();
         }
-        Err(error) => result.problem = failed(error),
+        Err(error) => result.problem = failed(&[error]),
     }
     if only.is_some() {
         return Ok(result);
     }
-    match render::env(&loaded.plan, &loaded.compiled, &facts, &known) {
-        Ok(values) => result.env = output_values(values),
-        Err(error) => result.problem = failed(error),
+    let env = render::env(&loaded.plan, &loaded.compiled, &facts, &known);
+    result.env = output_values(env.variables);
+    if !env.errors.is_empty() {
+        result.problem = failed(&env.errors);
     }
     match workload_values(&loaded.plan, &result.outputs) {
         Some(workloads) => result.workloads = workloads,

@@ -62,11 +62,19 @@ impl SandboxEnvArgs {
             Some(workload) => workload_variables(&target, ready(&target, seen)?, workload)?,
             None => values(&target, seen, self.resource.as_deref())?,
         };
+        let left_out = |name: &str, why: &str| output::status_line(&format!("{name} is left out: its value is {why}"));
+        values.retain(|name, value| {
+            let is_null = is_null(value);
+            if is_null {
+                left_out(name, "null");
+            }
+            !is_null
+        });
         if self.skip_sensitive {
             values.retain(|name, value| {
                 let is_sensitive = matches!(value, OutputValue::Secret(_));
                 if is_sensitive {
-                    output::status_line(&format!("{name} is left out: its value is sensitive"));
+                    left_out(name, "sensitive");
                 }
                 !is_sensitive
             });
@@ -79,6 +87,11 @@ impl SandboxEnvArgs {
         output::print_data(&text(self.format, &texts(&values)?)?)?;
         Ok(Exit::Done)
     }
+}
+
+/// Returns true for an optional output without a value.
+fn is_null(value: &OutputValue) -> bool {
+    matches!(value, OutputValue::Value(serde_json::Value::Null))
 }
 
 /// Returns a ready target with its values, or an error.
@@ -364,6 +377,10 @@ mod tests {
         serde_json::from_value(all).unwrap()
     }
 
+    fn ready_with(detail: serde_json::Value) -> Result<TargetDetail, CliError> {
+        super::ready(&target(), ready(detail))
+    }
+
     fn target() -> TargetRef {
         TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() }
     }
@@ -392,6 +409,17 @@ mod tests {
         let found = outputs(serde_json::json!({"seed.base-prefix": {"value": "a/"}})).unwrap();
         assert_eq!(found.keys().collect::<Vec<_>>(), ["SEED_BASE_PREFIX"]);
         outputs(serde_json::json!({"a-b": {"value": "1"}, "a.b": {"value": "2"}})).unwrap_err();
+        let null = outputs(serde_json::json!({"host": {"value": null}})).unwrap();
+        assert!(is_null(&null["HOST"]));
+    }
+
+    #[test]
+    fn an_environment_with_an_error_is_refused() {
+        let problem = "env `HOST`: `${resources.db.outputs.host}` is null; expected a value";
+        let error = ready_with(serde_json::json!({"env": {"A": {"value": "a"}}, "outputsError": problem})).unwrap_err();
+        assert_eq!(error.exit(), Exit::Failed);
+        let expected = format!("error: the server cannot return the values of sandbox/pr-1: {problem}\n");
+        assert_eq!(error.text(output::drawing()), expected);
     }
 
     #[test]

@@ -44,6 +44,9 @@ pub(super) fn text(detail: &TargetDetail, now: Timestamp) -> String {
         let _ = writeln!(text, "             waiting units: {}", units.join(", "));
         let _ = writeln!(text, "             next step: ebb why {}", named(&target));
     }
+    if let Some(problem) = &detail.outputs_error {
+        let _ = writeln!(text, "Values:      {}", output::printable(problem));
+    }
     if !detail.resources.is_empty() {
         let rows = detail.resources.iter().map(|(name, resource)| {
             let repaired = resource.repaired_by.as_deref();

@@ -78,7 +78,9 @@ fn shown(plan: &Plan, states: &[(&str, ProducerState)]) -> String {
         }
     }
     shown += &format!("outputs {:#?}\n", render::resource_outputs(plan, &compiled, &facts(), &known, None));
-    shown += &format!("env {:#?}\n", render::env(plan, &compiled, &facts(), &known));
+    let mut env = render::env(plan, &compiled, &facts(), &known);
+    let env = env.errors.pop().map_or(Ok(env.variables), Err);
+    shown += &format!("env {env:#?}\n");
     shown
 }
 
@@ -340,6 +342,24 @@ fn null_becomes_no_text() {
     );
     let Ok(RenderedUnit::Webhook(undo)) = with_null_params(&hooks, "r/v") else { panic!("a webhook") };
     assert_eq!((undo.headers.len(), undo.body), (0, Some(json!({}))));
+}
+
+#[test]
+fn a_variable_is_null_only_if_it_is_optional() {
+    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {n: {plugin: q}}\nenv:\n  A: \"${resources.n.outputs.o}\"\n  B: {value: \"${resources.n.outputs.o}\", optional: true}\n  C: \"c${resources.n.outputs.o}\"\n  D: {value: \"d${resources.n.outputs.?o}\"}\n  E: \"\"\n";
+    let (plan, _) = compiled(sandbox, &[NULL_SOURCE]).unwrap();
+    assert!(plan.optional_env.iter().eq(["B"]));
+    let null = known(&plan, &[("n/a", outputs(&[("o", RenderValue::Json(Value::Null))]))]);
+    let env = render::env(&plan, &CompiledExpressions::new(&plan).unwrap(), &facts(), &null);
+    let errors: Vec<String> = env.errors.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        errors,
+        [
+            "env `A`: `${resources.n.outputs.o}` is null; expected a value; to leave it out, write `{value: \"${…}\", optional: true}`",
+            "env `C`: `resources.n.outputs.o` is null; expected a value; read it with `.?`",
+        ]
+    );
+    assert_eq!(env.variables, BTreeMap::from([("D".to_owned(), text("d")), ("E".to_owned(), text(""))]));
 }
 
 /// Users of a plugin cannot change its scripts, images and namespaces.
