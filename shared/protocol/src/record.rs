@@ -1,5 +1,7 @@
 //! The record of an attempt.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::callback::FailureReason;
@@ -36,6 +38,8 @@ pub struct AttemptRecord {
     /// The first time at which an answer showed that the credential of an undo sees the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<u64>,
+    #[serde(default, skip_serializing_if = "InstanceIds::is_empty")]
+    pub instances: InstanceIds,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<AttemptResult>,
     /// Further results: a success after a recorded failure, or a different success.
@@ -60,6 +64,34 @@ pub struct StateWait {
     pub outputs: OutputStorage,
     /// The encrypted response, in base64, see [`crate::seal::seal_value`].
     pub response: StoredText,
+}
+
+/// What an InfraKit plugin has answered about instances, by their IDs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceIds {
+    /// The attempt has made them, and ended without a success or still waits for their description.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub made: BTreeSet<String>,
+    /// The plugin listed them to the attempt of an undo, which then destroyed them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub listed: BTreeSet<String>,
+    /// The plugin did not list them to the attempt of an undo, and destroyed them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub destroyed: BTreeSet<String>,
+}
+
+impl InstanceIds {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds the IDs of `other`.
+    pub fn merge(&mut self, other: Self) {
+        self.made.extend(other.made);
+        self.listed.extend(other.listed);
+        self.destroyed.extend(other.destroyed);
+    }
 }
 
 /// A text in the table or in the bucket.
@@ -116,7 +148,7 @@ pub struct AttemptResult {
     /// True if the backend did not respond. The request may still arrive.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unanswered: bool,
-    /// The digest of outcome and outputs, which identifies repeated results.
+    /// The digest of outcome, outputs and made IDs, which identifies repeated results.
     pub digest: String,
 }
 

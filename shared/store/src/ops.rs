@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use ebb_protocol::engine::{Attempt, Patch, Shard, Timestamp, Unit};
 use ebb_protocol::id::{EventRef, RunId, instance_key};
-use ebb_protocol::record::{AttemptRecord, AttemptResult, StateWait};
+use ebb_protocol::record::{AttemptRecord, AttemptResult, InstanceIds, StateWait};
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 
@@ -80,12 +80,14 @@ pub enum AttemptUpdate {
     },
     /// An answer showed that the credential of an undo sees the resource.
     Seen(Timestamp),
+    /// An InfraKit plugin answered about these instances. At least one.
+    Instances(InstanceIds),
 }
 
 /// Updates the record of an attempt before its result (`UpdateItem`). A record with a result stays unchanged.
 ///
 /// - The first `Started`, `Posted`, `Accepted`, `Waiting` and `Seen` count. A `Waiting` sets the start, if there is none.
-/// - The last `DispatchAgain`, `Leased`, `Postponed` and `Heartbeat` count.
+/// - The last `DispatchAgain`, `Leased`, `Postponed` and `Heartbeat` count. The IDs of all `Instances` count.
 /// - `Accepted` clears `DispatchAgain`. `Postponed` clears `Started`.
 /// - `Accepted`, `DispatchAgain` and `Postponed` end a lease.
 #[async_trait]

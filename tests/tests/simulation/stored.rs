@@ -16,7 +16,7 @@ use ebb_protocol::evidence::Evidence;
 use ebb_protocol::id::{EventRef, RunId, digest};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits::DISTINCT_RESULTS;
-use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage, StateWait, StoredText};
+use ebb_protocol::record::{AttemptOutcome, AttemptResult, InstanceIds, OutputStorage, StateWait, StoredText};
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use ebb_store::{self as store, *};
 use serde_json::json;
@@ -160,6 +160,8 @@ async fn store_instances(store: &Store) {
     let (unit, attempt) = (Unit(0), Attempt::FIRST);
     let response = StoredText::Inline("sealed".into());
     let wait = StateWait { since: AT.0, outputs: OutputStorage::Bucket("key".into()), response };
+    let ids = || BTreeSet::from(["i-1".to_owned()]);
+    let instances = InstanceIds { made: ids(), listed: ids(), destroyed: ids() };
     let steps = [
         AttemptUpdate::Started,
         AttemptUpdate::Accepted,
@@ -174,6 +176,7 @@ async fn store_instances(store: &Store) {
         .chain([
             AttemptUpdate::Waiting { wait: Box::new(wait), begun: AT, next: AT, seen: Some(AT) },
             AttemptUpdate::Seen(AT),
+            AttemptUpdate::Instances(instances),
         ])
     {
         store.update_attempt(run, unit, attempt, &update).await.unwrap();

@@ -3,7 +3,7 @@
 //! Names of attributes are short, because every unit with outputs has a record:
 //!
 //! - `s` started, `c` accepted, `n` next request or postponed until, `q` posted, `le` leased until, `b` heartbeat, `p`
-//!   progress, `w` wait for a state as JSON, `sn` seen;
+//!   progress, `w` wait for a state as JSON, `sn` seen, `im`, `il`, `ix` IDs of made, listed and destroyed instances;
 //! - result: `v` outcome, `t` time, `k` duration in ms, `o` outputs as JSON or `ob` their bucket key, `e` reason as
 //!   JSON, `ev` evidence as JSON, `rm` evidence of a removal as JSON, `id` IDs of what was made as JSON, `x` next
 //!   attempt, `lg` log exists, `un` unanswered, `dg` digest;
@@ -21,7 +21,9 @@ use ebb_protocol::engine::{Attempt, Shard, Timestamp, Unit};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
+use ebb_protocol::record::{
+    AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, InstanceIds, OutputStorage,
+};
 use futures::{StreamExt, TryStreamExt};
 
 use super::attribute::{Item, ItemReader, digest, item, json, number, optional, text};
@@ -94,6 +96,7 @@ fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<Option<Attem
 
 fn read_record(operation: &'static str, item: &Item) -> StoreResult<AttemptRecord> {
     let reader = ItemReader::new(operation, item);
+    let ids = |name| -> StoreResult<BTreeSet<String>> { Ok(reader.texts(name)?.iter().cloned().collect()) };
     Ok(AttemptRecord {
         started: reader.number_if_any("s")?,
         accepted: reader.number_if_any("c")?,
@@ -104,6 +107,7 @@ fn read_record(operation: &'static str, item: &Item) -> StoreResult<AttemptRecor
         progress: reader.text_if_any("p")?.map(str::to_owned),
         wait: reader.json_if_any("w")?,
         seen: reader.number_if_any("sn")?,
+        instances: InstanceIds { made: ids("im")?, listed: ids("il")?, destroyed: ids("ix")? },
         result: read_result(&reader, item)?,
         further_results: vec![],
         excess: reader.number_if_any("dx")?.unwrap_or(0),
@@ -152,9 +156,9 @@ fn ranges(units: &[Unit]) -> Vec<(Unit, Unit)> {
 }
 
 /// Attributes of a record without outputs and evidence.
-const OUTLINE: [&str; 24] = [
-    "pk", "sk", "s", "c", "n", "q", "le", "b", "p", "w", "sn", "v", "t", "k", "e", "rm", "id", "x", "lg", "un", "dg",
-    "dx", "rc", "rr",
+const OUTLINE: [&str; 27] = [
+    "pk", "sk", "s", "c", "n", "q", "le", "b", "p", "w", "sn", "im", "il", "ix", "v", "t", "k", "e", "rm", "id", "x",
+    "lg", "un", "dg", "dx", "rc", "rr",
 ];
 
 #[async_trait]
@@ -300,6 +304,14 @@ impl UpdateAttemptRecord for Store {
                 }
             }
             AttemptUpdate::Seen(at) => expression.set_if_absent("sn", number(at.0)),
+            AttemptUpdate::Instances(InstanceIds { made, listed, destroyed }) => {
+                for (name, ids) in [("im", made), ("il", listed), ("ix", destroyed)] {
+                    // The table has no empty set.
+                    if !ids.is_empty() {
+                        expression.add(name, AttributeValue::Ss(ids.iter().cloned().collect()));
+                    }
+                }
+            }
         }
         match self.table.update_record(run, (unit, attempt), expression, UpdateImage::Before).await? {
             WriteOutcome::Written(item) | WriteOutcome::Refused(item) => read_record("UpdateItem", &item),

@@ -13,7 +13,7 @@ use ebb_protocol::value::UnitValue;
 use super::document::{begin, plugin};
 use super::fixture::{self, StoreFixture, new_run, refused, result, tombstone, written};
 use super::proxy::ProxyFault;
-use super::record_model::wait;
+use super::record_model::{listed, wait};
 use crate::{
     AttemptUpdate, MoveTarget as _, PatchResult, PatchRun as _, PlanStore as _, PluginItem, PutAttemptResult as _,
     PutOutcome, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, TargetTransition,
@@ -120,6 +120,7 @@ pub(super) async fn results_and_updates_with_a_lost_response_are_stored_once(fix
             seen: None,
         },
         AttemptUpdate::Seen(Timestamp(6)),
+        AttemptUpdate::Instances(listed("i-1")),
     ] {
         proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
         // The repetition by the SDK sees its own write.

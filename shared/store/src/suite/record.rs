@@ -14,7 +14,7 @@ use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use ebb_protocol::value::UnitValue;
 
 use super::fixture::{StoreFixture, new_run, result, text};
-use super::record_model::wait;
+use super::record_model::{listed, wait};
 
 const A1: Attempt = Attempt(1);
 
@@ -271,6 +271,7 @@ pub(super) async fn outlines_are_records_without_outputs(fixture: StoreFixture) 
             seen: Some(Timestamp(7)),
         },
         AttemptUpdate::Seen(Timestamp(9)),
+        AttemptUpdate::Instances(listed("i-1")),
     ];
     for update in &updates {
         fixture.store.update_attempt(&run, Unit(2), A1, update).await.unwrap();

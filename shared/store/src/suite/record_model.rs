@@ -5,7 +5,7 @@ use ebb_protocol::engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use ebb_protocol::record::{
-    AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage, StateWait, StoredText,
+    AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, InstanceIds, OutputStorage, StateWait, StoredText,
 };
 use ebb_protocol::value::{Outputs, UnitValue};
 use proptest::prelude::*;
@@ -52,6 +52,7 @@ pub fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {
             record.seen = record.seen.or(seen.map(|at| at.0));
         }
         AttemptUpdate::Seen(at) => record.seen = record.seen.or(Some(at.0)),
+        AttemptUpdate::Instances(ids) => record.instances.merge(ids.clone()),
     }
 }
 
@@ -101,7 +102,20 @@ fn updates() -> impl Strategy<Value = AttemptUpdate> {
             seen
         }),
         times().prop_map(AttemptUpdate::Seen),
+        instances().prop_map(AttemptUpdate::Instances),
     ]
+}
+
+fn instances() -> impl Strategy<Value = InstanceIds> {
+    let set = || prop::collection::btree_set(prop::sample::select(vec!["i-1".to_owned(), "i-2".to_owned()]), 0..3);
+    let all = (set(), set(), set());
+    let all = all.prop_map(|(made, listed, destroyed)| InstanceIds { made, listed, destroyed });
+    all.prop_filter("an update has an ID", |ids| !ids.is_empty())
+}
+
+/// Returns an instance that was listed.
+pub(super) fn listed(id: &str) -> InstanceIds {
+    InstanceIds { listed: [id.to_owned()].into(), ..InstanceIds::default() }
 }
 
 /// Returns a wait that began at `since`.
