@@ -53,8 +53,8 @@ pub async fn apply_result(
     match end {
         AttemptEnd::Succeeded(success) => {
             let has_log = success.log.as_ref().is_some_and(|log| !log.is_empty());
-            let is_undo_evidence = success.found_nothing || success.removal.is_some();
-            let needs_record = !success.outputs.is_empty() || has_log || remaining > 0 || is_undo_evidence;
+            let is_evidence = success.found_nothing || success.removal.is_some() || !success.made.is_empty();
+            let needs_record = !success.outputs.is_empty() || has_log || remaining > 0 || is_evidence;
             if needs_record {
                 // `next` records that results remain, so that the information is kept after this invocation.
                 let next = (remaining > 0).then(|| env.now());

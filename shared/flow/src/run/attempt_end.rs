@@ -28,6 +28,8 @@ pub struct AttemptSuccess {
     pub found_nothing: bool,
     /// The evidence of an undo. Without it, the grade follows from the unit, see [`crate::run::removals`].
     pub removal: Option<RemovalEvidence>,
+    /// The IDs by which an InfraKit plugin knows what the attempt has made.
+    pub made: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

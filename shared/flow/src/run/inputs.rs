@@ -223,7 +223,7 @@ pub fn successes(attempts: &[&AttemptRecord]) -> Vec<OutputStorage> {
         }
     }
     made.sort_by_key(|&(at, digest, _)| (at, digest));
-    // The digest of a success depends on its outputs only.
+    // The digest of a success depends on its outputs and on what it made.
     let mut digests = HashSet::new();
     let distinct = made.into_iter().filter(|(_, digest, _)| digest.is_empty() || digests.insert(*digest));
     distinct.map(|(.., outputs)| outputs.clone()).collect()

@@ -122,7 +122,14 @@ pub async fn build_result<'a>(
         Some(outputs) if !outputs.is_empty() => store_outputs(env, run, unit, attempt, outputs).await?,
         _ => (OutputStorage::Nothing, String::new()),
     };
-    let digest = id::short_digest(&[&format!("{outcome:?}"), &stored.1], 26);
+    let (removal, made) = match end {
+        AttemptEnd::Succeeded(success) => (success.removal.clone().map(Box::new), success.made.clone()),
+        AttemptEnd::Skipped(_) | AttemptEnd::Failed(_) | AttemptEnd::Cancelled(_) => (None, Vec::new()),
+    };
+    let outcome_name = format!("{outcome:?}");
+    // Two instances with the same outputs are two results.
+    let parts: Vec<&str> = [&outcome_name, &stored.1].into_iter().chain(&made).map(String::as_str).collect();
+    let digest = id::short_digest(&parts, 26);
     let at = env.now().0;
     let next = next.map(|at| at.0);
     let unanswered = matches!(end, AttemptEnd::Failed(failure) if failure.is_unanswered());
@@ -136,7 +143,7 @@ pub async fn build_result<'a>(
         reason,
         evidence,
         removal,
-        made: Vec::new(),
+        made,
         next,
         log: has_log,
         unanswered,
