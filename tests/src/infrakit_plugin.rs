@@ -7,13 +7,15 @@
 //! | `init` | boot script of an instance |
 //! | `uses/ID` | links to the networks and volumes of an instance |
 //!
-//! It has InfraKit's interface `Instance/0.6.1`, and responds as InfraKit's server does.
+//! It has InfraKit's interface `Instance/0.6.1`, and responds as InfraKit's server does. A [`PluginBehavior`] makes it late or
+//! empty.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::extract::State;
@@ -23,22 +25,68 @@ use serde_json::{Value, json};
 
 const TYPES: [&str; 3] = ["instance", "network", "volume"];
 
+/// The folder of the state of an empty plugin.
+const EMPTY: &str = "empty";
+
+/// What a plugin does otherwise than at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PluginBehavior {
+    /// The age from which it lists an instance.
+    pub list_lag: Duration,
+    /// The time from the response to `Destroy` until the instance does not exist.
+    pub destroy_time: Duration,
+    /// True for a plugin with another region or credential. It has other instances: none.
+    pub is_empty: bool,
+}
+
+type PluginState = (PathBuf, Arc<Mutex<PluginBehavior>>);
+
 /// Returns the routes of a plugin that keeps its state in `dir`. A later plugin with the same folder continues with it.
 ///
 /// # Errors
 /// Returns an error if the folder cannot be created.
-pub fn router(dir: &Path) -> io::Result<Router> {
-    TYPES.iter().try_for_each(|infra_type| fs::create_dir_all(dir.join(infra_type)))?;
-    Ok(Router::new().route("/", post(respond)).with_state(Arc::new(Mutex::new(dir.to_owned()))))
+pub fn router(dir: &Path, behavior: &Arc<Mutex<PluginBehavior>>) -> io::Result<Router> {
+    let empty = dir.join(EMPTY);
+    for dir in [dir, empty.as_path()] {
+        TYPES.iter().try_for_each(|infra_type| fs::create_dir_all(dir.join(infra_type)))?;
+    }
+    Ok(Router::new().route("/", post(respond)).with_state((dir.to_owned(), Arc::clone(behavior))))
 }
 
-async fn respond(State(dir): State<Arc<Mutex<PathBuf>>>, Json(request): Json<Value>) -> String {
-    let dir = dir.lock().unwrap_or_else(PoisonError::into_inner);
-    let (key, value) = match perform(&dir, text(&request["method"]), &request["params"]) {
+async fn respond(State((dir, behavior)): State<PluginState>, Json(request): Json<Value>) -> String {
+    // The plugin executes one call at a time.
+    let behavior = behavior.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = if behavior.is_empty { dir.join(EMPTY) } else { dir };
+    let (key, value) = match behave(&dir, &behavior, text(&request["method"]), &request["params"]) {
         Ok(result) => ("result", result),
         Err(error) => ("error", json!({"code": -32000, "message": format!("{error:#}"), "data": null})),
     };
     json!({"jsonrpc": "2.0", key: value, "id": request["id"]}).to_string()
+}
+
+fn behave(dir: &Path, behavior: &PluginBehavior, method: &str, params: &Value) -> anyhow::Result<Value> {
+    let destroy_time = behavior.destroy_time;
+    if method == "Instance.Destroy" && !destroy_time.is_zero() {
+        let (dir, params) = (dir.to_owned(), params.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(destroy_time).await;
+            // A repeated call fails.
+            drop(perform(&dir, "Instance.Destroy", &params));
+        });
+        return Ok(json!({"OK": true}));
+    }
+    let mut result = perform(dir, method, params)?;
+    if let Some(found) = result.get_mut("Descriptions").and_then(Value::as_array_mut) {
+        let folder = dir.join(text(&params["Type"]));
+        found.retain(|one| age(&folder.join(text(&one["ID"]))).is_some_and(|age| age >= behavior.list_lag));
+    }
+    Ok(result)
+}
+
+/// Returns the time since a resource was made.
+fn age(folder: &Path) -> Option<Duration> {
+    let made = fs::metadata(folder.join("description.json")).and_then(|file| file.modified()).ok()?;
+    Some(made.elapsed().unwrap_or_default())
 }
 
 /// Executes a method of the plugin with the state in `dir`. Returns its result.

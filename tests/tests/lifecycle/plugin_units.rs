@@ -22,7 +22,8 @@ fn found(made: &Path) -> [Vec<Value>; 3] {
 /// Starts the plugin `files`. Returns the folder with its state.
 fn start_plugin(harness: &Harness) -> PathBuf {
     let made = harness.folder().join("made");
-    let (listener, router) = (UnixListener::bind(harness.plugin_file("files")).unwrap(), router(&made).unwrap());
+    let listener = UnixListener::bind(harness.plugin_file("files")).unwrap();
+    let router = router(&made, &Arc::default()).unwrap();
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     made
 }
