@@ -141,8 +141,12 @@ fn main() {
         lifecycle::self_service: a_target_is_created_and_deleted_with_a_token a_repeated_request_begins_no_second_instance
             concurrent_requests_begin_one_instance a_named_instance_waits_for_the_former_one a_dry_run_writes_nothing;
         lifecycle::own_hooks: a_namespace_and_a_route_group_with_own_hooks another_kind_than_that_of_the_document;
-        lifecycle::plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order
+        lifecycle::plugin_units: a_late_list_makes_no_second_instance
+            a_collection_is_made_once_and_destroyed_in_reverse_order
             an_instance_with_the_tag_is_adopted several_instances_with_the_tag_are_refused_and_listed
+            instances_that_are_not_listed_are_destroyed an_instance_without_its_outputs_is_destroyed
+            a_plugin_without_its_instances_is_stuck a_removal_continues_after_a_crash
+            a_removal_waits_for_a_plugin_that_destroys_in_the_background a_list_is_no_evidence_of_a_removal
             a_call_without_a_result_has_its_reason;
         lifecycle::state_waits: a_unit_is_done_when_the_provider_is_ready
             a_wait_that_fails_is_undone_with_the_outputs_of_the_response

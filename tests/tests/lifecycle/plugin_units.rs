@@ -1,9 +1,14 @@
 //! Units and collections of InfraKit, with a plugin that makes folders.
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
+use ebb_engine::{Patch, PatchChange, Shard};
 use ebb_protocol::infrakit::KEY_TAG;
-use ebb_tests::infrakit_plugin::{perform, router};
+use ebb_protocol::record::InstanceIds;
+use ebb_protocol::removal::RemovalGrade;
+use ebb_store::{AttemptUpdate, PatchRun as _, UpdateAttemptRecord as _};
+use ebb_tests::infrakit_plugin::{PluginBehavior, perform, router};
 use tokio::net::UnixListener;
 
 use crate::harness::*;
@@ -21,11 +26,38 @@ fn found(made: &Path) -> [Vec<Value>; 3] {
 
 /// Starts the plugin `files`. Returns the folder with its state.
 fn start_plugin(harness: &Harness) -> PathBuf {
+    start_late_plugin(harness, PluginBehavior::default()).0
+}
+
+/// Starts the plugin `files`. Returns the folder with its state, and its behavior.
+fn start_late_plugin(harness: &Harness, behavior: PluginBehavior) -> (PathBuf, Arc<Mutex<PluginBehavior>>) {
     let made = harness.folder().join("made");
+    let behavior = Arc::new(Mutex::new(behavior));
     let listener = UnixListener::bind(harness.plugin_file("files")).unwrap();
-    let router = router(&made, &Arc::default()).unwrap();
+    let router = router(&made, &behavior).unwrap();
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    made
+    (made, behavior)
+}
+
+/// Returns the evidence of the removals of a target: grade, question and answer.
+async fn removals(harness: &Harness, name: &str) -> Vec<(RemovalGrade, String, String)> {
+    let records = harness.state(name, Hook::PostStop).await.records;
+    let removals = records.into_iter().filter_map(|(_, _, record)| record.result?.removal);
+    removals.map(|it| (it.grade, it.asked.clone().unwrap(), it.answered.clone().unwrap())).collect()
+}
+
+/// Returns the recorded IDs of the results of the setup.
+async fn made_ids(harness: &Harness, name: &str) -> Vec<String> {
+    let records = harness.state(name, Hook::PreStart).await.records;
+    records.into_iter().filter_map(|(_, _, record)| record.result).flat_map(|result| result.made).collect()
+}
+
+fn confirmed() -> (RemovalGrade, String, String) {
+    (RemovalGrade::Confirmed, "Instance.DescribeInstances".to_owned(), "not listed".to_owned())
+}
+
+fn reported() -> (RemovalGrade, String, String) {
+    (RemovalGrade::Reported, "Instance.Destroy".to_owned(), "OK".to_owned())
 }
 
 /// The plugin refuses to destroy a network or a volume that an instance uses.
@@ -55,6 +87,7 @@ pub(crate) async fn a_collection_is_made_once_and_destroyed_in_reverse_order() {
     // No unit had to repeat its request.
     let teardown = target.runs.iter().find(|run| run.hook == "postStop").unwrap();
     assert!(teardown.units.iter().all(|unit| unit.attempt == 1), "{teardown:?}");
+    assert_eq!(removals(&harness, "shop").await, [confirmed(), confirmed(), confirmed()]);
 }
 
 const VOLUME: &str = r#"
@@ -80,6 +113,7 @@ pub(crate) async fn an_instance_with_the_tag_is_adopted() {
     let (adopted, other) = (tagged(&made, "a"), tagged(&made, "b"));
     let target = harness.run("a", "volumes", VOLUME, TargetState::Ready).await;
     assert_eq!(outputs(&target)["id"]["value"], *adopted);
+    assert_eq!(made_ids(&harness, "a").await, [adopted]);
     harness.tear_down("a").await;
     let [_, volumes, _] = found(&made);
     assert_eq!(volumes.iter().map(|volume| &volume["ID"]).collect::<Vec<_>>(), [&other]);
@@ -96,6 +130,140 @@ pub(crate) async fn several_instances_with_the_tag_are_refused_and_listed() {
     // The teardown leaves none.
     harness.tear_down("a").await;
     assert_eq!(found(&made), NOTHING);
+}
+
+/// Two volumes. One of the units has no outputs.
+const UNLISTED: &str = r#"
+preStart:
+  one:
+    infrakit: {plugin: files/volume, maxProcessingTime: 1s, properties: {size: 4096}}
+    outputs: {id: {value: "${instance.ID}"}}
+  two: {infrakit: {plugin: files/volume, maxProcessingTime: 1s, properties: {size: 4096}}}
+"#;
+const NEVER: Duration = Duration::from_secs(3_600);
+
+pub(crate) async fn instances_that_are_not_listed_are_destroyed() {
+    let harness = Harness::new().await;
+    let (made, _) = start_late_plugin(&harness, PluginBehavior { list_lag: NEVER, ..PluginBehavior::default() });
+    harness.run("a", "volumes", UNLISTED, TargetState::Ready).await;
+    let [_, volumes, _] = found(&made);
+    let ids: Vec<&str> = volumes.iter().map(|volume| volume["ID"].as_str().unwrap()).collect();
+    let mut recorded = made_ids(&harness, "a").await;
+    recorded.sort();
+    assert_eq!(recorded.len(), 2);
+    assert_eq!(recorded, ids);
+    harness.tear_down("a").await;
+    assert_eq!(found(&made), NOTHING);
+    assert_eq!(removals(&harness, "a").await, [reported(), reported()]);
+}
+
+/// The unit waits for the description of its instance for longer than the plugin may process a request.
+pub(crate) async fn a_late_list_makes_no_second_instance() {
+    let harness = Harness::new().await;
+    let list_lag = harness.stack().env().settings.response_window();
+    let list_lag = Duration::from_millis(list_lag.0) + Duration::from_secs(5);
+    let (made, _) = start_late_plugin(&harness, PluginBehavior { list_lag, ..PluginBehavior::default() });
+    let volume = VOLUME.replace("{plugin: files/volume,", "{plugin: files/volume, maxProcessingTime: 1s,");
+    let target = harness.run("a", "volumes", &volume, TargetState::Ready).await;
+    let [_, volumes, _] = found(&made);
+    assert_eq!(volumes.iter().map(|volume| &volume["ID"]).collect::<Vec<_>>(), [&outputs(&target)["id"]["value"]]);
+}
+
+pub(crate) async fn an_instance_without_its_outputs_is_destroyed() {
+    let harness = Harness::new().await;
+    let (made, behavior) = start_late_plugin(&harness, PluginBehavior::default());
+    let volume = UNLISTED.replace("instance.ID", "instance.Properties.nothing");
+    harness.begin("a", "volumes", &volume).await;
+    let unit = harness.unit("a", "preStart", "one", UnitState::Failed).await;
+    assert!(unit.reason.unwrap().message.contains("output `id`"));
+    harness.phase("a", TargetState::Failed).await;
+    behavior.lock().unwrap().list_lag = NEVER;
+    harness.tear_down("a").await;
+    assert_eq!(found(&made), NOTHING);
+    assert_eq!(removals(&harness, "a").await, [reported(), reported()]);
+}
+
+const DISK: &str = r#"
+preStart:
+  disk:
+    infrakit: {plugin: files/volume, maxProcessingTime: 1s, properties: {size: 4096}}
+    outputs: {id: {value: "${instance.ID}"}}
+outputs: {id: "${units.disk.outputs.id}"}
+"#;
+
+pub(crate) async fn a_plugin_without_its_instances_is_stuck() {
+    let harness = Harness::new().await;
+    let (made, behavior) = start_late_plugin(&harness, PluginBehavior::default());
+    let target = harness.run("a", "volumes", DISK, TargetState::Ready).await;
+    behavior.lock().unwrap().is_empty = true;
+    harness.delete("a").await;
+    harness.unit("a", "postStop", "disk.removal", UnitState::Retrying).await;
+    // The attempts in between would take minutes.
+    let changes = vec![PatchChange::SetAttempt(0, Attempt(10))];
+    let last = Patch { shard: Shard::ROOT, conditions: Vec::new(), changes };
+    assert!(harness.stack().store().patch_run(&run_id("a", Hook::PostStop), &last).await.unwrap().is_written());
+    harness.phase("a", TargetState::Stuck).await;
+    let cause = harness.why("a").await.cause.unwrap();
+    let id = outputs(&target)["id"]["value"].as_str().unwrap().to_owned();
+    let expected =
+        format!("the plugin `files` neither lists nor destroys {id}, which it has made; it may have another");
+    assert!(cause.reason.message.contains(&expected), "{cause:?}");
+    assert_eq!(found(&made)[1].len(), 1);
+
+    behavior.lock().unwrap().is_empty = false;
+    harness.request(Method::POST, "/v1/targets/sandbox/a/retry", None).await.is(202);
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(found(&made), NOTHING);
+    assert_eq!(removals(&harness, "a").await, [confirmed()]);
+}
+
+/// The plugin rejects the ID of an instance that it has destroyed before.
+pub(crate) async fn a_removal_continues_after_a_crash() {
+    let harness = Harness::new().await;
+    let made = start_plugin(&harness);
+    let target = harness.run("a", "volumes", DISK, TargetState::Ready).await;
+    let id = outputs(&target)["id"]["value"].as_str().unwrap().to_owned();
+    let listed = InstanceIds { listed: BTreeSet::from([id.clone()]), ..InstanceIds::default() };
+    let (run, listed) = (run_id("a", Hook::PostStop), AttemptUpdate::Instances(listed));
+    harness.stack().store().update_attempt(&run, Unit(0), Attempt::FIRST, &listed).await.unwrap();
+    perform(&made, "Instance.Destroy", &json!({"Type": "volume", "Instance": id})).unwrap();
+    let target = harness.tear_down("a").await;
+    assert_eq!(find(&target, "postStop", "disk.removal").unwrap().attempt, 1);
+    assert_eq!(removals(&harness, "a").await, [confirmed()]);
+}
+
+pub(crate) async fn a_removal_waits_for_a_plugin_that_destroys_in_the_background() {
+    let harness = Harness::new().await;
+    let destroy_time = Duration::from_secs(2);
+    let (made, _) = start_late_plugin(&harness, PluginBehavior { destroy_time, ..PluginBehavior::default() });
+    harness.run("a", "volumes", DISK, TargetState::Ready).await;
+    harness.tear_down("a").await;
+    assert_eq!(found(&made), NOTHING);
+    assert_eq!(removals(&harness, "a").await, [confirmed()]);
+}
+
+pub(crate) async fn a_list_is_no_evidence_of_a_removal() {
+    let harness = Harness::new().await;
+    let address = harness.receiver.url().replace("http", "tcp");
+    std::fs::write(harness.plugin_file("files.listen"), address).unwrap();
+    let reply = |part: &str, value: Value| CannedReply::ok(json!({"jsonrpc": "2.0", "id": 1, part: value}));
+    let document = DISK.replace("disk:", "disk:\n    timeout: 3s\n    retry: {attempts: 1}");
+    let unconfirmed = ("Instance.DescribeInstances".to_owned(), "not listed".to_owned());
+    for (name, provision, expected) in [
+        ("lost", CannedReply::status(500), vec![(RemovalGrade::Unconfirmed, unconfirmed.0, unconfirmed.1)]),
+        ("rejected", reply("error", json!({"message": "no space"})), vec![]),
+    ] {
+        harness.receiver.on("POST /", move |call, _| match call.body["method"].as_str().unwrap() {
+            "Handshake.Hello" => reply("result", json!({"Objects": {"Instance/0.6.1": []}})),
+            "Instance.Validate" => reply("result", json!({"OK": true})),
+            "Instance.Provision" => provision.clone(),
+            _ => reply("result", json!({"Descriptions": null})),
+        });
+        harness.begin(name, name, &document).await;
+        harness.unit(name, "preStart", "disk", UnitState::Failed).await;
+        harness.tear_down(name).await;
+        assert_eq!(removals(&harness, name).await, expected, "{name}");
+    }
 }
 
 pub(crate) async fn a_call_without_a_result_has_its_reason() {

@@ -15,7 +15,7 @@ use crate::run::infrakit::{self, PluginUnit};
 use crate::run::inputs::{self, InvocationCache};
 use crate::run::relay_task::{ensure, ensure_task, task_body};
 use crate::run::skip;
-use crate::run::undo::{self, UndoDecision};
+use crate::run::undo::{self, MadeInstances, UndoDecision};
 use crate::run::wakeup::{AttemptWakeup, postpone, record_start};
 use crate::run::webhook::{WebhookDispatch, post_webhook};
 use crate::run::webhook_response::UnitAnswers;
@@ -39,6 +39,7 @@ pub async fn send(
     let mut remaining = 0;
     let mut may_act_until = Timestamp(0);
     let mut is_rejected = false;
+    let mut instances = MadeInstances::default();
     if !unit.undoes.is_empty() {
         match undo::decide(env, run, unit, attempt, cache).await? {
             UndoDecision::Nothing(why) => return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why))),
@@ -46,7 +47,13 @@ pub async fn send(
                 postpone(env, run, attempt, at).await?;
                 return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
             }
-            UndoDecision::Remove { made, remaining: further_results, may_act_until: until, is_rejected: rejected } => {
+            UndoDecision::Remove {
+                made,
+                instances: found,
+                remaining: further_results,
+                may_act_until: until,
+                is_rejected: rejected,
+            } => {
                 known.extend(undo::undo_inputs(env, unit, made).await?);
                 // The unit has no outputs because it was skipped. The undo still removes the resources of the other
                 // units.
@@ -55,6 +62,7 @@ pub async fn send(
                 remaining = further_results;
                 may_act_until = until;
                 is_rejected = rejected;
+                instances = found;
             }
         }
     }
@@ -80,7 +88,8 @@ pub async fn send(
             else {
                 return Err(mismatch(&unit.key));
             };
-            infrakit::send(env, PluginUnit { run, attempt, unit, action, spec }, reason, may_act_until).await?
+            infrakit::send(env, PluginUnit { run, attempt, unit, action, spec, instances }, reason, may_act_until)
+                .await?
         }
         Ok(rendered) => match task_body(run, attempt, unit, rendered) {
             Some(body) => {

@@ -3,13 +3,21 @@
 //! A plugin makes another instance with each `Provision`, so an attempt sends it at most once (rule 5). Every dispatch
 //! first looks for instances with the tag of the unit, and adopts the one that exists. If a `Provision` got no response
 //! and made nothing, the attempt fails after the longest processing time, and the next attempt sends it again.
+//!
+//! A list is no evidence of absence: it may be late, and a plugin may have been restarted with another region or
+//! credential. So the IDs of what was made are recorded, and an undo destroys them whether or not they are listed. An
+//! instance is gone if the plugin does not list it, and has listed it to this undo before or destroyed it.
+
+use std::collections::BTreeSet;
 
 use ebb_documents::plan::{Action, InfrakitAction, PluginInterface, UnitPlan};
 use ebb_documents::render::{self, RenderError, RenderedInstance};
-use ebb_engine::{Millis, Timestamp};
+use ebb_engine::{Millis, Timestamp, Unit};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::infrakit::KEY_TAG;
 use ebb_protocol::limits;
+use ebb_protocol::record::{AttemptRecord, InstanceIds};
+use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use ebb_store::AttemptUpdate;
 use serde_json::Value;
 
@@ -21,6 +29,7 @@ use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::head::Run;
 use crate::run::plugin_client::{PluginClient, PluginError, instance_id, is_ready};
 use crate::run::records;
+use crate::run::undo::MadeInstances;
 use crate::run::wakeup::{AttemptWakeup, postpone, record_repeat};
 use crate::telemetry;
 
@@ -48,6 +57,8 @@ pub(super) struct PluginUnit<'a> {
     pub(super) unit: &'a UnitPlan,
     pub(super) action: &'a InfrakitAction,
     pub(super) spec: RenderedInstance,
+    /// What the undone units have made, for an undo.
+    pub(super) instances: MadeInstances,
 }
 
 /// Makes the resource of a unit or adopts it, or destroys that of the undone unit. Until `may_act_until`, the plugin may
@@ -112,23 +123,19 @@ impl PluginUnit<'_> {
     }
 
     async fn make(&self, client: &PluginClient<'_>, reason: DispatchReason) -> Result<PluginStep, PluginError> {
-        // A repetition has no time to check again what the first dispatch has checked.
-        if reason != DispatchReason::SweepRepeat {
-            client.check().await.map_err(|error| match error {
-                // A repetition would get the same response.
-                PluginError::Rejected(why) => PluginError::NotSent(why),
-                error => error,
-            })?;
-        }
         let env = client.env;
-        if self.action.interface != PluginInterface::Resource {
-            let found = client.find().await?;
-            match (self.action.interface, found.as_slice()) {
-                (PluginInterface::Controller, found) => return self.commit(client, found.first()).await,
-                (_, []) => {}
-                (_, [one]) => return Ok(self.adopt(env, one).await?),
-                (_, several) => return Ok(ambiguous(&client.key, several)),
-            }
+        let found = self.look(client, reason).await;
+        if let Err(PluginError::NotSent(why) | PluginError::Rejected(why)) = &found
+            && self.own_record(env).await?.is_some_and(|own| own.posted.is_some())
+        {
+            // The answer to another call does not show what a `Provision` without a response has made.
+            return Err(PluginError::Unknown(why.clone()));
+        }
+        match (self.action.interface, found?.as_slice()) {
+            (PluginInterface::Controller, found) => return self.commit(client, found.first()).await,
+            (_, []) => {}
+            (_, [one]) => return Ok(self.adopt(client, one).await?),
+            (_, several) => return Ok(ambiguous(&client.key, several)),
         }
         if client.is_late() {
             return Err(PluginError::Late);
@@ -141,6 +148,9 @@ impl PluginUnit<'_> {
             return Ok(PluginStep::Recorded);
         }
         if let Some(posted) = before.posted {
+            if let Some(id) = before.instances.made.first() {
+                return Err(PluginError::Unknown(format!("the plugin does not list {id}, which it has made")));
+            }
             let open_for = self.acts_until(env, Timestamp(posted)).since(env.now()).0;
             if open_for > 0 {
                 return Ok(PluginStep::Repeat(open_for.div_ceil(1000).min(RETRY_SECONDS)));
@@ -150,14 +160,31 @@ impl PluginUnit<'_> {
         }
         let made = client.make().await?;
         if self.action.interface == PluginInterface::Resource {
-            return Ok(self.complete(&made));
+            return Ok(self.complete(client, &made).await?);
         }
         // The description has the properties of the instance, which outputs may read.
         let found = client.find().await.unwrap_or_default();
         let described = found.iter().find(|found| instance_id(found) == instance_id(&made));
-        match self.outputs(described.unwrap_or(&made)) {
-            Err(_) if described.is_none() => Ok(PluginStep::Repeat(CONTINUE_SECONDS)),
-            _ => Ok(self.complete(described.unwrap_or(&made))),
+        if described.is_none() && self.outputs(&made).is_err() {
+            let step = PluginStep::Repeat(CONTINUE_SECONDS);
+            return Ok(self.keep(env, self.made_ids(client, &made), step).await?);
+        }
+        Ok(self.complete(client, described.unwrap_or(&made)).await?)
+    }
+
+    /// Checks the plugin, and returns what exists. A collection is not looked for.
+    async fn look(&self, client: &PluginClient<'_>, reason: DispatchReason) -> Result<Vec<Value>, PluginError> {
+        // A repetition has no time to check again what the first dispatch has checked.
+        if reason != DispatchReason::SweepRepeat {
+            client.check().await.map_err(|error| match error {
+                // A repetition would get the same response.
+                PluginError::Rejected(why) => PluginError::NotSent(why),
+                error => error,
+            })?;
+        }
+        match self.action.interface {
+            PluginInterface::Resource => Ok(Vec::new()),
+            PluginInterface::Instance | PluginInterface::Controller => client.find().await,
         }
     }
 
@@ -168,23 +195,28 @@ impl PluginUnit<'_> {
             return Ok(PluginStep::Repeat(CONTROLLER_SECONDS));
         };
         Ok(match is_ready(object) {
-            Ok(true) => self.complete(object),
+            Ok(true) => self.complete(client, object).await?,
             Ok(false) => PluginStep::Repeat(CONTROLLER_SECONDS),
             Err(why) => failed(ReasonCode::Failed, &why),
         })
     }
 
     /// Adopts the instance with the tag of the unit, unless another invocation may still wait for the `Provision`.
-    async fn adopt(&self, env: &Env, instance: &Value) -> Result<PluginStep, FlowError> {
-        let records = env.store.read_records(&self.run.id, &[self.attempt.unit]).await?;
-        let own = records.into_iter().find(|(_, number, _)| *number == self.attempt.number);
-        let posted = own.and_then(|(_, _, own)| own.posted.filter(|_| own.next_dispatch.is_none()));
+    async fn adopt(&self, client: &PluginClient<'_>, instance: &Value) -> Result<PluginStep, FlowError> {
+        let env = client.env;
+        let own = self.own_record(env).await?;
+        let posted = own.and_then(|own| own.posted.filter(|_| own.next_dispatch.is_none()));
         let window = env.settings.response_window().min(Millis(self.action.max_processing_time_ms));
         let due = posted.map(|posted| Timestamp(posted).plus(window));
         match due.map(|due| due.since(env.now()).0).filter(|&wait| wait > 0) {
             Some(wait) => Ok(PluginStep::Repeat(wait.div_ceil(1000))),
-            None => Ok(self.complete(instance)),
+            None => self.complete(client, instance).await,
         }
+    }
+
+    async fn own_record(&self, env: &Env) -> Result<Option<AttemptRecord>, FlowError> {
+        let records = env.store.read_records(&self.run.id, &[self.attempt.unit]).await?;
+        Ok(records.into_iter().find(|(_, number, _)| *number == self.attempt.number).map(|(_, _, own)| own))
     }
 
     /// Returns the time until which a plugin may act on a request that was sent at `posted`.
@@ -198,30 +230,145 @@ impl PluginUnit<'_> {
         Ok(outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect())
     }
 
-    fn complete(&self, instance: &Value) -> PluginStep {
-        match self.outputs(instance) {
+    async fn complete(&self, client: &PluginClient<'_>, instance: &Value) -> Result<PluginStep, FlowError> {
+        let made = self.made_ids(client, instance);
+        let step = match self.outputs(instance) {
             Ok(outputs) => {
-                PluginStep::End(AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }))
+                let made = made.into_iter().collect();
+                return Ok(succeeded(AttemptSuccess { outputs, made, ..AttemptSuccess::default() }));
             }
             Err(error) => failed(ReasonCode::OutputInvalid, &error.to_string()),
+        };
+        self.keep(client.env, made, step).await
+    }
+
+    /// Returns the ID of an instance. The plugin finds what another interface has made by the key of the unit.
+    fn made_ids(&self, client: &PluginClient<'_>, made: &Value) -> BTreeSet<String> {
+        match self.action.interface {
+            PluginInterface::Instance => client.ids(std::slice::from_ref(made)),
+            PluginInterface::Resource | PluginInterface::Controller => BTreeSet::new(),
         }
     }
 
+    /// Records the IDs of a step that is no success. If the attempt has ended, the IDs become a late success.
+    async fn keep(&self, env: &Env, made: BTreeSet<String>, step: PluginStep) -> Result<PluginStep, FlowError> {
+        if made.is_empty() {
+            return Ok(step);
+        }
+        let before = self.note(env, InstanceIds { made: made.clone(), ..InstanceIds::default() }).await?;
+        let Some(result) = before.result else { return Ok(step) };
+        if made.iter().all(|id| result.made.contains(id) || before.instances.made.contains(id)) {
+            return Ok(step);
+        }
+        let made = made.into_iter().collect();
+        Ok(succeeded(AttemptSuccess { made, ..AttemptSuccess::default() }))
+    }
+
+    /// Adds answers of the plugin to the record of the attempt, unless it has a result. Returns the record before.
+    async fn note(&self, env: &Env, ids: InstanceIds) -> Result<AttemptRecord, FlowError> {
+        let AttemptRef { unit, number, .. } = self.attempt;
+        Ok(env.store.update_attempt(&self.run.id, unit, number, &AttemptUpdate::Instances(ids)).await?)
+    }
+
+    /// Destroys what the plugin lists, and the instances with recorded IDs. Later dispatches continue.
     async fn remove(&self, client: &PluginClient<'_>, may_act_until: Timestamp) -> Result<PluginStep, PluginError> {
+        let env = client.env;
+        let made = &self.instances.ids;
         let found = client.find().await?;
-        if !found.is_empty() {
-            let destroyed = client.destroy(&found).await;
-            // A plugin rejects the call for what no longer exists.
-            if !client.find().await?.is_empty() {
-                // Without an error, the plugin destroys in the background.
-                return destroyed.map(|()| PluginStep::Repeat(RETRY_SECONDS));
+        let listed = client.ids(&found);
+        if !listed.is_empty() {
+            // After a crash, the plugin may not know any more what it has destroyed.
+            let ids = InstanceIds { listed: listed.clone(), ..InstanceIds::default() };
+            if self.note(env, ids).await?.result.is_some() {
+                return Ok(PluginStep::Recorded);
             }
         }
-        Ok(match may_act_until > client.env.now() {
-            true => PluginStep::Postpone(may_act_until),
-            false => PluginStep::End(AttemptEnd::Succeeded(AttemptSuccess::default())),
-        })
+        let mut answers = self.answers(env, &listed).await?;
+        let destroyed = if found.is_empty() { Ok(()) } else { client.destroy(&found).await };
+        let unseen: Vec<&String> = made.iter().filter(|id| !is_known(&answers, id)).collect();
+        let mut rejection = String::new();
+        for &id in &unseen {
+            match client.destroy_instance(id).await {
+                Ok(()) => {
+                    let ids = InstanceIds { destroyed: BTreeSet::from([id.clone()]), ..InstanceIds::default() };
+                    self.note(env, ids.clone()).await?;
+                    answers.merge(ids);
+                }
+                Err(PluginError::Rejected(why)) => rejection = why,
+                Err(error) => return Err(error),
+            }
+        }
+        // A plugin rejects the call for what no longer exists, and may list late what it has destroyed.
+        if !(found.is_empty() && unseen.is_empty()) && !client.find().await?.is_empty() {
+            // Without an error, the plugin destroys in the background.
+            return destroyed.map(|()| PluginStep::Repeat(RETRY_SECONDS));
+        }
+        let is_listed = made.is_subset(&answers.listed);
+        let due = if is_listed { may_act_until } else { may_act_until.max(self.instances.listed_by) };
+        if due > env.now() {
+            return Ok(PluginStep::Postpone(due));
+        }
+        if !unseen.is_empty() {
+            // Another dispatch may have destroyed them at the same time.
+            answers.merge(self.answers(env, &listed).await?);
+        }
+        let left: Vec<&str> = unseen.into_iter().filter(|id| !is_known(&answers, id)).map(String::as_str).collect();
+        if !left.is_empty() {
+            return Ok(failed(ReasonCode::Failed, &self.unknown_ids(&left, &rejection)));
+        }
+        let removal = self.evidence(client, &answers);
+        Ok(succeeded(AttemptSuccess { removal, ..AttemptSuccess::default() }))
     }
+
+    /// Returns what the plugin has answered to the attempts of this undo, and of the same undo in updates.
+    async fn answers(&self, env: &Env, listed: &BTreeSet<String>) -> Result<InstanceIds, FlowError> {
+        let mut answers = InstanceIds { listed: listed.clone(), ..InstanceIds::default() };
+        // Most undos find all that was made, and need no earlier answers.
+        if !listed.is_empty() && self.instances.ids.is_subset(listed) {
+            return Ok(answers);
+        }
+        let is_same = |unit: &UnitPlan| unit.action == Action::Destroy && unit.undoes == self.unit.undoes;
+        for hook in &self.run.loaded.plan.hooks {
+            let same = hook.units.iter().zip(0..).filter(|(unit, _)| is_same(unit));
+            let same: Vec<Unit> = same.map(|(_, position)| Unit(position)).collect();
+            if !same.is_empty() {
+                let records = env.store.read_records(&self.run.id.sibling(hook.hook.into()), &same).await?;
+                records.into_iter().for_each(|(_, _, record)| answers.merge(record.instances));
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Returns why an undo fails whose plugin does not know instances that it has made.
+    fn unknown_ids(&self, ids: &[&str], rejection: &str) -> String {
+        format!(
+            "the plugin `{}` neither lists nor destroys {}, which it has made; it may have another region, project or \
+             credential; start it with the one of the setup, then retry; its answer was: {rejection}",
+            self.action.plugin,
+            ids.join(", ")
+        )
+    }
+
+    /// Returns the evidence that nothing is left, or `None` if nothing was made.
+    fn evidence(&self, client: &PluginClient<'_>, answers: &InstanceIds) -> Option<RemovalEvidence> {
+        let MadeInstances { ids, may_be_more, .. } = &self.instances;
+        let (grade, asked, answered) = match answers.listed.is_empty() {
+            true if *may_be_more => (RemovalGrade::Unconfirmed, client.find_method(), "not listed"),
+            true if ids.is_empty() => return None,
+            _ if ids.is_subset(&answers.listed) => (RemovalGrade::Confirmed, client.find_method(), "not listed"),
+            _ => (RemovalGrade::Reported, "Instance.Destroy", "OK"),
+        };
+        Some(RemovalEvidence::new(grade, asked, answered))
+    }
+}
+
+/// Returns true if the plugin has listed an instance, or destroyed it unlisted.
+fn is_known(answers: &InstanceIds, id: &str) -> bool {
+    answers.listed.contains(id) || answers.destroyed.contains(id)
+}
+
+fn succeeded(success: AttemptSuccess) -> PluginStep {
+    PluginStep::End(AttemptEnd::Succeeded(success))
 }
 
 fn failed(code: ReasonCode, why: &str) -> PluginStep {

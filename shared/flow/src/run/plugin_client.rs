@@ -1,6 +1,6 @@
 //! Calls a plugin of InfraKit through the relay of its cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{InfrakitAction, PluginInterface};
 use ebb_documents::render::RenderedInstance;
@@ -115,16 +115,39 @@ impl PluginClient<'_> {
         }
     }
 
+    /// Returns the IDs of the instances that [`Self::find`] has found. What another interface finds has one ID, the key
+    /// of the unit.
+    pub(super) fn ids(&self, found: &[Value]) -> BTreeSet<String> {
+        let id = |instance: &Value| match self.action.interface {
+            PluginInterface::Instance => instance_id(instance).to_owned(),
+            PluginInterface::Resource | PluginInterface::Controller => self.key.clone(),
+        };
+        found.iter().map(id).filter(|id| !id.is_empty()).collect()
+    }
+
+    /// Returns the method of [`Self::find`].
+    pub(super) fn find_method(&self) -> &'static str {
+        match self.action.interface {
+            PluginInterface::Instance => "Instance.DescribeInstances",
+            PluginInterface::Resource => "Resource.DescribeResources",
+            PluginInterface::Controller => "Controller.Describe",
+        }
+    }
+
+    /// Destroys an instance. Most plugins reject the call for one that does not exist.
+    pub(super) async fn destroy_instance(&self, id: &str) -> Result<(), PluginError> {
+        self.call::<Value>(PluginCall::destroy(&self.action.instance_type, id)).await.map(drop)
+    }
+
     /// Destroys what [`Self::find`] has found. A rejected call does not stop the others.
     pub(super) async fn destroy(&self, found: &[Value]) -> Result<(), PluginError> {
         match self.action.interface {
             PluginInterface::Instance => {
                 let mut rejected = Ok(());
                 for instance in found.iter().map(instance_id) {
-                    let call = PluginCall::destroy(&self.action.instance_type, instance);
-                    match self.call::<Value>(call).await {
+                    match self.destroy_instance(instance).await {
                         Err(error @ PluginError::Rejected(_)) => rejected = Err(error),
-                        other => drop(other?),
+                        other => other?,
                     }
                 }
                 rejected

@@ -113,10 +113,6 @@ pub async fn build_result<'a>(
             (AttemptOutcome::Failed, None, Some(failure.reason.clone()), failure.duration_ms, failure.log.as_deref())
         }
     };
-    let removal = match end {
-        AttemptEnd::Succeeded(success) => success.removal.clone().map(Box::new),
-        AttemptEnd::Skipped(_) | AttemptEnd::Failed(_) | AttemptEnd::Cancelled(_) => None,
-    };
     let log = log.filter(|log| !log.is_empty()).map(|log| tail(log, limits::LOG_TAIL));
     let stored = match outputs {
         Some(outputs) if !outputs.is_empty() => store_outputs(env, run, unit, attempt, outputs).await?,

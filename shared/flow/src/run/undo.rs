@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_documents::plan::{Action, UnitPlan, UnitRef, WebhookAction};
+use ebb_documents::plan::{Action, InfrakitAction, PluginInterface, UnitPlan, UnitRef, WebhookAction};
 use ebb_documents::render::{KnownOutputs, ProducerState};
-use ebb_engine::{Attempt, Hook, Patch, PatchChange, Shard, Timestamp, Unit, UnitProgress, retry};
+use ebb_engine::{Attempt, Hook, Millis, Patch, PatchChange, Shard, Timestamp, Unit, UnitProgress, retry};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
@@ -31,6 +31,7 @@ pub enum UndoDecision {
     Remove {
         /// The outputs of the undone units. `None` means that the unit has not succeeded.
         made: BTreeMap<UnitRef, Option<OutputStorage>>,
+        instances: MadeInstances,
         /// The number of distinct results that remain after this one.
         remaining: u32,
         /// The time until which a receiver without a response may still act. Until then, a response *not found* is not
@@ -39,6 +40,50 @@ pub enum UndoDecision {
         /// True if the server of each undone unit has rejected all its requests.
         is_rejected: bool,
     },
+}
+
+/// What InfraKit plugins have made for the undone units.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MadeInstances {
+    /// The IDs in the records of all attempts.
+    pub ids: BTreeSet<String>,
+    /// The time until which the plugin may not list one of them yet.
+    pub listed_by: Timestamp,
+    /// True if an attempt without a recorded ID may have made something.
+    pub may_be_more: bool,
+}
+
+impl MadeInstances {
+    /// Adds what the attempts of one unit have made, of which one may have started.
+    fn add(&mut self, action: &InfrakitAction, attempts: &[&AttemptRecord]) {
+        // No record shows that a controller got its request.
+        self.may_be_more |= action.interface == PluginInterface::Controller;
+        attempts.iter().for_each(|record| self.add_attempt(action, record));
+    }
+
+    fn add_attempt(&mut self, action: &InfrakitAction, record: &AttemptRecord) {
+        let results = || record.result.iter().chain(&record.further_results);
+        let recorded = results().flat_map(|result| &result.made).chain(&record.instances.made);
+        let ids: BTreeSet<String> = recorded.cloned().collect();
+        if ids.is_empty() {
+            self.may_be_more |= record.posted.is_some() && !is_rejected(action.interface, record);
+            return;
+        }
+        let made_at = results().map(|result| result.at).chain(record.posted).max().unwrap_or_default();
+        self.listed_by = self.listed_by.max(Timestamp(made_at).plus(Millis(action.max_processing_time_ms)));
+        self.ids.extend(ids);
+    }
+}
+
+/// Returns true if the plugin has rejected the request of an attempt, or did not get it.
+fn is_rejected(interface: PluginInterface, record: &AttemptRecord) -> bool {
+    // An attempt whose request for an instance got no response does not end with these codes. A rejected request for a
+    // collection may have made a part of it.
+    let is_definite = |result: &AttemptResult| {
+        let code = result.reason.as_ref().map(|reason| reason.code);
+        result.outcome == AttemptOutcome::Failed && matches!(code, Some(ReasonCode::Failed | ReasonCode::NotStartable))
+    };
+    interface == PluginInterface::Instance && record.result.as_ref().is_some_and(is_definite)
 }
 
 /// Seals the units that `units` undo, with all other units of their head items that the run undoes: one write per item
@@ -120,6 +165,7 @@ pub async fn decide(
     let mut arrives_by = Timestamp(0);
     let mut may_act_until = Timestamp(0);
     let mut variants: BTreeMap<UnitRef, Vec<OutputStorage>> = BTreeMap::new();
+    let mut instances = MadeInstances::default();
     for (hook, units) in by_hook {
         let earlier = cache.earlier_run(env, run, hook).await?;
         if earlier.view.is_none() {
@@ -153,6 +199,9 @@ pub async fn decide(
                 let ends = attempts.iter().filter_map(|record| processing_until(env, undone, record));
                 may_act_until = ends.fold(may_act_until, Ord::max);
             }
+            if let Some(Action::Infrakit(action)) = run.loaded.plan.unit(at).map(|unit| &unit.action) {
+                instances.add(action, &attempts);
+            }
             variants.insert(at, inputs::successes(&attempts));
         }
     }
@@ -177,7 +226,7 @@ pub async fn decide(
         })
         .collect();
     let remaining = u32::try_from(count.saturating_sub(index + 1)).unwrap_or(u32::MAX);
-    Ok(UndoDecision::Remove { made, remaining, may_act_until, is_rejected })
+    Ok(UndoDecision::Remove { made, instances, remaining, may_act_until, is_rejected })
 }
 
 /// Reads the outputs in `made` that the undo `unit` uses.
@@ -262,7 +311,7 @@ fn processing_until(env: &Env, unit: &UnitPlan, record: &AttemptRecord) -> Optio
         AttemptOutcome::Cancelled => Timestamp(result.at),
         _ => in_flight_until(env, record)?,
     };
-    Some(arrives_by.plus(ebb_engine::Millis(processing)))
+    Some(arrives_by.plus(Millis(processing)))
 }
 
 /// Returns true if the receiver of a webhook may act on the request of an attempt after any time, because the unit does
