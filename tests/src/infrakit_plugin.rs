@@ -7,8 +7,8 @@
 //! | `init` | boot script of an instance |
 //! | `uses/ID` | links to the networks and volumes of an instance |
 //!
-//! It has InfraKit's interface `Instance/0.6.1`, and responds as InfraKit's server does. A [`PluginBehavior`] makes it late or
-//! empty.
+//! It has InfraKit's interface `Instance/0.6.1`, and responds as InfraKit's server does. A [`PluginBehavior`] makes it
+//! late or empty.
 
 use std::fs::{self, File};
 use std::io;
@@ -28,7 +28,7 @@ const TYPES: [&str; 3] = ["instance", "network", "volume"];
 /// The folder of the state of an empty plugin.
 const EMPTY: &str = "empty";
 
-/// What a plugin does otherwise than at once.
+/// The differences to a plugin that lists and destroys at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PluginBehavior {
     /// The age from which it lists an instance.
