@@ -246,12 +246,28 @@ pub struct UnitPlan {
     /// In preStop and postStop: the units of updates that did the same. If one of them is done, this unit is skipped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unless: Vec<UnitRef>,
+    /// True for the `verify` of an undo: it shows whether what it undoes is gone, and removes nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub verifies: bool,
+    /// The least evidence that an undo has to give, as its plugin requires. Absent if none is required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<RequiredEvidence>,
     /// The timeout of one attempt, in milliseconds.
     pub timeout_ms: u64,
     /// The retry policy.
     pub retry: RetryPolicy,
     /// The position of the unit in its document.
     pub source: SourceLocation,
+}
+
+/// The least evidence of a removal that a plugin accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum RequiredEvidence {
+    /// The receiver or the script has reported the removal.
+    Reported,
+    /// A question after the removal was answered: the resource does not exist.
+    Confirmed,
 }
 
 /// A unit of any hook.
@@ -380,6 +396,9 @@ pub struct WebhookAction {
     /// The state for which the unit waits after the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<UntilPlan>,
+    /// For a verification: a CEL condition over a response 2xx. True if the thing does not exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<String>,
 }
 
 /// The maximum of the default of `maxProcessingTime` for a webhook with `until`, in milliseconds: 5 minutes.

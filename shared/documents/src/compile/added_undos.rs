@@ -2,9 +2,11 @@
 //! object unit and each `infrakit` unit of preStart and postStart. They undo their unit like any other undo, and are last
 //! in the list.
 
+use std::collections::BTreeMap;
+
 use super::checked::{BoundResource, CompiledUnit};
 use super::defaults::{BACKOFF_MS, TIMEOUT_MS, attempts, max_backoff};
-use crate::plan::{Action, HookName, HookPlan, OutputRead, Plan, RetryPolicy, UnitPlan, UnitRef};
+use crate::plan::{Action, HookName, HookPlan, OutputRead, Plan, RequiredEvidence, RetryPolicy, UnitPlan, UnitRef};
 
 /// The suffix to the name of the unit that is undone. Names in documents contain no full stop.
 const SUFFIX: &str = ".removal";
@@ -21,10 +23,17 @@ pub(super) fn is_kept(unit: &CompiledUnit<'_>) -> bool {
 
 /// Adds the undos to the plan, without their order.
 pub(super) fn add(plan: &mut Plan, instances: &[BoundResource<'_>]) {
-    let units = instances.iter().flat_map(|instance| instance.checked.units.iter().zip(&instance.unit_refs));
-    let mut kept: Vec<UnitRef> = units.filter(|(unit, _)| is_kept(unit)).map(|(_, at)| *at).collect();
-    kept.sort_unstable();
-    let removals: Vec<UnitPlan> = kept.iter().filter_map(|&at| Some(removal(plan.unit(at)?, at))).collect();
+    let units = instances.iter().flat_map(|instance| {
+        let units = instance.checked.units.iter().zip(&instance.unit_refs);
+        units.map(move |(unit, at)| (unit, *at, instance.checked.required_evidence()))
+    });
+    let kept: BTreeMap<UnitRef, Option<RequiredEvidence>> =
+        units.filter(|(unit, ..)| is_kept(unit)).map(|(_, at, evidence)| (at, evidence)).collect();
+    let removals = kept.into_iter().filter_map(|(at, evidence)| {
+        let removal = removal(plan.unit(at)?, at);
+        Some(UnitPlan { evidence, ..removal })
+    });
+    let removals: Vec<UnitPlan> = removals.collect();
     if removals.is_empty() {
         return;
     }
@@ -56,6 +65,8 @@ fn removal(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
         ordered_after: Vec::new(),
         stage: None,
         unless: Vec::new(),
+        verifies: false,
+        evidence: None,
         // A resource that takes long to create takes long to delete.
         timeout_ms: unit.timeout_ms.max(TIMEOUT_MS),
         retry: RetryPolicy {

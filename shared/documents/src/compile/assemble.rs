@@ -167,6 +167,7 @@ fn unit_plan(
     dependencies.extend(unit.after.iter().filter_map(|&n| instance.unit_refs.get(n)).map(|at| at.unit));
     let mut undoes: Vec<UnitRef> = unit.undoes.iter().filter_map(|&n| instance.unit_refs.get(n).copied()).collect();
     undoes.sort_unstable();
+    let evidence = instance.checked.required_evidence().filter(|_| !undoes.is_empty());
     UnitPlan {
         key: format!("{}/{}", instance.name, unit.plan.key),
         cluster: clusters::of(report, instance, unit),
@@ -174,6 +175,7 @@ fn unit_plan(
         reads: listed(&reads),
         old_params: old_params.into_iter().collect(),
         undoes,
+        evidence,
         ..unit.plan.clone()
     }
 }

@@ -10,7 +10,7 @@ use crate::diagnostic::Diagnostic;
 use crate::expr::{ReferenceSource, TextPattern};
 use crate::model::HookOwner;
 use crate::model::{LineColumn, ParamDoc, PluginDoc, SourceText, UnitDoc};
-use crate::plan::{HookName, Template, UnitPlan, UnitRef};
+use crate::plan::{HookName, RequiredEvidence, Template, UnitPlan, UnitRef};
 
 /// A checked plugin.
 #[derive(Debug)]
@@ -132,6 +132,13 @@ impl<'a> PublicOutputs<'a> {
             let message = format!("resource `{resource}` (plugin `{plugin}`) has no output `{output}`");
             report.found.suggest(error("unknown-output", message), output, checked.outputs.keys().copied())
         })
+    }
+}
+
+impl CheckedPlugin<'_> {
+    /// Returns the least evidence that the plugin requires of its undos.
+    pub(super) fn required_evidence(&self) -> Option<RequiredEvidence> {
+        self.plugin.evidence.as_ref().map(|evidence| evidence.value)
     }
 }
 

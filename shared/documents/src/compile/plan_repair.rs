@@ -93,9 +93,14 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
     for stage in [HookName::PreStop, HookName::PostStop] {
         for (at, unit) in units_of(&current.hooks, stage).filter(|(_, unit)| names.contains(unit.resource())) {
             known.insert(&unit.key);
-            let (Some(new), Some(resource)) = (checked.unit(unit), current.resource(unit.resource())) else { continue };
-            let after =
-                UnitRepair { current, plan: &plan, checked: &checked, version: &version, unit, new }.made(at)?;
+            let Some(resource) = current.resource(unit.resource()) else { continue };
+            let after = match checked.unit(unit) {
+                Some(new) => {
+                    UnitRepair { current, plan: &plan, checked: &checked, version: &version, unit, new }.made(at)?
+                }
+                None if unit.action.is_added() => UnitPlan { evidence: checked.required_evidence(), ..unit.clone() },
+                None => continue,
+            };
             if (UnitPlan { source: unit.source.clone(), ..after.clone() }) != *unit {
                 let from = resource.repaired_by.as_ref().unwrap_or(&resource.plugin).clone();
                 changes.push(RepairedUnit { from, before: unit.clone(), after: after.clone() });
@@ -165,6 +170,8 @@ impl UnitRepair<'_> {
             ordered_after: unit.ordered_after.clone(),
             stage: unit.stage,
             unless: unit.unless.clone(),
+            verifies: unit.verifies,
+            evidence: self.checked.required_evidence().filter(|_| !unit.undoes.is_empty()),
             ..new.plan.clone()
         })
     }

@@ -15,7 +15,7 @@ use super::unit;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{ActionDoc, At, Dialect, HookOwner, Named, OutputDoc, PluginDoc, PodDoc};
-use crate::plan::HookName;
+use crate::plan::{HookName, RequiredEvidence};
 use crate::template;
 
 /// The number of steps of a unit, in addition to those of its expressions.
@@ -220,8 +220,9 @@ impl<'a> CheckedPlugin<'a> {
                     after.push(first);
                 }
             }
-            let undoes = match &unit.doc.undoes {
-                Some(names) => {
+            let undoes = match (&unit.doc.undoes, &unit.doc.verifies) {
+                (_, Some(undo)) => self.verified(report, undo),
+                (Some(names), None) => {
                     let mut undoes = Vec::new();
                     for name in &names.0 {
                         let Some(undone) = self.named(report, name) else { continue };
@@ -240,11 +241,23 @@ impl<'a> CheckedPlugin<'a> {
                     }
                     undoes
                 }
-                None => self.inferred(unit),
+                (None, None) => self.inferred(unit),
             };
             let unit = &mut self.units[at];
             (unit.after, unit.undoes) = (after, undoes);
         }
+    }
+
+    /// Returns the units that the verification of `undo` verifies: those that the undo undoes. It is before its
+    /// verification.
+    fn verified(&self, report: &mut DiagnosticCollector, undo: &At<String>) -> Vec<usize> {
+        let undo_unit = self.by_name.get(undo.value.as_str()).and_then(|&undo| self.units.get(undo));
+        let undoes = undo_unit.map(|undo| undo.undoes.clone()).unwrap_or_default();
+        if undoes.is_empty() {
+            let message = format!("`{}` undoes nothing, so there is nothing to verify", undo.value);
+            report.push(report.error("verify", undo.at, message).help("add `undoes: UNIT`, or leave `verify` out"));
+        }
+        undoes
     }
 
     fn named(&self, report: &mut DiagnosticCollector, name: &At<String>) -> Option<usize> {
@@ -388,6 +401,16 @@ impl<'a> CheckedPlugin<'a> {
                     format!("`{name}` runs in another cluster than `{}`, which it undoes", undone.doc.name.value);
                 let at = doc.cluster.as_ref().map_or(doc.name.at, |cluster| cluster.at);
                 more = warn("undo-cluster", at, message, "if that is not meant, give it the same `cluster`");
+            }
+            let is_unverified = self.required_evidence() == Some(RequiredEvidence::Confirmed)
+                && matches!(doc.action, ActionDoc::Pod(_))
+                && !unit.undoes.is_empty()
+                && doc.verify.is_none()
+                && doc.verifies.is_none();
+            if is_unverified {
+                let message =
+                    format!("`{name}` can only report a removal, and the plugin requires `evidence: confirmed`");
+                more = warn("evidence", doc.name.at, message, "add `verify` to it; without one, its targets get stuck");
             }
             let makes = profile::acts(unit) && !doc.outputs.is_empty();
             // Signadot's documents do not declare undos. Any step after the stop may be the undo.

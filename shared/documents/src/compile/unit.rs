@@ -60,6 +60,10 @@ pub(super) fn compile<'a>(
                 .describe
                 .as_ref()
                 .map(|it| webhook::destination(report, &doc.name, connection, (&it.url, &it.path), &mut found));
+            let absent = webhook
+                .absent
+                .as_ref()
+                .and_then(|text| report.expression("`absent`", text, answers(report), &mut found));
             if connection.is_some() {
                 webhook::check_connection_headers(report, &webhook.headers);
             }
@@ -90,6 +94,7 @@ pub(super) fn compile<'a>(
                 describe,
                 describe_found,
                 until,
+                absent,
             };
             (Action::Webhook(webhook), TextRole::Webhook)
         }
@@ -231,6 +236,8 @@ pub(super) fn compile<'a>(
         ordered_after: Vec::new(),
         stage: None,
         unless: Vec::new(),
+        verifies: doc.verifies.is_some(),
+        evidence: None,
         timeout_ms: doc.timeout.map_or(default, |timeout| timeout.0),
         retry: retry(report, doc, hook),
         source,

@@ -3,6 +3,7 @@
 mod connection;
 mod event_source;
 mod subscription;
+mod verification;
 
 use std::collections::HashMap;
 
@@ -64,6 +65,7 @@ fn plugin(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Opt
     plugin.expanded = expanded;
     reader.check_names(&plugin.params, "the param's name", NameSyntax::Ours);
     reader.check_names(&plugin.outputs, "the output's name", NameSyntax::Ours);
+    verification::add_units(reader, &mut plugin);
     check_hooks(reader, node, &plugin);
     plugin.apply_defaults();
     Some(plugin)
@@ -108,6 +110,7 @@ pub(super) fn take_own_hooks(reader: &DocumentReader<'_>, node: &YamlNode, targe
         source: reader.source.clone(),
         ..PluginDoc::default()
     };
+    verification::add_units(reader, &mut own);
     check_hooks(reader, node, &own);
     own.apply_defaults();
     let has_units = own.hooks().any(|(_, units)| !units.is_empty());

@@ -47,7 +47,7 @@ const ANY_CASE: [&str; 7] = [
 const WITH_CONNECTION: &str = "a webhook has `url`, or `connection` and `path`";
 
 /// Structs that have exactly one of several keys: struct, error code, keys, help for no key, help for several keys.
-const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 11] = [
+const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 13] = [
     ("UnitSpec", "unit-kind", &["pod", "webhook", "object", "infrakit"], "add one of them", "make two units of it"),
     (
         "OutputSpec",
@@ -89,6 +89,8 @@ const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 11] = [
     ("WebhookDoc", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
     ("DescribeDoc", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
     ("UntilDoc", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
+    ("VerificationSpec", "unit-kind", &["pod", "webhook"], "add a script or a request that shows it", "keep one of the two"),
+    ("VerificationRequest", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
 ];
 
 /// Reads a document and reports its errors.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{ApiVersion, At, Dialect, DurationMs, Entries, Named, ParamDoc, RetryDoc, SourceText, UnitSpec};
 use crate::expr::Scope;
-use crate::plan::HookName;
+use crate::plan::{HookName, RequiredEvidence};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub enum PluginKind {
@@ -30,6 +30,9 @@ pub struct PluginDoc {
     pub description: Option<String>,
     /// `resource` if the plugin creates something before or after the target is ready, and undoes all of it.
     pub profile: Option<At<PluginProfile>>,
+    /// The least evidence that the undos have to give: `reported` or `confirmed`. With less, the teardown is stuck. By
+    /// default, none is required.
+    pub evidence: Option<At<RequiredEvidence>>,
     /// The values that a sandbox sets, by name.
     #[serde(default)]
     pub params: Entries<ParamDoc>,

@@ -33,6 +33,11 @@ pub struct UnitSpec {
     pub undoes: Option<NameList>,
     /// Questions by which a webhook waits for a state, after the response to its request.
     pub until: Option<UntilDoc>,
+    /// How to find out whether what the unit has undone is gone. Only for a unit of preStop or postStop that undoes something.
+    pub verify: Option<At<VerificationSpec>>,
+    /// The undo that the unit verifies. Loading sets it for the unit that it makes of `verify`.
+    #[serde(skip)]
+    pub verifies: Option<At<String>>,
     /// `none` if nothing that the unit makes has to be undone.
     pub cleanup: Option<Cleanup>,
     /// The longest time that one attempt may take.
@@ -106,6 +111,102 @@ pub struct WebhookDoc {
     /// The request that finds out the outcome of a request with an unknown outcome. It needs `idempotent: false` and a
     /// `maxProcessingTime` below the `timeout`.
     pub describe: Option<DescribeDoc>,
+    /// The condition of a verification, see [`VerificationRequest`].
+    #[serde(skip)]
+    pub absent: Option<At<String>>,
+}
+
+/// A script or a request that shows whether an undone thing is gone. It has exactly one of `pod` and `webhook`.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Verification")]
+pub struct VerificationSpec {
+    #[serde(rename = "pod", alias = "webhook")]
+    #[schemars(flatten)]
+    pub action: VerificationAction,
+    /// A CEL expression. If it is false, nothing is verified. The default is that of the undo.
+    pub when: Option<At<String>>,
+    /// The longest time that one attempt may take.
+    pub timeout: Option<DurationMs>,
+    /// When and how often it is tried again.
+    pub retry: Option<RetryDoc>,
+    /// The values that it reads, by name.
+    #[serde(default)]
+    #[schemars(with = "std::collections::BTreeMap<String, InputSchema>")]
+    pub inputs: Entries<InputSpec>,
+}
+
+/// The action of a verification.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum VerificationAction {
+    /// A script that succeeds if the thing is gone.
+    Pod(PodDoc),
+    /// A request. 404 and 410 mean that the thing is gone.
+    Webhook(VerificationRequest),
+}
+
+/// A request of a verification: to a `url`, signed, or to a `path` of a `connection`, with its credential.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "VerificationRequest")]
+pub struct VerificationRequest {
+    /// The URL. Its host is literal, other parts may hold `${…}`.
+    pub url: Option<At<String>>,
+    /// A connection, instead of `url`. It has the origin and the credential.
+    pub connection: Option<At<String>>,
+    /// The path and query at the connection. Parts may hold `${…}`.
+    pub path: Option<At<String>>,
+    /// The default is `GET`.
+    pub method: Option<WebhookMethod>,
+    /// Headers by name.
+    #[serde(default)]
+    pub headers: Entries<At<String>>,
+    /// The body. The default is an object of the inputs.
+    pub body: Option<At<TemplateTree>>,
+    /// A CEL expression over `response` that is true when the thing is gone. Without it, a response 2xx means that the
+    /// thing exists.
+    pub absent: Option<At<String>>,
+}
+
+impl VerificationSpec {
+    /// Returns the unit `name` that verifies `undo`. It runs after the undo, in the same cluster.
+    pub(crate) fn unit(&self, name: At<String>, undo: &UnitDoc) -> UnitDoc {
+        let (action, cluster) = match &self.action {
+            VerificationAction::Pod(pod) => (ActionDoc::Pod(pod.clone()), undo.cluster.clone()),
+            VerificationAction::Webhook(request) => (ActionDoc::Webhook(request.webhook()), None),
+        };
+        let undone = At { value: undo.name.value.clone(), at: name.at };
+        let inner = UnitSpec {
+            action,
+            cluster,
+            when: self.when.clone().or_else(|| undo.when.clone()),
+            after: NameList(vec![undone.clone()]),
+            verifies: Some(undone),
+            timeout: self.timeout,
+            retry: self.retry.clone(),
+            inputs: self.inputs.clone(),
+            ..UnitSpec::default()
+        };
+        Named { name, inner }
+    }
+}
+
+impl VerificationRequest {
+    fn webhook(&self) -> WebhookDoc {
+        WebhookDoc {
+            url: self.url.clone(),
+            connection: self.connection.clone(),
+            path: self.path.clone(),
+            method: self.method.unwrap_or(WebhookMethod::Get),
+            headers: self.headers.clone(),
+            body: self.body.clone(),
+            max_processing_time: None,
+            idempotent: None,
+            describe: None,
+            absent: self.absent.clone(),
+        }
+    }
 }
 
 /// The method of a webhook.

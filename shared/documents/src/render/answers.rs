@@ -60,12 +60,15 @@ impl<'a> AnswerContext<'a> {
         self.plan.unit(self.at).ok_or(RenderError::NoUnit(self.at))
     }
 
-    fn until(self) -> Result<(&'a WebhookAction, &'a UntilPlan), RenderError> {
+    fn webhook(self) -> Result<&'a WebhookAction, RenderError> {
         match &self.unit()?.action {
-            Action::Webhook(webhook) => webhook.until.as_ref().map(|until| (webhook, until)),
-            _ => None,
+            Action::Webhook(webhook) => Ok(webhook),
+            _ => Err(RenderError::NoUnit(self.at)),
         }
-        .ok_or(RenderError::NoUnit(self.at))
+    }
+
+    fn until(self) -> Result<&'a UntilPlan, RenderError> {
+        self.webhook()?.until.as_ref().ok_or(RenderError::NoUnit(self.at))
     }
 
     fn context(self, unit: &'a UnitPlan, answers: Answers<'a>) -> RenderContext<'a> {
@@ -123,7 +126,7 @@ impl<'a> AnswerContext<'a> {
     /// # Errors
     /// Returns an error if a value of the URL is missing.
     pub fn question(self, response: &Json) -> Result<String, RenderError> {
-        let (webhook, until) = self.until()?;
+        let (webhook, until) = (self.webhook()?, self.until()?);
         let origin = webhook.connection.as_ref().map(|connection| connection.origin.as_str());
         let context = self.context(self.unit()?, Answers { response, poll: None });
         url::render(RenderContext { nulls: NullPolicy::Omitted, ..context }, origin, &until.url)
@@ -134,7 +137,7 @@ impl<'a> AnswerContext<'a> {
     /// # Errors
     /// Returns an error if an expression cannot be evaluated with the answer. The state is unknown then.
     pub fn state(self, answers: Answers<'_>) -> Result<PollState, RenderError> {
-        let (_, until) = self.until()?;
+        let until = self.until()?;
         if let Some(failed) = &until.failed {
             match self.value(failed, "`failed`", answers)? {
                 Json::String(reason) if !reason.is_empty() => return Ok(PollState::Failed(reason)),
@@ -144,11 +147,7 @@ impl<'a> AnswerContext<'a> {
             }
         }
         let Some(ready) = &until.ready else { return Ok(PollState::Pending) };
-        match self.value(ready, "`ready`", answers)? {
-            Json::Bool(true) => Ok(PollState::Ready),
-            Json::Bool(false) => Ok(PollState::Pending),
-            other => Err(mistyped("`ready`", "true or false", json_type(&other))),
-        }
+        Ok(if self.condition(ready, "`ready`", answers)? { PollState::Ready } else { PollState::Pending })
     }
 
     /// Returns the value of `found` of `describe`, or `None` if the unit has none.
@@ -156,12 +155,23 @@ impl<'a> AnswerContext<'a> {
     /// # Errors
     /// Returns an error if the expression cannot be evaluated with the answer.
     pub fn is_found(self, response: &Json) -> Result<Option<bool>, RenderError> {
-        let Action::Webhook(WebhookAction { describe_found: Some(found), .. }) = &self.unit()?.action else {
-            return Ok(None);
-        };
-        match self.value(found, "`found`", Answers { response, poll: None })? {
-            Json::Bool(found) => Ok(Some(found)),
-            other => Err(mistyped("`found`", "true or false", json_type(&other))),
+        let found = self.webhook()?.describe_found.as_ref();
+        found.map(|found| self.condition(found, "`found`", Answers { response, poll: None })).transpose()
+    }
+
+    /// Returns the value of `absent` of a verification, or `None` if it has none.
+    ///
+    /// # Errors
+    /// Returns an error if the expression cannot be evaluated with the answer.
+    pub fn is_absent(self, response: &Json) -> Result<Option<bool>, RenderError> {
+        let absent = self.webhook()?.absent.as_ref();
+        absent.map(|absent| self.condition(absent, "`absent`", Answers { response, poll: None })).transpose()
+    }
+
+    fn condition(self, text: &str, place: &str, answers: Answers<'_>) -> Result<bool, RenderError> {
+        match self.value(text, place, answers)? {
+            Json::Bool(holds) => Ok(holds),
+            other => Err(mistyped(place, "true or false", json_type(&other))),
         }
     }
 
@@ -184,7 +194,7 @@ pub fn reads_values(compiled: &CompiledExpressions, unit: &UnitPlan) -> bool {
         OutputFrom::File(_) | OutputFrom::Secret { .. } => None,
     });
     let until = webhook.until.iter().flat_map(|until| until.ready.iter().chain(&until.failed));
-    let mut texts = outputs.chain(&webhook.describe_found).chain(until);
+    let mut texts = outputs.chain(&webhook.describe_found).chain(&webhook.absent).chain(until);
     let is_known = |source: &ReferenceSource| {
         matches!(
             source,

@@ -84,6 +84,7 @@ impl CompiledExpressions {
                             let texts = until.ready.iter().chain(&until.failed);
                             texts.into_iter().try_for_each(|text| compiled.expression(text, place))?;
                         }
+                        webhook.absent.iter().try_for_each(|text| compiled.expression(text, place))?;
                         webhook.headers.values().try_for_each(|value| compiled.template(value, place))?;
                         webhook.body.iter().try_for_each(|body| compiled.tree(body, place))?;
                     }

@@ -32,7 +32,7 @@ use crate::run::head::{self, Run};
 use crate::run::inputs::InvocationCache;
 use crate::run::progress::{LateResult, RunEnd, RunProgress};
 use crate::run::reopen::{ReopenCause, reopen, reopen_seen};
-use crate::run::{lease, records, undo, wakeup};
+use crate::run::{lease, records, removals, undo, wakeup};
 use crate::telemetry::{self, AttemptDisposition};
 
 /// Records the result of an attempt and advances its run.
@@ -50,6 +50,8 @@ pub async fn apply_result(
     remaining: u32,
     cache: &InvocationCache,
 ) -> Result<RunProgress, FlowError> {
+    let shortfall = removals::shortfall(env, run, attempt, end).await?;
+    let end = shortfall.as_ref().unwrap_or(end);
     match end {
         AttemptEnd::Succeeded(success) => {
             let has_log = success.log.as_ref().is_some_and(|log| !log.is_empty());

@@ -14,11 +14,11 @@ use crate::run::head::Run;
 use crate::run::infrakit::{self, PluginUnit};
 use crate::run::inputs::{self, InvocationCache};
 use crate::run::relay_task::{ensure, ensure_task, task_body};
-use crate::run::skip;
 use crate::run::undo::{self, MadeInstances, UndoDecision};
 use crate::run::wakeup::{AttemptWakeup, postpone, record_start};
 use crate::run::webhook::{WebhookDispatch, post_webhook};
 use crate::run::webhook_response::UnitAnswers;
+use crate::run::{removals, skip};
 
 /// Renders and dispatches an attempt. The call is idempotent: receivers recognise an attempt by its name, so a
 /// repetition returns its state. The failure of a receiver is an outcome, not an error.
@@ -75,7 +75,13 @@ pub async fn send(
     }
     let outcome = match rendered {
         Err(error) => DispatchOutcome::failed(ReasonCode::Render, &error.to_string()),
-        Ok(RenderedUnit::Skipped(reason)) => DispatchOutcome::ended(AttemptEnd::Skipped(skip_text(&reason))),
+        Ok(RenderedUnit::Skipped(reason)) => {
+            let why = skip_text(&reason);
+            DispatchOutcome::ended(match removals::shortfall_of_skipped(env, run, unit, &why).await? {
+                Some(failure) => AttemptEnd::Failed(failure),
+                None => AttemptEnd::Skipped(why),
+            })
+        }
         Ok(RenderedUnit::Webhook(request)) => {
             let answers = UnitAnswers { run, unit, at, facts, known };
             let call = WebhookDispatch { request, answers, remaining, may_act_until, is_rejected };

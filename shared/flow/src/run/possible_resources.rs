@@ -57,8 +57,8 @@ struct PossibleResource {
 }
 
 /// Returns the units whose resources may exist after these `runs`. These are the started units of the setup, except
-/// those whose undo is done and not overridden. If the undo found nothing, a unit without a result is included unless it
-/// states how long its receiver may act. Does not read outputs, so it does not use the bucket.
+/// those whose undo and its verification are done and not overridden. If the undo found nothing, a unit without a result is
+/// included unless it states how long its receiver may act. Does not read outputs, so it does not use the bucket.
 pub async fn possible_resources_of(
     env: &Env,
     loaded: &CompiledPlan,
@@ -124,6 +124,7 @@ async fn find(
 ) -> Result<(Vec<PossibleResource>, Vec<Override>), FlowError> {
     let of = |hook| runs.iter().find(|(run, _)| run.hook() == hook);
     let (mut undone, mut not_found) = (BTreeSet::new(), BTreeSet::new());
+    let (mut to_verify, mut verified) = (BTreeSet::new(), BTreeSet::new());
     let mut found = Vec::new();
     for hook in loaded.lifecycle_hooks() {
         let Some((hook_plan, graph)) = loaded.hook_plan(hook) else { continue };
@@ -131,6 +132,8 @@ async fn find(
         if !hook_plan.units.iter().any(|plan| !plan.is_setup(hook.into())) {
             continue;
         }
+        let verifications = hook_plan.units.iter().filter(|plan| plan.verifies);
+        to_verify.extend(verifications.flat_map(|plan| plan.undoes.iter().copied()));
         let all = by_unit(env.store.read_outlines(run).await?);
         for unit in graph.units().filter(|&unit| view.status(unit) == UnitProgress::Done) {
             let Some(plan) = hook_plan.units.get(unit.0 as usize) else { continue };
@@ -145,9 +148,16 @@ async fn find(
                 let setup = of(at.hook.into()).map(|(_, view)| view.late_marks(Unit(at.unit)));
                 hook.is_teardown() || setup.is_none_or(|marks| marks == 0)
             };
-            let done = if records::found_nothing(records) { &mut not_found } else { &mut undone };
+            let done = match records::found_nothing(records) {
+                _ if plan.verifies => &mut verified,
+                true => &mut not_found,
+                false => &mut undone,
+            };
             done.extend(plan.undoes.iter().copied().filter(is_final));
         }
+    }
+    for undone in [&mut undone, &mut not_found] {
+        undone.retain(|at| !to_verify.contains(at) || verified.contains(at));
     }
     let undoable: BTreeSet<UnitRef> =
         loaded.plan.hooks.iter().flat_map(|hook_plan| &hook_plan.units).flat_map(|unit| unit.undoes.clone()).collect();

@@ -5,10 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use ebb_documents::plan::{Action, HookName, Plan, UnitPlan, UnitRef};
+use ebb_documents::plan::{Action, HookName, Plan, RequiredEvidence, UnitPlan, UnitRef};
 use ebb_engine::{Attempt, Hook, RunView, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::id::RunId;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade, ResourceRemoval};
 use ebb_store::TargetHead;
@@ -16,6 +15,7 @@ use ebb_store::TargetHead;
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
 use crate::run::attempt::AttemptRef;
+use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::evidence::SentRequest;
 use crate::run::head::{self, Run};
 use crate::run::undo::UndoPasses;
@@ -37,12 +37,12 @@ struct RecordedRun {
 }
 
 impl RecordedRun {
-    async fn read(env: &Env, id: &RunId, view: RunView) -> Result<Self, FlowError> {
+    fn new(view: RunView, list: Vec<(Unit, Attempt, AttemptRecord)>) -> Self {
         let mut records: BTreeMap<Unit, Records> = BTreeMap::new();
-        for (unit, attempt, record) in env.store.read_outlines(id).await? {
+        for (unit, attempt, record) in list {
             records.entry(unit).or_default().push((attempt, record));
         }
-        Ok(Self { view, records })
+        Self { view, records }
     }
 
     fn records(&self, unit: Unit) -> &[(Attempt, AttemptRecord)] {
@@ -66,7 +66,7 @@ pub async fn removals(
 ) -> Result<Vec<ResourceRemoval>, FlowError> {
     let mut runs = RecordedRuns::new();
     for (id, view) in possible_resources::runs(env, target, loaded).await? {
-        runs.insert(id.hook(), RecordedRun::read(env, &id, view).await?);
+        runs.insert(id.hook(), RecordedRun::new(view, env.store.read_outlines(&id).await?));
     }
     let is_open = |undo: &UnitRef| runs.get(&Hook::from(undo.hook)).is_none_or(|run| !run.is_done(Unit(undo.unit)));
     let mut removals = Vec::new();
@@ -136,7 +136,7 @@ async fn may_be_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPla
 /// Returns true if a record of this undo can have evidence below `reported`, or if its condition can skip it.
 fn can_be_unconfirmed(unit: &UnitPlan) -> bool {
     let by_action = match &unit.action {
-        Action::Webhook(webhook) => webhook.method == DELETE || webhook.connection.is_some(),
+        Action::Webhook(webhook) => webhook.method == DELETE || webhook.connection.is_some() || unit.verifies,
         Action::Destroy => true,
         Action::Pod(_) | Action::Object(_) | Action::Removal | Action::Infrakit(_) => false,
     };
@@ -153,9 +153,10 @@ fn has_weak_result(unit: &UnitPlan, record: &AttemptRecord) -> bool {
     })
 }
 
-/// Returns the evidence of an undo that has succeeded and whose record has none. A question gives none.
-pub(crate) fn usual_evidence(unit: &UnitPlan) -> Option<RemovalEvidence> {
+/// Returns the evidence of an undo that has succeeded and whose record has none. A `GET` gives none, unless it verifies.
+fn usual_evidence(unit: &UnitPlan) -> Option<RemovalEvidence> {
     match &unit.action {
+        _ if unit.verifies => Some(RemovalGrade::Confirmed.into()),
         // The relay has observed by UID that the objects are gone.
         Action::Removal => Some(RemovalGrade::Confirmed.into()),
         Action::Webhook(webhook) if webhook.method == GET => None,
@@ -178,12 +179,17 @@ fn undos(plan: &Plan) -> BTreeMap<UnitRef, Vec<UnitRef>> {
     undos
 }
 
-/// Returns the lowest evidence of the undos of a unit that have acted, with the key of the undo.
+/// Returns the evidence for a unit with the key of the undo that gives it: that of its verification, or the lowest one of the
+/// undos that have acted.
 fn removal(plan: &Plan, runs: &RecordedRuns, undos: &[UnitRef]) -> (Option<String>, RemovalEvidence) {
-    let acted = undos.iter().filter_map(|&at| Some((at, evidence(plan, runs, at)?)));
-    let lowest = acted.min_by_key(|(_, evidence)| evidence.grade);
+    let is_verification = |at: &UnitRef| plan.unit(*at).is_some_and(|unit| unit.verifies);
+    let (verifications, undos): (Vec<UnitRef>, Vec<UnitRef>) = undos.iter().partition(|at| is_verification(at));
+    let lowest = |of: &[UnitRef]| {
+        let acted = of.iter().filter_map(|&at| Some((at, evidence(plan, runs, at)?)));
+        acted.min_by_key(|(_, evidence)| evidence.grade)
+    };
     let skipped = || undos.iter().find_map(|&at| Some((at, skipped_evidence(runs, at)?)));
-    match lowest.or_else(skipped) {
+    match lowest(&verifications).or_else(|| lowest(&undos)).or_else(skipped) {
         Some((at, evidence)) => (plan.unit(at).map(|undo| undo.key.clone()), evidence),
         None => (None, RemovalGrade::Unconfirmed.into()),
     }
@@ -233,8 +239,8 @@ fn skipped_evidence(runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvidence>
     Some(RemovalEvidence { answered, ..RemovalGrade::Unconfirmed.into() })
 }
 
-/// Returns the evidence of an undo whose `DELETE` was answered *not found* with this status, if it is not the usual one.
-/// `is_rejected` is true if the server has rejected each request of the undone units.
+/// Returns the evidence of an undo, or of a verification, whose request was answered *not found* with this status, if it is
+/// not the usual one. `is_rejected` is true if the server has rejected each request of the undone units.
 ///
 /// Providers also answer *not found* for what a credential must not see. Only an answer of another kind shows that it sees
 /// the resource.
@@ -246,17 +252,154 @@ pub(super) async fn of_absence(
     is_rejected: bool,
     (sent, status): (&SentRequest<'_>, u16),
 ) -> Result<Option<RemovalEvidence>, FlowError> {
-    if is_rejected || has_seen(env, run, attempt, unit).await? {
+    let grade = if unit.verifies {
+        verified_grade(env, run, unit).await?
+    } else if is_rejected || has_seen(env, run, attempt, unit).await? {
         return Ok(None);
-    }
-    Ok(Some(RemovalEvidence::new(RemovalGrade::Unconfirmed, &sent.asked(), &status.to_string())))
+    } else {
+        RemovalGrade::Unconfirmed
+    };
+    Ok(Some(RemovalEvidence::new(grade, &sent.asked(), &status.to_string())))
 }
 
 /// Returns the evidence of a webhook that has succeeded with this status, if it is not the usual one.
 pub(super) fn of_success(unit: &UnitPlan, sent: &SentRequest<'_>, status: u16) -> Option<RemovalEvidence> {
-    // A receiver of Ebb calls back after 202. Another server only has the request.
-    let is_open = status == 202 && !unit.undoes.is_empty();
-    is_open.then(|| RemovalEvidence::new(RemovalGrade::Unconfirmed, &sent.asked(), ACCEPTED))
+    let grade = match status {
+        _ if unit.verifies => RemovalGrade::Confirmed,
+        // A receiver of Ebb calls back after 202. Another server only has the request.
+        202 if !unit.undoes.is_empty() => RemovalGrade::Unconfirmed,
+        _ => return None,
+    };
+    Some(RemovalEvidence::new(grade, &sent.asked(), &status.to_string()))
+}
+
+/// Returns the grade of *not found* as the answer to a verification: `confirmed` if an answer to an undo has shown that its
+/// credential sees the resource, and otherwise that of the undos.
+async fn verified_grade(env: &Env, run: &Run, unit: &UnitPlan) -> Result<RemovalGrade, FlowError> {
+    let found = evidence_of_undos(env, run, unit).await?;
+    let is_webhook = |at| run.loaded.plan.unit(at).is_some_and(|undo| matches!(undo.action, Action::Webhook(_)));
+    if found.iter().any(|(at, evidence)| is_webhook(*at) && is_answered(evidence)) {
+        return Ok(RemovalGrade::Confirmed);
+    }
+    Ok(found.iter().map(|(_, evidence)| evidence.grade).min().unwrap_or(RemovalGrade::Unconfirmed))
+}
+
+/// Returns the evidence of the undos in the run of a verification that have acted on what it verifies.
+async fn evidence_of_undos(
+    env: &Env,
+    run: &Run,
+    verification: &UnitPlan,
+) -> Result<Vec<(UnitRef, RemovalEvidence)>, FlowError> {
+    let hook = run.hook().into();
+    let units = (0..).zip(&run.hook_plan().units);
+    let undos = units.filter(|(_, other)| !other.verifies && is_shared(verification, other));
+    let undos: Vec<UnitRef> = undos.map(|(unit, _)| UnitRef { hook, unit }).collect();
+    let plan = &run.loaded.plan;
+    let of_updates = undos.iter().filter_map(|&at| plan.unit(at)).flat_map(|undo| &undo.unless);
+    let mut units: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
+    for at in undos.iter().chain(of_updates) {
+        units.entry(at.hook.into()).or_default().push(Unit(at.unit));
+    }
+    let mut runs = RecordedRuns::new();
+    for (hook, units) in units {
+        let Some(run) = Run::load(env, &run.id.sibling(hook)).await? else { continue };
+        let view = run.read_view(env).await?;
+        runs.insert(hook, RecordedRun::new(view, env.store.read_records(&run.id, &units).await?));
+    }
+    Ok(undos.into_iter().filter_map(|at| Some((at, evidence(plan, &runs, at)?))).collect())
+}
+
+/// Returns true if both units undo one unit.
+fn is_shared(one: &UnitPlan, other: &UnitPlan) -> bool {
+    one.undoes.iter().any(|at| other.undoes.contains(at))
+}
+
+/// Returns the failure that replaces the success of an undo with less evidence than its plugin requires.
+pub(super) async fn shortfall(
+    env: &Env,
+    run: &Run,
+    attempt: AttemptRef,
+    end: &AttemptEnd,
+) -> Result<Option<AttemptEnd>, FlowError> {
+    let AttemptEnd::Succeeded(success) = end else { return Ok(None) };
+    let Some(unit) = run.unit(attempt.unit).filter(|unit| unit.evidence.is_some()) else { return Ok(None) };
+    let evidence = success.removal.clone().or_else(|| usual_evidence(unit));
+    let failure = Box::pin(failure_of(env, run, unit, evidence, None)).await?;
+    let AttemptSuccess { duration_ms, log, .. } = success.clone();
+    Ok(failure.map(|failure| AttemptEnd::Failed(AttemptFailure { duration_ms, log, ..failure })))
+}
+
+/// Returns the failure of an undo that is skipped for the reason `why`, if its plugin requires evidence that no other undo
+/// gives.
+pub(super) async fn shortfall_of_skipped(
+    env: &Env,
+    run: &Run,
+    unit: &UnitPlan,
+    why: &str,
+) -> Result<Option<AttemptFailure>, FlowError> {
+    match unit.evidence {
+        Some(_) => Box::pin(failure_of(env, run, unit, None, Some(why))).await,
+        None => Ok(None),
+    }
+}
+
+/// Returns the failure of an undo if its plugin requires more than this evidence. Without evidence, that of the other undos
+/// counts; `skipped` is the reason of a skipped undo.
+async fn failure_of(
+    env: &Env,
+    run: &Run,
+    unit: &UnitPlan,
+    evidence: Option<RemovalEvidence>,
+    skipped: Option<&str>,
+) -> Result<Option<AttemptFailure>, FlowError> {
+    let required = match unit.evidence {
+        None => return Ok(None),
+        Some(RequiredEvidence::Reported) => RemovalGrade::Reported,
+        Some(RequiredEvidence::Confirmed) => RemovalGrade::Confirmed,
+    };
+    let units = &run.hook_plan().units;
+    // A verification decides for the undos before it.
+    if !unit.verifies && units.iter().any(|other| other.verifies && is_shared(unit, other)) {
+        return Ok(None);
+    }
+    let evidence = match evidence {
+        Some(evidence) => evidence,
+        None if unit.verifies => {
+            let of_undos = evidence_of_undos(env, run, unit).await?.into_iter().map(|(_, evidence)| evidence);
+            of_undos.min_by_key(|evidence| evidence.grade).unwrap_or(RemovalGrade::Unconfirmed.into())
+        }
+        None if has_other_undos(&run.loaded.plan, unit) => return Ok(None),
+        None => RemovalEvidence { answered: skipped.map(str::to_owned), ..RemovalGrade::Unconfirmed.into() },
+    };
+    if evidence.grade >= required {
+        return Ok(None);
+    }
+    let RemovalEvidence { grade, asked, answered } = evidence;
+    let answer = match (asked, answered) {
+        (Some(asked), Some(answered)) => format!(" ({asked} was answered {answered})"),
+        (None, Some(answered)) => format!(" ({answered})"),
+        (_, None) => String::new(),
+    };
+    let undone: Vec<&str> = unit.undoes.iter().filter_map(|&at| Some(run.loaded.plan.unit(at)?.key.as_str())).collect();
+    let fix = match grade {
+        RemovalGrade::Unconfirmed => "check that the undo may see the resource, then retry",
+        RemovalGrade::Reported | RemovalGrade::Confirmed => "add `verify` to the undo for targets to come",
+    };
+    let why = format!(
+        "the removal of {} is {grade}{answer}, but the plugin requires `evidence: {required}`; {fix}; or make sure that the \
+         resource is gone, then force-complete the unit",
+        undone.join(", ")
+    );
+    Ok(Some(AttemptFailure::new(ReasonCode::Failed, &why)))
+}
+
+/// Returns true if each unit that `unit` undoes has another undo in the teardown.
+fn has_other_undos(plan: &Plan, unit: &UnitPlan) -> bool {
+    let undos = undos(plan);
+    unit.undoes.iter().all(|at| {
+        let mut others = undos.get(at).into_iter().flatten().filter_map(|&undo| plan.unit(undo));
+        others.any(|other| !other.verifies && other.key != unit.key)
+    })
 }
 
 /// Returns true if an earlier answer to this undo has shown that its credential sees the resource, also in an update.

@@ -70,8 +70,8 @@ pub(super) async fn post_webhook(
     };
     let body = request.body.as_ref().map(|body| body.to_string().into_bytes()).unwrap_or_default();
     let mut list = signed_headers(env, run, attempt, unit, &credential, ("", &body))?;
-    // A unit that waits for a state asks for it.
-    if credential.permits_callbacks() && until.is_none() {
+    // A unit that waits for a state asks for it. A verification is judged by its response.
+    if credential.permits_callbacks() && until.is_none() && !unit.verifies {
         list.extend([
             (headers::CALLBACK_URL.to_owned(), env.settings.callback_url.clone()),
             (headers::CALLBACK_TOKEN.to_owned(), token(env, run, attempt, unit, TokenKind::Webhook, remaining)),
@@ -140,7 +140,7 @@ pub(super) async fn post_webhook(
                 return until::begin(env, &answers, attempt, until, response, (begun, Sight::Unseen)).await;
             }
             (ResponseVerdict::NotFound, None) => {
-                let found_nothing = may_act_until > Timestamp(0);
+                let found_nothing = may_act_until > Timestamp(0) && !unit.verifies;
                 let answer = (&sent, response.status);
                 let removal = removals::of_absence(env, run, attempt, unit, is_rejected, answer).await?;
                 AttemptEnd::Succeeded(AttemptSuccess {

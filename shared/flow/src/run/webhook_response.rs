@@ -17,7 +17,7 @@ pub(super) enum ResponseVerdict {
     Succeeded(Outputs),
     /// The request succeeded, and the unit waits for a state.
     Waits,
-    /// The resource to remove does not exist.
+    /// The resource to remove or to verify does not exist.
     NotFound,
     Accepted,
     Repeat(u64),
@@ -25,8 +25,8 @@ pub(super) enum ResponseVerdict {
 }
 
 /// Judges the response of a webhook unit. 2xx is a success. 202 of a receiver with a callback token announces a callback
-/// or, with `Retry-After`, a repetition of the request. 410 is a final failure. For a `DELETE` that undoes a unit, 404 and 410 mean that the
-/// resource does not exist.
+/// or, with `Retry-After`, a repetition of the request. 410 is a final failure. For a `DELETE` that undoes a unit, and for a
+/// verification, 404 and 410 mean that the resource does not exist. 2xx is a success of a verification only by its condition.
 pub(super) fn judge_response(
     answers: &UnitAnswers<'_>,
     sent: &evidence::SentRequest<'_>,
@@ -36,13 +36,18 @@ pub(super) fn judge_response(
     // A fraction of a second is rounded up, because the server requests a minimum wait.
     let wait = retry_after(&response.headers, now).map(|wait| wait.as_millis().div_ceil(1000));
     let wait = wait.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
-    let undone = sent.method == "DELETE" && !answers.unit.undoes.is_empty() && matches!(response.status, 404 | 410);
+    let is_undo = sent.method == "DELETE" && !answers.unit.undoes.is_empty();
+    let undone = (is_undo || answers.unit.verifies) && matches!(response.status, 404 | 410);
     // Others than receivers of Ebb mean by 202 that they have the request.
     let calls_back = sent.headers.iter().any(|(name, _)| name == headers::CALLBACK_TOKEN);
     match (response.status, wait) {
         (202, Some(seconds)) if calls_back => ResponseVerdict::Repeat(seconds),
         (202, None) if calls_back => ResponseVerdict::Accepted,
         (200..=299, _) if answers.until().is_some() => ResponseVerdict::Waits,
+        (200..=299, _) if answers.unit.verifies => match answers.verify(response) {
+            Ok(()) => ResponseVerdict::Succeeded(Outputs::default()),
+            Err(failure) => ResponseVerdict::Failed(failure),
+        },
         (200..=299, _) => {
             answers.outputs(sent, response).map_or_else(ResponseVerdict::Failed, ResponseVerdict::Succeeded)
         }
@@ -99,6 +104,21 @@ impl UnitAnswers<'_> {
             AttemptFailure::new(ReasonCode::OutputInvalid, &foreign.unwrap_or_else(|| error.to_string()))
         })?;
         Ok(outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect())
+    }
+
+    /// Checks by a response 2xx of a verification that the resource does not exist.
+    ///
+    /// # Errors
+    /// Returns the failure of the unit if the resource exists, or if its condition cannot be evaluated.
+    fn verify(&self, response: &HttpResponse) -> Result<(), AttemptFailure> {
+        let failed = |message: &str| AttemptFailure::new(ReasonCode::Failed, message);
+        let is_absent = self.context().is_absent(&value(response)?).map_err(|error| failed(&error.to_string()))?;
+        match is_absent {
+            Some(true) => Ok(()),
+            Some(false) | None => {
+                Err(failed(&format!("the resource still exists: the server answered {}", response.status)))
+            }
+        }
     }
 }
 

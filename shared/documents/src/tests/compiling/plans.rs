@@ -8,7 +8,8 @@ use serde_json::json;
 use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, alone, compiled, planned};
 use crate::compile::edges;
 use crate::load;
-use crate::plan::{HookName, Plan, UnitRef};
+use crate::plan::{Action, HookName, Plan, RequiredEvidence, UnitRef};
+use crate::render::{AnswerContext, CompiledExpressions, KnownOutputs, TargetFacts, WebhookResponse};
 
 fn named(plan: &Plan, at: UnitRef) -> String {
     plan.unit(at).map(|unit| unit.key.clone()).unwrap_or_default()
@@ -80,6 +81,51 @@ fn own_hooks_are_undone_before_the_resources_that_they_read() {
     assert!(inputs(0).inputs[0].sensitive && inputs(1).inputs[0].sensitive);
     assert_eq!(plan.resources.keys().collect::<Vec<_>>(), ["other", "pg"]);
     assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
+}
+
+/// It undoes the same as its undo, and has the same condition. Evidence is required of undos only.
+#[test]
+fn a_verification_is_a_unit_after_its_undo() {
+    let plan = alone(
+        "apiVersion: ebb.dev/v1
+kind: Plugin
+name: p
+evidence: confirmed
+defaults: {timeout: 7m}
+preStart:
+  make: {webhook: {url: \"https://x.example.org/${resource.key}\"}, outputs: {id: {value: \"${response.body.id}\"}}}
+  net: {object: {manifest: {apiVersion: v1, kind: A, metadata: {name: \"n-${resource.key}\"}}}}
+postStop:
+  drop:
+    when: ${target.name != 'x'}
+    webhook: {method: DELETE, url: \"https://x.example.org/${units.make.outputs.id}\"}
+    verify: {webhook: {url: \"https://x.example.org/\", absent: \"${size(response.body) == 0}\"}}
+outputs: {id: \"${units.make.outputs.id}\"}
+",
+    );
+    let [undo, verification, removal] = plan.hook_plan(HookName::PostStop).unwrap().units.as_slice() else {
+        panic!("{plan:?}")
+    };
+    let keys = [undo, verification, removal].map(|unit| unit.key.as_str());
+    assert_eq!(keys, ["r/drop", "r/drop-verify", "r/net.removal"]);
+    assert_eq!([undo, verification, removal].map(|unit| unit.verifies), [false, true, false]);
+    assert_eq!((&verification.undoes, &verification.when), (&undo.undoes, &undo.when));
+    assert_eq!((verification.dependencies.as_slice(), verification.timeout_ms), (&[0][..], 7 * 60 * 1000));
+    let Action::Webhook(request) = &verification.action else { panic!("{verification:?}") };
+    let absent = "size(response.body) == 0";
+    assert_eq!((request.method.as_str(), request.absent.as_deref()), ("GET", Some(absent)));
+    let required = Some(RequiredEvidence::Confirmed);
+    assert_eq!([undo, verification, removal].map(|unit| unit.evidence), [required; 3]);
+    assert!(plan.hook_plan(HookName::PreStart).unwrap().units.iter().all(|unit| unit.evidence.is_none()));
+    assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
+    let compiled = CompiledExpressions::new(&plan).unwrap();
+    let (facts, known) = (TargetFacts::default(), KnownOutputs::new());
+    let at = UnitRef { hook: HookName::PostStop, unit: 1 };
+    let context = AnswerContext { plan: &plan, compiled: &compiled, at, facts: &facts, known: &known };
+    let is_absent =
+        |body| context.is_absent(&WebhookResponse { status: 200, headers: Default::default(), body }.into_value());
+    assert_eq!((is_absent(json!([])), is_absent(json!([1]))), (Ok(Some(true)), Ok(Some(false))));
+    assert!(is_absent(json!(5)).is_err());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::updates::{DATABASE, plan};
 use crate::compile::{self, BoundPlugin, PlanRepair, RepairError};
 use crate::load::{self, DocumentVars, NoFiles};
-use crate::plan::{Action, HookName, Plan, UnitPlan};
+use crate::plan::{Action, HookName, Plan, RequiredEvidence, UnitPlan};
 
 fn repair(plan: &Plan, text: &str) -> Result<PlanRepair, RepairError> {
     let plugin = load::plugins("db", text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
@@ -56,6 +56,19 @@ fn a_repair_changes_the_content_of_undos_only() {
     // A repetition changes nothing.
     let again = repair(&repaired, &fixed).unwrap();
     assert_eq!((again.plan.digest(), again.changes.len()), (repaired.digest(), 0));
+}
+
+#[test]
+fn a_repair_changes_the_required_evidence() {
+    let current = plan("resources: {x: {plugin: db}}\n");
+    let evidence = |plan: &Plan| {
+        let undos = plan.hooks.iter().flat_map(|hook| &hook.units).filter(|unit| !unit.undoes.is_empty());
+        undos.map(|unit| unit.evidence).collect::<Vec<_>>()
+    };
+    let strict = repair(&current, &DATABASE.replace("name: db\n", "name: db\nevidence: confirmed\n")).unwrap();
+    assert_eq!(evidence(&strict.plan), [Some(RequiredEvidence::Confirmed)]);
+    assert_eq!(strict.changes.len(), 1);
+    assert_eq!(evidence(&repair(&strict.plan, DATABASE).unwrap().plan), [None]);
 }
 
 #[test]

@@ -41,7 +41,14 @@ fn schemas_reject_invalid_documents() {
         document
     };
     assert!(plugin.is_valid(&good));
+    let verified = |question: Value| {
+        spoil("/postStop/unregister", "verify", serde_json::json!({"webhook": question, "timeout": "1m"}))
+    };
+    assert!(plugin.is_valid(&verified(serde_json::json!({"url": "https://x", "absent": "${true}"}))));
+    assert!(plugin.is_valid(&spoil("", "evidence", "confirmed".into())));
     for (bad, what) in [
+        (verified(serde_json::json!({"url": "https://x", "idempotent": false})), "an unknown key of a verification"),
+        (spoil("", "evidence", "sure".into()), "an unknown grade"),
         (spoil("", "kind", "Sandbox".into()), "another kind"),
         (spoil("", "apiVersion", "ebb.dev/v2".into()), "another version"),
         (spoil("", "prestart", Value::Null), "an unknown key"),
