@@ -35,6 +35,7 @@ mod lifecycle {
     pub(crate) mod preset_lives;
     pub(crate) mod pull_requests;
     pub(crate) mod removal;
+    pub(crate) mod removal_evidence;
     pub(crate) mod repair;
     pub(crate) mod retention;
     pub(crate) mod self_service;
@@ -134,6 +135,10 @@ fn main() {
             a_new_instance_does_not_shorten_the_retention_of_the_former_one
             a_damaged_expiry_does_not_block_other_instances a_removal_that_hangs_does_not_block_other_instances
             an_instance_with_an_update_and_without_its_plan_is_kept lost_outputs_are_reported;
+        lifecycle::removal_evidence: earlier_answers_decide_about_not_found a_thing_that_still_exists_stops_the_teardown
+            missing_evidence_stops_the_teardown not_found_confirms_what_an_undo_has_seen a_first_not_found_is_unconfirmed
+            a_skipped_undo_is_no_evidence a_list_without_the_thing_confirms_its_removal
+            an_accepted_removal_without_a_callback_is_unconfirmed;
         lifecycle::events: events_run_one_after_the_other an_event_of_a_waiting_update_runs_after_it an_update_drops_a_waiting_event_without_units
             a_deletion_after_an_event_and_an_update_ends a_deletion_ends_events a_failed_target_takes_no_events
             a_waiting_instance_takes_no_events

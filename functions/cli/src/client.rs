@@ -50,6 +50,15 @@ fn root_cause(error: &reqwest::Error) -> &(dyn std::error::Error + 'static) {
     cause
 }
 
+/// The targets that are listed.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct TargetSelection {
+    /// True for the targets that are gone, false for all others.
+    pub(crate) gone: bool,
+    /// True for targets with unconfirmed removals only.
+    pub(crate) unconfirmed: bool,
+}
+
 #[derive(Deserialize)]
 struct PluginsBody {
     plugins: Vec<PluginInfo>,
@@ -183,19 +192,19 @@ impl ApiClient {
         }
     }
 
-    /// Returns the targets of a kind, or of all kinds: those that are gone, or all others.
+    /// Returns the targets of a selection of a kind, or of all kinds.
     ///
     /// The set contains one reason for each target that cannot be read.
     pub(crate) async fn targets(
         &self,
         kind: Option<&str>,
-        gone: bool,
+        TargetSelection { gone, unconfirmed }: TargetSelection,
     ) -> Result<(Vec<TargetInfo>, BTreeSet<String>), CliError> {
         let (mut targets, mut damaged) = (Vec::new(), BTreeSet::new());
         let mut token: Option<String> = None;
         loop {
-            let gone = gone.then_some("true");
-            let query = [("kind", kind), ("gone", gone), (NEXT_TOKEN, token.as_deref())];
+            let (gone, unconfirmed) = (gone.then_some("true"), unconfirmed.then_some("true"));
+            let query = [("kind", kind), ("gone", gone), ("unconfirmed", unconfirmed), (NEXT_TOKEN, token.as_deref())];
             let page: TargetPage = self.read(self.query(&["targets"], &query)).await?;
             targets.extend(page.targets);
             damaged.extend(page.damaged);

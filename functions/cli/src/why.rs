@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use ebb_protocol::api::{Certainty, DecidingEvent, RootCause, TargetDiagnosis, TargetState};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::lifecycle::OutputValue;
+use ebb_protocol::removal::ResourceRemoval;
 
 use crate::output::printable;
 use crate::progress::labels;
@@ -44,6 +45,10 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
             }
         }
     }
+    if !why.removals.is_empty() {
+        text.push_str("\nremovals\n");
+        why.removals.iter().for_each(|removal| write_removal(&mut text, removal));
+    }
     if !why.notes.is_empty() {
         text.push_str("\nwarnings\n");
         for note in &why.notes {
@@ -57,6 +62,16 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
         }
     }
     text
+}
+
+fn write_removal(text: &mut String, ResourceRemoval { unit, by, evidence }: &ResourceRemoval) {
+    let by = by.as_ref().map(|undo| format!(" by {undo}")).unwrap_or_default();
+    let answer = match (&evidence.asked, &evidence.answered) {
+        (Some(asked), Some(answered)) => format!(": {} was answered {}", printable(asked), printable(answered)),
+        (None, Some(answered)) => format!(": {}", printable(answered)),
+        (_, None) => String::new(),
+    };
+    let _ = writeln!(text, "  {unit}  {}{by}{answer}", evidence.grade);
 }
 
 fn write_cause(text: &mut String, cause: &RootCause) {
@@ -167,6 +182,12 @@ mod tests {
             "remaining": [
                 {"unit": "db/provision", "certainty": "exists", "outputs": {"name": {"value": "tenant_k3"}}},
                 {"unit": "db/seed", "certainty": "possible"},
+            ],
+            "removals": [
+                {"unit": "db/user", "by": "db/drop-user", "grade": "unconfirmed",
+                 "asked": "DELETE https://db.example.org/users/a", "answered": "404"},
+                {"unit": "db/role", "by": "db/drop-role", "grade": "unconfirmed", "answered": "`when` is false"},
+                {"unit": "db/cache", "by": "db/cache.removal", "grade": "confirmed"},
             ],
             "decidedBy": {
                 "source": "previews", "delivery": "d-1", "time": "2026-11-21T08:59:00Z",

@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 use crate::callback::FailureReason;
 use crate::evidence::Evidence;
 use crate::lifecycle::{OutputValue, TargetStopCause, WorkloadValue};
+use crate::removal::ResourceRemoval;
 
 pub use checks::{CheckList, HealthCheck};
 pub use clusters::{
@@ -151,11 +152,18 @@ pub struct TargetInfo {
     /// True if an operator overrode units of the teardown. Their resources may still exist.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overridden: bool,
+    /// The number of setup units without evidence that what they have made was removed. With `gone`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unconfirmed: u32,
     /// Plugin versions in use, as `name@version`.
     pub plugins: Vec<String>,
     /// The reason why the target, or the next instance of its name, waits. For people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The phase of a target.
@@ -211,6 +219,9 @@ pub struct TargetDetail {
     /// The reason why outputs, or variables of `env`, are missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs_error: Option<String>,
+    /// The evidence that resources are gone, the lowest grades first, at most 200. With `gone`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removals: Vec<ResourceRemoval>,
     /// Runs that have begun, in the order of hooks.
     pub runs: Vec<RunDetail>,
     /// The notification that the platform has not accepted yet.
@@ -403,6 +414,9 @@ pub struct TargetDiagnosis {
     pub failed: Vec<FailedUnit>,
     /// Units with effects that may still exist.
     pub remaining: Vec<RemainingEffect>,
+    /// The evidence that resources are gone, the lowest grades first, at most 200. With `stopping`, `stuck` and `gone`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removals: Vec<ResourceRemoval>,
     /// Unusual reports of units that an operator should check.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::callback::FailureReason;
 use crate::engine::EventName;
+use crate::removal::ResourceRemoval;
 use crate::value::{SecretRef, UnitValue};
 
 /// The webhook `type` that creates a target.
@@ -98,6 +99,10 @@ pub struct OutcomeData {
     /// True if an operator overrode units of the teardown. Their resources may still exist. With `gone`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overridden: bool,
+    /// The evidence that resources are gone, if that of one is `unconfirmed`: the lowest grades first, at most 100. With
+    /// `gone`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removals: Vec<ResourceRemoval>,
 }
 
 /// A value of a workload: a variable or a file.

@@ -250,7 +250,8 @@ pub(crate) async fn a_stuck_target_is_force_deleted() {
     assert_eq!((harness.receiver.count("POST /drop"), harness.receiver.count("POST /unmark")), (1, 0));
     assert_eq!(remaining_units(&harness).await, ["r/make", "r/mark"]);
     let summary = harness.why("a").await.summary;
-    let end = "resources may remain; r/drop, r/unmark: overridden by an operator: the cluster was deleted";
+    let end =
+        "2 resources may remain: r/make, r/mark; r/drop, r/unmark: overridden by an operator: the cluster was deleted";
     assert!(summary.starts_with("gone since ") && summary.ends_with(end), "{summary}");
     let notified = harness.notified("a", &["ready", "stuck", "gone"]).await;
     let of_events: Vec<_> = notified.iter().map(|data| (&data["stopCause"], &data["overridden"])).collect();

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use ebb_protocol::api::{DocumentChange, RetryResponse, RetryTarget, TargetState};
 
-use crate::client::ApiClient;
+use crate::client::{ApiClient, TargetSelection};
 use crate::dry_run::DryRunArgs;
 use crate::exit::{CliError, Exit};
 use crate::output::{self, OutputArgs, printable};
@@ -41,7 +41,7 @@ impl RetryArgs {
             self.output.write_status(&done, |done| text(done, body.dry_run))?;
             return Ok(Exit::Done);
         }
-        let (targets, _) = client.targets(Some(self.kind.kind()), false).await?;
+        let (targets, _) = client.targets(Some(self.kind.kind()), TargetSelection::default()).await?;
         let (mut all, mut exit) = (Vec::new(), Exit::Done);
         for stuck in targets.iter().filter(|target| target.phase == TargetState::Stuck) {
             match client.retry(&target(&stuck.name), &body).await {

@@ -16,9 +16,13 @@ pub(crate) fn name(state: &impl Serialize) -> String {
 
 /// Returns the phase of a target, with notes about its end, such as `gone (expired)`.
 pub(crate) fn target_state(target: &TargetInfo) -> String {
-    let expired = (target.stop_cause == Some(TargetStopCause::Expired)).then_some("expired");
-    let overridden = target.overridden.then_some("overridden");
-    let notes: Vec<&str> = expired.into_iter().chain(overridden).collect();
+    let expired = (target.stop_cause == Some(TargetStopCause::Expired)).then(|| "expired".to_owned());
+    let remaining = match (target.overridden, target.unconfirmed) {
+        (true, _) => Some("overridden".to_owned()),
+        (false, 0) => None,
+        (false, count) => Some(format!("{count} unconfirmed")),
+    };
+    let notes: Vec<String> = expired.into_iter().chain(remaining).collect();
     let phase = name(&target.phase);
     if notes.is_empty() { phase } else { format!("{phase} ({})", notes.join(", ")) }
 }

@@ -15,16 +15,28 @@ use ebb_flow::env::{ApiStore, Env, HttpStore};
 use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::instance::changes;
 use ebb_flow::instance::notify::{self, OutputsProblem};
+use ebb_flow::run::removals;
 use ebb_flow::sweep::outages;
 
 const PAGE: usize = 100;
+/// Maximum removals of a target in a response.
+pub const MAX_REMOVALS: usize = 200;
+
+/// The targets of a list that are requested.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TargetFilter<'a> {
+    /// `None` means all kinds.
+    pub kind: Option<&'a str>,
+    /// True for targets with unconfirmed removals only.
+    pub unconfirmed: bool,
+}
 
 /// Returns a page of targets. `token` is the `nextToken` of the previous page. An invalid request is rejected with the
 /// malformed field.
 pub async fn list(
     store: &dyn ApiStore,
     list: TargetList,
-    kind: Option<&str>,
+    TargetFilter { kind, unconfirmed }: TargetFilter<'_>,
     token: Option<&str>,
 ) -> Result<TargetPage, RequestError<FieldError>> {
     let after = token.map(cursor).transpose().map_err(RequestError::Rejected)?;
@@ -42,7 +54,8 @@ pub async fn list(
         tracing::error!(reason, "cannot read a target");
     }
     let next_token = next.map(|(kind, name)| format!("{kind}/{name}"));
-    Ok(TargetPage { targets: found.iter().map(about).collect(), damaged, next_token })
+    let wanted = found.iter().filter(|target| !unconfirmed || target.unconfirmed > 0);
+    Ok(TargetPage { targets: wanted.map(about).collect(), damaged, next_token })
 }
 
 /// Parses a `nextToken` into the kind and name of the last target of a page.
@@ -73,6 +86,7 @@ pub fn about(target: &TargetHead) -> TargetInfo {
         expires: target.expires.map(rfc3339),
         stop_cause: stops.then_some(target.stop_cause),
         overridden: target.is_overridden,
+        unconfirmed: target.unconfirmed,
         plugins: target.plugins.clone(),
         waits_for: waits::reason(target),
     }
@@ -155,8 +169,14 @@ pub async fn get(
         .await?
         .map(|pending| pending.notification.notification.name().to_owned());
     let outage = outages::find_outage(env, store, &loaded.plan, &runs).await?;
+    let mut removals = match target.phase {
+        TargetPhase::Gone => removals::removals(env, &target, &loaded).await?,
+        _ => Vec::new(),
+    };
+    removals.truncate(MAX_REMOVALS);
     let mut remaining = limits::API_RESPONSE;
-    for used in [limits::lambda_event_size_of(&resources), used(&outputs), limits::lambda_event_size_of(&outage)] {
+    let others = [limits::lambda_event_size_of(&outage), limits::lambda_event_size_of(&removals)];
+    for used in [limits::lambda_event_size_of(&resources), used(&outputs)].into_iter().chain(others) {
         remaining = remaining.saturating_sub(used);
     }
     for run in &mut runs {
@@ -168,6 +188,7 @@ pub async fn get(
         env: outputs.env,
         workloads: outputs.workloads,
         outputs_error,
+        removals,
         runs,
         pending_notification: pending,
         outage,
@@ -185,6 +206,7 @@ fn without_plan(target: &TargetHead) -> TargetDetail {
         env: BTreeMap::new(),
         workloads: BTreeMap::new(),
         outputs_error: None,
+        removals: Vec::new(),
         runs: Vec::new(),
         pending_notification: None,
         delivery: waits::delivery(target),

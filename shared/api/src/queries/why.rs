@@ -5,7 +5,7 @@
 //! 3. Find an outage of a relay, or the reason why a running unit waits.
 //! 4. Summarise these in one sentence and name the next steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_documents::render::{self, InputValue, RenderedUnit};
@@ -16,6 +16,7 @@ use ebb_protocol::api::{
 use ebb_protocol::id::{RunId, hook_name};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits;
+use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
 use ebb_protocol::time::rfc3339;
 use ebb_store::{DroppedEvent, RefusedUpdate, TargetHead};
 
@@ -26,6 +27,7 @@ use ebb_flow::run::cause::{self, FirstCause};
 use ebb_flow::run::head::Run;
 use ebb_flow::run::inputs::{self, InvocationCache};
 use ebb_flow::run::possible_resources::{Override, RemainingResources, remaining_resources};
+use ebb_flow::run::removals;
 use ebb_flow::sweep::outages;
 
 /// Maximum lines of the log in a diagnosis.
@@ -34,6 +36,8 @@ const LOG_LINES: usize = 20;
 const FAILURES: usize = 20;
 /// Maximum failed units for which the next steps have a command.
 const FORCE_COMPLETES: usize = 3;
+/// Maximum units that the summary names.
+const UNITS: usize = 5;
 /// Maximum characters of an input.
 const INPUT_LENGTH: usize = 200;
 
@@ -74,6 +78,12 @@ pub async fn why(
         latest = Some(run);
     }
     let RemainingResources { exists, overrides, notes: more } = remaining_resources(env, &target, &loaded).await?;
+    let mut removals = match target.phase {
+        TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone => {
+            removals::removals(env, &target, &loaded).await?
+        }
+        _ => Vec::new(),
+    };
     notes.extend(overrides.iter().filter(|one| one.is_open).map(Override::note));
     notes.extend(more);
     let outage = outages::find_outage(env, store, &loaded.plan, last.as_slice()).await?;
@@ -82,7 +92,7 @@ pub async fn why(
         _ => None,
     };
     let waiting = last.as_ref().and_then(|run| waiting(run, pending.as_deref()));
-    let mut summary = summary(&target, waiting, &failures, (&exists, &overrides), outage.as_ref());
+    let mut summary = summary(&target, waiting, &failures, (&exists, &overrides, &removals), outage.as_ref());
     if let Some(expired) = target.expires.filter(|_| target.stop_cause == TargetStopCause::Expired) {
         summary = format!("{summary}; its time to live ended at {}", rfc3339(expired));
     }
@@ -107,6 +117,7 @@ pub async fn why(
         next_steps.insert(0, format!("if {newer} fixes the undo: ebb retry {name} --plugin {newer}"));
     }
     let phase = targets::phase(target.phase);
+    removals.truncate(targets::MAX_REMOVALS);
     Ok(Some(TargetDiagnosis {
         target: format!("{kind}/{name}"),
         phase,
@@ -114,6 +125,7 @@ pub async fn why(
         cause,
         failed: failures,
         remaining: exists,
+        removals,
         notes,
         next_steps,
         decided_by: sources::deciding_event(store, &target).await?,
@@ -147,6 +159,7 @@ fn damaged(target: &TargetHead, what: &str, fix: &str) -> TargetDiagnosis {
         cause: None,
         failed: Vec::new(),
         remaining: Vec::new(),
+        removals: Vec::new(),
         notes: Vec::new(),
         next_steps: vec![fix.to_owned()],
         decided_by: None,
@@ -243,7 +256,7 @@ fn summary(
     target: &TargetHead,
     waiting: Option<String>,
     failures: &[FailedUnit],
-    (exists, overrides): (&[RemainingEffect], &[Override]),
+    (exists, overrides, removals): (&[RemainingEffect], &[Override], &[ResourceRemoval]),
     outage: Option<&RelayOutage>,
 ) -> String {
     let since = rfc3339(target.since);
@@ -261,7 +274,7 @@ fn summary(
             Some(first) => format!("ready since {since}; {}: {}", hook_of(target), failed(first)),
             None => format!("ready since {since}"),
         },
-        TargetPhase::Gone => format!("gone since {since}: {}", end(target, exists, overrides)),
+        TargetPhase::Gone => format!("gone since {since}: {}", end(target, exists, overrides, removals)),
         TargetPhase::Failed | TargetPhase::Stuck => {
             failures.first().map_or_else(|| format!("failed since {since}"), failed)
         }
@@ -277,13 +290,33 @@ fn summary(
 }
 
 /// Returns the end of a gone instance.
-fn end(target: &TargetHead, exists: &[RemainingEffect], overrides: &[Override]) -> String {
+fn end(
+    target: &TargetHead,
+    exists: &[RemainingEffect],
+    overrides: &[Override],
+    removals: &[ResourceRemoval],
+) -> String {
     // Retention removes the plan of an instance, too, but the instance keeps its hook.
     if target.plan.is_empty() && target.hook.is_none() {
         return "it was deleted before it was created".to_owned();
     }
-    let remaining = if exists.is_empty() { "nothing remains" } else { "resources may remain" };
-    let Some(first) = overrides.first() else { return remaining.to_owned() };
+    let unconfirmed = removals.iter().filter(|removal| removal.evidence.grade == RemovalGrade::Unconfirmed);
+    let unconfirmed = unconfirmed.map(|removal| removal.unit.as_str());
+    let units: BTreeSet<&str> = exists.iter().map(|existing| existing.unit.as_str()).chain(unconfirmed).collect();
+    // Without the data of an instance, only its number is known.
+    let count = if target.plan.is_empty() { target.unconfirmed as usize } else { units.len() };
+    let shown: Vec<&str> = units.iter().take(UNITS).copied().collect();
+    let shown = match units.len().saturating_sub(UNITS) {
+        _ if shown.is_empty() => String::new(),
+        0 => format!(": {}", shown.join(", ")),
+        more => format!(": {} and {more} more", shown.join(", ")),
+    };
+    let remaining = match count {
+        0 => "nothing remains".to_owned(),
+        1 => format!("1 resource may remain{shown}"),
+        count => format!("{count} resources may remain{shown}"),
+    };
+    let Some(first) = overrides.first() else { return remaining };
     let units: Vec<&str> = overrides.iter().map(|one| one.unit.as_str()).collect();
     format!("{remaining}; {}: {}", units.join(", "), first.reason)
 }

@@ -17,6 +17,7 @@ use utoipa::IntoParams;
 
 use super::Path;
 use super::auth::{ApiCaller, ApiPermission};
+use crate::queries::targets::TargetFilter;
 use crate::queries::{sources, targets, why};
 use crate::{HttpProblem, ServerState};
 use ebb_flow::error::RequestError;
@@ -36,6 +37,9 @@ pub(crate) struct ListQuery {
     /// Lists gone targets instead of active ones. A gone target is listed for 30 days.
     #[serde(default)]
     gone: bool,
+    /// Lists only targets without evidence that all their resources were removed.
+    #[serde(default)]
+    unconfirmed: bool,
 }
 
 /// Lists targets by kind and name: active ones, or gone ones.
@@ -50,9 +54,9 @@ pub(crate) async fn list(
     server.authorize(&headers, ApiPermission::ReadTargets).await?;
     let Query(query) = query?;
     let list = if query.gone { TargetList::Gone } else { TargetList::Active };
-    let (kind, token) = (query.kind.as_deref(), query.next_token.as_deref());
+    let filter = TargetFilter { kind: query.kind.as_deref(), unconfirmed: query.unconfirmed };
     let invalid = |error: FieldError| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", error.to_string());
-    let page = targets::list(server.store.as_ref(), list, kind, token).await;
+    let page = targets::list(server.store.as_ref(), list, filter, query.next_token.as_deref()).await;
     Ok(Json(page.map_err(|error| error.map(invalid))?))
 }
 

@@ -24,7 +24,7 @@ use crate::instance::due;
 use crate::pending_call::{PendingCall, ResponseKind, circuit_wait};
 use crate::ports::QueueMessage;
 use crate::run::head::Run;
-use crate::run::records;
+use crate::run::{records, removals};
 use crate::sweep::permits::OriginPermit;
 
 /// The waits during the first hour, from 1 s to 60 s. A platform that recovers within the hour gets its notification
@@ -37,6 +37,9 @@ const SLOW_BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000
 
 /// Maximum records with outputs in memory, each with at most [`limits::OUTPUTS_INLINE`] bytes.
 const MAX_RECORDS: usize = 1_000;
+
+/// Maximum removals in a notification.
+const MAX_REMOVALS: usize = 100;
 
 /// The fix for outputs that are too large for a response.
 pub const READ_LESS: &str =
@@ -254,11 +257,18 @@ async fn notification_data(
         reason: None,
         stop_cause: None,
         overridden: false,
+        removals: Vec::new(),
     };
     match notification {
         Notification::Gone => {
             data.stop_cause = Some(target.stop_cause);
             data.overridden = target.is_overridden;
+            // Without an unconfirmed removal, the records of the runs are not read.
+            if target.unconfirmed > 0 {
+                let loaded = env.plan_of(target).await?;
+                data.removals = removals::removals(env, target, &loaded).await?;
+                data.removals.truncate(MAX_REMOVALS);
+            }
         }
         Notification::Ready => {
             let loaded = env.plan_of(target).await?;

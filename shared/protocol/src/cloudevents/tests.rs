@@ -239,6 +239,7 @@ fn outcomes() {
         reason: Some(FailureReason { code: ReasonCode::Exit, message: "exit code 3".to_owned() }),
         stop_cause: None,
         overridden: false,
+        removals: Vec::new(),
     };
     let (content_type, body) =
         outcome("o-1", "//ebb.example.org", crate::lifecycle::FAILED, "sandbox/pr-1234", TIME, &data);

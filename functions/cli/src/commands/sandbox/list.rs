@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ebb_protocol::api::TargetInfo;
 
-use crate::client::ApiClient;
+use crate::client::{ApiClient, TargetSelection};
 use crate::exit::{CliError, Exit};
 use crate::output::printable;
 use crate::output::{self, OutputArgs};
@@ -22,6 +22,9 @@ pub(crate) struct SandboxListArgs {
     /// List only the targets that are gone
     #[arg(long, conflicts_with = "all")]
     gone: bool,
+    /// List only the targets that are gone and whose resources may remain
+    #[arg(long, conflicts_with = "all")]
+    unconfirmed: bool,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -30,11 +33,13 @@ impl SandboxListArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let kind = (self.kind != "all").then_some(self.kind.as_str());
         let (mut targets, mut damaged) = (Vec::new(), BTreeSet::new());
+        let of = |gone| TargetSelection { gone, unconfirmed: self.unconfirmed };
+        // A target whose last notification is not accepted is gone, too, and is still in the other list.
         if !self.gone {
-            (targets, damaged) = client.targets(kind, false).await?;
+            (targets, damaged) = client.targets(kind, of(false)).await?;
         }
-        if self.gone || self.all {
-            let (gone, further) = client.targets(kind, true).await?;
+        if self.gone || self.all || self.unconfirmed {
+            let (gone, further) = client.targets(kind, of(true)).await?;
             targets.extend(gone);
             damaged.extend(further);
             targets.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
@@ -83,6 +88,7 @@ mod tests {
             expires: None,
             stop_cause: None,
             overridden: false,
+            unconfirmed: 0,
             plugins: vec!["db@1.0.0".to_owned(), "queue@0.0.0".to_owned()],
             waits_for: None,
         };

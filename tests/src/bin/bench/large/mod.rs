@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
 use clap::ValueEnum;
+use ebb_api::queries::targets::TargetFilter;
 use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
 use ebb_engine::Millis;
 use ebb_engine::target::Notification;
@@ -184,7 +185,7 @@ async fn invoke(case: LargeCase, stored: &MeasuredStore, env: &Env, resources: u
             ensure!(bytes <= ebb_protocol::limits::LAMBDA_EVENT, "the response has {bytes} bytes in an event");
         }
         LargeCase::List => {
-            let page = ebb_api::queries::targets::list(store, TargetList::Active, None, None).await;
+            let page = ebb_api::queries::targets::list(store, TargetList::Active, TargetFilter::default(), None).await;
             let page = page.map_err(|error| anyhow::anyhow!("{error:?}"))?;
             ensure!(!page.targets.is_empty(), "no target is listed");
         }

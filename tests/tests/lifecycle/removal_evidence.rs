@@ -1,0 +1,242 @@
+//! The evidence that undone resources are gone: its grades, the grade that a plugin requires, and verifications.
+
+use ebb_protocol::api::{TargetDiagnosis, TargetPage};
+use ebb_protocol::removal::{RemovalEvidence, RemovalGrade, ResourceRemoval};
+
+use crate::harness::*;
+
+/// `drop` is tried twice more after 409 and after missing evidence.
+const PLUGIN: &str = r#"
+preStart:
+  make: {retry: {attempts: 1}, webhook: {url: "RECEIVER/make"}}
+postStop:
+  drop:
+    undoes: make
+    retry: {attempts: 3, backoff: 10ms, on: [409, 423, failed]}
+    webhook: {method: DELETE, url: "RECEIVER/thing?token=abc"}
+"#;
+
+const PLAIN: &str = r#"
+preStart: {make: {webhook: {url: "RECEIVER/make"}}}
+postStop: {undo: {undoes: make, webhook: {url: "RECEIVER/undo"}}}
+"#;
+
+/// Returns the only removal of a diagnosis.
+fn only(why: &TargetDiagnosis) -> ResourceRemoval {
+    let [removal] = why.removals.as_slice() else { panic!("{why:#?}") };
+    removal.clone()
+}
+
+/// Returns the names of targets of a list.
+async fn listed(harness: &Harness, query: &str) -> Vec<String> {
+    let page: TargetPage = harness.get(&format!("/v1/targets?{query}")).await.is(200).json();
+    page.targets.into_iter().map(|target| target.name).collect()
+}
+
+/// A server that shows nothing to a credential answers the same as one without the thing.
+pub(crate) async fn a_first_not_found_is_unconfirmed() {
+    let harness = Harness::new().await;
+    harness.receiver.always("DELETE /thing", 404);
+    harness.run("a", "strange", PLUGIN, TargetState::Ready).await;
+    harness.run("b", "plain", PLAIN, TargetState::Ready).await;
+    for name in ["a", "b"] {
+        harness.tear_down(name).await;
+        harness.settled(name).await;
+    }
+    let (target, why) = (harness.target("a").await.unwrap(), harness.why("a").await);
+    let removal = only(&why);
+    assert_eq!((removal.unit.as_str(), removal.by.as_deref()), ("r/make", Some("r/drop")));
+    assert_eq!(
+        (removal.evidence.grade, removal.evidence.answered.as_deref()),
+        (RemovalGrade::Unconfirmed, Some("404"))
+    );
+    // The values of a query can be secrets.
+    let asked = format!("DELETE {}/thing?token=***", harness.receiver.url());
+    assert_eq!(removal.evidence.asked, Some(asked));
+    assert!(why.summary.ends_with(": 1 resource may remain: r/make"), "{}", why.summary);
+    assert_eq!((target.info.unconfirmed, target.removals), (1, vec![removal.clone()]));
+    let of_other = harness.why("b").await;
+    assert_eq!(only(&of_other).evidence, RemovalEvidence::from(RemovalGrade::Reported));
+    assert!(of_other.summary.ends_with(": nothing remains"), "{}", of_other.summary);
+    assert_eq!(listed(&harness, "gone=true").await, ["a", "b"]);
+    assert_eq!(listed(&harness, "gone=true&unconfirmed=true").await, ["a"]);
+    assert_eq!(listed(&harness, "unconfirmed=true").await, [""; 0]);
+    let [_, gone] = harness.notified("a", &["ready", "gone"]).await.try_into().unwrap();
+    assert_eq!(gone["removals"], json!([removal]));
+    let [_, gone] = harness.notified("b", &["ready", "gone"]).await.try_into().unwrap();
+    assert_eq!(gone["removals"], Value::Null);
+}
+
+/// An answer other than *not found* shows that the credential sees the thing. A rejected setup has made none.
+pub(crate) async fn earlier_answers_decide_about_not_found() {
+    let rows: [(u16, &[u16], RemovalGrade); 7] = [
+        (200, &[204], RemovalGrade::Reported),
+        (200, &[404], RemovalGrade::Unconfirmed),
+        (200, &[410], RemovalGrade::Unconfirmed),
+        (200, &[409, 404], RemovalGrade::Reported),
+        (200, &[423, 409, 410], RemovalGrade::Reported),
+        (403, &[404], RemovalGrade::Reported),
+        (500, &[404], RemovalGrade::Unconfirmed),
+    ];
+    for (made, answers, grade) in rows {
+        let harness = Harness::new().await;
+        harness.receiver.always("POST /make", made);
+        harness.receiver.replies("DELETE /thing", answers);
+        let phase = if made == 200 { TargetState::Ready } else { TargetState::Failed };
+        harness.run("a", "strange", PLUGIN, phase).await;
+        let target = harness.tear_down("a").await;
+        let why = harness.why("a").await;
+        assert_eq!(only(&why).evidence.grade, grade, "{made} {answers:?}: {why:#?}");
+        assert_eq!(harness.receiver.count("DELETE /thing"), answers.len(), "{made} {answers:?}");
+        let unconfirmed = u32::from(grade == RemovalGrade::Unconfirmed);
+        assert_eq!(target.info.unconfirmed, unconfirmed, "{made} {answers:?}");
+        if answers == [204] {
+            assert_eq!(harness.state("a", Hook::PostStop).await.records, [], "the usual evidence costs no record");
+        }
+    }
+}
+
+/// 202 of a server that does not call back says nothing about the end of the removal.
+pub(crate) async fn an_accepted_removal_without_a_callback_is_unconfirmed() {
+    let harness = Harness::new().await;
+    harness.write_secrets(r#"{"TOKEN": "a-token-of-the-provider"}"#);
+    let document = format!(
+        "apiVersion: ebb.dev/v1\nkind: Connection\nname: api\norigin: {}\nauth: {{bearer: {{secret: TOKEN}}}}\nplugins: [branch]\n",
+        harness.receiver.url()
+    );
+    harness.request(Method::PUT, "/v1/connections/api", Some(json!({ "document": document }))).await.is(200);
+    let rest = r#"
+preStart:
+  make: {webhook: {connection: api, path: /branches}}
+postStop:
+  drop: {undoes: make, webhook: {connection: api, method: DELETE, path: /branches/1}}
+"#;
+    harness.receiver.always("DELETE /branches/1", 202);
+    harness.run("a", "branch", rest, TargetState::Ready).await;
+    harness.tear_down("a").await;
+    let removal = only(&harness.why("a").await);
+    assert_eq!(
+        (removal.evidence.grade, removal.evidence.answered.as_deref()),
+        (RemovalGrade::Unconfirmed, Some("202"))
+    );
+}
+
+/// An undo with less evidence than its plugin requires is retried, and the target is stuck.
+pub(crate) async fn missing_evidence_stops_the_teardown() {
+    for (required, answer, expected) in [
+        ("confirmed", 204, "the removal of r/make is reported, but the plugin requires `evidence: confirmed`"),
+        ("reported", 404, "/thing?token=*** was answered 404), but the plugin requires `evidence: reported`"),
+    ] {
+        let harness = Harness::new().await;
+        harness.receiver.always("DELETE /thing", answer);
+        harness.run("a", "strict", &format!("evidence: {required}{PLUGIN}"), TargetState::Ready).await;
+        harness.delete("a").await;
+        harness.phase("a", TargetState::Stuck).await;
+        assert_eq!(harness.receiver.count("DELETE /thing"), 3);
+        let why = harness.why("a").await;
+        let reason = why.cause.unwrap().reason.message;
+        assert!(reason.contains(expected) && reason.contains("force-complete the unit"), "{reason}");
+        assert_eq!((why.remaining.len(), why.removals), (1, vec![]), "the removal is open");
+        let request = json!({"unit": "r/drop", "reason": "removed by hand", "by": "ada"});
+        harness.post("/v1/targets/sandbox/a/force-complete", request).await.is(202);
+        let target = harness.phase("a", TargetState::Gone).await;
+        assert_eq!(target.info.unconfirmed, 1);
+        let why = harness.why("a").await;
+        let removal = only(&why);
+        let overridden = Some("overridden by ada: removed by hand");
+        assert_eq!(
+            (removal.evidence.grade, removal.evidence.answered.as_deref()),
+            (RemovalGrade::Unconfirmed, overridden)
+        );
+        assert!(why.summary.contains("1 resource may remain: r/make; r/drop: overridden by ada"), "{}", why.summary);
+    }
+}
+
+/// A skipped undo has removed nothing.
+pub(crate) async fn a_skipped_undo_is_no_evidence() {
+    let skipped = PLUGIN.replace("undoes: make", "undoes: make\n    when: ${target.name == \"other\"}");
+    let harness = Harness::new().await;
+    harness.run("a", "kept", &skipped, TargetState::Ready).await;
+    let target = harness.tear_down("a").await;
+    let removal = only(&harness.why("a").await);
+    let why = Some("`when` is false");
+    assert_eq!((removal.evidence.grade, removal.evidence.answered.as_deref()), (RemovalGrade::Unconfirmed, why));
+    assert_eq!(target.info.unconfirmed, 1);
+    harness.run("b", "strict", &format!("evidence: reported{skipped}"), TargetState::Ready).await;
+    harness.delete("b").await;
+    harness.phase("b", TargetState::Stuck).await;
+    let reason = harness.why("b").await.cause.unwrap().reason.message;
+    assert!(
+        reason.contains("is unconfirmed (`when` is false), but the plugin requires `evidence: reported`"),
+        "{reason}"
+    );
+    assert_eq!(harness.receiver.count("DELETE /thing"), 0);
+}
+
+/// Returns a plugin whose undo has this `verify`.
+fn verified(verify: &str) -> String {
+    format!(
+        "runners: {{sh: {{image: \"busybox:1\"}}}}{PLUGIN}    verify:\n      retry: {{attempts: 3, backoff: 10ms}}\n      {verify}\n"
+    )
+}
+
+const LIST: &str = r#"webhook: {url: "RECEIVER/things", absent: "${size(response.body.items) == 0}"}"#;
+
+/// A list shows that its credential works.
+pub(crate) async fn a_list_without_the_thing_confirms_its_removal() {
+    let harness = Harness::new().await;
+    harness.receiver.always("DELETE /thing", 404);
+    harness.receiver.replies("GET /things", &[json!({"items": [1]}), json!({"items": []})]);
+    harness.run("a", "verified", &format!("evidence: confirmed\n{}", verified(LIST)), TargetState::Ready).await;
+    let target = harness.tear_down("a").await;
+    assert_eq!(states(&target, "postStop", ["drop", "drop-verify"]), [UnitState::Succeeded; 2]);
+    assert_eq!((harness.receiver.count("DELETE /thing"), harness.receiver.count("GET /things")), (1, 2));
+    assert_eq!(harness.receiver.calls("GET /things")[0].token(), "", "the response decides");
+    let why = harness.why("a").await;
+    let removal = only(&why);
+    assert_eq!((removal.by.as_deref(), removal.evidence.grade), (Some("r/drop-verify"), RemovalGrade::Confirmed));
+    assert_eq!(removal.evidence.answered.as_deref(), Some("200"));
+    assert!(why.summary.ends_with("nothing remains"), "{}", why.summary);
+    assert_eq!(target.info.unconfirmed, 0);
+}
+
+pub(crate) async fn a_thing_that_still_exists_stops_the_teardown() {
+    for (verify, expected) in [
+        (LIST, "the resource still exists: the server answered 200"),
+        (r#"webhook: {url: "RECEIVER/things"}"#, "the resource still exists: the server answered 200"),
+        (r#"webhook: {url: "RECEIVER/things", absent: "${response.body.none}"}"#, "`absent`"),
+        (r##"pod: {runner: sh, script: "#!/bin/sh\nexit 7"}"##, "7"),
+    ] {
+        let harness = Harness::new().await;
+        harness.receiver.always("GET /things", json!({"items": [1]}));
+        harness.run("a", "verified", &verified(verify), TargetState::Ready).await;
+        harness.delete("a").await;
+        harness.phase("a", TargetState::Stuck).await;
+        let why = harness.why("a").await;
+        let cause = why.cause.unwrap();
+        assert_eq!((cause.unit.as_str(), cause.attempt), ("r/drop-verify", 3), "{verify}");
+        assert!(cause.reason.message.contains(expected), "{verify}: {}", cause.reason.message);
+        assert_eq!(harness.remaining("a").await, [("r/make".to_owned(), Certainty::Exists)], "{verify}");
+        assert_eq!(harness.receiver.count("DELETE /thing"), 1, "the undo is done");
+    }
+}
+
+/// Not found as the answer to a question is as ambiguous as the answer to the undo.
+pub(crate) async fn not_found_confirms_what_an_undo_has_seen() {
+    let question = r#"webhook: {url: "RECEIVER/things"}"#;
+    let script = r##"pod: {runner: sh, script: "#!/bin/sh\ntrue"}"##;
+    for (verify, answer, grade) in [
+        (question, 204, RemovalGrade::Confirmed),
+        (question, 404, RemovalGrade::Unconfirmed),
+        (script, 404, RemovalGrade::Confirmed),
+    ] {
+        let harness = Harness::new().await;
+        harness.receiver.always("DELETE /thing", answer);
+        harness.receiver.always("GET /things", 404);
+        harness.run("a", "verified", &verified(verify), TargetState::Ready).await;
+        harness.tear_down("a").await;
+        let removal = only(&harness.why("a").await);
+        let found = (removal.by.as_deref(), removal.evidence.grade);
+        assert_eq!(found, (Some("r/drop-verify"), grade), "{verify} {answer}");
+    }
+}
