@@ -1,7 +1,7 @@
 //! Grades the evidence that undone resources do not exist any more.
 //!
-//! A record has evidence only if that of its undo differs from the usual one of its action, see [`usual_evidence`]. Most
-//! undos therefore cost no record.
+//! A record has evidence only if that of its undo differs from the usual one of its action. Most undos therefore cost no
+//! record.
 
 use std::collections::BTreeMap;
 
