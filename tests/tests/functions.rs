@@ -183,7 +183,8 @@ fn main() {
         security::identity_tokens: claims_of_pipelines_grant_scopes forged_identity_tokens times_and_names_of_identity_tokens
             keys_that_are_not_accepted issuers_that_cannot_be_trusted;
         security::orphans: orphans_are_listed_and_scanned only_owned_orphans_are_deleted_on_request;
-        security::polls: invalid_polls replies_to_batches invalid_replies unfetched_batches_expire;
+        security::polls: invalid_polls replies_to_batches stored_replies_are_encrypted invalid_replies
+            unfetched_batches_expire;
         security::secrets: sensitive_values_are_stored_by_the_relay_only evidence_contains_no_credentials
             plain_values_of_sensitive_params references_from_receivers secrets_of_a_late_success;
         security::sizes: headers_and_urls large_outputs large_documents;

@@ -83,7 +83,7 @@ impl PollEndpoint {
             return Err(PollRejection::Conflict("wrong-cluster", why));
         }
         let PollRequest { replies, in_progress, wait_ms, .. } = poll;
-        let stored = replies.into_iter().map(|reply| self.store_response(name, reply));
+        let stored = replies.into_iter().map(|reply| self.store_response(cluster, reply));
         let mut stored = futures::stream::iter(stored).buffer_unordered(MAX_CONCURRENT);
         while let Some(result) = stored.next().await {
             result?;
@@ -118,14 +118,16 @@ impl PollEndpoint {
         }
     }
 
-    async fn store_response(&self, name: &str, reply: QueuedReply) -> Result<(), StoreError> {
-        let QueuedReply { id, outcome } = reply;
+    async fn store_response(&self, cluster: &ClusterConfig, reply: QueuedReply) -> Result<(), StoreError> {
+        let (name, QueuedReply { id, outcome }) = (cluster.name.as_str(), reply);
         let outcome = match outcome {
             ReplyOutcome::Status { status, message: text } => ReplyOutcome::Status { status, message: message(&text) },
             response => response,
         };
         // A value that was parsed from JSON can be encoded.
         let response = serde_json::to_vec(&outcome).unwrap_or_default();
+        // The answer of a plugin can have secrets.
+        let response = super::pull::sealed_reply(cluster, &id, &response);
         if !ebb_protocol::pull::SealedBatch::is_id(&id) || !self.queue.put_reply(name, &id, &response).await? {
             tracing::info!(cluster = name, id = message(&id), "discarded a response without a waiting request");
         }

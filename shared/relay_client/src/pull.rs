@@ -1,4 +1,5 @@
-//! The pull transport. The batch queue stores a batch until the relay polls for it, and then stores its response.
+//! The pull transport. The batch queue stores a batch until the relay polls for it, and then stores its response. Both are
+//! encrypted.
 //!
 //! 1. Encrypt the batch and store it in the queue.
 //! 2. Read the queue until it has a response, or until the timeout.
@@ -50,13 +51,13 @@ impl BatchSender {
                     if let Err(error) = self.queue.take_batch(&cluster.name, &id).await {
                         tracing::info!(%error, "cannot delete a batch; the table deletes it later");
                     }
-                    return parse_response(&response);
+                    return parse_response(cluster, &id, &response);
                 }
                 Err(error) => tracing::info!(%error, "cannot read the response; trying again"),
             }
         }
         match self.queue.take_batch(&cluster.name, &id).await.map_err(|error| queue_error(&error))? {
-            Some(response) => parse_response(&response),
+            Some(response) => parse_response(cluster, &id, &response),
             None => {
                 let why = format!("no poll returned a response within {} s", timeout.as_secs());
                 Err(RelayError::Unreachable(why))
@@ -98,9 +99,25 @@ fn lifetime_ms(batch: &Batch, timeout: Duration) -> u64 {
     valid_for.min().map_or(timeout, |valid_for| valid_for.min(timeout))
 }
 
-fn parse_response(response: &[u8]) -> Result<ReplyOutcome, RelayError> {
-    serde_json::from_slice(response)
+fn parse_response(cluster: &ClusterConfig, id: &str, sealed: &[u8]) -> Result<ReplyOutcome, RelayError> {
+    let text = std::str::from_utf8(sealed).ok();
+    let response = text.and_then(|text| seal::open_value(&cluster.keys, &reply_place(cluster, id), text));
+    let response = response.ok_or_else(|| {
+        let why = "its response cannot be decrypted; was the secret of the cluster replaced?";
+        RelayError::Unreachable(why.to_owned())
+    })?;
+    serde_json::from_slice(&response)
         .map_err(|error| RelayError::Unreachable(format!("its response cannot be parsed: {error}")))
+}
+
+/// Encrypts the response to a batch for the batch queue.
+pub(super) fn sealed_reply(cluster: &ClusterConfig, id: &str, response: &[u8]) -> Vec<u8> {
+    seal::seal_value(&cluster.keys, &reply_place(cluster, id), response).into_bytes()
+}
+
+/// Returns the place for which a response is encrypted.
+fn reply_place(cluster: &ClusterConfig, id: &str) -> String {
+    format!("reply {}", SealedBatch::associated_data(&cluster.name, id))
 }
 
 fn queue_error(error: &StoreError) -> RelayError {

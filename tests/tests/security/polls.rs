@@ -12,7 +12,7 @@ use ebb_protocol::relay::{
 };
 use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_store::BatchQueue as _;
+use ebb_store::{BatchQueue as _, QueuedBatch};
 use ebb_tests::platform::SignedRequest;
 
 use crate::harness::*;
@@ -154,6 +154,21 @@ pub(crate) async fn replies_to_batches() {
     assert_eq!(pending.await.unwrap().unwrap().0.tasks, 1);
     send(&harness, "inside", &first).await.is(200);
     assert_eq!(store.read_reply("inside", &queued.id).await.unwrap(), None);
+}
+
+/// The answer of a plugin can have secrets, so a reader of the table learns nothing from a stored response.
+pub(crate) async fn stored_replies_are_encrypted() {
+    let harness = harness().await;
+    let store = harness.stack().store();
+    let (id, at) = ("0123456789ab-0123456789abcdef", now());
+    let expires = Timestamp(at.0 + 60_000);
+    let batch = QueuedBatch { id: id.to_owned(), posted: at, expires, body: vec![1], once: false };
+    store.enqueue_batch("inside", &batch).await.unwrap();
+    let outcome = ReplyOutcome::Status { status: 500, message: "canary-4711-reply".to_owned() };
+    let replies = vec![QueuedReply { id: id.to_owned(), outcome }];
+    poll_batches(&harness, "inside", INSIDE, &poll(None, &[], replies)).await;
+    let stored = store.read_reply("inside", id).await.unwrap().unwrap();
+    assert!(!super::secrets::contains(&stored, b"canary"), "{}", String::from_utf8_lossy(&stored));
 }
 
 pub(crate) async fn invalid_replies() {
