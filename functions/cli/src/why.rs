@@ -137,6 +137,7 @@ pub(crate) fn value_line(value: &OutputValue) -> String {
             let namespace = secret.namespace.as_deref().map(|name| format!("{name}/")).unwrap_or_default();
             format!("secret {namespace}{} key {}", secret.name, secret.key)
         }
+        OutputValue::Sensitive(_) => "(sensitive)".to_owned(),
     }
 }
 
@@ -217,6 +218,7 @@ mod tests {
             (serde_json::json!({"value": {"a": 1}}), "{\"a\":1}"),
             (serde_json::json!({"base64": "AAE="}), "base64:AAE="),
             (serde_json::json!({"secret": {"name": "s", "key": "k"}}), "secret s key k"),
+            (serde_json::json!({"sensitive": true}), "(sensitive)"),
         ];
         for (json, line) in cases {
             let value: OutputValue = serde_json::from_value(json).unwrap();

@@ -146,7 +146,7 @@ pub struct Resource {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PublicOutput {
     pub value: Template,
-    /// True if the value stays in the cluster and is passed on as a reference.
+    /// True if the value stays in the cluster and is passed on as a reference, or is stored encrypted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
     /// The outputs of setup units that the template reads.
@@ -524,7 +524,7 @@ pub struct InputPlan {
     /// True if the input is unset when its value is missing (Signadot). Otherwise the unit fails.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
-    /// True if the value is sensitive. It is passed on as a reference.
+    /// True if the value is sensitive. It is passed on whole.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
 }
@@ -534,7 +534,7 @@ pub struct InputPlan {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OutputPlan {
     pub from: OutputFrom,
-    /// True if the value stays in the cluster in which it was created.
+    /// True if the value stays in the cluster in which it was created, or is stored encrypted if no relay made it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
     /// True if the value may be null. A missing value then is null.

@@ -5,6 +5,7 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
+use url::{Host, Url};
 
 use crate::expr::string_end;
 use crate::model::{At, LineColumn, SourceText};
@@ -145,7 +146,17 @@ pub(crate) fn url_encoded(value: &str) -> String {
 
 /// Returns true if parsing the URL does not change it: it has no `..`, no `\\`, and no character to encode.
 pub(crate) fn is_normal_url(text: &str) -> bool {
-    url::Url::parse(text).is_ok_and(|parsed| parsed.as_str() == text)
+    Url::parse(text).is_ok_and(|parsed| parsed.as_str() == text)
+}
+
+/// Returns true for loopback, which only `ebb dev` and `ebb run` can reach.
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
 }
 
 #[cfg(test)]

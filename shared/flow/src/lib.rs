@@ -28,6 +28,7 @@ mod pending_call;
 pub mod ports;
 mod response_body;
 pub mod run;
+mod sealed_values;
 pub mod source;
 pub mod sweep;
 pub mod system;

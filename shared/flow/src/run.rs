@@ -23,6 +23,7 @@ mod infrakit;
 pub mod inputs;
 pub mod lease;
 mod objects;
+mod opened_texts;
 mod override_record;
 mod plugin_client;
 pub mod possible_resources;

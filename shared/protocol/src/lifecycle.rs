@@ -132,7 +132,7 @@ pub enum TargetStopCause {
     Expired,
 }
 
-/// A value for the platform: `{"value": …}`, `{"base64": "…"}` or `{"secret": {…}}`.
+/// A value for the platform: `{"value": …}`, `{"base64": "…"}`, `{"secret": {…}}` or `{"sensitive": true}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum OutputValue {
@@ -142,6 +142,8 @@ pub enum OutputValue {
     Base64(String),
     /// A reference to a Secret.
     Secret(SecretRef),
+    /// A sensitive value that Ebb stores encrypted and does not show. Always true.
+    Sensitive(bool),
 }
 
 impl From<UnitValue> for OutputValue {
@@ -150,6 +152,7 @@ impl From<UnitValue> for OutputValue {
             UnitValue::Json(json) => Self::Value(json),
             UnitValue::Bytes(bytes) => Self::Base64(STANDARD.encode(bytes)),
             UnitValue::Secret(secret) => Self::Secret(secret),
+            UnitValue::Sealed(_) => Self::Sensitive(true),
         }
     }
 }

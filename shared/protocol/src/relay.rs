@@ -411,7 +411,7 @@ pub struct ScriptInput {
     pub path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<UnitValue>,
-    /// True if the value comes from a Secret. It is masked in the log.
+    /// True if the value is sensitive. It is masked in the log.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
 }

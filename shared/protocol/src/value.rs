@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-/// A value of an output or input. In JSON: `{"json": …}`, `{"base64": "…"}` or `{"secret": {…}}`.
+/// A value of an output or input. In JSON: `{"json": …}`, `{"base64": "…"}`, `{"secret": {…}}` or `{"sealed": "…"}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum UnitValue {
@@ -15,6 +15,9 @@ pub enum UnitValue {
     Bytes(Vec<u8>),
     /// A value that stays in its cluster.
     Secret(SecretRef),
+    /// A sensitive value that the control plane stores, encrypted by [`crate::seal::seal_value`]. Its plain text is the
+    /// JSON of another variant.
+    Sealed(String),
 }
 
 pub type Outputs = BTreeMap<String, UnitValue>;
@@ -43,13 +46,14 @@ impl UnitValue {
         }
     }
 
-    /// Returns the bytes that a script sees: strings and bytes unchanged, other JSON as text. `None` for a secret.
+    /// Returns the bytes that a script sees: strings and bytes unchanged, other JSON as text. `None` for a
+    /// sensitive value.
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
         match self {
             Self::Json(serde_json::Value::String(text)) => Some(text.clone().into_bytes()),
             Self::Json(json) => Some(json.to_string().into_bytes()),
             Self::Bytes(bytes) => Some(bytes.clone()),
-            Self::Secret(_) => None,
+            Self::Secret(_) | Self::Sealed(_) => None,
         }
     }
 
@@ -60,6 +64,7 @@ impl UnitValue {
             Self::Json(json) => json.to_string().len(),
             Self::Bytes(bytes) => bytes.len(),
             Self::Secret(_) => 0,
+            Self::Sealed(text) => text.len(),
         }
     }
 }

@@ -53,7 +53,9 @@ pub(crate) fn expressions(parts: &InputParts<'_>) {
                 let size = match output {
                     render::RenderValue::Json(json) => json.to_string().len(),
                     render::RenderValue::Bytes(bytes) => bytes.len(),
-                    render::RenderValue::Secret(_) => panic!("a response has no secrets"),
+                    render::RenderValue::Secret(_) | render::RenderValue::Sealed(_) => {
+                        panic!("a response has no secrets");
+                    }
                 };
                 assert!(size <= MAX_VALUE_BYTES);
             }

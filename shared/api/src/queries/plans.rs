@@ -124,7 +124,7 @@ fn shown(action: &Action, rendered: RenderedUnit) -> Value {
                 let value = match input.value {
                     InputValue::Text(text) => Value::String(text),
                     InputValue::Bytes(bytes) => json!(format!("<{} bytes>", bytes.len())),
-                    InputValue::Secret(_) => json!("<sensitive>"),
+                    InputValue::Secret(_) | InputValue::Opened(_) => json!("<sensitive>"),
                     InputValue::Absent => Value::Null,
                 };
                 json!({ "name": input.name, "env": input.env, "path": input.path, "value": value })

@@ -228,7 +228,7 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<RootCause, F
             let value = match input.value {
                 InputValue::Text(text) => limits::excerpt(&text, INPUT_LENGTH),
                 InputValue::Bytes(bytes) => format!("<{} bytes>", bytes.len()),
-                InputValue::Secret(_) => "<sensitive>".to_owned(),
+                InputValue::Secret(_) | InputValue::Opened(_) => "<sensitive>".to_owned(),
                 InputValue::Absent => "<unset>".to_owned(),
             };
             texts.insert(input.name, value);

@@ -99,7 +99,7 @@ fn resource(number: usize, instance: &BoundResource<'_>, wires: &ResourceReads<'
     let params = instance.params.iter().map(|(name, given)| ((*name).to_owned(), given.value.clone())).collect();
     let outputs = instance.checked.outputs.iter().map(|(name, public)| {
         let reads = wires.output(number, name).map(listed).unwrap_or_default();
-        let sensitive = public.sensitivity == super::sensitive::Sensitivity::Sensitive;
+        let sensitive = public.sensitivity.is_sensitive();
         ((*name).to_owned(), PublicOutput { value: public.value.clone(), sensitive, reads })
     });
     Resource {

@@ -129,7 +129,8 @@ fn holders<'p>(
 ) -> Vec<&'p str> {
     let holder = |at: UnitRef, output: &str| {
         let unit = plan.unit(at)?;
-        unit.outputs.get(output)?.sensitive.then(|| cluster_name(plan.cluster(unit)))
+        let is_held = unit.action.is_relayed() && unit.outputs.get(output)?.sensitive;
+        is_held.then(|| cluster_name(plan.cluster(unit)))
     };
     match source {
         ReferenceSource::Output { unit, output } => {

@@ -34,6 +34,8 @@ pub(super) struct ExpressionRead<'a> {
     pub(super) source: ReferenceSource,
     pub(super) optional: bool,
     pub(super) usage: ReferenceUsage,
+    /// True if a text is exactly this value. The text can be a part of a list or mapping.
+    pub(super) is_whole: bool,
     pub(super) spot: TextSpan<'a>,
 }
 
@@ -142,6 +144,7 @@ impl DiagnosticCollector {
                     for found in uses.iter_mut().skip(first) {
                         if !alone && found.usage == ReferenceUsage::Whole {
                             found.usage = ReferenceUsage::Part;
+                            found.is_whole = false;
                         }
                     }
                 }
@@ -242,6 +245,7 @@ impl DiagnosticCollector {
                     source: reference.source,
                     optional: reference.optional,
                     usage: reference.usage,
+                    is_whole: reference.usage == ReferenceUsage::Whole,
                 }));
                 if !self.count(parsed.steps) {
                     self.exhausted(TextSpan { text, at, offset: start, length: 0 }.pos(&self.source));

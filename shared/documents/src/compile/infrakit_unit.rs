@@ -13,13 +13,14 @@ const PROCESSING_MS: u64 = 60_000;
 /// The maximum number of characters of a plugin's name, and of a type.
 const MAX_NAME: usize = 253;
 
-/// Compiles the action of a unit and reports its errors.
+/// Compiles the action of a unit and reports its errors. Adds the values that its properties read to
+/// `properties_read`, and the other ones to `found`.
 pub(super) fn action<'a>(
     report: &mut DiagnosticCollector,
     doc: &UnitDoc,
     hook: HookName,
     instance: &'a InfrakitDoc,
-    found: &mut Vec<ExpressionRead<'a>>,
+    (properties_read, found): (&mut Vec<ExpressionRead<'a>>, &mut Vec<ExpressionRead<'a>>),
 ) -> InfrakitAction {
     if hook > HookName::PostStart {
         let message = format!("`{}` in {} cannot be an `infrakit` unit", doc.name.value, hook.name());
@@ -36,10 +37,10 @@ pub(super) fn action<'a>(
     }
     let scope = report.units;
     let empty = || serde_json::Value::Object(serde_json::Map::new());
-    let before = found.len();
-    let properties = instance.properties.as_ref().map_or_else(empty, |tree| report.strings(tree, scope, found));
+    let properties =
+        instance.properties.as_ref().map_or_else(empty, |tree| report.strings(tree, scope, properties_read));
     if instance.interface != PluginInterface::Instance {
-        check_search(report, found.get(before..).unwrap_or_default());
+        check_search(report, properties_read);
     }
     let mut text = |text: &'a At<String>| -> Template { report.text(&text.value, text.at, scope, found) };
     let init = instance.init.as_ref().map(&mut text);

@@ -36,6 +36,7 @@ mod shared_keys;
 mod source_lints;
 mod subscription;
 mod teardown;
+mod undecided;
 mod unit;
 mod until;
 mod update_progress;
@@ -104,6 +105,7 @@ pub fn plan(
     let mut plan = assemble::plan(&mut report, sandbox, env, &instances, &wires);
     assemble::check_cycles(&mut report, &plan, &instances, &wires);
     clusters::check(&mut report, &plan, &instances, &wires);
+    undecided::check(&mut report, &instances);
     if let Some(errors) = report.errors(sandbox.name.at) {
         return Err(errors);
     }

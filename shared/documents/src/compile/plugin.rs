@@ -95,19 +95,20 @@ impl<'a> CheckedPlugin<'a> {
 
     /// Returns the sensitivity of a value.
     fn sensitivity(&self, source: &ReferenceSource) -> Sensitivity {
-        Sensitivity::of(match source {
+        match source {
             ReferenceSource::Resource { resource, output } => {
-                return self.resources.sensitivity(resource, output).unwrap_or(Sensitivity::Open);
+                self.resources.sensitivity(resource, output).unwrap_or(Sensitivity::Open)
             }
-            ReferenceSource::Param(name) | ReferenceSource::OldParam(name) => {
-                self.params.get(name.as_str()).is_some_and(|param| param.doc.sensitive)
+            ReferenceSource::Param(name) | ReferenceSource::OldParam(name)
+                if self.params.get(name.as_str()).is_some_and(|param| param.doc.sensitive) =>
+            {
+                Sensitivity::Undecided
             }
             ReferenceSource::Output { output, .. } => self
                 .producer(source)
-                .and_then(|unit| self.units[unit].plan.outputs.get(output))
-                .is_some_and(|output| output.sensitive),
-            _ => false,
-        })
+                .map_or(Sensitivity::Open, |unit| Sensitivity::of_output(&self.units[unit].plan, output)),
+            _ => Sensitivity::Open,
+        }
     }
 
     /// Adds a suggestion to the error for an unknown unit.
@@ -191,7 +192,7 @@ impl<'a> CheckedPlugin<'a> {
             }
         }
         let sensitive = |whole: &Option<ReferenceSource>| {
-            whole.as_ref().is_some_and(|source| self.sensitivity(source) == Sensitivity::Sensitive)
+            whole.as_ref().is_some_and(|source| self.sensitivity(source).is_sensitive())
         };
         let marks: Vec<Vec<bool>> = self.units.iter().map(|unit| unit.wholes.iter().map(sensitive).collect()).collect();
         for (unit, marks) in self.units.iter_mut().zip(marks) {

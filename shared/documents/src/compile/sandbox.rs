@@ -235,7 +235,7 @@ pub(super) fn check_uses(
                     return;
                 }
                 let sensitivity = check_use(report, &outputs, found);
-                if sensitivity == Some(Sensitivity::Sensitive)
+                if sensitivity.is_some_and(Sensitivity::is_sensitive)
                     && !param.sensitive
                     && found.usage != ReferenceUsage::Presence
                 {

@@ -2,15 +2,21 @@
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use crate::expr::ReferenceUsage;
+use crate::plan::UnitPlan;
 
 /// The role of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TextRole {
     PodInput,
-    /// The URL, a header, the body or an input of a request.
+    /// A header, the body or an input of a request.
     Webhook,
-    /// A part of the request to a plugin of InfraKit.
+    /// The same of a request that is not encrypted.
+    PlainWebhook,
+    Url,
+    /// A property of a resource of InfraKit.
     Infrakit,
+    /// Another part of the request to a plugin of InfraKit.
+    InfrakitText,
     Manifest,
     /// An output or `until` of a webhook.
     Answer,
@@ -21,6 +27,47 @@ pub(super) enum TextRole {
     Public,
 }
 
+/// The sensitivity of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sensitivity {
+    Open,
+    /// The value is in a Secret of a cluster.
+    InCluster,
+    /// The control plane stores the value, encrypted.
+    Sealed,
+    /// One of the two, as the sandbox decides.
+    Undecided,
+}
+
+/// What a value cannot do, and the fix.
+pub(super) type Refusal = (&'static str, &'static str);
+
+impl Sensitivity {
+    /// Returns the sensitivity of an output of a unit.
+    pub(super) fn of_output(unit: &UnitPlan, output: &str) -> Self {
+        match unit.outputs.get(output) {
+            Some(output) if output.sensitive && unit.action.is_relayed() => Self::InCluster,
+            Some(output) if output.sensitive => Self::Sealed,
+            _ => Self::Open,
+        }
+    }
+
+    pub(super) fn is_sensitive(self) -> bool {
+        self != Self::Open
+    }
+
+    /// Returns the reason why a use could expose the value. An undecided value may be used in the ways of both kinds.
+    pub(super) fn refusal(self, role: TextRole, found: &ExpressionRead<'_>) -> Option<Refusal> {
+        match self {
+            Self::Open => None,
+            Self::InCluster => in_cluster(role, found.usage),
+            Self::Sealed => sealed(role, found),
+            Self::Undecided if role == TextRole::Manifest => sealed(role, found).and(in_cluster(role, found.usage)),
+            Self::Undecided => in_cluster(role, found.usage).and(sealed(role, found)),
+        }
+    }
+}
+
 /// Rejects a use that could expose a sensitive value, and `secretRef` of a value that is not sensitive.
 pub(super) fn check(
     report: &mut DiagnosticCollector,
@@ -29,26 +76,30 @@ pub(super) fn check(
     sensitivity: Sensitivity,
 ) {
     let source = &found.source;
-    if sensitivity == Sensitivity::Open {
-        if found.usage == ReferenceUsage::SecretRef {
-            let message = format!("`{source}` is not sensitive, so there is no Secret to refer to");
-            report
-                .push(report.error_in("sensitive", &found.spot, message).help("use it as it is, without `secretRef`"));
-        }
-        return;
+    if sensitivity == Sensitivity::Open && found.usage == ReferenceUsage::SecretRef {
+        let message = format!("`{source}` is not sensitive, so there is no Secret to refer to");
+        report.push(report.error_in("sensitive", &found.spot, message).help("use it as it is, without `secretRef`"));
     }
-    let (place, help) = match (role, found.usage) {
+    if let Some((place, help)) = sensitivity.refusal(role, found) {
+        let message = format!("`{source}` is sensitive and cannot {place}");
+        report.push(report.error_in("sensitive", &found.spot, message).help(help));
+    }
+}
+
+/// Returns the reason why a reference to a Secret cannot be used so.
+fn in_cluster(role: TextRole, usage: ReferenceUsage) -> Option<Refusal> {
+    Some(match (role, usage) {
         (_, ReferenceUsage::Presence)
         | (TextRole::PodInput | TextRole::Public, ReferenceUsage::Whole)
-        | (TextRole::PodInput | TextRole::Manifest, ReferenceUsage::SecretRef) => return,
+        | (TextRole::PodInput | TextRole::Manifest, ReferenceUsage::SecretRef) => return None,
         (TextRole::PodInput, _) => {
             ("be part of a text", "hand it on whole, as an input of its own, and put the text together in the script")
         }
-        (TextRole::Webhook, _) => {
-            ("be sent in a webhook", "a webhook can only get what is not sensitive; a pod can get this as an input")
+        (TextRole::Webhook | TextRole::PlainWebhook | TextRole::Url, _) => {
+            ("be sent in a webhook", "it stays in its cluster, where a pod can get it as an input")
         }
-        (TextRole::Infrakit, _) => {
-            ("be sent to a plugin", "a plugin can only get what is not sensitive; a pod can get this as an input")
+        (TextRole::Infrakit | TextRole::InfrakitText, _) => {
+            ("be sent to a plugin", "it stays in its cluster, where a pod can get it as an input")
         }
         (TextRole::Answer, _) => {
             ("be read beside a response", "an output has a value of the response; hand this on as a public output")
@@ -56,23 +107,44 @@ pub(super) fn check(
         (TextRole::Manifest, _) => {
             ("stand in a manifest", "refer to its Secret: `${secretRef(…)}` gives `name` and `key`")
         }
-        (TextRole::Cluster, _) => ("name a cluster", "write the name, or declare a param for it that is not sensitive"),
-        (TextRole::When, _) => ("decide a `when`", "`has(…)` may ask whether it is there"),
-        (TextRole::Public, _) => ("be part of a text", "hand it on whole, as an output of its own"),
-    };
-    let message = format!("`{source}` is sensitive and cannot {place}");
-    report.push(report.error_in("sensitive", &found.spot, message).help(help));
+        (role, _) => return elsewhere(role),
+    })
 }
 
-/// The sensitivity of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sensitivity {
-    Open,
-    Sensitive,
+/// Returns the reason why an encrypted value cannot be used so.
+fn sealed(role: TextRole, found: &ExpressionRead<'_>) -> Option<Refusal> {
+    Some(match (role, found.usage) {
+        (_, ReferenceUsage::Presence) | (TextRole::PodInput | TextRole::Public, ReferenceUsage::Whole) => return None,
+        (TextRole::Webhook | TextRole::Infrakit, _) if found.is_whole => return None,
+        (_, ReferenceUsage::SecretRef) => {
+            ("be named by `secretRef`", "it is in no Secret of a cluster; hand it on whole, as an input of a pod")
+        }
+        (TextRole::PodInput, _) => {
+            ("be part of a text", "hand it on whole, as an input of its own, and put the text together in the script")
+        }
+        (TextRole::Webhook, _) => {
+            ("be part of a text", "hand it on whole, as a header, an input, or a value of the body")
+        }
+        (TextRole::PlainWebhook, _) => ("be sent without encryption", "write `https://` in the URL of the webhook"),
+        (TextRole::Url, _) => {
+            ("be part of a URL", "URLs are stored and shown; hand it on whole, in a header or in the body")
+        }
+        (TextRole::Infrakit, _) => ("be part of a text", "hand it on whole, as a property"),
+        (TextRole::InfrakitText, _) => ("be used here", "hand it on whole, in `properties`"),
+        (TextRole::Manifest, _) => {
+            ("stand in a manifest", "give it to a pod, or name a Secret of the cluster: `{secret: NAME, key: KEY}`")
+        }
+        (role, _) => return elsewhere(role),
+    })
 }
 
-impl Sensitivity {
-    pub(super) fn of(sensitive: bool) -> Self {
-        if sensitive { Self::Sensitive } else { Self::Open }
+/// Returns the refusal of a place in which no sensitive value may be.
+fn elsewhere(role: TextRole) -> Option<Refusal> {
+    match role {
+        TextRole::Cluster => {
+            Some(("name a cluster", "write the name, or declare a param for it that is not sensitive"))
+        }
+        TextRole::When => Some(("decide a `when`", "`has(…)` may ask whether it is there")),
+        _ => Some(("be part of a text", "hand it on whole, as an output of its own")),
     }
 }

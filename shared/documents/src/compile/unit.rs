@@ -54,8 +54,11 @@ pub(super) fn compile<'a>(
             let method = webhook.method.as_str().to_owned();
             let connection = webhook.connection.as_ref();
             let url = webhook::destination(report, &doc.name, connection, (&webhook.url, &webhook.path), &mut found);
+            collect(TextRole::Url, std::mem::take(&mut found));
+            let role = webhook::role(webhook.url.as_ref());
             let headers = webhook::headers(report, &webhook.headers, &mut found);
             let body = webhook.body.as_ref().map(|body| report.strings(body, report.units, &mut found));
+            collect(role, std::mem::take(&mut found));
             let describe = webhook
                 .describe
                 .as_ref()
@@ -67,7 +70,7 @@ pub(super) fn compile<'a>(
             if connection.is_some() {
                 webhook::check_connection_headers(report, &webhook.headers);
             }
-            collect(TextRole::Webhook, std::mem::take(&mut found));
+            collect(TextRole::Url, std::mem::take(&mut found));
             let found_text = webhook.describe.as_ref().and_then(|describe| describe.found.as_ref());
             let describe_found =
                 found_text.and_then(|text| report.expression("`found`", text, answers(report), &mut found));
@@ -96,7 +99,7 @@ pub(super) fn compile<'a>(
                 until,
                 absent,
             };
-            (Action::Webhook(webhook), TextRole::Webhook)
+            (Action::Webhook(webhook), role)
         }
         ActionDoc::Object(object) => {
             let manifest = &object.manifest;
@@ -127,8 +130,10 @@ pub(super) fn compile<'a>(
             (Action::Object(ObjectAction { manifest: tree, ready, fail }), TextRole::Manifest)
         }
         ActionDoc::Infrakit(instance) => {
-            let action = infrakit_unit::action(report, doc, hook, instance, &mut found);
-            collect(TextRole::Infrakit, std::mem::take(&mut found));
+            let mut properties = Vec::new();
+            let action = infrakit_unit::action(report, doc, hook, instance, (&mut properties, &mut found));
+            collect(TextRole::Infrakit, properties);
+            collect(TextRole::InfrakitText, std::mem::take(&mut found));
             (Action::Infrakit(action), TextRole::Infrakit)
         }
     };
@@ -197,11 +202,6 @@ pub(super) fn compile<'a>(
                 })
             }
         };
-        if output.is_sensitive() && matches!(doc.action, ActionDoc::Webhook(_) | ActionDoc::Infrakit(_)) {
-            let message = format!("output `{}` comes through the table, so it cannot be sensitive", output.name.value);
-            let help = "let the receiver put it into a Secret and answer with its name, or make it in a pod";
-            report.push(report.error("sensitive", output.name.at, message).help(help));
-        }
         if output.optional && !matches!(output.from, OutputFromDoc::Value(_)) {
             let message = format!("output `{}` cannot be `optional`", output.name.value);
             let help = "only a `value` can be missing; a script can write an empty file";

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
+use super::sensitive::TextRole;
 use crate::model::{At, Entries, Named};
 use crate::plan::Template;
 use crate::template::{self, TemplatePiece};
@@ -110,6 +111,16 @@ pub(super) fn url<'a>(
         Ok(_) => {}
     }
     made
+}
+
+/// Returns the role of headers, body and inputs of a request to a URL. Without one, the connection has an origin that is
+/// encrypted or on this machine.
+pub(super) fn role(url: Option<&At<String>>) -> TextRole {
+    let parsed = url.and_then(|url| url::Url::parse(&sample(&url.value)).ok());
+    match parsed.is_some_and(|url| url.scheme() == "http" && !template::is_loopback(&url)) {
+        true => TextRole::PlainWebhook,
+        false => TextRole::Webhook,
+    }
 }
 
 /// Parses the headers.

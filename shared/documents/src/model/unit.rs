@@ -360,7 +360,8 @@ pub struct OutputSpec {
     #[serde(rename = "file", alias = "value", alias = "secret")]
     #[schemars(flatten)]
     pub from: OutputFromDoc,
-    /// If `true`, the value stays in the cluster. The default is `true` for a `secret` and `false` otherwise.
+    /// If `true`, the value stays in the cluster, or is stored encrypted if a webhook or InfraKit plugin made it. The
+    /// default is `true` for a `secret` and `false` otherwise.
     pub sensitive: Option<bool>,
     /// If `true`, a `value` may be `null` or missing.
     #[serde(default)]
@@ -370,7 +371,7 @@ pub struct OutputSpec {
 }
 
 impl OutputSpec {
-    /// Returns true if the value stays in the cluster.
+    /// Returns true if the value is sensitive.
     pub fn is_sensitive(&self) -> bool {
         self.sensitive.unwrap_or(matches!(self.from, OutputFromDoc::Secret(_)))
     }

@@ -86,6 +86,7 @@ impl<'a> AnswerContext<'a> {
             reader: ValueReader::Cluster(self.plan.cluster(unit)),
             answers: Some(AnswerValues { response: answers.response, poll: answers.poll, inputs: &unit.inputs }),
             nulls: NullPolicy::PassedOn,
+            open: None,
         }
     }
 

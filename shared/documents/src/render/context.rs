@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::{Value as Json, json};
 
 use super::evaluate::{CompiledExpressions, TextPart};
-use super::{KnownOutputs, MAX_VALUE_BYTES, ProducerState, RenderError, RenderValue, SecretKeyRef, TargetFacts};
+use super::{
+    KnownOutputs, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderValue, SecretKeyRef, TargetFacts,
+};
 use crate::expr::convert::{self, CelOutput};
 use crate::expr::{self, Expression, ReferenceSource, ReferenceUsage, ValueReference};
 use crate::plan::{InputPlan, Plan, Template, cluster_name};
@@ -42,6 +44,8 @@ pub(super) struct RenderContext<'a> {
     pub(super) update: Option<u32>,
     pub(super) reader: ValueReader<'a>,
     pub(super) nulls: NullPolicy,
+    /// Decrypts sensitive values. `None` where no sensitive value may be.
+    pub(super) open: Option<&'a OpenSealed<'a>>,
     /// The answers to the requests of a webhook unit, if the text reads them.
     pub(super) answers: Option<AnswerValues<'a>>,
 }
@@ -98,13 +102,31 @@ impl<'a> RenderContext<'a> {
             reader: ValueReader::Outside,
             answers: None,
             nulls: NullPolicy::PassedOn,
+            open: None,
         }
+    }
+
+    /// Returns the context of a place in which no sensitive value may be.
+    pub(super) fn closed(self) -> Self {
+        Self { open: None, ..self }
+    }
+
+    /// Decrypts a value for its recipient. Other values stay.
+    pub(super) fn disclosed(self, made: LookupResult, place: &str) -> Result<LookupResult, RenderError> {
+        let sealed = match made {
+            LookupResult::Value(RenderValue::Sealed(sealed)) => sealed,
+            other => return Ok(other),
+        };
+        let Some(open) = self.open else { return Err(sensitive(place, "a value")) };
+        let opened = open(&sealed).ok_or_else(|| RenderError::Undecryptable { place: place.to_owned() })?;
+        Ok(LookupResult::Value(opened))
     }
 
     /// Returns the value of a reference, or [`LookupResult::Nothing`] if a part of it is missing.
     pub(super) fn lookup(self, source: &ReferenceSource, place: &str) -> Result<LookupResult, RenderError> {
         let found = |value: Option<Json>| Ok(value.map_or(LookupResult::Nothing, LookupResult::from));
-        let inner = Self { nulls: NullPolicy::PassedOn, ..self };
+        // A sensitive value behind a reference is handed on whole.
+        let inner = Self { nulls: NullPolicy::PassedOn, ..self.closed() };
         let made = match source {
             ReferenceSource::Target(field) => return found(self.facts.field(field)),
             ReferenceSource::OwnResource(field) if self.unknowns == PendingOutputs::Shown && field == "key" => {
@@ -174,7 +196,7 @@ impl<'a> RenderContext<'a> {
         };
         match at.and_then(|at| self.outputs.get(&at)) {
             Some(ProducerState::Outputs(outputs)) => match outputs.get(output) {
-                Some(RenderValue::Secret(_)) if self.unknowns == PendingOutputs::Shown => {
+                Some(RenderValue::Secret(_) | RenderValue::Sealed(_)) if self.unknowns == PendingOutputs::Shown => {
                     LookupResult::Placeholder("sensitive".to_owned())
                 }
                 Some(value) => LookupResult::Value(value.clone()),
@@ -282,7 +304,12 @@ impl<'a> RenderContext<'a> {
                         {
                             RenderValue::Json(json!({"name": secret.name, "key": secret.key}))
                         }
-                        RenderValue::Secret(_) => return Err(sensitive(place, reference.source.to_string())),
+                        RenderValue::Sealed(_) if reference.usage == ReferenceUsage::Presence => {
+                            RenderValue::Json(true.into())
+                        }
+                        RenderValue::Secret(_) | RenderValue::Sealed(_) => {
+                            return Err(sensitive(place, reference.source.to_string()));
+                        }
                         value => value,
                     };
                     values.push((&reference.source, value));
@@ -298,7 +325,7 @@ impl<'a> RenderContext<'a> {
             match value {
                 RenderValue::Json(json) => tree.set(source, convert::from_json(json)),
                 RenderValue::Bytes(bytes) => tree.set(source, convert::from_bytes(bytes)),
-                RenderValue::Secret(_) => {}
+                RenderValue::Secret(_) | RenderValue::Sealed(_) => {}
             }
         }
         match (self.compiled.run(expression, &tree.variables(), place), needed) {
@@ -339,14 +366,22 @@ impl<'a> RenderContext<'a> {
         }
     }
 
+    /// Returns the value of a text in a tree, for the recipient of the tree.
+    fn json_text(self, text: &str, place: &str, lenience: MissingPolicy) -> Result<LookupResult, RenderError> {
+        let made = lenience.apply(Self { nulls: NullPolicy::Kept, ..self }.text(text, place))?;
+        self.disclosed(made, place)
+    }
+
     /// Renders a tree whose strings are templates. Entries without a value are omitted. Returns `None` for a text
     /// without a value.
     pub(super) fn tree(self, tree: &Json, place: &str, lenience: MissingPolicy) -> Result<Option<Json>, RenderError> {
         Ok(Some(match tree {
-            Json::String(text) => match lenience.apply(Self { nulls: NullPolicy::Kept, ..self }.text(text, place))? {
+            Json::String(text) => match self.json_text(text, place, lenience)? {
                 LookupResult::Value(RenderValue::Json(json)) => json,
                 LookupResult::Value(RenderValue::Bytes(_)) => return Err(mistyped(place, "text", NOT_TEXT)),
-                LookupResult::Value(RenderValue::Secret(_)) => return Err(sensitive(place, "a value")),
+                LookupResult::Value(RenderValue::Secret(_) | RenderValue::Sealed(_)) => {
+                    return Err(sensitive(place, "a value"));
+                }
                 LookupResult::Nothing => return Ok(None),
                 LookupResult::Placeholder(name) => format!("<{name}>").into(),
             },
@@ -431,7 +466,7 @@ fn text_of(value: RenderValue, place: &str, expression: &Expression) -> Result<S
         RenderValue::Json(Json::String(text)) => Ok(text),
         RenderValue::Json(json) => Ok(json.to_string()),
         RenderValue::Bytes(_) => Err(mistyped(place, "text", NOT_TEXT)),
-        RenderValue::Secret(_) => {
+        RenderValue::Secret(_) | RenderValue::Sealed(_) => {
             let what = expression.references.first().map(|r| r.source.to_string());
             Err(sensitive(place, what.unwrap_or_default()))
         }

@@ -3,8 +3,9 @@
 //! The caller creates [`CompiledExpressions`] once per plan, which parses each expression once, and can share it in an
 //! `Arc`. It calls [`unit()`] for each dispatch. The functions are pure: they use no clock and no network.
 //!
-//! A sensitive value is never part of an expression. It is passed on whole as a [`SecretKeyRef`], or named by
-//! `secretRef(…)`. Errors contain the names of inputs, units and outputs, and never a value.
+//! A sensitive value is never part of an expression. One that stays in its cluster is passed on whole as a
+//! [`SecretKeyRef`], or named by `secretRef(…)`. One that is stored encrypted is passed on whole as a [`SealedValue`], and
+//! decrypted by the caller of [`unit_with_secrets`] where its recipient may have it. Errors contain the names of inputs, units and outputs, and never a value.
 
 mod answers;
 mod context;
@@ -23,7 +24,7 @@ pub use answers::{AnswerContext, Answers, PollState, WebhookResponse, reads_valu
 pub use evaluate::CompiledExpressions;
 pub use facts::TargetFacts;
 pub use outputs::{TargetEnv, env, outputs_from_instance, resource_outputs};
-pub use unit::{preview, unit};
+pub use unit::{preview, unit, unit_with_secrets};
 
 /// A value of an input, output or param.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +34,19 @@ pub enum RenderValue {
     /// An output of a pod that is not UTF-8.
     Bytes(Vec<u8>),
     Secret(SecretKeyRef),
+    Sealed(SealedValue),
 }
+
+/// A sensitive value that is encrypted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SealedValue {
+    /// The place for which it is encrypted. It is valid for no other one.
+    pub place: String,
+    pub text: String,
+}
+
+/// Decrypts a value. Returns `None` if its key is missing.
+pub type OpenSealed<'a> = dyn Fn(&SealedValue) -> Option<RenderValue> + 'a;
 
 /// A key of a Kubernetes Secret, as the reference to a sensitive value that stays in its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,6 +134,8 @@ pub enum InputValue {
     /// Bytes that are not UTF-8. Only for files.
     Bytes(Vec<u8>),
     Secret(SecretKeyRef),
+    /// A sensitive value that was decrypted. It is masked in logs.
+    Opened(Vec<u8>),
     /// No value.
     Absent,
 }
@@ -200,6 +215,12 @@ pub enum RenderError {
     /// A sensitive value would be exposed.
     #[error("{place}: {what} is sensitive and cannot be used here")]
     Sensitive { place: String, what: String },
+    /// The key of a sensitive value is missing.
+    #[error(
+        "{place}: the sensitive value cannot be decrypted, because the root secret that encrypted it is missing; restore it \
+         in the list of unit secrets (EBB_UNIT_SECRETS)"
+    )]
+    Undecryptable { place: String },
     /// A declared output is not in the response.
     #[error("output `{output}` is not in the response: {reason}")]
     NoOutput {

@@ -63,7 +63,7 @@ pub(super) fn outputs_from(
         match &made {
             RenderValue::Json(json) => capped(&place, json.to_string().len())?,
             RenderValue::Bytes(bytes) => capped(&place, bytes.len())?,
-            RenderValue::Secret(_) => {}
+            RenderValue::Secret(_) | RenderValue::Sealed(_) => {}
         }
         outputs.insert(name.clone(), made);
     }

@@ -9,7 +9,7 @@ use super::context::{
     sensitive,
 };
 use super::{
-    CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedInput,
+    CompiledExpressions, InputValue, KnownOutputs, OpenSealed, ProducerState, RenderError, RenderValue, RenderedInput,
     RenderedInstance, RenderedRequest, RenderedUnit, SkipReason, TargetFacts, url,
 };
 use crate::expr::convert::json_type;
@@ -30,7 +30,22 @@ pub fn unit(
     facts: &TargetFacts,
     known: &KnownOutputs,
 ) -> Result<RenderedUnit, RenderError> {
-    render(plan, compiled, at, facts, known, PendingOutputs::Missing)
+    render(plan, compiled, at, facts, known, PendingOutputs::Missing, None)
+}
+
+/// Renders a unit like [`unit()`]. Encrypted values that its recipient may have are decrypted with `open`.
+///
+/// # Errors
+/// Returns the errors of [`unit()`], and [`RenderError::Undecryptable`] if `open` returns nothing.
+pub fn unit_with_secrets(
+    plan: &Plan,
+    compiled: &CompiledExpressions,
+    at: UnitRef,
+    facts: &TargetFacts,
+    known: &KnownOutputs,
+    open: &OpenSealed<'_>,
+) -> Result<RenderedUnit, RenderError> {
+    render(plan, compiled, at, facts, known, PendingOutputs::Missing, Some(open))
 }
 
 /// Renders a unit for people, otherwise like [`unit()`].
@@ -47,7 +62,7 @@ pub fn preview(
     facts: &TargetFacts,
     known: &KnownOutputs,
 ) -> Result<RenderedUnit, RenderError> {
-    render(plan, compiled, at, facts, known, PendingOutputs::Shown)
+    render(plan, compiled, at, facts, known, PendingOutputs::Shown, None)
 }
 
 fn render(
@@ -57,6 +72,7 @@ fn render(
     facts: &TargetFacts,
     known: &KnownOutputs,
     unknowns: PendingOutputs,
+    open: Option<&OpenSealed<'_>>,
 ) -> Result<RenderedUnit, RenderError> {
     let unit = plan.unit(at).ok_or(RenderError::NoUnit(at))?;
     // An undo runs without its missing inputs.
@@ -88,6 +104,7 @@ fn render(
         reader: ValueReader::Cluster(plan.cluster(unit)),
         answers: None,
         nulls: NullPolicy::Omitted,
+        open,
     };
     let lenience = if unit.undoes.is_empty() { MissingPolicy::Strict } else { MissingPolicy::LeaveOut };
     if !wanted(context, unit, lenience)? {
@@ -101,7 +118,8 @@ fn render(
         }
         Action::Webhook(webhook) => request(context, unit, webhook, lenience).map(RenderedUnit::Webhook),
         Action::Object(object) => {
-            let manifest = context.tree(&object.manifest, "manifest", MissingPolicy::Strict)?.unwrap_or_default();
+            let manifest = context.closed().tree(&object.manifest, "manifest", MissingPolicy::Strict)?;
+            let manifest = manifest.unwrap_or_default();
             capped("manifest", manifest.to_string().len())?;
             let manifests = match manifest {
                 Json::Array(manifests) => manifests,
@@ -153,11 +171,15 @@ fn pod_input(
 ) -> Result<RenderedInput, RenderError> {
     let place = format!("input `{}`", input.name);
     let wrong = |got| Err(mistyped(&place, "text for an environment variable", got));
-    let value = match input_value(context, input, &place, lenience)? {
+    // A list or mapping with a sensitive value in it could not be masked.
+    let found = input_value(context.closed(), input, &place, lenience)?;
+    let is_sealed = matches!(found, LookupResult::Value(RenderValue::Sealed(_)));
+    let value = match context.disclosed(found, &place)? {
         // Only a literal is `null` here.
         LookupResult::Nothing | LookupResult::Value(RenderValue::Json(Json::Null)) => InputValue::Absent,
         LookupResult::Placeholder(name) => InputValue::Text(format!("<{name}>")),
         LookupResult::Value(RenderValue::Secret(secret)) => InputValue::Secret(secret),
+        LookupResult::Value(RenderValue::Sealed(_)) => return Err(sensitive(&place, "its value")),
         LookupResult::Value(RenderValue::Bytes(_)) if input.env.is_some() => {
             return wrong("bytes that are not UTF-8; give it a `path` alone");
         }
@@ -176,6 +198,11 @@ fn pod_input(
             }
             InputValue::Text(text)
         }
+    };
+    let value = match value {
+        InputValue::Text(text) if is_sealed => InputValue::Opened(text.into_bytes()),
+        InputValue::Bytes(bytes) if is_sealed => InputValue::Opened(bytes),
+        value => value,
     };
     Ok(RenderedInput { name: input.name.clone(), env: input.env.clone(), path: input.path.clone(), value })
 }
@@ -212,26 +239,30 @@ fn instance(
     action: &InfrakitAction,
     lenience: MissingPolicy,
 ) -> Result<RenderedInstance, RenderError> {
-    let tree = |tree: &Json, place: &str| {
+    let tree = |context: RenderContext<'_>, tree: &Json, place: &str| {
         let made = context.tree(tree, place, lenience)?.unwrap_or_default();
         capped(place, made.to_string().len())?;
         Ok(made)
     };
     let mut tags = BTreeMap::new();
     for (name, template) in &action.tags {
-        if let Some(value) = text(context, template, &format!("tag `{name}`"), lenience)? {
+        if let Some(value) = text(context.closed(), template, &format!("tag `{name}`"), lenience)? {
             tags.insert(name.clone(), value);
         }
     }
     let optional = |template: &Option<Template>, place: &str| {
-        template.as_ref().map_or(Ok(None), |template| text(context, template, place, lenience))
+        template.as_ref().map_or(Ok(None), |template| text(context.closed(), template, place, lenience))
     };
     Ok(RenderedInstance {
-        properties: tree(&action.properties, "properties")?,
+        properties: tree(context, &action.properties, "properties")?,
         init: optional(&action.init, "init")?.unwrap_or_default(),
         tags,
         logical_id: optional(&action.logical_id, "logicalID")?,
-        attachments: action.attachments.as_ref().map(|attachments| tree(attachments, "attachments")).transpose()?,
+        attachments: action
+            .attachments
+            .as_ref()
+            .map(|attachments| tree(context.closed(), attachments, "attachments"))
+            .transpose()?,
     })
 }
 
@@ -258,7 +289,7 @@ fn header(
     lenience: MissingPolicy,
 ) -> Result<Option<String>, RenderError> {
     let wrong = |got| Err(mistyped(place, "text of one line", got));
-    let text = match lenience.apply(context.template(template, place))? {
+    let text = match context.disclosed(lenience.apply(context.template(template, place))?, place)? {
         LookupResult::Value(RenderValue::Json(Json::String(text))) => text,
         LookupResult::Value(RenderValue::Json(json @ (Json::Number(_) | Json::Bool(_)))) => json.to_string(),
         LookupResult::Value(RenderValue::Json(other)) => return wrong(json_type(&other)),
@@ -281,7 +312,8 @@ fn inputs_as_object(
     let mut body = serde_json::Map::new();
     for input in inputs {
         let place = format!("input `{}`", input.name);
-        if let Some(value) = as_json(input_value(context, input, &place, lenience)?, &place)? {
+        let found = context.disclosed(input_value(context, input, &place, lenience)?, &place)?;
+        if let Some(value) = as_json(found, &place)? {
             body.insert(input.name.clone(), value);
         }
     }
@@ -293,7 +325,7 @@ fn as_json(value: LookupResult, place: &str) -> Result<Option<Json>, RenderError
     match value {
         LookupResult::Value(RenderValue::Json(json)) => Ok(Some(json)),
         LookupResult::Value(RenderValue::Bytes(_)) => Err(mistyped(place, "text", NOT_TEXT)),
-        LookupResult::Value(RenderValue::Secret(_)) => Err(sensitive(place, "its value")),
+        LookupResult::Value(RenderValue::Secret(_) | RenderValue::Sealed(_)) => Err(sensitive(place, "its value")),
         LookupResult::Nothing => Ok(None),
         LookupResult::Placeholder(name) => Ok(Some(format!("<{name}>").into())),
     }

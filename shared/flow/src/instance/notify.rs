@@ -435,7 +435,7 @@ async fn shown_outputs(
                 let bytes = outputs.values().map(UnitValue::size).sum();
                 let Some(rest) = remaining.checked_sub(bytes) else { return Ok(None) };
                 remaining = rest;
-                known.insert(UnitRef { hook: hook.into(), unit: unit.0 }, records::produced(outputs));
+                known.insert(UnitRef { hook: hook.into(), unit: unit.0 }, records::produced(&run, unit, outputs));
             }
         }
     }

@@ -27,12 +27,13 @@ use crate::error::FlowError;
 use crate::instance::secrets;
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptRef;
-use crate::run::attempt_end::{AttemptEnd, AttemptFailure};
+use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::head::{self, Run};
 use crate::run::inputs::InvocationCache;
 use crate::run::progress::{LateResult, RunEnd, RunProgress};
 use crate::run::reopen::{ReopenCause, reopen, reopen_seen};
 use crate::run::{lease, records, removals, undo, wakeup};
+use crate::sealed_values;
 use crate::telemetry::{self, AttemptDisposition};
 
 /// Records the result of an attempt and advances its run.
@@ -52,6 +53,8 @@ pub async fn apply_result(
 ) -> Result<RunProgress, FlowError> {
     let shortfall = removals::shortfall(env, run, attempt, end).await?;
     let end = shortfall.as_ref().unwrap_or(end);
+    let sealed = sealed_end(env, run, attempt, end)?;
+    let end = sealed.as_ref().unwrap_or(end);
     match end {
         AttemptEnd::Succeeded(success) => {
             let has_log = success.log.as_ref().is_some_and(|log| !log.is_empty());
@@ -67,7 +70,7 @@ pub async fn apply_result(
             if remaining > 0 {
                 return start_next_undo(env, run, attempt, AttemptOutcome::Succeeded).await;
             }
-            cache.put_produced(run, attempt.unit, records::produced(success.outputs.clone()));
+            cache.put_produced(run, attempt.unit, records::produced(&run.id, attempt.unit, success.outputs.clone()));
             mark_done(env, run, attempt, end).await
         }
         AttemptEnd::Skipped(_) => {
@@ -88,6 +91,17 @@ pub async fn apply_result(
             Ok(RunProgress::late(LateResult::Ignored))
         }
     }
+}
+
+/// Returns a success with encrypted outputs, if it has sensitive ones.
+fn sealed_end(env: &Env, run: &Run, attempt: AttemptRef, end: &AttemptEnd) -> Result<Option<AttemptEnd>, FlowError> {
+    let (AttemptEnd::Succeeded(success), Some(unit)) = (end, run.unit(attempt.unit)) else { return Ok(None) };
+    if !unit.outputs.values().any(|output| output.sensitive) {
+        return Ok(None);
+    }
+    let (keys, outputs) = (&env.settings.unit_keys, success.outputs.clone());
+    let outputs = sealed_values::seal_outputs(keys, (&run.id, attempt.unit), unit, outputs)?;
+    Ok(Some(AttemptEnd::Succeeded(AttemptSuccess { outputs, ..success.clone() })))
 }
 
 /// Records a success. Returns the progress if another result arrived first and decides.
@@ -404,11 +418,8 @@ pub async fn resume(
             mark_done(env, run, attempt, &AttemptEnd::Skipped(String::new())).await
         }
         AttemptOutcome::Succeeded => {
-            cache.put_produced(
-                run,
-                attempt.unit,
-                records::produced(records::read_outputs(env, &result.outputs).await?),
-            );
+            let outputs = records::read_outputs(env, &result.outputs).await?;
+            cache.put_produced(run, attempt.unit, records::produced(&run.id, attempt.unit, outputs));
             mark_done_from_record(env, run, attempt).await
         }
         AttemptOutcome::Failed => match result.next {

@@ -119,7 +119,7 @@ impl AttemptFailure {
 ///
 /// # Errors
 /// Returns the failure that replaces the success if a declared output is missing or null and not optional, too large, or
-/// sensitive and sent as a value.
+/// sensitive and sent as a value by a relay.
 pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Outputs) -> Result<Outputs, AttemptFailure> {
     let sent: Vec<String> = outputs.keys().map(|name| format!("`{name}`")).collect();
     outputs.retain(|name, _| {
@@ -150,7 +150,7 @@ pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Output
             return Err(AttemptFailure::new(ReasonCode::OutputTooLarge, &text));
         }
         let is_reference = matches!(value, UnitValue::Secret(_));
-        if declared.sensitive && !is_reference {
+        if declared.sensitive && !is_reference && unit.action.is_relayed() {
             let text = format!("output `{name}` is sensitive and was sent as a value instead of a reference");
             return Err(AttemptFailure::new(ReasonCode::OutputInvalid, &text));
         }
@@ -274,6 +274,16 @@ mod tests {
                 assert_eq!(check_outputs(&unit(object(), output.clone()), None, sent), Ok(null()));
             }
         }
+    }
+
+    #[test]
+    fn only_a_relay_cannot_send_a_sensitive_output_as_a_value() {
+        let mut unit = unit_with_outputs(&json!({"o": {"from": {"expression": "response.o"}, "sensitive": true}}));
+        let sent = || Outputs::from([("o".to_owned(), UnitValue::Json(json!("x")))]);
+        let failure = check_outputs(&unit, None, sent()).unwrap_err();
+        assert_eq!(failure.reason.code, ReasonCode::OutputInvalid);
+        unit.action = serde_json::from_value(json!({"webhook": {"method": "POST", "url": {"literal": ""}}})).unwrap();
+        assert_eq!(check_outputs(&unit, None, sent()), Ok(sent()));
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub(super) async fn describe_attempt(
         body: Vec::new(),
         timeout,
     };
-    let sent = evidence::SentRequest { method: METHOD, url: &url, headers: &headers };
+    let sent = evidence::SentRequest { method: METHOD, url: &url, headers: &headers, opened: &answers.opened };
     let Some(permit) = OriginPermit::acquire(env, &url).await else {
         return describe_later(env, run, attempt, RETRY_SECONDS).await;
     };

@@ -1,9 +1,15 @@
 //! Dispatches one attempt: renders its unit and sends it to its executor.
 
+use std::cell::RefCell;
+
 use ebb_documents::plan::{Action, UnitRef};
-use ebb_documents::render::{self, ProducerState, RenderedUnit, SkipReason};
+use ebb_documents::render::{
+    self, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit, SealedValue, SkipReason,
+};
 use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::named_secrets::SecretText;
+use ebb_protocol::value::UnitValue;
 
 use crate::env::Env;
 use crate::error::FlowError;
@@ -13,12 +19,14 @@ use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::head::Run;
 use crate::run::infrakit::{self, PluginUnit};
 use crate::run::inputs::{self, InvocationCache};
+use crate::run::opened_texts::OpenedTexts;
 use crate::run::relay_task::{ensure, ensure_task, task_body};
 use crate::run::undo::{self, MadeInstances, UndoDecision};
 use crate::run::wakeup::{AttemptWakeup, postpone, record_start};
 use crate::run::webhook::{WebhookDispatch, post_webhook};
 use crate::run::webhook_response::UnitAnswers;
 use crate::run::{removals, skip};
+use crate::sealed_values;
 
 /// Renders and dispatches an attempt. The call is idempotent: receivers recognise an attempt by its name, so a
 /// repetition returns its state. The failure of a receiver is an outcome, not an error.
@@ -54,7 +62,7 @@ pub async fn send(
                 may_act_until: until,
                 is_rejected: rejected,
             } => {
-                known.extend(undo::undo_inputs(env, unit, made).await?);
+                known.extend(undo::undo_inputs(env, run, unit, made).await?);
                 // The unit has no outputs because it was skipped. The undo still removes the resources of the other
                 // units.
                 let skipped = known.values_mut().filter(|produced| **produced == ProducerState::Skipped);
@@ -68,12 +76,16 @@ pub async fn send(
     }
     let at = UnitRef { hook: run.hook().into(), unit: attempt.unit.0 };
     let facts = run.target_facts();
-    let rendered = render::unit(&run.loaded.plan, &run.loaded.compiled, at, &facts, &known);
+    let (rendered, opened) = rendered(env, run, (at, &facts), &known);
     if !render::reads_values(&run.loaded.compiled, unit) {
         // This frees memory: many requests may be in progress, each for a long time.
         known.clear();
     }
     let outcome = match rendered {
+        // An undo is retried, because an operator can restore the root secret.
+        Err(error @ RenderError::Undecryptable { .. }) if !unit.undoes.is_empty() => {
+            DispatchOutcome::failed(ReasonCode::Failed, &error.to_string())
+        }
         Err(error) => DispatchOutcome::failed(ReasonCode::Render, &error.to_string()),
         Ok(RenderedUnit::Skipped(reason)) => {
             let why = skip_text(&reason);
@@ -83,7 +95,7 @@ pub async fn send(
             })
         }
         Ok(RenderedUnit::Webhook(request)) => {
-            let answers = UnitAnswers { run, unit, at, facts, known };
+            let answers = UnitAnswers { run, unit, at, facts, known, opened };
             let call = WebhookDispatch { request, answers, remaining, may_act_until, is_rejected };
             post_webhook(env, run, attempt, call, reason).await?
         }
@@ -94,8 +106,8 @@ pub async fn send(
             else {
                 return Err(mismatch(&unit.key));
             };
-            infrakit::send(env, PluginUnit { run, attempt, unit, action, spec, instances }, reason, may_act_until)
-                .await?
+            let plugin_unit = PluginUnit { run, attempt, unit, action, spec, instances, opened };
+            infrakit::send(env, plugin_unit, reason, may_act_until).await?
         }
         Ok(rendered) => match task_body(run, attempt, unit, rendered) {
             Some(body) => {
@@ -112,6 +124,28 @@ pub async fn send(
         record_start(env, run, attempt).await?;
     }
     Ok(DispatchOutcome { remaining, ..outcome })
+}
+
+/// Renders a unit. Decrypts the sensitive values that it sends to its executor, and returns their texts.
+fn rendered(
+    env: &Env,
+    run: &Run,
+    (at, facts): (UnitRef, &TargetFacts),
+    known: &KnownOutputs,
+) -> (Result<RenderedUnit, RenderError>, Vec<SecretText>) {
+    let opened = RefCell::new(OpenedTexts::default());
+    let open = |sealed: &SealedValue| {
+        let value = sealed_values::open(&env.settings.unit_keys, sealed)?;
+        opened.borrow_mut().add(&value);
+        match value {
+            UnitValue::Json(json) => Some(RenderValue::Json(json)),
+            UnitValue::Bytes(bytes) => Some(RenderValue::Bytes(bytes)),
+            UnitValue::Secret(_) | UnitValue::Sealed(_) => None,
+        }
+    };
+    let (plan, compiled) = (&run.loaded.plan, &run.loaded.compiled);
+    let rendered = render::unit_with_secrets(plan, compiled, at, facts, known, &open);
+    (rendered, opened.into_inner().into_texts())
 }
 
 fn mismatch(key: &str) -> FlowError {

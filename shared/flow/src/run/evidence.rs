@@ -1,13 +1,14 @@
 //! Builds the evidence of a failed webhook request: request and response without credentials.
 //!
 //! Masks the credentials of the request and every text that looks like one: tokens, passwords in URLs, and JSON members
-//! with such names. Withholds the body of the response if the unit declares a sensitive output.
+//! with such names. The sensitive values that the request has are masked, too. Withholds the body of the response if the unit declares a sensitive output.
 
 use std::sync::LazyLock;
 
 use ebb_documents::plan::UnitPlan;
 use ebb_egress::HttpResponse;
 use ebb_protocol::evidence::Evidence;
+use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::{limits, sign, unit as headers};
 use regex::Regex;
 
@@ -46,6 +47,8 @@ pub(crate) struct SentRequest<'a> {
     pub(crate) method: &'a str,
     pub(crate) url: &'a str,
     pub(crate) headers: &'a [(String, String)],
+    /// The texts of the sensitive values that were decrypted for the request.
+    pub(crate) opened: &'a [SecretText],
 }
 
 impl SentRequest<'_> {
@@ -126,8 +129,8 @@ impl SentRequest<'_> {
         limits::printable(&text)
     }
 
-    /// Returns the values of the request that the server may repeat: Ebb's signatures and tokens, and the headers of
-    /// the plugin.
+    /// Returns the values of the request that the server may repeat: Ebb's signatures and tokens, the headers of the
+    /// plugin, and sensitive values.
     fn secrets(&self) -> impl Iterator<Item = &str> {
         const PLAIN: [&str; 8] = [
             "content-type",
@@ -140,7 +143,8 @@ impl SentRequest<'_> {
             sign::WEBHOOK_TIMESTAMP,
         ];
         let secret = self.headers.iter().filter(|(name, _)| !PLAIN.contains(&name.as_str()));
-        secret.map(|(_, value)| value.as_str()).filter(|value| value.len() >= MIN_SECRET)
+        let secret = secret.map(|(_, value)| value.as_str()).filter(|value| value.len() >= MIN_SECRET);
+        secret.chain(self.opened.iter().map(|text| text.as_str()))
     }
 }
 

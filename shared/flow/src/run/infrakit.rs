@@ -16,6 +16,7 @@ use ebb_engine::{Millis, Timestamp, Unit};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::infrakit::KEY_TAG;
 use ebb_protocol::limits;
+use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::record::{AttemptRecord, InstanceIds};
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use ebb_store::AttemptUpdate;
@@ -27,8 +28,8 @@ use crate::run::attempt::{AttemptRef, undone_name, unit_name};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::head::Run;
+use crate::run::opened_texts;
 use crate::run::plugin_client::{PluginClient, PluginError, instance_id, is_ready};
-use crate::run::records;
 use crate::run::undo::MadeInstances;
 use crate::run::wakeup::{AttemptWakeup, postpone, record_repeat};
 use crate::telemetry;
@@ -59,6 +60,8 @@ pub(super) struct PluginUnit<'a> {
     pub(super) spec: RenderedInstance,
     /// What the undone units have made, for an undo.
     pub(super) instances: MadeInstances,
+    /// The texts of the sensitive values in the properties.
+    pub(super) opened: Vec<SecretText>,
 }
 
 /// Makes the resource of a unit or adopts it, or destroys that of the undone unit. Until `may_act_until`, the plugin may
@@ -98,6 +101,7 @@ impl PluginUnit<'_> {
             cluster: self.run.cluster(self.attempt.unit),
             action: self.action,
             spec: &self.spec,
+            opened: &self.opened,
             key: self.run.stable_key(name),
             begun: env.now(),
         }
@@ -227,7 +231,7 @@ impl PluginUnit<'_> {
 
     fn outputs(&self, instance: &Value) -> Result<ebb_protocol::value::Outputs, RenderError> {
         let outputs = render::outputs_from_instance(&self.run.loaded.compiled, self.unit, instance)?;
-        Ok(outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect())
+        Ok(opened_texts::unit_values(self.unit, outputs, &self.opened))
     }
 
     async fn complete(&self, client: &PluginClient<'_>, instance: &Value) -> Result<PluginStep, FlowError> {

@@ -180,9 +180,10 @@ async fn current(
         true => made.iter().flat_map(|(unit, _)| reads_of_successors(run, *unit)).collect(),
         false => run.hook_plan().units.iter().flat_map(|unit| &unit.reads).collect(),
     };
+    let id = if hook == run.hook() { run.id.clone() } else { run.id.sibling(hook) };
     let keep = |unit: &Unit, mut outputs: Outputs| {
         read.retain(UnitRef { hook: hook.into(), unit: unit.0 }, &mut outputs);
-        records::produced(outputs)
+        records::produced(&id, *unit, outputs)
     };
     produced.extend(records::read_all_outputs(env, made, keep).await?);
     Ok(produced)

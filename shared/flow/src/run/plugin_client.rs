@@ -6,6 +6,7 @@ use ebb_documents::plan::{InfrakitAction, PluginInterface};
 use ebb_documents::render::RenderedInstance;
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::infrakit::{self, InstanceSpec, KEY_TAG, PluginCall, RpcFailure};
+use ebb_protocol::named_secrets::SecretText;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -13,6 +14,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay::GuardedRelay;
 use crate::ports::{RelayClient as _, RelayError};
+use crate::run::opened_texts::masked;
 use crate::run::wakeup::START_WINDOW_MS;
 
 /// A call without a result.
@@ -36,6 +38,8 @@ pub(super) struct PluginClient<'a> {
     pub(super) cluster: Option<&'a str>,
     pub(super) action: &'a InfrakitAction,
     pub(super) spec: &'a RenderedInstance,
+    /// The texts that are masked in errors of the plugin.
+    pub(super) opened: &'a [SecretText],
     /// The `EBB_KEY` of the unit that makes the resource.
     pub(super) key: String,
     /// The start of the dispatch. Calls start within [`START_WINDOW_MS`] after it.
@@ -176,8 +180,8 @@ impl PluginClient<'_> {
             error => PluginError::Unknown(error.to_string()),
         })?;
         call.result(response.status, &response.body).map_err(|error| match error {
-            RpcFailure::Plugin(why) => PluginError::Rejected(format!("{}: {why}", call.method)),
-            RpcFailure::Response(why) => PluginError::Unknown(why),
+            RpcFailure::Plugin(why) => PluginError::Rejected(format!("{}: {}", call.method, masked(&why, self.opened))),
+            RpcFailure::Response(why) => PluginError::Unknown(masked(&why, self.opened)),
         })
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use ebb_documents::plan::Action;
-use ebb_documents::render::{ProducerState, RenderValue as Rendered, SecretKeyRef};
+use ebb_documents::render::{ProducerState, RenderValue as Rendered, SealedValue, SecretKeyRef};
 use ebb_engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::id::RunId;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
 use ebb_protocol::value::{Outputs, UnitValue};
 use ebb_protocol::{id, limits};
@@ -16,6 +17,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::head::Run;
+use crate::sealed_values;
 
 /// The reason in the record of an undo that found nothing.
 const FOUND_NOTHING: &str = "there was nothing to delete";
@@ -240,21 +242,26 @@ async fn read_some_outputs<T>(
     Ok(keep(outputs))
 }
 
-pub fn produced(outputs: Outputs) -> ProducerState {
-    ProducerState::Outputs(outputs.into_iter().map(|(name, value)| (name, to_rendered(value))).collect())
-}
-
-pub fn to_rendered(value: UnitValue) -> Rendered {
-    match value {
-        UnitValue::Json(json) => Rendered::Json(json),
-        UnitValue::Bytes(bytes) => Rendered::Bytes(bytes),
-        UnitValue::Secret(secret) => Rendered::Secret(SecretKeyRef {
-            cluster: secret.cluster,
-            namespace: secret.namespace,
-            name: secret.name,
-            key: secret.key,
-        }),
-    }
+/// Returns the outputs of a unit of `run` for its readers.
+pub fn produced(run: &RunId, unit: Unit, outputs: Outputs) -> ProducerState {
+    let rendered = |(name, value): (String, UnitValue)| {
+        let value = match value {
+            UnitValue::Json(json) => Rendered::Json(json),
+            UnitValue::Bytes(bytes) => Rendered::Bytes(bytes),
+            UnitValue::Secret(secret) => Rendered::Secret(SecretKeyRef {
+                cluster: secret.cluster,
+                namespace: secret.namespace,
+                name: secret.name,
+                key: secret.key,
+            }),
+            UnitValue::Sealed(text) => {
+                let place = sealed_values::output_place(run, unit, &name);
+                Rendered::Sealed(SealedValue { place, text })
+            }
+        };
+        (name, value)
+    };
+    ProducerState::Outputs(outputs.into_iter().map(rendered).collect())
 }
 
 pub fn from_rendered(value: Rendered) -> UnitValue {
@@ -262,6 +269,7 @@ pub fn from_rendered(value: Rendered) -> UnitValue {
         Rendered::Json(json) => UnitValue::Json(json),
         Rendered::Bytes(bytes) => UnitValue::Bytes(bytes),
         Rendered::Secret(secret) => UnitValue::Secret(from_secret(secret)),
+        Rendered::Sealed(sealed) => UnitValue::Sealed(sealed.text),
     }
 }
 

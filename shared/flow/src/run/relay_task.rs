@@ -125,13 +125,14 @@ fn environment(run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Vec<(String, 
 }
 
 fn script_input(input: RenderedInput) -> ScriptInput {
+    let sensitive = matches!(input.value, InputValue::Secret(_) | InputValue::Opened(_));
     let value = match input.value {
         InputValue::Text(text) => Some(UnitValue::Json(serde_json::Value::String(text))),
         InputValue::Bytes(bytes) => Some(UnitValue::Bytes(bytes)),
         InputValue::Secret(secret) => Some(UnitValue::Secret(records::from_secret(secret))),
+        InputValue::Opened(bytes) => Some(UnitValue::from_bytes(bytes)),
         InputValue::Absent => None,
     };
-    let sensitive = matches!(value, Some(UnitValue::Secret(_)));
     ScriptInput { name: input.name, env: input.env, path: input.path, value, sensitive }
 }
 

@@ -64,6 +64,6 @@ async fn evidence(
     let at = UnitRef { hook: run.hook().into(), unit: attempt.unit.0 };
     let rendered = render::preview(&run.loaded.plan, &run.loaded.compiled, at, &run.target_facts(), &known);
     let Ok(RenderedUnit::Webhook(request)) = rendered else { return Ok(None) };
-    let sent = SentRequest { method: &request.method, url: &request.url, headers: &[] };
+    let sent = SentRequest { method: &request.method, url: &request.url, headers: &[], opened: &[] };
     Ok(Some(Box::new(Evidence { status: Some(ACCEPTED), ..sent.evidence(unit, None) })))
 }

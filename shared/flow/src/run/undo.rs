@@ -235,6 +235,7 @@ pub async fn decide(
 /// Returns [`FlowError::Broken`] if an object is missing or invalid.
 pub async fn undo_inputs(
     env: &Env,
+    run: &Run,
     unit: &UnitPlan,
     made: BTreeMap<UnitRef, Option<OutputStorage>>,
 ) -> Result<KnownOutputs, FlowError> {
@@ -242,7 +243,7 @@ pub async fn undo_inputs(
     let read: ReadOutputs = unit.reads.iter().collect();
     let keep = |at: &UnitRef, mut outputs: Outputs| {
         read.retain(*at, &mut outputs);
-        records::produced(outputs)
+        records::produced(&run.id.sibling(at.hook.into()), Unit(at.unit), outputs)
     };
     let is_read = |at: UnitRef| unit.reads.iter().any(|read| read.at == at);
     // Outputs that the undo does not use are not read from the bucket.

@@ -36,6 +36,7 @@ use crate::run::head::Run;
 use crate::run::wakeup::AttemptWakeup;
 use crate::run::webhook_response::{self, UnitAnswers, call_failure};
 use crate::run::{records, removals, request_headers};
+use crate::sealed_values;
 use crate::sweep::permits::OriginPermit;
 
 const METHOD: &str = "GET";
@@ -68,9 +69,11 @@ pub(super) async fn begin(
         Err(failure) => return Ok(failed(failure)),
     };
     let outputs = match answers.context().early_outputs(&value) {
-        Ok(outputs) => outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect(),
+        Ok(outputs) => answers.values(outputs),
         Err(error) => return Ok(failed(AttemptFailure::new(ReasonCode::Render, &error.to_string()))),
     };
+    let keys = &env.settings.unit_keys;
+    let outputs = sealed_values::seal_outputs(keys, (&run.id, attempt.unit), answers.unit, outputs)?;
     let (outputs, _) = records::store_outputs(env, run, attempt.unit, attempt.number, &outputs).await?;
     let response = store_response(env, run, attempt, &value).await?;
     let now = env.now();
@@ -109,7 +112,7 @@ pub(super) async fn ask(
         Err(error) => return Ok(failed(AttemptFailure::new(ReasonCode::Render, &format!("`until`: {error}")))),
     };
     let headers = request_headers::signed_headers(env, run, attempt, unit, credential, ("-until", &[]))?;
-    let sent = SentRequest { method: METHOD, url: &url, headers: &headers };
+    let sent = SentRequest { method: METHOD, url: &url, headers: &headers, opened: &answers.opened };
     let answer = match OriginPermit::acquire(env, &url).await {
         Some(permit) => {
             let (method, body) = (METHOD.to_owned(), Vec::new());
@@ -192,7 +195,7 @@ fn judge(
         PollState::Failed(why) => failed(AttemptFailure::new(ReasonCode::Failed, &why)),
         PollState::Ready => match context.outputs(all) {
             Ok(outputs) => {
-                let outputs = outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect();
+                let outputs = answers.values(outputs);
                 Ok(AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }))
             }
             Err(error) => failed(AttemptFailure::new(ReasonCode::OutputInvalid, &error.to_string())),

@@ -7,6 +7,7 @@ use ebb_documents::render;
 use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::unit as headers;
 use ebb_store::AttemptUpdate;
@@ -111,7 +112,7 @@ pub(super) async fn post_webhook(
     };
     telemetry::dispatch_ended(run, attempt, begun, now, failure);
     let duration_ms = Some(now.since(begun).0);
-    let sent = evidence::SentRequest { method: &method, url: &url, headers: &list };
+    let sent = evidence::SentRequest { method: &method, url: &url, headers: &list, opened: &answers.opened };
     let failed = |failure: AttemptFailure, response: Option<&HttpResponse>| {
         let evidence = Some(Box::new(sent.evidence(unit, response)));
         AttemptEnd::Failed(AttemptFailure { duration_ms, evidence, ..failure })

@@ -1,17 +1,20 @@
 //! Judges the response of a webhook unit.
 
+use std::collections::BTreeMap;
+
 use ebb_documents::plan::{Action, UnitPlan, UnitRef, UntilPlan};
-use ebb_documents::render::{self, AnswerContext, Answers, KnownOutputs, TargetFacts};
+use ebb_documents::render::{self, AnswerContext, Answers, KnownOutputs, RenderValue, TargetFacts};
 use ebb_egress::{CallError, HttpResponse, retry_after};
 use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::Outputs;
 use ebb_protocol::{limits, unit as headers};
 
 use crate::response_body;
 use crate::run::attempt_end::AttemptFailure;
 use crate::run::head::Run;
-use crate::run::{evidence, records};
+use crate::run::{evidence, opened_texts};
 
 pub(super) enum ResponseVerdict {
     Succeeded(Outputs),
@@ -68,6 +71,8 @@ pub(super) struct UnitAnswers<'a> {
     pub(super) at: UnitRef,
     pub(super) facts: TargetFacts,
     pub(super) known: KnownOutputs,
+    /// The texts of the sensitive values in the request.
+    pub(super) opened: Vec<SecretText>,
 }
 
 impl UnitAnswers<'_> {
@@ -103,7 +108,12 @@ impl UnitAnswers<'_> {
             let foreign = sent.foreign_format(self.unit, response);
             AttemptFailure::new(ReasonCode::OutputInvalid, &foreign.unwrap_or_else(|| error.to_string()))
         })?;
-        Ok(outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect())
+        Ok(self.values(outputs))
+    }
+
+    /// Returns outputs as values, in which the sensitive values of the request are masked.
+    pub(super) fn values(&self, outputs: BTreeMap<String, RenderValue>) -> Outputs {
+        opened_texts::unit_values(self.unit, outputs, &self.opened)
     }
 
     /// Checks by a response 2xx of a verification that the resource does not exist.

@@ -146,7 +146,8 @@ impl LocalRelay {
             let folder = inner.pods.join(&unit);
             let _lock = start::lock_unit(&folder).await?;
             for attempt in inner.attempts(&unit)? {
-                let task = inner.task_folder(&TaskId { unit: unit.clone(), attempt });
+                let name = TaskId { unit: unit.clone(), attempt };
+                let task = inner.task_folder(&name);
                 let since = [task.acknowledged(), task.tombstone()]
                     .iter()
                     .filter_map(|path| path.metadata().ok()?.modified().ok())
@@ -155,6 +156,7 @@ impl LocalRelay {
                     .is_some_and(|since| SystemTime::now().duration_since(since).is_ok_and(|age| age >= older_than));
                 if old && !task.is_locked()? {
                     std::fs::remove_dir_all(&task.folder).map_err(|error| PodsError::io(&task.folder, error))?;
+                    secrets::remove_inputs(&inner.supervisor_config.state, &name)?;
                     pruned += 1;
                 }
             }
@@ -202,7 +204,7 @@ impl RelayClient for LocalRelay {
         match task.state().map_err(busy)? {
             FolderState::Ended(_) => {
                 files::write_whole(&task.acknowledged(), b"").map_err(busy)?;
-                task.cleanup();
+                self.inner().cleanup(name, &task);
                 self.inner().wake(name);
                 Ok(())
             }
@@ -226,7 +228,7 @@ impl RelayShared {
 
     async fn ensure(self: &Arc<Self>, request: EnsureTask<ScriptTask>) -> Result<TaskState, RelayError> {
         let name = request.task.clone();
-        let received = StoredRequest { at_ms: supervisor::now_ms(), request };
+        let mut received = StoredRequest { at_ms: supervisor::now_ms(), request };
         let _lock = start::lock_unit(&self.pods.join(&name.unit)).await.map_err(busy)?;
         let task = self.task_folder(&name);
         let attempts = self.attempts(&name.unit).map_err(busy)?;
@@ -252,6 +254,7 @@ impl RelayShared {
             }
         }
         files::private_folder(&task.folder).map_err(busy)?;
+        secrets::keep_inputs(&self.supervisor_config.state, &name, &mut received.request.body.inputs).map_err(busy)?;
         files::write_json(&task.request(), &received).map_err(busy)?;
         self.start(&task).await.map_err(busy)?;
         self.watch(&name);
@@ -404,8 +407,15 @@ impl RelayShared {
         }
         let task = self.task_folder(name);
         files::write_whole(&task.acknowledged(), b"")?;
-        task.cleanup();
+        self.cleanup(name, &task);
         Ok(true)
+    }
+
+    /// Removes what is not needed once the result was acknowledged.
+    fn cleanup(&self, name: &TaskId, task: &TaskFolder) {
+        task.cleanup();
+        // After a failure, `prune` or a release removes them.
+        let _ = secrets::remove_inputs(&self.supervisor_config.state, name);
     }
 
     fn watches(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, TaskWatch>> {

@@ -7,7 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ebb_protocol::id::short_digest;
-use ebb_protocol::relay::TaskId;
+use ebb_protocol::relay::{ScriptInput, TaskId};
+use ebb_protocol::value::{SecretRef, UnitValue};
 
 use super::PodsError;
 use crate::files;
@@ -16,6 +17,8 @@ use crate::files;
 pub const NAME_MAX: usize = 253;
 /// Prefix of the secrets with sensitive outputs. The name of the unit follows, which starts with its instance.
 const OF_OUTPUTS: &str = "out-";
+/// Prefix of the secrets with sensitive inputs that arrived as values. The name of the unit follows.
+const OF_INPUTS: &str = "in-";
 
 /// Stores `value` as key `key` of secret `name`, and replaces an earlier value. `state` is the state folder of the
 /// relay.
@@ -38,29 +41,65 @@ pub fn get(state: &Path, name: &str, key: &str) -> Result<Option<Vec<u8>>, PodsE
     Ok(files::read(&path(state, name, key)?)?)
 }
 
-/// Removes the sensitive outputs of every run of the instance with the key `life`, as returned by
+/// Stores the sensitive inputs of a task that arrived as values, and replaces them by references. The request of the task
+/// is then free of them.
+///
+/// # Errors
+/// Returns [`PodsError::File`] if a file cannot be written.
+pub(super) fn keep_inputs(state: &Path, id: &TaskId, inputs: &mut [ScriptInput]) -> Result<(), PodsError> {
+    for input in inputs.iter_mut().filter(|input| input.sensitive) {
+        let Some(bytes) = input.value.as_ref().and_then(UnitValue::to_bytes) else { continue };
+        let (name, key) = (of_inputs(id), key(&input.name));
+        put(state, &name, &key, &bytes)?;
+        input.value = Some(UnitValue::Secret(SecretRef { cluster: None, namespace: None, name, key }));
+    }
+    Ok(())
+}
+
+/// Removes the stored inputs of a task that does not run any more.
+///
+/// # Errors
+/// Returns [`PodsError::File`] if the folder cannot be removed. The call can be repeated.
+pub(super) fn remove_inputs(state: &Path, id: &TaskId) -> Result<(), PodsError> {
+    remove(&state.join("secrets").join(of_inputs(id)))
+}
+
+fn of_inputs(id: &TaskId) -> String {
+    format!("{OF_INPUTS}{}-{}", id.unit, id.attempt)
+}
+
+/// Removes the sensitive outputs and inputs of every run of the instance with the key `life`, as returned by
 /// [`ebb_protocol::id::instance_key`]. Secrets of users stay.
 ///
 /// # Errors
 /// Returns [`PodsError::File`] if a folder cannot be read or removed. The call can be repeated.
 pub(super) fn release(state: &Path, life: &str) -> Result<(), PodsError> {
     let all = state.join("secrets");
-    let prefix = format!("{OF_OUTPUTS}{life}-");
-    for name in files::names(&all)?.into_iter().filter(|name| name.starts_with(&prefix)) {
-        let path = all.join(name);
-        match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(PodsError::io(&path, error)),
-            Ok(()) | Err(_) => {}
+    let prefixes = [OF_OUTPUTS, OF_INPUTS].map(|prefix| format!("{prefix}{life}-"));
+    for name in files::names(&all)? {
+        if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
+            remove(&all.join(name))?;
         }
     }
     Ok(())
 }
 
+fn remove(path: &Path) -> Result<(), PodsError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(PodsError::io(path, error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Returns the secret and key of a sensitive output. Each attempt has its own secret, because teardown may need the
 /// outputs of all attempts.
 pub(super) fn of_output(id: &TaskId, output: &str) -> (String, String) {
-    let key = if valid(output) { output.to_owned() } else { short_digest(&[output], 16) };
-    (format!("{OF_OUTPUTS}{}-{}", id.unit, id.attempt), key)
+    (format!("{OF_OUTPUTS}{}-{}", id.unit, id.attempt), key(output))
+}
+
+/// Returns the key for an output or input.
+fn key(name: &str) -> String {
+    if valid(name) { name.to_owned() } else { short_digest(&[name], 16) }
 }
 
 fn path(state: &Path, name: &str, key: &str) -> Result<PathBuf, PodsError> {

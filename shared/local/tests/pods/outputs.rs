@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use ebb_flow::ports::RelayClient as _;
 use ebb_local::pods::secrets;
 use ebb_protocol::callback::{CallbackStatus, ReasonCode};
+use ebb_protocol::relay::ScriptInput;
 use ebb_protocol::value::{SecretRef, UnitValue};
 
 use crate::fixture::*;
@@ -113,6 +114,26 @@ pub(crate) async fn sensitive() {
 
     assert_eq!(stored(state).len(), 2);
     assert!(secrets::put(state, "../x", "k", b"").is_err());
+}
+
+/// A sensitive input that arrives as a value is in a file of its own, until the result of the task was acknowledged.
+pub(crate) async fn sensitive_values() {
+    let fixture = PodsFixture::new();
+    let state = fixture.state.path();
+    *fixture.control.answers.lock().unwrap() = (0..1000).map(|_| Ok(503)).collect();
+    let mut request = sh("printf 'the %s' \"${TOKEN%in}\"; sleep 0.1; echo in");
+    let token = input("the token", Some("TOKEN"), None, text("canary-in"));
+    request.body.inputs = vec![ScriptInput { sensitive: true, ..token }];
+    let result = fixture.run(request.clone()).await;
+    assert_eq!(result.log.as_deref(), Some("the ***\n"), "{result:?}");
+    assert_eq!(stored(state), ["in-run-0-1"]);
+    for entry in fs::read_dir(fixture.folder(&request.task)).unwrap() {
+        let path = entry.unwrap().path();
+        let text = if path.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
+        assert!(!String::from_utf8_lossy(&text).contains("canary"), "{path:?}");
+    }
+    fixture.relay.acknowledge(None, &request.task).await.unwrap();
+    assert_eq!(stored(state), [""; 0]);
 }
 
 /// Declared files replace those of the machine, with or without a value.

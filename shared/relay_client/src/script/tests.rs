@@ -74,6 +74,19 @@ fn a_script_is_a_job_and_a_secret() {
 }
 
 #[test]
+fn a_sensitive_value_is_in_the_secret_only() {
+    let mut request = request(UNIT, None, "#!/bin/sh\ntrue\n");
+    let token = ScriptInput { sensitive: true, ..input("token", Some(UnitValue::Json("canary".into()))) };
+    if let TaskBody::Script(script) = &mut request.body {
+        script.inputs.push(token);
+    }
+    let made = objects(request, &pods(PodUser::Image)).unwrap().body;
+    assert!(!made.apply[0].to_string().contains("canary"));
+    let stored = json!({"name": "token", "env": "TOKEN", "value": {"json": "canary"}, "sensitive": true});
+    assert_eq!(made.secrets[0].document["inputs"][4], stored);
+}
+
+#[test]
 fn names_are_deterministic_and_short_enough() {
     let long = format!("{}-18446744073709551615-post-start-4294967295", "k".repeat(16));
     for (unit, expected) in [(UNIT, Some("ebb-k5ncuujcjllj2abc-1-pre-start-0-2")), (&long, None)] {

@@ -72,7 +72,7 @@ impl SandboxEnvArgs {
         });
         if self.skip_sensitive {
             values.retain(|name, value| {
-                let is_sensitive = matches!(value, OutputValue::Secret(_));
+                let is_sensitive = matches!(value, OutputValue::Secret(_) | OutputValue::Sensitive(_));
                 if is_sensitive {
                     left_out(name, "sensitive");
                 }
@@ -161,7 +161,7 @@ fn values(
 /// Returns the text of each variable. JSON that is not a text is written in one line.
 fn texts(values: &BTreeMap<String, OutputValue>) -> Result<BTreeMap<&str, String>, CliError> {
     let mut texts = BTreeMap::new();
-    let mut sensitive = Vec::new();
+    let (mut sensitive, mut hidden) = (Vec::new(), Vec::new());
     for (name, value) in values {
         match value {
             OutputValue::Value(serde_json::Value::String(text)) => texts.insert(name.as_str(), text.clone()),
@@ -173,10 +173,18 @@ fn texts(values: &BTreeMap<String, OutputValue>) -> Result<BTreeMap<&str, String
                 sensitive.push(format!("{name}: {}", crate::why::value_line(value)));
                 continue;
             }
+            OutputValue::Sensitive(_) => {
+                hidden.push(name.as_str());
+                continue;
+            }
         };
     }
-    if sensitive.is_empty() {
+    if sensitive.is_empty() && hidden.is_empty() {
         return Ok(texts);
+    }
+    if sensitive.is_empty() {
+        return Err(CliError::failed(format!("sensitive values are hidden: {}", hidden.join(", ")))
+            .with_hint("add --reveal, which needs the scope targets:reveal, or --skip-sensitive"));
     }
     let message = "the server does not know sensitive values: each one stays in its cluster";
     Err(CliError::failed(format!("{message}\n  {}", sensitive.join("\n  ")))

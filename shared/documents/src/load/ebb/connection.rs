@@ -1,14 +1,13 @@
 //! Reads `kind: Connection`.
 
-use std::net::{IpAddr, Ipv4Addr};
-
-use url::{Host, Url};
+use url::Url;
 
 use crate::load::ebb::event_source::check_secret_name;
 use crate::load::names::{MAX_NAME, MAX_PLUGIN_NAME, NameSyntax, is_name};
 use crate::load::reader::DocumentReader;
 use crate::load::yaml::YamlNode;
 use crate::model::{At, AuthDoc, ConnectionDoc, OWN_UNITS};
+use crate::template::is_loopback;
 
 /// Headers that Ebb or the client sets, besides those with a prefix of [`RESERVED_PREFIXES`].
 const RESERVED: [&str; 10] = [
@@ -81,16 +80,6 @@ fn check_origin(reader: &DocumentReader<'_>, origin: &At<String>) {
         return;
     };
     reader.note(reader.wrong("origin", origin.at, message).help(help));
-}
-
-/// Returns true for loopback, which only `ebb dev` and `ebb run` can reach.
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => IpAddr::from(address).is_loopback() && address != Ipv4Addr::UNSPECIFIED,
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
 }
 
 fn check_auth(reader: &DocumentReader<'_>, auth: &AuthDoc) {

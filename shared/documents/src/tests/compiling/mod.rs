@@ -5,4 +5,5 @@ mod plans;
 mod properties;
 mod rendering;
 mod repairs;
+mod sealed;
 mod updates;

@@ -25,7 +25,8 @@ fn evidence(sensitive: bool, response: Option<&HttpResponse>) -> Evidence {
         ("x-tenant-access".to_owned(), "opaque-value-of-a-header".to_owned()),
         ("ebb-callback-token".to_owned(), "the-callback-token".to_owned()),
     ];
-    SentRequest { method: "POST", url: URL, headers: &headers }.evidence(&unit(sensitive), response)
+    let opened = [SecretText::new("an-opened-value".to_owned())];
+    SentRequest { method: "POST", url: URL, headers: &headers, opened: &opened }.evidence(&unit(sensitive), response)
 }
 
 fn scrub(text: &str) -> String {
@@ -51,7 +52,7 @@ fn the_response_of_a_unit_with_sensitive_outputs_is_not_stored() {
     let response = response_with("application/json", r#"{"value":"canary"}"#);
     let shown = evidence(true, Some(&response));
     assert_eq!((shown.status, shown.body, shown.truncated), (Some(400), None, false));
-    let sent = SentRequest { method: "POST", url: URL, headers: &[] };
+    let sent = SentRequest { method: "POST", url: URL, headers: &[], opened: &[] };
     let foreign = sent.foreign_format(&unit(true), &response_with("text/html", "<p>canary")).unwrap();
     assert_eq!(foreign, "the response is text/html, not JSON");
 }
@@ -74,11 +75,12 @@ fn credentials_are_masked() {
         "-----BEGIN PRIVATE KEY-----\ncanary",
         "you sent opaque-value-of-a-header",
         "callback with the-callback-token failed",
+        "no user an-opened-value",
         "eyJhbGciOiJIUzI1NiJ9.canary.sig",
         "ebb1.local.w.canary",
     ] {
         let shown = scrub(text);
-        let leaks = ["canary", "opaque-value", "the-callback-token", "MfKQ", "Y2FuYX"];
+        let leaks = ["canary", "opaque-value", "the-callback-token", "an-opened-value", "MfKQ", "Y2FuYX"];
         assert!(shown.contains(MASK) && !leaks.iter().any(|leak| shown.contains(leak)), "{text}: {shown}");
     }
     for text in ["tier must be gold", r#"{"error":"no such tenant","id":7}"#, "see https://docs.example.org/quota"] {
@@ -100,7 +102,7 @@ fn a_body_is_cut_and_a_credential_at_the_cut_is_masked() {
 
 #[test]
 fn a_response_in_another_format_is_described() {
-    let sent = SentRequest { method: "POST", url: URL, headers: &[] };
+    let sent = SentRequest { method: "POST", url: URL, headers: &[], opened: &[] };
     let describe =
         |content_type: &str, body: &str| sent.foreign_format(&unit(false), &response_with(content_type, body));
     let page = "<html>\n <body>login to continue</body></html>";

@@ -1,0 +1,99 @@
+//! Tests the uses of sensitive values that the control plane stores encrypted.
+
+use serde_json::json;
+
+use super::fixtures::{ALONE, alone, compiled};
+use crate::plan::{HookName, UnitRef};
+use crate::render::{
+    self, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit,
+    SealedValue, TargetFacts,
+};
+
+/// A plugin whose unit `use` reads a sensitive output of a webhook.
+fn plugin(unit: &str) -> String {
+    let unit = unit.replace("DSN", "${units.make.outputs.dsn}");
+    format!(
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {{sh: {{image: alpine}}}}\npreStart:\n  make:\n    \
+         webhook: {{url: \"https://e.example.org/\"}}\n    \
+         outputs: {{dsn: {{value: \"${{response.body.dsn}}\", sensitive: true}}}}\n  use: {unit}\n"
+    )
+}
+
+#[test]
+fn an_encrypted_output_is_handed_on_whole() {
+    let object = |data: &str| {
+        format!("{{object: {{manifest: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: a}}, data: {data}}}}}}}")
+    };
+    let webhook = |rest: &str| format!("{{webhook: {{url: \"https://e.example.org/\", {rest}}}}}");
+    let pod = |rest: &str| format!("{{pod: {{script: '#!/bin/sh'}}, {rest}}}");
+    for (unit, expected) in [
+        (webhook("body: {a: [{k: \"DSN\"}]}"), None),
+        (webhook("headers: {X-Key: \"DSN\"}"), None),
+        ("{webhook: {url: \"https://e.example.org/\"}, inputs: {k: \"DSN\"}}".to_owned(), None),
+        ("{webhook: {url: \"http://127.0.0.1:1/\", body: {k: \"DSN\"}}}".to_owned(), None),
+        (
+            "{webhook: {url: \"http://e.example.org/\", body: {k: \"DSN\"}}}".to_owned(),
+            Some("be sent without encryption"),
+        ),
+        (webhook("body: {a: \"x-DSN\"}"), Some("be part of a text")),
+        (webhook("body: {a: \"${size(units.make.outputs.dsn)}\"}"), Some("be part of a text")),
+        ("{webhook: {url: \"https://e.example.org/DSN\"}}".to_owned(), Some("be part of a URL")),
+        (pod("inputs: {k: \"DSN\"}"), None),
+        (pod("inputs: {k: \"x-DSN\"}"), Some("be part of a text")),
+        (pod("inputs: {k: {value: {a: \"DSN\"}}}"), Some("be part of a text")),
+        (pod("inputs: {k: \"${secretRef(units.make.outputs.dsn)}\"}"), Some("be named by `secretRef`")),
+        (pod("when: \"${has(units.make.outputs.dsn)}\""), None),
+        (pod("when: \"${units.make.outputs.dsn == 'x'}\""), Some("decide a `when`")),
+        ("{infrakit: {plugin: net, properties: {k: \"DSN\"}}}".to_owned(), None),
+        ("{infrakit: {plugin: net, tags: {k: \"DSN\"}}}".to_owned(), Some("be used here")),
+        (object("{k: \"DSN\"}"), Some("stand in a manifest")),
+        (object("{k: \"${secretRef(units.make.outputs.dsn)}\"}"), Some("be named by `secretRef`")),
+    ] {
+        let found = match compiled(ALONE, &[&plugin(&unit)]) {
+            Ok(_) => Vec::new(),
+            Err(errors) => errors.iter().map(|error| error.message.clone()).collect(),
+        };
+        let message = |place| format!("`units.make.outputs.dsn` is sensitive and cannot {place}");
+        assert_eq!(found, expected.map(message).into_iter().collect::<Vec<_>>(), "{unit}");
+    }
+}
+
+#[test]
+fn an_encrypted_output_is_decrypted_for_its_recipient_only() {
+    let sealed = RenderValue::Sealed(SealedValue { place: "here".to_owned(), text: "the text".to_owned() });
+    let outputs = ProducerState::Outputs([("dsn".to_owned(), sealed)].into());
+    let hook = HookName::PreStart;
+    let known = KnownOutputs::from([(UnitRef { hook, unit: 0 }, outputs)]);
+    let open = |sealed: &SealedValue| {
+        assert_eq!((sealed.place.as_str(), sealed.text.as_str()), ("here", "the text"));
+        Some(RenderValue::Json(json!("opened")))
+    };
+    for unit in [
+        "{webhook: {url: \"https://e.example.org/\", headers: {X-Key: \"DSN\"}, body: {a: [\"DSN\", 1]}}}",
+        "{webhook: {url: \"https://e.example.org/\"}, inputs: {k: \"DSN\"}}",
+        "{pod: {script: '#!/bin/sh'}, inputs: {k: \"DSN\"}}",
+        "{infrakit: {plugin: net, properties: {k: \"DSN\"}}}",
+    ] {
+        let plan = alone(&plugin(unit));
+        let compiled = CompiledExpressions::new(&plan).unwrap();
+        let (at, facts) = (UnitRef { hook, unit: 1 }, TargetFacts::default());
+        match render::unit_with_secrets(&plan, &compiled, at, &facts, &known, &open).unwrap() {
+            RenderedUnit::Webhook(request) if request.headers.is_empty() => {
+                assert_eq!(request.body, Some(json!({"k": "opened"})));
+            }
+            RenderedUnit::Webhook(request) => {
+                assert_eq!(request.headers["X-Key"], "opened");
+                assert_eq!(request.body, Some(json!({"a": ["opened", 1]})));
+            }
+            RenderedUnit::Pod { inputs } => assert_eq!(inputs[0].value, InputValue::Opened(b"opened".to_vec())),
+            RenderedUnit::Infrakit(instance) => assert_eq!(instance.properties, json!({"k": "opened"})),
+            other => panic!("{other:?}"),
+        }
+        let lost = render::unit_with_secrets(&plan, &compiled, at, &facts, &known, &|_| None);
+        assert!(matches!(lost, Err(RenderError::Undecryptable { .. })), "{unit}: {lost:?}");
+        let closed = render::unit(&plan, &compiled, at, &facts, &known);
+        assert!(matches!(closed, Err(RenderError::Sensitive { .. })), "{unit}: {closed:?}");
+        let preview = render::preview(&plan, &compiled, at, &facts, &known).unwrap();
+        assert!(format!("{preview:?}").contains("<sensitive>"), "{preview:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Masks the sensitive values that a dispatch has decrypted in what is stored of their recipient's answer.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use ebb_documents::plan::UnitPlan;
+use ebb_documents::render::RenderValue;
+use ebb_protocol::named_secrets::SecretText;
+use ebb_protocol::value::{Outputs, UnitValue};
+use serde_json::Value;
+
+use crate::run::evidence::MASK;
+use crate::run::records;
+
+/// Minimum bytes of a masked text. Masking shorter ones would remove large parts of an answer.
+const MIN_BYTES: usize = 4;
+
+/// The texts of decrypted values, the longest first.
+#[derive(Default)]
+pub(super) struct OpenedTexts(Vec<SecretText>);
+
+impl OpenedTexts {
+    pub(super) fn add(&mut self, value: &UnitValue) {
+        if let UnitValue::Json(json) = value {
+            self.add_json(json);
+            self.0.sort_by_key(|text| Reverse(text.len()));
+        }
+    }
+
+    fn add_json(&mut self, json: &Value) {
+        match json {
+            Value::String(text) => {
+                // The text as it is, and in JSON without its quotation marks.
+                let json = SecretText::new(json.to_string());
+                let forms = [Some(text.as_str()), json.get(1..json.len() - 1).filter(|form| *form != text.as_str())];
+                let forms = forms.into_iter().flatten().filter(|form| form.len() >= MIN_BYTES);
+                self.0.extend(forms.map(|form| SecretText::new(form.to_owned())));
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.add_json(item)),
+            Value::Object(members) => members.values().for_each(|member| self.add_json(member)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    pub(super) fn into_texts(self) -> Vec<SecretText> {
+        self.0
+    }
+}
+
+/// Returns a text without the `opened` texts.
+pub(super) fn masked(text: &str, opened: &[SecretText]) -> String {
+    opened.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), MASK))
+}
+
+/// Returns the outputs of a unit as values. The `opened` texts are masked in those that are not sensitive.
+pub(super) fn unit_values(unit: &UnitPlan, outputs: BTreeMap<String, RenderValue>, opened: &[SecretText]) -> Outputs {
+    let is_sensitive = |name: &str| unit.outputs.get(name).is_some_and(|output| output.sensitive);
+    let value = |(name, value): (String, RenderValue)| {
+        let value = match records::from_rendered(value) {
+            UnitValue::Json(json) if !opened.is_empty() && !is_sensitive(&name) => {
+                UnitValue::Json(masked_json(json, opened))
+            }
+            value => value,
+        };
+        (name, value)
+    };
+    outputs.into_iter().map(value).collect()
+}
+
+fn masked_json(json: Value, opened: &[SecretText]) -> Value {
+    match json {
+        Value::String(text) => masked(&text, opened).into(),
+        Value::Array(items) => items.into_iter().map(|item| masked_json(item, opened)).collect(),
+        Value::Object(members) => {
+            members.into_iter().map(|(name, value)| (masked(&name, opened), masked_json(value, opened))).collect()
+        }
+        scalar => scalar,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_form_of_a_decrypted_text_is_masked() {
+        let mut opened = OpenedTexts::default();
+        opened.add(&UnitValue::Json(json!({"dsn": "a\"canary", "parts": ["canary", "abc"], "port": 5432})));
+        let opened = opened.into_texts();
+        for text in ["a\"canary", r#"{"dsn":"a\"canary"}"#, "see canary"] {
+            let masked = masked(text, &opened);
+            assert!(masked.contains(MASK) && !masked.contains("canary"), "{masked}");
+        }
+        assert_eq!(masked("abc 5432", &opened), "abc 5432");
+        let json = masked_json(json!({"canary": [{"k": "x-canary"}, 1]}), &opened);
+        assert_eq!(json, json!({"***": [{"k": "x-***"}, 1]}));
+    }
+}
