@@ -217,7 +217,7 @@ impl ApiClient {
 
     /// Returns a target with all units of its runs, or `None` if the server does not have it.
     pub(crate) async fn target(&self, target: &TargetRef) -> Result<Option<TargetDetail>, CliError> {
-        found(self.detail(target).await)
+        found(self.detail(target, &[]).await)
     }
 
     /// Returns a target, or the reason of the server if it does not have it because it has rejected an event.
@@ -225,7 +225,7 @@ impl ApiClient {
         &self,
         target: &TargetRef,
     ) -> Result<(Option<TargetDetail>, Option<String>), CliError> {
-        match self.detail(target).await {
+        match self.detail(target, &[]).await {
             Err(error) if error.has_status(StatusCode::NOT_FOUND.as_u16()) => {
                 let rejection = error.problem().filter(|problem| problem.code == EVENT_REJECTED);
                 Ok((None, rejection.map(|problem| problem.detail.clone())))
@@ -234,8 +234,9 @@ impl ApiClient {
         }
     }
 
-    async fn detail(&self, target: &TargetRef) -> Result<TargetDetail, CliError> {
-        let mut detail: TargetDetail = self.read(self.get(&["targets", &target.kind, &target.name])).await?;
+    async fn detail(&self, target: &TargetRef, query: &[(&str, Option<&str>)]) -> Result<TargetDetail, CliError> {
+        let request = self.query(&["targets", &target.kind, &target.name], query);
+        let mut detail: TargetDetail = self.read(request).await?;
         for run in &mut detail.runs {
             while let Some(token) = run.next_token.take() {
                 let request = self.query(&["runs", &run.id], &[(NEXT_TOKEN, Some(&token))]);
@@ -249,7 +250,14 @@ impl ApiClient {
 
     /// Returns a target. A missing target is an error.
     pub(crate) async fn existing(&self, target: &TargetRef) -> Result<TargetDetail, CliError> {
-        self.detail(target).await.map_err(|error| missing(target, error))
+        self.detail(target, &[]).await.map_err(|error| missing(target, error))
+    }
+
+    /// Returns a target with the sensitive values that the server stores, and with the outputs of one resource only if
+    /// `outputs` names it. A missing target is an error.
+    pub(crate) async fn revealed(&self, target: &TargetRef, outputs: Option<&str>) -> Result<TargetDetail, CliError> {
+        let query = [("outputs", outputs), ("reveal", Some("true"))];
+        self.detail(target, &query).await.map_err(|error| missing(target, error))
     }
 
     /// Creates a target or updates a living one.

@@ -268,7 +268,7 @@ pub struct ResourceDetail {
     /// The version `name@version` whose teardown an operator has chosen while the target was stuck.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired_by: Option<String>,
-    /// Params as requested, with defaults. A sensitive one is a reference to a Secret.
+    /// Params as requested, with defaults. A sensitive one is a reference to a Secret, or `{"sensitive": true}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub params: BTreeMap<String, serde_json::Value>,
     /// Outputs so far.

@@ -69,6 +69,8 @@ pub enum TokenScope {
     Read,
     /// Creates, updates and deletes targets.
     TargetsWrite,
+    /// Reads the sensitive outputs of targets that Ebb stores. A request also needs [`Self::Read`].
+    TargetsReveal,
     /// Reads, publishes and withdraws plugins: those of one name, or all.
     PluginsWrite(Option<String>),
     /// Reads, creates and deletes sources.
@@ -82,8 +84,8 @@ const PLUGINS_WRITE: &str = "plugins:write";
 /// The error of an unknown scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown scope {0:?}; expected read, targets:write, plugins:write, plugins:write:NAME with the name of one plugin, \
-     sources:write or operate"
+    "unknown scope {0:?}; expected read, targets:write, targets:reveal, plugins:write, plugins:write:NAME with the name \
+     of one plugin, sources:write or operate"
 )]
 pub struct ScopeError(String);
 
@@ -95,6 +97,7 @@ impl FromStr for TokenScope {
         match text {
             "read" => Ok(Self::Read),
             "targets:write" => Ok(Self::TargetsWrite),
+            "targets:reveal" => Ok(Self::TargetsReveal),
             PLUGINS_WRITE => Ok(Self::PluginsWrite(None)),
             "sources:write" => Ok(Self::SourcesWrite),
             "operate" => Ok(Self::Operate),
@@ -120,6 +123,7 @@ impl fmt::Display for TokenScope {
         match self {
             Self::Read => f.write_str("read"),
             Self::TargetsWrite => f.write_str("targets:write"),
+            Self::TargetsReveal => f.write_str("targets:reveal"),
             Self::PluginsWrite(None) => f.write_str(PLUGINS_WRITE),
             Self::PluginsWrite(Some(name)) => write!(f, "{PLUGINS_WRITE}:{name}"),
             Self::SourcesWrite => f.write_str("sources:write"),
@@ -156,7 +160,8 @@ mod tests {
 
     #[test]
     fn scopes_are_parsed_and_printed() {
-        for text in ["read", "targets:write", "plugins:write", "plugins:write:tenant-db", "sources:write", "operate"] {
+        let own = "plugins:write:tenant-db";
+        for text in ["read", "targets:write", "targets:reveal", "plugins:write", own, "sources:write", "operate"] {
             assert_eq!(text.parse::<TokenScope>().unwrap().to_string(), text);
         }
         for text in ["", "Read", "plugins:write:", "plugins", "plugins:writes", "*", "operate "] {

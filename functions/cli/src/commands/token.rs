@@ -35,7 +35,7 @@ impl TokenCommand {
 pub(crate) struct TokenCreateArgs {
     /// Name of the token: letters, digits, `-`, `_` and `.`
     name: String,
-    /// Permission: read, targets:write, plugins:write, plugins:write:NAME, sources:write or operate; repeatable
+    /// Permission: read, targets:write, targets:reveal, plugins:write, plugins:write:NAME, sources:write or operate; repeatable
     #[arg(long = "scope", value_name = "SCOPE", required = true)]
     scopes: Vec<String>,
     /// Time until it expires, such as 12h or 30d, at most 366d

@@ -14,7 +14,7 @@ use crate::queries::{runs, sources, waits};
 use ebb_flow::env::{ApiStore, Env, HttpStore};
 use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::instance::changes;
-use ebb_flow::instance::notify::{self, OutputsProblem};
+use ebb_flow::instance::notify::{self, OutputsProblem, SensitiveValues};
 use ebb_flow::run::removals;
 use ebb_flow::sweep::outages;
 
@@ -104,18 +104,19 @@ pub fn phase(phase: TargetPhase) -> TargetState {
     }
 }
 
+/// Returns a target, and the names of the sensitive values that are revealed in it.
 pub async fn get(
     env: &Env,
     store: &dyn HttpStore,
-    kind: &str,
-    name: &str,
+    (kind, name): (&str, &str),
     only: Option<&str>,
-) -> Result<Option<TargetDetail>, FlowError> {
+    values: SensitiveValues,
+) -> Result<Option<(TargetDetail, Vec<String>)>, FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
     let loaded = match env.plan_of(&target).await {
         Err(error @ FlowError::Damaged { .. }) => {
             let info = TargetInfo { waits_for: Some(format!("repair: {error}")), ..about(&target) };
-            return Ok(Some(TargetDetail { info, ..without_plan(&target) }));
+            return Ok(Some((TargetDetail { info, ..without_plan(&target) }, Vec::new())));
         }
         loaded => loaded?,
     };
@@ -128,7 +129,7 @@ pub async fn get(
     // A starting target has no complete outputs, and clients read it often.
     let mut outputs = match target.phase {
         TargetPhase::Starting => notify::TargetOutputs::default(),
-        _ => notify::target_outputs(env, &target, &loaded, only).await?,
+        _ => notify::target_outputs(env, &target, &loaded, only, values).await?,
     };
     let used = |outputs: &notify::TargetOutputs| {
         limits::lambda_event_size_of(&outputs.env) + limits::lambda_event_size_of(&outputs.workloads)
@@ -182,7 +183,7 @@ pub async fn get(
     for run in &mut runs {
         remaining = runs::page(run, None, remaining).unwrap_or(remaining);
     }
-    Ok(Some(TargetDetail {
+    let detail = TargetDetail {
         labels: loaded.plan.target.labels.clone(),
         resources,
         env: outputs.env,
@@ -194,7 +195,8 @@ pub async fn get(
         outage,
         decided_by: sources::deciding_event(store, &target).await?,
         ..without_plan(&target)
-    }))
+    };
+    Ok(Some((detail, outputs.revealed)))
 }
 
 /// Returns the known facts of a target without its plan.

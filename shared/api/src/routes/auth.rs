@@ -42,6 +42,8 @@ pub(crate) enum ApiPermission<'a> {
     /// Writes the plugin of a name.
     WritePlugin(&'a str),
     ReadTargets,
+    /// Reads the sensitive outputs of targets.
+    RevealTargets,
     /// Creates, updates and deletes targets.
     WriteTargets,
     ReadSources,
@@ -57,6 +59,7 @@ impl ApiPermission<'_> {
             (TokenScope::Operate, _)
             | (TokenScope::Read, Self::ReadPlugins | Self::ReadTargets)
             | (TokenScope::TargetsWrite, Self::WriteTargets)
+            | (TokenScope::TargetsReveal, Self::RevealTargets)
             | (TokenScope::PluginsWrite(_), Self::ReadPlugins | Self::PublishPlugin)
             | (TokenScope::PluginsWrite(None), Self::WritePlugin(_) | Self::ReadSources | Self::ReadConnections)
             | (TokenScope::SourcesWrite, Self::ReadSources | Self::WriteSources) => true,
@@ -74,6 +77,7 @@ impl ApiPermission<'_> {
             Self::WritePlugin(name) => {
                 format!("plugins:write:{name}").parse().unwrap_or(TokenScope::PluginsWrite(None))
             }
+            Self::RevealTargets => TokenScope::TargetsReveal,
             Self::WriteTargets => TokenScope::TargetsWrite,
             Self::ReadSources | Self::WriteSources => TokenScope::SourcesWrite,
             Self::Operate => TokenScope::Operate,
@@ -113,6 +117,11 @@ impl ApiCaller {
     /// Logs a change that the caller requests. `subject` is the object of the change.
     pub(crate) fn log_change(&self, change: &'static str, subject: impl fmt::Display) {
         tracing::info!(caller = self.name, change, %subject, "a caller changes the state");
+    }
+
+    /// Logs that the caller reads sensitive values of `subject`, by their names.
+    pub(crate) fn log_reveal(&self, subject: impl fmt::Display, names: &[String]) {
+        tracing::info!(caller = self.name, %subject, names = names.join(", "), "a caller reads sensitive values");
     }
 }
 

@@ -21,6 +21,7 @@ use crate::queries::targets::TargetFilter;
 use crate::queries::{sources, targets, why};
 use crate::{HttpProblem, ServerState};
 use ebb_flow::error::RequestError;
+use ebb_flow::instance::notify::SensitiveValues;
 use ebb_flow::operator::repair::{self, RepairMode, RepairRejection};
 use ebb_flow::operator::{overrides, retry};
 
@@ -84,11 +85,16 @@ async fn missing(server: &ServerState, kind: &str, name: &str) -> HttpProblem {
 pub(crate) struct DetailQuery {
     /// Limits the outputs to those of a resource, `RESOURCE`, or to one, `RESOURCE/OUTPUT`, without `env`.
     outputs: Option<String>,
+    /// Returns the sensitive outputs that Ebb stores. Scope: `targets:reveal`, beside `read`.
+    #[serde(default)]
+    reveal: bool,
 }
 
-/// Returns a target with its resources, outputs, runs and units.
+/// Returns a target with its resources, outputs, runs and units. Without `reveal`, a sensitive value is a reference to a
+/// Secret, or `{"sensitive": true}`.
 #[utoipa::path(get, path = "/v1/targets/{kind}/{name}", operation_id = "getTarget", tag = "targets", params(DetailQuery), responses(
-    (status = 200, body = TargetDetail), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
+    (status = 200, body = TargetDetail), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 404, body = ProblemDetails),
 ))]
 pub(crate) async fn get(
     State(server): State<ServerState>,
@@ -96,11 +102,21 @@ pub(crate) async fn get(
     Path((kind, name)): Path<(String, String)>,
     query: Result<Query<DetailQuery>, QueryRejection>,
 ) -> Result<Json<TargetDetail>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::ReadTargets).await?;
-    let Query(query) = query?;
-    let found = targets::get(&server.env, server.store.as_ref(), &kind, &name, query.outputs.as_deref()).await?;
+    let caller = server.authorize(&headers, ApiPermission::ReadTargets).await?;
+    let Query(DetailQuery { outputs, reveal }) = query?;
+    let mut values = SensitiveValues::Hidden;
+    if reveal {
+        caller.require(ApiPermission::RevealTargets)?;
+        values = SensitiveValues::Revealed;
+    }
+    let found = targets::get(&server.env, server.store.as_ref(), (&kind, &name), outputs.as_deref(), values).await?;
     match found {
-        Some(found) => Ok(Json(found)),
+        Some((found, revealed)) => {
+            if reveal {
+                caller.log_reveal(format_args!("{kind}/{name}"), &revealed);
+            }
+            Ok(Json(found))
+        }
         None => Err(missing(&server, &kind, &name).await),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ebb_documents::plan::{Plan, UnitRef, WorkloadRead};
-use ebb_documents::render::{self, KnownOutputs};
+use ebb_documents::render::{self, KnownOutputs, RenderValue};
 use ebb_egress::{DeliveryOutcome, WebhookMessage as Outgoing, deliver};
 use ebb_engine::target::Notification;
 use ebb_engine::{Backoff, HeadState, Hook, Millis, RunPhase, Unit};
@@ -13,7 +13,7 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::{OutcomeData, OutputValue, WorkloadValue};
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, OutputStorage};
-use ebb_protocol::sign::MessageId;
+use ebb_protocol::sign::{MessageId, WebhookKeys};
 use ebb_protocol::value::{Outputs, UnitValue};
 use ebb_store::{NotificationState, TargetHead};
 
@@ -25,6 +25,7 @@ use crate::pending_call::{PendingCall, ResponseKind, circuit_wait};
 use crate::ports::QueueMessage;
 use crate::run::head::Run;
 use crate::run::{records, removals};
+use crate::sealed_values;
 use crate::sweep::permits::OriginPermit;
 
 /// The waits during the first hour, from 1 s to 60 s. A platform that recovers within the hour gets its notification
@@ -272,7 +273,7 @@ async fn notification_data(
         }
         Notification::Ready => {
             let loaded = env.plan_of(target).await?;
-            let outputs = target_outputs(env, target, &loaded, None).await?;
+            let outputs = target_outputs(env, target, &loaded, None, SensitiveValues::Hidden).await?;
             data.outputs = outputs.outputs;
             data.env = outputs.env;
             data.workloads = outputs.workloads;
@@ -322,6 +323,15 @@ pub struct TargetOutputs {
     pub env: BTreeMap<String, OutputValue>,
     pub workloads: BTreeMap<String, Vec<WorkloadValue>>,
     pub problem: Option<OutputsProblem>,
+    /// The names of the sensitive values that are revealed: `RESOURCE.OUTPUT` or `env.NAME`.
+    pub revealed: Vec<String>,
+}
+
+/// The treatment of the sensitive values that Ebb stores. No notification reveals them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SensitiveValues {
+    Hidden,
+    Revealed,
 }
 
 /// Returns the outputs of a target's resources that exist so far, without `env` if `only` limits them as in
@@ -331,6 +341,7 @@ pub async fn target_outputs(
     target: &TargetHead,
     loaded: &CompiledPlan,
     only: Option<&str>,
+    sensitive: SensitiveValues,
 ) -> Result<TargetOutputs, FlowError> {
     let Some(known) = shown_outputs(env, target, loaded, only).await? else {
         let problem = format!(
@@ -351,21 +362,23 @@ pub async fn target_outputs(
         labels: loaded.plan.target.labels.clone(),
     };
     let mut result = TargetOutputs::default();
+    let keys = (sensitive == SensitiveValues::Revealed).then_some(&env.settings.unit_keys);
+    let mut shown = ShownValues { keys, revealed: Vec::new(), lost: Vec::new() };
     let failed = |errors: &[render::RenderError]| {
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         Some(OutputsProblem::Render(limits::message(&errors.join("; "))))
     };
     match render::resource_outputs(&loaded.plan, &loaded.compiled, &facts, &known, only) {
         Ok(values) => {
-            result.outputs = values.into_iter().map(|(name, values)| (name, output_values(values))).collect();
+            result.outputs = values.into_iter().map(|(name, values)| (name.clone(), shown.of(&name, values))).collect();
         }
         Err(error) => result.problem = failed(&[error]),
     }
     if only.is_some() {
-        return Ok(result);
+        return Ok(shown.noted(result));
     }
     let env = render::env(&loaded.plan, &loaded.compiled, &facts, &known);
-    result.env = output_values(env.variables);
+    result.env = shown.of("env", env.variables);
     if !env.errors.is_empty() {
         result.problem = failed(&env.errors);
     }
@@ -377,7 +390,7 @@ pub async fn target_outputs(
             result.problem = Some(OutputsProblem::TooLarge(problem));
         }
     }
-    Ok(result)
+    Ok(shown.noted(result))
 }
 
 /// Returns the values of the workloads, without those that do not exist. Many workloads can read one value: returns
@@ -442,8 +455,45 @@ async fn shown_outputs(
     Ok(Some(known))
 }
 
-fn output_values(values: BTreeMap<String, render::RenderValue>) -> BTreeMap<String, OutputValue> {
-    values.into_iter().map(|(name, value)| (name, OutputValue::from(records::from_rendered(value)))).collect()
+/// Converts values for a reader. Decrypts those that Ebb stores encrypted if it has `keys`.
+struct ShownValues<'a> {
+    keys: Option<&'a WebhookKeys>,
+    revealed: Vec<String>,
+    /// The values whose root secret is missing.
+    lost: Vec<String>,
+}
+
+impl ShownValues<'_> {
+    /// Returns the values of a resource, or of `env`.
+    fn of(&mut self, origin: &str, values: BTreeMap<String, RenderValue>) -> BTreeMap<String, OutputValue> {
+        let shown = values.into_iter().map(|(name, value)| {
+            let value = match (value, self.keys) {
+                (RenderValue::Sealed(sealed), Some(keys)) => {
+                    let opened = sealed_values::open(keys, &sealed);
+                    let names = if opened.is_some() { &mut self.revealed } else { &mut self.lost };
+                    names.push(format!("{origin}.{name}"));
+                    opened.unwrap_or(UnitValue::Sealed(sealed.text))
+                }
+                (value, _) => records::from_rendered(value),
+            };
+            (name, OutputValue::from(value))
+        });
+        shown.collect()
+    }
+
+    /// Adds the names of revealed values and of lost ones to a result.
+    fn noted(self, mut result: TargetOutputs) -> TargetOutputs {
+        if !self.lost.is_empty() {
+            let problem = format!(
+                "{} cannot be decrypted, because the root secret that encrypted them is missing; restore it in the list of \
+                 unit secrets (EBB_UNIT_SECRETS)",
+                self.lost.join(", ")
+            );
+            result.problem.get_or_insert(OutputsProblem::Render(limits::message(&problem)));
+        }
+        result.revealed = self.revealed;
+        result
+    }
 }
 
 /// Returns the unit that failed first in the target's last run, and the reason.

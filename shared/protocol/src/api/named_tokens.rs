@@ -24,9 +24,10 @@ pub struct CreateToken {
 }
 
 fn scopes() -> Array {
-    let scope = "^(read|targets:write|plugins:write(:[!-~]{1,200})?|sources:write|operate)$";
+    let scope = "^(read|targets:(write|reveal)|plugins:write(:[!-~]{1,200})?|sources:write|operate)$";
     let scope = ObjectBuilder::new().schema_type(Type::String).pattern(Some(scope));
-    let description = "`read`, `targets:write`, `plugins:write`, `plugins:write:NAME`, `sources:write` or `operate`.";
+    let description = "`read`, `targets:write`, `targets:reveal`, `plugins:write`, `plugins:write:NAME`, `sources:write` or \
+                       `operate`.";
     ArrayBuilder::new().items(scope).min_items(Some(1)).max_items(Some(50)).description(Some(description)).build()
 }
 

@@ -46,6 +46,9 @@ pub(crate) struct SandboxEnvArgs {
     /// Leave out sensitive values; without this, one is an error
     #[arg(long)]
     skip_sensitive: bool,
+    /// Print the sensitive values that the server stores; needs the scope `targets:reveal`
+    #[arg(long)]
+    reveal: bool,
     /// Form of the variables: dotenv, json, shell, github or gitlab
     #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "dotenv", hide_possible_values = true)]
     format: EnvFormat,
@@ -55,6 +58,7 @@ impl SandboxEnvArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let target = self.target.target();
         let seen = match &self.resource {
+            resource if self.reveal => client.revealed(&target, resource.as_deref()).await?,
             None => client.existing(&target).await?,
             Some(resource) => client.outputs(&target, resource).await?,
         };
@@ -184,7 +188,7 @@ fn texts(values: &BTreeMap<String, OutputValue>) -> Result<BTreeMap<&str, String
     }
     if sensitive.is_empty() {
         return Err(CliError::failed(format!("sensitive values are hidden: {}", hidden.join(", ")))
-            .with_hint("add --reveal, which needs the scope targets:reveal, or --skip-sensitive"));
+            .with_hint("add --reveal, which needs the scope `targets:reveal`, or --skip-sensitive"));
     }
     let message = "the server does not know sensitive values: each one stays in its cluster";
     Err(CliError::failed(format!("{message}\n  {}", sensitive.join("\n  ")))
@@ -406,6 +410,17 @@ mod tests {
         ");
         found.remove("DSN");
         assert_eq!(texts(&found).unwrap(), BTreeMap::from([("PORT", "5432".to_owned())]));
+    }
+
+    #[test]
+    fn a_hidden_value_is_an_error_with_its_fix() {
+        let seen = ready(serde_json::json!({"env": {"DSN": {"sensitive": true}, "PORT": {"value": 5432}}}));
+        let found = super::values(&target(), seen, None).unwrap();
+        let error = texts(&found).unwrap_err().text(output::drawing());
+        insta::assert_snapshot!(error, @r"
+        error: sensitive values are hidden: DSN
+          help: add --reveal, which needs the scope `targets:reveal`, or --skip-sensitive
+        ");
     }
 
     #[test]

@@ -6,13 +6,37 @@ use ebb_protocol::api::{RelayOutage, TargetDetail};
 use ebb_protocol::lifecycle::OutputValue;
 use jiff::Timestamp;
 
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit};
 use crate::lifecycle::named;
+use crate::output::OutputArgs;
 use crate::progress::labels;
-use crate::target::TargetRef;
+use crate::target::{TargetCommandArgs, TargetRef};
 use crate::{output, timing, why};
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct SandboxGetArgs {
+    #[command(flatten)]
+    target: TargetCommandArgs,
+    /// Print the sensitive values that the server stores; needs the scope `targets:reveal`
+    #[arg(long)]
+    reveal: bool,
+}
+
+impl SandboxGetArgs {
+    pub(super) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let Self { target, reveal } = self;
+        let text = |seen: &TargetDetail| text(seen, timing::now());
+        if reveal {
+            let print = |output: OutputArgs, seen: &TargetDetail| output.write(seen, text);
+            return target.print(async |target| client.revealed(target, None).await, print).await;
+        }
+        target.print(async |target| client.existing(target).await, |output, seen| output.write(seen, text)).await
+    }
+}
+
 /// Returns a target as text that ends with a line break.
-pub(super) fn text(detail: &TargetDetail, now: Timestamp) -> String {
+fn text(detail: &TargetDetail, now: Timestamp) -> String {
     let info = &detail.info;
     let mut text = String::new();
     let _ = writeln!(text, "Name:        {}/{}", info.kind, info.name);
@@ -77,6 +101,11 @@ pub(super) fn text(detail: &TargetDetail, now: Timestamp) -> String {
         for (name, value) in &detail.env {
             let _ = writeln!(text, "{name} = {}", why::value_line(value));
         }
+    }
+    let outputs = detail.resources.values().flat_map(|resource| resource.outputs.values());
+    if outputs.chain(detail.env.values()).any(|value| matches!(value, OutputValue::Sensitive(_))) {
+        let target = TargetRef { kind: info.kind.clone(), name: info.name.clone() };
+        let _ = writeln!(text, "\n(sensitive) is hidden; to print it: ebb sandbox get {} --reveal", named(&target));
     }
     for run in &detail.runs {
         let _ = writeln!(text, "\n{}  {}  {}", run.hook, labels::name(&run.state), run.id);

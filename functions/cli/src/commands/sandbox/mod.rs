@@ -11,19 +11,16 @@ mod wait;
 use std::time::Duration;
 
 use clap::{ArgAction, Subcommand};
-use ebb_protocol::api::TargetDetail;
 
 use crate::exit::{CliError, Exit};
 use crate::server::ServerArgs;
-use crate::target::TargetCommandArgs;
-use crate::timing;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SandboxCommand {
     /// Create or update a sandbox; retry a failed one
     Apply(apply::SandboxApplyArgs),
     /// Show a sandbox with its resources, runs and units
-    Get(TargetCommandArgs),
+    Get(get::SandboxGetArgs),
     /// List sandboxes
     List(list::SandboxListArgs),
     /// Print the environment of a ready sandbox for a shell or CI system
@@ -40,11 +37,7 @@ impl SandboxCommand {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
         match self {
             Self::Apply(args) => args.run(server).await,
-            Self::Get(args) => {
-                let client = super::connect(server)?;
-                let text = |seen: &TargetDetail| get::text(seen, timing::now());
-                args.print(async |target| client.existing(target).await, |output, seen| output.write(seen, text)).await
-            }
+            Self::Get(args) => args.run(&super::connect(server)?).await,
             Self::List(args) => args.run(&super::connect(server)?).await,
             Self::Env(args) => args.run(&super::connect(server)?).await,
             Self::Wait(args) => args.run(&super::connect(server)?).await,

@@ -179,7 +179,9 @@ async fn invoke(case: LargeCase, stored: &MeasuredStore, env: &Env, resources: u
             ensure!(notified.notification.is_none(), "the platform was not notified: {:?}", notified.notification);
         }
         LargeCase::Get => {
-            let target = ebb_api::queries::targets::get(env, store, KIND, LARGE, None).await?.context("the target")?;
+            let hidden = ebb_flow::instance::notify::SensitiveValues::Hidden;
+            let found = ebb_api::queries::targets::get(env, store, (KIND, LARGE), None, hidden).await?;
+            let (target, _) = found.context("the target")?;
             let body = serde_json::to_vec(&target)?;
             let bytes = ebb_protocol::limits::lambda_event_size(&body);
             ensure!(bytes <= ebb_protocol::limits::LAMBDA_EVENT, "the response has {bytes} bytes in an event");
