@@ -19,6 +19,8 @@ pub mod preset_lives;
 #[allow(clippy::unwrap_used, clippy::panic)]
 pub mod program;
 #[allow(clippy::unwrap_used)]
+pub mod provider;
+#[allow(clippy::unwrap_used)]
 pub mod receiver;
 pub mod wait;
 #[allow(clippy::unwrap_used, clippy::panic, clippy::new_without_default)]

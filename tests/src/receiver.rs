@@ -80,6 +80,12 @@ impl CannedReply {
         Self { headers, body: page.to_owned(), ..Self::status(200) }
     }
 
+    /// Returns a document in XML.
+    pub fn xml(status: u16, document: &str) -> Self {
+        let headers = vec![("content-type", "text/xml".to_owned())];
+        Self { headers, body: document.to_owned(), ..Self::status(status) }
+    }
+
     pub fn with(mut self, body: Value) -> Self {
         self.headers.retain(|(name, _)| *name != "content-type");
         Self { body: body.to_string(), ..self }.header("content-type", "application/json")
