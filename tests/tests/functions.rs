@@ -33,6 +33,7 @@ mod lifecycle {
     pub(crate) mod platform;
     pub(crate) mod plugin_units;
     pub(crate) mod preset_lives;
+    pub(crate) mod providers;
     pub(crate) mod pull_requests;
     pub(crate) mod removal;
     pub(crate) mod removal_evidence;
@@ -80,6 +81,8 @@ fn main() {
     arguments.test_threads.get_or_insert(TEST_THREADS);
     let tests = tests! {
         // The longest tests come first.
+        lifecycle::providers: branches_of_neon branches_of_planetscale branches_of_supabase instances_of_rds
+            tenants_of_an_own_service;
         lifecycle::late: a_success_after_the_teardown_is_undone a_success_after_the_undo_of_an_update_is_undone the_condition_of_an_undo_is_evaluated_for_each_result
             a_repeated_attempt_undoes_the_same_result a_new_pass_undoes_every_result
             a_late_success_is_undone_while_the_undo_advances results_of_both_attempts_are_undone

@@ -12,8 +12,8 @@ use ebb_protocol::token::{TokenClaims, TokenKind};
 use crate::harness::*;
 
 /// Values of a parameter and of an output. The scripts compose them, so that their stored text does not contain them.
-pub(super) const GIVEN: &str = "canary-4711-given";
-const MADE: &str = "canary-4711-made";
+pub(crate) const GIVEN: &str = "canary-4711-given";
+pub(crate) const MADE: &str = "canary-4711-made";
 
 const PLUGIN: &str = r##"
 params: {admin: {type: string, sensitive: true}}
@@ -62,11 +62,11 @@ fn needles() -> Vec<Vec<u8>> {
     [GIVEN, MADE].iter().flat_map(|text| [text.as_bytes().to_vec(), encoded(text).into_bytes()]).collect()
 }
 
-pub(super) fn contains(bytes: &[u8], words: &[u8]) -> bool {
+pub(crate) fn contains(bytes: &[u8], words: &[u8]) -> bool {
     bytes.windows(words.len()).any(|window| window == words)
 }
 
-pub(super) fn contains_canary(bytes: &[u8]) -> bool {
+pub(crate) fn contains_canary(bytes: &[u8]) -> bool {
     needles().iter().any(|needle| contains(bytes, needle))
 }
 
@@ -87,14 +87,14 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns all stored files except the secrets of the relay.
-pub(super) fn stored(state: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(crate) fn stored(state: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let kept = state.join("secrets");
     let others = files(state).into_iter().filter(|file| !file.starts_with(&kept));
     others.filter_map(|file| fs::read(&file).ok().map(|bytes| (file, bytes))).collect()
 }
 
 /// Returns the responses of all routes about a sandbox.
-pub(super) async fn api_responses(harness: &Harness, name: &str) -> Vec<(String, String)> {
+pub(crate) async fn api_responses(harness: &Harness, name: &str) -> Vec<(String, String)> {
     let target = harness.target(name).await.unwrap();
     let mut paths = vec![
         "/v1/targets".to_owned(),
@@ -140,7 +140,7 @@ async fn assert_not_leaked(harness: &Harness, name: &str) {
     assert!(!contains_canary(&log), "a sensitive value is in the log");
 }
 
-pub(super) fn assert_no_event_contains_it(harness: &Harness) {
+pub(crate) fn assert_no_event_contains_it(harness: &Harness) {
     for event in harness.notifications() {
         assert!(!contains_canary(event.to_string().as_bytes()), "{event}");
     }

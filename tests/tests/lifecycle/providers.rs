@@ -1,0 +1,336 @@
+//! The plugins of providers in `tests/examples`, with each mishap of their providers. What a provider has after the
+//! teardown, by its own inventory, is what Ebb says that may remain.
+
+use std::fs;
+use std::path::Path;
+
+use ebb_local::pods::secrets;
+use ebb_tests::provider::{Mishap, Provider, ProviderApi};
+use futures::future::join_all;
+use standardwebhooks::Webhook;
+
+use crate::harness::*;
+use crate::lifecycle::documented::store;
+use crate::security::secrets::{
+    GIVEN, MADE, api_responses, assert_no_event_contains_it, contains, contains_canary, stored,
+};
+
+/// The maximum lines of a plugin in the examples.
+const MAX_LINES: usize = 60;
+/// The versions of a plugin: with its timeouts, with a short one of the setup, and with a short one of the teardown.
+const VERSIONS: [&str; 3] = ["1.0.0", "1.0.1", "1.0.2"];
+
+/// A plugin and its documents in a folder of `tests/examples`.
+struct ProviderExample {
+    api: ProviderApi,
+    /// The folder, and the name of the connection.
+    folder: &'static str,
+    plugin: &'static str,
+    /// The origin of the provider in the documents.
+    origin: &'static str,
+    /// The secret that the connection names.
+    secret: Option<&'static str>,
+    /// The param of the sandbox that names the account.
+    account: &'static str,
+    /// The unit whose resource the plugin removes.
+    unit: &'static str,
+    /// The output with the password.
+    output: &'static str,
+}
+
+const NEON: ProviderExample = ProviderExample {
+    api: ProviderApi::Neon,
+    folder: "neon",
+    plugin: "neon-branch",
+    origin: "https://console.neon.tech",
+    secret: Some("NEON_TOKEN"),
+    account: "project: quiet-sea-1",
+    unit: "db/branch",
+    output: "db.outputs.dsn",
+};
+const PLANETSCALE: ProviderExample = ProviderExample {
+    api: ProviderApi::Planetscale,
+    folder: "planetscale",
+    plugin: "planetscale-branch",
+    origin: "https://api.planetscale.com",
+    secret: Some("PLANETSCALE_TOKEN"),
+    account: "database: orders",
+    unit: "db/branch",
+    output: "db.outputs.dsn",
+};
+const SUPABASE: ProviderExample = ProviderExample {
+    api: ProviderApi::Supabase,
+    folder: "supabase",
+    plugin: "supabase-branch",
+    origin: "https://api.supabase.com",
+    secret: Some("SUPABASE_TOKEN"),
+    account: "project: abcdefghijklmnopqrst",
+    unit: "db/branch",
+    output: "db.outputs.dsn",
+};
+const RDS: ProviderExample = ProviderExample {
+    api: ProviderApi::Rds,
+    folder: "rds",
+    plugin: "rds-instance",
+    origin: "https://$service.$REGION.amazonaws.com",
+    secret: None,
+    account: "region: eu-west-1",
+    unit: "db/instance",
+    output: "db.outputs.dsn",
+};
+const TENANTS: ProviderExample = ProviderExample {
+    api: ProviderApi::Tenants,
+    folder: "own-service",
+    plugin: "service-tenant",
+    origin: "https://tenants.example.org",
+    secret: None,
+    account: "region: eu-central",
+    unit: "tenant/tenant",
+    output: "tenant.outputs.token",
+};
+
+/// Replaces a text that must be there.
+fn replaced(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "there is no {from} in:\n{text}");
+    text.replace(from, to)
+}
+
+/// Waits until a target is in one of these phases.
+async fn ended(harness: &Harness, name: &str, phases: [TargetState; 2]) -> TargetState {
+    until(&format!("{phases:?} of {name}"), async || {
+        let phase = harness.target(name).await?.info.phase;
+        phases.contains(&phase).then_some(phase)
+    })
+    .await
+}
+
+impl ProviderExample {
+    fn file(&self, name: &str) -> String {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(self.folder);
+        fs::read_to_string(folder.join(name)).unwrap()
+    }
+
+    /// Returns false for a mishap that the plugin cannot meet, because it sends no such request.
+    fn meets(&self, mishap: Mishap) -> bool {
+        match mishap {
+            Mishap::LateList => !matches!(self.api, ProviderApi::Rds | ProviderApi::Tenants),
+            Mishap::LateRead => !matches!(self.api, ProviderApi::Neon | ProviderApi::Tenants),
+            // The secret of a signature is not replaced here.
+            Mishap::Rotated => self.api != ProviderApi::Tenants,
+            _ => true,
+        }
+    }
+
+    /// Returns the phase after the setup, and the grade of the evidence of a gone target. Without a grade, it is stuck.
+    fn end(&self, mishap: Mishap) -> (TargetState, Option<&'static str>) {
+        let setup = match mishap {
+            Mishap::FailingCreation | Mishap::EndlessCreation | Mishap::Full => TargetState::Failed,
+            _ => TargetState::Ready,
+        };
+        let grade = match (mishap, self.api) {
+            // The plugin requires no evidence.
+            (Mishap::Hidden, ProviderApi::Tenants) => Some("unconfirmed"),
+            (Mishap::Hidden | Mishap::Revoked | Mishap::FailingDeletion, _) => None,
+            (_, ProviderApi::Tenants) => Some("reported"),
+            _ => Some("confirmed"),
+        };
+        (setup, grade)
+    }
+
+    /// Returns the version of the plugin that ends a wait soon, if the mishap needs one.
+    fn version(&self, mishap: Mishap) -> &'static str {
+        let has_no_failed_state = matches!(self.api, ProviderApi::Neon | ProviderApi::Planetscale);
+        match mishap {
+            Mishap::EndlessCreation => VERSIONS[1],
+            Mishap::FailingCreation if has_no_failed_state => VERSIONS[1],
+            Mishap::FailingDeletion => VERSIONS[2],
+            _ => VERSIONS[0],
+        }
+    }
+
+    /// Replaces the version of the plugin at the end of each line that names one.
+    fn with_version(&self, text: &str, version: &str) -> String {
+        let name = format!("{}@", self.plugin);
+        let lines = text.lines().map(|line| match line.split_once(&name) {
+            Some((before, _)) => format!("{before}{name}{version}\n"),
+            None => format!("{line}\n"),
+        });
+        lines.collect()
+    }
+
+    /// Returns the plugin for the stand-in, with short waits.
+    fn document(&self, version: &str, provider: &Provider) -> String {
+        let text = self.file("plugin.yaml");
+        assert!(text.lines().count() <= MAX_LINES, "the plugin in {} is too long", self.folder);
+        let retry = "retry: {attempts: 5, backoff: 20ms, maxBackoff: 200ms, on: ";
+        let text = replaced(&self.with_version(&text, version), "retry: {on: ", retry);
+        // The outcome of a request is asked for after 10 s, and once more at the end of this time.
+        let processing = if version == VERSIONS[1] { "maxProcessingTime: 1s" } else { "maxProcessingTime: 12s" };
+        let text = text.replace("maxProcessingTime: 1m", processing).replace("every: 5s", "every: 1s");
+        let text = match version {
+            "1.0.1" => replaced(&text, "timeout: 30m", "timeout: 3s"),
+            "1.0.2" => text.replace("timeout: 20m", "timeout: 3s"),
+            _ => text,
+        };
+        if self.api != ProviderApi::Rds {
+            return text.replace(self.origin, provider.url());
+        }
+        let script = self.file("rds.sh");
+        assert!(script.contains(self.origin), "the script has another server");
+        let script = json!(replaced(&script, "sleep 15", "sleep 0.1")).to_string();
+        replaced(&text, "\"@{embed: rds.sh}\"", &script)
+    }
+
+    /// Returns the sandbox for an account of the stand-in. It has a script that fails unless it gets the password.
+    fn sandbox(&self, mishap: Mishap, provider: &Provider) -> LifecycleData {
+        let name = mishap.account();
+        let account = match self.api {
+            ProviderApi::Rds => format!("{}, endpoint: \"{}/rds/{name}\"", self.account, provider.url()),
+            _ => format!("{}: {name}", self.account.split_once(": ").unwrap().0),
+        };
+        let text = replaced(&self.file("sandbox.yaml"), "name: shop-pr-7", &format!("name: {name}"));
+        let text = self.with_version(&replaced(&text, self.account, &account), self.version(mishap));
+        let script = "#!/bin/sh -eu\ncase $VALUE in *\"$(printf 'canary-%s-made' 4711)\"*) ;; *) exit 1 ;; esac";
+        let runners = json!({"shell": {"image": "busybox:1.37"}});
+        let inputs = json!({"value": format!("${{resources.{}}}", self.output)});
+        let own = json!({"use": {"cleanup": "none", "pod": {"script": script}, "inputs": inputs}});
+        let document = Some(format!("{text}runners: {runners}\npreStart: {own}\n"));
+        LifecycleData { document, ..sandbox(&name, &format!("{name}-uid"), "none") }
+    }
+
+    /// Writes the credential, and the other secrets that sandboxes name.
+    fn give(&self, harness: &Harness, token: &str) {
+        let state = harness.folder().join("state");
+        match self.secret {
+            Some(name) => harness.write_secrets(&json!({ name: token }).to_string()),
+            None => {
+                secrets::put(&state, "aws", "credential", format!("{token}:secret").as_bytes()).unwrap();
+                secrets::put(&state, "app-db", "password", MADE.as_bytes()).unwrap();
+            }
+        }
+    }
+
+    async fn set_up(&self, harness: &Harness, provider: &Provider, mishap: Mishap) {
+        let (name, place) = (mishap.account(), format!("{} {mishap:?}", self.folder));
+        harness.lifecycle(LifecycleType::Created, &self.sandbox(mishap, provider)).await.is(202);
+        let phase = ended(harness, &name, [TargetState::Ready, TargetState::Failed]).await;
+        assert_eq!(phase, self.end(mishap).0, "{place}: {:#?}", harness.why(&name).await);
+        assert_eq!(provider.is_ready(&name), phase == TargetState::Ready, "{place}");
+        if self.api == ProviderApi::Supabase && mishap == Mishap::FailingCreation {
+            let cause = harness.why(&name).await.cause.unwrap();
+            assert_eq!(cause.reason.message, "the branch is INIT_FAILED", "{place}");
+        }
+    }
+
+    async fn tear_down(&self, harness: &Harness, provider: &Provider, mishap: Mishap) {
+        let (name, place) = (mishap.account(), format!("{} {mishap:?}", self.folder));
+        harness.delete(&name).await;
+        let phase = ended(harness, &name, [TargetState::Gone, TargetState::Stuck]).await;
+        let why: Value = harness.get(&format!("/v1/targets/sandbox/{name}/why")).await.is(200).json();
+        let (left, grade) = (provider.inventory(&name), self.end(mishap).1);
+        if let Some(grade) = grade {
+            assert_eq!(phase, TargetState::Gone, "{place}: {why:#}");
+            let removals = why["removals"].as_array().into_iter().flatten();
+            let of_it: Vec<&Value> = removals.filter(|removal| removal["unit"] == self.unit).collect();
+            assert!(of_it.len() == 1 && of_it[0]["grade"] == grade, "{place}: not {grade}: {why:#}");
+            assert_eq!(left.len(), usize::from(grade == "unconfirmed"), "{place}: {left:?} is left, {why:#}");
+        } else {
+            assert_eq!(phase, TargetState::Stuck, "{place}: {why:#}");
+            assert_eq!(left.len(), 1, "{place}: {left:?} is left");
+            assert_eq!(harness.remaining(&name).await, [(self.unit.to_owned(), Certainty::Exists)], "{place}");
+            provider.heal(&name);
+            harness.post(&format!("/v1/targets/sandbox/{name}/retry"), json!({})).await.is(202);
+            harness.phase(&name, TargetState::Gone).await;
+            let left = provider.inventory(&name);
+            assert!(left.is_empty(), "{place}: {left:?} is left after a retry");
+        }
+        assert_eq!(provider.made(&name), usize::from(mishap != Mishap::Full), "{place}: the number of creations");
+        if matches!(mishap, Mishap::LateList | Mishap::LateRead | Mishap::RateLimit | Mishap::Busy) {
+            assert!(provider.has_met(&name), "{place}: no request met the mishap");
+        }
+    }
+
+    /// Checks that neither the credential nor the password is in the table, the bucket, a response or a notification.
+    async fn assert_not_leaked(&self, harness: &Harness) {
+        let state = harness.folder().join("state");
+        let parts = ["table", "bucket"].map(|part| state.join(part));
+        let mut stored = stored(&state);
+        stored.retain(|file, _| parts.iter().any(|part| file.starts_with(part)));
+        let is_found = stored.values().any(|bytes| contains(bytes, self.plugin.as_bytes()));
+        assert!(is_found, "the search does not find stored texts");
+        let leaks: Vec<_> = stored.iter().filter(|(_, bytes)| contains_canary(bytes)).map(|(file, _)| file).collect();
+        assert!(leaks.is_empty(), "{}: a secret is in {leaks:?}", self.folder);
+        assert_no_event_contains_it(harness);
+        for (path, body) in api_responses(harness, &Mishap::Nothing.account()).await {
+            assert!(!contains_canary(body.as_bytes()), "{path}: {body}");
+        }
+    }
+
+    /// Checks that a token with the scope for it reads the password that Ebb stores. The output of a script stays in the
+    /// cluster, so the response has a reference.
+    async fn assert_revealed(&self, harness: &Harness) {
+        let token = json!({"name": "job", "scopes": ["read", "targets:reveal"]});
+        let created: Value = harness.post("/v1/tokens", token).await.is(201).json();
+        let authorization = format!("Bearer {}", created["token"].as_str().unwrap());
+        let url = harness.url(&format!("/v1/targets/sandbox/{}?reveal=true", Mishap::Nothing.account()));
+        let reply = ApiReply::to(&harness.http, &url, Some(&authorization), Method::GET, None).await;
+        let env = reply.is(200).json::<Value>()["env"].to_string();
+        assert_eq!(env.contains(MADE), self.api != ProviderApi::Rds, "{}: {env}", self.folder);
+    }
+
+    /// Runs a target through each mishap, all at the same time.
+    async fn survives(&self) {
+        let harness = Harness::new().await;
+        let secret = harness.stack().env().settings.unit_keys.for_plugin(self.plugin).reveal().remove(0);
+        let (webhook, is_signed) = (Webhook::new(&secret).unwrap(), self.api == ProviderApi::Tenants);
+        let verify = move |call: &ReceivedCall, body: &[u8]| match is_signed {
+            true => webhook.verify(body, &call.headers).map_err(|error| error.to_string()),
+            false => Ok(()),
+        };
+        let tokens = [GIVEN.to_owned(), format!("{GIVEN}-2")];
+        let provider = Provider::start(self.api, tokens.clone(), MADE, verify).await;
+        self.give(&harness, &tokens[0]);
+        if self.secret.is_some() {
+            let connection = replaced(&self.file("connection.yaml"), self.origin, provider.url());
+            store(&harness, "connections", self.folder, &connection).await;
+        }
+        for version in VERSIONS {
+            let document = self.document(version, &provider);
+            harness.post("/v1/plugins", json!({"document": document})).await.is(201);
+        }
+        let mishaps: Vec<Mishap> = Mishap::ALL.into_iter().filter(|&mishap| self.meets(mishap)).collect();
+        join_all(mishaps.iter().map(|&mishap| self.set_up(&harness, &provider, mishap))).await;
+        self.assert_revealed(&harness).await;
+        provider.turn();
+        self.give(&harness, &tokens[1]);
+        join_all(mishaps.iter().map(|&mishap| self.tear_down(&harness, &provider, mishap))).await;
+        assert_eq!(provider.refused(), [""; 0]);
+        self.assert_not_leaked(&harness).await;
+        let listed: Value = harness.get("/v1/targets?gone=true&unconfirmed=true").await.is(200).json();
+        let names =
+            listed["targets"].as_array().unwrap().iter().map(|target| target["name"].as_str().unwrap().to_owned());
+        let is_listed = |mishap: &&Mishap| self.end(**mishap).1 == Some("unconfirmed");
+        let expected: Vec<String> = mishaps.iter().filter(is_listed).map(|mishap| mishap.account()).collect();
+        assert_eq!(names.collect::<Vec<_>>(), expected, "{}: targets that may have left something", self.folder);
+    }
+}
+
+pub(crate) async fn branches_of_neon() {
+    NEON.survives().await;
+}
+
+pub(crate) async fn branches_of_planetscale() {
+    PLANETSCALE.survives().await;
+}
+
+pub(crate) async fn branches_of_supabase() {
+    SUPABASE.survives().await;
+}
+
+pub(crate) async fn instances_of_rds() {
+    RDS.survives().await;
+}
+
+pub(crate) async fn tenants_of_an_own_service() {
+    TENANTS.survives().await;
+}
