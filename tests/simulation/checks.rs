@@ -8,18 +8,22 @@ use ebb_engine::{Attempt, Hook, RunPhase, TargetPhase, Timestamp, Unit};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::id::{self, RunId};
 use ebb_protocol::lifecycle::{FAILED, GONE, READY, STUCK};
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, OutputStorage};
+use ebb_protocol::value::UnitValue;
 use ebb_store::{InstanceExpiry, RunHead, TargetHead};
 
 use super::ledger::NotificationEntry;
+use super::plugin_documents::UnitAction;
 use super::registry::SimUnit;
 use super::simulator::{LINGER_MS, Simulation};
 use super::{KIND, receivers};
 
-/// The messages that a simulation may send: per instance, attempt, and hour of an instance.
+/// The messages that a simulation may send: per instance, attempt, hour of an instance, and question.
 const MESSAGES_PER_INSTANCE: u64 = 60;
 const MESSAGES_PER_ATTEMPT: u64 = 20;
 const MESSAGES_PER_INSTANCE_HOUR: u64 = 90;
+/// The messages for a question for the state of a thing.
+const MESSAGES_PER_POLL: u64 = 3;
 
 /// Reports all violations to the ledger. `end` is the time at which nothing was in progress any more.
 pub(super) fn all(simulation: &Simulation, end: u64) {
@@ -28,6 +32,7 @@ pub(super) fn all(simulation: &Simulation, end: u64) {
     wrong.extend(runs(simulation));
     wrong.extend(outcomes(simulation));
     wrong.extend(inputs(simulation));
+    wrong.extend(states(simulation));
     wrong.extend(messages(simulation, end));
     wrong.extend(receivers::check(simulation));
     wrong.append(&mut simulation.table.state().wrong);
@@ -38,6 +43,7 @@ pub(super) fn all(simulation: &Simulation, end: u64) {
 
 /// No object exists, except those whose undo an operator has overridden. These are listed as long as the target is stored.
 fn leaks(simulation: &Simulation) -> Vec<String> {
+    simulation.ledger.settle_things();
     let left: Vec<(String, Arc<SimUnit>)> = {
         let state = simulation.ledger.state();
         let known = state.objects.iter().filter(|(_, thing)| !thing.unreported);
@@ -195,6 +201,33 @@ fn inputs(simulation: &Simulation) -> Vec<String> {
     wrong
 }
 
+/// A unit that waits for a state is done only after its provider has shown the state.
+fn states(simulation: &Simulation) -> Vec<String> {
+    let (table, state) = (simulation.table.state(), simulation.ledger.state());
+    let tables = [Some(&*table), table.removed.as_deref()];
+    let units = state.units.values().filter(|unit| unit.action == UnitAction::Provider && unit.sets_up());
+    let mut wrong = Vec::new();
+    for unit in units {
+        let of = |attempt| (unit.run(), Unit(unit.unit), Attempt(attempt));
+        let records = tables.into_iter().flatten().flat_map(|table| table.records.range(of(0)..=of(u32::MAX)));
+        let results = records.filter_map(|(_, record)| record.result.as_ref());
+        for result in results.filter(|result| result.outcome == AttemptOutcome::Succeeded) {
+            let endpoint = match &result.outputs {
+                OutputStorage::Inline(outputs) => outputs.get("endpoint"),
+                _ => None,
+            };
+            let id = match endpoint {
+                Some(UnitValue::Json(id)) => id.as_str().unwrap_or_default(),
+                _ => "",
+            };
+            if !state.ready.contains(id) {
+                wrong.push(format!("{} is done with {endpoint:?}, which was never shown as ready", unit.name));
+            }
+        }
+    }
+    wrong
+}
+
 /// After all retentions, the table has only the data of instances whose resources may exist.
 pub(super) fn removed(simulation: &Simulation) {
     let mut wrong = std::mem::take(&mut simulation.table.state().wrong);
@@ -223,15 +256,16 @@ pub(super) fn removed(simulation: &Simulation) {
 /// Messages do not multiply.
 fn messages(simulation: &Simulation, end: u64) -> Vec<String> {
     let mut wrong = Vec::new();
-    let (sent, last, attempts) = {
+    let (sent, last, attempts, polls) = {
         let state = simulation.ledger.state();
         let last = state.messages.last().map_or(0, |(at, _)| *at);
-        (state.messages.len() as u64, last, state.attempts.len() as u64)
+        (state.messages.len() as u64, last, state.attempts.len() as u64, state.polls)
     };
     let hours = end.div_ceil(3_600_000);
     let instances = simulation.ledger.state().instances.len() as u64;
-    let bound =
-        instances * (MESSAGES_PER_INSTANCE + MESSAGES_PER_INSTANCE_HOUR * hours) + MESSAGES_PER_ATTEMPT * attempts;
+    let bound = instances * (MESSAGES_PER_INSTANCE + MESSAGES_PER_INSTANCE_HOUR * hours)
+        + MESSAGES_PER_ATTEMPT * attempts
+        + MESSAGES_PER_POLL * polls;
     if sent > bound {
         wrong.push(format!("{sent} messages for {instances} instances with {attempts} attempts in {hours} hours"));
     }

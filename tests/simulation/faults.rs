@@ -126,6 +126,22 @@ faults! {
     DispatchesScarce = "dispatches-scarce", 1000;
     /// The receiver of a subscription refuses everything for up to 20 minutes.
     ReceiverAway = "receiver-away", 40;
+    /// A provider fails to create a thing, until an operator repairs it.
+    CreationFails = "creation-fails", 100;
+    /// A provider does not end the creation of a thing, until an operator repairs it.
+    CreationHangs = "creation-hangs", 60;
+    /// The list of a provider shows a new thing up to a minute late.
+    ListedLate = "listed-late", 400;
+    /// A provider ignores the idempotency key of a request, and creates another thing.
+    KeyIgnored = "key-ignored", 500;
+    /// A provider refuses a change because of another one (409), and makes nothing.
+    ProviderConflicts = "provider-conflicts", 80;
+    /// A provider refuses a change because it is locked (423), and makes nothing.
+    ProviderLocked = "provider-locked", 80;
+    /// A provider deletes a thing up to 20 minutes after it has accepted that.
+    DeletionLate = "deletion-late", 200;
+    /// A provider accepts the deletion of a thing, which stays until an operator repairs it.
+    DeletionHangs = "deletion-hangs", 80;
 }
 
 impl fmt::Display for FaultKind {

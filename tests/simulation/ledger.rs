@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ebb_engine::{Attempt, Hook, Unit};
+use ebb_engine::{Attempt, Hook, Unit, retry};
 use ebb_flow::ports::QueueMessage;
 use ebb_protocol::id::RunId;
 use ebb_store::TargetHead;
 
 use super::owners::{AcceptedDocument, InstanceEntry, RequestedDeletion};
+use super::provider::SimThing;
 use super::receivers::ReceivedNotice;
 use super::registry::{SimUnit, UnitEffect};
 use super::runtime::lock;
@@ -77,6 +78,12 @@ pub struct NotificationEntry {
 pub struct LedgerState {
     pub(super) units: BTreeMap<String, Arc<SimUnit>>,
     pub(super) objects: BTreeMap<String, SimObject>,
+    /// The things of the provider, by id.
+    pub(super) things: BTreeMap<String, SimThing>,
+    /// The ids of the things that the provider has shown as ready.
+    pub(super) ready: BTreeSet<String>,
+    /// The number of questions for the state of a thing.
+    pub(super) polls: u64,
     pub attempts: Vec<AttemptEntry>,
     /// The number of attempts that run, and of callbacks and webhooks that have no response yet.
     pub(super) active: usize,
@@ -338,6 +345,34 @@ impl Ledger {
             let broken = breaks();
             self.state().broken.insert(key.to_owned(), broken);
             broken
+        })
+    }
+
+    /// Removes the things whose deletion has ended.
+    pub(super) fn settle_things(&self) {
+        let now = self.runtime.elapsed();
+        let due: Vec<String> = {
+            let state = self.state();
+            let due = state.things.iter().filter(|(_, thing)| thing.gone_at.is_some_and(|at| at <= now));
+            due.map(|(id, _)| id.clone()).collect()
+        };
+        for id in due.into_iter().filter(|id| !self.is_broken(&SimThing::stays(id), || false)) {
+            self.trace(|| format!("{id} is gone"));
+            let mut state = self.state();
+            state.things.remove(&id);
+            state.objects.remove(&id);
+        }
+    }
+
+    /// Returns an earlier attempt of the same block whose request was answered, so that it waited for a state.
+    pub(super) fn waited_before(&self, unit: &SimUnit, attempt: u32) -> Option<Attempt> {
+        let of = |attempt| (unit.run(), Unit(unit.unit), Attempt(attempt));
+        let block = |attempt| retry::attempt_block(attempt, unit.attempts);
+        let table = self.table.state();
+        table.find(|table| {
+            let earlier = table.records.range(of(0)..of(attempt));
+            let mut waited = earlier.filter(|(_, record)| record.wait.is_some()).map(|((_, _, other), _)| *other);
+            waited.find(|other| block(*other) == block(Attempt(attempt)))
         })
     }
 

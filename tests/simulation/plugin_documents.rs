@@ -15,12 +15,16 @@ pub enum UnitAction {
     Again,
     /// An instance of a plugin of InfraKit. The compiler adds its undo.
     Plugin,
+    /// A request to the provider, see [`super::ProviderUnit`].
+    Provider,
 }
 
 impl UnitAction {
-    /// Returns the action of a webhook unit, by the URL of its server. Some of the URLs are those of the examples.
+    /// Returns the action of a webhook unit, by the URL of its server, or by the path at its connection. Some of the URLs
+    /// are those of the examples.
     pub(super) fn of_url(url: &str) -> Self {
         match url {
+            _ if url.contains("/things") => Self::Provider,
             _ if url.contains("/later/") || url.contains("/indexes") => Self::Later,
             _ if url.contains("/again/") || url.contains("/certificates") => Self::Again,
             _ => Self::Once,
@@ -51,15 +55,21 @@ pub(super) fn list(key: &str, names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!("    {key}: [{}]\n", names.join(", ")) }
 }
 
-/// Returns the lines of the action of a unit and its inputs: outputs of units, the parameter `wire`, or `old` for
-/// its value before an update.
-pub(super) fn body(name: &str, action: UnitAction, reads: &[String]) -> String {
-    let value = |read: &String| match read.as_str() {
-        "wire" => "wire: \"${params.wire}\"".to_owned(),
-        "old" => "old: \"${old.params.wire}\"".to_owned(),
-        unit => format!("{unit}: \"${{units.{unit}.outputs.id}}\""),
+/// Returns the entries of inputs: an output of a unit as `UNIT.OUTPUT`, or `UNIT` for its `id`; the parameter `wire`, or
+/// `old` for its value before an update.
+pub(super) fn values(reads: &[String]) -> Vec<String> {
+    let value = |read: &String| match (read.as_str(), read.split_once('.')) {
+        ("wire", _) => "wire: \"${params.wire}\"".to_owned(),
+        ("old", _) => "old: \"${old.params.wire}\"".to_owned(),
+        (_, Some((unit, output))) => format!("{unit}: \"${{units.{unit}.outputs.{output}}}\""),
+        (unit, None) => format!("{unit}: \"${{units.{unit}.outputs.id}}\""),
     };
-    let values = reads.iter().map(value).collect::<Vec<_>>().join(", ");
+    reads.iter().map(value).collect()
+}
+
+/// Returns the lines of the action of a unit and its inputs, see [`values`].
+pub(super) fn body(name: &str, action: UnitAction, reads: &[String]) -> String {
+    let values = values(reads).join(", ");
     match action {
         UnitAction::Pod if values.is_empty() => POD.to_owned(),
         UnitAction::Pod => format!("{POD}    inputs: {{{values}}}\n"),

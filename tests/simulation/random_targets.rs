@@ -5,6 +5,7 @@ use ebb_engine::Hook;
 use super::SimRandom;
 use super::platform::EVENT;
 use super::plugin_documents::{self as documents, UnitAction, list};
+use super::provider_documents::ProviderUnit;
 use super::registry::UnitBehavior;
 use super::scenario::{TargetScenario, names};
 
@@ -20,6 +21,8 @@ struct RandomUnit {
     reads: Vec<usize>,
     after: Vec<usize>,
     rest: String,
+    /// The use of the provider, in place of the action.
+    provider: Option<ProviderUnit>,
 }
 
 impl TargetScenario {
@@ -35,8 +38,10 @@ impl TargetScenario {
             plugins.push(of(first.clone(), wide(&random, &first)));
         } else {
             let events = events_of(&SimRandom::new(seed ^ 0xe7e7));
-            let text = plugin(&random, &first, false) + &events;
+            let text = plugin(&random, &first, false, Some(&SimRandom::new(seed ^ 0x9a0d))) + &events;
             let repaired = text.replace("@1.0.0\n", &format!("@{REPAIRED}\n")).replace("{timeout: 5m", "{timeout: 4m");
+            // The undos of another version would look for the things of the provider elsewhere.
+            let has_things = text.contains("/things");
             plugins.push((first.clone(), REPAIRED.to_owned(), repaired));
             plugins.push(of(first.clone(), text));
             if random.below(3) == 0 {
@@ -44,16 +49,19 @@ impl TargetScenario {
                 document += &format!("  b:\n    plugin: {second}@1.0.0\n    params: {{{wire}}}\n");
                 let alone = document.split("  b:\n").next().unwrap_or_default();
                 changed.push(alone.to_owned());
-                plugins.push(of(second.clone(), plugin(&random, &second, true)));
+                let text = plugin(&random, &second, true, Some(&SimRandom::new(seed ^ 0x9b0d)));
+                plugins.push(of(second.clone(), text));
             }
             let name = format!("plugin: {first}@1.0.0");
             let sized = |size: u32| document.replacen(&name, &format!("{name}, params: {{size: {size}}}"), 1);
             changed.extend([sized(1), sized(2), format!("{document}  c: {{{name}}}\n")]);
             // Another version of the plugin has other units and hooks.
             let other = SimRandom::new(seed ^ 0x0e11);
-            let text = plugin(&other, &first, false).replace("@1.0.0\n", "@1.1.0\n") + &events_of(&other);
+            let text = plugin(&other, &first, false, None).replace("@1.0.0\n", "@1.1.0\n") + &events_of(&other);
             plugins.push((first.clone(), "1.1.0".to_owned(), text));
-            changed.push(document.replace(&format!("{first}@1.0.0"), &format!("{first}@1.1.0")));
+            if !has_things {
+                changed.push(document.replace(&format!("{first}@1.0.0"), &format!("{first}@1.1.0")));
+            }
             let own = "hooks:\n  sleep: {own: {webhook: {url: \"https://outside.test/later/own\"}}}\n";
             let empty = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {}\n";
             changed.extend([format!("{document}{own}"), empty.to_owned(), format!("{empty}{own}")]);
@@ -79,19 +87,16 @@ fn wide(random: &SimRandom, name: &str) -> String {
         + OUTPUTS
 }
 
-fn plugin(random: &SimRandom, name: &str, is_wired: bool) -> String {
+/// Returns a plugin. Units use the provider by the numbers of `provider`, so that the others stay as they are without it.
+fn plugin(random: &SimRandom, name: &str, is_wired: bool, provider: Option<&SimRandom>) -> String {
     let count = 1 + random.below(6) as usize;
     let posts = if random.below(3) == 0 { random.below(3) as usize } else { 0 };
     let first_post = count.saturating_sub(posts).max(1);
-    let units: Vec<RandomUnit> = (0..count).map(|number| unit(random, number, first_post)).collect();
-    let mut text = documents::head(name, is_wired, documents::DEFAULTS);
-    for hook in [Hook::PreStart, Hook::PostStart] {
-        let of_hook = units.iter().enumerate().filter(|(_, unit)| unit.hook == hook);
-        text += &documents::hook(hook, of_hook.map(|(number, unit)| setup(number, unit, is_wired && number == 0)));
-    }
+    let mut units: Vec<RandomUnit> = (0..count).map(|number| unit(random, number, first_post)).collect();
+    let mut rest = String::new();
     if random.below(4) == 0 {
         let body = documents::body("drain", any_action(random), &["u0".to_owned()]);
-        text += &documents::hook(Hook::PreStop, [format!("  drain:\n{body}")].into_iter());
+        rest += &documents::hook(Hook::PreStop, [format!("  drain:\n{body}")].into_iter());
     }
     if random.below(3) == 0 {
         let units = (0..1 + random.below(2)).map(|number| {
@@ -101,9 +106,32 @@ fn plugin(random: &SimRandom, name: &str, is_wired: bool) -> String {
             }
             format!("  c{number}:\n{}", documents::body(&format!("c{number}"), any_action(random), &reads))
         });
-        text += &documents::hook(Hook::Update(0), units.collect::<Vec<_>>().into_iter());
+        rest += &documents::hook(Hook::Update(0), units.collect::<Vec<_>>().into_iter());
     }
-    text + &undos(random, &units) + OUTPUTS
+    let groups = groups(random, &units);
+    if let Some(random) = provider {
+        use_provider(random, &mut units, &groups);
+    }
+    rest += &undos(random, &units, &groups);
+    let mut text = documents::head(name, is_wired, documents::DEFAULTS);
+    for hook in [Hook::PreStart, Hook::PostStart] {
+        let of_hook = (0..count).filter(|&number| units[number].hook == hook);
+        text += &documents::hook(hook, of_hook.map(|number| setup(number, &units, is_wired && number == 0)));
+    }
+    text + &rest + OUTPUTS
+}
+
+/// Lets units of every third plugin use the provider: of those whose undo has nothing else to undo.
+fn use_provider(random: &SimRandom, units: &mut [RandomUnit], groups: &[Vec<usize>]) {
+    if random.below(3) > 0 {
+        return;
+    }
+    for (number, unit) in units.iter_mut().enumerate() {
+        let is_alone = groups.iter().all(|group| group.len() == 1 || !group.contains(&number));
+        if is_alone && unit.action != UnitAction::Plugin && random.below(3) > 0 {
+            unit.provider = Some(ProviderUnit::random(random));
+        }
+    }
 }
 
 fn any_action(random: &SimRandom) -> UnitAction {
@@ -131,16 +159,26 @@ fn unit(random: &SimRandom, number: usize, first_post: usize) -> RandomUnit {
         _ => {}
     }
     let action = if random.below(7) == 0 { UnitAction::Plugin } else { any_action(random) };
-    RandomUnit { action, hook, reads, after, rest }
+    RandomUnit { action, hook, reads, after, rest, provider: None }
 }
 
-fn setup(number: usize, unit: &RandomUnit, is_wired: bool) -> String {
-    let mut reads = names('u', &unit.reads);
-    if is_wired {
-        reads.push("wire".to_owned());
+fn setup(number: usize, units: &[RandomUnit], is_wired: bool) -> String {
+    let (unit, name) = (&units[number], format!("u{number}"));
+    let read = unit.reads.iter().map(|&read| match units[read].provider {
+        Some(_) => format!("u{read}.endpoint"),
+        None => format!("u{read}"),
+    });
+    let reads: Vec<String> = read.chain(is_wired.then(|| "wire".to_owned())).collect();
+    let after = list("after", &names('u', &unit.after));
+    match unit.provider {
+        // A thing has a timeout and retries of its own.
+        Some(provider) => {
+            let conditions = unit.rest.lines().filter(|line| line.contains("when:"));
+            let conditions: String = conditions.map(|line| format!("{line}\n")).collect();
+            provider.setup(&name, &reads, &(conditions + &after))
+        }
+        None => documents::setup(&name, unit.action, &reads, &(unit.rest.clone() + &after)),
     }
-    let rest = unit.rest.clone() + &list("after", &names('u', &unit.after));
-    documents::setup(&format!("u{number}"), unit.action, &reads, &rest)
 }
 
 /// Returns the event of every second plugin: two units, the first of which reads a setup unit.
@@ -154,8 +192,8 @@ fn events_of(random: &SimRandom) -> String {
     format!("hooks:\n  {EVENT}:\n{units}")
 }
 
-/// Returns the undos. Some of them undo two neighbours, so that their order has no circle.
-fn undos(random: &SimRandom, units: &[RandomUnit]) -> String {
+/// Returns the units that each undo has. Some undo two neighbours, so that their order has no circle.
+fn groups(random: &SimRandom, units: &[RandomUnit]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (number, unit) in units.iter().enumerate() {
         match (random.below(8), groups.last_mut()) {
@@ -165,6 +203,10 @@ fn undos(random: &SimRandom, units: &[RandomUnit]) -> String {
             _ => groups.push(vec![number]),
         }
     }
+    groups
+}
+
+fn undos(random: &SimRandom, units: &[RandomUnit], groups: &[Vec<usize>]) -> String {
     let undo = |(number, group): (usize, &Vec<usize>)| {
         let depends = |other: &usize| {
             let unit = &units[*other];
@@ -172,7 +214,11 @@ fn undos(random: &SimRandom, units: &[RandomUnit]) -> String {
         };
         let later = groups.iter().enumerate().skip(number + 1);
         let after: Vec<usize> = later.filter(|(_, other)| other.iter().any(depends)).map(|(other, _)| other).collect();
-        documents::undo(&format!("x{number}"), any_action(random), &names('u', group), &names('x', &after))
+        let (name, action, after) = (format!("x{number}"), any_action(random), names('x', &after));
+        match units[group[0]].provider {
+            Some(provider) => provider.undo(&name, &format!("u{}", group[0]), &after),
+            None => documents::undo(&name, action, &names('u', group), &after),
+        }
     };
     documents::hook(Hook::PostStop, groups.iter().enumerate().map(undo))
 }

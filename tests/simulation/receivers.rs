@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use ebb_egress::{CallError, HttpRequest, HttpResponse};
-use ebb_store::{NamedDocument, TargetHead};
+use ebb_store::{NamedDocument, NamedKind, TargetHead};
 
 use super::executor::SimExecutor;
 use super::ledger::PendingPost;
 use super::runtime::lock;
 use super::servers::retry_after;
 use super::simulator::Simulation;
-use super::table::TableState;
+use super::table::{TableState, named};
 use super::{FaultKind, SimRuntime};
 use crate::fakes::SECRET;
 
@@ -59,7 +59,8 @@ pub(super) fn documents() -> impl Iterator<Item = NamedDocument> {
 /// Records the notifications that the write of a target appends. A change of the phase that appends none is
 /// wrong.
 pub(super) fn appended(state: &mut TableState, seen: Option<&TargetHead>, target: &TargetHead) {
-    if state.documents.is_empty() {
+    let (of_subscriptions, _) = named(NamedKind::Subscription, "");
+    if !state.documents.keys().any(|(kind, _)| *kind == of_subscriptions) {
         return;
     }
     let name = format!("{}/{}", target.kind, target.name);

@@ -56,6 +56,8 @@ pub struct SimUnit {
     /// Number of attempts that fail before one succeeds.
     pub(super) fails: u32,
     pub(super) timeout_ms: u64,
+    /// The attempts of a block, see [`ebb_engine::retry`].
+    pub(super) attempts: u32,
     pub(super) outputs: Vec<String>,
     /// The idempotency keys of the units that it undoes.
     pub(super) undoes: Vec<String>,
@@ -65,6 +67,11 @@ impl SimUnit {
     /// Returns true for units that make something. The others undo something.
     pub fn sets_up(&self) -> bool {
         self.sets_up
+    }
+
+    /// Returns the run of a unit that does not belong to an event.
+    pub(super) fn run(&self) -> RunId {
+        RunId::new(&id::instance_key(KIND, &self.target, &self.uid), self.generation, self.hook)
     }
 }
 
@@ -147,6 +154,7 @@ pub(super) fn units(
                 millis,
                 fails,
                 timeout_ms: unit.timeout_ms,
+                attempts: unit.retry.attempts,
                 outputs: unit.outputs.keys().cloned().collect(),
                 undoes: unit.undoes.iter().map(|&at| key_of(at)).collect(),
                 key,

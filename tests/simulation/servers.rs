@@ -11,6 +11,7 @@ use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY};
 use super::executor::{SimExecutor, SimOutputs, callback_of, run_of};
 use super::ledger::{AttemptReceiver, NotificationEntry, PendingPost, SimActivity};
 use super::plugin_documents::UnitAction;
+use super::provider::{ORIGIN, SimProvider};
 use super::receivers::{RECEIVERS, SimReceivers};
 use super::registry::UnitEffect;
 use super::runtime::lock;
@@ -27,12 +28,19 @@ pub(super) struct SimServers {
     executor: Arc<SimExecutor>,
     attempts: Arc<Mutex<BTreeMap<String, ServerAttempt>>>,
     receivers: SimReceivers,
+    provider: SimProvider,
 }
 
 /// A repeated request for an attempt in progress polls for its end.
 const POLL_MS: u64 = 50;
 /// The responses of gateways that have no response of the server behind them.
 const GATEWAY: [u16; 3] = [502, 503, 504];
+
+/// Returns the status if a gateway responds instead of the server behind it.
+pub(super) fn gateway_status(executor: &SimExecutor) -> Option<u16> {
+    let number = executor.inject_below(FaultKind::GatewayGivesUp, GATEWAY.len() as u64)?;
+    Some(GATEWAY[number as usize])
+}
 
 /// Returns the value of a header, or an empty text.
 pub fn header(request: &HttpRequest, name: &str) -> String {
@@ -61,7 +69,8 @@ fn response_of(ended: &SimOutputs) -> HttpResponse {
 
 impl SimServers {
     pub(super) fn new(executor: Arc<SimExecutor>) -> Self {
-        Self { receivers: SimReceivers::new(Arc::clone(&executor)), executor, attempts: Arc::default() }
+        let (receivers, provider) = (SimReceivers::new(Arc::clone(&executor)), SimProvider::new(Arc::clone(&executor)));
+        Self { receivers, provider, executor, attempts: Arc::default() }
     }
 
     fn attempt(&self, id: &str) -> Option<ServerAttempt> {
@@ -137,7 +146,7 @@ impl SimServers {
             (_, Some(ServerAttempt::Ended(ended, _))) => response_of(&ended),
             (UnitAction::Later, _) => response(202, &"".into()),
             (UnitAction::Again, _) => retry_after(202, 2),
-            (UnitAction::Once | UnitAction::Pod | UnitAction::Plugin, _) => {
+            (UnitAction::Once | UnitAction::Pod | UnitAction::Plugin | UnitAction::Provider, _) => {
                 let until = runtime.elapsed() + timeout;
                 if let Some(task) = task {
                     runtime.first(task, runtime.sleep(timeout)).await;
@@ -169,9 +178,11 @@ impl HttpCall for SimServers {
         if let Some(seconds) = self.executor.inject_below(FaultKind::ServerBusy, 5) {
             return Ok(retry_after(429, seconds));
         }
+        if let Some(path) = request.url.strip_prefix(ORIGIN) {
+            return self.provider.respond(path, &request).await;
+        }
         let _posted = PendingPost::new(ledger, header(&request, WEBHOOK_ID));
-        if let Some(status) = self.executor.inject_below(FaultKind::GatewayGivesUp, GATEWAY.len() as u64) {
-            let status = GATEWAY[status as usize];
+        if let Some(status) = gateway_status(&self.executor) {
             let (number, _) = self.find_or_begin(&request)?;
             ledger.trace(|| format!("{status} for {}", header(&request, WEBHOOK_ID)));
             self.give_up(number);

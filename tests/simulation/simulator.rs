@@ -7,7 +7,7 @@ use ebb_engine::{HeadState, Millis, TargetPhase, Timestamp, Unit};
 use ebb_flow::instance::lifecycle::LifecycleRejection;
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
 use ebb_protocol::api::SourceResult;
-use ebb_store::{DesiredTarget, DueItem, TargetHead};
+use ebb_store::{DesiredTarget, DueItem, NamedKind, TargetHead};
 
 use super::executor::SimExecutor;
 use super::ledger::{Ledger, TimeBounds};
@@ -19,7 +19,7 @@ use super::runtime::lock;
 use super::scenario::TargetScenario;
 use super::servers::{SimPlatform, SimServers};
 use super::{FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable, settings};
-use super::{checks, owners, receivers};
+use super::{checks, owners, provider, provider_documents, receivers};
 
 const SWEEP_MS: u64 = 60_000;
 /// More than the longest wait after a failed removal.
@@ -214,12 +214,18 @@ impl Simulation {
             let found = registry::units(&plan, of, seed, &behavior);
             observer.state().units.extend(found.into_iter().map(|unit| (unit.key.clone(), Arc::new(unit))));
         }));
+        let mut connected = Vec::new();
         for target in targets {
             table.publish(target.items());
             if target.subscribed {
-                table.subscribe(receivers::documents());
+                table.put_documents(NamedKind::Subscription, receivers::documents());
             }
+            let users = target.plugins.iter().filter(|(.., text)| provider_documents::is_connected(text));
+            connected.extend(users.map(|(name, ..)| name.clone()));
         }
+        connected.sort();
+        connected.dedup();
+        table.put_documents(NamedKind::Connection, provider::connection(&connected).into_iter());
         let few = |kind| faults.should_inject(kind).then(|| 1 + faults.random_below(kind, MAX_SCARCE) as usize);
         let slots = few(FaultKind::SlotsScarce).unwrap_or(clusters.slots);
         let max_dispatches = few(FaultKind::DispatchesScarce).unwrap_or(usual.max_dispatches);

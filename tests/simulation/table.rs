@@ -60,7 +60,7 @@ pub struct TableState {
     pub plans: BTreeMap<String, Vec<u8>>,
     pub plugins: BTreeMap<(String, String), PluginItem>,
     pub objects: BTreeMap<String, Vec<u8>>,
-    /// Subscriptions and undelivered notifications, by kind and name.
+    /// Connections, subscriptions and undelivered notifications, by kind and name.
     pub documents: BTreeMap<(String, String), NamedDocument>,
     /// The notifications of subscriptions that writes of targets have appended.
     pub appended: Vec<AppendedNotice>,
@@ -188,9 +188,9 @@ impl SimTable {
         self.state().plugins.extend(plugins);
     }
 
-    /// Stores subscriptions.
-    pub(super) fn subscribe(&self, documents: impl Iterator<Item = NamedDocument>) {
-        let documents = documents.map(|document| (named(NamedKind::Subscription, &document.name), document));
+    /// Stores documents of a kind.
+    pub(super) fn put_documents(&self, kind: NamedKind, documents: impl Iterator<Item = NamedDocument>) {
+        let documents = documents.map(|document| (named(kind, &document.name), document));
         self.state().documents.extend(documents);
     }
 

@@ -50,11 +50,16 @@ fn description(report: &SimReport) -> String {
 
 /// Checks that a target ends as without faults, with each fault once at each injection point.
 pub(crate) fn check_every_fault(name: &str, scenario: &TargetScenario, target: &str) {
+    check_faults(name, scenario, target, &KINDS);
+}
+
+/// Does the same with these faults.
+pub(crate) fn check_faults(name: &str, scenario: &TargetScenario, target: &str, kinds: &[FaultKind]) {
     let without_fault = simulate_target(scenario, target, FaultInjector::none(), TraceMode::Kept);
     assert!(is_good(&without_fault), "{name}: {}", description(&without_fault));
     let points = |kind: FaultKind| without_fault.injection_points[kind as usize];
     let cases: Vec<(FaultKind, u64)> =
-        KINDS.iter().flat_map(|&kind| (1..=points(kind)).map(move |number| (kind, number))).collect();
+        kinds.iter().flat_map(|&kind| (1..=points(kind)).map(move |number| (kind, number))).collect();
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {

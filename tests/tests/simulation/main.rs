@@ -7,6 +7,7 @@ mod every_injection_point;
 mod fairness;
 mod outbox;
 mod properties;
+mod providers;
 mod reads;
 mod regressions;
 mod scenarios;

@@ -1,0 +1,148 @@
+//! The text of units that create and delete things of the provider.
+
+use ebb_engine::Hook;
+
+use super::SimRandom;
+use super::plugin_documents::{self as documents, UnitAction, list};
+use super::provider::ORIGIN;
+use super::registry::UnitBehavior;
+use super::scenario::TargetScenario;
+
+/// The name of the connection to the provider.
+pub(super) const CONNECTION: &str = "provider";
+/// The begin of the paths at which the provider honours idempotency keys, and of those at which it may ignore them.
+const KEYED: &str = "/keyed/";
+pub(super) const PLAIN: &str = "/plain/";
+
+/// How a unit creates a thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThingCreation {
+    /// The provider honours the idempotency key, so the request may be repeated.
+    Keyed,
+    /// Each attempt sends the request once.
+    Once,
+    /// Each attempt sends the request once, and the list of the provider shows an unknown outcome.
+    Described,
+}
+
+/// How a unit deletes a thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThingRemoval {
+    /// The unit waits until the thing is gone.
+    Awaited,
+}
+
+/// A unit that creates a thing of the provider, and its undo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProviderUnit {
+    pub creation: ThingCreation,
+    pub removal: ThingRemoval,
+    /// True if the undo addresses the thing by the name that its creation gives it, and not by its id.
+    pub by_name: bool,
+    /// True if the requests have the credential of a connection, and not a signature.
+    pub connected: bool,
+}
+
+/// A lost message delays a question by up to 15 minutes.
+const TIMEOUT: &str = "    timeout: 20m\n";
+/// The failures of both that pass.
+const RETRY: &str =
+    "    retry: {attempts: 4, backoff: 2s, maxBackoff: 1m, on: [timeout, connect, lost, failed, 5xx, 409, 423, 429]}\n";
+
+/// Returns true if a plugin needs the connection to the provider.
+pub(super) fn is_connected(plugin: &str) -> bool {
+    plugin.contains(&format!("connection: {CONNECTION}"))
+}
+
+impl ProviderUnit {
+    pub(super) fn random(random: &SimRandom) -> Self {
+        use ThingCreation::{Described, Keyed, Once};
+        let creation = [Keyed, Keyed, Once, Described][random.below(4) as usize];
+        let (by_name, connected) = (random.below(2) == 0, random.below(2) == 0);
+        Self { creation, removal: ThingRemoval::Awaited, by_name, connected }
+    }
+
+    /// Returns the key and the value of a path of the provider in a webhook.
+    fn at(self, path: &str) -> String {
+        match self.connected {
+            true => format!("path: \"{path}\""),
+            false => format!("url: \"{ORIGIN}{path}\""),
+        }
+    }
+
+    /// Returns the folder of the paths.
+    fn folder(self) -> &'static str {
+        if self.creation == ThingCreation::Keyed { KEYED } else { PLAIN }
+    }
+
+    /// Returns the beginning of a webhook with this method.
+    fn webhook(self, method: &str, path: &str) -> String {
+        let connection = if self.connected { format!("connection: {CONNECTION}, ") } else { String::new() };
+        format!("{connection}method: {method}, {}", self.at(path))
+    }
+
+    /// Returns a unit that creates a thing, with the outputs `id` and `endpoint`. `rest` has further lines.
+    pub(super) fn setup(self, name: &str, reads: &[String], rest: &str) -> String {
+        let folder = self.folder();
+        let own = format!("resource.key + '-{name}'");
+        let (once, id, address) = match self.creation {
+            ThingCreation::Keyed => ("", "response.body.id".to_owned(), "${response.body.id}".to_owned()),
+            ThingCreation::Once => {
+                (", idempotent: false", "response.body.id".to_owned(), "${response.body.id}".to_owned())
+            }
+            // The list has other things of the resource, too.
+            ThingCreation::Described => (
+                ", idempotent: false, maxProcessingTime: 1m",
+                format!(
+                    "has(response.body.things) ? response.body.things.filter(thing, thing.name == {own})[0].id \
+                     : response.body.id"
+                ),
+                format!("${{resource.key}}-{name}"),
+            ),
+        };
+        let describe = match self.creation {
+            ThingCreation::Described => format!(
+                ", describe: {{{}, found: \"${{response.body.things.exists(thing, thing.name == {own})}}\"}}",
+                self.at(&format!("{folder}things?name=${{resource.key}}"))
+            ),
+            _ => String::new(),
+        };
+        let webhook = self.webhook("POST", &format!("{folder}things"));
+        let body = [vec![format!("name: \"${{resource.key}}-{name}\"")], documents::values(reads)].concat().join(", ");
+        let question = self.at(&format!("{folder}things/{address}"));
+        format!(
+            "  {name}:\n{rest}{TIMEOUT}{RETRY}    webhook: {{{webhook}, body: {{{body}}}{once}{describe}}}\n    \
+             until: {{{question}, ready: \"${{poll.body.state == 'ready'}}\", \
+             failed: \"${{poll.body.state == 'failed' ? 'the provider gave up' : ''}}\", every: 5s, maxEvery: 1m}}\n    \
+             outputs: {{id: {{value: \"${{{id}}}\"}}, endpoint: {{value: \"${{poll.body.endpoint}}\"}}}}\n"
+        )
+    }
+
+    /// Returns a unit that deletes the thing of the unit `undone`.
+    pub(super) fn undo(self, name: &str, undone: &str, after: &[String]) -> String {
+        let address = match self.by_name {
+            true => format!("${{resource.key}}-{undone}"),
+            false => format!("${{units.{undone}.outputs.id}}"),
+        };
+        let thing = format!("{}things/{address}", self.folder());
+        let rest = match self.removal {
+            ThingRemoval::Awaited => {
+                format!("    timeout: 25m\n    until: {{{}, gone: true, every: 5s}}\n", self.at(&thing))
+            }
+        };
+        let after = list("after", after);
+        let webhook = self.webhook("DELETE", &thing);
+        format!("  {name}:\n    undoes: [{undone}]\n{after}{RETRY}{rest}    webhook: {{{webhook}}}\n")
+    }
+
+    /// Returns a target with a thing, which another unit reads.
+    pub fn target(self) -> TargetScenario {
+        let reader = documents::setup("reader", UnitAction::Once, &["thing.endpoint".to_owned()], "");
+        let plugin = documents::head("p", false, documents::DEFAULTS)
+            + &documents::hook(Hook::PreStart, [self.setup("thing", &[], ""), reader].into_iter())
+            + &documents::hook(Hook::PostStop, [self.undo("remove", "thing", &[])].into_iter());
+        let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources:\n  r: {plugin: p@1.0.0}\n";
+        let plugins = vec![("p".to_owned(), "1.0.0".to_owned(), plugin)];
+        TargetScenario::new(plugins, document.to_owned(), UnitBehavior::Steady)
+    }
+}

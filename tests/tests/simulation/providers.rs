@@ -1,0 +1,128 @@
+//! Things of a provider that creates and deletes them asynchronously, with each of its faults.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ebb_engine::TargetPhase;
+use ebb_flow::operator::retry::RetryOutcome;
+use ebb_tests::simulation::{
+    FaultInjector, FaultKind, KIND, ProviderUnit, SimOptions, Simulation, TargetEnd, ThingCreation, ThingRemoval,
+    TraceMode, simulate_target,
+};
+
+use crate::every_injection_point::{check_every_fault, check_faults};
+
+/// Returns a thing that is deleted by its id.
+fn thing(creation: ThingCreation) -> ProviderUnit {
+    ProviderUnit { creation, removal: ThingRemoval::Awaited, by_name: false, connected: true }
+}
+
+const CREATIONS: [ThingCreation; 3] = [ThingCreation::Keyed, ThingCreation::Once, ThingCreation::Described];
+
+/// Runs a target from its creation to its end, and checks that nothing is left and that the first fault of each kind
+/// happened.
+fn run(unit: ProviderUnit, faults: &[FaultKind]) -> (Simulation, TargetEnd) {
+    let with = |all: FaultInjector, &kind: &FaultKind| all.and_at(kind, [1]);
+    let options = SimOptions { faults: faults.iter().fold(FaultInjector::none(), with), ..SimOptions::default() };
+    let simulation = Simulation::of(&unit.target(), options);
+    let setup = simulation.run_target();
+    let end = simulation.end(setup);
+    for &kind in faults {
+        assert_eq!(simulation.injected(kind), 1, "{kind}\n{}", simulation.trace());
+    }
+    assert_eq!(end.violations, Vec::<String>::new(), "{}", simulation.trace());
+    assert_eq!((end.phase, &end.remaining), (Some(TargetPhase::Gone), &BTreeSet::new()), "{}", simulation.trace());
+    (simulation, end)
+}
+
+/// Returns the attempts of the unit that creates the thing.
+fn posts(simulation: &Simulation) -> usize {
+    simulation.ledger.state().attempts.iter().filter(|one| one.unit.unit_key == "r/thing").count()
+}
+
+#[test]
+fn a_thing_is_created_and_deleted() {
+    for creation in CREATIONS {
+        for (by_name, connected) in [(false, false), (false, true), (true, false), (true, true)] {
+            let (simulation, end) = run(ProviderUnit { by_name, connected, ..thing(creation) }, &[]);
+            assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
+        }
+    }
+}
+
+#[test]
+fn a_thing_is_used_with_every_fault() {
+    check_every_fault("a thing", &thing(ThingCreation::Keyed).target(), "t");
+}
+
+/// These faults delay a target, and change nothing else.
+#[test]
+fn a_thing_is_created_and_deleted_with_each_delay() {
+    let kinds = [
+        FaultKind::RequestLost,
+        FaultKind::ResponseLost,
+        FaultKind::GatewayGivesUp,
+        FaultKind::ServerBusy,
+        FaultKind::ProviderConflicts,
+        FaultKind::ProviderLocked,
+        FaultKind::DeletionLate,
+    ];
+    check_faults("a thing", &thing(ThingCreation::Keyed).target(), "t", &kinds);
+    check_faults("a thing of a list", &thing(ThingCreation::Described).target(), "t", &kinds);
+}
+
+/// The request of an attempt is not sent again after its answer.
+#[test]
+fn a_unit_fails_once_if_its_thing_does_not_become_ready() {
+    for kind in [FaultKind::CreationFails, FaultKind::CreationHangs] {
+        for creation in CREATIONS {
+            let (simulation, end) = run(thing(creation), &[kind]);
+            assert_eq!(end.setup, Some(TargetPhase::Failed), "{}", simulation.trace());
+            assert_eq!(posts(&simulation), 1, "{}", simulation.trace());
+        }
+    }
+}
+
+/// The list shows nothing at first, and the thing is found later.
+#[test]
+fn a_list_that_is_late_does_not_double_a_thing() {
+    let faults = [FaultKind::ResponseLost, FaultKind::ListedLate];
+    let (simulation, end) = run(thing(ThingCreation::Described), &faults);
+    assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
+    assert_eq!(posts(&simulation), 1, "{}", simulation.trace());
+}
+
+/// An operator retries a unit whose thing has failed, and the provider creates another one.
+#[test]
+fn each_thing_of_a_retried_unit_is_deleted() {
+    let faults = [FaultKind::CreationFails, FaultKind::KeyIgnored];
+    let faults = faults.into_iter().fold(FaultInjector::none(), |all, kind| all.and_at(kind, [1]));
+    let target = thing(ThingCreation::Once).target();
+    let simulation = Simulation::of(&target, SimOptions { faults, ..SimOptions::default() });
+    simulation.start_sweeps();
+    simulation.create();
+    simulation.run_until_idle();
+    let functions = Arc::clone(&simulation.functions);
+    let retried = simulation.runtime.run(async move { functions.retry(KIND, "s").await });
+    assert!(matches!(retried, Some(Ok(RetryOutcome::Retried(_)))), "{retried:?}");
+    simulation.run_until_idle();
+    let ready = simulation.end(None);
+    assert_eq!((ready.phase, posts(&simulation)), (Some(TargetPhase::Ready), 2), "{}", simulation.trace());
+    assert_eq!(simulation.injected(FaultKind::KeyIgnored), 1);
+    simulation.delete();
+    simulation.run_until_idle();
+    let end = simulation.end(None);
+    assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
+    assert_eq!(end.remaining, BTreeSet::new(), "{}", simulation.trace());
+}
+
+/// The provider accepts a deletion and keeps the thing. The target is stuck until an operator has the provider repaired.
+#[test]
+fn a_target_is_not_gone_while_its_thing_stays() {
+    let faults = FaultInjector::none().and_at(FaultKind::DeletionHangs, [1]);
+    let report = simulate_target(&thing(ThingCreation::Keyed).target(), "t", faults, TraceMode::Kept);
+    assert_eq!(report.injected[FaultKind::DeletionHangs as usize], 1);
+    assert_eq!(report.violations, Vec::<String>::new(), "{}", report.trace);
+    let stuck = "dev.ebb.target.stuck.v1";
+    assert!(report.notifications.contains(stuck), "{}", report.trace);
+}
