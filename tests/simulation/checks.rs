@@ -41,7 +41,8 @@ pub(super) fn all(simulation: &Simulation, end: u64) {
     }
 }
 
-/// No object exists, except those whose undo an operator has overridden. These are listed as long as the target is stored.
+/// No object exists, except those whose undo an operator has overridden, and those whose removal is unconfirmed. These are
+/// listed as long as the data of the target is stored.
 fn leaks(simulation: &Simulation) -> Vec<String> {
     simulation.ledger.settle_things();
     let left: Vec<(String, Arc<SimUnit>)> = {
@@ -51,12 +52,19 @@ fn leaks(simulation: &Simulation) -> Vec<String> {
     };
     let mut wrong = Vec::new();
     for (id, unit) in left {
-        if !is_overridden(simulation, &unit) {
+        let is_unconfirmed = simulation.ledger.state().unconfirmed.contains(&unit.uid);
+        if !is_unconfirmed && !is_overridden(simulation, &unit) {
             wrong.push(format!("{} leaves {id}", unit.name));
             continue;
         }
         let stored = simulation.table.state().targets.values().find(|target| target.uid == unit.uid).cloned();
-        if stored.is_some_and(|target| !listed(simulation, &target).contains(&unit.unit_key)) {
+        // Retention may have removed the data.
+        let stored = stored.filter(|target| !target.plan.is_empty() || target.unconfirmed == 0);
+        let lists = |target: &TargetHead, which| listed(simulation, target, which).contains(&unit.unit_key);
+        let is_listed = |target: &TargetHead| {
+            lists(target, ListedUnits::Possible) || (is_unconfirmed && lists(target, ListedUnits::Unconfirmed))
+        };
+        if stored.is_some_and(|target| !is_listed(&target)) {
             wrong.push(format!("{} leaves {id}, which is not listed", unit.name));
         }
     }
@@ -79,13 +87,25 @@ fn is_overridden(simulation: &Simulation, unit: &SimUnit) -> bool {
     })
 }
 
-/// Returns the units whose resources may exist, as an operator sees them, with the names that their setup had.
-fn listed(simulation: &Simulation, target: &TargetHead) -> Vec<String> {
+#[derive(Clone, Copy)]
+enum ListedUnits {
+    /// Those whose resources may exist.
+    Possible,
+    /// Those whose removal is unconfirmed.
+    Unconfirmed,
+}
+
+/// Returns units of a target, as an operator sees them, with the names that their setup had.
+fn listed(simulation: &Simulation, target: &TargetHead, which: ListedUnits) -> Vec<String> {
     let (functions, target) = (Arc::clone(&simulation.functions), target.clone());
     let listed = simulation.runtime.run(async move {
         // An invocation may die here, too.
         for _ in 0..1000 {
-            if let Ok(listed) = functions.possible_resources(target.clone()).await {
+            let listed = match which {
+                ListedUnits::Possible => functions.possible_resources(target.clone()).await,
+                ListedUnits::Unconfirmed => functions.unconfirmed_removals(target.clone()).await,
+            };
+            if let Ok(listed) = listed {
                 return listed;
             }
         }
@@ -236,7 +256,7 @@ pub(super) fn removed(simulation: &Simulation) {
     for InstanceExpiry { kind, name, uid, generation, plan, .. } in expiries.into_values() {
         let named = TargetHead::new(&kind, &name, &uid, Timestamp::default());
         let target = TargetHead { first_generation: generation, plan, ..named };
-        match listed(simulation, &target).is_empty() {
+        match listed(simulation, &target, ListedUnits::Possible).is_empty() {
             true => wrong.push(format!("the removal of {uid} does not end")),
             false => drop(kept.insert(target.instance_key())),
         }

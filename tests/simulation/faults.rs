@@ -142,6 +142,8 @@ faults! {
     DeletionLate = "deletion-late", 200;
     /// A provider accepts the deletion of a thing, which stays until an operator repairs it.
     DeletionHangs = "deletion-hangs", 80;
+    /// A provider answers 404 for a thing for up to four minutes, as to a credential without the right to see it.
+    ThingHidden = "thing-hidden", 100;
 }
 
 impl fmt::Display for FaultKind {

@@ -11,7 +11,7 @@ use ebb_flow::operator::target_request::{self, TargetRequest};
 use ebb_flow::ports::QueueMessage;
 use ebb_flow::run::callback::CallbackOutcome;
 use ebb_flow::run::follow_up::FollowUp;
-use ebb_flow::run::possible_resources;
+use ebb_flow::run::{possible_resources, removals};
 use ebb_flow::source::reconcile;
 use ebb_flow::source::record::{self, TargetEvent};
 use ebb_flow::sweep::{SweepSummary, retention, sweep_until};
@@ -19,6 +19,7 @@ use ebb_flow::{Env, FlowError, RequestError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, SourceResponse};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
+use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
 use ebb_store::TargetHead;
 
 use super::random_targets::REPAIRED;
@@ -221,6 +222,17 @@ impl SimFunctions {
             let plan = env.plan_of(&target).await?;
             let possible = possible_resources::possible_resources(&env, &target, &plan).await?;
             Ok(possible.into_iter().map(|resource| resource.unit).collect())
+        })
+        .await
+    }
+
+    /// Returns the units of a target whose removal is unconfirmed, as its operator sees them.
+    pub async fn unconfirmed_removals(&self, target: TargetHead) -> Result<Vec<String>, InvocationFailure> {
+        self.invoke("removals", |env, _| async move {
+            let plan = env.plan_of(&target).await?;
+            let removals = removals::removals(&env, &target, &plan).await?;
+            let is_unconfirmed = |removal: &ResourceRemoval| removal.evidence.grade == RemovalGrade::Unconfirmed;
+            Ok(removals.into_iter().filter(is_unconfirmed).map(|removal| removal.unit).collect())
         })
         .await
     }

@@ -9,6 +9,7 @@ use ebb_protocol::id::RunId;
 use ebb_store::TargetHead;
 
 use super::owners::{AcceptedDocument, InstanceEntry, RequestedDeletion};
+use super::plugin_documents::UnitAction;
 use super::provider::SimThing;
 use super::receivers::ReceivedNotice;
 use super::registry::{SimUnit, UnitEffect};
@@ -84,6 +85,8 @@ pub struct LedgerState {
     pub(super) ready: BTreeSet<String>,
     /// The number of questions for the state of a thing.
     pub(super) polls: u64,
+    /// The UIDs of the gone instances that have unconfirmed removals.
+    pub(super) unconfirmed: BTreeSet<String>,
     pub attempts: Vec<AttemptEntry>,
     /// The number of attempts that run, and of callbacks and webhooks that have no response yet.
     pub(super) active: usize,
@@ -361,6 +364,24 @@ impl Ledger {
             let mut state = self.state();
             state.things.remove(&id);
             state.objects.remove(&id);
+        }
+    }
+
+    /// Checks a target that becomes gone: it has nothing at the provider, unless its head counts unconfirmed removals.
+    pub(super) fn check_left(&self, target: &TargetHead) {
+        self.settle_things();
+        let mut state = self.state();
+        match target.unconfirmed {
+            0 => state.unconfirmed.remove(&target.uid),
+            _ => state.unconfirmed.insert(target.uid.clone()),
+        };
+        let is_left = |(_, object): &(&String, &SimObject)| {
+            object.unit.uid == target.uid && object.unit.action == UnitAction::Provider
+        };
+        let left = state.objects.iter().find(is_left).map(|(id, _)| id.clone());
+        drop(state);
+        if let Some(id) = left.filter(|_| target.unconfirmed == 0 && !target.is_overridden) {
+            self.report_violation(format!("{} is gone and has no unconfirmed removal, and {id} exists", target.uid));
         }
     }
 

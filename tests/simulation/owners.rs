@@ -118,6 +118,9 @@ impl Ledger {
         if seen.uid != target.uid || target.phase == TargetPhase::Gone {
             self.note_end(&seen.uid);
         }
+        if seen.uid == target.uid && seen.phase != target.phase && target.phase == TargetPhase::Gone {
+            self.check_left(target);
+        }
         if ends && target.stop_cause == TargetStopCause::Deleted {
             let owner = owner(&seen.uid);
             if !self.is_deleted_by(&owner, &seen.name, &seen.uid) {

@@ -3,9 +3,12 @@
 //! The answers of a provider are all that a client can know. This one keeps these rules, so that they suffice:
 //!
 //! 1. A thing exists from the arrival of the request that creates it. 4xx means that the request has created nothing.
-//! 2. A list shows a thing less than [`LISTED_MS`] after its creation. Plugins name this time as `maxProcessingTime`.
+//! 2. A list shows a thing less than [`LISTED_MS`] after its creation, and from the first request for its deletion on.
+//!    Plugins name this time as `maxProcessingTime`.
 //! 3. The answer 204 to a `DELETE` means that the thing is gone, 202 that it will be gone. Until then, each question
 //!    shows it.
+//! 4. A thing is hidden only until a unit of the teardown has got an answer other than 404 for it. Things of one name are
+//!    hidden together. A list shows also what is hidden.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -36,6 +39,8 @@ const SLOWNESS: u64 = 10;
 const QUICK_MS: u64 = 50;
 /// The longest duration of a late deletion.
 const DELETION_MS: u64 = 1_200_000;
+/// The longest time for which a thing is hidden.
+const HIDDEN_MS: u64 = 240_000;
 /// The most requests of an attempt: these, and so many in a minute of its wait. Plugins let the pause between two
 /// questions grow to a minute. Faults repeat some of them.
 const REQUESTS: u64 = 12;
@@ -63,6 +68,9 @@ pub(super) struct SimThing {
     number: u64,
     ready_at: u64,
     listed_at: u64,
+    hidden_until: u64,
+    /// True if a unit of the teardown has got an answer that shows it.
+    is_seen: bool,
     /// The end of its deletion, which has begun.
     pub(super) gone_at: Option<u64>,
 }
@@ -208,6 +216,8 @@ impl SimProvider {
             number,
             ready_at: now + SLOWNESS * unit.millis,
             listed_at: now + self.executor.inject_below(FaultKind::ListedLate, LISTED_MS).unwrap_or(0),
+            hidden_until: 0,
+            is_seen: false,
             gone_at: None,
         };
         {
@@ -225,8 +235,14 @@ impl SimProvider {
         let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
         ledger.check_undone(undo, "begins");
         let ids = self.addressed(path);
-        if ids.is_empty() {
+        for id in &ids {
+            self.change(id, |thing| thing.listed_at = 0);
+        }
+        if ids.is_empty() || ids.iter().any(|id| self.hides(id)) {
             return (404, Value::Null);
+        }
+        for id in &ids {
+            self.change(id, |thing| thing.is_seen = true);
         }
         if let Some(status) = self.refuses() {
             return (status, Value::Null);
@@ -242,8 +258,7 @@ impl SimProvider {
             ledger.is_broken(&SimThing::stays(id), || faults.should_inject(FaultKind::DeletionHangs));
             let usual = if undo.millis <= QUICK_MS { 0 } else { SLOWNESS * undo.millis };
             let time = self.executor.inject_below(FaultKind::DeletionLate, DELETION_MS).unwrap_or(usual);
-            let gone = SimThing { gone_at: Some(runtime.elapsed() + time), ..thing };
-            ledger.state().things.insert(id.clone(), gone);
+            self.change(id, |thing| thing.gone_at = Some(runtime.elapsed() + time));
         }
         ledger.settle_things();
         let is_gone = self.addressed(path).is_empty();
@@ -254,19 +269,40 @@ impl SimProvider {
     fn show(&self, unit: &SimUnit, attempt: u32, path: &str) -> (u16, Value) {
         let now = self.executor.runtime.elapsed();
         if let Some((_, name)) = path.split_once("?name=") {
-            let is_listed = |thing: &SimThing| thing.listed_at <= now || thing.gone_at.is_some();
-            let listed = self.things(|_, thing| thing.name.starts_with(name) && is_listed(thing));
+            let listed = self.things(|_, thing| thing.name.starts_with(name) && thing.listed_at <= now);
             let listed: Vec<Value> = listed.iter().map(|id| self.description(id)).collect();
             return (200, json!({ "things": listed }));
         }
         self.poll(unit, attempt);
+        let mut ids = self.addressed(path);
+        if ids.iter().any(|id| self.hides(id)) {
+            return (404, Value::Null);
+        }
         // The newest thing of a name.
-        let Some(id) = self.addressed(path).pop() else { return (404, Value::Null) };
+        let Some(id) = ids.pop() else { return (404, Value::Null) };
+        if !unit.sets_up() {
+            self.change(&id, |thing| thing.is_seen = true);
+        }
         let description = self.description(&id);
         if description["state"] == "ready" {
             self.executor.ledger.state().ready.insert(id);
         }
         (200, description)
+    }
+
+    /// Returns true if the provider answers now as if a thing did not exist.
+    fn hides(&self, id: &str) -> bool {
+        let thing = self.executor.ledger.state().things.get(id).cloned();
+        let Some(SimThing { hidden_until: mut until, .. }) = thing.filter(|thing| !thing.is_seen) else { return false };
+        let hides = self.executor.is_away(FaultKind::ThingHidden, &mut until, HIDDEN_MS);
+        self.change(id, |thing| thing.hidden_until = until);
+        hides
+    }
+
+    fn change(&self, id: &str, change: impl FnOnce(&mut SimThing)) {
+        if let Some(thing) = self.executor.ledger.state().things.get_mut(id) {
+            change(thing);
+        }
     }
 
     /// Returns the ids of some things, the newest last.

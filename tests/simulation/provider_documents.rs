@@ -30,6 +30,12 @@ pub enum ThingCreation {
 pub enum ThingRemoval {
     /// The unit waits until the thing is gone.
     Awaited,
+    /// The unit ends with the answer to its request.
+    Unawaited,
+    /// The same, and another unit asks for the thing.
+    VerifiedByGet,
+    /// The same, and another unit asks for the list.
+    VerifiedByList,
 }
 
 /// A unit that creates a thing of the provider, and its undo.
@@ -49,6 +55,10 @@ const TIMEOUT: &str = "    timeout: 20m\n";
 const RETRY: &str =
     "    retry: {attempts: 4, backoff: 2s, maxBackoff: 1m, on: [timeout, connect, lost, failed, 5xx, 409, 423, 429]}\n";
 
+/// A verification is tried again while the thing exists.
+const VERIFY_RETRY: &str =
+    "retry: {attempts: 10, backoff: 10s, maxBackoff: 5m, on: [timeout, connect, failed, 5xx, 429]}";
+
 /// Returns true if a plugin needs the connection to the provider.
 pub(super) fn is_connected(plugin: &str) -> bool {
     plugin.contains(&format!("connection: {CONNECTION}"))
@@ -57,9 +67,11 @@ pub(super) fn is_connected(plugin: &str) -> bool {
 impl ProviderUnit {
     pub(super) fn random(random: &SimRandom) -> Self {
         use ThingCreation::{Described, Keyed, Once};
+        use ThingRemoval::{Awaited, Unawaited, VerifiedByGet, VerifiedByList};
         let creation = [Keyed, Keyed, Once, Described][random.below(4) as usize];
         let (by_name, connected) = (random.below(2) == 0, random.below(2) == 0);
-        Self { creation, removal: ThingRemoval::Awaited, by_name, connected }
+        let removal = [Awaited, Awaited, Unawaited, VerifiedByGet, VerifiedByList][random.below(5) as usize];
+        Self { creation, removal, by_name, connected }
     }
 
     /// Returns the key and the value of a path of the provider in a webhook.
@@ -120,25 +132,33 @@ impl ProviderUnit {
 
     /// Returns a unit that deletes the thing of the unit `undone`.
     pub(super) fn undo(self, name: &str, undone: &str, after: &[String]) -> String {
-        let address = match self.by_name {
-            true => format!("${{resource.key}}-{undone}"),
-            false => format!("${{units.{undone}.outputs.id}}"),
-        };
+        // A receiver of signed requests announces a callback by 202, unless the unit waits for a state.
+        let own = Self { connected: self.connected || self.removal != ThingRemoval::Awaited, ..self };
+        let key = format!("${{resource.key}}-{undone}");
+        let address = if self.by_name { key.clone() } else { format!("${{units.{undone}.outputs.id}}") };
         let thing = format!("{}things/{address}", self.folder());
+        let verify = |request: &str| format!("    verify: {{webhook: {{{request}}}, {VERIFY_RETRY}}}\n");
         let rest = match self.removal {
             ThingRemoval::Awaited => {
-                format!("    timeout: 25m\n    until: {{{}, gone: true, every: 5s}}\n", self.at(&thing))
+                format!("    timeout: 25m\n    until: {{{}, gone: true, every: 5s}}\n", own.at(&thing))
+            }
+            ThingRemoval::Unawaited => String::new(),
+            ThingRemoval::VerifiedByGet => verify(&own.webhook("GET", &thing)),
+            ThingRemoval::VerifiedByList => {
+                let question = own.webhook("GET", &format!("{}things?name={key}", self.folder()));
+                verify(&format!("{question}, absent: \"${{size(response.body.things) == 0}}\""))
             }
         };
         let after = list("after", after);
-        let webhook = self.webhook("DELETE", &thing);
+        let webhook = own.webhook("DELETE", &thing);
         format!("  {name}:\n    undoes: [{undone}]\n{after}{RETRY}{rest}    webhook: {{{webhook}}}\n")
     }
 
-    /// Returns a target with a thing, which another unit reads.
-    pub fn target(self) -> TargetScenario {
+    /// Returns a target with a thing, which another unit reads. `head` has further lines of its plugin.
+    pub fn target(self, head: &str) -> TargetScenario {
         let reader = documents::setup("reader", UnitAction::Once, &["thing.endpoint".to_owned()], "");
         let plugin = documents::head("p", false, documents::DEFAULTS)
+            + head
             + &documents::hook(Hook::PreStart, [self.setup("thing", &[], ""), reader].into_iter())
             + &documents::hook(Hook::PostStop, [self.undo("remove", "thing", &[])].into_iter());
         let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources:\n  r: {plugin: p@1.0.0}\n";

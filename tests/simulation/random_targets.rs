@@ -5,7 +5,7 @@ use ebb_engine::Hook;
 use super::SimRandom;
 use super::platform::EVENT;
 use super::plugin_documents::{self as documents, UnitAction, list};
-use super::provider_documents::ProviderUnit;
+use super::provider_documents::{ProviderUnit, ThingRemoval};
 use super::registry::UnitBehavior;
 use super::scenario::{TargetScenario, names};
 
@@ -109,11 +109,9 @@ fn plugin(random: &SimRandom, name: &str, is_wired: bool, provider: Option<&SimR
         rest += &documents::hook(Hook::Update(0), units.collect::<Vec<_>>().into_iter());
     }
     let groups = groups(random, &units);
-    if let Some(random) = provider {
-        use_provider(random, &mut units, &groups);
-    }
+    let evidence = provider.map_or("", |random| use_provider(random, &mut units, &groups));
     rest += &undos(random, &units, &groups);
-    let mut text = documents::head(name, is_wired, documents::DEFAULTS);
+    let mut text = documents::head(name, is_wired, documents::DEFAULTS) + evidence;
     for hook in [Hook::PreStart, Hook::PostStart] {
         let of_hook = (0..count).filter(|&number| units[number].hook == hook);
         text += &documents::hook(hook, of_hook.map(|number| setup(number, &units, is_wired && number == 0)));
@@ -121,16 +119,25 @@ fn plugin(random: &SimRandom, name: &str, is_wired: bool, provider: Option<&SimR
     text + &rest + OUTPUTS
 }
 
-/// Lets units of every third plugin use the provider: of those whose undo has nothing else to undo.
-fn use_provider(random: &SimRandom, units: &mut [RandomUnit], groups: &[Vec<usize>]) {
+/// Lets units of every third plugin use the provider: of those whose undo has nothing else to undo. Returns the line of the
+/// evidence that the plugin requires.
+fn use_provider(random: &SimRandom, units: &mut [RandomUnit], groups: &[Vec<usize>]) -> &'static str {
     if random.below(3) > 0 {
-        return;
+        return "";
     }
     for (number, unit) in units.iter_mut().enumerate() {
         let is_alone = groups.iter().all(|group| group.len() == 1 || !group.contains(&number));
         if is_alone && unit.action != UnitAction::Plugin && random.below(3) > 0 {
             unit.provider = Some(ProviderUnit::random(random));
         }
+    }
+    let confirms = |provider: ProviderUnit| provider.removal != ThingRemoval::Unawaited;
+    let are_confirmed = groups.iter().all(|group| units[group[0]].provider.is_some_and(confirms));
+    let has_instance = units.iter().any(|unit| unit.action == UnitAction::Plugin);
+    match random.below(3) {
+        0 if are_confirmed && !has_instance => "evidence: confirmed\n",
+        0 => "evidence: reported\n",
+        _ => "",
     }
 }
 

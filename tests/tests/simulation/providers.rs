@@ -17,6 +17,13 @@ fn thing(creation: ThingCreation) -> ProviderUnit {
     ProviderUnit { creation, removal: ThingRemoval::Awaited, by_name: false, connected: true }
 }
 
+/// Returns a thing with this removal.
+fn removed_by(removal: ThingRemoval) -> ProviderUnit {
+    ProviderUnit { removal, ..thing(ThingCreation::Keyed) }
+}
+
+const REMOVALS: [ThingRemoval; 4] =
+    [ThingRemoval::Awaited, ThingRemoval::Unawaited, ThingRemoval::VerifiedByGet, ThingRemoval::VerifiedByList];
 const CREATIONS: [ThingCreation; 3] = [ThingCreation::Keyed, ThingCreation::Once, ThingCreation::Described];
 
 /// Runs a target from its creation to its end, and checks that nothing is left and that the first fault of each kind
@@ -24,7 +31,7 @@ const CREATIONS: [ThingCreation; 3] = [ThingCreation::Keyed, ThingCreation::Once
 fn run(unit: ProviderUnit, faults: &[FaultKind]) -> (Simulation, TargetEnd) {
     let with = |all: FaultInjector, &kind: &FaultKind| all.and_at(kind, [1]);
     let options = SimOptions { faults: faults.iter().fold(FaultInjector::none(), with), ..SimOptions::default() };
-    let simulation = Simulation::of(&unit.target(), options);
+    let simulation = Simulation::of(&unit.target(""), options);
     let setup = simulation.run_target();
     let end = simulation.end(setup);
     for &kind in faults {
@@ -52,7 +59,18 @@ fn a_thing_is_created_and_deleted() {
 
 #[test]
 fn a_thing_is_used_with_every_fault() {
-    check_every_fault("a thing", &thing(ThingCreation::Keyed).target(), "t");
+    check_every_fault("a thing", &thing(ThingCreation::Keyed).target(""), "t");
+}
+
+/// The removal of a thing without `until` is unconfirmed. The others have evidence.
+#[test]
+fn each_removal_has_its_evidence() {
+    for removal in REMOVALS {
+        let (simulation, _) = run(removed_by(removal), &[]);
+        let expected = u32::from(removal == ThingRemoval::Unawaited);
+        let unconfirmed = simulation.target().unwrap().unconfirmed;
+        assert_eq!(unconfirmed, expected, "{removal:?}\n{}", simulation.trace());
+    }
 }
 
 /// These faults delay a target, and change nothing else.
@@ -67,8 +85,8 @@ fn a_thing_is_created_and_deleted_with_each_delay() {
         FaultKind::ProviderLocked,
         FaultKind::DeletionLate,
     ];
-    check_faults("a thing", &thing(ThingCreation::Keyed).target(), "t", &kinds);
-    check_faults("a thing of a list", &thing(ThingCreation::Described).target(), "t", &kinds);
+    check_faults("a thing", &thing(ThingCreation::Keyed).target(""), "t", &kinds);
+    check_faults("a thing of a list", &thing(ThingCreation::Described).target(""), "t", &kinds);
 }
 
 /// The request of an attempt is not sent again after its answer.
@@ -97,7 +115,7 @@ fn a_list_that_is_late_does_not_double_a_thing() {
 fn each_thing_of_a_retried_unit_is_deleted() {
     let faults = [FaultKind::CreationFails, FaultKind::KeyIgnored];
     let faults = faults.into_iter().fold(FaultInjector::none(), |all, kind| all.and_at(kind, [1]));
-    let target = thing(ThingCreation::Once).target();
+    let target = thing(ThingCreation::Once).target("");
     let simulation = Simulation::of(&target, SimOptions { faults, ..SimOptions::default() });
     simulation.start_sweeps();
     simulation.create();
@@ -120,9 +138,69 @@ fn each_thing_of_a_retried_unit_is_deleted() {
 #[test]
 fn a_target_is_not_gone_while_its_thing_stays() {
     let faults = FaultInjector::none().and_at(FaultKind::DeletionHangs, [1]);
-    let report = simulate_target(&thing(ThingCreation::Keyed).target(), "t", faults, TraceMode::Kept);
+    let report = simulate_target(&thing(ThingCreation::Keyed).target(""), "t", faults, TraceMode::Kept);
     assert_eq!(report.injected[FaultKind::DeletionHangs as usize], 1);
     assert_eq!(report.violations, Vec::<String>::new(), "{}", report.trace);
     let stuck = "dev.ebb.target.stuck.v1";
     assert!(report.notifications.contains(stuck), "{}", report.trace);
+}
+
+/// Returns the injection point of the first request for the deletion of a thing.
+fn deletion(unit: ProviderUnit) -> u64 {
+    let report = simulate_target(&unit.target(""), "s", FaultInjector::none(), TraceMode::Kept);
+    assert_eq!(report.violations, Vec::<String>::new(), "{}", report.trace);
+    // A thing is not hidden after the answer to this request.
+    report.injection_points[FaultKind::ThingHidden as usize]
+}
+
+/// Creates and deletes a target with a fault at an injection point.
+fn run_with(unit: ProviderUnit, kind: FaultKind, number: u64) -> Simulation {
+    let faults = FaultInjector::none().and_at(kind, [number]);
+    let simulation = Simulation::of(&unit.target(""), SimOptions { faults, ..SimOptions::default() });
+    simulation.start_sweeps();
+    simulation.create();
+    simulation.run_until_idle();
+    simulation.delete();
+    simulation.run_until_idle();
+    assert_eq!(simulation.injected(kind), 1, "{}", simulation.trace());
+    simulation
+}
+
+/// A provider hides a thing from the credential, or accepts a deletion that never ends: the target is gone, and lists it.
+#[test]
+fn what_a_provider_may_have_left_is_listed() {
+    let hidden = [ThingRemoval::Awaited, ThingRemoval::Unawaited, ThingRemoval::VerifiedByGet].map(removed_by);
+    let hidden = hidden.map(|unit| (unit, FaultKind::ThingHidden, deletion(unit)));
+    let hangs = (removed_by(ThingRemoval::Unawaited), FaultKind::DeletionHangs, 1);
+    for (unit, kind, number) in hidden.into_iter().chain([hangs]) {
+        let simulation = run_with(unit, kind, number);
+        let end = simulation.end(None);
+        assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
+        assert_eq!(end.remaining, BTreeSet::from(["r/thing".to_owned()]), "{}", simulation.trace());
+        let (target, functions) = (simulation.target().unwrap(), Arc::clone(&simulation.functions));
+        assert_eq!(target.unconfirmed, 1, "{}", simulation.trace());
+        let listed = simulation.runtime.run(async move { functions.unconfirmed_removals(target).await });
+        assert_eq!(listed, Some(Ok(vec!["r/thing".to_owned()])));
+    }
+}
+
+/// The question of a verification is answered with the list, which has the hidden thing.
+#[test]
+fn a_verification_finds_what_the_undo_did_not() {
+    let unit = removed_by(ThingRemoval::VerifiedByList);
+    let simulation = run_with(unit, FaultKind::ThingHidden, deletion(unit));
+    let end = simulation.end(None);
+    assert_eq!((end.phase, end.violations), (Some(TargetPhase::Stuck), Vec::new()), "{}", simulation.trace());
+    assert!(end.failed.contains("r/remove-verify"), "{:?}", end.failed);
+}
+
+/// A plugin that requires evidence is retried until the provider shows the thing again.
+#[test]
+fn a_target_that_requires_evidence_is_not_gone_without_it() {
+    let unit = removed_by(ThingRemoval::Awaited);
+    let faults = FaultInjector::none().and_at(FaultKind::ThingHidden, [deletion(unit)]);
+    let report = simulate_target(&unit.target("evidence: confirmed\n"), "s", faults, TraceMode::Kept);
+    assert_eq!(report.injected[FaultKind::ThingHidden as usize], 1);
+    assert_eq!(report.violations, Vec::<String>::new(), "{}", report.trace);
+    assert!(report.trace.contains("is gone"), "{}", report.trace);
 }
