@@ -286,6 +286,17 @@ impl Ledger {
         table.find(|table| table.root(run)).is_some_and(|root| root.head.stopped.is_some())
     }
 
+    /// Returns true if a run that undoes a unit has begun.
+    pub(super) fn is_torn_down(&self, unit: &SimUnit) -> bool {
+        let runs: Vec<RunId> = {
+            let state = self.state();
+            let undos = state.units.values().filter(|undo| undo.undoes.contains(&unit.key));
+            undos.map(|undo| undo.run()).collect()
+        };
+        let table = self.table.state();
+        runs.iter().any(|run| table.root(run).is_some())
+    }
+
     /// Returns true if the removal of a run has begun. It clears the plan of the target, and removes the first root.
     pub(super) fn is_removed(&self, run: &RunId) -> bool {
         let table = self.table.state();
@@ -367,7 +378,8 @@ impl Ledger {
         }
     }
 
-    /// Checks a target that becomes gone: it has nothing at the provider, unless its head counts unconfirmed removals.
+    /// Checks a target that becomes gone: it has nothing at the provider or at a plugin of InfraKit, unless its head counts
+    /// unconfirmed removals.
     pub(super) fn check_left(&self, target: &TargetHead) {
         self.settle_things();
         let mut state = self.state();
@@ -376,7 +388,7 @@ impl Ledger {
             _ => state.unconfirmed.insert(target.uid.clone()),
         };
         let is_left = |(_, object): &(&String, &SimObject)| {
-            object.unit.uid == target.uid && object.unit.action == UnitAction::Provider
+            object.unit.uid == target.uid && matches!(object.unit.action, UnitAction::Provider | UnitAction::Plugin)
         };
         let left = state.objects.iter().find(is_left).map(|(id, _)| id.clone());
         drop(state);

@@ -56,6 +56,8 @@ pub struct SimUnit {
     /// Number of attempts that fail before one succeeds.
     pub(super) fails: u32,
     pub(super) timeout_ms: u64,
+    /// The longest time for which a plugin of InfraKit may process a request. 0 for other units.
+    pub(super) processing_ms: u64,
     /// The attempts of a block, see [`ebb_engine::retry`].
     pub(super) attempts: u32,
     pub(super) outputs: Vec<String>,
@@ -135,9 +137,11 @@ pub(super) fn units(
                 }
             };
             // A plugin works for up to three quarters of its time.
-            let millis = match &unit.action {
-                Action::Infrakit(action) => millis * action.max_processing_time_ms / 20_000,
-                _ => millis,
+            let (millis, processing_ms) = match &unit.action {
+                Action::Infrakit(action) => {
+                    (millis * action.max_processing_time_ms / 20_000, action.max_processing_time_ms)
+                }
+                _ => (millis, 0),
             };
             found.push(SimUnit {
                 name: format!("{uid} {}", unit.key),
@@ -154,6 +158,7 @@ pub(super) fn units(
                 millis,
                 fails,
                 timeout_ms: unit.timeout_ms,
+                processing_ms,
                 attempts: unit.retry.attempts,
                 outputs: unit.outputs.keys().cloned().collect(),
                 undoes: unit.undoes.iter().map(|&at| key_of(at)).collect(),

@@ -1,4 +1,5 @@
-//! Things of a provider that creates and deletes them asynchronously, with each of its faults.
+//! Things of a provider that creates and deletes them asynchronously, and instances of a plugin of InfraKit, with each of
+//! their faults.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,11 +7,12 @@ use std::sync::Arc;
 use ebb_engine::TargetPhase;
 use ebb_flow::operator::retry::RetryOutcome;
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, KIND, ProviderUnit, SimOptions, Simulation, TargetEnd, ThingCreation, ThingRemoval,
-    TraceMode, simulate_target,
+    FaultInjector, FaultKind, KIND, ProviderUnit, SimOperator, SimOptions, Simulation, TargetEnd, TargetScenario,
+    ThingCreation, ThingRemoval, TraceMode, simulate_target,
 };
 
 use crate::every_injection_point::{check_every_fault, check_faults};
+use crate::regressions;
 
 /// Returns a thing that is deleted by its id.
 fn thing(creation: ThingCreation) -> ProviderUnit {
@@ -203,4 +205,49 @@ fn a_target_that_requires_evidence_is_not_gone_without_it() {
     assert_eq!(report.injected[FaultKind::ThingHidden as usize], 1);
     assert_eq!(report.violations, Vec::<String>::new(), "{}", report.trace);
     assert!(report.trace.contains("is gone"), "{}", report.trace);
+}
+
+/// Returns a target with an instance of a plugin of InfraKit.
+fn instance() -> TargetScenario {
+    regressions::target(
+        r#"
+preStart:
+  net:
+    timeout: 10m
+    infrakit: {plugin: files, maxProcessingTime: 4m, properties: {}}
+    outputs: {id: {value: "${instance.ID}"}}
+"#,
+    )
+}
+
+/// The target is deleted while the plugin does not list its instance yet.
+#[test]
+fn an_instance_that_is_not_listed_is_destroyed() {
+    check_faults("an instance", &instance(), "t", &[FaultKind::InstanceListedLate]);
+    let faults = FaultInjector::none().and_at(FaultKind::InstanceListedLate, [1]);
+    let simulation = Simulation::of(&instance(), SimOptions { faults, ..SimOptions::default() });
+    let setup = simulation.run_target();
+    let end = simulation.end(setup);
+    assert_eq!((end.setup, end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)), "{}", simulation.trace());
+    assert_eq!((end.violations, end.remaining), (Vec::new(), BTreeSet::new()), "{}", simulation.trace());
+    assert_eq!(simulation.injected(FaultKind::InstanceListedLate), 1);
+    assert_eq!(simulation.target().unwrap().unconfirmed, 0, "{}", simulation.trace());
+}
+
+/// The plugin loses the access to its instances at one of its requests. Nothing is left that the target does not list.
+#[test]
+fn an_instance_without_access_is_not_gone() {
+    let usual = simulate_target(&instance(), "s", FaultInjector::none(), TraceMode::Kept);
+    assert_eq!(usual.violations, Vec::<String>::new(), "{}", usual.trace);
+    for number in 1..=usual.injection_points[FaultKind::PluginEmpty as usize] {
+        let faults = FaultInjector::none().and_at(FaultKind::PluginEmpty, [number]);
+        let options = SimOptions { faults, operator: SimOperator::Retries, ..SimOptions::default() };
+        let simulation = Simulation::of(&instance(), options);
+        let setup = simulation.run_target();
+        let end = simulation.end(setup);
+        assert_eq!(simulation.injected(FaultKind::PluginEmpty), 1, "{number}\n{}", simulation.trace());
+        let phase = (end.phase, end.violations);
+        assert_eq!(phase, (Some(TargetPhase::Gone), Vec::new()), "{number}\n{}", simulation.trace());
+        assert_eq!(end.remaining, BTreeSet::new(), "{number}\n{}", simulation.trace());
+    }
 }

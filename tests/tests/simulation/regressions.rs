@@ -18,7 +18,8 @@ use ebb_tests::simulation::{
 
 use crate::every_injection_point::check_every_fault;
 
-fn target(rest: &str) -> TargetScenario {
+/// Returns a target with one resource, whose plugin has these lines after the first ones.
+pub(crate) fn target(rest: &str) -> TargetScenario {
     let plugin = format!(
         "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p@1.0.0\nparams: {{off: {{type: boolean, default: false}}}}\n{rest}"
     );
