@@ -221,6 +221,21 @@ pub(crate) async fn a_thing_that_still_exists_stops_the_teardown() {
     }
 }
 
+/// A verification that fails shows that its undo has removed nothing.
+pub(crate) async fn a_retry_of_a_verification_repeats_its_undo() {
+    let harness = Harness::new().await;
+    harness.receiver.always("GET /things", json!({"items": [1]}));
+    harness.run("a", "verified", &verified(LIST), TargetState::Ready).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Stuck).await;
+    harness.receiver.always("GET /things", json!({"items": []}));
+    let retried = harness.post("/v1/targets/sandbox/a/retry", json!({})).await;
+    assert_eq!(retried.is(202).json::<Value>()["units"], json!(["r/drop", "r/drop-verify"]), "{retried:?}");
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(harness.receiver.count("DELETE /thing"), 2);
+    assert_eq!(only(&harness.why("a").await).evidence.grade, RemovalGrade::Confirmed);
+}
+
 /// Not found as the answer to a question is as ambiguous as the answer to the undo.
 pub(crate) async fn not_found_confirms_what_an_undo_has_seen() {
     let question = r#"webhook: {url: "RECEIVER/things"}"#;

@@ -36,7 +36,12 @@ pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<RetryOutcome, Fl
     let present = env.plan_of(&target).await?;
     let is_needed = |unit: Unit| !run.is_former(unit, &present);
     let failed = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed && is_needed(unit));
-    let failed: Vec<Unit> = failed.collect();
+    let mut failed: Vec<Unit> = failed.collect();
+    // A verification fails because its undo did not remove the resource.
+    let undos: Vec<Unit> = failed.iter().flat_map(|&unit| verified_undos(&run, unit)).collect();
+    failed.extend(undos.into_iter().filter(|&undo| view.status(undo) == UnitProgress::Done));
+    failed.sort_unstable();
+    failed.dedup();
     let closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
     let has_failed = matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck);
     // An interrupted retry leaves a moving target with a closed run, or with open units in it. A target that is ready can
@@ -58,4 +63,12 @@ pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<RetryOutcome, Fl
         changes: Vec::new(),
         ignored: Vec::new(),
     }))
+}
+
+/// Returns the units of a run that undo what the verification `unit` verifies. Another unit has none.
+fn verified_undos(run: &Run, unit: Unit) -> Vec<Unit> {
+    let Some(verification) = run.unit(unit).filter(|plan| plan.verifies) else { return Vec::new() };
+    let undos = run.graph().dependencies(unit).iter().copied();
+    let undos = undos.filter(|&undo| run.unit(undo).is_some_and(|plan| plan.undoes == verification.undoes));
+    undos.collect()
 }
