@@ -92,7 +92,7 @@ fn main() {
             the_first_undo_seals_all_units an_undo_that_has_not_begun_is_not_reopened hooks_run_in_order
             a_stuck_teardown_is_retried a_stuck_unit_is_force_completed
             a_stuck_target_is_force_deleted an_instance_after_an_overridden_one_is_not_overridden
-            a_missing_resource_counts_as_deleted
+            a_missing_resource_counts_as_deleted a_rejected_creation_needs_no_undo
             the_undo_is_repeated_while_a_receiver_may_act the_undo_is_repeated_after_a_gateway_timeout
             an_undo_that_succeeds_after_a_force_delete_is_recorded an_undo_request_has_the_idempotency_key_of_its_unit;
         lifecycle::repair: a_fixed_version_repairs_a_stuck_teardown other_edges_and_unknown_versions_are_refused;
@@ -141,7 +141,8 @@ fn main() {
         lifecycle::removal_evidence: earlier_answers_decide_about_not_found a_thing_that_still_exists_stops_the_teardown
             missing_evidence_stops_the_teardown not_found_confirms_what_an_undo_has_seen a_first_not_found_is_unconfirmed
             a_skipped_undo_is_no_evidence a_list_without_the_thing_confirms_its_removal
-            an_accepted_removal_without_a_callback_is_unconfirmed;
+            an_accepted_removal_without_a_callback_is_unconfirmed
+            a_retry_of_a_verification_repeats_its_undo;
         lifecycle::events: events_run_one_after_the_other an_event_of_a_waiting_update_runs_after_it an_update_drops_a_waiting_event_without_units
             a_deletion_after_an_event_and_an_update_ends a_deletion_ends_events a_failed_target_takes_no_events
             a_waiting_instance_takes_no_events

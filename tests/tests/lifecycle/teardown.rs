@@ -406,3 +406,24 @@ pub(crate) async fn an_undo_request_has_the_idempotency_key_of_its_unit() {
     assert_ne!(undo.header(key), make.header(key));
     assert_eq!(make.header(undoes), "");
 }
+
+/// A creation that its server has rejected has no ID, and made nothing.
+pub(crate) async fn a_rejected_creation_needs_no_undo() {
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /make", 422);
+    let plugin = MAKE.replace(
+        r#"webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.?id.orValue('unknown')}"}}"#,
+        r#"webhook: {method: DELETE, url: "RECEIVER/things/${units.make.outputs.id}"}"#,
+    );
+    assert_ne!(plugin, MAKE);
+    harness.run("a", "rejected", &plugin, TargetState::Failed).await;
+    harness.tear_down("a").await;
+    assert_eq!(harness.why("a").await.remaining, []);
+    // A request without a response may have made something.
+    harness.receiver.always("POST /make", 502);
+    let once = plugin.replace("timeout: 5m", "timeout: 5m\n    retry: {attempts: 1}");
+    let once = once.replace("undoes: make", "undoes: make\n    retry: {attempts: 1}");
+    harness.run("b", "unanswered", &once, TargetState::Failed).await;
+    harness.delete("b").await;
+    harness.phase("b", TargetState::Stuck).await;
+}

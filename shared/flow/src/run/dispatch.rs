@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use ebb_documents::plan::{Action, UnitRef};
 use ebb_documents::render::{
-    self, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit, SealedValue, SkipReason,
+    self, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit, SealedValue, SkipReason, TargetFacts,
 };
 use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
@@ -14,7 +14,7 @@ use ebb_protocol::value::UnitValue;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::run::attempt::AttemptRef;
-use crate::run::attempt_end::AttemptEnd;
+use crate::run::attempt_end::{AttemptEnd, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::head::Run;
 use crate::run::infrakit::{self, PluginUnit};
@@ -85,6 +85,11 @@ pub async fn send(
         // An undo is retried, because an operator can restore the root secret.
         Err(error @ RenderError::Undecryptable { .. }) if !unit.undoes.is_empty() => {
             DispatchOutcome::failed(ReasonCode::Failed, &error.to_string())
+        }
+        // Nothing was made, so there is no ID to address.
+        Err(RenderError::Missing { .. }) if is_rejected => {
+            let removal = Some(removals::of_rejection());
+            DispatchOutcome::ended(AttemptEnd::Succeeded(AttemptSuccess { removal, ..AttemptSuccess::default() }))
         }
         Err(error) => DispatchOutcome::failed(ReasonCode::Render, &error.to_string()),
         Ok(RenderedUnit::Skipped(reason)) => {

@@ -262,6 +262,12 @@ pub(super) async fn of_absence(
     Ok(Some(RemovalEvidence::new(grade, &sent.asked(), &status.to_string())))
 }
 
+/// Returns the evidence of an undo whose undone units have made nothing: their server has rejected each request.
+pub(super) fn of_rejection() -> RemovalEvidence {
+    let answered = Some("the server rejected each request of the setup".to_owned());
+    RemovalEvidence { answered, ..RemovalGrade::Reported.into() }
+}
+
 /// Returns the evidence of a webhook that has succeeded with this status, if it is not the usual one.
 pub(super) fn of_success(unit: &UnitPlan, sent: &SentRequest<'_>, status: u16) -> Option<RemovalEvidence> {
     let grade = match status {

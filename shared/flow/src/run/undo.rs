@@ -66,7 +66,7 @@ impl MadeInstances {
         let recorded = results().flat_map(|result| &result.made).chain(&record.instances.made);
         let ids: BTreeSet<String> = recorded.cloned().collect();
         if ids.is_empty() {
-            self.may_be_more |= record.posted.is_some() && !is_rejected(action.interface, record);
+            self.may_be_more |= record.posted.is_some() && !is_unsent(record);
             return;
         }
         let made_at = results().map(|result| result.at).chain(record.posted).max().unwrap_or_default();
@@ -75,15 +75,10 @@ impl MadeInstances {
     }
 }
 
-/// Returns true if the plugin has rejected the request of an attempt, or did not get it.
-fn is_rejected(interface: PluginInterface, record: &AttemptRecord) -> bool {
-    // An attempt whose request for an instance got no response does not end with these codes. A rejected request for a
-    // collection may have made a part of it.
-    let is_definite = |result: &AttemptResult| {
-        let code = result.reason.as_ref().map(|reason| reason.code);
-        result.outcome == AttemptOutcome::Failed && matches!(code, Some(ReasonCode::Failed | ReasonCode::NotStartable))
-    };
-    interface == PluginInterface::Instance && record.result.as_ref().is_some_and(is_definite)
+/// Returns true if the plugin did not get the request of an attempt. One that it has rejected may have made a part.
+fn is_unsent(record: &AttemptRecord) -> bool {
+    let reason = record.result.as_ref().and_then(|result| result.reason.as_ref());
+    reason.is_some_and(|reason| reason.code == ReasonCode::NotStartable)
 }
 
 /// Seals the units that `units` undo, with all other units of their head items that the run undoes: one write per item
@@ -277,11 +272,15 @@ fn was_rejected(run: &Run, earlier: &EarlierRun, at: UnitRef, attempts: &[&Attem
     is_webhook && has_failed && !attempts.is_empty() && attempts.iter().all(made_nothing)
 }
 
-/// Returns true if an attempt failed with a status 4xx of its server, or because its request was not allowed to be sent.
+/// Returns true if an attempt failed with a status 4xx of its server, or because its request was not allowed to be sent. A
+/// recorded start or lease means that an interrupted dispatcher may have sent the request before.
 fn is_rejection(record: &AttemptRecord) -> bool {
     let AttemptRecord { result: Some(result), wait: None, excess: 0, further_results, .. } = record else {
         return false;
     };
+    if record.posted.is_none() && (record.started.is_some() || record.leased_until.is_some()) {
+        return false;
+    }
     let is_rejected = result.evidence.as_ref().is_some_and(|evidence| match evidence.status {
         Some(status) => (400..500).contains(&status),
         None => result.reason.as_ref().is_some_and(|reason| reason.code == ReasonCode::Refused),

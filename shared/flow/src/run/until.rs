@@ -40,8 +40,9 @@ use crate::sealed_values;
 use crate::sweep::permits::OriginPermit;
 
 const METHOD: &str = "GET";
-/// The time after which a sweep asks, in case the messages are lost.
-const SWEEP_MS: u64 = 15 * 60 * 1000;
+/// The time after which a sweep asks, in case the messages are lost: a quarter of the timeout, between these bounds.
+const MIN_SWEEP_MS: u64 = 60 * 1000;
+const MAX_SWEEP_MS: u64 = 15 * 60 * 1000;
 /// Minimum time between two notes of a changed answer.
 const NOTE_MS: u64 = 5 * 60 * 1000;
 /// Maximum bytes of an encrypted response in the record. Each change of the record writes all of it.
@@ -130,9 +131,11 @@ pub(super) async fn ask(
         Some(Err(error)) => (Sight::Unseen, Some(format!("no answer: {}", call_failure(error).reason.message))),
         Some(Ok((poll, _bytes))) => match judge(answers, until, &sent, (&response, poll)) {
             Ok(AttemptEnd::Succeeded(success)) if is_undo => {
-                let grade = match removals::has_seen(env, run, attempt, unit).await? {
-                    true => RemovalGrade::Confirmed,
-                    false => RemovalGrade::Unconfirmed,
+                // Providers also answer *not found* for what a credential must not see.
+                let is_not_found = matches!(poll.status, 404 | 410);
+                let grade = match is_not_found && !removals::has_seen(env, run, attempt, unit).await? {
+                    true => RemovalGrade::Unconfirmed,
+                    false => RemovalGrade::Confirmed,
                 };
                 let removal = Some(RemovalEvidence::new(grade, &sent.asked(), &poll.status.to_string()));
                 return Ok(DispatchOutcome::ended(AttemptEnd::Succeeded(AttemptSuccess { removal, ..success })));
@@ -209,7 +212,9 @@ fn failed(failure: AttemptFailure) -> DispatchOutcome {
 
 /// Returns the time at which a sweep asks, or ends the attempt.
 fn sweep_time(answers: &UnitAnswers<'_>, begun: Timestamp, now: Timestamp) -> Timestamp {
-    now.plus(Millis(SWEEP_MS)).min(begun.plus(Millis(answers.unit.timeout_ms))).max(now.plus(Millis(1)))
+    let timeout = answers.unit.timeout_ms;
+    let wait = Millis((timeout / 4).clamp(MIN_SWEEP_MS, MAX_SWEEP_MS));
+    now.plus(wait).min(begun.plus(Millis(timeout))).max(now.plus(Millis(1)))
 }
 
 /// Sends the message for the next question, unless a sweep at `next` comes first.

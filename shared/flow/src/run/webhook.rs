@@ -7,7 +7,6 @@ use ebb_documents::render;
 use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::unit as headers;
 use ebb_store::AttemptUpdate;
@@ -137,10 +136,10 @@ pub(super) async fn post_webhook(
             (ResponseVerdict::Waits, Some(until)) => {
                 return until::begin(env, &answers, attempt, until, response, (begun, Sight::Seen)).await;
             }
-            (ResponseVerdict::NotFound, Some(until)) => {
+            (ResponseVerdict::NotFound, Some(until)) if !is_rejected => {
                 return until::begin(env, &answers, attempt, until, response, (begun, Sight::Unseen)).await;
             }
-            (ResponseVerdict::NotFound, None) => {
+            (ResponseVerdict::NotFound, _) => {
                 let found_nothing = may_act_until > Timestamp(0) && !unit.verifies;
                 let answer = (&sent, response.status);
                 let removal = removals::of_absence(env, run, attempt, unit, is_rejected, answer).await?;
