@@ -63,10 +63,6 @@ pub(super) fn compile<'a>(
                 .describe
                 .as_ref()
                 .map(|it| webhook::destination(report, &doc.name, connection, (&it.url, &it.path), &mut found));
-            let absent = webhook
-                .absent
-                .as_ref()
-                .and_then(|text| report.expression("`absent`", text, answers(report), &mut found));
             if connection.is_some() {
                 webhook::check_connection_headers(report, &webhook.headers);
             }
@@ -74,6 +70,8 @@ pub(super) fn compile<'a>(
             let found_text = webhook.describe.as_ref().and_then(|describe| describe.found.as_ref());
             let describe_found =
                 found_text.and_then(|text| report.expression("`found`", text, answers(report), &mut found));
+            let absent = webhook.absent.as_ref();
+            let absent = absent.and_then(|text| report.expression("`absent`", text, answers(report), &mut found));
             let until =
                 doc.until.as_ref().map(|until| until::compile(report, doc, hook, connection, until, &mut found));
             collect(TextRole::Answer, std::mem::take(&mut found));

@@ -74,7 +74,10 @@ pub(super) fn check_answers(report: &mut DiagnosticCollector, doc: &UnitDoc, use
         match &found.source {
             ReferenceSource::Poll if doc.until.is_none() => {
                 let message = format!("`{}` has no `until`, so there is no `poll`", doc.name.value);
-                let help = "read `response`, or add `until`, which asks until the provider reports a state";
+                let help = match doc.verifies {
+                    Some(_) => "read `response`; `retry` of a verification repeats its request",
+                    None => "read `response`, or add `until`, which asks until the provider reports a state",
+                };
                 report.push(report.error_in("until", &found.spot, message).help(help));
             }
             ReferenceSource::Input(name) if !doc.inputs.iter().any(|input| input.name.value == *name) => {
