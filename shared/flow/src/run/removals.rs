@@ -136,7 +136,9 @@ async fn may_be_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPla
 /// Returns true if a record of this undo can have evidence below `reported`, or if its condition can skip it.
 fn can_be_unconfirmed(unit: &UnitPlan) -> bool {
     let by_action = match &unit.action {
-        Action::Webhook(webhook) => webhook.method == DELETE || webhook.connection.is_some() || unit.verifies,
+        Action::Webhook(webhook) => {
+            webhook.method == DELETE || webhook.connection.is_some() || webhook.until.is_some() || unit.verifies
+        }
         Action::Destroy => true,
         Action::Pod(_) | Action::Object(_) | Action::Removal | Action::Infrakit(_) => false,
     };

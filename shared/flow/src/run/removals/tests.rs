@@ -97,6 +97,24 @@ fn the_lowest_evidence_of_the_last_pass_counts() {
     }
 }
 
+/// A target with none of these undos costs no query of records.
+#[test]
+fn some_undos_can_lack_evidence() {
+    let asked = json!({"url": {"literal": "https://api.example.org/a"}, "everyMs": 1, "maxEveryMs": 1});
+    let rows = [
+        (json!({"method": "DELETE"}), true),
+        (json!({"method": "POST", "until": asked}), true),
+        (json!({"method": "POST", "connection": {"name": "c", "origin": "https://api.example.org"}}), true),
+        (json!({"method": "POST"}), false),
+    ];
+    for (keys, expected) in rows {
+        let mut webhook = json!({"url": {"literal": "https://api.example.org/a"}});
+        webhook.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        let action = serde_json::from_value(json!({"webhook": webhook})).unwrap();
+        assert_eq!(can_be_unconfirmed(&UnitPlan { action, ..unit() }), expected, "{keys}");
+    }
+}
+
 #[test]
 fn only_an_answer_other_than_not_found_shows_the_resource() {
     let seen = AttemptRecord { seen: Some(1), ..record(result(AttemptOutcome::Failed)) };
