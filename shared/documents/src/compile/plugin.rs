@@ -261,6 +261,12 @@ impl<'a> CheckedPlugin<'a> {
         undoes
     }
 
+    /// Returns true if a verification in the hook of an undo decides for it.
+    fn is_verified(&self, undo: &CompiledUnit<'_>) -> bool {
+        let mut verifications = self.units.iter().filter(|unit| unit.hook == undo.hook && unit.doc.verifies.is_some());
+        verifications.any(|unit| unit.undoes.iter().any(|undone| undo.undoes.contains(undone)))
+    }
+
     fn named(&self, report: &mut DiagnosticCollector, name: &At<String>) -> Option<usize> {
         let found = self.by_name.get(name.value.as_str()).copied();
         if found.is_none() {
@@ -403,15 +409,18 @@ impl<'a> CheckedPlugin<'a> {
                 let at = doc.cluster.as_ref().map_or(doc.name.at, |cluster| cluster.at);
                 more = warn("undo-cluster", at, message, "if that is not meant, give it the same `cluster`");
             }
-            let is_unverified = self.required_evidence() == Some(RequiredEvidence::Confirmed)
-                && matches!(doc.action, ActionDoc::Pod(_))
+            let is_unconfirmed = self.required_evidence() == Some(RequiredEvidence::Confirmed)
                 && !unit.undoes.is_empty()
-                && doc.verify.is_none()
-                && doc.verifies.is_none();
-            if is_unverified {
+                && doc.until.is_none()
+                && !self.is_verified(unit);
+            if is_unconfirmed {
                 let message =
                     format!("`{name}` can only report a removal, and the plugin requires `evidence: confirmed`");
-                more = warn("evidence", doc.name.at, message, "add `verify` to it; without one, its targets get stuck");
+                let help = match &doc.action {
+                    ActionDoc::Webhook(_) => "add `verify` or `until` to it; without one, its targets get stuck",
+                    _ => "add `verify` to it; without one, its targets get stuck",
+                };
+                more = warn("evidence", doc.name.at, message, help);
             }
             let makes = profile::acts(unit) && !doc.outputs.is_empty();
             // Signadot's documents do not declare undos. Any step after the stop may be the undo.
