@@ -223,9 +223,10 @@ impl ModelDocuments {
         let mut plans: Vec<Plan> = Vec::new();
         for text in &documents {
             let (plugins, text) = (Arc::clone(&table), text.clone());
+            let keys = settings(MAX_IN_FLIGHT_MS).unit_keys;
             let compiled = runtime.run(async move {
-                let cache = InstanceCache::default();
-                compile_document(plugins.as_ref(), &cache, (KIND, NAME), &text, PinnedVersions::Latest).await
+                let tools = (&InstanceCache::default(), &keys);
+                compile_document(plugins.as_ref(), tools, (KIND, NAME), &text, PinnedVersions::Latest).await
             });
             let (wanted, _) = compiled.and_then(Result::ok).expect("the documents of a graph are valid");
             let merged = plans.last().map(|current| compile::update(current, &wanted, |_| true));

@@ -193,6 +193,7 @@ fn main() {
             plain_values_of_sensitive_params references_from_receivers secrets_of_a_late_success;
         security::sizes: headers_and_urls large_outputs large_documents;
         security::source_abuse: wrong_proofs_of_each_scheme malformed_bodies contents_that_select
+            values_of_sensitive_params
             names_in_events_and_paths targets_of_others reserved_identities reused_delivery_ids;
         security::api_tokens: each_write_needs_its_scope a_plugin_scope_covers_one_plugin forged_tokens
             expired_and_revoked_tokens invalid_requests_for_tokens a_secret_is_shown_once secrets_differ;

@@ -102,7 +102,8 @@ fn resource_name(plugin: &PluginDoc) -> String {
     plugin.name.value.chars().filter(|c| c.is_ascii_alphanumeric()).take(20).collect()
 }
 
-/// Compiles the expanded documents, as the server does, so that the digest equals the server's.
+/// Compiles the expanded documents, as the server does, so that the digest equals the server's. The server encrypts literals
+/// of sensitive params, so a plan with one has another digest there.
 pub(crate) fn as_published(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<Plan, CliError> {
     let reload = |name: &str, text: &str| load::documents(name, text, &NoFiles, &DocumentVars::none());
     let mut published = Vec::new();

@@ -130,8 +130,8 @@ pub struct Resource {
     /// The version `name@version` whose teardown units an operator has chosen for a stuck target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired_by: Option<String>,
-    /// The values of the declared params: literals, templates over other resources, or Secrets. A param without a value
-    /// and without a default is absent.
+    /// The values of the declared params: literals, templates over other resources, Secrets, or encrypted literals. A
+    /// param without a value and without a default is absent.
     pub params: BTreeMap<String, Template>,
     /// The params that may be null. A missing one is null.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -608,6 +608,32 @@ pub enum Template {
     Text(String),
     /// A list or mapping whose strings are templates.
     Tree(serde_json::Value),
+    /// The encrypted literal of a sensitive param.
+    Sealed(String),
+    /// The same literal before the control plane encrypts it.
+    Plain(PlainLiteral),
+}
+
+/// The literal of a sensitive param. Neither JSON nor [`Debug`](std::fmt::Debug) has the value, so no plan stores it.
+#[derive(Clone, PartialEq)]
+pub struct PlainLiteral(pub serde_json::Value);
+
+impl std::fmt::Debug for PlainLiteral {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PlainLiteral")
+    }
+}
+
+impl Serialize for PlainLiteral {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_unit()
+    }
+}
+
+impl<'de> Deserialize<'de> for PlainLiteral {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <()>::deserialize(deserializer).map(|()| Self(serde_json::Value::Null))
+    }
 }
 
 impl HookName {

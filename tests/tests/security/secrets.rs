@@ -1,4 +1,5 @@
-//! Only the relay stores sensitive values. The table, the bucket, logs, responses, events and requests have none.
+//! Only the relay stores sensitive values of scripts. The table, the bucket, logs, responses, events and requests have
+//! none.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -167,15 +168,15 @@ pub(crate) async fn sensitive_values_are_stored_by_the_relay_only() {
     assert_not_leaked(&harness, name).await;
 }
 
-/// A value in place of a reference is rejected without repeating it.
+/// A literal that does not fit a sensitive param is rejected without repeating it.
 pub(crate) async fn plain_values_of_sensitive_params() {
     let harness = Harness::new().await;
     harness.publish("keeps@1.0.0", PLUGIN).await;
     let mut data = document("plain");
-    data.document = data.document.map(|text| text.replace("{secret: admin, key: dsn}", &format!("\"{MADE}\"")));
+    data.document = data.document.map(|text| text.replace("{secret: admin, key: dsn}", &format!("[{MADE}]")));
     let response = harness.lifecycle(LifecycleType::Created, &data).await;
     let problem = response.is_problem(422, "invalid-document");
-    assert_eq!(problem.errors[0].code, "sensitive");
+    assert_eq!(problem.errors[0].code, "param-value");
     assert!(!contains_canary(response.body.as_bytes()), "{response:?}");
     let preview = json!({ "document": data.document });
     let response = harness.post("/v1/plans", preview).await;

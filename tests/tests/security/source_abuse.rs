@@ -322,6 +322,29 @@ pub(crate) async fn contents_that_select() {
     assert!(harness.target("s-1").await.is_none() && harness.receiver.all().is_empty());
 }
 
+/// A source gives no value to a sensitive param, because its documents are stored.
+pub(crate) async fn values_of_sensitive_params() {
+    let harness = Harness::with_schemes().await;
+    let plugin = r#"
+params: {p: {type: string, sensitive: true}}
+preStart: {make: {webhook: {url: "RECEIVER/make", body: {p: "${params.p}"}}, cleanup: none}}
+"#;
+    harness.publish("db@1.0.0", plugin).await;
+    let source = r#"
+target: {kind: sandbox, name: "s-${body.n}"}
+document: {resources: {r: {plugin: db, params: {p: "${body.x}"}}}}
+events: [{when: "${true}", apply: {}}]
+"#;
+    harness.put("giving", "{bearer: {secret: PLAIN}}", source).await.is(200);
+    let body = json!({"n": "1", "x": "a-value-of-an-event"}).to_string();
+    let request = SourceRequest { path: "/v1/sources/giving".to_owned(), ..SourceRequest::bearer(body) };
+    let outcome = harness.result(&request).await;
+    assert_eq!(outcome.result, SourceResult::Rejected, "{outcome:?}");
+    assert!(outcome.detail.contains("the sensitive param `p` of resource `r`"), "{outcome:?}");
+    assert!(!outcome.detail.contains("a-value-of-an-event"), "{outcome:?}");
+    assert!(harness.target("s-1").await.is_none() && harness.receiver.all().is_empty());
+}
+
 /// Names of sources that are none, and names of targets that an event cannot have.
 pub(crate) async fn names_in_events_and_paths() {
     let harness = Harness::with_schemes().await;

@@ -11,7 +11,7 @@ use ebb_protocol::api::{EdgePreview, HookPreview, PlanPreview, UnitPreview};
 use serde_json::{Value, json};
 
 use crate::HttpProblem;
-use ebb_flow::env::{ApiStore, CompiledPlan, InstanceCache};
+use ebb_flow::env::{ApiStore, CompiledPlan, Env};
 use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::instance::changes::PinnedVersions;
 use ebb_flow::instance::target_document::compile_document;
@@ -23,8 +23,8 @@ const SANDBOX: &str = "sandbox";
 /// Compiles a document with the published plugins and returns a preview of the plan. An invalid document is rejected
 /// with its errors.
 pub async fn preview(
+    env: &Env,
     store: &dyn ApiStore,
-    cache: &InstanceCache,
     document: &str,
 ) -> Result<PlanPreview, RequestError<Diagnostics>> {
     let text = document.to_owned();
@@ -36,7 +36,8 @@ pub async fn preview(
         | Document::Connection(ConnectionDoc { name, .. })
         | Document::Subscription(SubscriptionDoc { name, .. }) => (SANDBOX.to_owned(), name.value),
     };
-    let (plan, warnings) = compile_document(store, cache, (&kind, &name), document, PinnedVersions::Latest).await?;
+    let tools = (&env.cache, &env.settings.unit_keys);
+    let (plan, warnings) = compile_document(store, tools, (&kind, &name), document, PinnedVersions::Latest).await?;
     Ok(shown_plan(kind, name, plan, &warnings).await?)
 }
 

@@ -23,5 +23,5 @@ pub(crate) async fn preview(
 ) -> Result<Json<PlanPreview>, HttpProblem> {
     server.authorize(&headers, ApiPermission::ReadPlugins).await?;
     let request: PreviewPlan = super::read_json(body).await?;
-    Ok(Json(plans::preview(server.store.as_ref(), &server.env.cache, &request.document).await?))
+    Ok(Json(plans::preview(&server.env, server.store.as_ref(), &request.document).await?))
 }

@@ -281,6 +281,6 @@ pub(super) fn strings(template: Template) -> Value {
         Template::Text(text) => text.into(),
         Template::Tree(tree) => tree,
         Template::Literal(value) => template::escape_tree(value),
-        Template::Secret { .. } => Value::Null,
+        Template::Secret { .. } | Template::Sealed(_) | Template::Plain(_) => Value::Null,
     }
 }

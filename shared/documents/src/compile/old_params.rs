@@ -48,7 +48,7 @@ pub(super) fn add_reads(current: &Plan, before: &str, unit: &mut UnitPlan) {
 /// Returns the texts of a template.
 pub(super) fn texts(template: &Template) -> Vec<&str> {
     match template {
-        Template::Literal(_) | Template::Secret { .. } => Vec::new(),
+        Template::Literal(_) | Template::Secret { .. } | Template::Sealed(_) | Template::Plain(_) => Vec::new(),
         Template::Text(text) => vec![text],
         Template::Tree(tree) => strings(tree),
     }

@@ -239,7 +239,8 @@ impl UnitRepair<'_> {
                         }
                         return Err(self.missing(value(), "the target has not set"));
                     };
-                    if matches!(given, Template::Secret { .. }) && !is_sensitive {
+                    let is_secret = matches!(given, Template::Secret { .. } | Template::Sealed(_));
+                    if is_secret && !is_sensitive {
                         return Err(self.missing(value(), "is sensitive in the plan of the target"));
                     }
                     for reference in texts(given).into_iter().flat_map(expressions).flat_map(|it| it.references) {

@@ -18,7 +18,7 @@ use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{
     At, Dialect, LineColumn, Named, ParamKind, ParamValue, PluginDoc, ResourceDoc, SandboxDoc, VariableSpec,
 };
-use crate::plan::Template;
+use crate::plan::{PlainLiteral, Template};
 
 /// Binds the resources of a sandbox, in the order of the document. Without errors, the result has an entry for
 /// every resource.
@@ -116,7 +116,7 @@ fn given<'a>(
             let message = format!("resource `{}` needs param `{name}`", resource.name.value);
             let kind = params::kind_name(param.kind);
             let help = match param.sensitive {
-                true => format!("`{name}` is sensitive: give `{{secret: NAME, key: KEY}}` or wire an output into it"),
+                true => format!("`{name}` is sensitive: give a value, `{{secret: NAME, key: KEY}}`, or one output"),
                 false => format!("add `params: {{{name}: …}}`, of type {kind}"),
             };
             report.push(report.error("missing-param", resource.name.at, message).help(help));
@@ -151,17 +151,25 @@ fn param_value<'a>(
     if report.found.len() > before {
         return None;
     }
-    let is_null = template == Template::Literal(Value::Null);
-    if param.sensitive && !(is_null && param.optional) {
-        if !matches!(uses.as_slice(), [one] if one.usage == ReferenceUsage::Whole) {
-            let message = format!("param `{named}` is sensitive and cannot be given as it is");
-            let help = "give `{secret: NAME, key: KEY}`, or wire an output: `${resources.R.outputs.O}`";
-            report.push(report.error("sensitive", value.at, message).help(help));
-            return None;
-        }
-        return Some((template, uses));
-    }
     match template {
+        // Errors and help do not repeat the value.
+        Template::Literal(literal) if param.sensitive && !literal.is_null() => {
+            let literal = converted(report, dialect, param.kind, literal, value.at);
+            if let Err(wrong) = params::fits(report, checked, &literal) {
+                report.push(report.error("param-value", value.at, format!("`{named}` {wrong}")));
+                return None;
+            }
+            Some((Template::Plain(PlainLiteral(literal)), uses))
+        }
+        template if param.sensitive && template != Template::Literal(Value::Null) => {
+            if !matches!(uses.as_slice(), [one] if one.usage == ReferenceUsage::Whole) {
+                let message = format!("param `{named}` is sensitive and cannot be put together");
+                let help = "give a value, `{secret: NAME, key: KEY}`, or one output: `${resources.R.outputs.O}`";
+                report.push(report.error("sensitive", value.at, message).help(help));
+                return None;
+            }
+            Some((template, uses))
+        }
         Template::Literal(literal) => {
             let literal = converted(report, dialect, param.kind, literal, value.at);
             if let Err(wrong) = params::fits(report, checked, &literal) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::checked::BoundResource;
+use super::checked::{BoundResource, ParamBinding};
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::reads::READ_STEPS;
 use super::sensitive::Sensitivity;
@@ -70,7 +70,8 @@ fn decided<'x, 'a>(
                 return unit.map_or(Sensitivity::Open, |unit| Sensitivity::of_output(unit, output));
             }
             ReferenceSource::Param(name) => match instance.params.get(name.as_str()) {
-                Some(given) if matches!(given.value, Template::Secret { .. }) => return Sensitivity::InCluster,
+                Some(ParamBinding { value: Template::Secret { .. }, .. }) => return Sensitivity::InCluster,
+                Some(ParamBinding { value: Template::Plain(_), .. }) => return Sensitivity::Sealed,
                 given => given.and_then(|given| whole(&given.uses)),
             },
             ReferenceSource::Resource { resource, output } => by_name.get(resource.as_str()).and_then(|&made_by| {

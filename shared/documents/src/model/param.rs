@@ -35,7 +35,7 @@ pub struct ParamDoc {
     pub max_length: Option<At<u32>>,
     /// A regular expression for the whole text.
     pub pattern: Option<At<String>>,
-    /// If `true`, the value never leaves the cluster.
+    /// If `true`, the value stays in its cluster, or is stored encrypted.
     #[serde(default)]
     pub sensitive: bool,
 }

@@ -6,7 +6,8 @@ use serde_json::{Value as Json, json};
 
 use super::evaluate::{CompiledExpressions, TextPart};
 use super::{
-    KnownOutputs, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderValue, SecretKeyRef, TargetFacts,
+    KnownOutputs, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderValue, SealedValue, SecretKeyRef,
+    TargetFacts,
 };
 use crate::expr::convert::{self, CelOutput};
 use crate::expr::{self, Expression, ReferenceSource, ReferenceUsage, ValueReference};
@@ -213,7 +214,9 @@ impl<'a> RenderContext<'a> {
     pub(super) fn template(self, template: &Template, place: &str) -> Result<LookupResult, RenderError> {
         match template {
             Template::Literal(value) => Ok(value.clone().into()),
-            Template::Secret { .. } if self.unknowns == PendingOutputs::Shown => {
+            Template::Secret { .. } | Template::Sealed(_) | Template::Plain(_)
+                if self.unknowns == PendingOutputs::Shown =>
+            {
                 Ok(LookupResult::Placeholder("sensitive".to_owned()))
             }
             Template::Secret { name, key } => Ok(LookupResult::Value(RenderValue::Secret(SecretKeyRef {
@@ -222,6 +225,11 @@ impl<'a> RenderContext<'a> {
                 name: name.clone(),
                 key: key.clone(),
             }))),
+            Template::Sealed(text) => {
+                let place = SealedValue::PARAM.to_owned();
+                Ok(LookupResult::Value(RenderValue::Sealed(SealedValue { place, text: text.clone() })))
+            }
+            Template::Plain(_) => Err(sensitive(place, "a value that is not encrypted")),
             Template::Text(text) => self.text(text, place),
             Template::Tree(tree) => {
                 let made = self.tree(tree, place, MissingPolicy::Strict)?;

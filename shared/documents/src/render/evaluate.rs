@@ -104,7 +104,7 @@ impl CompiledExpressions {
 
     fn template(&mut self, template: &Template, place: &str) -> Result<(), RenderError> {
         match template {
-            Template::Literal(_) | Template::Secret { .. } => Ok(()),
+            Template::Literal(_) | Template::Secret { .. } | Template::Sealed(_) | Template::Plain(_) => Ok(()),
             Template::Text(text) => self.text(text, place),
             Template::Tree(tree) => self.tree(tree, place),
         }

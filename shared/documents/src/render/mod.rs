@@ -45,6 +45,12 @@ pub struct SealedValue {
     pub text: String,
 }
 
+impl SealedValue {
+    /// The place of the literal of a sensitive param. It is the same for all targets, so that the digest of a plan depends
+    /// on its documents only.
+    pub const PARAM: &str = "param";
+}
+
 /// Decrypts a value. Returns `None` if its key is missing.
 pub type OpenSealed<'a> = dyn Fn(&SealedValue) -> Option<RenderValue> + 'a;
 

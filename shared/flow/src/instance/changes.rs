@@ -15,6 +15,8 @@ use serde_json::{Map, Value, json};
 const MAX_VALUE: usize = 200;
 /// Maximum listed changes. A document may differ in thousands of places.
 const MAX_CHANGES: usize = 50;
+/// The member of an encrypted literal while plans are compared.
+const SEALED: &str = "sealed";
 
 /// The plugin versions of resources that do not name one exact version.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +28,15 @@ pub enum PinnedVersions<'a> {
     Listed(&'a [String]),
 }
 
-impl PinnedVersions<'_> {
+impl<'a> PinnedVersions<'a> {
+    /// Returns the plan of the active target.
+    pub(super) fn current(self) -> Option<&'a Plan> {
+        match self {
+            Self::OfPlan(plan) => Some(plan),
+            Self::Latest | Self::Listed(_) => None,
+        }
+    }
+
     /// Sets the pinned versions in a document. A range that does not allow the pinned version stays.
     pub fn apply(self, sandbox: &mut SandboxDoc) {
         for resource in sandbox.resources.iter_mut() {
@@ -77,7 +87,7 @@ fn content(plan: &Plan) -> Value {
         .iter()
         .map(|(name, resource)| {
             let params: Map<String, Value> =
-                resource.params.iter().map(|(name, value)| (name.clone(), shown(value))).collect();
+                resource.params.iter().map(|(name, value)| (name.clone(), param(value))).collect();
             let units = units.remove(name.as_str()).unwrap_or_default();
             (name.clone(), json!({"plugin": resource.plugin, "params": params, "units": units}))
         })
@@ -176,14 +186,28 @@ fn as_written(value: Value) -> Value {
     }
 }
 
-/// Returns a template as a document writes it. A sensitive value is always a reference.
+/// Returns a template as a document writes it. A sensitive value is a reference or a mask.
 pub fn shown(template: &Template) -> Value {
     match template {
         Template::Literal(Value::String(text)) => Value::String(text.replace("${", "$${")),
         Template::Literal(value) | Template::Tree(value) => value.clone(),
         Template::Text(text) => Value::String(text.clone()),
         Template::Secret { name, key } => json!({"secret": name, "key": key}),
+        Template::Sealed(_) | Template::Plain(_) => json!({"sensitive": true}),
     }
+}
+
+/// Returns a param as [`shown`] does, but an encrypted literal with its text, so that two values differ.
+fn param(template: &Template) -> Value {
+    match template {
+        Template::Sealed(text) => json!({ SEALED: text }),
+        template => shown(template),
+    }
+}
+
+/// Returns true for an encrypted literal of [`param`].
+fn is_sealed(members: &Map<String, Value>) -> bool {
+    members.len() == 1 && members.contains_key(SEALED)
 }
 
 fn duration(ms: u64) -> String {
@@ -197,7 +221,10 @@ fn compare(path: &str, old: Option<&Value>, new: Option<&Value>, changes: &mut V
     if old == new {
         return;
     }
-    if let (Some(Value::Object(old)), Some(Value::Object(new))) = (old, new) {
+    if let (Some(Value::Object(old)), Some(Value::Object(new))) = (old, new)
+        && !is_sealed(old)
+        && !is_sealed(new)
+    {
         let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
         // Another plugin has other units, so its name is enough.
         let other_plugin = old.get("plugin") != new.get("plugin");
@@ -230,7 +257,7 @@ fn below(path: &str, name: &str) -> String {
 fn text(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),
-        Value::Object(members) => match (members.get("plugin"), members.contains_key("secret")) {
+        Value::Object(members) => match (members.get("plugin"), members.contains_key("secret") || is_sealed(members)) {
             (Some(Value::String(plugin)), _) => plugin.clone(),
             (_, true) => "(sensitive)".to_owned(),
             _ => value.to_string(),
@@ -289,6 +316,24 @@ preStart:
             format!("{}: {} -> {}", change.path, value(change.old), value(change.new))
         };
         between(&old, &new).into_iter().map(line).collect()
+    }
+
+    #[test]
+    fn encrypted_literals_are_compared_and_not_shown() {
+        let with = |value: Template| {
+            let mut plan = plan_of(&sandbox("resources: {x: {plugin: db@1.0.0}}\n"));
+            let resource = plan.resources.get_mut("x").unwrap();
+            resource.params.insert("password".to_owned(), value);
+            plan
+        };
+        let sealed = |text: &str| with(Template::Sealed(text.to_owned()));
+        let secret = with(Template::Secret { name: "s".to_owned(), key: "k".to_owned() });
+        assert!(between(&sealed("one"), &sealed("one")).is_empty());
+        for (old, new) in [(sealed("one"), sealed("two")), (secret.clone(), sealed("one")), (sealed("one"), secret)] {
+            let mask = Some("(sensitive)".to_owned());
+            let path = "resources.x.params.password".to_owned();
+            assert_eq!(between(&old, &new), [DocumentChange { path, old: mask.clone(), new: mask }]);
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::PinnedVersions;
 use crate::instance::rejection::LifecycleRejection;
-use crate::instance::target_document::{CompiledDocument, compile_document, load_plan, no_document};
+use crate::instance::target_document::{CompiledDocument, compile_document, compile_event, load_plan, no_document};
 use crate::instance::{due, next_run};
 use crate::operator::retry;
 use crate::run::follow_up::FollowUp;
@@ -59,8 +59,7 @@ pub(super) async fn update(
         None => Arc::clone(&current),
     };
     let versions = PinnedVersions::OfPlan(&pinned.plan);
-    let compiled = compile_document(plugins, &env.cache, (&event.kind, &event.name), document, versions).await;
-    let (wanted, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
+    let wanted = compile_event(env, plugins, event, (versions, sender)).await?;
     let merged = next_run::merge(env, target, waiting.is_some(), (&current, &wanted)).await?;
     // An update without a key keeps that of the update that it replaces.
     let replaced = target.pending_update.as_ref().filter(|_| waiting.is_none());
@@ -184,7 +183,8 @@ async fn restore(
     (instance, digest, pinned): (&str, &str, &[String]),
 ) -> Result<Option<Arc<CompiledPlan>>, FlowError> {
     let versions = PinnedVersions::Listed(pinned);
-    let plan = match compile_document(plugins, &env.cache, (&event.kind, &event.name), document, versions).await {
+    let (tools, name) = ((&env.cache, &env.settings.unit_keys), (event.kind.as_str(), event.name.as_str()));
+    let plan = match compile_document(plugins, tools, name, document, versions).await {
         Ok((plan, _)) => plan,
         Err(RequestError::Rejected(_)) => return Ok(None),
         Err(RequestError::Failed(error)) => return Err(error),

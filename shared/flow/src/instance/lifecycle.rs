@@ -182,7 +182,7 @@ async fn create(
         let plan = async {
             match compiled.take() {
                 Some(plan) => Ok(plan),
-                None => target_document::compile(plugins, &env.cache, event).await,
+                None => target_document::compile(env, plugins, event, sender).await,
             }
         };
         // A condition on the tombstone in the transaction would cost two write units, ten times the price of this read. The

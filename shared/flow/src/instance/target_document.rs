@@ -8,15 +8,18 @@ use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
 use ebb_documents::plan::Plan;
+use ebb_engine::target::RequestSender;
 use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::sign::WebhookKeys;
 use ebb_store::{NamedKind, PendingCreation, PluginItem, ReadPlugins, StoreError};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
-use crate::env::{CompiledPlan, InstanceCache};
+use crate::env::{CompiledPlan, Env, InstanceCache};
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::PinnedVersions;
 use crate::instance::rejection::LifecycleRejection;
 use crate::offload::offload;
+use crate::sealed_values;
 
 pub(super) fn no_document() -> LifecycleRejection {
     LifecycleRejection::Missing("`data.document` is missing; expected the document of the target as text".to_owned())
@@ -47,14 +50,37 @@ impl CompiledDocument {
 
 /// Compiles the document of a creation with the newest published plugins.
 pub(super) async fn compile(
+    env: &Env,
     plugins: &dyn ReadPlugins,
-    cache: &InstanceCache,
     event: &LifecycleData,
+    sender: RequestSender<'_>,
 ) -> Result<CompiledDocument, RequestError<LifecycleRejection>> {
-    let document = event.document.as_ref().ok_or_else(no_document)?;
-    let compiled = compile_document(plugins, cache, (&event.kind, &event.name), document, PinnedVersions::Latest).await;
-    let (plan, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
+    let plan = compile_event(env, plugins, event, (PinnedVersions::Latest, sender)).await?;
     load_plan(plan).await.map_err(RequestError::Failed)
+}
+
+/// Compiles the document of a creation or update. The documents of a source are stored until they are applied, so they
+/// cannot have a literal for a sensitive param.
+pub(super) async fn compile_event(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    event: &LifecycleData,
+    (versions, sender): (PinnedVersions<'_>, RequestSender<'_>),
+) -> Result<Plan, RequestError<LifecycleRejection>> {
+    let document = event.document.as_ref().ok_or_else(no_document)?;
+    let (tools, name) = ((&env.cache, &env.settings.unit_keys), (event.kind.as_str(), event.name.as_str()));
+    let compiled = compile_document(plugins, tools, name, document, versions).await;
+    let (plan, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
+    match sealed_values::sealed_param(&plan) {
+        Some((resource, param)) if matches!(sender, RequestSender::Source(_)) => {
+            let text = format!(
+                "the document of a source cannot have a value for the sensitive param `{param}` of resource `{resource}`, \
+                 because it is stored; give `{{secret: NAME, key: KEY}}`, or wire an output: `${{resources.R.outputs.O}}`"
+            );
+            Err(LifecycleRejection::Invalid(text).into())
+        }
+        _ => Ok(plan),
+    }
 }
 
 /// Returns a compiled plan with its JSON and the plugins in use.
@@ -73,11 +99,11 @@ pub(crate) async fn load_plan(plan: Plan) -> Result<CompiledDocument, FlowError>
 }
 
 /// Compiles a target's document with the published plugins. `versions` are used for resources that do not name a
-/// version, and parsed plugins are kept in `cache`. Returns the plan and the warnings. An invalid document is rejected with
-/// its errors.
+/// version, parsed plugins are kept in `cache`, and literals of sensitive params are encrypted with `keys`. Returns the plan
+/// and the warnings. An invalid document is rejected with its errors.
 pub async fn compile_document(
     plugins: &dyn ReadPlugins,
-    cache: &InstanceCache,
+    (cache, keys): (&InstanceCache, &WebhookKeys),
     (kind, name): (&str, &str),
     document: &str,
     versions: PinnedVersions<'_>,
@@ -126,6 +152,7 @@ pub async fn compile_document(
     let (sandbox, compiled) = compiled.await?;
     let (mut plan, warnings) = compiled?;
     bind_connections(plugins, &sandbox, versions, &mut plan).await?;
+    sealed_values::seal_params(keys, &mut plan, versions.current())?;
     Ok((plan, warnings))
 }
 
@@ -136,10 +163,6 @@ pub(crate) async fn bind_connections(
     versions: PinnedVersions<'_>,
     plan: &mut Plan,
 ) -> Result<(), RequestError<Diagnostics>> {
-    let current = match versions {
-        PinnedVersions::OfPlan(plan) => Some(plan),
-        PinnedVersions::Latest | PinnedVersions::Listed(_) => None,
-    };
     let mut known = BTreeMap::new();
     for name in compile::connection::names(plan) {
         let Some(item) = store.get_document(NamedKind::Connection, &name).await? else { continue };
@@ -148,7 +171,7 @@ pub(crate) async fn bind_connections(
             known.insert(name, connection);
         }
     }
-    Ok(compile::connection::bind(plan, sandbox, &known, current)?)
+    Ok(compile::connection::bind(plan, sandbox, &known, versions.current())?)
 }
 
 struct PublishedPlugin {

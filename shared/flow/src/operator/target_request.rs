@@ -222,7 +222,8 @@ pub async fn preview(
     };
     let versions = current.as_ref().map_or(PinnedVersions::Latest, |plan| PinnedVersions::OfPlan(&plan.plan));
     let names = (request.kind.as_str(), request.name.as_str());
-    let compiled = compile_document(plugins, &env.cache, names, &request.document, versions).await;
+    let tools = (&env.cache, &env.settings.unit_keys);
+    let compiled = compile_document(plugins, tools, names, &request.document, versions).await;
     let (plan, warnings) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let has_ended = match (&instance.known, &head) {
         (None, Some(head)) if head.uid == instance.uid => true,

@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use super::fixtures::{ALONE, alone, compiled};
-use crate::plan::{HookName, UnitRef};
+use crate::diagnostic::Diagnostics;
+use crate::plan::{HookName, Plan, Template, UnitRef};
 use crate::render::{
     self, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit,
     SealedValue, TargetFacts,
@@ -96,4 +97,64 @@ fn an_encrypted_output_is_decrypted_for_its_recipient_only() {
         let preview = render::preview(&plan, &compiled, at, &facts, &known).unwrap();
         assert!(format!("{preview:?}").contains("<sensitive>"), "{preview:?}");
     }
+}
+
+/// Returns the plan of a sandbox that gives `token` to a plugin whose unit `use` reads it.
+fn with_token(token: &str, unit: &str) -> Result<Plan, Diagnostics> {
+    let sandbox = format!(
+        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {{r: {{plugin: p, params: {{token: {token}}}}}}}\n"
+    );
+    let unit = unit.replace("TOKEN", "params.token");
+    let plugin = format!(
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {{sh: {{image: alpine}}}}\n\
+         params: {{token: {{type: string, sensitive: true, pattern: \"[a-z ]+\"}}}}\npreStart:\n  use: {unit}\n"
+    );
+    Ok(compiled(&sandbox, &[&plugin])?.0)
+}
+
+const WEBHOOK: &str = "{webhook: {url: \"https://e.example.org/\", body: {k: \"${TOKEN}\"}}}";
+const POD: &str = "{pod: {script: '#!/bin/sh'}, inputs: {k: \"${TOKEN}\"}}";
+
+#[test]
+fn a_sensitive_param_is_used_as_its_value_may_be() {
+    let manifest = "{object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: a}, \
+                    data: {k: \"${secretRef(TOKEN)}\"}}}}";
+    let (literal, secret) = ("some value", "{secret: s, key: k}");
+    let refused = |what: &str| Some(format!("`use` of plugin `p` uses param `token` where {what}"));
+    for (token, unit, expected) in [
+        (literal, WEBHOOK, None),
+        (literal, POD, None),
+        (literal, manifest, refused("an encrypted value cannot be named by `secretRef`")),
+        (secret, WEBHOOK, refused("a Secret of a cluster cannot be sent in a webhook")),
+        (secret, POD, None),
+        (secret, manifest, None),
+        ("SOME VALUE", POD, Some("`token` must match `[a-z ]+`".to_owned())),
+    ] {
+        let errors = with_token(token, unit).err().unwrap_or_default();
+        let found: Vec<String> = errors.iter().map(|error| error.message.clone()).collect();
+        assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{token}: {unit}");
+        assert!(!errors.to_string().to_lowercase().contains(literal), "{errors}");
+    }
+}
+
+#[test]
+fn an_encrypted_literal_is_decrypted_for_its_recipient_only() {
+    let mut plan = with_token("some value", WEBHOOK).unwrap();
+    let compiled = CompiledExpressions::new(&plan).unwrap();
+    let (at, facts) = (UnitRef { hook: HookName::PreStart, unit: 0 }, TargetFacts::default());
+    let open = |sealed: &SealedValue| {
+        assert_eq!((sealed.place.as_str(), sealed.text.as_str()), (SealedValue::PARAM, "the text"));
+        Some(RenderValue::Json(json!("opened")))
+    };
+    let rendered = |plan: &Plan| render::unit_with_secrets(plan, &compiled, at, &facts, &KnownOutputs::new(), &open);
+    let plain = rendered(&plan);
+    assert!(matches!(plain, Err(RenderError::Sensitive { .. })), "{plain:?}");
+    let resource = plan.resources.get_mut("r").unwrap();
+    resource.params.insert("token".to_owned(), Template::Sealed("the text".to_owned()));
+    match rendered(&plan).unwrap() {
+        RenderedUnit::Webhook(request) => assert_eq!(request.body, Some(json!({"k": "opened"}))),
+        other => panic!("{other:?}"),
+    }
+    let preview = render::preview(&plan, &compiled, at, &facts, &KnownOutputs::new()).unwrap();
+    assert!(format!("{preview:?}").contains("<sensitive>"), "{preview:?}");
 }
