@@ -10,6 +10,7 @@ mod security {
     pub(crate) mod callbacks;
     pub(crate) mod connections;
     pub(crate) mod credentials;
+    pub(crate) mod encrypted_values;
     pub(crate) mod heads;
     pub(crate) mod identity_tokens;
     pub(crate) mod orphans;
@@ -183,6 +184,8 @@ fn main() {
             a_redirect_does_not_get_the_credential connections_that_a_target_cannot_use values_stay_in_the_path
             a_setup_without_its_secret_leaves_nothing internal_origins origins_that_are_refused
             a_request_that_may_have_been_sent_is_undone a_source_completes_its_events events_that_cannot_be_completed;
+        security::encrypted_values: only_recipients_get_encrypted_values evidence_contains_no_opened_values
+            a_reveal_needs_its_scope values_of_a_rotated_root_secret;
         security::heads: headers_are_checked_before_bodies unverified_bodies_are_limited;
         security::identity_tokens: claims_of_pipelines_grant_scopes forged_identity_tokens times_and_names_of_identity_tokens
             keys_that_are_not_accepted issuers_that_cannot_be_trusted;

@@ -1,0 +1,225 @@
+//! The control plane stores sensitive outputs of webhooks and literals of sensitive params encrypted. Only their recipients
+//! and callers with `targets:reveal` get them.
+
+use std::fs;
+
+use base64::Engine as _;
+use ebb_protocol::api::CreatedToken;
+
+use super::secrets::{api_responses, contains, files, stored};
+use crate::harness::*;
+
+/// Values of a param, of a response and of a callback. The scripts compose them.
+const GIVEN: &str = "sealed-5812-given";
+const MADE: &str = "sealed-5812-made";
+const CALLED: &str = "sealed-5812-called";
+
+const PLUGIN: &str = r##"
+params: {token: {type: string, sensitive: true}}
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  make:
+    webhook: {url: "RECEIVER/make", body: {token: "${params.token}"}}
+    outputs: {dsn: {value: "${response.body.dsn}", sensitive: true}, echo: {value: "${response.body.echo}"}}
+  later:
+    timeout: 5m
+    webhook: {url: "RECEIVER/later"}
+    outputs: {key: {value: "${response.body.key}", sensitive: true}}
+  use:
+    pod:
+      script: |
+        #!/bin/sh -eu
+        [ "$TOKEN" = "$(printf 'sealed-%s-given' 5812)" ]
+        [ "$DSN" = "$(printf 'sealed-%s-made' 5812)" ]
+        [ "$(cat /tmp/in/key)" = "$(printf 'sealed-%s-called' 5812)" ]
+        echo used; echo "dsn=$DSN"; cat /tmp/in/key
+    inputs:
+      token: "${params.token}"
+      dsn: "${units.make.outputs.dsn}"
+      key: {value: "${units.later.outputs.key}", path: /tmp/in/key}
+  call:
+    webhook:
+      url: "RECEIVER/call"
+      headers: {X-Key: "${units.later.outputs.key}"}
+      body: {dsn: "${units.make.outputs.dsn}"}
+postStop:
+  drop:
+    undoes: make
+    retry: {attempts: 1}
+    webhook: {url: "RECEIVER/drop", body: {dsn: "${units.make.outputs.dsn}"}}
+outputs: {dsn: "${units.make.outputs.dsn}", echo: "${units.make.outputs.echo}"}
+"##;
+
+/// Returns an event of a sandbox that gives the param `token` to its resource `r`.
+fn sandbox_with_token(name: &str, plugin: &str) -> LifecycleData {
+    let rest = format!("resources: {{r: {{plugin: {plugin}, params: {{token: {GIVEN}}}}}}}\n");
+    let env = if plugin == "fails" { "" } else { "env: {DSN: \"${resources.r.outputs.dsn}\"}\n" };
+    ebb_tests::platform::sandbox(name, &format!("{name}-uid"), &format!("{rest}{env}"))
+}
+
+/// Begins a sandbox of [`PLUGIN`] and waits until it is ready.
+async fn ready(harness: &Harness, name: &str) {
+    harness.receiver.always("POST /make", json!({"dsn": MADE, "echo": format!("got {GIVEN}")}));
+    harness.receiver.always("POST /later", 202);
+    harness.publish("seals@1.0.0", PLUGIN).await;
+    harness.lifecycle(LifecycleType::Created, &sandbox_with_token(name, "seals")).await.is(202);
+    let call = harness.receiver.call("POST /later", 1).await;
+    let result = json!({"status": "succeeded", "outputs": {"key": CALLED}});
+    harness.callback(call.token(), &result).await.is(204);
+    harness.phase(name, TargetState::Ready).await;
+}
+
+fn contains_canary(bytes: &[u8]) -> bool {
+    let encoded = |text: &str| base64::engine::general_purpose::STANDARD_NO_PAD.encode(text);
+    let encoded = [GIVEN, MADE, CALLED].map(encoded);
+    contains(bytes, b"sealed-5812") || encoded.iter().any(|text| contains(bytes, text.as_bytes()))
+}
+
+/// Checks that no value is in the state, in a response, in a notification or in the log. `marker` is a stored text.
+async fn assert_hidden(harness: &Harness, name: &str, marker: &str) {
+    let stored = stored(&harness.folder().join("state"));
+    assert!(stored.values().any(|bytes| contains(bytes, marker.as_bytes())), "the search does not find {marker}");
+    let leaks: Vec<_> = stored.iter().filter(|(_, bytes)| contains_canary(bytes)).map(|(file, _)| file).collect();
+    assert!(leaks.is_empty(), "a sensitive value is in {leaks:?}");
+    for (path, body) in api_responses(harness, name).await {
+        assert!(!contains_canary(body.as_bytes()), "{path}: {body}");
+    }
+    for event in harness.notifications() {
+        assert!(!contains_canary(event.to_string().as_bytes()), "{event}");
+    }
+    let log = fs::read(crate::log_file()).unwrap();
+    let run = run_id(name, Hook::PreStart).to_string();
+    assert!(contains(&log, run.as_bytes()), "the log has no lines about {name}");
+    assert!(!contains_canary(&log), "a sensitive value is in the log");
+}
+
+pub(crate) async fn only_recipients_get_encrypted_values() {
+    let harness = Harness::new().await;
+    let name = "seals-a-canary";
+    ready(&harness, name).await;
+    assert_eq!(harness.receiver.calls("POST /make")[0].body["token"], GIVEN);
+    let call = harness.receiver.call("POST /call", 1).await;
+    assert_eq!((call.header("x-key"), &call.body), (CALLED, &json!({ "dsn": MADE })));
+    assert_eq!(harness.log(name, Hook::PreStart, "use", "").await.body, "used\ndsn=***\n***");
+    let target = harness.target(name).await.unwrap();
+    let masked = json!({"sensitive": true});
+    assert_eq!(outputs(&target), json!({"dsn": masked, "echo": {"value": "got ***"}}));
+    assert_eq!(json!(target.env), json!({ "DSN": masked }));
+    assert_eq!(json!(target.resources["r"].params), json!({ "token": masked }));
+    let data = harness.notified(name, &["ready"]).await;
+    assert!(data[0].to_string().contains(&masked.to_string()), "{data:?}");
+    let document = sandbox_with_token("preview", "seals").document;
+    let preview = harness.post("/v1/plans", json!({ "document": document })).await;
+    assert!(!contains_canary(preview.is(200).body.as_bytes()), "{preview:?}");
+    harness.tear_down(name).await;
+    harness.notification_accepted(name).await;
+    assert_eq!(harness.receiver.calls("POST /drop")[0].body, json!({ "dsn": MADE }));
+    assert_hidden(&harness, name, "seals").await;
+    for file in files(&harness.folder().join("state/secrets")) {
+        assert!(!contains_canary(&fs::read(&file).unwrap_or_default()), "an input remains in {file:?}");
+    }
+}
+
+/// The evidence of a failed request shows what its server answered, without the values that it was sent.
+pub(crate) async fn evidence_contains_no_opened_values() {
+    let harness = Harness::new().await;
+    let plugin = r#"
+params: {token: {type: string, sensitive: true}}
+preStart:
+  make:
+    retry: {attempts: 1}
+    webhook: {url: "RECEIVER/refuse", headers: {X-Account: "${params.token}"}, body: {account: "${params.token}"}}
+"#;
+    harness.receiver.on("POST /refuse", |call, _| {
+        let reason = format!("no account {} or {}", call.header("x-account"), call.body["account"]);
+        CannedReply::status(400).with(json!({ "reason": reason }))
+    });
+    let name = "refused-with-a-canary";
+    harness.publish("fails@1.0.0", plugin).await;
+    harness.lifecycle(LifecycleType::Created, &sandbox_with_token(name, "fails")).await.is(202);
+    harness.phase(name, TargetState::Failed).await;
+    harness.notification_accepted(name).await;
+    let call = &harness.receiver.calls("POST /refuse")[0];
+    assert_eq!((call.header("x-account"), &call.body), (GIVEN, &json!({ "account": GIVEN })));
+    let evidence = harness.why(name).await.cause.unwrap().evidence.unwrap();
+    assert!(evidence.body.as_ref().unwrap().contains("no account *** or"), "{evidence:?}");
+    assert_hidden(&harness, name, "no account ***").await;
+}
+
+/// Returns the reply to a request for a target with its sensitive values.
+async fn reveal(harness: &Harness, token: &str, name: &str) -> ApiReply {
+    let url = harness.url(&format!("/v1/targets/sandbox/{name}?reveal=true"));
+    ApiReply::to(&harness.http, &url, Some(&format!("Bearer {token}")), Method::GET, None).await
+}
+
+pub(crate) async fn a_reveal_needs_its_scope() {
+    let harness = Harness::new().await;
+    let name = "reveals-a-canary";
+    ready(&harness, name).await;
+    let create = async |name: &str, scopes: &[&str]| {
+        let made = harness.post("/v1/tokens", json!({"name": name, "scopes": scopes})).await;
+        made.is(201).json::<CreatedToken>().token
+    };
+    let reads = create("reads", &["read", "targets:write", "plugins:write", "sources:write"]).await;
+    let problem = reveal(&harness, &reads, name).await.is_problem(403, "forbidden");
+    assert!(problem.detail.contains("needs the scope targets:reveal"), "{problem:?}");
+    let alone = create("alone", &["targets:reveal"]).await;
+    reveal(&harness, &alone, name).await.is_problem(403, "forbidden");
+    let reveals = create("reveals-5812", &["read", "targets:reveal"]).await;
+    for token in [reveals.as_str(), harness.stack().token()] {
+        let shown: Value = reveal(&harness, token, name).await.is(200).json();
+        assert_eq!(shown["resources"]["r"]["outputs"]["dsn"], json!({ "value": MADE }), "{shown}");
+        assert_eq!(shown["env"]["DSN"], json!({ "value": MADE }), "{shown}");
+    }
+    let log = fs::read_to_string(crate::log_file()).unwrap();
+    let line =
+        log.lines().find(|line| line.contains("a caller reads sensitive values") && line.contains("reveals-5812"));
+    let line = line.unwrap();
+    for part in [name, "r.dsn", "env.DSN"] {
+        assert!(line.contains(part), "no {part}: {line}");
+    }
+    assert_hidden(&harness, name, "seals").await;
+}
+
+/// Replaces the root secrets of units and restarts the stack.
+async fn rotate(harness: &mut Harness, secrets: &str) {
+    let file = harness.folder().join("state/keys.json");
+    let mut keys: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    keys["unitSecret"] = secrets.into();
+    fs::write(&file, keys.to_string()).unwrap();
+    harness.restart().await;
+}
+
+/// A value stays readable while the root secret that encrypted it is in the list, and an undo waits for it.
+pub(crate) async fn values_of_a_rotated_root_secret() {
+    let mut harness = Harness::new().await;
+    let name = "rotates-a-canary";
+    ready(&harness, name).await;
+    let first = harness.stack().env().settings.unit_keys.first().reveal();
+    let second = WebhookSecret::from_bytes(&[7; 32]).unwrap().reveal();
+    // The same document changes nothing.
+    rotate(&mut harness, &format!("{} {}", second.as_str(), first.as_str())).await;
+    let again = LifecycleData { generation: 2, ..sandbox_with_token(name, "seals") };
+    let response: Value = harness.lifecycle(LifecycleType::Updated, &again).await.is(202).json();
+    assert_eq!((&response["result"], harness.receiver.count("POST /make")), (&json!("unchanged"), 1));
+    let token = harness.stack().token().to_owned();
+    let shown: Value = reveal(&harness, &token, name).await.is(200).json();
+    assert_eq!(shown["env"]["DSN"], json!({ "value": MADE }), "{shown}");
+    // Without the first secret, nothing can be read or undone.
+    rotate(&mut harness, second.as_str()).await;
+    let shown: Value = reveal(&harness, &token, name).await.is(200).json();
+    assert_eq!(shown["env"]["DSN"], json!({"sensitive": true}), "{shown}");
+    assert!(shown["outputsError"].as_str().unwrap().contains("EBB_UNIT_SECRETS"), "{shown}");
+    harness.delete(name).await;
+    harness.phase(name, TargetState::Stuck).await;
+    let cause = harness.why(name).await.cause.unwrap();
+    assert_eq!(cause.unit, "r/drop");
+    assert!(cause.reason.message.contains("the root secret that encrypted it is missing"), "{:?}", cause.reason);
+    assert_eq!(harness.receiver.count("POST /drop"), 0);
+    // The undo is retried when the secret is back.
+    rotate(&mut harness, &format!("{} {}", second.as_str(), first.as_str())).await;
+    harness.request(Method::POST, &format!("/v1/targets/sandbox/{name}/retry"), None).await.is(202);
+    harness.phase(name, TargetState::Gone).await;
+    assert_eq!(harness.receiver.calls("POST /drop")[0].body, json!({ "dsn": MADE }));
+    assert_hidden(&harness, name, "seals").await;
+}
