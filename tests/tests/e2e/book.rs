@@ -263,7 +263,10 @@ async fn the_example_of_connections() {
     let [connection, plugin] = examples.take(2).collect::<Vec<_>>().try_into().unwrap();
     let provider = TestReceiver::start().await;
     let branches = "/api/v2/projects/quiet-sea-1/branches";
-    let made = json!({"branch": {"id": "br-1"}, "endpoints": [{"host": "ep-1.example.com"}]});
+    let dsn = "postgresql://owner:password-canary@ep-1.example.com/neondb";
+    let connection_uris = json!([{"connection_uri": dsn}]);
+    let endpoints = json!([{"host": "ep-1.example.com"}]);
+    let made = json!({"branch": {"id": "br-1"}, "endpoints": endpoints, "connection_uris": connection_uris});
     provider.always(&format!("POST {branches}"), made);
     let workdir = Workdir::new();
     let dev = workdir.dev().await;
@@ -283,12 +286,14 @@ async fn the_example_of_connections() {
     let applied =
         workdir.apply("sandbox", &format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n{resources}\n")).await;
     assert!(applied.stdout.contains("ep-1.example.com"), "{applied:?}");
+    let revealed = workdir.ebb(&["sandbox", "get", "a", "--reveal"]).await.done();
+    assert!(revealed.stdout.contains(dsn), "{revealed:?}");
     let deleted = workdir.ebb(&["sandbox", "delete", "a"]).await.done();
     let got = workdir.ebb(&["connection", "get", "neon", "-o", "json"]).await.done();
     assert_eq!(provider.order(), [format!("POST {branches}"), format!("DELETE {branches}/br-1")]);
     assert!(provider.all().iter().all(|call| call.header("authorization") == "Bearer napi-canary"));
     for text in [&applied.stdout, &applied.stderr, &deleted.stderr, &got.stdout, &got.stderr, &workdir.log()] {
-        assert!(!text.contains("napi-canary"), "{text}");
+        assert!(!text.contains("napi-canary") && !text.contains("password-canary"), "{text}");
     }
     workdir.ebb(&["connection", "delete", "neon"]).await.done();
     assert_eq!(workdir.ebb(&["connection", "get", "neon"]).await.code, Some(1));

@@ -5,7 +5,8 @@
 //!
 //! A sensitive value is never part of an expression. One that stays in its cluster is passed on whole as a
 //! [`SecretKeyRef`], or named by `secretRef(…)`. One that is stored encrypted is passed on whole as a [`SealedValue`], and
-//! decrypted by the caller of [`unit_with_secrets`] where its recipient may have it. Errors contain the names of inputs, units and outputs, and never a value.
+//! decrypted by the caller of [`unit_with_secrets`] where its recipient may have it. Errors contain the names of inputs,
+//! units and outputs, and never a value.
 
 mod answers;
 mod context;
