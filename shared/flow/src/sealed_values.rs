@@ -101,6 +101,7 @@ mod tests {
             digest: "sha256:00".to_owned(),
             repaired_by: None,
             params,
+            optional_params: Default::default(),
             outputs: BTreeMap::new(),
         };
         Plan { resources: BTreeMap::from([("r".to_owned(), resource)]), ..Plan::empty() }

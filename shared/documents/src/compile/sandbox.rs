@@ -151,9 +151,10 @@ fn param_value<'a>(
     if report.found.len() > before {
         return None;
     }
+    let is_null = template == Template::Literal(Value::Null);
     match template {
         // Errors and help do not repeat the value.
-        Template::Literal(literal) if param.sensitive && !literal.is_null() => {
+        Template::Literal(literal) if param.sensitive && !is_null => {
             let literal = converted(report, dialect, param.kind, literal, value.at);
             if let Err(wrong) = params::fits(report, checked, &literal) {
                 report.push(report.error("param-value", value.at, format!("`{named}` {wrong}")));
@@ -161,7 +162,7 @@ fn param_value<'a>(
             }
             Some((Template::Plain(PlainLiteral(literal)), uses))
         }
-        template if param.sensitive && template != Template::Literal(Value::Null) => {
+        template if param.sensitive && !is_null => {
             if !matches!(uses.as_slice(), [one] if one.usage == ReferenceUsage::Whole) {
                 let message = format!("param `{named}` is sensitive and cannot be put together");
                 let help = "give a value, `{secret: NAME, key: KEY}`, or one output: `${resources.R.outputs.O}`";
