@@ -42,9 +42,10 @@ const DELETION_MS: u64 = 1_200_000;
 /// The longest time for which a thing is hidden.
 const HIDDEN_MS: u64 = 240_000;
 /// The most requests of an attempt: these, and so many in a minute of its wait. Plugins let the pause between two
-/// questions grow to a minute. Faults repeat some of them.
-const REQUESTS: u64 = 12;
-const REQUESTS_PER_MINUTE: u64 = 2;
+/// questions grow to a minute. Faults repeat some of them, and a message that is delivered twice doubles the questions until
+/// the next sweep.
+const REQUESTS: u64 = 24;
+const REQUESTS_PER_MINUTE: u64 = 4;
 /// Two requests of one attempt by one invocation with this distance mean that it has slept.
 const SLEEP_MS: u64 = 1_000;
 

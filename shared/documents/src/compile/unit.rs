@@ -15,7 +15,9 @@ use super::sensitive::TextRole;
 use super::until::{self, answers};
 use super::webhook;
 use crate::expr::{self, ReferenceUsage, Scope};
-use crate::model::{ActionDoc, At, LineColumn, OutputFromDoc, PluginDoc, PodDoc, TemplateTree, UnitDoc, WebhookDoc};
+use crate::model::{
+    ActionDoc, At, LineColumn, OutputFromDoc, PluginDoc, PodDoc, TemplateTree, UnitDoc, WebhookDoc, WebhookMethod,
+};
 use crate::plan::{
     Action, BoundConnection, HookName, InputPlan, ObjectAction, OutputFrom, OutputPlan, PodAction, RetryPolicy,
     SourceLocation, UnitPlan, WebhookAction,
@@ -277,7 +279,10 @@ fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, webhook:
         doc.timeout.map_or(if doc.until.is_some() { UNTIL_TIMEOUT_MS } else { TIMEOUT_MS }, |timeout| timeout.0);
     let Some(describe) = &webhook.describe else { return };
     let at = describe.url.as_ref().or(describe.path.as_ref()).map_or(doc.name.at, |url| url.at);
-    if webhook.idempotent != Some(false) {
+    if webhook.method == WebhookMethod::Delete {
+        let help = "a repeated `DELETE` is harmless: leave out `describe` and `idempotent: false`";
+        report.push(report.error("contradiction", at, "`describe` does not fit a `DELETE`").help(help));
+    } else if webhook.idempotent != Some(false) {
         let help = "a request that is idempotent is sent again instead";
         report.push(report.error("contradiction", at, "`describe` needs `idempotent: false`").help(help));
     } else if time.unwrap_or(timeout) >= timeout {

@@ -54,7 +54,7 @@ pub(crate) struct SentRequest<'a> {
 impl SentRequest<'_> {
     /// Returns the evidence of a failure of `unit`. Without a response, `response` is `None`.
     pub(crate) fn evidence(&self, unit: &UnitPlan, response: Option<&HttpResponse>) -> Evidence {
-        let body = response.filter(|_| !has_sensitive_outputs(unit)).map(|response| self.scrubbed(&response.body));
+        let body = response.filter(|response| !is_hidden(unit, response)).map(|response| self.scrubbed(&response.body));
         let (body, truncated) = match body {
             Some(body) => {
                 let kept = head(&body, limits::EVIDENCE);
@@ -104,7 +104,7 @@ impl SentRequest<'_> {
 
     /// Returns the status of a response, and the beginning of its body unless the unit declares a sensitive output.
     pub(crate) fn answer(&self, unit: &UnitPlan, response: &HttpResponse) -> String {
-        if has_sensitive_outputs(unit) || response.body.is_empty() {
+        if is_hidden(unit, response) || response.body.is_empty() {
             return response.status.to_string();
         }
         let line = self.scrubbed(&response.body).split_whitespace().collect::<Vec<_>>().join(" ");
@@ -118,7 +118,7 @@ impl SentRequest<'_> {
         self.scrub(&String::from_utf8_lossy(read))
     }
 
-    fn scrub(&self, text: &str) -> String {
+    pub(crate) fn scrub(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in self.secrets() {
             text = text.replace(secret, MASK);
@@ -146,6 +146,12 @@ impl SentRequest<'_> {
         let secret = secret.map(|(_, value)| value.as_str()).filter(|value| value.len() >= MIN_SECRET);
         secret.chain(self.opened.iter().map(|text| text.as_str()))
     }
+}
+
+/// Returns true if the body of a response can have sensitive values. 2xx to an undo or its verification describes what the
+/// undone units have made, with the values that they declare as sensitive.
+fn is_hidden(unit: &UnitPlan, response: &HttpResponse) -> bool {
+    has_sensitive_outputs(unit) || (!unit.undoes.is_empty() && (200..300).contains(&response.status))
 }
 
 fn has_sensitive_outputs(unit: &UnitPlan) -> bool {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ebb_documents::plan::{OutputRead, UnitPlan, UnitRef};
 use ebb_documents::render::{KnownOutputs, ProducerState};
 use ebb_engine::{Attempt, Hook, Shard, Unit};
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage, StateWait};
 use ebb_protocol::value::Outputs;
 
 use crate::env::Env;
@@ -213,13 +213,17 @@ fn reads_of_successors(run: &Run, unit: Unit) -> impl Iterator<Item = &OutputRea
 /// Returns all distinct outputs of a unit's successes, in the order of their records. A later success does not change
 /// the positions of the others. An attempt without a success whose request was answered has the outputs of the response.
 pub fn successes(attempts: &[&AttemptRecord]) -> Vec<OutputStorage> {
-    let mut made: Vec<(u64, &str, &OutputStorage)> = Vec::new();
+    let (mut made, mut waits): (Vec<(u64, &str, &OutputStorage)>, Vec<&StateWait>) = (Vec::new(), Vec::new());
     for record in attempts {
         let results = record.result.iter().chain(&record.further_results);
         let before = made.len();
         let successes = results.filter(|result| result.outcome == AttemptOutcome::Succeeded);
         made.extend(successes.map(|result| (result.at, result.digest.as_str(), &result.outputs)));
-        if let Some(wait) = record.wait.as_ref().filter(|_| made.len() == before) {
+        waits.extend(record.wait.as_ref().filter(|_| made.len() == before));
+    }
+    for wait in waits {
+        // A repeated request can be answered with the thing of another attempt.
+        if !made.iter().any(|(.., whole)| is_part(&wait.outputs, whole)) {
             made.push((wait.since, "", &wait.outputs));
         }
     }
@@ -228,4 +232,14 @@ pub fn successes(attempts: &[&AttemptRecord]) -> Vec<OutputStorage> {
     let mut digests = HashSet::new();
     let distinct = made.into_iter().filter(|(_, digest, _)| digest.is_empty() || digests.insert(*digest));
     distinct.map(|(.., outputs)| outputs.clone()).collect()
+}
+
+/// Returns true if `whole` has all of these outputs. Encrypted values are equal if their content is.
+fn is_part(part: &OutputStorage, whole: &OutputStorage) -> bool {
+    match (part, whole) {
+        (OutputStorage::Inline(part), OutputStorage::Inline(whole)) => {
+            part.iter().all(|(name, value)| whole.get(name) == Some(value))
+        }
+        (part, whole) => part == whole,
+    }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use ebb_documents::plan::{Action, HookName, Plan, RequiredEvidence, UnitPlan, UnitRef};
 use ebb_engine::{Attempt, Hook, RunView, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade, ResourceRemoval};
 use ebb_store::TargetHead;
 
@@ -52,6 +52,41 @@ impl RecordedRun {
     fn is_done(&self, unit: Unit) -> bool {
         self.view.status(unit) == UnitProgress::Done
     }
+
+    /// Returns true if an attempt of a unit may have made something whose ID is not known.
+    fn may_have_unknown(&self, plan: &UnitPlan, unit: Unit) -> bool {
+        is_sent_once(plan) && self.records(unit).iter().any(|(_, record)| is_unknown(record))
+    }
+}
+
+/// Returns true for a webhook whose requests make another thing each.
+fn is_sent_once(unit: &UnitPlan) -> bool {
+    matches!(&unit.action, Action::Webhook(webhook) if webhook.non_idempotent)
+}
+
+/// Returns true if an attempt of such a webhook has ended without a known outcome.
+fn is_unknown(record: &AttemptRecord) -> bool {
+    let is_open = |result: &AttemptResult| match result.outcome {
+        AttemptOutcome::Failed => result.unanswered,
+        AttemptOutcome::Cancelled => true,
+        AttemptOutcome::Succeeded | AttemptOutcome::Skipped => false,
+    };
+    record.posted.is_some()
+        && record.wait.is_none()
+        && record.further_results.is_empty()
+        && record.result.as_ref().is_some_and(is_open)
+}
+
+/// Returns true if an undo addresses the resource of a unit by a name that all attempts of the unit share. An output is that
+/// of one attempt.
+fn covers_unknown(undo: &UnitPlan, undone: UnitRef) -> bool {
+    !undo.reads.iter().any(|read| read.at == undone)
+}
+
+/// Returns the evidence of an undo that has removed what it knows.
+fn of_unknown() -> RemovalEvidence {
+    let answered = Some("a request of the setup has no known outcome, and may have made another thing".to_owned());
+    RemovalEvidence { answered, ..RemovalGrade::Unconfirmed.into() }
 }
 
 /// The runs of an instance that have begun.
@@ -79,7 +114,14 @@ pub async fn removals(
         let attempts = run.records(Unit(at.unit)).iter().map(|(_, record)| record);
         let is_made = possible_resources::may_have_made((graph, &run.view), Unit(at.unit), attempts);
         if is_made && (target.phase == TargetPhase::Gone || !undos.iter().any(is_open)) {
-            let (by, evidence) = removal(&loaded.plan, &runs, &undos);
+            let (undo, evidence) = removal(&loaded.plan, &runs, &undos);
+            let undo = undo.and_then(|undo| loaded.plan.unit(undo));
+            let is_covered = undo.is_none_or(|undo| covers_unknown(undo, at));
+            let evidence = match is_covered || !run.may_have_unknown(unit, Unit(at.unit)) {
+                true => evidence,
+                false => of_unknown(),
+            };
+            let by = undo.map(|undo| undo.key.clone());
             removals.push(ResourceRemoval { unit: unit.key.clone(), by, evidence });
         }
     }
@@ -102,6 +144,13 @@ pub(crate) async fn count_unconfirmed(env: &Env, target: &TargetHead, loaded: &C
 async fn may_be_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> Result<bool, FlowError> {
     for hook in loaded.lifecycle_hooks() {
         let Some((hook_plan, _)) = loaded.hook_plan(hook) else { continue };
+        if hook_plan.units.iter().any(|unit| unit.is_setup(hook.into()) && is_sent_once(unit)) {
+            let sent_once = |unit: Unit| hook_plan.units.get(unit.0 as usize).is_some_and(is_sent_once);
+            let records = env.store.read_outlines(&target.run(hook)).await?;
+            if records.iter().any(|(unit, _, record)| sent_once(*unit) && is_unknown(record)) {
+                return Ok(true);
+            }
+        }
         let is_undo = |unit: &&UnitPlan| !unit.undoes.is_empty();
         let mut undos = hook_plan.units.iter().filter(is_undo).peekable();
         if undos.peek().is_none() {
@@ -181,9 +230,9 @@ fn undos(plan: &Plan) -> BTreeMap<UnitRef, Vec<UnitRef>> {
     undos
 }
 
-/// Returns the evidence for a unit with the key of the undo that gives it: that of its verification, or the lowest one of the
+/// Returns the evidence for a unit with the undo that gives it: that of its verification, or the lowest one of the
 /// undos that have acted.
-fn removal(plan: &Plan, runs: &RecordedRuns, undos: &[UnitRef]) -> (Option<String>, RemovalEvidence) {
+fn removal(plan: &Plan, runs: &RecordedRuns, undos: &[UnitRef]) -> (Option<UnitRef>, RemovalEvidence) {
     let is_verification = |at: &UnitRef| plan.unit(*at).is_some_and(|unit| unit.verifies);
     let (verifications, undos): (Vec<UnitRef>, Vec<UnitRef>) = undos.iter().partition(|at| is_verification(at));
     let lowest = |of: &[UnitRef]| {
@@ -192,7 +241,7 @@ fn removal(plan: &Plan, runs: &RecordedRuns, undos: &[UnitRef]) -> (Option<Strin
     };
     let skipped = || undos.iter().find_map(|&at| Some((at, skipped_evidence(runs, at)?)));
     match lowest(&verifications).or_else(|| lowest(&undos)).or_else(skipped) {
-        Some((at, evidence)) => (plan.unit(at).map(|undo| undo.key.clone()), evidence),
+        Some((at, evidence)) => (Some(at), evidence),
         None => (None, RemovalGrade::Unconfirmed.into()),
     }
 }
@@ -271,11 +320,14 @@ pub(super) fn of_rejection() -> RemovalEvidence {
 }
 
 /// Returns the evidence of a webhook that has succeeded with this status, if it is not the usual one.
-pub(super) fn of_success(unit: &UnitPlan, sent: &SentRequest<'_>, status: u16) -> Option<RemovalEvidence> {
+pub(super) fn of_success(run: &Run, unit: &UnitPlan, sent: &SentRequest<'_>, status: u16) -> Option<RemovalEvidence> {
+    // A retry of a verification repeats its undo, which then finds nothing. The record shows that it has seen the resource.
+    let is_verified = || run.hook_plan().units.iter().any(|other| other.verifies && is_shared(unit, other));
     let grade = match status {
         _ if unit.verifies => RemovalGrade::Confirmed,
         // A receiver of Ebb calls back after 202. Another server only has the request.
         202 if !unit.undoes.is_empty() => RemovalGrade::Unconfirmed,
+        _ if sent.method != GET && is_verified() => RemovalGrade::Reported,
         _ => return None,
     };
     Some(RemovalEvidence::new(grade, &sent.asked(), &status.to_string()))
@@ -331,10 +383,26 @@ pub(super) async fn shortfall(
 ) -> Result<Option<AttemptEnd>, FlowError> {
     let AttemptEnd::Succeeded(success) = end else { return Ok(None) };
     let Some(unit) = run.unit(attempt.unit).filter(|unit| unit.evidence.is_some()) else { return Ok(None) };
-    let evidence = success.removal.clone().or_else(|| usual_evidence(unit));
+    let evidence = match undoes_unknown(env, run, unit).await? {
+        true => Some(of_unknown()),
+        false => success.removal.clone().or_else(|| usual_evidence(unit)),
+    };
     let failure = Box::pin(failure_of(env, run, unit, evidence, None)).await?;
     let AttemptSuccess { duration_ms, log, .. } = success.clone();
     Ok(failure.map(|failure| AttemptEnd::Failed(AttemptFailure { duration_ms, log, ..failure })))
+}
+
+/// Returns true if an undone unit may have made something that this undo cannot address.
+async fn undoes_unknown(env: &Env, run: &Run, unit: &UnitPlan) -> Result<bool, FlowError> {
+    let plan = &run.loaded.plan;
+    let is_open = |at: &&UnitRef| plan.unit(**at).is_some_and(is_sent_once) && !covers_unknown(unit, **at);
+    for at in unit.undoes.iter().filter(is_open) {
+        let records = env.store.read_records(&run.id.sibling(at.hook.into()), &[Unit(at.unit)]).await?;
+        if records.iter().any(|(.., record)| is_unknown(record)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Returns the failure of an undo that is skipped for the reason `why`, if its plugin requires evidence that no other undo

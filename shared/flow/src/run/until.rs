@@ -17,7 +17,7 @@ use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::id;
 use ebb_protocol::limits;
-use ebb_protocol::record::{AttemptRecord, StateWait, StoredText};
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, StateWait, StoredText};
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use ebb_protocol::seal;
 use ebb_protocol::time::rfc3339;
@@ -75,28 +75,35 @@ pub(super) async fn begin(
     };
     let keys = &env.settings.unit_keys;
     let outputs = sealed_values::seal_outputs(keys, (&run.id, attempt.unit), answers.unit, outputs)?;
-    let (outputs, _) = records::store_outputs(env, run, attempt.unit, attempt.number, &outputs).await?;
+    let (early, _) = records::store_outputs(env, run, attempt.unit, attempt.number, &outputs).await?;
     let response = store_response(env, run, attempt, &value).await?;
     let now = env.now();
     let next = sweep_time(answers, begun, now);
     // A message that arrives before the record is written has no effect.
     send_next(env, run, attempt, (until, Millis(0)), next).await;
-    let wait = Box::new(StateWait { since: now.0, outputs, response });
+    let wait = Box::new(StateWait { since: now.0, outputs: early, response });
     let update = AttemptUpdate::Waiting { wait, begun, next, seen: (sight == Sight::Seen).then_some(now) };
     let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &update).await?;
-    if before.result.is_some() {
-        return Ok(DispatchOutcome::later(None));
+    if let Some(result) = before.result {
+        let is_open = matches!(result.outcome, AttemptOutcome::Failed | AttemptOutcome::Cancelled);
+        // The attempt ended before its response. As a late success, the outputs reach the undo.
+        return Ok(match is_open && before.wait.is_none() && !outputs.is_empty() {
+            true => {
+                DispatchOutcome::ended(AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }))
+            }
+            false => DispatchOutcome::later(None),
+        });
     }
     Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(next))))
 }
 
-/// Asks for the state.
+/// Asks for the state. `may_act` is true if a request of the undone unit had no response.
 pub(super) async fn ask(
     env: &Env,
     answers: &UnitAnswers<'_>,
     attempt: AttemptRef,
     until: &UntilPlan,
-    record: &AttemptRecord,
+    (record, may_act): (&AttemptRecord, bool),
     credential: &RequestCredential,
 ) -> Result<DispatchOutcome, FlowError> {
     let (run, unit, is_undo) = (answers.run, answers.unit, !answers.unit.undoes.is_empty());
@@ -131,14 +138,15 @@ pub(super) async fn ask(
         Some(Err(error)) => (Sight::Unseen, Some(format!("no answer: {}", call_failure(error).reason.message))),
         Some(Ok((poll, _bytes))) => match judge(answers, until, &sent, (&response, poll)) {
             Ok(AttemptEnd::Succeeded(success)) if is_undo => {
-                // Providers also answer *not found* for what a credential must not see.
-                let is_not_found = matches!(poll.status, 404 | 410);
-                let grade = match is_not_found && !removals::has_seen(env, run, attempt, unit).await? {
-                    true => RemovalGrade::Unconfirmed,
-                    false => RemovalGrade::Confirmed,
+                // Providers show nothing of what a credential must not see: *not found*, or a list without it.
+                let grade = match removals::has_seen(env, run, attempt, unit).await? {
+                    true => RemovalGrade::Confirmed,
+                    false => RemovalGrade::Unconfirmed,
                 };
                 let removal = Some(RemovalEvidence::new(grade, &sent.asked(), &poll.status.to_string()));
-                return Ok(DispatchOutcome::ended(AttemptEnd::Succeeded(AttemptSuccess { removal, ..success })));
+                let found_nothing = may_act && grade == RemovalGrade::Unconfirmed;
+                let success = AttemptSuccess { removal, found_nothing, ..success };
+                return Ok(DispatchOutcome::ended(AttemptEnd::Succeeded(success)));
             }
             Ok(end) => return Ok(DispatchOutcome::ended(end)),
             Err(why) => {
@@ -195,7 +203,7 @@ fn judge(
     match context.state(all).map_err(|error| unknown(&error.to_string()))? {
         PollState::Pending if until.ready.is_none() => Err(", so it still exists".to_owned()),
         PollState::Pending => Err(", and `ready` is false".to_owned()),
-        PollState::Failed(why) => failed(AttemptFailure::new(ReasonCode::Failed, &why)),
+        PollState::Failed(why) => failed(AttemptFailure::new(ReasonCode::Failed, &sent.scrub(&why))),
         PollState::Ready => match context.outputs(all) {
             Ok(outputs) => {
                 let outputs = answers.values(outputs);

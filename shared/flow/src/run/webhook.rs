@@ -60,7 +60,8 @@ pub(super) async fn post_webhook(
         let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
         let own = records.into_iter().find(|(_, number, record)| *number == attempt.number && record.wait.is_some());
         if let Some((.., record)) = own {
-            return until::ask(env, &answers, attempt, until, &record, &credential).await;
+            let may_act = may_act_until > Timestamp(0);
+            return until::ask(env, &answers, attempt, until, (&record, may_act), &credential).await;
         }
     }
     let Some(permit) = OriginPermit::acquire(env, &request.url).await else {
@@ -134,9 +135,11 @@ pub(super) async fn post_webhook(
                 return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(may_act_until))));
             }
             (ResponseVerdict::Waits, Some(until)) => {
-                return until::begin(env, &answers, attempt, until, response, (begun, Sight::Seen)).await;
+                // A `GET` removes nothing, so its answer shows nothing of a removal.
+                let sight = if method == "GET" { Sight::Unseen } else { Sight::Seen };
+                return until::begin(env, &answers, attempt, until, response, (begun, sight)).await;
             }
-            (ResponseVerdict::NotFound, Some(until)) if !is_rejected => {
+            (ResponseVerdict::NotFound, Some(until)) if !is_rejected && answers.can_ask(response) => {
                 return until::begin(env, &answers, attempt, until, response, (begun, Sight::Unseen)).await;
             }
             (ResponseVerdict::NotFound, _) => {
@@ -154,7 +157,7 @@ pub(super) async fn post_webhook(
                 AttemptEnd::Succeeded(AttemptSuccess { duration_ms, ..AttemptSuccess::default() })
             }
             (ResponseVerdict::Succeeded(outputs), _) => {
-                let removal = removals::of_success(unit, &sent, response.status);
+                let removal = removals::of_success(run, unit, &sent, response.status);
                 AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, removal, ..AttemptSuccess::default() })
             }
             (ResponseVerdict::Failed(failure), _) => failed(failure, Some(response)),

@@ -90,6 +90,11 @@ impl UnitAnswers<'_> {
         }
     }
 
+    /// Returns true if the response has what the question of `until` reads. *Not found* names no operation to ask for.
+    pub(super) fn can_ask(&self, response: &HttpResponse) -> bool {
+        value(response).is_ok_and(|response| self.context().question(&response).is_ok())
+    }
+
     /// Returns the declared outputs from a successful response.
     ///
     /// # Errors
