@@ -46,5 +46,6 @@ async fn respond(key: &str, rendered: &Value) -> Result<String, String> {
 async fn send<T: DeserializeOwned>(name: &str, call: PluginCall) -> Result<T, String> {
     let response = plugin_sockets::call(&plugin_sockets::default_folder(), call.request(name, u64::MAX)).await;
     let response = response.map_err(|error| error.to_string())?;
-    call.result(response.status, &response.body).map_err(|error| format!("{}: {error}", call.method))
+    call.result(response.status, &response.body)
+        .map_err(|error| format!("{}: {}", call.method, ebb_protocol::limits::message(&error.to_string())))
 }

@@ -330,7 +330,11 @@ impl ExpressionWalker<'_> {
                     RootVariable::Notification => (&NOTIFICATION_FIELDS[..], ReferenceSource::Event(root)),
                     _ => (&INSTANCE_FIELDS[..], ReferenceSource::Instance),
                 };
-                let field = path.name(0)?;
+                let Some(field) = path.name(0) else {
+                    let help = format!("there is `{}`", fields.join("`, `"));
+                    self.report(at, "unknown-name", format!("`{name}` cannot be read as a whole"), Some(help));
+                    return None;
+                };
                 if !fields.contains(&field) {
                     self.unknown_field(at, name, field, fields);
                 }

@@ -9,7 +9,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::limits::message;
 use crate::relay::ServiceRequest;
 
 /// The version of the interface `Instance`.
@@ -131,7 +130,7 @@ impl PluginCall {
         }
     }
 
-    /// Returns the result in a response.
+    /// Returns the result in a response. The text of a failure has any length, because its reader masks values in it.
     ///
     /// # Errors
     /// Returns [`RpcFailure`] if the plugin rejects the call, or if the response has another form.
@@ -147,14 +146,13 @@ impl PluginCall {
             #[serde(default)]
             message: String,
         }
-        let wrong =
-            |why: String| RpcFailure::Response(message(&format!("the response is not that of a plugin: {why}")));
+        let wrong = |why: String| RpcFailure::Response(format!("the response is not that of a plugin: {why}"));
         if status != 200 {
             return Err(wrong(format!("expected status 200, got {status}: {}", body.trim())));
         }
         let response: RpcResponse = serde_json::from_str(body).map_err(|error| wrong(error.to_string()))?;
         if let Some(error) = response.error {
-            return Err(RpcFailure::Plugin(message(&error.message)));
+            return Err(RpcFailure::Plugin(error.message));
         }
         if response.id != Some(ID) {
             return Err(wrong(format!("expected id {ID}, got {:?}", response.id)));

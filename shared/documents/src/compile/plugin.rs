@@ -111,6 +111,14 @@ impl<'a> CheckedPlugin<'a> {
         }
     }
 
+    /// Returns the sensitivity of a value that a unit reads. An input has that of its value.
+    fn sensitivity_in(&self, unit: &CompiledUnit<'_>, source: &ReferenceSource) -> Sensitivity {
+        let ReferenceSource::Input(name) = source else { return self.sensitivity(source) };
+        let at = unit.doc.inputs.iter().position(|input| input.name.value == *name);
+        let whole = at.and_then(|at| unit.wholes.get(at)).and_then(Option::as_ref);
+        whole.map_or(Sensitivity::Open, |whole| self.sensitivity(whole))
+    }
+
     /// Adds a suggestion to the error for an unknown unit.
     fn unknown_unit(&self, report: &DiagnosticCollector, wrong: Diagnostic, name: &str) -> Diagnostic {
         report.found.suggest(wrong, name, self.units.iter().map(|unit| unit.doc.name.value.as_str()))
@@ -186,7 +194,7 @@ impl<'a> CheckedPlugin<'a> {
                     break;
                 }
                 match self.check_use(report, Some(unit), found) {
-                    Ok(()) => sensitive::check(report, *role, found, self.sensitivity(&found.source)),
+                    Ok(()) => sensitive::check(report, *role, found, self.sensitivity_in(unit, &found.source)),
                     Err(diagnostic) => report.push(diagnostic),
                 }
             }
@@ -409,14 +417,16 @@ impl<'a> CheckedPlugin<'a> {
                 let at = doc.cluster.as_ref().map_or(doc.name.at, |cluster| cluster.at);
                 more = warn("undo-cluster", at, message, "if that is not meant, give it the same `cluster`");
             }
+            let asks = matches!(&doc.action, ActionDoc::Webhook(_)) && !profile::acts(unit);
             let is_unconfirmed = self.required_evidence() == Some(RequiredEvidence::Confirmed)
                 && !unit.undoes.is_empty()
-                && doc.until.is_none()
+                && (doc.until.is_none() || asks)
                 && !self.is_verified(unit);
             if is_unconfirmed {
-                let message =
-                    format!("`{name}` can only report a removal, and the plugin requires `evidence: confirmed`");
+                let shows = if asks { "shows no removal" } else { "can only report a removal" };
+                let message = format!("`{name}` {shows}, and the plugin requires `evidence: confirmed`");
                 let help = match &doc.action {
+                    ActionDoc::Webhook(_) if asks => "add `verify` to an undo of the same unit, so that it decides",
                     ActionDoc::Webhook(_) => "add `verify` or `until` to it; without one, its targets get stuck",
                     _ => "add `verify` to it; without one, its targets get stuck",
                 };

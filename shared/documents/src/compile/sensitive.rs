@@ -131,6 +131,9 @@ fn sealed(role: TextRole, found: &ExpressionRead<'_>) -> Option<Refusal> {
         }
         (TextRole::Infrakit, _) => ("be part of a text", "hand it on whole, as a property"),
         (TextRole::InfrakitText, _) => ("be used here", "hand it on whole, in `properties`"),
+        (TextRole::Answer, _) => {
+            ("be read beside a response", "an output has a value of the response; hand this on as a public output")
+        }
         (TextRole::Manifest, _) => {
             ("stand in a manifest", "give it to a pod, or name a Secret of the cluster: `{secret: NAME, key: KEY}`")
         }

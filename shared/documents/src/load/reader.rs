@@ -89,7 +89,13 @@ const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 13] = [
     ("WebhookDoc", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
     ("DescribeDoc", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
     ("UntilDoc", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
-    ("VerificationSpec", "unit-kind", &["pod", "webhook"], "add a script or a request that shows it", "keep one of the two"),
+    (
+        "VerificationSpec",
+        "unit-kind",
+        &["pod", "webhook"],
+        "add a script or a request that shows it",
+        "keep one of the two",
+    ),
     ("VerificationRequest", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
 ];
 

@@ -387,7 +387,10 @@ fn unit(reader: &DocumentReader<'_>, step: SignadotStep, params: &mut Entries<Pa
     let outputs = step.outputs.into_iter().map(|output| {
         short_name(reader, &output.name, "the output's name");
         let from = OutputFromDoc::File(output.value_from_path);
-        Named { name: output.name, inner: OutputSpec { from, sensitive: None, optional: false, description: output.description } }
+        Named {
+            name: output.name,
+            inner: OutputSpec { from, sensitive: None, optional: false, description: output.description },
+        }
     });
     let inputs = step.inputs.into_iter().filter_map(|one| input(reader, one, params)).collect();
     let spec = UnitSpec {

@@ -454,6 +454,9 @@ fn null(place: &str, expression: &Expression) -> RenderError {
     names.dedup();
     let (what, fix) = match expression.whole().map(|whole| &whole.source) {
         Some(ReferenceSource::Resource { .. }) => (names.concat(), "read it with `.?`"),
+        Some(source @ (ReferenceSource::Response | ReferenceSource::Poll)) => {
+            (format!("a value of `{source}`"), "read another one, or wait for it with `until`")
+        }
         Some(_) => (names.concat(), "read it with `.?`, or declare it with `optional: true`"),
         None if names.is_empty() => ("the expression".to_owned(), "write a value"),
         None => (format!("the expression over {}", names.join(", ")), "let it return a value"),

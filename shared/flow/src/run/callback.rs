@@ -96,12 +96,23 @@ pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> Result<(Callba
 
 fn read(body: &[u8]) -> Result<Callback, String> {
     limits::check_json_values(body, limits::JSON_VALUES).map_err(|problem| format!("the body has {problem}"))?;
-    let callback: Callback =
-        serde_json::from_slice(body).map_err(|error| format!("the body is not a callback: {error}"))?;
+    let callback: Callback = serde_json::from_slice(body)
+        .map_err(|error| format!("the body is not a callback: {}", without_value(&error)))?;
     match callback.v {
         1 => Ok(callback),
         v => Err(format!("`v` is {v}; this server reads version 1")),
     }
+}
+
+/// Returns an error without the value that it shows: the body may have sensitive outputs, and the text is stored.
+fn without_value(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let shown = ["invalid type: ", "invalid value: "].into_iter().find_map(|start| {
+        let (value, expected) = text.strip_prefix(start)?.rsplit_once(", expected ")?;
+        let kind = value.split(['"', '`']).next().unwrap_or_default().trim_end();
+        Some(format!("{start}{kind}, expected {expected}"))
+    });
+    shown.unwrap_or(text)
 }
 
 /// Records that an authentic callback was rejected. The unit still waits for a result, and `why` shows the rejection.

@@ -16,8 +16,8 @@ use ebb_store::NamedKind;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::offload::offload;
-use crate::run::evidence::MASK;
 use crate::run::head::Run;
+use crate::run::masking::{MASK, masked};
 
 /// Minimum bytes of a credential. Masking shorter texts would damage responses.
 const MIN_SECRET: usize = 8;
@@ -49,13 +49,14 @@ impl RequestCredential {
     }
 
     /// Masks the credential in a body.
-    fn mask(&self, mut body: Vec<u8>) -> Vec<u8> {
-        if !self.masked.is_empty() && body.contains(&b'\\') {
-            // JSON can escape every character. Written again, it has one form of each text.
-            let parsed = serde_json::from_slice::<serde_json::Value>(&body).ok();
-            body = parsed.map_or(body, |json| json.to_string().into_bytes());
+    fn mask(&self, body: Vec<u8>) -> Vec<u8> {
+        if self.masked.is_empty() {
+            return body;
         }
-        self.masked.iter().fold(body, |body, secret| replace(body, secret.as_bytes()))
+        match String::from_utf8(body) {
+            Ok(text) => masked(&text, &self.masked).into_bytes(),
+            Err(error) => self.masked.iter().fold(error.into_bytes(), |body, secret| replace(body, secret.as_bytes())),
+        }
     }
 }
 

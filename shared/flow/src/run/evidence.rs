@@ -12,8 +12,8 @@ use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::{limits, sign, unit as headers};
 use regex::Regex;
 
-/// The replacement of a masked value.
-pub(crate) const MASK: &str = "***";
+use crate::run::masking::{MASK, masked_texts};
+
 /// Minimum length of a credential in a header. Masking shorter values would remove large parts of a response.
 const MIN_SECRET: usize = 8;
 /// Maximum bytes of a content type or URL.
@@ -111,18 +111,15 @@ impl SentRequest<'_> {
         format!("{} `{}`", response.status, limits::excerpt(&line, EXCERPT))
     }
 
-    /// Returns up to twice the stored length of a body, masked. A credential at the limit is therefore still recognised
-    /// by its beginning.
+    /// Returns up to twice the stored length of a body, masked. The values of the request are masked in the whole body,
+    /// because a part of one is not recognised. Another credential at the limit is still recognised by its beginning.
     fn scrubbed(&self, body: &[u8]) -> String {
-        let read = &body[..body.len().min(2 * limits::EVIDENCE)];
-        self.scrub(&String::from_utf8_lossy(read))
+        let text = masked_texts(&String::from_utf8_lossy(body), &self.secrets().collect::<Vec<_>>());
+        self.scrub(head(&text, 2 * limits::EVIDENCE))
     }
 
     pub(crate) fn scrub(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for secret in self.secrets() {
-            text = text.replace(secret, MASK);
-        }
+        let mut text = masked_texts(text, &self.secrets().collect::<Vec<_>>());
         for pattern in PATTERNS.iter() {
             text = pattern.replace_all(&text, format!("${{1}}{MASK}")).into_owned();
         }

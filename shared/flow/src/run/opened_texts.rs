@@ -9,7 +9,7 @@ use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::{Outputs, UnitValue};
 use serde_json::Value;
 
-use crate::run::evidence::MASK;
+use crate::run::masking::masked;
 use crate::run::records;
 
 /// Minimum bytes of a masked text. Masking shorter ones would remove large parts of an answer.
@@ -47,11 +47,6 @@ impl OpenedTexts {
     }
 }
 
-/// Returns a text without the `opened` texts.
-pub(super) fn masked(text: &str, opened: &[SecretText]) -> String {
-    opened.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), MASK))
-}
-
 /// Returns the outputs of a unit as values. The `opened` texts are masked in those that are not sensitive.
 pub(super) fn unit_values(unit: &UnitPlan, outputs: BTreeMap<String, RenderValue>, opened: &[SecretText]) -> Outputs {
     let is_sensitive = |name: &str| unit.outputs.get(name).is_some_and(|output| output.sensitive);
@@ -83,13 +78,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::run::masking::MASK;
 
     #[test]
     fn every_form_of_a_decrypted_text_is_masked() {
         let mut opened = OpenedTexts::default();
         opened.add(&UnitValue::Json(json!({"dsn": "a\"canary", "parts": ["canary", "abc"], "port": 5432})));
         let opened = opened.into_texts();
-        for text in ["a\"canary", r#"{"dsn":"a\"canary"}"#, "see canary"] {
+        for text in ["a\"canary", r#"{"dsn":"a\"canary"}"#, "see canary", r#"{"dsn":"a\u0022c\u0061nary"}"#] {
             let masked = masked(text, &opened);
             assert!(masked.contains(MASK) && !masked.contains("canary"), "{masked}");
         }

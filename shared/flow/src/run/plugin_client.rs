@@ -6,6 +6,7 @@ use ebb_documents::plan::{InfrakitAction, PluginInterface};
 use ebb_documents::render::RenderedInstance;
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::infrakit::{self, InstanceSpec, KEY_TAG, PluginCall, RpcFailure};
+use ebb_protocol::limits::message;
 use ebb_protocol::named_secrets::SecretText;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay::GuardedRelay;
 use crate::ports::{RelayClient as _, RelayError};
-use crate::run::opened_texts::masked;
+use crate::run::masking::masked;
 use crate::run::wakeup::START_WINDOW_MS;
 
 /// A call without a result.
@@ -105,7 +106,10 @@ impl PluginClient<'_> {
         match self.action.interface {
             PluginInterface::Instance => {
                 let call = PluginCall::describe(&self.action.instance_type, &self.key);
-                Ok(self.call::<Option<_>>(call).await?.unwrap_or_default())
+                let mut found: Vec<Value> = self.call::<Option<_>>(call).await?.unwrap_or_default();
+                // A plugin may ignore the tags of the call, and then lists the instances of others.
+                found.retain(|instance| key_tag(instance).is_none_or(|key| key.eq_ignore_ascii_case(&self.key)));
+                Ok(found)
             }
             PluginInterface::Resource => {
                 let found = self.resource("Resource.DescribeResources", None).await?;
@@ -180,8 +184,10 @@ impl PluginClient<'_> {
             error => PluginError::Unknown(error.to_string()),
         })?;
         call.result(response.status, &response.body).map_err(|error| match error {
-            RpcFailure::Plugin(why) => PluginError::Rejected(format!("{}: {}", call.method, masked(&why, self.opened))),
-            RpcFailure::Response(why) => PluginError::Unknown(masked(&why, self.opened)),
+            RpcFailure::Plugin(why) => {
+                PluginError::Rejected(format!("{}: {}", call.method, message(&masked(&why, self.opened))))
+            }
+            RpcFailure::Response(why) => PluginError::Unknown(message(&masked(&why, self.opened))),
         })
     }
 }
@@ -209,6 +215,12 @@ pub(super) fn is_ready(object: &Value) -> Result<bool, String> {
 /// Returns the ID of an instance, or an empty text.
 pub(super) fn instance_id(description: &Value) -> &str {
     text(description, "ID")
+}
+
+/// Returns the tag of an instance that names its unit. Plugins may change the case of tags, or list none.
+fn key_tag(description: &Value) -> Option<&str> {
+    let mut tags = description.get("Tags")?.as_object()?.iter();
+    tags.find(|(name, _)| name.eq_ignore_ascii_case(KEY_TAG))?.1.as_str()
 }
 
 fn text<'a>(object: &'a Value, name: &str) -> &'a str {
