@@ -303,11 +303,24 @@ impl PluginUnit<'_> {
             }
         }
         // A plugin rejects the call for what no longer exists, and may list late what it has destroyed.
-        if !(found.is_empty() && unseen.is_empty()) && !client.find().await?.is_empty() {
-            // Without an error, the plugin destroys in the background.
-            return destroyed.map(|()| PluginStep::Repeat(RETRY_SECONDS));
+        if !(found.is_empty() && unseen.is_empty()) {
+            let left = client.find().await;
+            if !left.as_ref().is_ok_and(Vec::is_empty) {
+                // A later attempt cannot ask: the plugin rejects the call for what no longer exists.
+                let gone = match (&destroyed, &left) {
+                    (Ok(()), _) => listed.clone(),
+                    (Err(_), Ok(left)) => &listed - &client.ids(left),
+                    (Err(_), Err(_)) => BTreeSet::new(),
+                };
+                self.note(env, InstanceIds { destroyed: gone, ..InstanceIds::default() }).await?;
+                left?;
+                // Without an error, the plugin destroys in the background.
+                return destroyed.map(|()| PluginStep::Repeat(RETRY_SECONDS));
+            }
         }
-        let is_listed = made.is_subset(&answers.listed);
+        // What the plugin has made for a request that it rejected may be listed late, too. Other interfaces have no IDs.
+        let is_open = self.instances.may_be_more && self.action.interface == PluginInterface::Instance;
+        let is_listed = made.iter().all(|id| has(&answers.listed, id)) && !is_open;
         let due = if is_listed { may_act_until } else { may_act_until.max(self.instances.listed_by) };
         if due > env.now() {
             return Ok(PluginStep::Postpone(due));
@@ -337,7 +350,14 @@ impl PluginUnit<'_> {
             let same: Vec<Unit> = same.map(|(_, position)| Unit(position)).collect();
             if !same.is_empty() {
                 let records = env.store.read_records(&self.run.id.sibling(hook.hook.into()), &same).await?;
-                records.into_iter().for_each(|(_, _, record)| answers.merge(record.instances));
+                for (_, _, mut record) in records {
+                    if was_refused(&record) {
+                        // What the plugin listed and did not destroy may exist, whatever it lists later.
+                        let InstanceIds { listed, destroyed, .. } = &mut record.instances;
+                        listed.retain(|id| destroyed.contains(id));
+                    }
+                    answers.merge(record.instances);
+                }
             }
         }
         Ok(answers)
@@ -359,7 +379,9 @@ impl PluginUnit<'_> {
         let (grade, asked, answered) = match answers.listed.is_empty() {
             true if *may_be_more => (RemovalGrade::Unconfirmed, client.find_method(), "not listed"),
             true if ids.is_empty() => return None,
-            _ if ids.is_subset(&answers.listed) => (RemovalGrade::Confirmed, client.find_method(), "not listed"),
+            _ if ids.iter().all(|id| has(&answers.listed, id)) => {
+                (RemovalGrade::Confirmed, client.find_method(), "not listed")
+            }
             _ => (RemovalGrade::Reported, "Instance.Destroy", "OK"),
         };
         Some(RemovalEvidence::new(grade, asked, answered))
@@ -368,7 +390,18 @@ impl PluginUnit<'_> {
 
 /// Returns true if the plugin has listed an instance, or destroyed it unlisted.
 fn is_known(answers: &InstanceIds, id: &str) -> bool {
-    answers.listed.contains(id) || answers.destroyed.contains(id)
+    has(&answers.listed, id) || has(&answers.destroyed, id)
+}
+
+/// Returns true if `ids` has an ID. Plugins may list an ID in another case than that in which they have answered it.
+fn has(ids: &BTreeSet<String>, id: &str) -> bool {
+    ids.iter().any(|known| known.eq_ignore_ascii_case(id))
+}
+
+/// Returns true if the attempt of an undo ended because the plugin rejected a call.
+fn was_refused(record: &AttemptRecord) -> bool {
+    let reason = record.result.as_ref().and_then(|result| result.reason.as_ref());
+    reason.is_some_and(|reason| reason.code == ReasonCode::Failed)
 }
 
 fn succeeded(success: AttemptSuccess) -> PluginStep {

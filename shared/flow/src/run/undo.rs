@@ -66,8 +66,10 @@ impl MadeInstances {
         let recorded = results().flat_map(|result| &result.made).chain(&record.instances.made);
         let ids: BTreeSet<String> = recorded.cloned().collect();
         if ids.is_empty() {
-            self.may_be_more |= record.posted.is_some() && !is_unsent(record);
-            return;
+            if record.posted.is_none() || is_unsent(record) {
+                return;
+            }
+            self.may_be_more = true;
         }
         let made_at = results().map(|result| result.at).chain(record.posted).max().unwrap_or_default();
         self.listed_by = self.listed_by.max(Timestamp(made_at).plus(Millis(action.max_processing_time_ms)));
