@@ -131,6 +131,8 @@ impl ProviderExample {
             // The plugin requires no evidence.
             (Mishap::Hidden, ProviderApi::Tenants) => Some("unconfirmed"),
             (Mishap::Hidden | Mishap::Revoked | Mishap::FailingDeletion, _) => None,
+            // The service has rejected each request of the setup.
+            (Mishap::Full, ProviderApi::Tenants) => Some("confirmed"),
             (_, ProviderApi::Tenants) => Some("reported"),
             _ => Some("confirmed"),
         };

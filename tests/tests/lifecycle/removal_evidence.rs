@@ -75,7 +75,7 @@ pub(crate) async fn earlier_answers_decide_about_not_found() {
         (200, &[410], RemovalGrade::Unconfirmed),
         (200, &[409, 404], RemovalGrade::Reported),
         (200, &[423, 409, 410], RemovalGrade::Reported),
-        (403, &[404], RemovalGrade::Reported),
+        (403, &[404], RemovalGrade::Confirmed),
         (500, &[404], RemovalGrade::Unconfirmed),
     ];
     for (made, answers, grade) in rows {

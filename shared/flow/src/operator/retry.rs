@@ -7,6 +7,7 @@ use ebb_protocol::api::RetryResponse;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::run::head::Run;
+use crate::run::override_record;
 use crate::run::reopen::{ReopenCause, reopen};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +40,14 @@ pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<RetryOutcome, Fl
     let mut failed: Vec<Unit> = failed.collect();
     // A verification fails because its undo did not remove the resource.
     let undos: Vec<Unit> = failed.iter().flat_map(|&unit| verified_undos(&run, unit)).collect();
-    failed.extend(undos.into_iter().filter(|&undo| view.status(undo) == UnitProgress::Done));
+    // The decision of an operator about an undo stays.
+    let records = env.store.read_records(&run.id, &undos).await?;
+    let is_overridden = |undo: Unit| {
+        let of_undo = records.iter().filter(|(of, ..)| *of == undo).map(|(.., record)| record);
+        override_record::override_reason(of_undo).is_some()
+    };
+    let is_done = |&undo: &Unit| view.status(undo) == UnitProgress::Done && !is_overridden(undo);
+    failed.extend(undos.into_iter().filter(is_done));
     failed.sort_unstable();
     failed.dedup();
     let closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);

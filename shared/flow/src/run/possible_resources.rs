@@ -9,6 +9,7 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::OutputValue;
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, OutputStorage};
+use ebb_protocol::removal::RemovalGrade;
 use ebb_store::{StoreError, TargetHead};
 
 use crate::env::{CompiledPlan, Env};
@@ -154,6 +155,12 @@ async fn find(
                 false => &mut undone,
             };
             done.extend(plan.undoes.iter().copied().filter(is_final));
+            // A verification decides also for an undo that an operator has overridden.
+            let removals = records.iter().filter_map(|record| record.result.as_ref()?.removal.as_deref());
+            let mut grades = removals.map(|removal| removal.grade).peekable();
+            if plan.verifies && grades.peek().is_some() && grades.all(|grade| grade == RemovalGrade::Confirmed) {
+                undone.extend(plan.undoes.iter().copied().filter(is_final));
+            }
         }
     }
     for undone in [&mut undone, &mut not_found] {

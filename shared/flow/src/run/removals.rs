@@ -305,7 +305,9 @@ pub(super) async fn of_absence(
 ) -> Result<Option<RemovalEvidence>, FlowError> {
     let grade = if unit.verifies {
         verified_grade(env, run, unit).await?
-    } else if is_rejected || has_seen(env, run, attempt, unit).await? {
+    } else if is_rejected {
+        return Ok(Some(of_rejection()));
+    } else if has_seen(env, run, attempt, unit).await? {
         return Ok(None);
     } else {
         RemovalGrade::Unconfirmed
@@ -313,21 +315,19 @@ pub(super) async fn of_absence(
     Ok(Some(RemovalEvidence::new(grade, &sent.asked(), &status.to_string())))
 }
 
-/// Returns the evidence of an undo whose undone units have made nothing: their server has rejected each request.
+/// Returns the evidence of an undo whose undone units have made nothing: their server has rejected each request. No removal
+/// could give more.
 pub(super) fn of_rejection() -> RemovalEvidence {
     let answered = Some("the server rejected each request of the setup".to_owned());
-    RemovalEvidence { answered, ..RemovalGrade::Reported.into() }
+    RemovalEvidence { answered, ..RemovalGrade::Confirmed.into() }
 }
 
 /// Returns the evidence of a webhook that has succeeded with this status, if it is not the usual one.
-pub(super) fn of_success(run: &Run, unit: &UnitPlan, sent: &SentRequest<'_>, status: u16) -> Option<RemovalEvidence> {
-    // A retry of a verification repeats its undo, which then finds nothing. The record shows that it has seen the resource.
-    let is_verified = || run.hook_plan().units.iter().any(|other| other.verifies && is_shared(unit, other));
+pub(super) fn of_success(unit: &UnitPlan, sent: &SentRequest<'_>, status: u16) -> Option<RemovalEvidence> {
     let grade = match status {
         _ if unit.verifies => RemovalGrade::Confirmed,
         // A receiver of Ebb calls back after 202. Another server only has the request.
         202 if !unit.undoes.is_empty() => RemovalGrade::Unconfirmed,
-        _ if sent.method != GET && is_verified() => RemovalGrade::Reported,
         _ => return None,
     };
     Some(RemovalEvidence::new(grade, &sent.asked(), &status.to_string()))
@@ -474,7 +474,8 @@ fn has_other_undos(plan: &Plan, unit: &UnitPlan) -> bool {
     let undos = undos(plan);
     unit.undoes.iter().all(|at| {
         let mut others = undos.get(at).into_iter().flatten().filter_map(|&undo| plan.unit(undo));
-        others.any(|other| !other.verifies && other.key != unit.key)
+        // A `GET` removes nothing.
+        others.any(|other| !other.verifies && other.key != unit.key && usual_evidence(other).is_some())
     })
 }
 

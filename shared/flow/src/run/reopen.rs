@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::retry::{next_block, next_pass};
 use ebb_engine::target::Notification;
 use ebb_engine::{Attempt, Epoch, Hook, RunEvent, RunPhase, RunView, Shard, TargetPhase, Unit, UnitProgress, accept};
@@ -21,7 +22,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::instance::{due, outbox};
 use crate::ports::QueueMessage;
-use crate::run::attempt_end::AttemptEnd;
+use crate::run::attempt_end::{AttemptEnd, AttemptSuccess};
 use crate::run::head::{self, Run};
 use crate::run::records;
 use crate::sweep::retention;
@@ -54,12 +55,30 @@ pub async fn reopen_seen(
     if restore_target(env, run).await? == RunEligibility::No {
         return Ok(false);
     }
+    record_removals(env, run, view, units).await?;
     let epoch = head::epoch(view);
     for &unit in units {
         reopen_unit(env, run, epoch, unit, head::attempt(view, unit), cause).await?;
     }
     wake_run(env, run, epoch).await?;
     Ok(true)
+}
+
+/// Records the success of each undo that is done without a record. *Not found* in the next pass is then no first answer.
+async fn record_removals(env: &Env, run: &Run, view: &RunView, units: &[Unit]) -> Result<(), FlowError> {
+    let is_request = |plan: &UnitPlan| {
+        !plan.undoes.is_empty() && matches!(&plan.action, Action::Webhook(webhook) if webhook.method != "GET")
+    };
+    let is_done = |&unit: &Unit| view.status(unit) == UnitProgress::Done && run.unit(unit).is_some_and(is_request);
+    let done: Vec<Unit> = units.iter().copied().filter(is_done).collect();
+    let records = env.store.read_records(&run.id, &done).await?;
+    for unit in done {
+        let last = head::attempt(view, unit);
+        if !records.iter().any(|(of, number, record)| (*of, *number) == (unit, last) && record.result.is_some()) {
+            records::put(env, run, unit, last, &AttemptEnd::Succeeded(AttemptSuccess::default()), None).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Starts the next attempt of a unit whose attempt was read as `seen`.
