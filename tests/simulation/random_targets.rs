@@ -5,7 +5,7 @@ use ebb_engine::Hook;
 use super::SimRandom;
 use super::platform::EVENT;
 use super::plugin_documents::{self as documents, UnitAction, list};
-use super::provider_documents::{ProviderUnit, ThingRemoval};
+use super::provider_documents::{CONNECTION, ProviderUnit, ThingRemoval};
 use super::registry::UnitBehavior;
 use super::scenario::{TargetScenario, names};
 
@@ -115,6 +115,10 @@ fn plugin(random: &SimRandom, name: &str, is_wired: bool, provider: Option<&SimR
     for hook in [Hook::PreStart, Hook::PostStart] {
         let of_hook = (0..count).filter(|&number| units[number].hook == hook);
         text += &documents::hook(hook, of_hook.map(|number| setup(number, &units, is_wired && number == 0)));
+    }
+    if provider.is_some_and(|random| random.below(3) == 0) {
+        // The other servers that respond at once are behind the connection, too.
+        rest = rest.replace("url: \"https://outside.test/once/", &format!("connection: {CONNECTION}, path: \"/once/"));
     }
     text + &rest + OUTPUTS
 }

@@ -132,6 +132,15 @@ impl SimServers {
         begun.ok_or_else(|| CallError::Refused(format!("no such unit: {}", request.url)))
     }
 
+    /// Adds the header that identifies an attempt. Requests over a connection are not signed, and do not have it.
+    fn identify(&self, request: &mut HttpRequest) -> Result<(), CallError> {
+        let unit = self.executor.ledger.unit(&header(request, IDEMPOTENCY_KEY));
+        let unit = unit.ok_or_else(|| CallError::Refused(format!("no such unit: {}", request.url)))?;
+        let id = format!("{}-{}-{}", unit.run(), unit.unit, header(request, ATTEMPT));
+        request.headers.push((WEBHOOK_ID.to_owned(), id));
+        Ok(())
+    }
+
     /// Records that the sender of an attempt gets no response from the server.
     fn give_up(&self, number: usize) {
         self.executor.ledger.state().attempts[number].given_up = Some(self.executor.runtime.elapsed());
@@ -166,7 +175,7 @@ impl SimServers {
 
 #[async_trait]
 impl HttpCall for SimServers {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, CallError> {
         if let Some(subscription) = request.url.strip_prefix(RECEIVERS) {
             return self.receivers.receive(subscription, &request).await;
         }
@@ -179,7 +188,10 @@ impl HttpCall for SimServers {
             return Ok(retry_after(429, seconds));
         }
         if let Some(path) = request.url.strip_prefix(ORIGIN) {
-            return self.provider.respond(path, &request).await;
+            if UnitAction::of_url(path) == UnitAction::Provider {
+                return self.provider.respond(path, &request).await;
+            }
+            self.identify(&mut request)?;
         }
         let _posted = PendingPost::new(ledger, header(&request, WEBHOOK_ID));
         if let Some(status) = gateway_status(&self.executor) {

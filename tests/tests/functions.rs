@@ -161,7 +161,7 @@ fn main() {
         lifecycle::state_waits: a_unit_is_done_when_the_provider_is_ready
             a_wait_that_fails_is_undone_with_the_outputs_of_the_response
             a_wait_survives_a_restart_and_stores_no_secret a_thing_that_was_never_seen_is_gone_without_confirmation
-            a_list_shows_what_a_lost_request_has_made;
+            a_list_shows_what_a_lost_request_has_made a_deleted_thing_may_remain_visible;
         lifecycle::many: unreferenced_outputs_are_not_read an_undo_reads_only_the_outputs_that_it_uses
             gone_targets_have_a_separate_list a_parsed_plugin_is_used_until_its_withdrawal
             a_withdrawn_version_remains_usable_for_existing_targets;
@@ -180,8 +180,9 @@ fn main() {
             a_repeated_callback_repeats_no_request a_callback_is_processed_after_its_client_disconnects
             an_event_is_processed_after_its_client_disconnects;
         security::credentials: connections_that_changed_after_the_plan schemes_of_connections
-            an_outcome_is_described_with_the_credential a_server_without_a_callback_token_is_not_awaited a_repeated_credential_is_masked_everywhere
-            a_redirect_does_not_get_the_credential connections_that_a_target_cannot_use values_stay_in_the_path
+            an_outcome_is_described_with_the_credential a_server_without_a_callback_token_is_not_awaited
+            a_repeated_credential_is_masked_everywhere a_redirect_does_not_get_the_credential
+            a_wait_and_an_update_over_a_connection connections_that_a_target_cannot_use values_stay_in_the_path
             a_setup_without_its_secret_leaves_nothing internal_origins origins_that_are_refused
             a_request_that_may_have_been_sent_is_undone a_source_completes_its_events events_that_cannot_be_completed;
         security::encrypted_values: only_recipients_get_encrypted_values evidence_contains_no_opened_values

@@ -62,7 +62,10 @@ pub(crate) async fn wait(
             explain(client, target).await;
             Ok(Exit::Failed)
         }
-        FollowEnd::Deleted => Err(CliError::failed(format!("{target} was deleted by another client"))),
+        FollowEnd::Deleted => {
+            Err(CliError::failed(format!("{target} was deleted by another client, or its time to live ended"))
+                .with_hint(format!("ebb why {}", named(target))))
+        }
         FollowEnd::TimedOut => {
             explain(client, target).await;
             let phase = seen.map_or("not known to the server".to_owned(), |seen| labels::name(&seen.info.phase));

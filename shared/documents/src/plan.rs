@@ -419,9 +419,12 @@ impl WebhookAction {
 pub struct UntilPlan {
     /// The URL of the question, as that of the webhook. It may read `response`.
     pub url: Template,
-    /// A CEL condition over `poll` and `response`. Absent if the wait ends with the answer 404 or 410.
+    /// A CEL condition over `poll` and `response`. Absent if only the answer 404 or 410 ends the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<String>,
+    /// True if the answer 404 or 410 ends the wait.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gone: bool,
     /// A CEL expression over `poll` and `response`: true, or the reason of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,

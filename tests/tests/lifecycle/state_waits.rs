@@ -150,6 +150,29 @@ pub(crate) async fn a_thing_that_was_never_seen_is_gone_without_confirmation() {
     assert_eq!(removal_grade(&harness, "b").await, Some(RemovalGrade::Confirmed));
 }
 
+/// A provider that keeps deleted things for some time: either answer ends the wait. An answer can delay the next question.
+pub(crate) async fn a_deleted_thing_may_remain_visible() {
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /things", creating());
+    let soft = ASYNC.replace("gone: true,", "gone: true, ready: '${poll.body.state == \"deleted\"}',");
+    harness.publish("soft@1.0.0", &soft).await;
+    let later = CannedReply::ok(json!({"state": "deleting"})).header("retry-after", "3");
+    for (name, end) in [("a", state("deleted", None)), ("b", 404.into())] {
+        harness.receiver.always("GET /things/t-1", state("ready", Some("h")));
+        harness.ready(name, "soft").await;
+        harness.receiver.always("DELETE /things/t-1", 202);
+        harness.receiver.forget();
+        harness.receiver.replies("GET /things/t-1", &[later.clone(), end]);
+        harness.delete(name).await;
+        harness.receiver.call("GET /things/t-1", 1).await;
+        let asked = std::time::Instant::now();
+        harness.receiver.call("GET /things/t-1", 2).await;
+        assert!(asked.elapsed().as_millis() > 2000, "{:?}", asked.elapsed());
+        harness.phase(name, TargetState::Gone).await;
+        assert_eq!(removal_grade(&harness, name).await, Some(RemovalGrade::Confirmed));
+    }
+}
+
 /// An API without a request for one thing has a list.
 pub(crate) async fn a_list_shows_what_a_lost_request_has_made() {
     let harness = Harness::new().await;

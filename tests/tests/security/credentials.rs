@@ -297,6 +297,30 @@ pub(crate) async fn connections_that_changed_after_the_plan() {
     assert_eq!(harness.receiver.calls("DELETE /branches/br-1")[0].header("authorization"), format!("Bearer {GIVEN}"));
 }
 
+/// A wait goes on after its connection was deleted and created again. The units of an update have the connection.
+pub(crate) async fn a_wait_and_an_update_over_a_connection() {
+    let harness = Harness::connected(BEARER).await;
+    let wait = "    until: {path: \"/branches/${response.body.id}\", ready: \"${poll.body.ready}\", every: 1s, maxEvery: 1s}\n    outputs: {id:";
+    let update = "update:\n  change:\n    webhook: {connection: api, method: PATCH, path: \"/branches/${units.make.outputs.id}\"}\noutputs: {id:";
+    let text = PLUGIN.replace("    outputs: {id:", wait).replace("\noutputs: {id:", &format!("\n{update}"));
+    harness.publish("branch@1.0.0", &text).await;
+    harness.receiver.always("GET /branches/br-1", json!({"ready": false}));
+    harness.create("a", "branch@1.0.0").await;
+    harness.receiver.call("GET /branches/br-1", 1).await;
+    harness.request(Method::DELETE, "/v1/connections/api", None).await.is(204);
+    let why = "got no answer: the connection api does not exist";
+    until(why, async || harness.why("a").await.summary.contains(why).then_some(())).await;
+    harness.connection(harness.receiver.url(), BEARER, "branch").await;
+    harness.receiver.always("GET /branches/br-1", json!({"ready": true}));
+    harness.phase("a", TargetState::Ready).await;
+    let data = sandbox("a", "a-uid", "branch@1.0.0, params: {v: b}");
+    harness.lifecycle(LifecycleType::Updated, &LifecycleData { generation: 2, ..data }).await.is(202);
+    let call = harness.receiver.call("PATCH /branches/br-1", 1).await;
+    assert_eq!(call.header("authorization"), format!("Bearer {GIVEN}"));
+    harness.tear_down("a").await;
+    assert_eq!((harness.receiver.count("POST /branches/a"), harness.receiver.count("DELETE /branches/br-1")), (1, 1));
+}
+
 /// A unit whose connection cannot be used was never sent, so its undo has nothing to do.
 pub(crate) async fn a_setup_without_its_secret_leaves_nothing() {
     let harness = Harness::connected(BEARER).await;

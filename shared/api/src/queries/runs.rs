@@ -105,7 +105,10 @@ impl RunSnapshot<'_> {
         let previous_result = previous.and_then(|record| record.result.as_ref());
         let result = record.and_then(|record| record.result.as_ref());
         let next_attempt = previous_result.and_then(|result| result.next).map(Timestamp).filter(|&at| at > self.now);
-        let next_request = record.and_then(|record| record.next_dispatch).map(Timestamp).filter(|&at| at > self.now);
+        // During a wait for a state, this is the time of a sweep, and questions come before it.
+        let next_request = record.filter(|record| record.wait.is_none() && record.result.is_none());
+        let next_request =
+            next_request.and_then(|record| record.next_dispatch).map(Timestamp).filter(|&at| at > self.now);
         let state = match (self.view.status(unit), activity) {
             (UnitProgress::Done, _) if result.is_some_and(|result| result.outcome == AttemptOutcome::Skipped) => {
                 UnitState::Skipped

@@ -9,7 +9,7 @@ use crate::plan::{Action, BoundConnection, Plan, WebhookAction};
 
 /// Returns the names of the connections of a plan.
 pub fn names(plan: &Plan) -> BTreeSet<String> {
-    let units = plan.hooks.iter().flat_map(|hook| &hook.units);
+    let units = plan.hooks.iter().flat_map(|hook| &hook.units).chain(&plan.plugin_updates);
     units.filter_map(|unit| Some(unit.action.connection()?.name.clone())).collect()
 }
 
@@ -30,8 +30,9 @@ pub fn bind(
         .flat_map(|current| current.hooks.iter().flat_map(|hook| &hook.units))
         .filter_map(|unit| Some((unit.key.as_str(), unit.action.connection()?)))
         .collect();
-    let Plan { hooks, resources, update, .. } = plan;
-    for unit in hooks.iter_mut().flat_map(|hook| &mut hook.units) {
+    let Plan { hooks, resources, update, plugin_updates, .. } = plan;
+    // An update selects some of the units of `update` after this.
+    for unit in hooks.iter_mut().flat_map(|hook| &mut hook.units).chain(plugin_updates) {
         let (resource, name) = unit.key.split_once('/').unwrap_or((&unit.key, ""));
         let former = || update.as_ref()?.former.get(resource)?.resource.as_ref();
         let plugin = resources.get(resource).or_else(former).map(|resource| resource.plugin.as_str());

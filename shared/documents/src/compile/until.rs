@@ -35,10 +35,6 @@ pub(super) fn compile<'a>(
     let is_gone = until.gone == Some(true);
     let teardown = hook == HookName::PreStop || hook == HookName::PostStop;
     match (&until.ready, is_gone) {
-        (Some(ready), true) => {
-            let help = "keep `ready`, or `gone: true`, which waits for 404 or 410";
-            report.push(report.error("until", ready.at, "`until` has both `ready` and `gone`").help(help));
-        }
         (None, false) => {
             let help = match teardown {
                 true => "add `gone: true`, or `ready: ${…}`, which is true when the thing does not exist any more",
@@ -46,8 +42,8 @@ pub(super) fn compile<'a>(
             };
             report.push(report.error("until", at, "`until` does not say for which state it waits").help(help));
         }
-        (None, true) if !teardown => {
-            let help = "write `ready: ${…}`; only a unit of preStop or postStop waits until something is gone";
+        (_, true) if !teardown => {
+            let help = "write `ready: ${…}` alone; only a unit of preStop or postStop waits until something is gone";
             report
                 .push(report.error("until", at, "a unit that makes something cannot wait until it is gone").help(help));
         }
@@ -65,7 +61,7 @@ pub(super) fn compile<'a>(
         let at = until.every.as_ref().or(until.max_every.as_ref()).map_or(at, |every| every.at);
         report.push(report.error("limit", at, message).help(help));
     }
-    UntilPlan { url, ready, failed, every_ms, max_every_ms }
+    UntilPlan { url, ready, gone: is_gone, failed, every_ms, max_every_ms }
 }
 
 /// Reports a use of `poll` by a unit without `until`, and a use of an input that the unit does not have.

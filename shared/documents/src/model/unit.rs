@@ -264,7 +264,7 @@ pub struct UntilDoc {
     /// A CEL expression over `poll` and `response`. The unit fails if it is true, or a text that is not empty, which is the
     /// reason.
     pub failed: Option<At<String>>,
-    /// In an undo, instead of `ready`: the wait ends when the answer is 404 or 410.
+    /// In an undo: the wait ends also when the answer is 404 or 410.
     pub gone: Option<bool>,
     /// The wait before the first question. It doubles with each question. The default is 2 s.
     pub every: Option<At<DurationMs>>,

@@ -77,7 +77,11 @@ impl AttemptFailure {
         let unknown = unit.action.is_non_idempotent() && self.is_unanswered();
         // The `describe` URL has reported that the request made nothing, so its repetition is the first one.
         let is_unmade = unit.action.is_non_idempotent() && self.reason.code == ReasonCode::Lost;
-        let is_wanted = is_unmade || self.is_worth_retrying(&unit.retry.on);
+        // The deletion of an earlier attempt is in progress.
+        let waits = matches!(&unit.action, Action::Webhook(webhook) if webhook.until.is_some());
+        let is_busy = waits && !unit.undoes.is_empty() && unit.retry.on.is_empty();
+        let is_busy = is_busy && matches!(self.status, Some(409 | 423));
+        let is_wanted = is_unmade || is_busy || self.is_worth_retrying(&unit.retry.on);
         attempts_used(attempt, attempts) < attempts && !unknown && !is_final && is_wanted
     }
 

@@ -10,9 +10,9 @@
 
 use std::time::Duration;
 
-use ebb_documents::plan::UntilPlan;
-use ebb_documents::render::{Answers, PollState};
-use ebb_egress::{HttpRequest, HttpResponse};
+use ebb_documents::plan::{Action, UntilPlan};
+use ebb_documents::render::{Answers, PollState, RenderError};
+use ebb_egress::{HttpRequest, HttpResponse, retry_after};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::id;
@@ -40,9 +40,13 @@ use crate::sealed_values;
 use crate::sweep::permits::OriginPermit;
 
 const METHOD: &str = "GET";
+/// The words between a question and the status of its answer.
+const ANSWERED: &str = " was answered ";
 /// The time after which a sweep asks, in case the messages are lost: a quarter of the timeout, between these bounds.
 const MIN_SWEEP_MS: u64 = 60 * 1000;
 const MAX_SWEEP_MS: u64 = 15 * 60 * 1000;
+/// Maximum time between the last question and the timeout.
+const LAST_MS: u64 = 30 * 1000;
 /// Minimum time between two notes of a changed answer.
 const NOTE_MS: u64 = 5 * 60 * 1000;
 /// Maximum bytes of an encrypted response in the record. Each change of the record writes all of it.
@@ -76,12 +80,12 @@ pub(super) async fn begin(
     let keys = &env.settings.unit_keys;
     let outputs = sealed_values::seal_outputs(keys, (&run.id, attempt.unit), answers.unit, outputs)?;
     let (early, _) = records::store_outputs(env, run, attempt.unit, attempt.number, &outputs).await?;
-    let response = store_response(env, run, attempt, &value).await?;
+    let stored = store_response(env, run, attempt, &value).await?;
     let now = env.now();
     let next = sweep_time(answers, begun, now);
     // A message that arrives before the record is written has no effect.
-    send_next(env, run, attempt, (until, Millis(0)), next).await;
-    let wait = Box::new(StateWait { since: now.0, outputs: early, response });
+    send_next(env, run, attempt, pause(until, Millis(0), &response.headers, now), next).await;
+    let wait = Box::new(StateWait { since: now.0, outputs: early, response: stored });
     let update = AttemptUpdate::Waiting { wait, begun, next, seen: (sight == Sight::Seen).then_some(now) };
     let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &update).await?;
     if let Some(result) = before.result {
@@ -104,7 +108,7 @@ pub(super) async fn ask(
     attempt: AttemptRef,
     until: &UntilPlan,
     (record, may_act): (&AttemptRecord, bool),
-    credential: &RequestCredential,
+    credential: &Result<RequestCredential, String>,
 ) -> Result<DispatchOutcome, FlowError> {
     let (run, unit, is_undo) = (answers.run, answers.unit, !answers.unit.undoes.is_empty());
     let Some(wait) = record.wait.as_ref().filter(|_| record.result.is_none()) else {
@@ -119,25 +123,31 @@ pub(super) async fn ask(
         Ok(url) => url,
         Err(error) => return Ok(failed(AttemptFailure::new(ReasonCode::Render, &format!("`until`: {error}")))),
     };
-    let headers = request_headers::signed_headers(env, run, attempt, unit, credential, ("-until", &[]))?;
+    let headers = match credential {
+        Ok(credential) => request_headers::signed_headers(env, run, attempt, unit, credential, ("-until", &[]))?,
+        Err(_) => Vec::new(),
+    };
     let sent = SentRequest { method: METHOD, url: &url, headers: &headers, opened: &answers.opened };
-    let answer = match OriginPermit::acquire(env, &url).await {
-        Some(permit) => {
+    let answer = match (credential, OriginPermit::acquire(env, &url).await) {
+        // A question that cannot be sent says nothing about the state. An operator can restore a connection.
+        (Err(why), _) => Some(Err(why.clone())),
+        (Ok(credential), Some(permit)) => {
             let (method, body) = (METHOD.to_owned(), Vec::new());
             let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
             let request = HttpRequest { method, url: url.clone(), headers: headers.clone(), body, timeout };
             let begun = env.now();
             let answer = credential.call(env, request).await;
             permit.end(env, begun);
-            Some(answer)
+            Some(answer.map_err(|error| call_failure(&error).reason.message))
         }
-        None => None,
+        (Ok(_), None) => None,
     };
     let (sight, text) = match &answer {
         None => (Sight::Unseen, None),
-        Some(Err(error)) => (Sight::Unseen, Some(format!("no answer: {}", call_failure(error).reason.message))),
+        Some(Err(why)) => (Sight::Unseen, Some(format!(" got no answer: {why}"))),
         Some(Ok((poll, _bytes))) => match judge(answers, until, &sent, (&response, poll)) {
-            Ok(AttemptEnd::Succeeded(success)) if is_undo => {
+            // A `GET` removes nothing, so the state that it waits for is no evidence.
+            Ok(AttemptEnd::Succeeded(success)) if is_undo && !only_asks(&unit.action) => {
                 // Providers show nothing of what a credential must not see: *not found*, or a list without it.
                 let grade = match removals::has_seen(env, run, attempt, unit).await? {
                     true => RemovalGrade::Confirmed,
@@ -150,8 +160,10 @@ pub(super) async fn ask(
             }
             Ok(end) => return Ok(DispatchOutcome::ended(end)),
             Err(why) => {
-                let sight = if (200..300).contains(&poll.status) { Sight::Seen } else { Sight::Unseen };
-                (sight, Some(format!("{}{why}", sent.answer(unit, poll))))
+                // A page of a gateway shows nothing.
+                let is_seen = (200..300).contains(&poll.status) && sent.foreign_format(unit, poll).is_none();
+                let sight = if is_seen { Sight::Seen } else { Sight::Unseen };
+                (sight, Some(format!("{ANSWERED}{}{why}", sent.answer(unit, poll))))
             }
         },
     };
@@ -160,17 +172,19 @@ pub(super) async fn ask(
         env.store.update_attempt(&run.id, attempt.unit, attempt.number, &AttemptUpdate::Seen(now)).await?;
     }
     if let Some(text) = text {
-        note(env, run, attempt, record, &format!("{} was answered {text}", sent.asked())).await?;
+        note(env, run, attempt, record, &format!("{}{text}", sent.asked())).await?;
     }
     let elapsed = now.since(Timestamp(wait.since));
+    let headers = answer.as_ref().and_then(|answer| answer.as_ref().ok()).map(|(poll, _bytes)| poll.headers.as_slice());
+    let pause = pause(until, elapsed, headers.unwrap_or_default(), now);
     match record.next_dispatch.map(Timestamp).filter(|&next| next > now) {
         Some(next) => {
-            send_next(env, run, attempt, (until, elapsed), next).await;
+            send_next(env, run, attempt, pause, next).await;
             Ok(DispatchOutcome::later(None))
         }
         None => {
             let next = sweep_time(answers, record.started.map_or(now, Timestamp), now);
-            send_next(env, run, attempt, (until, elapsed), next).await;
+            send_next(env, run, attempt, pause, next).await;
             let update = AttemptUpdate::DispatchAgain(next);
             env.store.update_attempt(&run.id, attempt.unit, attempt.number, &update).await?;
             Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(next))))
@@ -186,7 +200,7 @@ fn judge(
     sent: &SentRequest<'_>,
     (response, poll): (&Value, &HttpResponse),
 ) -> Result<AttemptEnd, String> {
-    if until.ready.is_none() && matches!(poll.status, 404 | 410) {
+    if until.gone && matches!(poll.status, 404 | 410) {
         return Ok(AttemptEnd::Succeeded(AttemptSuccess::default()));
     }
     if !(200..300).contains(&poll.status) {
@@ -200,7 +214,12 @@ fn judge(
         let evidence = Some(Box::new(sent.evidence(answers.unit, Some(poll))));
         Ok(AttemptEnd::Failed(AttemptFailure { evidence, is_made: true, ..failure }))
     };
-    match context.state(all).map_err(|error| unknown(&error.to_string()))? {
+    // An expression over a body that is not JSON fails with an error about types.
+    let unreadable = |error: RenderError| match sent.foreign_format(answers.unit, poll) {
+        Some(_) => ", which is not JSON".to_owned(),
+        None => unknown(&error.to_string()),
+    };
+    match context.state(all).map_err(unreadable)? {
         PollState::Pending if until.ready.is_none() => Err(", so it still exists".to_owned()),
         PollState::Pending => Err(", and `ready` is false".to_owned()),
         PollState::Failed(why) => failed(AttemptFailure::new(ReasonCode::Failed, &sent.scrub(&why))),
@@ -214,6 +233,10 @@ fn judge(
     }
 }
 
+fn only_asks(action: &Action) -> bool {
+    matches!(action, Action::Webhook(webhook) if webhook.method == METHOD)
+}
+
 fn failed(failure: AttemptFailure) -> DispatchOutcome {
     DispatchOutcome::ended(AttemptEnd::Failed(AttemptFailure { is_made: true, ..failure }))
 }
@@ -222,16 +245,25 @@ fn failed(failure: AttemptFailure) -> DispatchOutcome {
 fn sweep_time(answers: &UnitAnswers<'_>, begun: Timestamp, now: Timestamp) -> Timestamp {
     let timeout = answers.unit.timeout_ms;
     let wait = Millis((timeout / 4).clamp(MIN_SWEEP_MS, MAX_SWEEP_MS));
-    now.plus(wait).min(begun.plus(Millis(timeout))).max(now.plus(Millis(1)))
+    let deadline = begun.plus(Millis(timeout));
+    // The last question comes shortly before the deadline, also if the next one by `every` would come after it.
+    let last = begun.plus(Millis(timeout - (timeout / 10).min(LAST_MS)));
+    now.plus(wait).min(if now < last { last } else { deadline }).max(now.plus(Millis(1)))
+}
+
+/// Returns the wait before the next question. An answer can ask for a longer one.
+fn pause(until: &UntilPlan, elapsed: Millis, headers: &[(String, String)], now: Timestamp) -> Duration {
+    let requested = retry_after(headers, now).unwrap_or_default();
+    requested.max(Duration::from_millis(until.interval_ms(elapsed.0)))
 }
 
 /// Sends the message for the next question, unless a sweep at `next` comes first.
-async fn send_next(env: &Env, run: &Run, attempt: AttemptRef, (until, elapsed): (&UntilPlan, Millis), next: Timestamp) {
-    let interval = until.interval_ms(elapsed.0);
-    if env.now().plus(Millis(interval)) < next {
+async fn send_next(env: &Env, run: &Run, attempt: AttemptRef, pause: Duration, next: Timestamp) {
+    let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+    if env.now().plus(Millis(pause_ms)) < next {
         let AttemptRef { unit, number, .. } = attempt;
         let message = QueueMessage::Poll { run: run.id.clone(), unit: unit.0, attempt: number.0, sweep: next.0 };
-        env.queue.send(message, Duration::from_millis(interval)).await;
+        env.queue.send(message, pause).await;
     }
 }
 
@@ -245,9 +277,13 @@ async fn note(
     answer: &str,
 ) -> Result<(), FlowError> {
     let now = env.now();
-    let known = record.progress.as_deref().and_then(|progress| progress.rsplit_once(", since "));
-    let is_recent = record.heartbeat.is_some_and(|at| now.since(Timestamp(at)).0 < NOTE_MS);
-    if is_recent || known.is_some_and(|(known, _)| known == answer) {
+    let known = record.progress.as_deref();
+    let known = known.map(|progress| progress.rsplit_once(", since ").map_or(progress, |(known, _)| known));
+    // Another status, such as that of an invalid credential, is recorded at once.
+    let status = |text: &str| text.rsplit_once(ANSWERED).and_then(|(_, text)| text.get(..3).map(str::to_owned));
+    let is_same_status = known.is_some_and(|known| status(known) == status(answer));
+    let is_recent = is_same_status && record.heartbeat.is_some_and(|at| now.since(Timestamp(at)).0 < NOTE_MS);
+    if is_recent || known == Some(answer) {
         return Ok(());
     }
     let text = limits::message(&format!("{answer}, since {}", rfc3339(now)));

@@ -50,12 +50,7 @@ pub(super) async fn post_webhook(
     reason: DispatchReason,
 ) -> Result<DispatchOutcome, FlowError> {
     let (unit, until) = (answers.unit, answers.until());
-    let credential = match credential(env, run, unit).await? {
-        Ok(credential) => credential,
-        // An undo is retried, because an operator can restore a connection.
-        Err(why) if unit.undoes.is_empty() => return Ok(DispatchOutcome::failed(ReasonCode::NotStartable, &why)),
-        Err(why) => return Ok(DispatchOutcome::failed(ReasonCode::Failed, &why)),
-    };
+    let credential = credential(env, run, unit).await?;
     if let Some(until) = until {
         let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
         let own = records.into_iter().find(|(_, number, record)| *number == attempt.number && record.wait.is_some());
@@ -64,6 +59,12 @@ pub(super) async fn post_webhook(
             return until::ask(env, &answers, attempt, until, (&record, may_act), &credential).await;
         }
     }
+    let credential = match credential {
+        Ok(credential) => credential,
+        // An undo is retried, because an operator can restore a connection.
+        Err(why) if unit.undoes.is_empty() => return Ok(DispatchOutcome::failed(ReasonCode::NotStartable, &why)),
+        Err(why) => return Ok(DispatchOutcome::failed(ReasonCode::Failed, &why)),
+    };
     let Some(permit) = OriginPermit::acquire(env, &request.url).await else {
         let at = env.now().plus(POSTPONEMENT);
         postpone(env, run, attempt, at).await?;
@@ -134,6 +135,13 @@ pub(super) async fn post_webhook(
                 postpone(env, run, attempt, may_act_until).await?;
                 return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(may_act_until))));
             }
+            (ResponseVerdict::Waits, Some(_))
+                if !answers.can_ask(response)
+                    && let Some(foreign) = sent.foreign_format(unit, response) =>
+            {
+                let failure = AttemptFailure::new(ReasonCode::OutputInvalid, &foreign);
+                failed(AttemptFailure { is_made: true, ..failure }, Some(response))
+            }
             (ResponseVerdict::Waits, Some(until)) => {
                 // A `GET` removes nothing, so its answer shows nothing of a removal.
                 let sight = if method == "GET" { Sight::Unseen } else { Sight::Seen };
@@ -157,7 +165,7 @@ pub(super) async fn post_webhook(
                 AttemptEnd::Succeeded(AttemptSuccess { duration_ms, ..AttemptSuccess::default() })
             }
             (ResponseVerdict::Succeeded(outputs), _) => {
-                let removal = removals::of_success(run, unit, &sent, response.status);
+                let removal = removals::of_success(unit, &sent, response.status);
                 AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, removal, ..AttemptSuccess::default() })
             }
             (ResponseVerdict::Failed(failure), _) => failed(failure, Some(response)),

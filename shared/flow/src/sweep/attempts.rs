@@ -139,6 +139,10 @@ impl RunSweep {
             Some(next_request)
                 if record.wait.is_some() && (next_request <= self.now || self.when == SweepCondition::Always) =>
             {
+                // The messages end before this time.
+                if next_request > self.now {
+                    self.sweep_by(next_request);
+                }
                 self.add_dispatch(next_request.0, attempt);
             }
             Some(next_request) if next_request > self.now => self.sweep_by(next_request),
