@@ -131,7 +131,7 @@ async fn wait(duration: u64) -> anyhow::Result<WaitCost> {
             Box::pin(ebb_flow::sweep::receive_message(&env, &message)).await?;
         }
         // The schedule runs once a minute.
-        if clock.now().0 % 60_000 == 0 {
+        if clock.now().0.is_multiple_of(60_000) {
             let swept = Box::pin(ebb_flow::sweep::sweep(&env, unmetered)).await?;
             ensure!(swept.failed == 0, "{} of {} items failed", swept.failed, swept.processed);
         }

@@ -66,6 +66,9 @@ fn refused(method: &str, status: u16) -> AttemptResult {
     AttemptResult { evidence: Some(Box::new(evidence)), ..result(AttemptOutcome::Failed) }
 }
 
+/// The last attempt, the records by attempt, and the expected grade.
+type RecordedAttempts = (u32, Vec<(u32, AttemptRecord)>, RemovalGrade);
+
 /// A block has two attempts, and a reopening skips one block.
 #[test]
 fn the_lowest_evidence_of_the_last_pass_counts() {
@@ -73,7 +76,7 @@ fn the_lowest_evidence_of_the_last_pass_counts() {
     let overridden = || record(with_reason(ReasonCode::Overridden, result(AttemptOutcome::Skipped)));
     let failed = || record(result(AttemptOutcome::Failed));
     let late = || AttemptRecord { further_results: vec![done()], ..failed() };
-    let rows: [(u32, Vec<(u32, AttemptRecord)>, RemovalGrade); 7] = [
+    let rows: [RecordedAttempts; 7] = [
         (1, vec![], RemovalGrade::Reported),
         (1, vec![(1, record(unconfirmed("404")))], RemovalGrade::Unconfirmed),
         (2, vec![(1, failed())], RemovalGrade::Reported),
