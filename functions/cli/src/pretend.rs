@@ -3,6 +3,7 @@
 use ebb_local::plugin_sockets;
 use ebb_protocol::api::PlanPreview;
 use ebb_protocol::infrakit::PluginCall;
+use ebb_protocol::limits;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -47,5 +48,5 @@ async fn send<T: DeserializeOwned>(name: &str, call: PluginCall) -> Result<T, St
     let response = plugin_sockets::call(&plugin_sockets::default_folder(), call.request(name, u64::MAX)).await;
     let response = response.map_err(|error| error.to_string())?;
     call.result(response.status, &response.body)
-        .map_err(|error| format!("{}: {}", call.method, ebb_protocol::limits::message(&error.to_string())))
+        .map_err(|error| format!("{}: {}", call.method, limits::message(&error.to_string())))
 }

@@ -323,6 +323,11 @@ impl Action {
         }
     }
 
+    /// Returns true for a webhook with the method `GET`. Its request removes nothing.
+    pub fn only_asks(&self) -> bool {
+        matches!(self, Self::Webhook(webhook) if webhook.method == "GET")
+    }
+
     /// Returns true for a unit that only the compiler adds. It undoes exactly one setup unit.
     pub fn is_added(&self) -> bool {
         matches!(self, Self::Removal | Self::Destroy)

@@ -28,7 +28,7 @@ pub(crate) fn seal_outputs(
     let sealed = outputs.into_iter().map(|(name, value)| {
         let is_sensitive = unit.outputs.get(&name).is_some_and(|output| output.sensitive);
         let value = match value {
-            // `null` of an optional output is no value, and readers treat it as that.
+            // Readers treat `null` of an optional output as missing.
             UnitValue::Json(serde_json::Value::Null) => value,
             UnitValue::Json(_) | UnitValue::Bytes(_) if is_sensitive => {
                 UnitValue::Sealed(seal_value(keys, &output_place(run, at, &name), &as_json(&value)?))

@@ -73,10 +73,10 @@ pub struct InstanceIds {
     /// The attempt has made them, and ended without a success or still waits for their description.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub made: BTreeSet<String>,
-    /// The plugin listed them to the attempt of an undo, which then destroyed them.
+    /// The plugin listed them to the attempt of an undo, which then sent `Destroy`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub listed: BTreeSet<String>,
-    /// The plugin did not list them to the attempt of an undo, and destroyed them.
+    /// The plugin answered `Destroy` of an undo without an error, or then did not list them any more.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub destroyed: BTreeSet<String>,
 }

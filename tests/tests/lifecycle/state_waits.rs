@@ -128,7 +128,7 @@ pub(crate) async fn a_wait_survives_a_restart_and_stores_no_secret() {
     assert_eq!(harness.receiver.count("POST /things"), 1);
 }
 
-/// Absence alone is no evidence: a wrong token gets 404, too.
+/// 404 alone does not confirm a removal: a wrong token gets it, too.
 pub(crate) async fn a_thing_that_was_never_seen_is_gone_without_confirmation() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /things", creating());

@@ -263,7 +263,7 @@ impl<'a> CheckedPlugin<'a> {
         let undo_unit = self.by_name.get(undo.value.as_str()).and_then(|&undo| self.units.get(undo));
         let undoes = undo_unit.map(|undo| undo.undoes.clone()).unwrap_or_default();
         if undoes.is_empty() {
-            let message = format!("`{}` undoes nothing, so there is nothing to verify", undo.value);
+            let message = format!("`{}` has a `verify` and undoes nothing", undo.value);
             report.push(report.error("verify", undo.at, message).help("add `undoes: UNIT`, or leave `verify` out"));
         }
         undoes

@@ -39,7 +39,7 @@ pub(super) enum Sensitivity {
     Undecided,
 }
 
-/// What a value cannot do, and the fix.
+/// The use that is not permitted, and the fix.
 pub(super) type Refusal = (&'static str, &'static str);
 
 impl Sensitivity {
@@ -77,7 +77,7 @@ pub(super) fn check(
 ) {
     let source = &found.source;
     if sensitivity == Sensitivity::Open && found.usage == ReferenceUsage::SecretRef {
-        let message = format!("`{source}` is not sensitive, so there is no Secret to refer to");
+        let message = format!("`{source}` is not sensitive, and `secretRef` needs a sensitive value");
         report.push(report.error_in("sensitive", &found.spot, message).help("use it as it is, without `secretRef`"));
     }
     if let Some((place, help)) = sensitivity.refusal(role, found) {

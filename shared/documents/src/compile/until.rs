@@ -69,7 +69,7 @@ pub(super) fn check_answers(report: &mut DiagnosticCollector, doc: &UnitDoc, use
     for (_, found) in uses.iter().filter(|(role, _)| *role == TextRole::Answer) {
         match &found.source {
             ReferenceSource::Poll if doc.until.is_none() => {
-                let message = format!("`{}` has no `until`, so there is no `poll`", doc.name.value);
+                let message = format!("`poll` needs `until`, and `{}` has none", doc.name.value);
                 let help = match doc.verifies {
                     Some(_) => "read `response`; `retry` of a verification repeats its request",
                     None => "read `response`, or add `until`, which asks until the provider reports a state",
@@ -77,7 +77,8 @@ pub(super) fn check_answers(report: &mut DiagnosticCollector, doc: &UnitDoc, use
                 report.push(report.error_in("until", &found.spot, message).help(help));
             }
             ReferenceSource::Input(name) if !doc.inputs.iter().any(|input| input.name.value == *name) => {
-                let wrong = report.error_in("unknown-input", &found.spot, format!("there is no input `{name}`"));
+                let message = format!("`{}` has no input `{name}`", doc.name.value);
+                let wrong = report.error_in("unknown-input", &found.spot, message);
                 let names = doc.inputs.iter().map(|input| input.name.value.as_str());
                 let wrong = report.found.suggest(wrong, name, names);
                 report.push(wrong);

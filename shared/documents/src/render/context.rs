@@ -27,7 +27,7 @@ pub(super) enum NullPolicy {
     PassedOn,
     /// In JSON, `null` of an optional value and `null` that an expression computes are values.
     Kept,
-    /// Elsewhere, `null` of an optional value is no value.
+    /// Elsewhere, `null` of an optional value is left out.
     Omitted,
 }
 
@@ -345,7 +345,7 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns the value of a reference. `null` that is read as optional is no value.
+    /// Returns the value of a reference. `null` that is read as optional is left out.
     fn read(self, reference: &ValueReference, place: &str) -> Result<LookupResult, RenderError> {
         match self.lookup(&reference.source, place) {
             Ok(LookupResult::Value(RenderValue::Json(Json::Null))) | Err(RenderError::Null { .. })

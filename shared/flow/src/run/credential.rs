@@ -17,7 +17,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::offload::offload;
 use crate::run::head::Run;
-use crate::run::masking::{MASK, masked};
+use crate::run::masking::{MASK, forms, masked};
 
 /// Minimum bytes of a credential. Masking shorter texts would damage responses.
 const MIN_SECRET: usize = 8;
@@ -43,7 +43,7 @@ impl RequestCredential {
         let (response, permit) = env.egress.call_within(request, &env.cache.byte_budget).await?;
         let HttpResponse { status, mut headers, body } = response;
         for (_, value) in &mut headers {
-            *value = self.masked.iter().fold(std::mem::take(value), |text, secret| text.replace(secret.as_str(), MASK));
+            *value = masked(value, &self.masked);
         }
         Ok((HttpResponse { status, headers, body: self.mask(body) }, permit))
     }
@@ -177,7 +177,7 @@ fn authorize(document: &ConnectionDoc, secret: SecretText) -> Result<RequestCred
     if secret.len() < MIN_SECRET {
         return Err(format!("has {} bytes; expected at least {MIN_SECRET}", secret.len()));
     }
-    let mut masked = vec![secret.clone()];
+    let mut masked: Vec<SecretText> = forms(&secret).collect();
     let value = match scheme {
         AuthDoc::Basic(basic) => {
             let pair = SecretText::new(format!("{}:{}", basic.username.value, secret.as_str()));
@@ -193,11 +193,6 @@ fn authorize(document: &ConnectionDoc, secret: SecretText) -> Result<RequestCred
         AuthDoc::Header(header) => SecretText::new(format!("{}{}", header.prefix.value, secret.as_str())),
         AuthDoc::Bearer(_) | AuthDoc::Signed(_) => SecretText::new(format!("Bearer {}", secret.as_str())),
     };
-    // The text in JSON, without its quotation marks.
-    let json = SecretText::new(serde_json::Value::from(secret.as_str()).to_string());
-    if let Some(form) = json.get(1..json.len() - 1).filter(|form| *form != secret.as_str()) {
-        masked.push(SecretText::new(form.to_owned()));
-    }
     let header = scheme.header().map(|name| (name, value));
     Ok(RequestCredential { keys: None, header, masked })
 }

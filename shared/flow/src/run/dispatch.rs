@@ -86,7 +86,7 @@ pub async fn send(
         Err(error @ RenderError::Undecryptable { .. }) if !unit.undoes.is_empty() => {
             DispatchOutcome::failed(ReasonCode::Failed, &error.to_string())
         }
-        // Nothing was made, so there is no ID to address.
+        // The setup has made nothing, so the undo has no ID.
         Err(RenderError::Missing { .. }) if is_rejected => {
             let removal = Some(removals::of_rejection());
             DispatchOutcome::ended(AttemptEnd::Succeeded(AttemptSuccess { removal, ..AttemptSuccess::default() }))

@@ -1,7 +1,8 @@
 //! Builds the evidence of a failed webhook request: request and response without credentials.
 //!
 //! Masks the credentials of the request and every text that looks like one: tokens, passwords in URLs, and JSON members
-//! with such names. The sensitive values that the request has are masked, too. Withholds the body of the response if the unit declares a sensitive output.
+//! with such names. The sensitive values that the request has are masked, too. Withholds the body of the response if the
+//! unit declares a sensitive output.
 
 use std::sync::LazyLock;
 

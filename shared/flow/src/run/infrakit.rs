@@ -4,7 +4,7 @@
 //! first looks for instances with the tag of the unit, and adopts the one that exists. If a `Provision` got no response
 //! and made nothing, the attempt fails after the longest processing time, and the next attempt sends it again.
 //!
-//! A list is no evidence of absence: it may be late, and a plugin may have been restarted with another region or
+//! An empty list does not show a removal: it may be late, and a plugin may have been restarted with another region or
 //! credential. So the IDs of what was made are recorded, and an undo destroys them whether or not they are listed. An
 //! instance is gone if the plugin does not list it, and has listed it to this undo before or destroyed it.
 
@@ -254,7 +254,7 @@ impl PluginUnit<'_> {
         }
     }
 
-    /// Records the IDs of a step that is no success. If the attempt has ended, the IDs become a late success.
+    /// Records the IDs of a step that did not succeed. If the attempt has ended, the IDs become a late success.
     async fn keep(&self, env: &Env, made: BTreeSet<String>, step: PluginStep) -> Result<PluginStep, FlowError> {
         if made.is_empty() {
             return Ok(step);

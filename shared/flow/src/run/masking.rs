@@ -14,6 +14,13 @@ pub(crate) const MASK: &str = "***";
 static ESCAPES: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?s)(?:\\u[0-9A-Fa-f]{4})+|\\.").expect("the pattern is a literal"));
 
+/// Returns a secret text as it is, and as JSON has it without its quotation marks if that differs.
+pub(super) fn forms(text: &str) -> impl Iterator<Item = SecretText> {
+    let json = SecretText::new(Value::from(text).to_string());
+    let escaped = json.get(1..json.len() - 1).filter(|form| *form != text).map(str::to_owned);
+    std::iter::once(text.to_owned()).chain(escaped).map(SecretText::new)
+}
+
 /// Returns a text without the `opened` texts.
 pub(super) fn masked(text: &str, opened: &[SecretText]) -> String {
     let opened: Vec<&str> = opened.iter().map(|secret| secret.as_str()).collect();

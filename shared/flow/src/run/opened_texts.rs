@@ -9,7 +9,7 @@ use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::{Outputs, UnitValue};
 use serde_json::Value;
 
-use crate::run::masking::masked;
+use crate::run::masking::{forms, masked};
 use crate::run::records;
 
 /// Minimum bytes of a masked text. Masking shorter ones would remove large parts of an answer.
@@ -30,11 +30,7 @@ impl OpenedTexts {
     fn add_json(&mut self, json: &Value) {
         match json {
             Value::String(text) => {
-                // The text as it is, and in JSON without its quotation marks.
-                let json = SecretText::new(json.to_string());
-                let forms = [Some(text.as_str()), json.get(1..json.len() - 1).filter(|form| *form != text.as_str())];
-                let forms = forms.into_iter().flatten().filter(|form| form.len() >= MIN_BYTES);
-                self.0.extend(forms.map(|form| SecretText::new(form.to_owned())));
+                self.0.extend(forms(text).filter(|form| form.len() >= MIN_BYTES));
             }
             Value::Array(items) => items.iter().for_each(|item| self.add_json(item)),
             Value::Object(members) => members.values().for_each(|member| self.add_json(member)),

@@ -23,9 +23,8 @@ use crate::run::{override_record, possible_resources};
 
 /// The status of an undo whose server has the request and does not report the end of the removal.
 const ACCEPTED: &str = "202";
-/// The methods of webhooks whose meaning the evidence depends on.
+/// The method whose *not found* may be a success.
 const DELETE: &str = "DELETE";
-const GET: &str = "GET";
 
 /// The attempt records of a unit, in the order of attempts.
 type Records = Vec<(Attempt, AttemptRecord)>;
@@ -210,7 +209,7 @@ fn usual_evidence(unit: &UnitPlan) -> Option<RemovalEvidence> {
         _ if unit.verifies => Some(RemovalGrade::Confirmed.into()),
         // The relay has observed by UID that the objects are gone.
         Action::Removal => Some(RemovalGrade::Confirmed.into()),
-        Action::Webhook(webhook) if webhook.method == GET => None,
+        action if action.only_asks() => None,
         Action::Pod(_) | Action::Webhook(_) | Action::Object(_) | Action::Infrakit(_) | Action::Destroy => {
             Some(RemovalGrade::Reported.into())
         }
@@ -474,8 +473,7 @@ fn has_other_undos(plan: &Plan, unit: &UnitPlan) -> bool {
     let undos = undos(plan);
     unit.undoes.iter().all(|at| {
         let mut others = undos.get(at).into_iter().flatten().filter_map(|&undo| plan.unit(undo));
-        // A `GET` removes nothing.
-        others.any(|other| !other.verifies && other.key != unit.key && usual_evidence(other).is_some())
+        others.any(|other| !other.verifies && other.key != unit.key && !other.action.only_asks())
     })
 }
 

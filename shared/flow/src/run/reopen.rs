@@ -67,7 +67,7 @@ pub async fn reopen_seen(
 /// Records the success of each undo that is done without a record. *Not found* in the next pass is then no first answer.
 async fn record_removals(env: &Env, run: &Run, view: &RunView, units: &[Unit]) -> Result<(), FlowError> {
     let is_request = |plan: &UnitPlan| {
-        !plan.undoes.is_empty() && matches!(&plan.action, Action::Webhook(webhook) if webhook.method != "GET")
+        !plan.undoes.is_empty() && matches!(plan.action, Action::Webhook(_)) && !plan.action.only_asks()
     };
     let is_done = |&unit: &Unit| view.status(unit) == UnitProgress::Done && run.unit(unit).is_some_and(is_request);
     let done: Vec<Unit> = units.iter().copied().filter(is_done).collect();

@@ -1,7 +1,7 @@
 //! Waits until a provider reports a state, after the response to the request of a webhook.
 //!
 //! 1. Record the response, encrypted, and the outputs that follow from it. An undo reads these outputs if the wait fails.
-//! 2. Ask with `GET` requests. A delayed message begins each one, so nothing runs during the wait, and an answer that is not
+//! 2. Ask with `GET` requests. A delayed message begins each one, so no function runs during the wait, and an answer that is not
 //!    the state costs no write.
 //! 3. The run is due at a later time, at which a sweep asks if a message was lost. The messages name this time, so that a
 //!    repeated message does not begin a second series of requests after it.
@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use ebb_documents::plan::{Action, UntilPlan};
+use ebb_documents::plan::UntilPlan;
 use ebb_documents::render::{Answers, PollState, RenderError};
 use ebb_egress::{HttpRequest, HttpResponse, retry_after};
 use ebb_engine::{Millis, Timestamp};
@@ -146,8 +146,7 @@ pub(super) async fn ask(
         None => (Sight::Unseen, None),
         Some(Err(why)) => (Sight::Unseen, Some(format!(" got no answer: {why}"))),
         Some(Ok((poll, _bytes))) => match judge(answers, until, &sent, (&response, poll)) {
-            // A `GET` removes nothing, so the state that it waits for is no evidence.
-            Ok(AttemptEnd::Succeeded(success)) if is_undo && !only_asks(&unit.action) => {
+            Ok(AttemptEnd::Succeeded(success)) if is_undo && !unit.action.only_asks() => {
                 // Providers show nothing of what a credential must not see: *not found*, or a list without it.
                 let grade = match removals::has_seen(env, run, attempt, unit).await? {
                     true => RemovalGrade::Confirmed,
@@ -233,10 +232,6 @@ fn judge(
     }
 }
 
-fn only_asks(action: &Action) -> bool {
-    matches!(action, Action::Webhook(webhook) if webhook.method == METHOD)
-}
-
 fn failed(failure: AttemptFailure) -> DispatchOutcome {
     DispatchOutcome::ended(AttemptEnd::Failed(AttemptFailure { is_made: true, ..failure }))
 }
@@ -267,8 +262,8 @@ async fn send_next(env: &Env, run: &Run, attempt: AttemptRef, pause: Duration, n
     }
 }
 
-/// Records an answer for people if it differs from the recorded one. Not more often than [`NOTE_MS`], because a provider
-/// may report a percentage.
+/// Records an answer for people if it differs from the recorded one. Answers with one status are recorded at most every
+/// [`NOTE_MS`], because a provider may report a percentage.
 async fn note(
     env: &Env,
     run: &Run,

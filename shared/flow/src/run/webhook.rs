@@ -143,8 +143,7 @@ pub(super) async fn post_webhook(
                 failed(AttemptFailure { is_made: true, ..failure }, Some(response))
             }
             (ResponseVerdict::Waits, Some(until)) => {
-                // A `GET` removes nothing, so its answer shows nothing of a removal.
-                let sight = if method == "GET" { Sight::Unseen } else { Sight::Seen };
+                let sight = if unit.action.only_asks() { Sight::Unseen } else { Sight::Seen };
                 return until::begin(env, &answers, attempt, until, response, (begun, sight)).await;
             }
             (ResponseVerdict::NotFound, Some(until)) if !is_rejected && answers.can_ask(response) => {
