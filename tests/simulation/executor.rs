@@ -115,7 +115,9 @@ impl SimExecutor {
         self.ledger.check_reads(number, "ends");
         let kind = if unit.sets_up() { FaultKind::SetupBroken } else { FaultKind::UndoBroken };
         let broken = self.ledger.is_broken(&unit.key, || self.faults.should_inject(kind));
-        let fails = this.attempt <= unit.fails || broken || self.faults.should_inject(FaultKind::AttemptFails);
+        self.ledger.settle_things();
+        let finds = unit.verifies && self.ledger.has_objects(&unit.undoes);
+        let fails = finds || this.attempt <= unit.fails || broken || self.faults.should_inject(FaultKind::AttemptFails);
         self.ledger.state().attempts[number].result = Some((self.runtime.elapsed(), !fails));
         if fails {
             self.ledger.trace(|| format!("fails {} #{}", unit.name, this.attempt));
@@ -128,7 +130,7 @@ impl SimExecutor {
         if unit.effect == UnitEffect::PerAttempt {
             self.make(number, unit, id.clone());
         }
-        if !unit.undoes.is_empty() {
+        if !unit.undoes.is_empty() && !unit.verifies {
             self.ledger.check_undone(unit, "ends");
             self.delete_objects(unit, &this.reads);
         }

@@ -144,6 +144,8 @@ faults! {
     DeletionHangs = "deletion-hangs", 80;
     /// A provider answers 404 for a thing for up to four minutes, as to a credential without the right to see it.
     ThingHidden = "thing-hidden", 100;
+    /// The token of a provider is that of another project for up to seven minutes. Nothing is found, and nothing is made.
+    ForeignToken = "foreign-token", 40;
     /// A plugin of InfraKit lists a new instance late, within the processing time of its unit.
     InstanceListedLate = "instance-listed-late", 400;
     /// A plugin of InfraKit has no access to its instances for up to five minutes, as with another region. It lists nothing.

@@ -16,6 +16,7 @@ mod plugin_documents;
 mod plugin_server;
 mod provider;
 mod provider_documents;
+mod provider_token;
 mod queue;
 mod random;
 mod random_targets;

@@ -21,11 +21,11 @@ use serde_json::{Map, Value, json};
 use super::executor::SimExecutor;
 use super::ledger::{AttemptGuard, AttemptReceiver, Ledger, PendingPost, SimObject};
 use super::provider_documents::{CONNECTION, PLAIN};
+use super::provider_token::{self, TOKEN};
 use super::registry::{SimUnit, UnitEffect};
 use super::runtime::lock;
 use super::servers::{gateway_status, header};
 use super::{FaultKind, SimRuntime, SimTaskId};
-use crate::fakes::SECRET;
 
 /// The origin of the provider.
 pub(super) const ORIGIN: &str = "https://provider.test";
@@ -53,7 +53,7 @@ const SLEEP_MS: u64 = 1_000;
 pub(super) fn connection(plugins: &[String]) -> Option<NamedDocument> {
     let document = format!(
         "apiVersion: ebb.dev/v1\nkind: Connection\nname: {CONNECTION}\norigin: {ORIGIN}\n\
-         auth: {{bearer: {{secret: {SECRET}}}}}\nplugins: [{}]\n",
+         auth: {{bearer: {{secret: {TOKEN}}}}}\nplugins: [{}]\n",
         plugins.join(", ")
     );
     let connection = NamedDocument { name: CONNECTION.to_owned(), document, changed: SimRuntime::default().now() };
@@ -139,8 +139,8 @@ impl SimProvider {
         let running = if changes { self.begin(&unit, attempt, path, request) } else { None };
         let (status, body) = match request.method.as_str() {
             "POST" => self.create(&unit, attempt, path, request),
-            "DELETE" => self.delete(&unit, path),
-            _ => self.show(&unit, attempt, path),
+            "DELETE" => self.delete(&unit, path, request),
+            _ => self.show(&unit, attempt, path, request),
         };
         ledger.trace(|| format!("{status} for {} {path} of {} #{attempt}", request.method, unit.name));
         if let Some(running) = &running {
@@ -192,6 +192,9 @@ impl SimProvider {
             let name = &unit.name;
             ledger.report_violation(format!("{name} #{attempt} is posted, and #{} was answered", before.0));
         }
+        if provider_token::is_foreign(request) {
+            return (403, Value::Null);
+        }
         if let Some(status) = self.refuses() {
             return (status, Value::Null);
         }
@@ -232,9 +235,12 @@ impl SimProvider {
     }
 
     /// Deletes what an id or a name stands for: all things of a name.
-    fn delete(&self, undo: &Arc<SimUnit>, path: &str) -> (u16, Value) {
+    fn delete(&self, undo: &Arc<SimUnit>, path: &str, request: &HttpRequest) -> (u16, Value) {
         let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
         ledger.check_undone(undo, "begins");
+        if provider_token::is_foreign(request) {
+            return (404, Value::Null);
+        }
         let ids = self.addressed(path);
         for id in &ids {
             self.change(id, |thing| thing.listed_at = 0);
@@ -267,8 +273,17 @@ impl SimProvider {
     }
 
     /// Answers a question: for the things whose names begin with a text, or for one thing.
-    fn show(&self, unit: &SimUnit, attempt: u32, path: &str) -> (u16, Value) {
+    fn show(&self, unit: &SimUnit, attempt: u32, path: &str, request: &HttpRequest) -> (u16, Value) {
         let now = self.executor.runtime.elapsed();
+        if provider_token::is_foreign(request) {
+            return match path.contains("?name=") {
+                true => (200, json!({ "things": [] })),
+                false => {
+                    self.poll(unit, attempt);
+                    (404, Value::Null)
+                }
+            };
+        }
         if let Some((_, name)) = path.split_once("?name=") {
             let listed = self.things(|_, thing| thing.name.starts_with(name) && thing.listed_at <= now);
             let listed: Vec<Value> = listed.iter().map(|id| self.description(id)).collect();

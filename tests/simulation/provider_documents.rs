@@ -36,6 +36,10 @@ pub enum ThingRemoval {
     VerifiedByGet,
     /// The same, and another unit asks for the list.
     VerifiedByList,
+    /// The same, and a script with another credential looks for the thing.
+    VerifiedByScript,
+    /// The same, and an object whose controller looks for it.
+    VerifiedByObject,
 }
 
 /// A unit that creates a thing of the provider, and its undo.
@@ -57,7 +61,7 @@ const RETRY: &str =
 
 /// A verification is tried again while the thing exists.
 const VERIFY_RETRY: &str =
-    "retry: {attempts: 10, backoff: 10s, maxBackoff: 5m, on: [timeout, connect, failed, 5xx, 429]}";
+    "retry: {attempts: 10, backoff: 10s, maxBackoff: 5m, on: [timeout, connect, failed, lost, evicted, 5xx, 429]}";
 
 /// Returns true if a plugin needs the connection to the provider.
 pub(super) fn is_connected(plugin: &str) -> bool {
@@ -67,10 +71,11 @@ pub(super) fn is_connected(plugin: &str) -> bool {
 impl ProviderUnit {
     pub(super) fn random(random: &SimRandom) -> Self {
         use ThingCreation::{Described, Keyed, Once};
-        use ThingRemoval::{Awaited, Unawaited, VerifiedByGet, VerifiedByList};
+        use ThingRemoval::{Awaited, Unawaited, VerifiedByGet, VerifiedByList, VerifiedByObject, VerifiedByScript};
         let creation = [Keyed, Keyed, Once, Described][random.below(4) as usize];
         let (by_name, connected) = (random.below(2) == 0, random.below(2) == 0);
-        let removal = [Awaited, Awaited, Unawaited, VerifiedByGet, VerifiedByList][random.below(5) as usize];
+        let removals = [Awaited, Awaited, Unawaited, VerifiedByGet, VerifiedByList, VerifiedByScript, VerifiedByObject];
+        let removal = removals[random.below(removals.len() as u64) as usize];
         Self { creation, removal, by_name, connected }
     }
 
@@ -137,7 +142,8 @@ impl ProviderUnit {
         let key = format!("${{resource.key}}-{undone}");
         let address = if self.by_name { key.clone() } else { format!("${{units.{undone}.outputs.id}}") };
         let thing = format!("{}things/{address}", self.folder());
-        let verify = |request: &str| format!("    verify: {{webhook: {{{request}}}, {VERIFY_RETRY}}}\n");
+        let verified = |action: &str| format!("    verify: {{{action}, {VERIFY_RETRY}}}\n");
+        let verify = |request: &str| verified(&format!("webhook: {{{request}}}"));
         let rest = match self.removal {
             ThingRemoval::Awaited => {
                 format!("    timeout: 25m\n    until: {{{}, gone: true, every: 5s}}\n", own.at(&thing))
@@ -147,6 +153,11 @@ impl ProviderUnit {
             ThingRemoval::VerifiedByList => {
                 let question = own.webhook("GET", &format!("{}things?name={key}", self.folder()));
                 verify(&format!("{question}, absent: \"${{size(response.body.things) == 0}}\""))
+            }
+            ThingRemoval::VerifiedByScript => verified(documents::POD.trim()),
+            ThingRemoval::VerifiedByObject => {
+                let manifest = format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: \"{key}\"}}}}");
+                verified(&format!("object: {{manifest: {manifest}}}"))
             }
         };
         let after = list("after", after);

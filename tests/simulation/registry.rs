@@ -63,6 +63,8 @@ pub struct SimUnit {
     pub(super) outputs: Vec<String>,
     /// The idempotency keys of the units that it undoes.
     pub(super) undoes: Vec<String>,
+    /// True if it only looks for what they have made.
+    pub(super) verifies: bool,
 }
 
 impl SimUnit {
@@ -162,6 +164,7 @@ pub(super) fn units(
                 attempts: unit.retry.attempts,
                 outputs: unit.outputs.keys().cloned().collect(),
                 undoes: unit.undoes.iter().map(|&at| key_of(at)).collect(),
+                verifies: unit.verifies,
                 key,
             });
         }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ebb_engine::Unit;
 use ebb_flow::ports::RelayError;
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::id::RunId;
@@ -85,15 +86,20 @@ pub struct SimRelay {
 
 /// Returns the texts that a script reads, by input.
 pub fn texts(request: &EnsureTask) -> impl Iterator<Item = (String, String)> {
-    let script = request.script().expect("only scripts are sent here");
-    script.inputs.iter().filter_map(|input| match &input.value {
+    let inputs = request.script().into_iter().flat_map(|script| &script.inputs);
+    inputs.filter_map(|input| match &input.value {
         Some(UnitValue::Json(serde_json::Value::String(text))) => Some((input.name.clone(), text.clone())),
         _ => None,
     })
 }
 
 fn unit_of(work: &SimExecutor, request: &EnsureTask) -> Option<Arc<SimUnit>> {
-    let key = request.script()?.env.iter().find(|(name, _)| name == "EBB_IDEMPOTENCY_KEY")?;
+    let Some(script) = request.script() else {
+        // A task of objects has no environment.
+        let is_own = |unit: &SimUnit| TaskId::unit_of(&unit.run(), Unit(unit.unit)) == request.task.unit;
+        return work.ledger.state().units.values().find(|unit| is_own(unit)).cloned();
+    };
+    let key = script.env.iter().find(|(name, _)| name == "EBB_IDEMPOTENCY_KEY")?;
     work.ledger.unit(&key.1)
 }
 

@@ -12,6 +12,7 @@ use ebb_store::{DesiredTarget, DueItem, NamedKind, TargetHead};
 use super::executor::SimExecutor;
 use super::ledger::{Ledger, TimeBounds};
 use super::platform::{KIND, PlatformSender, SimInstance};
+use super::provider_token::SimSecrets;
 use super::queue::SimQueue;
 use super::registry::{self, SimUnit, UnitBehavior};
 use super::relay::{ClusterOptions, SimRelay, UNREACHABLE};
@@ -233,6 +234,7 @@ impl Simulation {
         let servers = Arc::new(SimServers::new(Arc::clone(&executor)));
         let platform = Arc::new(SimPlatform::new(Arc::clone(&executor)));
         let (own, store, relays) = (Arc::clone(&executor), Arc::clone(&table), relay.clone());
+        let secrets = Arc::new(SimSecrets::new(Arc::clone(&executor), usual.secrets));
         functions.start(Box::new(move || Env {
             store: store.clone(),
             clock: Arc::new(SimClock(own.runtime.clone(), clock_error(&own.faults))),
@@ -241,7 +243,13 @@ impl Simulation {
             egress: servers.clone(),
             platform: platform.clone(),
             queue: Arc::new(SimQueue(Arc::clone(&own))),
-            settings: DeploymentSettings { max_dispatches, retention, callback_wait, ..settings(max_in_flight_ms) },
+            settings: DeploymentSettings {
+                max_dispatches,
+                retention,
+                callback_wait,
+                secrets: secrets.clone(),
+                ..settings(max_in_flight_ms)
+            },
             cache: InstanceCache::default(),
         }));
         Self {

@@ -89,7 +89,7 @@ impl Mishap {
 
     /// Returns true if a person removes what is left.
     fn is_ended_by_hand(self) -> bool {
-        matches!(self, Self::FailingDeletion | Self::Hidden)
+        self == Self::FailingDeletion
     }
 }
 

@@ -25,6 +25,9 @@ pub struct AttemptRecord {
     /// The time at which a request that is not idempotent was posted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub posted: Option<u64>,
+    /// The digest of the credential of this request, for a webhook.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub posted_by: Option<String>,
     /// The time until which another sender may wait for the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased_until: Option<u64>,
@@ -35,9 +38,9 @@ pub struct AttemptRecord {
     /// Set when the request of a webhook was answered, and the attempt waits for a state of the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<StateWait>,
-    /// The first time at which an answer showed that the credential of an undo sees the resource.
+    /// The digest of the last credential that was shown the resource before the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seen: Option<u64>,
+    pub seen_by: Option<String>,
     #[serde(default, skip_serializing_if = "InstanceIds::is_empty")]
     pub instances: InstanceIds,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,6 +139,9 @@ pub struct AttemptResult {
     /// The evidence of an undo, unless the receiver just reported the removal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal: Option<Box<RemovalEvidence>>,
+    /// The digest of the credential of the request, for a webhook with a connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_by: Option<String>,
     /// The IDs by which an InfraKit plugin knows what the attempt has made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub made: Vec<String>,

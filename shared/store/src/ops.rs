@@ -60,8 +60,8 @@ pub enum AttemptUpdate {
     Accepted(Timestamp),
     /// The request is to be repeated at this time.
     DispatchAgain(Timestamp),
-    /// A request that is not idempotent is about to be posted (PostOnce).
-    Posted(Timestamp),
+    /// A request that is not idempotent is about to be posted (PostOnce), with the credential of this digest, if it has one.
+    Posted(Timestamp, Option<String>),
     /// A sender posts the request again and waits for the response until this time.
     Leased(Timestamp),
     /// The request was not sent. The attempt starts at this time.
@@ -70,24 +70,24 @@ pub enum AttemptUpdate {
     Heartbeat(Timestamp, Option<String>),
     /// A callback was rejected for this reason.
     Refused(String),
-    /// The request was answered, and the attempt waits for a state. It is dispatched again at `next`. `seen` is set if the
-    /// answer shows that the credential of an undo sees the resource.
+    /// The request was answered, and the attempt waits for a state. It is dispatched again at `next`. `seen_by` is the
+    /// digest of the credential, if the answer shows the resource to it.
     Waiting {
         wait: Box<StateWait>,
         begun: Timestamp,
         next: Timestamp,
-        seen: Option<Timestamp>,
+        seen_by: Option<String>,
     },
-    /// An answer showed that the credential of an undo sees the resource.
-    Seen(Timestamp),
+    /// An answer showed the resource to the credential with this digest.
+    Seen(String),
     /// An InfraKit plugin answered about these instances. At least one.
     Instances(InstanceIds),
 }
 
 /// Updates the record of an attempt before its result (`UpdateItem`). A record with a result stays unchanged.
 ///
-/// - The first `Started`, `Posted`, `Accepted`, `Waiting` and `Seen` count. A `Waiting` sets the start, if there is none.
-/// - The last `DispatchAgain`, `Leased`, `Postponed` and `Heartbeat` count. The IDs of all `Instances` count.
+/// - The first `Started`, `Posted`, `Accepted` and `Waiting` count. A `Waiting` sets the start, if there is none.
+/// - The last `DispatchAgain`, `Leased`, `Postponed`, `Heartbeat` and `Seen` count. The IDs of all `Instances` count.
 /// - `Accepted` clears `DispatchAgain`. `Postponed` clears `Started`.
 /// - `Accepted`, `DispatchAgain` and `Postponed` end a lease.
 #[async_trait]

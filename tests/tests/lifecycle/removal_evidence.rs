@@ -96,15 +96,60 @@ pub(crate) async fn earlier_answers_decide_about_not_found() {
     }
 }
 
-/// 202 of a server that does not call back says nothing about the end of the removal.
-pub(crate) async fn an_accepted_removal_without_a_callback_is_unconfirmed() {
-    let harness = Harness::new().await;
+/// Connects the plugin `branch` to the receiver.
+async fn connect(harness: &Harness) {
     harness.write_secrets(r#"{"TOKEN": "a-token-of-the-provider"}"#);
     let document = format!(
         "apiVersion: ebb.dev/v1\nkind: Connection\nname: api\norigin: {}\nauth: {{bearer: {{secret: TOKEN}}}}\nplugins: [branch]\n",
         harness.receiver.url()
     );
     harness.request(Method::PUT, "/v1/connections/api", Some(json!({ "document": document }))).await.is(200);
+}
+
+/// The token of another project gets 404, or a list without the thing.
+pub(crate) async fn the_answers_to_another_token_confirm_no_removal() {
+    let question = |query: &str| format!("verify: {{webhook: {{connection: api, path: /branches{query}}}, RETRY}}");
+    let list = question("?name=a, absent: \"${size(response.body.items) == 0}\"");
+    let empty = || CannedReply::ok(json!({"items": []}));
+    let wait = "until: {path: /branches/1, gone: true, every: 1s}".to_owned();
+    let (shown, hidden) = (RemovalGrade::Confirmed, RemovalGrade::Unconfirmed);
+    for (deletion, rest, line, end, same, other) in [
+        (202, question("/1"), "GET /branches/1", CannedReply::status(404), shown, hidden),
+        (204, question("/1"), "GET /branches/1", CannedReply::status(404), shown, RemovalGrade::Reported),
+        (202, list.clone(), "GET /branches", empty(), shown, hidden),
+        // The token that made the thing would see it in the list.
+        (404, list, "GET /branches", empty(), shown, hidden),
+        (202, wait, "GET /branches/1", CannedReply::status(404), shown, hidden),
+    ] {
+        for (is_changed, expected) in [(false, same), (true, other)] {
+            let harness = Harness::new().await;
+            connect(&harness).await;
+            let retry = "retry: {attempts: 5, backoff: 1s, maxBackoff: 1s, on: [5xx]}";
+            let plugin = format!(
+                "\npreStart:\n  make: {{webhook: {{connection: api, method: PUT, path: /branches/1}}}}\npostStop:\n  drop:\n    \
+                 undoes: make\n    webhook: {{connection: api, method: DELETE, path: /branches/1}}\n    {}\n",
+                rest.replace("RETRY", retry)
+            );
+            harness.receiver.always("DELETE /branches/1", deletion);
+            harness.receiver.always(line, 503);
+            harness.run("a", "branch", &plugin, TargetState::Ready).await;
+            harness.delete("a").await;
+            harness.receiver.call(line, 1).await;
+            if is_changed {
+                harness.write_secrets(r#"{"TOKEN": "a-token-of-another-project"}"#);
+            }
+            harness.receiver.always(line, end.clone());
+            harness.phase("a", TargetState::Gone).await;
+            let grade = only(&harness.why("a").await).evidence.grade;
+            assert_eq!(grade, expected, "{deletion} {rest} {is_changed}");
+        }
+    }
+}
+
+/// 202 of a server that does not call back says nothing about the end of the removal.
+pub(crate) async fn an_accepted_removal_without_a_callback_is_unconfirmed() {
+    let harness = Harness::new().await;
+    connect(&harness).await;
     let rest = r#"
 preStart:
   make: {webhook: {connection: api, path: /branches}}

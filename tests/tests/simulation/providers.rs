@@ -24,8 +24,14 @@ fn removed_by(removal: ThingRemoval) -> ProviderUnit {
     ProviderUnit { removal, ..thing(ThingCreation::Keyed) }
 }
 
-const REMOVALS: [ThingRemoval; 4] =
-    [ThingRemoval::Awaited, ThingRemoval::Unawaited, ThingRemoval::VerifiedByGet, ThingRemoval::VerifiedByList];
+const REMOVALS: [ThingRemoval; 6] = [
+    ThingRemoval::Awaited,
+    ThingRemoval::Unawaited,
+    ThingRemoval::VerifiedByGet,
+    ThingRemoval::VerifiedByList,
+    ThingRemoval::VerifiedByScript,
+    ThingRemoval::VerifiedByObject,
+];
 const CREATIONS: [ThingCreation; 3] = [ThingCreation::Keyed, ThingCreation::Once, ThingCreation::Described];
 
 /// Runs a target from its creation to its end, and checks that nothing is left and that the first fault of each kind
@@ -186,14 +192,16 @@ fn what_a_provider_may_have_left_is_listed() {
     }
 }
 
-/// The question of a verification is answered with the list, which has the hidden thing.
+/// The question of a verification is answered with the list, which has the hidden thing, or others look for it.
 #[test]
 fn a_verification_finds_what_the_undo_did_not() {
-    let unit = removed_by(ThingRemoval::VerifiedByList);
-    let simulation = run_with(unit, FaultKind::ThingHidden, deletion(unit));
-    let end = simulation.end(None);
-    assert_eq!((end.phase, end.violations), (Some(TargetPhase::Stuck), Vec::new()), "{}", simulation.trace());
-    assert!(end.failed.contains("r/remove-verify"), "{:?}", end.failed);
+    for removal in [ThingRemoval::VerifiedByList, ThingRemoval::VerifiedByScript, ThingRemoval::VerifiedByObject] {
+        let unit = removed_by(removal);
+        let simulation = run_with(unit, FaultKind::ThingHidden, deletion(unit));
+        let end = simulation.end(None);
+        assert_eq!((end.phase, end.violations), (Some(TargetPhase::Stuck), Vec::new()), "{}", simulation.trace());
+        assert!(end.failed.contains("r/remove-verify"), "{:?}", end.failed);
+    }
 }
 
 /// A plugin that requires evidence is retried until the provider shows the thing again.
@@ -205,6 +213,35 @@ fn a_target_that_requires_evidence_is_not_gone_without_it() {
     assert_eq!(report.injected[FaultKind::ThingHidden as usize], 1);
     assert_eq!(report.violations, Vec::<String>::new(), "{}", report.trace);
     assert!(report.trace.contains("is gone"), "{}", report.trace);
+}
+
+/// At one of the requests, the token becomes that of another project for some time, which shows and deletes nothing.
+#[test]
+fn the_token_of_another_project_is_no_evidence() {
+    for (removal, creation) in REMOVALS.into_iter().flat_map(|removal| CREATIONS.map(|creation| (removal, creation))) {
+        // A thing whose ID got lost is deleted by its name.
+        let unit = ProviderUnit { removal, by_name: true, ..thing(creation) };
+        let usual = simulate_target(&unit.target(""), "s", FaultInjector::none(), TraceMode::Kept);
+        assert_eq!(usual.violations, Vec::<String>::new(), "{}", usual.trace);
+        let points = usual.injection_points[FaultKind::ForeignToken as usize];
+        assert!(points > 2, "{removal:?} {creation:?}");
+        for number in 1..=points {
+            for others in [&[][..], &[FaultKind::ResponseLost], &[FaultKind::ProviderLocked]] {
+                let faults = FaultInjector::none().and_at(FaultKind::ForeignToken, [number]);
+                let faults = others.iter().fold(faults, |all, &kind| all.and_at(kind, [1]));
+                let options = SimOptions { faults, operator: SimOperator::Retries, ..SimOptions::default() };
+                let simulation = Simulation::of(&unit.target(""), options);
+                let setup = simulation.run_target();
+                let end = simulation.end(setup);
+                let of = format!("{removal:?} {creation:?} {number} {others:?}\n{}", simulation.trace());
+                // A setup that fails sends fewer requests.
+                assert!(simulation.injected(FaultKind::ForeignToken) == 1 || !others.is_empty(), "{of}");
+                assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{of}");
+                let is_listed = simulation.target().unwrap().unconfirmed > 0;
+                assert!(end.remaining.is_empty() || is_listed, "{:?} {of}", end.remaining);
+            }
+        }
+    }
 }
 
 /// Returns a target with an instance of a plugin of InfraKit.

@@ -125,6 +125,7 @@ fn failure() -> AttemptResult {
         reason: Some(FailureReason { code: ReasonCode::HttpStatus, message: "why".into() }),
         evidence: Some(Box::new(evidence)),
         removal: Some(Box::new(RemovalEvidence::new(RemovalGrade::Unconfirmed, "DELETE https://units.test", "404"))),
+        sent_by: Some("c".into()),
         made: vec!["i-1".into()],
         next: Some(AT.0),
         log: true,
@@ -162,20 +163,15 @@ async fn store_instances(store: &Store) {
     let wait = StateWait { since: AT.0, outputs: OutputStorage::Bucket("key".into()), response };
     let ids = || BTreeSet::from(["i-1".to_owned()]);
     let instances = InstanceIds { made: ids(), listed: ids(), destroyed: ids() };
-    let steps = [
-        AttemptUpdate::Started,
-        AttemptUpdate::Accepted,
-        AttemptUpdate::DispatchAgain,
-        AttemptUpdate::Posted,
-        AttemptUpdate::Leased,
-    ]
-    .map(|update| update(AT));
+    let steps = [AttemptUpdate::Started, AttemptUpdate::Accepted, AttemptUpdate::DispatchAgain, AttemptUpdate::Leased]
+        .map(|update| update(AT));
     for update in steps
         .into_iter()
         .chain([AttemptUpdate::Heartbeat(AT, Some("half".into())), AttemptUpdate::Refused("why".into())])
         .chain([
-            AttemptUpdate::Waiting { wait: Box::new(wait), begun: AT, next: AT, seen: Some(AT) },
-            AttemptUpdate::Seen(AT),
+            AttemptUpdate::Waiting { wait: Box::new(wait), begun: AT, next: AT, seen_by: Some("c".into()) },
+            AttemptUpdate::Seen("c".into()),
+            AttemptUpdate::Posted(AT, Some("c".into())),
             AttemptUpdate::Instances(instances),
         ])
     {

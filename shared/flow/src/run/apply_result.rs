@@ -59,7 +59,8 @@ pub async fn apply_result(
         AttemptEnd::Succeeded(success) => {
             let has_log = success.log.as_ref().is_some_and(|log| !log.is_empty());
             let is_evidence = success.found_nothing || success.removal.is_some() || !success.made.is_empty();
-            let needs_record = !success.outputs.is_empty() || has_log || remaining > 0 || is_evidence;
+            let is_sight = success.sent_by.is_some() && removals::is_sight_kept(run, attempt.unit);
+            let needs_record = !success.outputs.is_empty() || has_log || remaining > 0 || is_evidence || is_sight;
             if needs_record {
                 // `next` records that results remain, so that the information is kept after this invocation.
                 let next = (remaining > 0).then(|| env.now());

@@ -28,6 +28,8 @@ pub struct AttemptSuccess {
     pub found_nothing: bool,
     /// The evidence of an undo. Without it, the grade follows from the unit, see [`crate::run::removals`].
     pub removal: Option<RemovalEvidence>,
+    /// The digest of the credential of the request, for a webhook with a connection.
+    pub sent_by: Option<Box<str>>,
     /// The IDs by which an InfraKit plugin knows what the attempt has made.
     pub made: Vec<String>,
 }
@@ -45,13 +47,24 @@ pub struct AttemptFailure {
     /// True if the response to the request was a success, and the attempt failed afterwards: its wait for a state ended
     /// without it. Another request would make another thing.
     pub is_made: bool,
+    /// As in [`AttemptSuccess`].
+    pub sent_by: Option<Box<str>>,
 }
 
 impl AttemptFailure {
     /// Creates a failure. The message is shortened and made printable.
     pub fn new(code: ReasonCode, message: &str) -> Self {
         let reason = FailureReason { code, message: limits::message(message) };
-        Self { reason, status: None, retry_after: None, duration_ms: None, log: None, evidence: None, is_made: false }
+        Self {
+            reason,
+            status: None,
+            retry_after: None,
+            duration_ms: None,
+            log: None,
+            evidence: None,
+            is_made: false,
+            sent_by: None,
+        }
     }
 
     /// Returns true if the backend did not respond, so that the request may still arrive or be processed. A status of a

@@ -11,6 +11,7 @@ use ebb_documents::plan::{BoundConnection, UnitPlan};
 use ebb_egress::{BytePermit, CallError, HttpRequest, HttpResponse};
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::sign::{self, WebhookKeys};
+use ebb_protocol::{id, seal};
 use ebb_store::NamedKind;
 
 use crate::env::Env;
@@ -21,6 +22,11 @@ use crate::run::masking::{MASK, forms, masked};
 
 /// Minimum bytes of a credential. Masking shorter texts would damage responses.
 const MIN_SECRET: usize = 8;
+
+/// The digest of the credential of signed requests.
+pub(crate) const SIGNED: &str = "signed";
+/// The characters of a digest.
+const DIGEST: usize = 16;
 
 /// The credential of the requests of a unit.
 pub(crate) struct RequestCredential {
@@ -33,6 +39,14 @@ pub(crate) struct RequestCredential {
 }
 
 impl RequestCredential {
+    /// Returns the digest of the credential of a connection, keyed so that it says nothing about the credential. All signed
+    /// requests have one digest: receivers do not hide resources by the key of a signature.
+    pub(crate) fn digest(&self, env: &Env) -> String {
+        let Some((name, value)) = &self.header else { return SIGNED.to_owned() };
+        let sealed = seal::seal_value(&env.settings.unit_keys, name, value.as_bytes());
+        id::short_digest(&[&sealed], DIGEST)
+    }
+
     /// Returns true if the receiver knows Ebb. Others get no callback token, because they could not use it.
     pub(crate) fn permits_callbacks(&self) -> bool {
         self.keys.is_some()

@@ -16,7 +16,7 @@ use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::RequestCredential;
 use crate::run::dispatch_outcome::DispatchOutcome;
 use crate::run::head::Run;
-use crate::run::until::{self, Sight};
+use crate::run::until;
 use crate::run::wakeup::{self, AttemptWakeup};
 use crate::run::webhook_response::{self, UnitAnswers};
 use crate::run::{evidence, request_headers};
@@ -83,6 +83,8 @@ pub(super) async fn describe_attempt(
     let Some(permit) = OriginPermit::acquire(env, &url).await else {
         return describe_later(env, run, attempt, RETRY_SECONDS).await;
     };
+    // Another credential may not see what the request made.
+    let is_sender = record.posted_by.as_ref().is_none_or(|by| *by == credential.digest(env));
     let begun = env.now();
     let result = credential.call(env, request).await;
     permit.end(env, begun);
@@ -90,7 +92,8 @@ pub(super) async fn describe_attempt(
         Ok((response, _bytes)) if listed(answers, &response) == Listing::Found => {
             if let Some(until) = answers.until() {
                 let begun = record.started.map_or(posted, Timestamp);
-                return until::begin(env, answers, attempt, until, &response, (begun, Sight::Seen)).await;
+                return until::begin(env, answers, attempt, until, &response, (begun, Some(credential.digest(env))))
+                    .await;
             }
             match answers.outputs(&sent, &response) {
                 Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }),
@@ -100,7 +103,9 @@ pub(super) async fn describe_attempt(
                 }
             }
         }
-        Ok((response, _)) if response.status == 404 || listed(answers, &response) == Listing::Missing => {
+        Ok((response, _))
+            if is_sender && (response.status == 404 || listed(answers, &response) == Listing::Missing) =>
+        {
             let processing = Millis(webhook.processing_ms(unit.timeout_ms));
             let wait = posted.plus(env.settings.max_in_flight).plus(processing).since(env.now()).0;
             if wait > 0 {

@@ -146,7 +146,8 @@ impl PluginUnit<'_> {
         }
         // The intent is recorded before the request is sent. A dispatcher that finds the intent does not send it.
         let AttemptRef { unit, number, .. } = self.attempt;
-        let before = env.store.update_attempt(&self.run.id, unit, number, &AttemptUpdate::Posted(env.now())).await;
+        let posted = AttemptUpdate::Posted(env.now(), None);
+        let before = env.store.update_attempt(&self.run.id, unit, number, &posted).await;
         let before = before.map_err(FlowError::from)?;
         if before.result.is_some() {
             return Ok(PluginStep::Recorded);

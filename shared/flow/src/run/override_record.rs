@@ -48,6 +48,7 @@ mod tests {
             next: None,
             log: false,
             removal: None,
+            sent_by: None,
             made: Vec::new(),
             unanswered: code == Some(ReasonCode::Timeout),
             digest: String::new(),

@@ -124,6 +124,11 @@ pub async fn build_result<'a>(
         AttemptEnd::Succeeded(success) => (success.removal.clone().map(Box::new), success.made.clone()),
         AttemptEnd::Skipped(_) | AttemptEnd::Failed(_) | AttemptEnd::Cancelled(_) => (None, Vec::new()),
     };
+    let sent_by = match end {
+        AttemptEnd::Succeeded(success) => success.sent_by.as_deref(),
+        AttemptEnd::Failed(failure) => failure.sent_by.as_deref(),
+        AttemptEnd::Skipped(_) | AttemptEnd::Cancelled(_) => None,
+    };
     let outcome_name = format!("{outcome:?}");
     // Two instances with the same outputs are two results.
     let parts: Vec<&str> = [&outcome_name, &stored.1].into_iter().chain(&made).map(String::as_str).collect();
@@ -141,6 +146,7 @@ pub async fn build_result<'a>(
         reason,
         evidence,
         removal,
+        sent_by: sent_by.map(str::to_owned),
         made,
         next,
         log: has_log,

@@ -52,21 +52,15 @@ const NOTE_MS: u64 = 5 * 60 * 1000;
 /// Maximum bytes of an encrypted response in the record. Each change of the record writes all of it.
 const INLINE: usize = 256;
 
-/// Whether an answer showed that the credential of a request sees the thing.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sight {
-    Seen,
-    Unseen,
-}
-
-/// Begins the wait of an attempt whose request, sent at `begun`, was answered.
+/// Begins the wait of an attempt whose request, sent at `begun`, was answered. `seen_by` is the digest of the credential that
+/// the response showed the thing to.
 pub(super) async fn begin(
     env: &Env,
     answers: &UnitAnswers<'_>,
     attempt: AttemptRef,
     until: &UntilPlan,
     response: &HttpResponse,
-    (begun, sight): (Timestamp, Sight),
+    (begun, seen_by): (Timestamp, Option<String>),
 ) -> Result<DispatchOutcome, FlowError> {
     let run = answers.run;
     let value = match webhook_response::value(response) {
@@ -86,7 +80,7 @@ pub(super) async fn begin(
     // A message that arrives before the record is written has no effect.
     send_next(env, run, attempt, pause(until, Millis(0), &response.headers, now), next).await;
     let wait = Box::new(StateWait { since: now.0, outputs: early, response: stored });
-    let update = AttemptUpdate::Waiting { wait, begun, next, seen: (sight == Sight::Seen).then_some(now) };
+    let update = AttemptUpdate::Waiting { wait, begun, next, seen_by };
     let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &update).await?;
     if let Some(result) = before.result {
         let is_open = matches!(result.outcome, AttemptOutcome::Failed | AttemptOutcome::Cancelled);
@@ -142,33 +136,34 @@ pub(super) async fn ask(
         }
         (Ok(_), None) => None,
     };
-    let (sight, text) = match &answer {
-        None => (Sight::Unseen, None),
-        Some(Err(why)) => (Sight::Unseen, Some(format!(" got no answer: {why}"))),
+    let seen_by = credential.as_ref().map(|credential| credential.digest(env)).unwrap_or_default();
+    let (is_seen, text) = match &answer {
+        None => (false, None),
+        Some(Err(why)) => (false, Some(format!(" got no answer: {why}"))),
         Some(Ok((poll, _bytes))) => match judge(answers, until, &sent, (&response, poll)) {
             Ok(AttemptEnd::Succeeded(success)) if is_undo && !unit.action.only_asks() => {
                 // Providers show nothing of what a credential must not see: *not found*, or a list without it.
-                let grade = match removals::has_seen(env, run, attempt, unit).await? {
+                let grade = match removals::has_seen(env, run, attempt, unit, &seen_by).await? {
                     true => RemovalGrade::Confirmed,
                     false => RemovalGrade::Unconfirmed,
                 };
                 let removal = Some(RemovalEvidence::new(grade, &sent.asked(), &poll.status.to_string()));
                 let found_nothing = may_act && grade == RemovalGrade::Unconfirmed;
-                let success = AttemptSuccess { removal, found_nothing, ..success };
+                let sent_by = unit.action.connection().map(|_| seen_by.into());
+                let success = AttemptSuccess { removal, found_nothing, sent_by, ..success };
                 return Ok(DispatchOutcome::ended(AttemptEnd::Succeeded(success)));
             }
             Ok(end) => return Ok(DispatchOutcome::ended(end)),
             Err(why) => {
                 // A page of a gateway shows nothing.
                 let is_seen = (200..300).contains(&poll.status) && sent.foreign_format(unit, poll).is_none();
-                let sight = if is_seen { Sight::Seen } else { Sight::Unseen };
-                (sight, Some(format!("{ANSWERED}{}{why}", sent.answer(unit, poll))))
+                (is_seen, Some(format!("{ANSWERED}{}{why}", sent.answer(unit, poll))))
             }
         },
     };
     let now = env.now();
-    if sight == Sight::Seen && is_undo && record.seen.is_none() {
-        env.store.update_attempt(&run.id, attempt.unit, attempt.number, &AttemptUpdate::Seen(now)).await?;
+    if is_seen && is_undo && record.seen_by.as_ref() != Some(&seen_by) {
+        env.store.update_attempt(&run.id, attempt.unit, attempt.number, &AttemptUpdate::Seen(seen_by)).await?;
     }
     if let Some(text) = text {
         note(env, run, attempt, record, &format!("{}{text}", sent.asked())).await?;

@@ -19,10 +19,9 @@ use crate::run::credential::credential;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::head::Run;
 use crate::run::request_headers::signed_headers;
-use crate::run::until::{self, Sight};
 use crate::run::wakeup::{AttemptWakeup, postpone, record_acceptance, record_repeat};
 use crate::run::webhook_response::{ResponseVerdict, UnitAnswers, call_failure, judge_response};
-use crate::run::{describe, evidence, removals};
+use crate::run::{describe, evidence, removals, until};
 use crate::sweep::permits::OriginPermit;
 use crate::telemetry;
 
@@ -89,7 +88,7 @@ pub(super) async fn post_webhook(
         && webhook.non_idempotent
     {
         // The intent is recorded before the request is sent. A dispatcher that finds the intent does not post.
-        let note = AttemptUpdate::Posted(env.now());
+        let note = AttemptUpdate::Posted(env.now(), Some(credential.digest(env)));
         let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &note).await?;
         if before.posted.is_some() || before.accepted.is_some() || before.result.is_some() {
             let describe = request.describe;
@@ -114,9 +113,11 @@ pub(super) async fn post_webhook(
     telemetry::dispatch_ended(run, attempt, begun, now, failure);
     let duration_ms = Some(now.since(begun).0);
     let sent = evidence::SentRequest { method: &method, url: &url, headers: &list, opened: &answers.opened };
+    let credential_digest = credential.digest(env);
+    let sent_by = unit.action.connection().map(|_| credential_digest.as_str().into());
     let failed = |failure: AttemptFailure, response: Option<&HttpResponse>| {
         let evidence = Some(Box::new(sent.evidence(unit, response)));
-        AttemptEnd::Failed(AttemptFailure { duration_ms, evidence, ..failure })
+        AttemptEnd::Failed(AttemptFailure { duration_ms, evidence, sent_by: sent_by.clone(), ..failure })
     };
     let end = match &result {
         Err(error) => failed(call_failure(error), None),
@@ -143,20 +144,21 @@ pub(super) async fn post_webhook(
                 failed(AttemptFailure { is_made: true, ..failure }, Some(response))
             }
             (ResponseVerdict::Waits, Some(until)) => {
-                let sight = if unit.action.only_asks() { Sight::Unseen } else { Sight::Seen };
-                return until::begin(env, &answers, attempt, until, response, (begun, sight)).await;
+                let seen_by = (!unit.action.only_asks()).then_some(credential_digest);
+                return until::begin(env, &answers, attempt, until, response, (begun, seen_by)).await;
             }
             (ResponseVerdict::NotFound, Some(until)) if !is_rejected && answers.can_ask(response) => {
-                return until::begin(env, &answers, attempt, until, response, (begun, Sight::Unseen)).await;
+                return until::begin(env, &answers, attempt, until, response, (begun, None)).await;
             }
             (ResponseVerdict::NotFound, _) => {
                 let found_nothing = may_act_until > Timestamp(0) && !unit.verifies;
-                let answer = (&sent, response.status);
+                let answer = (&sent, response.status, credential_digest.as_str());
                 let removal = removals::of_absence(env, run, attempt, unit, is_rejected, answer).await?;
                 AttemptEnd::Succeeded(AttemptSuccess {
                     duration_ms,
                     found_nothing,
                     removal,
+                    sent_by,
                     ..AttemptSuccess::default()
                 })
             }
@@ -164,8 +166,10 @@ pub(super) async fn post_webhook(
                 AttemptEnd::Succeeded(AttemptSuccess { duration_ms, ..AttemptSuccess::default() })
             }
             (ResponseVerdict::Succeeded(outputs), _) => {
-                let removal = removals::of_success(unit, &sent, response.status);
-                AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, removal, ..AttemptSuccess::default() })
+                let answer = (&sent, response.status, credential_digest.as_str());
+                let removal = removals::of_success(env, run, unit, answer).await?;
+                let success = AttemptSuccess { outputs, duration_ms, removal, sent_by, ..AttemptSuccess::default() };
+                AttemptEnd::Succeeded(success)
             }
             (ResponseVerdict::Failed(failure), _) => failed(failure, Some(response)),
         },

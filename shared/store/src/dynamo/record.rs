@@ -57,6 +57,7 @@ fn result_attributes(result: &AttemptResult) -> StoreResult<Item> {
         ("e", result.reason.as_ref().map(json).transpose()?),
         ("ev", result.evidence.as_ref().map(json).transpose()?),
         ("rm", result.removal.as_ref().map(json).transpose()?),
+        ("sr", result.sent_by.as_deref().map(text)),
         ("id", (!result.made.is_empty()).then(|| json(&result.made)).transpose()?),
         ("x", result.next.map(number)),
         ("lg", result.log.then_some(AttributeValue::Bool(true))),
@@ -86,6 +87,7 @@ fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<Option<Attem
             Some(Box::new(Evidence::damaged(&error.to_string())))
         }),
         removal: reader.json_if_any("rm")?,
+        sent_by: reader.text_if_any("sr")?.map(str::to_owned),
         made: reader.json_if_any("id")?.unwrap_or_default(),
         next: reader.number_if_any("x")?,
         log: item.contains_key("lg"),
@@ -102,11 +104,12 @@ fn read_record(operation: &'static str, item: &Item) -> StoreResult<AttemptRecor
         accepted: reader.number_if_any("c")?,
         next_dispatch: reader.number_if_any("n")?,
         posted: reader.number_if_any("q")?,
+        posted_by: reader.text_if_any("qb")?.map(str::to_owned),
         leased_until: reader.number_if_any("le")?,
         heartbeat: reader.number_if_any("b")?,
         progress: reader.text_if_any("p")?.map(str::to_owned),
         wait: reader.json_if_any("w")?,
-        seen: reader.number_if_any("sn")?,
+        seen_by: reader.text_if_any("sb")?.map(str::to_owned),
         instances: InstanceIds { made: ids("im")?, listed: ids("il")?, destroyed: ids("ix")? },
         result: read_result(&reader, item)?,
         further_results: vec![],
@@ -156,9 +159,9 @@ fn ranges(units: &[Unit]) -> Vec<(Unit, Unit)> {
 }
 
 /// Attributes of a record without outputs and evidence.
-const OUTLINE: [&str; 27] = [
-    "pk", "sk", "s", "c", "n", "q", "le", "b", "p", "w", "sn", "im", "il", "ix", "v", "t", "k", "e", "rm", "id", "x",
-    "lg", "un", "dg", "dx", "rc", "rr",
+const OUTLINE: [&str; 29] = [
+    "pk", "sk", "s", "c", "n", "q", "qb", "le", "b", "p", "w", "sb", "im", "il", "ix", "v", "t", "k", "e", "rm", "sr",
+    "id", "x", "lg", "un", "dg", "dx", "rc", "rr",
 ];
 
 #[async_trait]
@@ -277,7 +280,12 @@ impl UpdateAttemptRecord for Store {
                 expression.set("n", number(at.0));
                 expression.remove("le");
             }
-            AttemptUpdate::Posted(at) => expression.set_if_absent("q", number(at.0)),
+            AttemptUpdate::Posted(at, by) => {
+                expression.set_if_absent("q", number(at.0));
+                if let Some(by) = by {
+                    expression.set_if_absent("qb", text(by));
+                }
+            }
             AttemptUpdate::Leased(until) => expression.set("le", number(until.0)),
             AttemptUpdate::Postponed(at) => {
                 expression.set("n", number(at.0));
@@ -294,16 +302,16 @@ impl UpdateAttemptRecord for Store {
                 expression.add("rc", number(1));
                 expression.set("rr", text(reason));
             }
-            AttemptUpdate::Waiting { wait, begun, next, seen } => {
+            AttemptUpdate::Waiting { wait, begun, next, seen_by } => {
                 expression.set_if_absent("w", json(wait)?);
                 expression.set_if_absent("s", number(begun.0));
                 expression.set("n", number(next.0));
                 expression.remove("le");
-                if let Some(seen) = seen {
-                    expression.set_if_absent("sn", number(seen.0));
+                if let Some(seen_by) = seen_by {
+                    expression.set("sb", text(seen_by));
                 }
             }
-            AttemptUpdate::Seen(at) => expression.set_if_absent("sn", number(at.0)),
+            AttemptUpdate::Seen(by) => expression.set("sb", text(by)),
             AttemptUpdate::Instances(InstanceIds { made, listed, destroyed }) => {
                 for (name, ids) in [("im", made), ("il", listed), ("ix", destroyed)] {
                     // The table has no empty set.

@@ -239,6 +239,7 @@ pub(super) fn result(outcome: AttemptOutcome, digest: &str) -> AttemptResult {
         next: None,
         log: false,
         removal: None,
+        sent_by: None,
         made: Vec::new(),
         unanswered: false,
         digest: ebb_protocol::id::digest(digest.as_bytes()),

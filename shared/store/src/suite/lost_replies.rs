@@ -110,16 +110,16 @@ pub(super) async fn results_and_updates_with_a_lost_response_are_stored_once(fix
         AttemptUpdate::Accepted(Timestamp(2)),
         AttemptUpdate::DispatchAgain(Timestamp(3)),
         AttemptUpdate::Leased(Timestamp(3)),
-        AttemptUpdate::Posted(Timestamp(3)),
+        AttemptUpdate::Posted(Timestamp(3), None),
         AttemptUpdate::Postponed(Timestamp(3)),
         AttemptUpdate::Heartbeat(Timestamp(4), Some("5 %".into())),
         AttemptUpdate::Waiting {
             wait: Box::new(wait(Timestamp(5))),
             begun: Timestamp(4),
             next: Timestamp(6),
-            seen: None,
+            seen_by: None,
         },
-        AttemptUpdate::Seen(Timestamp(6)),
+        AttemptUpdate::Seen("c-1".to_owned()),
         AttemptUpdate::Instances(listed("i-1")),
     ] {
         proxy.plan("UpdateItem", [ProxyFault::LoseReply]);

@@ -32,6 +32,7 @@ fn full() -> AttemptResult {
             "DELETE https://api.example.org/db",
             "404",
         ))),
+        sent_by: Some("c-1".into()),
         made: vec!["i-1".into(), "i-2".into()],
         next: Some(1_800_000_009_000),
         evidence: Some(Box::new(Evidence {
@@ -203,8 +204,8 @@ pub(super) async fn updates_after_the_result_are_ignored(fixture: StoreFixture) 
     let postponed = other(AttemptUpdate::Started(Timestamp(4))).await;
     assert_eq!((postponed.started, postponed.next_dispatch), (None, Some(3)));
     let once = async |update: AttemptUpdate| fixture.store.update_attempt(&run, Unit(3), A1, &update).await.unwrap();
-    assert_eq!(once(AttemptUpdate::Posted(Timestamp(5))).await.posted, None);
-    assert_eq!(once(AttemptUpdate::Posted(Timestamp(6))).await.posted, Some(5));
+    assert_eq!(once(AttemptUpdate::Posted(Timestamp(5), None)).await.posted, None);
+    assert_eq!(once(AttemptUpdate::Posted(Timestamp(6), None)).await.posted, Some(5));
     assert_eq!(once(AttemptUpdate::DispatchAgain(Timestamp(7))).await.posted, Some(5));
     let third = async |update: AttemptUpdate| fixture.store.update_attempt(&run, Unit(2), A1, &update).await.unwrap();
     assert_eq!(third(AttemptUpdate::Leased(Timestamp(5))).await.leased_until, None);
@@ -261,16 +262,16 @@ pub(super) async fn outlines_are_records_without_outputs(fixture: StoreFixture) 
         AttemptUpdate::Started(Timestamp(1)),
         AttemptUpdate::Accepted(Timestamp(2)),
         AttemptUpdate::DispatchAgain(Timestamp(4)),
-        AttemptUpdate::Posted(Timestamp(5)),
+        AttemptUpdate::Posted(Timestamp(5), Some("c-1".to_owned())),
         AttemptUpdate::Leased(Timestamp(6)),
         AttemptUpdate::Refused("late".to_owned()),
         AttemptUpdate::Waiting {
             wait: Box::new(wait(Timestamp(7))),
             begun: Timestamp(6),
             next: Timestamp(8),
-            seen: Some(Timestamp(7)),
+            seen_by: Some("c-1".to_owned()),
         },
-        AttemptUpdate::Seen(Timestamp(9)),
+        AttemptUpdate::Seen("c-2".to_owned()),
         AttemptUpdate::Instances(listed("i-1")),
     ];
     for update in &updates {

@@ -29,7 +29,10 @@ pub fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {
             record.next_dispatch = Some(at.0);
             record.leased_until = None;
         }
-        AttemptUpdate::Posted(at) => record.posted = record.posted.or(Some(at.0)),
+        AttemptUpdate::Posted(at, by) => {
+            record.posted = record.posted.or(Some(at.0));
+            record.posted_by = record.posted_by.take().or(by.clone());
+        }
         AttemptUpdate::Leased(until) => record.leased_until = Some(until.0),
         AttemptUpdate::Postponed(at) => {
             record.next_dispatch = Some(at.0);
@@ -44,14 +47,14 @@ pub fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {
             let count = record.refused.take().map_or(0, |refused| refused.count) + 1;
             record.refused = Some(CallbackRefusals { count, reason: reason.clone() });
         }
-        AttemptUpdate::Waiting { wait, begun, next, seen } => {
+        AttemptUpdate::Waiting { wait, begun, next, seen_by } => {
             record.wait = record.wait.take().or_else(|| Some((**wait).clone()));
             record.started = record.started.or(Some(begun.0));
             record.next_dispatch = Some(next.0);
             record.leased_until = None;
-            record.seen = record.seen.or(seen.map(|at| at.0));
+            record.seen_by = seen_by.clone().or(record.seen_by.take());
         }
-        AttemptUpdate::Seen(at) => record.seen = record.seen.or(Some(at.0)),
+        AttemptUpdate::Seen(by) => record.seen_by = Some(by.clone()),
         AttemptUpdate::Instances(ids) => record.instances.merge(ids.clone()),
     }
 }
@@ -86,22 +89,23 @@ enum RecordChange {
 
 fn updates() -> impl Strategy<Value = AttemptUpdate> {
     let times = || (1..5_u64).prop_map(Timestamp);
+    let credentials = || prop::sample::select(vec!["c-1".to_owned(), "c-2".to_owned()]);
     prop_oneof![
         times().prop_map(AttemptUpdate::Started),
         times().prop_map(AttemptUpdate::Accepted),
         times().prop_map(AttemptUpdate::DispatchAgain),
-        times().prop_map(AttemptUpdate::Posted),
+        (times(), prop::option::of(credentials())).prop_map(|(at, by)| AttemptUpdate::Posted(at, by)),
         times().prop_map(AttemptUpdate::Leased),
         times().prop_map(AttemptUpdate::Postponed),
         (times(), prop::option::of(Just("half".to_owned()))).prop_map(|(at, text)| AttemptUpdate::Heartbeat(at, text)),
         (0..2_u32).prop_map(|number| AttemptUpdate::Refused(format!("reason {number}"))),
-        (times(), times(), prop::option::of(times())).prop_map(|(begun, next, seen)| AttemptUpdate::Waiting {
+        (times(), times(), prop::option::of(credentials())).prop_map(|(begun, next, seen_by)| AttemptUpdate::Waiting {
             wait: Box::new(wait(begun)),
             begun,
             next,
-            seen
+            seen_by
         }),
-        times().prop_map(AttemptUpdate::Seen),
+        credentials().prop_map(AttemptUpdate::Seen),
         instances().prop_map(AttemptUpdate::Instances),
     ]
 }

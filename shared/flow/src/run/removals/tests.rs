@@ -26,6 +26,7 @@ fn result(outcome: AttemptOutcome) -> AttemptResult {
         reason: None,
         evidence: None,
         removal: None,
+        sent_by: None,
         made: Vec::new(),
         next: None,
         log: false,
@@ -120,7 +121,8 @@ fn some_undos_can_lack_evidence() {
 
 #[test]
 fn only_an_answer_other_than_not_found_shows_the_resource() {
-    let seen = AttemptRecord { seen: Some(1), ..record(result(AttemptOutcome::Failed)) };
+    let seen_by = |name: &str| Some(name.to_owned());
+    let seen = AttemptRecord { seen_by: seen_by(SIGNED), ..record(result(AttemptOutcome::Failed)) };
     let found_nothing = record(with_reason(ReasonCode::Skipped, done()));
     let rows = [
         (record(done()), true),
@@ -136,6 +138,12 @@ fn only_an_answer_other_than_not_found_shows_the_resource() {
         (AttemptRecord::default(), false),
     ];
     for (record, expected) in rows {
-        assert_eq!(shows_resource(&record), expected, "{record:?}");
+        assert_eq!(shows_resource(&record, SIGNED), expected, "{record:?}");
+        assert!(!shows_resource(&record, "a"), "{record:?}");
+    }
+    let of_result = record(AttemptResult { sent_by: seen_by("a"), ..refused("DELETE", 409) });
+    let of_attempt = AttemptRecord { seen_by: seen_by("a"), ..AttemptRecord::default() };
+    for record in [of_result, of_attempt] {
+        assert!(shows_resource(&record, "a") && !shows_resource(&record, "b"), "{record:?}");
     }
 }
