@@ -142,7 +142,7 @@ fn main() {
         lifecycle::removal_evidence: earlier_answers_decide_about_not_found a_thing_that_still_exists_stops_the_teardown
             missing_evidence_stops_the_teardown not_found_confirms_what_an_undo_has_seen a_first_not_found_is_unconfirmed
             a_skipped_undo_is_no_evidence a_list_without_the_thing_confirms_its_removal
-            an_accepted_removal_without_a_callback_is_unconfirmed
+            an_accepted_removal_without_a_callback_is_unconfirmed the_answers_to_another_token_confirm_no_removal
             a_retry_of_a_verification_repeats_its_undo;
         lifecycle::events: events_run_one_after_the_other an_event_of_a_waiting_update_runs_after_it an_update_drops_a_waiting_event_without_units
             a_deletion_after_an_event_and_an_update_ends a_deletion_ends_events a_failed_target_takes_no_events
@@ -161,7 +161,8 @@ fn main() {
         lifecycle::state_waits: a_unit_is_done_when_the_provider_is_ready
             a_wait_that_fails_is_undone_with_the_outputs_of_the_response
             a_wait_survives_a_restart_and_stores_no_secret a_thing_that_was_never_seen_is_gone_without_confirmation
-            a_list_shows_what_a_lost_request_has_made a_deleted_thing_may_remain_visible;
+            a_list_shows_what_a_lost_request_has_made a_deleted_thing_may_remain_visible
+            a_question_has_the_headers_of_its_webhook;
         lifecycle::many: unreferenced_outputs_are_not_read an_undo_reads_only_the_outputs_that_it_uses
             gone_targets_have_a_separate_list a_parsed_plugin_is_used_until_its_withdrawal
             a_withdrawn_version_remains_usable_for_existing_targets;

@@ -106,6 +106,23 @@ pub(crate) async fn a_wait_that_fails_is_undone_with_the_outputs_of_the_response
     assert_eq!(harness.receiver.count("POST /things"), 2);
 }
 
+/// APIs need a header such as their version in each request. Another server does not get it.
+pub(crate) async fn a_question_has_the_headers_of_its_webhook() {
+    let (harness, other) = (Harness::new().await, TestReceiver::start().await);
+    harness.receiver.always("POST /things", creating());
+    let headers = r#"headers: {X-Version: "7", Content-Type: application/x-thing}, body:"#;
+    let own = ASYNC.replace(r#""RECEIVER/things", body:"#, &format!(r#""RECEIVER/things", {headers}"#));
+    let foreign =
+        own.replace(r#"url: "RECEIVER/things/${response"#, &format!(r#"url: "{}/things/${{response"#, other.url()));
+    for (name, plugin, asked, expected) in [("a", &own, &harness.receiver, "7"), ("b", &foreign, &other, "")] {
+        asked.always("GET /things/t-1", state("ready", Some("h")));
+        harness.run(name, name, plugin, TargetState::Ready).await;
+        let question = asked.call("GET /things/t-1", 1).await;
+        assert_eq!((question.header("x-version"), question.header("content-type")), (expected, ""), "{name}");
+        assert!(!question.header("webhook-signature").is_empty());
+    }
+}
+
 /// The response is stored encrypted, and deleted with the outputs of the run.
 pub(crate) async fn a_wait_survives_a_restart_and_stores_no_secret() {
     let mut harness = Harness::new().await;

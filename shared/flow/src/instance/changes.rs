@@ -210,7 +210,8 @@ fn is_sealed(members: &Map<String, Value>) -> bool {
     members.len() == 1 && members.contains_key(SEALED)
 }
 
-fn duration(ms: u64) -> String {
+/// Returns a duration as a document writes it.
+pub fn duration(ms: u64) -> String {
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
     let unit = units.into_iter().find(|(length, _)| ms >= *length && ms.is_multiple_of(*length));
     unit.map_or_else(|| format!("{ms}ms"), |(length, unit)| format!("{}{unit}", ms / length))

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use ebb_documents::plan::{Action, WebhookAction};
+use ebb_documents::render::RenderedRequest;
 use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
@@ -52,7 +53,7 @@ pub(super) async fn describe_attempt(
     answers: &UnitAnswers<'_>,
     attempt: AttemptRef,
     (webhook, credential): (&WebhookAction, &RequestCredential),
-    describe: Option<String>,
+    request: &RenderedRequest,
     record: &AttemptRecord,
 ) -> Result<DispatchOutcome, FlowError> {
     let (run, unit) = (answers.run, answers.unit);
@@ -66,11 +67,11 @@ pub(super) async fn describe_attempt(
         // next request.
         return describe_later(env, run, attempt, open_for.div_ceil(1000)).await;
     }
-    let Some(url) = describe else {
+    let Some(url) = request.describe.clone() else {
         let failure = AttemptFailure::new(ReasonCode::Connect, "no response to its request is known");
         return unanswered(env, run, attempt, None, failure).await;
     };
-    let headers = request_headers::signed_headers(env, run, attempt, unit, credential, ("-describe", &[]))?;
+    let headers = request_headers::question_headers(env, run, attempt, unit, credential, ("-describe", &url, request))?;
     let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
     let request = HttpRequest {
         method: METHOD.to_owned(),

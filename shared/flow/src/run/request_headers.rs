@@ -1,8 +1,12 @@
 //! Builds the headers of requests to the receiver of a webhook unit.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use ebb_documents::plan::UnitPlan;
+use ebb_documents::render::RenderedRequest;
 use ebb_protocol::sign::{self, MessageId};
 use ebb_protocol::unit as headers;
+use url::Url;
 
 use crate::env::Env;
 use crate::error::FlowError;
@@ -10,6 +14,39 @@ use crate::run::attempt::{AttemptRef, undone_name, unit_name};
 use crate::run::credential::RequestCredential;
 use crate::run::head::Run;
 use crate::telemetry;
+
+/// A plugin may set this header.
+pub(super) const CONTENT_TYPE: &str = "content-type";
+
+/// Adds the headers of a plugin, with names in lower case. Those that Ebb has set stay.
+pub(crate) fn add_plugin_headers(list: &mut Vec<(String, String)>, headers: BTreeMap<String, String>) {
+    let own: BTreeSet<String> = list.iter().map(|(name, _)| name.clone()).collect();
+    let headers = headers.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
+    list.extend(headers.filter(|(name, _)| !own.contains(name)));
+}
+
+/// Returns the headers of a `GET` request to `url` about what the request of a webhook has made. If its origin is the same, it
+/// has the headers of the plugin, such as the version of an API, except the type of the content.
+///
+/// # Errors
+/// See [`signed_headers`].
+pub(crate) fn question_headers(
+    env: &Env,
+    run: &Run,
+    attempt: AttemptRef,
+    unit: &UnitPlan,
+    credential: &RequestCredential,
+    (purpose, url, request): (&str, &str, &RenderedRequest),
+) -> Result<Vec<(String, String)>, FlowError> {
+    let mut list = signed_headers(env, run, attempt, unit, credential, (purpose, &[]))?;
+    let origin = |url: &str| Url::parse(url).map(|url| url.origin()).ok();
+    if origin(url).is_some_and(|of| Some(of) == origin(&request.url)) {
+        let mut headers = request.headers.clone();
+        headers.retain(|name, _| !name.eq_ignore_ascii_case(CONTENT_TYPE));
+        add_plugin_headers(&mut list, headers);
+    }
+    Ok(list)
+}
 
 /// Returns the signature or credential of a request and the headers that identify the attempt. `purpose` ends the message id, because
 /// receivers discard a second message with the same id.

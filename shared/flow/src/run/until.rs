@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use ebb_documents::plan::UntilPlan;
-use ebb_documents::render::{Answers, PollState, RenderError};
+use ebb_documents::render::{Answers, PollState, RenderError, RenderedRequest};
 use ebb_egress::{HttpRequest, HttpResponse, retry_after};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
@@ -102,7 +102,7 @@ pub(super) async fn ask(
     attempt: AttemptRef,
     until: &UntilPlan,
     (record, may_act): (&AttemptRecord, bool),
-    credential: &Result<RequestCredential, String>,
+    credential: Result<(&RequestCredential, &RenderedRequest), &String>,
 ) -> Result<DispatchOutcome, FlowError> {
     let (run, unit, is_undo) = (answers.run, answers.unit, !answers.unit.undoes.is_empty());
     let Some(wait) = record.wait.as_ref().filter(|_| record.result.is_none()) else {
@@ -117,9 +117,13 @@ pub(super) async fn ask(
         Ok(url) => url,
         Err(error) => return Ok(failed(AttemptFailure::new(ReasonCode::Render, &format!("`until`: {error}")))),
     };
-    let headers = match credential {
-        Ok(credential) => request_headers::signed_headers(env, run, attempt, unit, credential, ("-until", &[]))?,
-        Err(_) => Vec::new(),
+    let (credential, headers) = match credential {
+        Ok((credential, request)) => {
+            let question = ("-until", url.as_str(), request);
+            let headers = request_headers::question_headers(env, run, attempt, unit, credential, question)?;
+            (Ok(credential), headers)
+        }
+        Err(why) => (Err(why), Vec::new()),
     };
     let sent = SentRequest { method: METHOD, url: &url, headers: &headers, opened: &answers.opened };
     let answer = match (credential, OriginPermit::acquire(env, &url).await) {
@@ -136,7 +140,7 @@ pub(super) async fn ask(
         }
         (Ok(_), None) => None,
     };
-    let seen_by = credential.as_ref().map(|credential| credential.digest(env)).unwrap_or_default();
+    let seen_by = credential.map(|credential| credential.digest(env)).unwrap_or_default();
     let (is_seen, text) = match &answer {
         None => (false, None),
         Some(Err(why)) => (false, Some(format!(" got no answer: {why}"))),

@@ -18,15 +18,13 @@ use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::credential;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::head::Run;
-use crate::run::request_headers::signed_headers;
+use crate::run::request_headers::{CONTENT_TYPE, add_plugin_headers, signed_headers};
 use crate::run::wakeup::{AttemptWakeup, postpone, record_acceptance, record_repeat};
 use crate::run::webhook_response::{ResponseVerdict, UnitAnswers, call_failure, judge_response};
 use crate::run::{describe, evidence, removals, until};
 use crate::sweep::permits::OriginPermit;
 use crate::telemetry;
 
-/// A plugin may set this header. The other headers of Ebb cannot be replaced.
-const CONTENT_TYPE: &str = "content-type";
 /// The wait of a request whose receiver other sweeps already wait for.
 const POSTPONEMENT: Millis = Millis(5_000);
 
@@ -55,7 +53,8 @@ pub(super) async fn post_webhook(
         let own = records.into_iter().find(|(_, number, record)| *number == attempt.number && record.wait.is_some());
         if let Some((.., record)) = own {
             let may_act = may_act_until > Timestamp(0);
-            return until::ask(env, &answers, attempt, until, (&record, may_act), &credential).await;
+            let credential = credential.as_ref().map(|credential| (credential, &request));
+            return until::ask(env, &answers, attempt, until, (&record, may_act), credential).await;
         }
     }
     let credential = match credential {
@@ -78,9 +77,7 @@ pub(super) async fn post_webhook(
             (headers::CALLBACK_TOKEN.to_owned(), token(env, run, attempt, unit, TokenKind::Webhook, remaining)),
         ]);
     }
-    let own: Vec<String> = list.iter().map(|(name, _)| name.clone()).collect();
-    let plugin_headers = request.headers.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
-    list.extend(plugin_headers.filter(|(name, _)| !own.contains(name)));
+    add_plugin_headers(&mut list, request.headers.clone());
     if request.body.is_some() && !list.iter().any(|(name, _)| name == CONTENT_TYPE) {
         list.push((CONTENT_TYPE.to_owned(), "application/json".to_owned()));
     }
@@ -91,8 +88,7 @@ pub(super) async fn post_webhook(
         let note = AttemptUpdate::Posted(env.now(), Some(credential.digest(env)));
         let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &note).await?;
         if before.posted.is_some() || before.accepted.is_some() || before.result.is_some() {
-            let describe = request.describe;
-            return describe::describe_attempt(env, &answers, attempt, (webhook, &credential), describe, &before).await;
+            return describe::describe_attempt(env, &answers, attempt, (webhook, &credential), &request, &before).await;
         }
     }
     let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
