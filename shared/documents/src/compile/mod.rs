@@ -38,6 +38,7 @@ mod subscription;
 mod teardown;
 mod undecided;
 mod unit;
+mod unit_lints;
 mod until;
 mod update_progress;
 mod version;

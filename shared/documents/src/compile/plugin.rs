@@ -11,7 +11,7 @@ use super::params;
 use super::profile;
 use super::sensitive::{self, Sensitivity, TextRole};
 use super::shared_keys;
-use super::unit;
+use super::{unit, unit_lints};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{ActionDoc, At, Dialect, HookOwner, Named, OutputDoc, PluginDoc, PodDoc};
@@ -431,6 +431,9 @@ impl<'a> CheckedPlugin<'a> {
                     _ => "add `verify` to it; without one, its targets get stuck",
                 };
                 more = warn("evidence", doc.name.at, message, help);
+            }
+            for (code, at, message, help) in unit_lints::of_unit(&self.units, at) {
+                more = warn(code, at, message, help);
             }
             let makes = profile::acts(unit) && !doc.outputs.is_empty();
             // Signadot's documents do not declare undos. Any step after the stop may be the undo.

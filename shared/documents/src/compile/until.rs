@@ -50,7 +50,14 @@ pub(super) fn compile<'a>(
         _ => {}
     }
     let mut expression = |what: &str, text: &'a Option<At<String>>| {
-        text.as_ref().and_then(|text| report.expression(what, text, scope, found))
+        let (text, known) = (text.as_ref()?, found.len());
+        let expression = report.expression(what, text, scope, found)?;
+        // A wrong use of `poll` has its own error.
+        if !found[known..].iter().any(polls) && !text.value.contains("poll") {
+            let message = format!("{what} does not read `poll`, so no question changes it");
+            report.push(report.error("until", text.at, message).help("read `poll`, the answer to the last question"));
+        }
+        Some(expression)
     };
     let (ready, failed) = (expression("`ready`", &until.ready), expression("`failed`", &until.failed));
     let every_ms = until.every.as_ref().map_or(UNTIL_EVERY_MS, |every| every.value.0);

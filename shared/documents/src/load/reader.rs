@@ -92,9 +92,9 @@ const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 13] = [
     (
         "VerificationSpec",
         "unit-kind",
-        &["pod", "webhook"],
-        "add a script or a request that shows it",
-        "keep one of the two",
+        &["pod", "webhook", "object"],
+        "add a script, a request or objects that show it",
+        "keep one of them",
     ),
     ("VerificationRequest", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
 ];

@@ -116,12 +116,13 @@ pub struct WebhookDoc {
     pub absent: Option<At<String>>,
 }
 
-/// A script or a request that shows whether an undone thing is gone. It has exactly one of `pod` and `webhook`.
+/// A script, a request or objects that show whether an undone thing is gone. It has exactly one of `pod`, `webhook` and
+/// `object`.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Verification")]
 pub struct VerificationSpec {
-    #[serde(rename = "pod", alias = "webhook")]
+    #[serde(rename = "pod", alias = "webhook", alias = "object")]
     #[schemars(flatten)]
     pub action: VerificationAction,
     /// A CEL expression. If it is false, nothing is verified. The default is that of the undo.
@@ -144,6 +145,8 @@ pub enum VerificationAction {
     Pod(PodDoc),
     /// A request. 404 and 410 mean that the thing is gone.
     Webhook(VerificationRequest),
+    /// Kubernetes objects that are ready if the thing is gone. They are deleted afterwards.
+    Object(ObjectDoc),
 }
 
 /// A request of a verification: to a `url`, signed, or to a `path` of a `connection`, with its credential.
@@ -175,6 +178,7 @@ impl VerificationSpec {
         let (action, cluster) = match &self.action {
             VerificationAction::Pod(pod) => (ActionDoc::Pod(pod.clone()), undo.cluster.clone()),
             VerificationAction::Webhook(request) => (ActionDoc::Webhook(request.webhook()), None),
+            VerificationAction::Object(object) => (ActionDoc::Object(object.clone()), undo.cluster.clone()),
         };
         let undone = At { value: undo.name.value.clone(), at: name.at };
         let inner = UnitSpec {

@@ -1,0 +1,52 @@
+//! Warnings about the requests of webhook units.
+
+use super::checked::CompiledUnit;
+use crate::expr::ReferenceSource;
+use crate::model::{ActionDoc, LineColumn, WebhookMethod};
+use crate::plan::{Action, HookName};
+
+/// A warning: its code, place, message and help.
+pub(super) type UnitWarning = (&'static str, LineColumn, String, &'static str);
+
+/// Returns the warnings about the request of the unit `at`.
+pub(super) fn of_unit(units: &[CompiledUnit<'_>], at: usize) -> impl Iterator<Item = UnitWarning> {
+    [repeated_creation(units, at), late_question(&units[at])].into_iter().flatten()
+}
+
+/// A creation by `POST` at a connection, whose server may not know the idempotency key. The undo knows only the ID in the last
+/// response.
+fn repeated_creation(units: &[CompiledUnit<'_>], at: usize) -> Option<UnitWarning> {
+    let name = &units[at].doc.name;
+    let ActionDoc::Webhook(webhook) = &units[at].doc.action else { return None };
+    let connection = webhook.connection.as_ref()?;
+    let reads = |undo: &CompiledUnit<'_>| {
+        let is_own =
+            |source: &ReferenceSource| matches!(source, ReferenceSource::Output { unit, .. } if *unit == name.value);
+        undo.undoes.contains(&at) && undo.uses.iter().any(|(_, found)| is_own(&found.source))
+    };
+    let is_repeated = webhook.method == WebhookMethod::Post && webhook.idempotent.is_none();
+    if !is_repeated || units[at].hook > HookName::PostStart || !units.iter().any(reads) {
+        return None;
+    }
+    let message = format!(
+        "after a lost response, `{}` is sent again: a server that ignores `idempotency-key` makes another thing, which no \
+         undo knows",
+        name.value
+    );
+    let help = "write `idempotent: true` if the server knows the key; otherwise `idempotent: false` with `describe`, or an \
+                undo that addresses the thing by a name such as `resource.key`";
+    Some(("idempotent", connection.at, message, help))
+}
+
+/// A wait that ends before its first question is due.
+fn late_question(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
+    let Action::Webhook(webhook) = &unit.plan.action else { return None };
+    let (until, doc) = (webhook.until.as_ref()?, unit.doc.until.as_ref()?);
+    if until.every_ms < unit.plan.timeout_ms {
+        return None;
+    }
+    let name = &unit.doc.name;
+    let message = format!("`{}` asks once, shortly before its timeout: `every` is not below it", name.value);
+    let at = doc.every.as_ref().map_or(name.at, |every| every.at);
+    Some(("until", at, message, "decrease `every`, or increase `timeout`"))
+}
