@@ -97,7 +97,7 @@ fn write_rendered(text: &mut String, rendered: &Value) {
                     let _ = writeln!(text, "       {name} = {}{}", scalar(&input["value"]), places(input));
                 }
             }
-            ("manifest" | "body" | "headers" | "properties" | "tags" | "attachments", value) => {
+            ("manifest" | "body" | "headers" | "until" | "properties" | "tags" | "attachments", value) => {
                 let yaml = serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string());
                 let _ = writeln!(text, "       {part}:");
                 for line in yaml.lines() {

@@ -4,7 +4,7 @@ use ebb_documents::compile::{EdgeReason, edges};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{ConnectionDoc, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc, SubscriptionDoc};
-use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef};
+use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef, UntilPlan, WebhookAction};
 use ebb_documents::render::{self, InputValue, KnownOutputs, RenderedUnit, SkipReason, TargetFacts};
 use ebb_engine::Unit;
 use ebb_protocol::api::{EdgePreview, HookPreview, PlanPreview, UnitPreview};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::HttpProblem;
 use ebb_flow::env::{ApiStore, CompiledPlan, Env};
 use ebb_flow::error::{FlowError, RequestError};
-use ebb_flow::instance::changes::PinnedVersions;
+use ebb_flow::instance::changes::{self, PinnedVersions};
 use ebb_flow::instance::target_document::compile_document;
 use ebb_flow::offload::offload;
 
@@ -111,6 +111,18 @@ pub fn show(kind: &str, name: &str, plan: Plan) -> Result<PlanPreview, FlowError
     Ok(PlanPreview { digest, hooks, warnings: Vec::new() })
 }
 
+/// Returns the state for which a webhook waits, with its expressions as the document writes them.
+fn state(until: &UntilPlan) -> Value {
+    let [every, max_every] = [until.every_ms, until.max_every_ms].map(changes::duration);
+    let mut state = json!({ "asks": changes::shown(&until.url), "every": every, "maxEvery": max_every });
+    let conditions = [("ready", &until.ready), ("failed", &until.failed)];
+    conditions.into_iter().filter(|(_, text)| text.is_some()).for_each(|(name, text)| state[name] = json!(text));
+    if until.gone {
+        state["gone"] = json!(true);
+    }
+    state
+}
+
 fn shown(action: &Action, rendered: RenderedUnit) -> Value {
     match rendered {
         RenderedUnit::Skipped(SkipReason::WhenFalse) => json!({ "skipped": "`when` is false" }),
@@ -138,6 +150,10 @@ fn shown(action: &Action, rendered: RenderedUnit) -> Value {
             });
             if let Some(connection) = action.connection() {
                 shown["connection"] = json!(connection.name);
+            }
+            if let Action::Webhook(WebhookAction { until, absent, .. }) = action {
+                shown["until"] = json!(until.as_ref().map(state));
+                shown["absent"] = json!(absent);
             }
             shown
         }
