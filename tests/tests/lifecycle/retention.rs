@@ -156,6 +156,7 @@ pub(crate) async fn objects_without_a_record_are_removed() {
         store.put_object(&format!("{object}/{run}/0/9.x"), vec![1]).await.unwrap();
         harness.tear_down(name).await;
         harness.notified(name, &["ready", "gone"]).await;
+        harness.settled(name).await;
     }
     assert_eq!(objects(&harness).await, before + 2);
     assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 2);
