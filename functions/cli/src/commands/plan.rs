@@ -143,7 +143,9 @@ mod tests {
                 {"unit": "billing/register", "kind": "webhook",
                  "after": [{"unit": "db/provision", "reason": "reads name"}, {"unit": "db/provision", "reason": "reads dsn"}],
                  "rendered": {"method": "POST", "url": "https://billing.example.org/tenants", "headers": {},
-                              "body": {"db": "<db/provision.name>"}}},
+                              "body": {"db": "<db/provision.name>"}, "absent": null,
+                              "until": {"asks": "https://billing.example.org/tenants/${response.body.id}",
+                                        "every": "2s", "maxEvery": "1m", "ready": "poll.body.ok"}}},
             ]}],
         }))
         .unwrap();
