@@ -36,6 +36,8 @@ pub enum ThingRemoval {
     VerifiedByGet,
     /// The same, and another unit asks for the list.
     VerifiedByList,
+    /// The undo is skipped if the ID of the thing is not known. Another unit asks for the list in any case.
+    Guarded,
     /// The same, and a script with another credential looks for the thing.
     VerifiedByScript,
     /// The same, and an object whose controller looks for it.
@@ -71,10 +73,13 @@ pub(super) fn is_connected(plugin: &str) -> bool {
 impl ProviderUnit {
     pub(super) fn random(random: &SimRandom) -> Self {
         use ThingCreation::{Described, Keyed, Once};
-        use ThingRemoval::{Awaited, Unawaited, VerifiedByGet, VerifiedByList, VerifiedByObject, VerifiedByScript};
+        use ThingRemoval::{
+            Awaited, Guarded, Unawaited, VerifiedByGet, VerifiedByList, VerifiedByObject, VerifiedByScript,
+        };
         let creation = [Keyed, Keyed, Once, Described][random.below(4) as usize];
         let (by_name, connected) = (random.below(2) == 0, random.below(2) == 0);
-        let removals = [Awaited, Awaited, Unawaited, VerifiedByGet, VerifiedByList, VerifiedByScript, VerifiedByObject];
+        let removals =
+            [Awaited, Awaited, Unawaited, VerifiedByGet, VerifiedByList, VerifiedByScript, VerifiedByObject, Guarded];
         let removal = removals[random.below(removals.len() as u64) as usize];
         Self { creation, removal, by_name, connected }
     }
@@ -140,7 +145,11 @@ impl ProviderUnit {
         // A receiver of signed requests announces a callback by 202, unless the unit waits for a state.
         let own = Self { connected: self.connected || self.removal != ThingRemoval::Awaited, ..self };
         let key = format!("${{resource.key}}-{undone}");
-        let address = if self.by_name { key.clone() } else { format!("${{units.{undone}.outputs.id}}") };
+        let is_guarded = self.removal == ThingRemoval::Guarded;
+        let id = format!("${{units.{undone}.outputs.id}}");
+        let address = if self.by_name && !is_guarded { key.clone() } else { id };
+        let guard = format!("    when: \"${{has(units.{undone}.outputs.id)}}\"\n");
+        let guard = if is_guarded { guard.as_str() } else { "" };
         let thing = format!("{}things/{address}", self.folder());
         let verified = |action: &str| format!("    verify: {{{action}, {VERIFY_RETRY}}}\n");
         let verify = |request: &str| verified(&format!("webhook: {{{request}}}"));
@@ -150,9 +159,11 @@ impl ProviderUnit {
             }
             ThingRemoval::Unawaited => String::new(),
             ThingRemoval::VerifiedByGet => verify(&own.webhook("GET", &thing)),
-            ThingRemoval::VerifiedByList => {
+            ThingRemoval::VerifiedByList | ThingRemoval::Guarded => {
                 let question = own.webhook("GET", &format!("{}things?name={key}", self.folder()));
-                verify(&format!("{question}, absent: \"${{size(response.body.things) == 0}}\""))
+                let when = if is_guarded { "}, when: \"${true}\"" } else { "}" };
+                let absent = "absent: \"${size(response.body.things) == 0}\"";
+                verified(&format!("webhook: {{{question}, {absent}{when}"))
             }
             ThingRemoval::VerifiedByScript => verified(documents::POD.trim()),
             ThingRemoval::VerifiedByObject => {
@@ -162,7 +173,7 @@ impl ProviderUnit {
         };
         let after = list("after", after);
         let webhook = own.webhook("DELETE", &thing);
-        format!("  {name}:\n    undoes: [{undone}]\n{after}{RETRY}{rest}    webhook: {{{webhook}}}\n")
+        format!("  {name}:\n    undoes: [{undone}]\n{after}{guard}{RETRY}{rest}    webhook: {{{webhook}}}\n")
     }
 
     /// Returns a target with a thing, which another unit reads. `head` has further lines of its plugin.

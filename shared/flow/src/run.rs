@@ -34,6 +34,7 @@ mod relay_task;
 pub mod removals;
 pub mod reopen;
 mod request_headers;
+mod sight;
 pub mod skip;
 pub(crate) mod taken_results;
 pub(crate) mod timeout;

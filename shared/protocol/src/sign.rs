@@ -164,7 +164,8 @@ impl WebhookKeys {
         &self.first
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &WebhookSecret> {
+    /// Returns all keys, the first one first.
+    pub fn iter(&self) -> impl Iterator<Item = &WebhookSecret> {
         std::iter::once(&self.first).chain(&self.others)
     }
 }

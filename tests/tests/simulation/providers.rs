@@ -24,13 +24,14 @@ fn removed_by(removal: ThingRemoval) -> ProviderUnit {
     ProviderUnit { removal, ..thing(ThingCreation::Keyed) }
 }
 
-const REMOVALS: [ThingRemoval; 6] = [
+const REMOVALS: [ThingRemoval; 7] = [
     ThingRemoval::Awaited,
     ThingRemoval::Unawaited,
     ThingRemoval::VerifiedByGet,
     ThingRemoval::VerifiedByList,
     ThingRemoval::VerifiedByScript,
     ThingRemoval::VerifiedByObject,
+    ThingRemoval::Guarded,
 ];
 const CREATIONS: [ThingCreation; 3] = [ThingCreation::Keyed, ThingCreation::Once, ThingCreation::Described];
 

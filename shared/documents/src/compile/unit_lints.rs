@@ -1,8 +1,9 @@
 //! Warnings about the requests of webhook units.
 
 use super::checked::CompiledUnit;
+use super::profile;
 use crate::expr::ReferenceSource;
-use crate::model::{ActionDoc, LineColumn, WebhookMethod};
+use crate::model::{ActionDoc, LineColumn, OutputFromDoc, WebhookMethod};
 use crate::plan::{Action, HookName};
 
 /// A warning: its code, place, message and help.
@@ -19,10 +20,19 @@ fn repeated_creation(units: &[CompiledUnit<'_>], at: usize) -> Option<UnitWarnin
     let name = &units[at].doc.name;
     let ActionDoc::Webhook(webhook) = &units[at].doc.action else { return None };
     let connection = webhook.connection.as_ref()?;
+    // An output that does not read the response is the same for each request.
+    let reads_response = |text: &str| ["response", "poll"].iter().any(|word| text.contains(word));
+    let is_of_response = |output: &str| {
+        let named = units[at].doc.outputs.iter().find(|known| known.name.value == output);
+        named.is_some_and(|known| matches!(&known.from, OutputFromDoc::Value(text) if reads_response(&text.value)))
+    };
     let reads = |undo: &CompiledUnit<'_>| {
-        let is_own =
-            |source: &ReferenceSource| matches!(source, ReferenceSource::Output { unit, .. } if *unit == name.value);
-        undo.undoes.contains(&at) && undo.uses.iter().any(|(_, found)| is_own(&found.source))
+        let is_id = |source: &ReferenceSource| match source {
+            ReferenceSource::Output { unit, output } => *unit == name.value && is_of_response(output),
+            _ => false,
+        };
+        let is_undo = undo.undoes.contains(&at) && undo.doc.verifies.is_none() && profile::acts(undo);
+        is_undo && undo.uses.iter().any(|(_, found)| is_id(&found.source))
     };
     let is_repeated = webhook.method == WebhookMethod::Post && webhook.idempotent.is_none();
     if !is_repeated || units[at].hook > HookName::PostStart || !units.iter().any(reads) {

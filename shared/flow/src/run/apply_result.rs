@@ -32,7 +32,7 @@ use crate::run::head::{self, Run};
 use crate::run::inputs::InvocationCache;
 use crate::run::progress::{LateResult, RunEnd, RunProgress};
 use crate::run::reopen::{ReopenCause, reopen, reopen_seen};
-use crate::run::{lease, records, removals, undo, wakeup};
+use crate::run::{lease, records, removals, sight, undo, wakeup};
 use crate::sealed_values;
 use crate::telemetry::{self, AttemptDisposition};
 
@@ -59,7 +59,7 @@ pub async fn apply_result(
         AttemptEnd::Succeeded(success) => {
             let has_log = success.log.as_ref().is_some_and(|log| !log.is_empty());
             let is_evidence = success.found_nothing || success.removal.is_some() || !success.made.is_empty();
-            let is_sight = success.sent_by.is_some() && removals::is_sight_kept(run, attempt.unit);
+            let is_sight = success.sent_by.is_some() && sight::is_kept(run, attempt.unit);
             let needs_record = !success.outputs.is_empty() || has_log || remaining > 0 || is_evidence || is_sight;
             if needs_record {
                 // `next` records that results remain, so that the information is kept after this invocation.

@@ -10,7 +10,7 @@ use ebb_documents::model::{AuthDoc, ConnectionDoc};
 use ebb_documents::plan::{BoundConnection, UnitPlan};
 use ebb_egress::{BytePermit, CallError, HttpRequest, HttpResponse};
 use ebb_protocol::named_secrets::SecretText;
-use ebb_protocol::sign::{self, WebhookKeys};
+use ebb_protocol::sign::{self, WebhookKeys, WebhookSecret};
 use ebb_protocol::{id, seal};
 use ebb_store::NamedKind;
 
@@ -24,9 +24,40 @@ use crate::run::masking::{MASK, forms, masked};
 const MIN_SECRET: usize = 8;
 
 /// The digest of the credential of signed requests.
-pub(crate) const SIGNED: &str = "signed";
+const SIGNED: &str = "signed";
 /// The characters of a digest.
 const DIGEST: usize = 16;
+
+/// Identifies the credential of a connection in records. It is keyed, so that it says nothing about the credential. All
+/// signed requests have one digest: receivers do not hide resources by the key of a signature.
+#[derive(Clone, Debug)]
+pub(crate) struct CredentialDigest {
+    /// That of the first key. It is the recorded one.
+    first: String,
+    /// Those of the other keys of a rotation.
+    others: Vec<String>,
+}
+
+impl CredentialDigest {
+    /// Returns the digest for a record.
+    pub(crate) fn text(&self) -> &str {
+        &self.first
+    }
+
+    /// Returns true if a record has this digest.
+    pub(crate) fn is(&self, known: &str) -> bool {
+        self.first == known || self.others.iter().any(|other| other == known)
+    }
+
+    pub(crate) fn is_signed(&self) -> bool {
+        self.is(SIGNED)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(name: Option<&str>) -> Self {
+        Self { first: name.unwrap_or(SIGNED).to_owned(), others: Vec::new() }
+    }
+}
 
 /// The credential of the requests of a unit.
 pub(crate) struct RequestCredential {
@@ -39,12 +70,16 @@ pub(crate) struct RequestCredential {
 }
 
 impl RequestCredential {
-    /// Returns the digest of the credential of a connection, keyed so that it says nothing about the credential. All signed
-    /// requests have one digest: receivers do not hide resources by the key of a signature.
-    pub(crate) fn digest(&self, env: &Env) -> String {
-        let Some((name, value)) = &self.header else { return SIGNED.to_owned() };
-        let sealed = seal::seal_value(&env.settings.unit_keys, name, value.as_bytes());
-        id::short_digest(&[&sealed], DIGEST)
+    pub(crate) fn digest(&self, env: &Env) -> CredentialDigest {
+        let Some((name, value)) = &self.header else {
+            return CredentialDigest { first: SIGNED.to_owned(), others: Vec::new() };
+        };
+        let digest = |key: &WebhookSecret| {
+            let sealed = seal::seal_value(&key.clone().into(), name, value.as_bytes());
+            id::short_digest(&[&sealed], DIGEST)
+        };
+        let mut digests = env.settings.unit_keys.iter().map(digest);
+        CredentialDigest { first: digests.next().unwrap_or_default(), others: digests.collect() }
     }
 
     /// Returns true if the receiver knows Ebb. Others get no callback token, because they could not use it.

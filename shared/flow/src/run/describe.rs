@@ -84,8 +84,9 @@ pub(super) async fn describe_attempt(
     let Some(permit) = OriginPermit::acquire(env, &url).await else {
         return describe_later(env, run, attempt, RETRY_SECONDS).await;
     };
+    let digest = credential.digest(env);
     // Another credential may not see what the request made.
-    let is_sender = record.posted_by.as_ref().is_none_or(|by| *by == credential.digest(env));
+    let is_sender = record.posted_by.as_ref().is_none_or(|by| digest.is(by));
     let begun = env.now();
     let result = credential.call(env, request).await;
     permit.end(env, begun);
@@ -93,11 +94,14 @@ pub(super) async fn describe_attempt(
         Ok((response, _bytes)) if listed(answers, &response) == Listing::Found => {
             if let Some(until) = answers.until() {
                 let begun = record.started.map_or(posted, Timestamp);
-                return until::begin(env, answers, attempt, until, &response, (begun, Some(credential.digest(env))))
+                return until::begin(env, answers, attempt, until, &response, (begun, Some(digest.text().to_owned())))
                     .await;
             }
             match answers.outputs(&sent, &response) {
-                Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }),
+                Ok(outputs) => {
+                    let sent_by = unit.action.connection().map(|_| digest.text().into());
+                    AttemptEnd::Succeeded(AttemptSuccess { outputs, sent_by, ..AttemptSuccess::default() })
+                }
                 Err(failure) => {
                     let evidence = Some(Box::new(sent.evidence(unit, Some(&response))));
                     AttemptEnd::Failed(AttemptFailure { evidence, ..failure })

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_documents::plan::UnitRef;
+use ebb_documents::plan::{Action, UnitRef};
 use ebb_engine::{Attempt, Graph, RunView, Unit, UnitProgress};
 use ebb_protocol::api::{Certainty, RemainingEffect};
 use ebb_protocol::id::RunId;
@@ -158,7 +158,15 @@ async fn find(
             // A verification decides also for an undo that an operator has overridden.
             let removals = records.iter().filter_map(|record| record.result.as_ref()?.removal.as_deref());
             let mut grades = removals.map(|removal| removal.grade).peekable();
-            if plan.verifies && grades.peek().is_some() && grades.all(|grade| grade == RemovalGrade::Confirmed) {
+            let is_confirmed = match plan.action {
+                Action::Webhook(_) => grades.peek().is_some() && grades.all(|grade| grade == RemovalGrade::Confirmed),
+                // A script or an object that has succeeded.
+                _ => {
+                    records.last().and_then(|record| Some(record.result.as_ref()?.outcome))
+                        != Some(AttemptOutcome::Skipped)
+                }
+            };
+            if plan.verifies && is_confirmed {
                 undone.extend(plan.undoes.iter().copied().filter(is_final));
             }
         }

@@ -16,16 +16,11 @@ use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
 use crate::run::attempt::AttemptRef;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
-use crate::run::credential::SIGNED;
+use crate::run::credential::CredentialDigest;
 use crate::run::evidence::SentRequest;
 use crate::run::head::{self, Run};
 use crate::run::undo::UndoPasses;
-use crate::run::{override_record, possible_resources};
-
-/// The status of an undo whose server has the request and does not report the end of the removal.
-const ACCEPTED: &str = "202";
-/// The method whose *not found* may be a success.
-const DELETE: &str = "DELETE";
+use crate::run::{override_record, possible_resources, sight};
 
 /// The attempt records of a unit, in the order of attempts.
 type Records = Vec<(Attempt, AttemptRecord)>;
@@ -186,7 +181,7 @@ async fn may_be_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPla
 fn can_be_unconfirmed(unit: &UnitPlan) -> bool {
     let by_action = match &unit.action {
         Action::Webhook(webhook) => {
-            webhook.method == DELETE || webhook.connection.is_some() || webhook.until.is_some() || unit.verifies
+            webhook.method == sight::DELETE || webhook.connection.is_some() || webhook.until.is_some() || unit.verifies
         }
         Action::Destroy => true,
         Action::Pod(_) | Action::Object(_) | Action::Removal | Action::Infrakit(_) => false,
@@ -217,14 +212,10 @@ fn usual_evidence(unit: &UnitPlan) -> Option<RemovalEvidence> {
     }
 }
 
-fn is_teardown(hook: HookName) -> bool {
-    matches!(hook, HookName::PreStop | HookName::PostStop)
-}
-
 /// Returns the undos of the teardown by the setup units that they undo. It has each undo that an update has.
 fn undos(plan: &Plan) -> BTreeMap<UnitRef, Vec<UnitRef>> {
     let mut undos: BTreeMap<UnitRef, Vec<UnitRef>> = BTreeMap::new();
-    for hook in plan.hooks.iter().filter(|hook| is_teardown(hook.hook)) {
+    for hook in plan.hooks.iter().filter(|hook| sight::is_teardown(hook.hook)) {
         for (position, unit) in (0..).zip(&hook.units) {
             for &undone in &unit.undoes {
                 undos.entry(undone).or_default().push(UnitRef { hook: hook.hook, unit: position });
@@ -298,20 +289,20 @@ fn skipped_evidence(runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvidence>
 /// not the usual one. `is_rejected` is true if the server has rejected each request of the undone units.
 ///
 /// Providers also answer *not found* for what a credential must not see. Only an answer of another kind, to the same
-/// credential, shows that it sees the resource. `seen_by` is the digest of the credential.
+/// credential `by`, shows that it sees the resource.
 pub(super) async fn of_absence(
     env: &Env,
     run: &Run,
     attempt: AttemptRef,
     unit: &UnitPlan,
     is_rejected: bool,
-    (sent, status, seen_by): (&SentRequest<'_>, u16, &str),
+    (sent, status, by): (&SentRequest<'_>, u16, &CredentialDigest),
 ) -> Result<Option<RemovalEvidence>, FlowError> {
     let grade = if unit.verifies {
-        verified_grade(env, run, unit, (VerifiedBy::NotFound, seen_by)).await?
+        verified_grade(env, run, attempt, unit, (VerifiedBy::NotFound, by)).await?
     } else if is_rejected {
         return Ok(Some(of_rejection()));
-    } else if has_seen(env, run, attempt, unit, seen_by).await? {
+    } else if sight::has_seen(env, run, attempt, unit, by).await? {
         return Ok(None);
     } else {
         RemovalGrade::Unconfirmed
@@ -326,16 +317,17 @@ pub(super) fn of_rejection() -> RemovalEvidence {
     RemovalEvidence { answered, ..RemovalGrade::Confirmed.into() }
 }
 
-/// Returns the evidence of a webhook that has succeeded with this status, if it is not the usual one. `seen_by` is the digest
-/// of its credential.
+/// Returns the evidence of a webhook that has succeeded with this status, if it is not the usual one. `by` is its
+/// credential.
 pub(super) async fn of_success(
     env: &Env,
     run: &Run,
+    attempt: AttemptRef,
     unit: &UnitPlan,
-    (sent, status, seen_by): (&SentRequest<'_>, u16, &str),
+    (sent, status, by): (&SentRequest<'_>, u16, &CredentialDigest),
 ) -> Result<Option<RemovalEvidence>, FlowError> {
     let grade = match status {
-        _ if unit.verifies => verified_grade(env, run, unit, (VerifiedBy::List, seen_by)).await?,
+        _ if unit.verifies => verified_grade(env, run, attempt, unit, (VerifiedBy::List, by)).await?,
         // A receiver of Ebb calls back after 202. Another server only has the request.
         202 if !unit.undoes.is_empty() => RemovalGrade::Unconfirmed,
         _ => return Ok(None),
@@ -351,77 +343,43 @@ enum VerifiedBy {
     List,
 }
 
-/// Returns the grade of a verification with this answer to the credential with the digest `seen_by`: `confirmed` if another
-/// answer has shown the resource to this credential, and otherwise that of the undos.
-///
-/// - For *not found*, only an answer to an undo counts: the address can be wrong.
-/// - For a list, an answer to the setup counts, too, if the undo had the same credential. A list over a connection that no
-///   undo has confirms always: it does not depend on the credential of the undo.
+/// Returns the grade of a verification with this answer: `confirmed` if its credential has been shown the resource, or if a
+/// list for it would have the resource. Otherwise that of the undos. For *not found*, the address can be wrong, too.
 async fn verified_grade(
     env: &Env,
     run: &Run,
+    attempt: AttemptRef,
     unit: &UnitPlan,
-    (by, seen_by): (VerifiedBy, &str),
+    (answer, by): (VerifiedBy, &CredentialDigest),
 ) -> Result<RemovalGrade, FlowError> {
-    let (plan, connection) = (&run.loaded.plan, unit.action.connection().map(|connection| &connection.name));
-    let (found, runs) = evidence_of_undos(env, run, unit).await?;
-    let undos = || found.iter().filter_map(|(at, evidence)| Some((*at, plan.unit(*at)?, evidence)));
-    let is_same = |undo: &UnitPlan| undo.action.connection().map(|connection| &connection.name) == connection;
-    let records_of =
-        |at: UnitRef| runs.get(&Hook::from(at.hook)).map(|run| run.records(Unit(at.unit))).unwrap_or_default();
-    let is_shown = |(at, undo, evidence): (UnitRef, &UnitPlan, &RemovalEvidence)| {
-        let is_webhook = matches!(undo.action, Action::Webhook(_));
-        let shows = || records_of(at).iter().any(|(_, record)| shows_resource(record, seen_by));
-        // The success of a signed request can lack a record.
-        is_webhook && is_same(undo) && (shows() || (connection.is_none() && is_answered(evidence)))
+    let is_list = answer == VerifiedBy::List;
+    if (is_list && by.is_signed())
+        || sight::has_verification_seen(env, run, attempt, unit, by).await?
+        || (is_list && sight::is_list_complete(env, run, attempt, unit, by).await?)
+    {
+        return Ok(RemovalGrade::Confirmed);
+    }
+    let found = evidence_of_undos(env, run, unit).await?;
+    // The success of a signed request can lack a record.
+    let is_shown = |at: UnitRef| {
+        let undo = run.loaded.plan.unit(at);
+        undo.is_some_and(|undo| matches!(undo.action, Action::Webhook(_)) && sight::is_same_connection(undo, unit))
     };
-    let is_blind = |(at, undo, _): (UnitRef, &UnitPlan, &RemovalEvidence)| {
-        let last = records_of(at).last().and_then(|(_, record)| record.result.as_ref()?.sent_by.as_deref());
-        is_same(undo) && last != Some(seen_by)
-    };
-    let is_confirmed = match by {
-        _ if undos().any(is_shown) => true,
-        VerifiedBy::NotFound => false,
-        VerifiedBy::List if connection.is_none() || !undos().any(|(_, undo, _)| is_same(undo)) => true,
-        VerifiedBy::List => !undos().any(is_blind) && setup_has_seen(env, run, unit, seen_by).await?,
-    };
-    if is_confirmed {
+    if by.is_signed() && found.iter().any(|(at, evidence)| is_shown(*at) && sight::is_answered(evidence)) {
         return Ok(RemovalGrade::Confirmed);
     }
     Ok(found.iter().map(|(_, evidence)| evidence.grade).min().unwrap_or(RemovalGrade::Unconfirmed))
 }
 
-/// Returns true if an answer to each undone unit has shown what it made to the credential with this digest.
-async fn setup_has_seen(env: &Env, run: &Run, undo: &UnitPlan, seen_by: &str) -> Result<bool, FlowError> {
-    for at in &undo.undoes {
-        let records = env.store.read_records(&run.id.sibling(at.hook.into()), &[Unit(at.unit)]).await?;
-        if !records.iter().any(|(.., record)| shows_resource(record, seen_by)) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Returns true if a verification over a connection asks for what a unit makes or undoes. The record of a success is then
-/// kept, because it says which credential has seen the resource.
-pub(super) fn is_sight_kept(run: &Run, unit: Unit) -> bool {
-    let at = UnitRef { hook: run.hook().into(), unit: unit.0 };
-    let Some(own) = run.unit(unit).filter(|own| !own.verifies) else { return false };
-    let asks = |other: &UnitPlan| {
-        other.verifies && other.action.connection().is_some() && (other.undoes.contains(&at) || is_shared(own, other))
-    };
-    run.loaded.plan.hooks.iter().filter(|hook| is_teardown(hook.hook)).flat_map(|hook| &hook.units).any(asks)
-}
-
-/// Returns the evidence of the undos in the run of a verification that have acted on what it verifies, with their runs.
+/// Returns the evidence of the undos in the run of a verification that have acted on what it verifies.
 async fn evidence_of_undos(
     env: &Env,
     run: &Run,
     verification: &UnitPlan,
-) -> Result<(Vec<(UnitRef, RemovalEvidence)>, RecordedRuns), FlowError> {
+) -> Result<Vec<(UnitRef, RemovalEvidence)>, FlowError> {
     let hook = run.hook().into();
     let units = (0..).zip(&run.hook_plan().units);
-    let undos = units.filter(|(_, other)| !other.verifies && is_shared(verification, other));
+    let undos = units.filter(|(_, other)| !other.verifies && sight::is_shared(verification, other));
     let undos: Vec<UnitRef> = undos.map(|(unit, _)| UnitRef { hook, unit }).collect();
     let plan = &run.loaded.plan;
     let of_updates = undos.iter().filter_map(|&at| plan.unit(at)).flat_map(|undo| &undo.unless);
@@ -435,12 +393,7 @@ async fn evidence_of_undos(
         let view = run.read_view(env).await?;
         runs.insert(hook, RecordedRun::new(view, env.store.read_records(&run.id, &units).await?));
     }
-    Ok((undos.into_iter().filter_map(|at| Some((at, evidence(plan, &runs, at)?))).collect(), runs))
-}
-
-/// Returns true if both units undo one unit.
-fn is_shared(one: &UnitPlan, other: &UnitPlan) -> bool {
-    one.undoes.iter().any(|at| other.undoes.contains(at))
+    Ok(undos.into_iter().filter_map(|at| Some((at, evidence(plan, &runs, at)?))).collect())
 }
 
 /// Returns the failure that replaces the success of an undo with less evidence than its plugin requires.
@@ -504,14 +457,13 @@ async fn failure_of(
     };
     let units = &run.hook_plan().units;
     // A verification decides for the undos before it.
-    if !unit.verifies && units.iter().any(|other| other.verifies && is_shared(unit, other)) {
+    if !unit.verifies && units.iter().any(|other| other.verifies && sight::is_shared(unit, other)) {
         return Ok(None);
     }
     let evidence = match evidence {
         Some(evidence) => evidence,
         None if unit.verifies => {
-            let (of_undos, _) = evidence_of_undos(env, run, unit).await?;
-            let of_undos = of_undos.into_iter().map(|(_, evidence)| evidence);
+            let of_undos = evidence_of_undos(env, run, unit).await?.into_iter().map(|(_, evidence)| evidence);
             of_undos.min_by_key(|evidence| evidence.grade).unwrap_or(RemovalGrade::Unconfirmed.into())
         }
         None if has_other_undos(&run.loaded.plan, unit) => return Ok(None),
@@ -528,6 +480,9 @@ async fn failure_of(
     };
     let undone: Vec<&str> = unit.undoes.iter().filter_map(|&at| Some(run.loaded.plan.unit(at)?.key.as_str())).collect();
     let fix = match grade {
+        RemovalGrade::Unconfirmed | RemovalGrade::Reported if unit.verifies => {
+            "no answer has shown the resource to this credential: check that it may see the resource, then retry"
+        }
         RemovalGrade::Unconfirmed => "check that the undo may see the resource, then retry",
         RemovalGrade::Reported | RemovalGrade::Confirmed => "add `verify` to the undo for targets to come",
     };
@@ -546,55 +501,6 @@ fn has_other_undos(plan: &Plan, unit: &UnitPlan) -> bool {
         let mut others = undos.get(at).into_iter().flatten().filter_map(|&undo| plan.unit(undo));
         others.any(|other| !other.verifies && other.key != unit.key && !other.action.only_asks())
     })
-}
-
-/// Returns true if an earlier answer to this undo, also in an update, has shown the resource to the credential with the
-/// digest `seen_by`.
-pub(super) async fn has_seen(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    unit: &UnitPlan,
-    seen_by: &str,
-) -> Result<bool, FlowError> {
-    let own = (run.id.clone(), attempt.unit);
-    let of_updates = unit.unless.iter().map(|undo| (run.id.sibling(undo.hook.into()), Unit(undo.unit)));
-    let mut position = None;
-    for (id, undo) in std::iter::once(own).chain(of_updates) {
-        let records = env.store.read_records(&id, &[undo]).await?;
-        let passes = UndoPasses::new(unit, records.iter().map(|(_, number, record)| (*number, record)));
-        // An attempt removes one result. In each pass, a result has the same position.
-        let position = *position.get_or_insert_with(|| passes.removed_before(attempt.number));
-        let mut of_result = records.iter().filter(|(_, number, _)| passes.removed_before(*number) == position);
-        if of_result.any(|(_, _, record)| shows_resource(record, seen_by)) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Returns true if an answer to this attempt has shown the resource to the credential with the digest `seen_by`.
-fn shows_resource(record: &AttemptRecord, seen_by: &str) -> bool {
-    let results = record.result.iter().chain(&record.further_results);
-    // The results of signed requests name no credential.
-    let mut results = results.filter(|result| result.sent_by.as_deref().unwrap_or(SIGNED) == seen_by);
-    record.seen_by.as_deref() == Some(seen_by)
-        || results.any(|result| match result.outcome {
-            AttemptOutcome::Succeeded => {
-                // The reason says that there was nothing to delete.
-                result.reason.is_none() && result.removal.as_deref().is_none_or(is_answered)
-            }
-            AttemptOutcome::Failed => result
-                .evidence
-                .as_ref()
-                .is_some_and(|evidence| evidence.method == DELETE && matches!(evidence.status, Some(409 | 423))),
-            AttemptOutcome::Skipped | AttemptOutcome::Cancelled => false,
-        })
-}
-
-/// Returns true if the evidence of an undo has an answer other than *not found*.
-fn is_answered(evidence: &RemovalEvidence) -> bool {
-    evidence.grade > RemovalGrade::Unconfirmed || evidence.answered.as_deref() == Some(ACCEPTED)
 }
 
 #[cfg(test)]

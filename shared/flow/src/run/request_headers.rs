@@ -18,6 +18,12 @@ use crate::telemetry;
 /// A plugin may set this header.
 pub(super) const CONTENT_TYPE: &str = "content-type";
 
+/// Returns false for a header that is about the content of a request, or that makes its answer conditional or partial.
+fn is_of_question(name: &str) -> bool {
+    let others = ["range", "prefer", "expect"];
+    !name.starts_with("content-") && !name.starts_with("if-") && !others.contains(&name)
+}
+
 /// Adds the headers of a plugin, with names in lower case. Those that Ebb has set stay.
 pub(crate) fn add_plugin_headers(list: &mut Vec<(String, String)>, headers: BTreeMap<String, String>) {
     let own: BTreeSet<String> = list.iter().map(|(name, _)| name.clone()).collect();
@@ -26,7 +32,7 @@ pub(crate) fn add_plugin_headers(list: &mut Vec<(String, String)>, headers: BTre
 }
 
 /// Returns the headers of a `GET` request to `url` about what the request of a webhook has made. If its origin is the same, it
-/// has the headers of the plugin, such as the version of an API, except the type of the content.
+/// has the headers of the plugin, such as the version of an API.
 ///
 /// # Errors
 /// See [`signed_headers`].
@@ -42,7 +48,7 @@ pub(crate) fn question_headers(
     let origin = |url: &str| Url::parse(url).map(|url| url.origin()).ok();
     if origin(url).is_some_and(|of| Some(of) == origin(&request.url)) {
         let mut headers = request.headers.clone();
-        headers.retain(|name, _| !name.eq_ignore_ascii_case(CONTENT_TYPE));
+        headers.retain(|name, _| is_of_question(&name.to_ascii_lowercase()));
         add_plugin_headers(&mut list, headers);
     }
     Ok(list)

@@ -276,7 +276,7 @@ fn was_rejected(run: &Run, earlier: &EarlierRun, at: UnitRef, attempts: &[&Attem
 
 /// Returns true if an attempt failed with a status 4xx of its server, or because its request was not allowed to be sent. A
 /// recorded start or lease means that an interrupted dispatcher may have sent the request before.
-fn is_rejection(record: &AttemptRecord) -> bool {
+pub(crate) fn is_rejection(record: &AttemptRecord) -> bool {
     let AttemptRecord { result: Some(result), wait: None, excess: 0, further_results, .. } = record else {
         return false;
     };

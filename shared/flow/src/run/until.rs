@@ -35,7 +35,7 @@ use crate::run::evidence::SentRequest;
 use crate::run::head::Run;
 use crate::run::wakeup::AttemptWakeup;
 use crate::run::webhook_response::{self, UnitAnswers, call_failure};
-use crate::run::{records, removals, request_headers};
+use crate::run::{records, request_headers, sight};
 use crate::sealed_values;
 use crate::sweep::permits::OriginPermit;
 
@@ -80,6 +80,7 @@ pub(super) async fn begin(
     // A message that arrives before the record is written has no effect.
     send_next(env, run, attempt, pause(until, Millis(0), &response.headers, now), next).await;
     let wait = Box::new(StateWait { since: now.0, outputs: early, response: stored });
+    let sent_by = answers.unit.action.connection().and(seen_by.as_deref()).map(Into::into);
     let update = AttemptUpdate::Waiting { wait, begun, next, seen_by };
     let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &update).await?;
     if let Some(result) = before.result {
@@ -87,7 +88,8 @@ pub(super) async fn begin(
         // The attempt ended before its response. As a late success, the outputs reach the undo.
         return Ok(match is_open && before.wait.is_none() && !outputs.is_empty() {
             true => {
-                DispatchOutcome::ended(AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }))
+                let success = AttemptSuccess { outputs, sent_by, ..AttemptSuccess::default() };
+                DispatchOutcome::ended(AttemptEnd::Succeeded(success))
             }
             false => DispatchOutcome::later(None),
         });
@@ -140,20 +142,22 @@ pub(super) async fn ask(
         }
         (Ok(_), None) => None,
     };
-    let seen_by = credential.map(|credential| credential.digest(env)).unwrap_or_default();
+    let digest = credential.map(|credential| credential.digest(env));
     let (is_seen, text) = match &answer {
         None => (false, None),
         Some(Err(why)) => (false, Some(format!(" got no answer: {why}"))),
         Some(Ok((poll, _bytes))) => match judge(answers, until, &sent, (&response, poll)) {
             Ok(AttemptEnd::Succeeded(success)) if is_undo && !unit.action.only_asks() => {
                 // Providers show nothing of what a credential must not see: *not found*, or a list without it.
-                let grade = match removals::has_seen(env, run, attempt, unit, &seen_by).await? {
-                    true => RemovalGrade::Confirmed,
-                    false => RemovalGrade::Unconfirmed,
+                let is_shown = match &digest {
+                    Ok(digest) => sight::has_seen(env, run, attempt, unit, digest).await?,
+                    Err(_) => false,
                 };
+                let grade = if is_shown { RemovalGrade::Confirmed } else { RemovalGrade::Unconfirmed };
                 let removal = Some(RemovalEvidence::new(grade, &sent.asked(), &poll.status.to_string()));
                 let found_nothing = may_act && grade == RemovalGrade::Unconfirmed;
-                let sent_by = unit.action.connection().map(|_| seen_by.into());
+                let digest = digest.ok().filter(|_| unit.action.connection().is_some());
+                let sent_by = digest.map(|digest| digest.text().into());
                 let success = AttemptSuccess { removal, found_nothing, sent_by, ..success };
                 return Ok(DispatchOutcome::ended(AttemptEnd::Succeeded(success)));
             }
@@ -166,8 +170,13 @@ pub(super) async fn ask(
         },
     };
     let now = env.now();
-    if is_seen && is_undo && record.seen_by.as_ref() != Some(&seen_by) {
-        env.store.update_attempt(&run.id, attempt.unit, attempt.number, &AttemptUpdate::Seen(seen_by)).await?;
+    if let Ok(digest) = digest
+        && is_seen
+        && is_undo
+        && !record.seen_by.as_ref().is_some_and(|seen| digest.is(seen))
+    {
+        let seen = AttemptUpdate::Seen(digest.text().to_owned());
+        env.store.update_attempt(&run.id, attempt.unit, attempt.number, &seen).await?;
     }
     if let Some(text) = text {
         note(env, run, attempt, record, &format!("{}{text}", sent.asked())).await?;

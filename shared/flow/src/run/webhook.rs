@@ -85,7 +85,7 @@ pub(super) async fn post_webhook(
         && webhook.non_idempotent
     {
         // The intent is recorded before the request is sent. A dispatcher that finds the intent does not post.
-        let note = AttemptUpdate::Posted(env.now(), Some(credential.digest(env)));
+        let note = AttemptUpdate::Posted(env.now(), Some(credential.digest(env).text().to_owned()));
         let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &note).await?;
         if before.posted.is_some() || before.accepted.is_some() || before.result.is_some() {
             return describe::describe_attempt(env, &answers, attempt, (webhook, &credential), &request, &before).await;
@@ -110,7 +110,7 @@ pub(super) async fn post_webhook(
     let duration_ms = Some(now.since(begun).0);
     let sent = evidence::SentRequest { method: &method, url: &url, headers: &list, opened: &answers.opened };
     let credential_digest = credential.digest(env);
-    let sent_by = unit.action.connection().map(|_| credential_digest.as_str().into());
+    let sent_by = unit.action.connection().map(|_| credential_digest.text().into());
     let failed = |failure: AttemptFailure, response: Option<&HttpResponse>| {
         let evidence = Some(Box::new(sent.evidence(unit, response)));
         AttemptEnd::Failed(AttemptFailure { duration_ms, evidence, sent_by: sent_by.clone(), ..failure })
@@ -140,7 +140,7 @@ pub(super) async fn post_webhook(
                 failed(AttemptFailure { is_made: true, ..failure }, Some(response))
             }
             (ResponseVerdict::Waits, Some(until)) => {
-                let seen_by = (!unit.action.only_asks()).then_some(credential_digest);
+                let seen_by = (!unit.action.only_asks()).then(|| credential_digest.text().to_owned());
                 return until::begin(env, &answers, attempt, until, response, (begun, seen_by)).await;
             }
             (ResponseVerdict::NotFound, Some(until)) if !is_rejected && answers.can_ask(response) => {
@@ -148,7 +148,7 @@ pub(super) async fn post_webhook(
             }
             (ResponseVerdict::NotFound, _) => {
                 let found_nothing = may_act_until > Timestamp(0) && !unit.verifies;
-                let answer = (&sent, response.status, credential_digest.as_str());
+                let answer = (&sent, response.status, &credential_digest);
                 let removal = removals::of_absence(env, run, attempt, unit, is_rejected, answer).await?;
                 AttemptEnd::Succeeded(AttemptSuccess {
                     duration_ms,
@@ -162,8 +162,8 @@ pub(super) async fn post_webhook(
                 AttemptEnd::Succeeded(AttemptSuccess { duration_ms, ..AttemptSuccess::default() })
             }
             (ResponseVerdict::Succeeded(outputs), _) => {
-                let answer = (&sent, response.status, credential_digest.as_str());
-                let removal = removals::of_success(env, run, unit, answer).await?;
+                let answer = (&sent, response.status, &credential_digest);
+                let removal = removals::of_success(env, run, attempt, unit, answer).await?;
                 let success = AttemptSuccess { outputs, duration_ms, removal, sent_by, ..AttemptSuccess::default() };
                 AttemptEnd::Succeeded(success)
             }

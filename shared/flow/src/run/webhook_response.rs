@@ -14,6 +14,7 @@ use ebb_protocol::{limits, unit as headers};
 use crate::response_body;
 use crate::run::attempt_end::AttemptFailure;
 use crate::run::head::Run;
+use crate::run::sight::STILL_EXISTS;
 use crate::run::{evidence, opened_texts};
 
 pub(super) enum ResponseVerdict {
@@ -130,9 +131,7 @@ impl UnitAnswers<'_> {
         let is_absent = self.context().is_absent(&value(response)?).map_err(|error| failed(&error.to_string()))?;
         match is_absent {
             Some(true) => Ok(()),
-            Some(false) | None => {
-                Err(failed(&format!("the resource still exists: the server answered {}", response.status)))
-            }
+            Some(false) | None => Err(failed(&format!("{STILL_EXISTS}: the server answered {}", response.status))),
         }
     }
 }

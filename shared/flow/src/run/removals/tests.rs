@@ -122,7 +122,8 @@ fn some_undos_can_lack_evidence() {
 #[test]
 fn only_an_answer_other_than_not_found_shows_the_resource() {
     let seen_by = |name: &str| Some(name.to_owned());
-    let seen = AttemptRecord { seen_by: seen_by(SIGNED), ..record(result(AttemptOutcome::Failed)) };
+    let shows = |record: &AttemptRecord, by| sight::shows_resource(record, &CredentialDigest::of(by));
+    let seen = AttemptRecord { seen_by: seen_by("signed"), ..record(result(AttemptOutcome::Failed)) };
     let found_nothing = record(with_reason(ReasonCode::Skipped, done()));
     let rows = [
         (record(done()), true),
@@ -138,12 +139,12 @@ fn only_an_answer_other_than_not_found_shows_the_resource() {
         (AttemptRecord::default(), false),
     ];
     for (record, expected) in rows {
-        assert_eq!(shows_resource(&record, SIGNED), expected, "{record:?}");
-        assert!(!shows_resource(&record, "a"), "{record:?}");
+        assert_eq!(shows(&record, None), expected, "{record:?}");
+        assert!(!shows(&record, Some("a")), "{record:?}");
     }
     let of_result = record(AttemptResult { sent_by: seen_by("a"), ..refused("DELETE", 409) });
     let of_attempt = AttemptRecord { seen_by: seen_by("a"), ..AttemptRecord::default() };
     for record in [of_result, of_attempt] {
-        assert!(shows_resource(&record, "a") && !shows_resource(&record, "b"), "{record:?}");
+        assert!(shows(&record, Some("a")) && !shows(&record, Some("b")), "{record:?}");
     }
 }

@@ -1,0 +1,243 @@
+//! Tells whether an answer has shown a resource to the credential of a request.
+//!
+//! Providers answer *not found*, or a list without the resource, to what a credential must not see. Such an answer is
+//! evidence only for a credential that would see the resource.
+
+use ebb_documents::plan::{Action, HookName, UnitPlan, UnitRef};
+use ebb_engine::{Attempt, Unit};
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
+use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::run::attempt::AttemptRef;
+use crate::run::credential::CredentialDigest;
+use crate::run::head::Run;
+use crate::run::possible_resources;
+use crate::run::undo::{self, UndoPasses};
+
+/// The status of an undo whose server has the request and does not report the end of the removal.
+const ACCEPTED: &str = "202";
+/// The method whose *not found* may be a success.
+pub(super) const DELETE: &str = "DELETE";
+/// The beginning of the reason of a verification that has found the resource.
+pub(super) const STILL_EXISTS: &str = "the resource still exists";
+
+/// Returns true if both units undo one unit.
+pub(super) fn is_shared(one: &UnitPlan, other: &UnitPlan) -> bool {
+    one.undoes.iter().any(|at| other.undoes.contains(at))
+}
+
+pub(super) fn is_teardown(hook: HookName) -> bool {
+    matches!(hook, HookName::PreStop | HookName::PostStop)
+}
+
+/// Returns true if the requests of both units have the credential of one connection, or if both have none.
+pub(super) fn is_same_connection(one: &UnitPlan, other: &UnitPlan) -> bool {
+    let name = |unit: &UnitPlan| unit.action.connection().map(|connection| connection.name.clone());
+    name(one) == name(other)
+}
+
+/// Returns true if a verification over a connection asks for what a unit makes or undoes. The record of a success is then
+/// kept, because it says which credential has seen the resource.
+pub(super) fn is_kept(run: &Run, unit: Unit) -> bool {
+    let at = UnitRef { hook: run.hook().into(), unit: unit.0 };
+    let Some(own) = run.unit(unit).filter(|own| !own.verifies) else { return false };
+    let asks = |other: &UnitPlan| {
+        other.verifies && other.action.connection().is_some() && (other.undoes.contains(&at) || is_shared(own, other))
+    };
+    run.loaded.plan.hooks.iter().filter(|hook| is_teardown(hook.hook)).flat_map(|hook| &hook.units).any(asks)
+}
+
+/// Returns true if an earlier answer to this undo, also in an update, has shown the resource to a credential.
+pub(super) async fn has_seen(
+    env: &Env,
+    run: &Run,
+    attempt: AttemptRef,
+    unit: &UnitPlan,
+    by: &CredentialDigest,
+) -> Result<bool, FlowError> {
+    let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
+    let position = passes(unit, &records).removed_before(attempt.number);
+    let own = of_result(unit, records, position).any(|record| shows_resource(&record, by));
+    Ok(own || records_of_updates(env, run, unit, position).await?.iter().any(|record| shows_resource(record, by)))
+}
+
+/// Returns true if an answer to this verification, or to the undos that it verifies, has shown the resource to a credential.
+pub(super) async fn has_verification_seen(
+    env: &Env,
+    run: &Run,
+    attempt: AttemptRef,
+    unit: &UnitPlan,
+    by: &CredentialDigest,
+) -> Result<bool, FlowError> {
+    let position = position(env, run, attempt, unit).await?;
+    for undo in undos(run, unit) {
+        if is_shown_at(env, run, undo, position, by).await? {
+            return Ok(true);
+        }
+    }
+    Ok(records_at(env, run, (attempt.unit, unit), position).await?.iter().any(|record| finds_resource(record, by)))
+}
+
+/// Returns true if a list for this verification would have the resource.
+///
+/// - No undo has its connection. The author of the plugin has chosen a check that does not depend on the undo.
+/// - Otherwise its credential has sent each request of the setup that may have made something, and the last request of each
+///   undo.
+pub(super) async fn is_list_complete(
+    env: &Env,
+    run: &Run,
+    attempt: AttemptRef,
+    unit: &UnitPlan,
+    by: &CredentialDigest,
+) -> Result<bool, FlowError> {
+    let mut all = run.loaded.plan.hooks.iter().flat_map(|hook| &hook.units);
+    if !all.any(|other| !other.verifies && is_shared(unit, other) && is_same_connection(unit, other)) {
+        return Ok(true);
+    }
+    let position = position(env, run, attempt, unit).await?;
+    for (undo, plan) in undos(run, unit) {
+        let records = records_at(env, run, (undo, plan), position).await?;
+        let mut sent = records.iter().filter_map(|record| record.result.as_ref()?.sent_by.as_deref());
+        if sent.next_back().is_some_and(|last| !by.is(last)) {
+            return Ok(false);
+        }
+    }
+    is_made_by(env, run, unit, by).await
+}
+
+/// Returns the undos in the run of a verification that have its connection.
+fn undos<'a>(run: &'a Run, verification: &UnitPlan) -> Vec<(Unit, &'a UnitPlan)> {
+    let units = (0..).map(Unit).zip(&run.hook_plan().units);
+    let is_undo = |undo: &UnitPlan| {
+        !undo.verifies
+            && matches!(undo.action, Action::Webhook(_))
+            && is_shared(verification, undo)
+            && is_same_connection(verification, undo)
+    };
+    units.filter(|(_, undo)| is_undo(undo)).collect()
+}
+
+/// Returns true if a credential has sent each request of the undone webhooks that may have made something.
+async fn is_made_by(env: &Env, run: &Run, undo: &UnitPlan, by: &CredentialDigest) -> Result<bool, FlowError> {
+    let plan = &run.loaded.plan;
+    for &at in &undo.undoes {
+        if !plan.unit(at).is_some_and(|unit| matches!(unit.action, Action::Webhook(_))) {
+            continue;
+        }
+        let Some(setup) = Run::load(env, &run.id.sibling(at.hook.into())).await? else { continue };
+        let (unit, view) = (Unit(at.unit), setup.read_view(env).await?);
+        let records = env.store.read_records(&setup.id, &[unit]).await?;
+        let attempts = records.iter().map(|(.., record)| record);
+        if !possible_resources::may_have_made((setup.graph(), &view), unit, attempts.clone()) {
+            continue;
+        }
+        let mut made = attempts.filter(|record| !undo::had_no_effect(record) && !undo::is_rejection(record));
+        // A success without a record names no credential.
+        if records.is_empty() || !made.all(|record| is_sent_by(record, by)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Returns true if a credential has sent the request of an attempt.
+fn is_sent_by(record: &AttemptRecord, by: &CredentialDigest) -> bool {
+    let of_result = record.result.as_ref().and_then(|result| result.sent_by.as_ref());
+    record.posted_by.as_ref().or(record.seen_by.as_ref()).or(of_result).is_some_and(|known| by.is(known))
+}
+
+/// Returns the number of results that the pass of an attempt has removed or verified before it. An attempt is about one
+/// result, and in each pass, a result has the same position.
+async fn position(env: &Env, run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Result<usize, FlowError> {
+    let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
+    Ok(passes(unit, &records).removed_before(attempt.number))
+}
+
+fn passes(unit: &UnitPlan, records: &[(Unit, Attempt, AttemptRecord)]) -> UndoPasses {
+    UndoPasses::new(unit, records.iter().map(|(_, number, record)| (*number, record)))
+}
+
+/// Returns the records about the result at a position.
+fn of_result(
+    unit: &UnitPlan,
+    records: Vec<(Unit, Attempt, AttemptRecord)>,
+    position: usize,
+) -> impl Iterator<Item = AttemptRecord> {
+    let passes = passes(unit, &records);
+    records
+        .into_iter()
+        .filter(move |(_, number, _)| passes.removed_before(*number) == position)
+        .map(|(.., record)| record)
+}
+
+/// Returns the records of an undo about the result at a position, in the order of attempts, after those of updates.
+async fn records_at(
+    env: &Env,
+    run: &Run,
+    (unit, plan): (Unit, &UnitPlan),
+    position: usize,
+) -> Result<Vec<AttemptRecord>, FlowError> {
+    let mut found = records_of_updates(env, run, plan, position).await?;
+    found.extend(of_result(plan, env.store.read_records(&run.id, &[unit]).await?, position));
+    Ok(found)
+}
+
+/// Returns the records of the undos of updates that have done the same as an undo.
+async fn records_of_updates(
+    env: &Env,
+    run: &Run,
+    plan: &UnitPlan,
+    position: usize,
+) -> Result<Vec<AttemptRecord>, FlowError> {
+    let mut found = Vec::new();
+    for undo in &plan.unless {
+        let records = env.store.read_records(&run.id.sibling(undo.hook.into()), &[Unit(undo.unit)]).await?;
+        found.extend(of_result(plan, records, position));
+    }
+    Ok(found)
+}
+
+async fn is_shown_at(
+    env: &Env,
+    run: &Run,
+    of: (Unit, &UnitPlan),
+    position: usize,
+    by: &CredentialDigest,
+) -> Result<bool, FlowError> {
+    Ok(records_at(env, run, of, position).await?.iter().any(|record| shows_resource(record, by)))
+}
+
+/// Returns true if the answer to this attempt of a verification had the resource.
+fn finds_resource(record: &AttemptRecord, by: &CredentialDigest) -> bool {
+    let failed = record.result.iter().filter(|result| result.outcome == AttemptOutcome::Failed);
+    failed.filter(|result| result.sent_by.as_deref().is_some_and(|sent| by.is(sent))).any(|result| {
+        let reason = result.reason.as_ref();
+        reason.is_some_and(|reason| reason.message.starts_with(STILL_EXISTS))
+    })
+}
+
+/// Returns true if an answer to this attempt of an undo has shown the resource to a credential.
+pub(super) fn shows_resource(record: &AttemptRecord, by: &CredentialDigest) -> bool {
+    let results = record.result.iter().chain(&record.further_results);
+    // The results of signed requests name no credential.
+    let mut results = results.filter(|result| result.sent_by.as_deref().map_or(by.is_signed(), |sent| by.is(sent)));
+    record.seen_by.as_deref().is_some_and(|seen| by.is(seen))
+        || results.any(|result| match result.outcome {
+            AttemptOutcome::Succeeded => {
+                // The reason says that there was nothing to delete.
+                result.reason.is_none() && result.removal.as_deref().is_none_or(is_answered)
+            }
+            AttemptOutcome::Failed => result
+                .evidence
+                .as_ref()
+                .is_some_and(|evidence| evidence.method == DELETE && matches!(evidence.status, Some(409 | 423))),
+            AttemptOutcome::Skipped | AttemptOutcome::Cancelled => false,
+        })
+}
+
+/// Returns true if the evidence of an undo has an answer other than *not found*.
+pub(super) fn is_answered(evidence: &RemovalEvidence) -> bool {
+    evidence.grade > RemovalGrade::Unconfirmed || evidence.answered.as_deref() == Some(ACCEPTED)
+}
