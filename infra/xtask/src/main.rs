@@ -36,8 +36,7 @@ enum XtaskCommand {
     /// Measure requests, costs, load and latency
     #[command(disable_help_flag = true)]
     Bench {
-        measurement: bench::BenchKind,
-        /// Options of the measurement
+        /// Measurement and its options
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
@@ -58,7 +57,7 @@ enum XtaskCommand {
 fn main() -> ExitCode {
     let ended = match XtaskCli::parse().chore {
         XtaskCommand::Verify(arguments) => verify::all(&arguments),
-        XtaskCommand::Bench { measurement, arguments } => bench::all(measurement, arguments),
+        XtaskCommand::Bench { arguments } => bench::all(&arguments),
         XtaskCommand::Build { command } => build::all(&command),
         XtaskCommand::Cluster { command } => cluster::all(command),
         XtaskCommand::Speed(arguments) => speed::all(&arguments),

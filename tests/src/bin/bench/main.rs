@@ -30,7 +30,7 @@ struct BenchCli {
 
 #[derive(Subcommand)]
 enum BenchCommand {
-    /// Measures a chain of scripts in a cluster, compared with bare Jobs
+    /// Measures a chain of scripts in a cluster, compared with bare Jobs; needs root and Go
     Chains(chains::ChainsArgs),
     /// Loads and compiles every document of a folder
     Corpus(corpus::CorpusArgs),
@@ -40,7 +40,7 @@ enum BenchCommand {
     ManyTargets(many_targets::ManyTargetsArgs),
     /// Measures invocations in large runs and large tables
     Large(large::LargeArgs),
-    /// Compares Ebb with other engines that do the same work
+    /// Compares Ebb with Restate, DBOS and Temporal; needs Node.js, Python and Go
     Peers(peers::PeersArgs),
     /// Counts the write units of a unit that waits for a provider
     Polling(polling::PollingArgs),
