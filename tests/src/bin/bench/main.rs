@@ -11,7 +11,6 @@ use serde::Serialize;
 use tokio::runtime::Runtime;
 
 mod chains;
-mod corpus;
 mod counts;
 mod large;
 mod many_targets;
@@ -32,8 +31,6 @@ struct BenchCli {
 enum BenchCommand {
     /// Measures a chain of scripts in a cluster, compared with bare Jobs; needs root and Go
     Chains(chains::ChainsArgs),
-    /// Loads and compiles every document of a folder
-    Corpus(corpus::CorpusArgs),
     /// Counts the requests and write units of runs
     Counts(counts::CountsArgs),
     /// Creates and deletes many targets on one `ebb dev`, twice
@@ -71,7 +68,6 @@ fn measured(measure: BenchCommand) -> anyhow::Result<Vec<String>> {
     let none = |()| Vec::new();
     match measure {
         BenchCommand::Chains(arguments) => Runtime::new()?.block_on(chains::chains(&arguments)).map(none),
-        BenchCommand::Corpus(arguments) => corpus::check(&arguments),
         BenchCommand::Counts(arguments) => Runtime::new()?.block_on(counts::measured(&arguments)),
         BenchCommand::ManyTargets(arguments) => {
             Runtime::new()?.block_on(Box::pin(many_targets::measured(&arguments))).map(none)
