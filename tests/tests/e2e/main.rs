@@ -19,7 +19,6 @@ mod kill_targets;
 mod kro;
 mod kubectl;
 mod kubernetes;
-mod many_targets;
 mod mixed;
 mod older_relay;
 mod peers;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use ebb_engine::TargetPhase;
 use ebb_flow::ports::QueueMessage;
 use ebb_tests::simulation::{
-    KIND, Scenario, SetupUnit, SimOptions, Simulation, TableAccess, TableGate, UnitAction, WriteFate,
+    KIND, Scenario, SetupUnit, SimOptions, Simulation, TableAccess, TableGate, UnitAction, UnitBehavior, WriteFate,
 };
 
 struct CountedReads(AtomicUsize);
@@ -48,6 +48,20 @@ fn an_invocation_that_completes_its_run_reads_four_items() {
     let simulation = simulation(UnitAction::Once);
     assert_eq!(reads(&simulation, || create(&simulation)), 4, "{}", simulation.trace());
     assert_ready(&simulation);
+}
+
+/// A plugin and the list of its versions are read once, however many resources have it.
+#[test]
+fn a_creation_of_many_resources_reads_no_more_than_that_of_one() {
+    let created = |resources: usize| {
+        let mut target = Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 900, &[])]).target();
+        let list: String = (0..resources).map(|number| format!("  r{number}: {{plugin: planned}}\n")).collect();
+        target.document = format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources:\n{list}");
+        target.behavior = UnitBehavior::Steady;
+        let simulation = Simulation::of(&target, SimOptions::default());
+        reads(&simulation, || create(&simulation))
+    };
+    assert_eq!(created(40), created(1));
 }
 
 /// The target is read, the root of the run that held its notification, and the target after a possible delivery.

@@ -8,17 +8,15 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use serde::Serialize;
-use tokio::runtime::Runtime;
 
 mod chains;
 mod counts;
-mod large;
-mod many_targets;
 mod measured_store;
 mod peers;
 mod polling;
 mod prices;
 mod scale;
+mod virtual_stack;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask bench", about = "Measures Ebb")]
@@ -33,10 +31,6 @@ enum BenchCommand {
     Chains(chains::ChainsArgs),
     /// Counts the requests and write units of runs
     Counts(counts::CountsArgs),
-    /// Creates and deletes many targets on one `ebb dev`, twice
-    ManyTargets(many_targets::ManyTargetsArgs),
-    /// Measures invocations in large runs and large tables
-    Large(large::LargeArgs),
     /// Compares Ebb with Restate, DBOS and Temporal; needs Node.js, Python and Go
     Peers(peers::PeersArgs),
     /// Counts the write units of a unit that waits for a provider
@@ -47,8 +41,17 @@ enum BenchCommand {
     Scale(scale::ScaleArgs),
 }
 
-fn main() -> ExitCode {
-    match measured(BenchCli::parse().measure) {
+#[tokio::main]
+async fn main() -> ExitCode {
+    let measured = match BenchCli::parse().measure {
+        BenchCommand::Chains(arguments) => chains::chains(&arguments).await.map(|()| Vec::new()),
+        BenchCommand::Counts(arguments) => counts::measured(&arguments).await,
+        BenchCommand::Peers(arguments) => Box::pin(peers::compared(&arguments)).await,
+        BenchCommand::Polling(arguments) => Box::pin(polling::measured(&arguments)).await,
+        BenchCommand::Prices(arguments) => Box::pin(prices::priced(&arguments)).await,
+        BenchCommand::Scale(arguments) => Box::pin(scale::measured(&arguments)).await,
+    };
+    match measured {
         Ok(broken) if broken.is_empty() => ExitCode::SUCCESS,
         Ok(broken) => {
             for line in broken {
@@ -60,23 +63,6 @@ fn main() -> ExitCode {
             eprintln!("error: {error:#}");
             ExitCode::from(2)
         }
-    }
-}
-
-/// Runs a measurement and returns the limits that do not hold.
-fn measured(measure: BenchCommand) -> anyhow::Result<Vec<String>> {
-    let none = |()| Vec::new();
-    match measure {
-        BenchCommand::Chains(arguments) => Runtime::new()?.block_on(chains::chains(&arguments)).map(none),
-        BenchCommand::Counts(arguments) => Runtime::new()?.block_on(counts::measured(&arguments)),
-        BenchCommand::ManyTargets(arguments) => {
-            Runtime::new()?.block_on(Box::pin(many_targets::measured(&arguments))).map(none)
-        }
-        BenchCommand::Large(arguments) => large::measured(&arguments),
-        BenchCommand::Peers(arguments) => Runtime::new()?.block_on(Box::pin(peers::compared(&arguments))),
-        BenchCommand::Polling(arguments) => Runtime::new()?.block_on(Box::pin(polling::measured(&arguments))),
-        BenchCommand::Prices(arguments) => Runtime::new()?.block_on(Box::pin(prices::priced(&arguments))),
-        BenchCommand::Scale(arguments) => Runtime::new()?.block_on(Box::pin(scale::measured(&arguments))),
     }
 }
 

@@ -1,16 +1,17 @@
 //! A table and a bucket whose requests are counted.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_sdk_dynamodb::config::interceptors::BeforeTransmitInterceptorContextRef;
 use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_dynamodb::error::BoxError;
 use aws_smithy_runtime_api::client::orchestrator::Metadata;
+use ebb_engine::Timestamp;
 use ebb_local::embedded::EmbeddedTable;
 use ebb_store::suite::s3_bucket;
 use ebb_store::{Meter, S3Bucket, Store};
+use tempfile::TempDir;
 
 /// Requests to the bucket, by operation.
 #[derive(Clone, Debug, Default)]
@@ -47,20 +48,21 @@ pub(crate) struct MeasuredStore {
     pub(crate) store: Arc<Store>,
     pub(crate) meter: Arc<Meter>,
     requests: RequestCounts,
+    /// The folder of the bucket.
+    _folder: TempDir,
 }
 
 impl MeasuredStore {
-    /// Opens the bucket in `folder`, and creates it if it does not exist.
-    pub(crate) async fn open(table: EmbeddedTable, folder: &Path) -> anyhow::Result<Self> {
-        let (requests, meter, table) = (RequestCounts::default(), Arc::new(Meter::new()), Arc::new(table));
-        let objects = folder.join("bucket");
-        std::fs::create_dir_all(&objects)?;
-        let bucket = s3_bucket(&objects).await;
+    /// Creates an empty table and an empty bucket.
+    pub(crate) async fn new() -> anyhow::Result<Self> {
+        let (requests, meter) = (RequestCounts::default(), Arc::new(Meter::new()));
+        let (table, folder) = (Arc::new(EmbeddedTable::temporary()?), tempfile::tempdir()?);
+        let bucket = s3_bucket(folder.path()).await;
         let client = bucket.client().config().to_builder().interceptor(requests.clone()).build();
         let bucket = S3Bucket::new(aws_sdk_s3::Client::from_conf(client), bucket.name());
         let unmetered = Store::new(table.clone(), Arc::new(bucket));
         let store = Arc::new(unmetered.clone().metered(meter.clone()));
-        Ok(Self { table, unmetered: Arc::new(unmetered), store, meter, requests })
+        Ok(Self { table, unmetered: Arc::new(unmetered), store, meter, requests, _folder: folder })
     }
 
     /// Returns the requests to the bucket since the last call.
@@ -68,9 +70,9 @@ impl MeasuredStore {
         self.requests.take()
     }
 
-    /// Returns all requests since the last call.
-    pub(crate) fn requests(&self) -> BTreeMap<String, u64> {
-        let table = self.meter.take().requests.into_iter().map(|(name, count)| (name.to_owned(), count));
-        self.bucket_requests().into_iter().chain(table).collect()
+    /// Publishes a plugin. Its requests to the table are not counted.
+    pub(crate) async fn publish(&self, plugin: &str, now: Timestamp) -> anyhow::Result<()> {
+        let published = ebb_api::queries::plugins::publish(self.unmetered.as_ref(), plugin, now).await;
+        published.map(drop).map_err(|error| anyhow::anyhow!("the plugin is not published: {error:?}"))
     }
 }

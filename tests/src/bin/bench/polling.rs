@@ -2,32 +2,21 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use async_trait::async_trait;
 use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
-use ebb_engine::{Millis, TargetPhase};
-use ebb_flow::Env;
+use ebb_engine::TargetPhase;
 use ebb_flow::ports::Clock as _;
-use ebb_local::embedded::EmbeddedTable;
 use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::lifecycle::LifecycleData;
-use ebb_store::ReadTarget as _;
-use ebb_tests::fakes;
-use ebb_tests::simulation::SimRandom;
-use ebb_tests::virtual_clock::{ManualClock, ManualQueue};
+use ebb_tests::virtual_clock::ManualClock;
 use serde_json::json;
 
-use crate::large::filling::{KIND, event};
-use crate::measured_store::MeasuredStore;
+use crate::virtual_stack::{HOUR, START, VirtualStack, created};
 
 /// Maximum write units of an hour of waiting.
 const MAX_HOUR: f64 = 40.0;
 const NAME: &str = "polling";
-const UID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
-/// 22 November 2026, in milliseconds since 1970.
-const START: u64 = 1_795_305_600_000;
 const SECOND: u64 = 1000;
-const HOUR: u64 = 3_600_000;
 
 /// A unit that waits. Its provider reports another percentage with each answer.
 const PLUGIN: &str = r#"
@@ -100,27 +89,25 @@ impl HttpCall for SlowProvider {
 }
 
 async fn wait(duration: u64) -> anyhow::Result<WaitCost> {
-    let folder = tempfile::tempdir()?;
-    let measured = MeasuredStore::open(EmbeddedTable::temporary()?, folder.path()).await?;
-    let (store, unmetered) = (&measured.store, &*measured.unmetered);
-    let clock = Arc::new(ManualClock::at(START));
+    let stack = VirtualStack::new().await?;
+    let VirtualStack { stored, clock, messages } = &stack;
+    stored.publish(PLUGIN, clock.now()).await?;
     let questions = Arc::default();
     let provider = SlowProvider { clock: clock.clone(), ready: START + duration, questions: Arc::clone(&questions) };
-    let messages = Arc::new(ManualQueue::new(clock.clone()));
-    let settings = fakes::settings("https://ebb.test", None, Millis(60_000))?;
-    let env = fakes::env(store.clone(), Arc::new(provider), messages.clone(), settings);
-    let env = Env { clock: clock.clone(), random: Arc::new(SimRandom::new(1)), ..env };
-    let published = ebb_api::queries::plugins::publish(unmetered, PLUGIN, clock.now()).await;
-    published.map_err(|error| anyhow::anyhow!("the plugin is not published: {error:?}"))?;
-    let created = LifecycleData { uid: UID.to_owned(), ..event(NAME, "measured", 1) };
-    let work =
-        ebb_flow::instance::lifecycle::receive(&env, store.as_ref(), (LifecycleType::Created, "bench"), &created);
+    let env = stack.env(Arc::new(provider), None)?;
+    let created = created(NAME);
+    let work = ebb_flow::instance::lifecycle::receive(
+        &env,
+        stored.store.as_ref(),
+        (LifecycleType::Created, "bench"),
+        &created,
+    );
     Box::pin(work).await.map_err(|error| anyhow::anyhow!("the sandbox is rejected: {error:?}"))?;
     let mut cost = WaitCost::default();
-    measured.meter.take();
+    stored.meter.take();
     let end = START + duration + HOUR;
     loop {
-        let target = unmetered.read_target(KIND, NAME).await?.context("the target does not exist")?;
+        let target = stack.target(NAME).await?;
         if target.phase == TargetPhase::Ready {
             break;
         }
@@ -132,12 +119,11 @@ async fn wait(duration: u64) -> anyhow::Result<WaitCost> {
         }
         // The schedule runs once a minute.
         if clock.now().0.is_multiple_of(60_000) {
-            let swept = Box::pin(ebb_flow::sweep::sweep(&env, unmetered)).await?;
-            ensure!(swept.failed == 0, "{} of {} items failed", swept.failed, swept.processed);
+            stack.sweep(&env).await?;
         }
     }
     ensure!(clock.now().0 >= START + duration, "the target is ready before its provider");
-    let figures = measured.meter.take();
+    let figures = stored.meter.take();
     cost.questions = questions.load(std::sync::atomic::Ordering::Relaxed);
     cost.write_units = figures.write_units + figures.refused_write_units as f64;
     cost.reads =

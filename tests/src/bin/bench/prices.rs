@@ -13,30 +13,22 @@ use ebb_flow::ports::Clock as _;
 use ebb_flow::run::callback::CallbackOutcome;
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use ebb_lambda::EmfSink;
-use ebb_local::embedded::EmbeddedTable;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::unit::CALLBACK_TOKEN;
 use ebb_store::item_table::ItemKey;
-use ebb_store::{ItemTable as _, ReadTarget as _, TableSpec};
-use ebb_tests::fakes;
+use ebb_store::{ItemTable as _, TableSpec};
 use ebb_tests::log_buffer::LogBuffer;
-use ebb_tests::simulation::SimRandom;
-use ebb_tests::virtual_clock::{ManualClock, ManualQueue};
 use serde_json::{Value, json};
 
 use crate::counts::shapes::{self, CountCase, ResultDelivery, RunShape, UnitOutputs};
-use crate::large::filling::{KIND, event};
 use crate::measured_store::MeasuredStore;
+use crate::virtual_stack::{HOUR, UID, VirtualStack, created};
 
 /// Maximum price of a million units, in dollars.
 const MAX_PRICE: f64 = 3.30;
 /// The name of the sandbox.
 const NAME: &str = "priced";
-const UID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
-/// 22 November 2026, in milliseconds since 1970.
-const START: u64 = 1_795_305_600_000;
-const HOUR: u64 = 3_600_000;
 const DAY: u64 = 24 * HOUR;
 /// Duration of a unit, in milliseconds.
 const WORK: u64 = 10_000;
@@ -129,18 +121,13 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     let printed = lines.clone();
     ebb_lambda::log_to(&filter, move || printed.clone());
     let telemetry = Telemetry::default().with_metrics(EmfSink::new("Ebb/ebb", Box::new(lines.clone())));
-    let folder = tempfile::tempdir()?;
-    let measured = MeasuredStore::open(EmbeddedTable::temporary()?, folder.path()).await?;
-    let (store, unmetered, table) = (&measured.store, &*measured.unmetered, &measured.table);
-    let (clock, servers) = (Arc::new(ManualClock::at(START)), PricesServer::default());
-    let messages = Arc::new(ManualQueue::new(clock.clone()));
+    let (stack, servers) = (VirtualStack::new().await?, PricesServer::default());
+    let VirtualStack { stored, clock, messages } = &stack;
     // Each function has its own cache.
     let env = || -> anyhow::Result<Env> {
-        let mut settings =
-            fakes::settings("https://ebb.test", Some("https://platform.test".to_owned()), Millis(60_000))?;
-        settings.retention = Some(Millis(retention));
-        let env = fakes::env(store.clone(), Arc::new(servers.clone()), messages.clone(), settings);
-        Ok(Env { clock: clock.clone(), random: Arc::new(SimRandom::new(1)), ..env })
+        let mut env = stack.env(Arc::new(servers.clone()), Some("https://platform.test".to_owned()))?;
+        env.settings.retention = Some(Millis(retention));
+        Ok(env)
     };
     let (receive, complete, sweep) = (env()?, env()?, env()?);
     let origin = || InvocationOrigin { request_id: UID.to_owned(), received: None };
@@ -153,12 +140,11 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         let webhook = format!("{{url: \"https://units.test\", body: {body}}}");
         plugin += &format!("  d{unit}: {{undoes: u{unit}, webhook: {webhook}}}\n");
     }
-    let published = ebb_api::queries::plugins::publish(unmetered, &plugin, clock.now()).await;
-    published.map_err(|error| anyhow::anyhow!("the plugin is not published: {error:?}"))?;
-    stored(&measured);
+    stored.publish(&plugin, clock.now()).await?;
+    requests(stored);
 
     let (mut events, mut callbacks, mut received_messages) = (0.0, 0.0, 0.0);
-    let created = LifecycleData { uid: UID.to_owned(), ..event(NAME, "measured", 1) };
+    let created = created(NAME);
     let deleted = LifecycleData { document: None, ..created.clone() };
     let made = json!({"status": "succeeded", "outputs": {"id": "made-by-a-unit"}}).to_string();
     let undone = json!({"status": "succeeded"}).to_string();
@@ -167,13 +153,17 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         (LifecycleType::Deleted, deleted, TargetPhase::Gone, undone),
     ] {
         events += 1.0;
-        let work =
-            Box::pin(ebb_flow::instance::lifecycle::receive(&receive, store.as_ref(), (event_type, "bench"), &event));
+        let work = Box::pin(ebb_flow::instance::lifecycle::receive(
+            &receive,
+            stored.store.as_ref(),
+            (event_type, "bench"),
+            &event,
+        ));
         let response = telemetry.invoke(FunctionKind::Receive, origin(), work).await;
         response.map_err(|error| anyhow::anyhow!("the sandbox is rejected: {error:?}"))?;
         let end = clock.now().0 + HOUR;
         loop {
-            let target = unmetered.read_target(KIND, NAME).await?.context("the target does not exist")?;
+            let target = stack.target(NAME).await?;
             let tokens = std::mem::take(&mut *servers.0.lock().unwrap_or_else(PoisonError::into_inner));
             let over = tokens.is_empty() && target.phase == phase && target.due.is_none();
             ensure!(over || clock.now().0 < end, "the target is {:?} and not {phase:?}", target.phase);
@@ -184,8 +174,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
                 let work = Box::pin(ebb_flow::sweep::receive_message(&sweep, &message));
                 telemetry.invoke(FunctionKind::Sweep, origin(), work).await?;
             }
-            let swept = Box::pin(ebb_flow::sweep::sweep(&sweep, unmetered)).await?;
-            ensure!(swept.failed == 0, "{} of {} items failed", swept.failed, swept.processed);
+            stack.sweep(&sweep).await?;
             if over {
                 break;
             }
@@ -209,26 +198,26 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         ("sqs", 3.0 * received_messages),
         ("logs", bytes),
     ];
-    amounts.extend(stored(&measured));
+    amounts.extend(requests(stored));
     clock.advance(retention);
     // DynamoDB removes items with a time to live.
-    for item in table.scan()?.iter().filter(|item| item.contains_key(TableSpec::TTL)) {
-        table.delete_batch(ItemKey::of(item).into_iter().collect()).await?;
+    for item in stored.table.scan()?.iter().filter(|item| item.contains_key(TableSpec::TTL)) {
+        stored.table.delete_batch(ItemKey::of(item).into_iter().collect()).await?;
     }
     let mut removed = 0;
     for _ in 0..2 {
         // The first round announces the removal.
-        removed += ebb_flow::sweep::retention::remove_expired(&sweep, store.as_ref(), clock.now()).await?;
+        removed += ebb_flow::sweep::retention::remove_expired(&sweep, stored.store.as_ref(), clock.now()).await?;
         clock.advance(sweep.settings.removal_notice().0);
     }
     ensure!(removed == 1, "{removed} instances are removed after their retention");
-    amounts.extend(stored(&measured));
+    amounts.extend(requests(stored));
     Ok(amounts)
 }
 
 /// Returns the requests to the table and the bucket since the last call.
-fn stored(measured: &MeasuredStore) -> [(&'static str, f64); 4] {
-    let (figures, mut requests) = (measured.meter.take(), measured.bucket_requests());
+fn requests(stored: &MeasuredStore) -> [(&'static str, f64); 4] {
+    let (figures, mut requests) = (stored.meter.take(), stored.bucket_requests());
     let gets = requests.remove("GetObject").unwrap_or_default();
     // Deletions are free.
     requests.retain(|name, _| name.contains("Object") && !name.starts_with("Delete"));

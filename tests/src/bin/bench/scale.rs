@@ -4,14 +4,22 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use aws_sdk_dynamodb::types::AttributeValue;
+use ebb_engine::TargetPhase;
+use ebb_local::embedded::{EmbeddedTable, StateDurability};
 use ebb_protocol::api::TargetState;
+use ebb_store::item_table::{ItemKey, ItemPut, WriteExpression};
+use ebb_store::suite::s3_bucket;
+use ebb_store::{ItemTable as _, MoveTarget as _, Store, TargetHead, TargetTransition};
+use ebb_tests::platform;
+use ebb_tests::simulation::KIND;
 use ebb_tests::workdir::Workdir;
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use crate::large::filling::fill_gone;
 use crate::memory_mib;
 use crate::peers::PeerGraph;
 use crate::peers::comparison::median;
@@ -25,6 +33,8 @@ const UNITS: usize = 20;
 const SANDBOXES: usize = 10;
 /// Minimum number of runs beside gone targets.
 const MIN_RUNS: usize = 3;
+/// Items of a transaction that writes gone targets.
+const BATCH: usize = 100;
 /// Maximum time of a run.
 const RUN_TIMEOUT: Duration = Duration::from_secs(900);
 
@@ -192,6 +202,38 @@ async fn beside_gone(receiver: &UnitReceiver, gone: usize, time: Duration) -> an
         times.push(begun.elapsed().as_secs_f64() * 1e3);
     }
     Ok(median(&times))
+}
+
+/// Writes gone targets, at least one, into the table of `ebb dev` in its state folder: the first by the store, the others
+/// as copies of its item. Returns the name of the last one.
+async fn fill_gone(state: &Path, count: usize) -> anyhow::Result<String> {
+    let table = Arc::new(EmbeddedTable::open(&state.join("table"), StateDurability::Process)?);
+    let bucket = tempfile::tempdir()?;
+    let store = Store::new(table.clone(), Arc::new(s3_bucket(bucket.path()).await));
+    let name = |number: usize| format!("gone-{number:07}");
+    let target = TargetHead {
+        phase: TargetPhase::Gone,
+        generation: 1,
+        plugins: vec!["held@1.0.0".to_owned()],
+        version: 1,
+        ..TargetHead::new(KIND, &name(0), "uid-0", platform::now())
+    };
+    let transition = TargetTransition { target, expected_version: None, run: None, tombstone: None };
+    ensure!(store.move_target(&transition).await?, "the first target exists already");
+    let key = |number| format!("t#{KIND}#{}", name(number));
+    let item = table.get(ItemKey::new(key(0), "h")).await?.value.context("the first target")?;
+    let copy = |number: usize| {
+        let mut item = item.clone();
+        for (attribute, value) in [("uid", format!("uid-{number}")), ("pk", key(number)), ("n", name(number))] {
+            item.insert(attribute.to_owned(), AttributeValue::S(value));
+        }
+        ItemPut { item, expression: WriteExpression::default() }
+    };
+    for from in (1..count).step_by(BATCH) {
+        let puts: Vec<ItemPut> = (from..count.min(from + BATCH)).map(copy).collect();
+        table.transact(&puts, "").await?;
+    }
+    Ok(name(count - 1))
 }
 
 /// Creates a target and waits until it is ready.

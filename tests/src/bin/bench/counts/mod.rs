@@ -15,7 +15,6 @@ use ebb_engine::{Hook, Millis, TargetPhase};
 use ebb_flow::background::BackgroundTasks;
 use ebb_flow::system::SystemClock;
 use ebb_flow::telemetry::{InvocationOrigin, Telemetry};
-use ebb_local::embedded::EmbeddedTable;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::engine::RunPhase;
 use ebb_protocol::id::{self, RunId};
@@ -109,9 +108,8 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
             }
         }
     });
-    let folder = tempfile::tempdir()?;
-    let MeasuredStore { unmetered, store, meter, .. } =
-        MeasuredStore::open(EmbeddedTable::temporary()?, folder.path()).await?;
+    let stored = MeasuredStore::new().await?;
+    let MeasuredStore { unmetered, store, meter, .. } = &stored;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.context("the functions' port")?;
     let settings = fakes::settings(
         &format!("http://{}", listener.local_addr()?),
@@ -135,7 +133,7 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     let router = ebb_api::instrument_router(telemetry, router, &background, |_| InvocationOrigin::default());
     tasks.spawn(async move { drop(axum::serve(listener, router).await) });
     tasks.spawn(fakes::process_messages(Arc::clone(&env), Arc::clone(&traffic), messages));
-    let (sweeper, index) = (Arc::clone(&env), Arc::clone(&unmetered));
+    let (sweeper, index) = (Arc::clone(&env), Arc::clone(unmetered));
     tasks.spawn(async move {
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -146,8 +144,7 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     });
 
     let plugin = shapes::plugin(case, &format!("{}/work", receiver.url()));
-    let published = ebb_api::queries::plugins::publish(unmetered.as_ref(), &plugin, env.now()).await;
-    published.map_err(|error| anyhow::anyhow!("the plugin is not published: {error:?}"))?;
+    stored.publish(&plugin, env.now()).await?;
     // A function instance reads the subscriptions once a minute, whatever the number of runs.
     ebb_flow::instance::outbox::rules(&env).await?;
     meter.take();
