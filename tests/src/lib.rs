@@ -6,6 +6,7 @@ pub mod simulation;
 #[allow(clippy::unwrap_used)]
 pub mod emulated_dynamodb;
 pub mod fakes;
+pub mod figures;
 pub mod infrakit_plugin;
 pub mod log_buffer;
 pub mod virtual_clock;

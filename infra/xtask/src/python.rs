@@ -75,7 +75,7 @@ impl PythonTools {
 }
 
 /// Removes the user's settings for AWS and SAM. The tools ask no questions and send no usage data.
-fn without_settings(command: &mut Command) {
+pub(crate) fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if ["AWS_", "SAM_CLI_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             command.env_remove(name);

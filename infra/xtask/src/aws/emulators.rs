@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::build::{self, LambdaArchitecture};
 use super::output_folder;
-use crate::python::PythonTools;
+use crate::python::{self, PythonTools};
 use crate::run::{cargo, command, folder, root, run, works};
 use crate::tools;
 
@@ -22,8 +22,6 @@ const ADDRESS: &str = "11.0.0.1";
 const NAMESPACES: [&str; 5] = ["--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"];
 /// The folder of the runtime interface emulators in SAM's installation.
 const RUNTIMES: &str = "site-packages/samcli/local/rapid";
-/// The number of measured starts of each function.
-const ROUNDS: &str = "20";
 
 /// Checks that this user can create a network namespace.
 pub(super) fn check_namespaces() -> anyhow::Result<()> {
@@ -38,6 +36,7 @@ fn program() -> anyhow::Result<Command> {
     run(cargo().args(["build", "--quiet", "-p", "ebb", "--bin", "ebb"]))?;
     run(cargo().args(["build", "--quiet", "-p", "ebb-tests", "--features", "verify", "--bin", "aws-e2e"]))?;
     let mut program = command("unshare");
+    python::without_settings(&mut program);
     program.args(NAMESPACES).args(["sh", "-c"]);
     let link = format!("ip link set lo up && ip address add {ADDRESS}/32 dev lo && exec \"$@\"");
     program.args([&link, "sh"]).arg(folder().join("debug/aws-e2e"));
@@ -63,8 +62,7 @@ pub(super) fn test_functions(architecture: LambdaArchitecture) -> anyhow::Result
     let mut program = program()?;
     println!("== the functions under the runtime interface emulator");
     program.arg("functions").arg("--rie").arg(runtime(architecture)?).arg("--built").arg(build::built());
-    program.arg("--empty").arg(build::empty());
-    run(program.args(["--rounds", ROUNDS]))
+    run(program.arg("--empty").arg(build::empty()))
 }
 
 /// Writes the template without the resources that MiniStack does not support, and prints their names.

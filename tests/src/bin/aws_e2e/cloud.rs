@@ -13,7 +13,7 @@ use ebb_tests::wait::until;
 use tokio::process::{Child, Command};
 
 use crate::keys;
-use crate::steps::{program, run, step};
+use crate::steps::{run, step};
 use crate::{DeployedArgs, StackArgs};
 
 const PORT: u16 = 4566;
@@ -35,13 +35,12 @@ pub(crate) struct CloudEmulator {
 
 /// Returns a command that uses the emulator as AWS.
 fn with_emulator(name: impl AsRef<OsStr>) -> Command {
-    let mut program = program(name);
+    let mut program = Command::new(name);
     program
         .env("AWS_ENDPOINT_URL", ENDPOINT)
         .env("AWS_DEFAULT_REGION", REGION)
         .env("AWS_ACCESS_KEY_ID", "test")
-        .env("AWS_SECRET_ACCESS_KEY", "test")
-        .env("SAM_CLI_TELEMETRY", "0");
+        .env("AWS_SECRET_ACCESS_KEY", "test");
     program
 }
 

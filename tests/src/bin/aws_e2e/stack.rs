@@ -14,7 +14,7 @@ use crate::StackArgs;
 use crate::cloud::CloudEmulator;
 use crate::keys::{SignedMessage, TOKEN};
 use crate::servers::{OutsideServers, SERVICES, are_of_services};
-use crate::steps::{program, run, say, step};
+use crate::steps::{run, say, step};
 
 /// Maximum time of two repetitions with a delay of one second each. Only the queue repeats them so early.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -58,7 +58,7 @@ pub(crate) async fn all(arguments: &StackArgs, cloud: &CloudEmulator, outside: &
 
 impl DeployedStack<'_> {
     fn ebb(&self, words: &[&str]) -> Command {
-        let mut ebb = program(&self.arguments.ebb);
+        let mut ebb = Command::new(&self.arguments.ebb);
         ebb.env("EBB_URL", &self.http_api).env("EBB_TOKEN", TOKEN);
         ebb.env("EBB_WEBHOOK_SECRET", SignedMessage::Lifecycle.key()).args(words);
         ebb

@@ -1,6 +1,5 @@
 //! Runs the steps of a check and prints a line with the duration of each.
 
-use std::ffi::OsStr;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
@@ -18,18 +17,6 @@ pub(crate) async fn step<T>(name: &str, work: impl Future<Output = anyhow::Resul
     let value = work.await.with_context(|| name.to_owned())?;
     say(&format!("{name}: {:.1} s", began.elapsed().as_secs_f64()));
     Ok(value)
-}
-
-/// Returns a command without the AWS and SAM settings of the user.
-pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
-    let mut program = Command::new(name);
-    for (name, _) in std::env::vars_os() {
-        if ["AWS_", "SAM_CLI_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
-            program.env_remove(name);
-        }
-    }
-    program.env("AWS_CONFIG_FILE", "/dev/null").env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null");
-    program
 }
 
 /// Runs a program and returns its standard output. The error contains its output.

@@ -5,9 +5,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use serde::Serialize;
 
 mod chains;
 mod counts;
@@ -64,17 +62,4 @@ async fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
-}
-
-/// Returns the name of a variant, as in JSON.
-fn word(variant: impl Serialize) -> String {
-    serde_json::json!(variant).as_str().unwrap_or_default().to_owned()
-}
-
-/// Returns a field such as `VmHWM` of a file of `/proc`, such as `self/status`, in MiB.
-fn memory_mib(file: &str, field: &str) -> anyhow::Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{file}"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
-    Ok(kib.with_context(|| format!("no {field}: {status}"))? / 1024.0)
 }

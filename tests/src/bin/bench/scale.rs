@@ -15,14 +15,13 @@ use ebb_protocol::api::TargetState;
 use ebb_store::item_table::{ItemKey, ItemPut, WriteExpression};
 use ebb_store::suite::s3_bucket;
 use ebb_store::{ItemTable as _, MoveTarget as _, Store, TargetHead, TargetTransition};
+use ebb_tests::figures::{median, memory_mib};
 use ebb_tests::platform;
 use ebb_tests::simulation::KIND;
 use ebb_tests::workdir::Workdir;
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use crate::memory_mib;
 use crate::peers::PeerGraph;
-use crate::peers::comparison::median;
 use crate::peers::ebb::EbbServer;
 use crate::peers::process_tree::usage;
 use crate::peers::unit_receiver::UnitReceiver;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use ebb_tests::figures::memory_mib;
 use ebb_tests::platform::http;
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -99,16 +100,14 @@ impl EmulatedFunction {
         Ok(durations)
     }
 
-    /// Returns the peak memory of the bootstrap, in KiB.
-    pub(crate) fn memory(&self) -> anyhow::Result<u64> {
+    /// Returns the peak memory of the bootstrap.
+    pub(crate) fn memory_mib(&self) -> anyhow::Result<f64> {
         let emulator = self.emulator.id().context("the emulator has ended")?;
         let threads = fs::read_dir(format!("/proc/{emulator}/task"))?;
         for thread in threads {
             let children = fs::read_to_string(thread?.path().join("children"))?;
             let Some(bootstrap) = children.split_whitespace().next() else { continue };
-            let status = fs::read_to_string(format!("/proc/{bootstrap}/status"))?;
-            let peak = between(&status, "VmHWM:", "kB").context("no VmHWM")?;
-            return Ok(peak.trim().parse()?);
+            return memory_mib(&format!("{bootstrap}/status"), "VmHWM");
         }
         bail!("the bootstrap of {} does not run", self.name)
     }

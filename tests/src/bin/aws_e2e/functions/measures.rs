@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use comfy_table::{CellAlignment, Table, presets};
+use ebb_tests::figures::median;
 use serde_json::{Value, json};
 
 use super::emulator::EmulatedFunction;
 use crate::steps::say;
 
+/// Number of measured starts of each program.
+const ROUNDS: usize = 20;
 /// Number of events after the first one of a start.
 const WARM: usize = 20;
 /// Maximum init time, relative to the empty function.
@@ -77,15 +80,7 @@ fn request(method: &str, path: &str) -> Value {
     })
 }
 
-/// Returns the median of values.
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let last = sorted.len().checked_sub(1)?;
-    Some(sorted[last / 2].midpoint(sorted[last.div_ceil(2)]))
-}
-
-/// Measures each program in `rounds` starts and prints the minimum of each figure, and also the median of init,
+/// Measures each program in [`ROUNDS`] starts and prints the minimum of each figure, and also the median of init,
 /// relative to the empty program. Returns the programs whose minimum of init is too long. The minimum is used because
 /// other load can only increase it.
 ///
@@ -96,10 +91,9 @@ pub(crate) async fn all(
     programs: &[(&'static str, PathBuf)],
     variables: &BTreeMap<&'static str, String>,
     folder: &Path,
-    rounds: usize,
 ) -> anyhow::Result<Vec<&'static str>> {
     let mut measured: BTreeMap<&'static str, FunctionMeasurement> = BTreeMap::new();
-    for _ in 0..rounds {
+    for _ in 0..ROUNDS {
         for (name, program) in programs {
             let log = folder.join(format!("{name}-start.log"));
             let function = EmulatedFunction::start(name, rie, program, variables, log).await?;
@@ -115,7 +109,7 @@ pub(crate) async fn all(
             of.init.push(durations.init);
             of.first.extend(durations.events.first());
             of.warm.extend(durations.events.iter().skip(1));
-            of.memory.push(function.memory()? as f64 / 1024.0);
+            of.memory.push(function.memory_mib()?);
             of.bytes = fs::metadata(program)?.len() as f64;
         }
     }
@@ -138,7 +132,7 @@ pub(crate) async fn all(
     }
     say(&table.trim_fmt());
     say(&format!(
-        "  minimum of {rounds} starts, of init also the median; warm: minimum of {WARM} events after each first one"
+        "  minimum of {ROUNDS} starts, of init also the median; warm: minimum of {WARM} events after each first one"
     ));
     say("  the first event includes the request for the secret; x: relative to the empty function");
     let slow = rows.iter().filter(|(_, row)| row[0] > MAX_INIT_RATIO * empty[0]);
@@ -149,7 +143,7 @@ impl FunctionMeasurement {
     /// Returns init, its median, the first event, a later event, memory and size. `None` if one was not measured.
     fn figures(&self) -> Option<[f64; 6]> {
         let least = |values: &[f64]| values.iter().copied().min_by(f64::total_cmp);
-        let init = [least(&self.init)?, median(&self.init)?];
+        let init = [least(&self.init)?, median(&self.init)];
         let events = [least(&self.first)?, least(&self.warm)?];
         Some([init[0], init[1], events[0], events[1], least(&self.memory)?, self.bytes / 1e6])
     }

@@ -28,9 +28,6 @@ pub(crate) struct FunctionsCheckArgs {
     /// The bootstrap of a function that does nothing
     #[arg(long)]
     empty: PathBuf,
-    /// Number of measured starts of each function
-    #[arg(long, default_value_t = 20)]
-    rounds: usize,
 }
 
 /// Measures all functions.
@@ -43,7 +40,7 @@ pub(crate) async fn all(
     let programs = NAMES.map(|(name, resource)| (name, arguments.built.join(resource).join("bootstrap")));
     let programs = [&[(measures::EMPTY, arguments.empty.clone())], &programs[..]].concat();
     say("start and response of each function:");
-    let slow = measures::all(&arguments.rie, &programs, &variables(cloud.secret()), folder, arguments.rounds).await?;
+    let slow = measures::all(&arguments.rie, &programs, &variables(cloud.secret()), folder).await?;
     ensure!(slow.is_empty(), "the init of {} takes too long", slow.join(", "));
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! The cost of a run, its documented limits, and the table of both.
 
 use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
 
 use super::RunCost;
 use super::shapes::{CountCase, ResultDelivery, RunShape, UnitOutputs};
-use crate::word;
 
 /// Writes of a completion: one, or two with outputs.
 const WRITES: [(UnitOutputs, u64); 2] = [(UnitOutputs::Nothing, 1), (UnitOutputs::Kept, 2)];
@@ -146,4 +146,9 @@ pub(crate) fn drawn(rows: &[CountRow]) -> String {
         }
     }
     table.trim_fmt()
+}
+
+/// Returns the name of a variant, as in JSON.
+fn word(variant: impl Serialize) -> String {
+    serde_json::json!(variant).as_str().unwrap_or_default().to_owned()
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use ebb_tests::figures::median;
+
 use super::EngineKind;
 
 /// A row of the table.
@@ -76,13 +78,4 @@ fn cell(values: &[f64]) -> String {
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let digits = if median(values) < 100.0 { 2 } else { 0 };
     format!("{:.digits$} ({least:.digits$}–{most:.digits$})", median(values))
-}
-
-/// Returns the median. There is at least one value.
-pub(crate) fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let upper = sorted.len() / 2;
-    let lower = (sorted.len() - 1) / 2;
-    f64::midpoint(sorted[lower], sorted[upper])
 }

@@ -8,16 +8,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::ValueEnum;
+use ebb_tests::figures::median;
 use futures::future::try_join_all;
 
-pub(crate) mod comparison;
+mod comparison;
 pub(crate) mod ebb;
 mod engines;
 mod logged_child;
 pub(crate) mod process_tree;
 pub(crate) mod unit_receiver;
 
-use comparison::{Comparison, PeerRow, median};
+use comparison::{Comparison, PeerRow};
 use engines::{EngineSetup, RunningEngine};
 use unit_receiver::UnitReceiver;
 

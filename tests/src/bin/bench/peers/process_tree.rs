@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::Context as _;
-
-use crate::memory_mib;
+use ebb_tests::figures::memory_mib;
 
 /// Linux reports CPU time in this unit on every machine.
 const TICKS_PER_SECOND: f64 = 100.0;
