@@ -1,9 +1,8 @@
 #!/bin/sh
 # Installs the Debian packages that the parts of `cargo xtask verify` need. Rust and Go come from elsewhere.
 #
-#   infra/dev/setup.sh                       installs all packages
-#   infra/dev/setup.sh PACKAGE…              installs these packages
-#   infra/dev/setup.sh --check [PACKAGE…]    lists missing packages, and fails if there are any
+#   infra/dev/setup.sh             installs all packages
+#   infra/dev/setup.sh PACKAGE…    installs these packages
 #
 # Packages whose probe succeeds are skipped. If none is missing, the script needs neither network nor root.
 set -eu
@@ -31,11 +30,6 @@ runc                        runc --version
 END
 }
 
-check=
-if test "${1-}" = --check; then
-    check=true
-    shift
-fi
 for name in "$@"; do
     if ! packages | grep -q "^$name "; then
         echo "$0: unknown package $name" >&2
@@ -48,11 +42,6 @@ missing=$(packages | while read -r name probe; do
         *" $name "*) (eval "$probe") >/dev/null 2>&1 </dev/null || printf ' %s' "$name" ;;
     esac
 done)
-if test -n "$check"; then
-    echo "missing:${missing:- none}"
-    test -z "$missing"
-    exit
-fi
 test -n "$missing" || exit 0
 
 if ! command -v apt-get >/dev/null; then

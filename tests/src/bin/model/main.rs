@@ -8,6 +8,9 @@ use std::time::Instant;
 use clap::Parser;
 use ebb_tests::model::{ModelCase, RuleFinding, cases, check_rule, explore, large_cases, rules};
 
+/// Maximum number of paths of a case.
+const MAX_PATHS: usize = 3_000_000;
+
 /// Explores every order of the steps of small graphs.
 #[derive(Parser)]
 #[command(name = "model")]
@@ -21,15 +24,9 @@ struct ModelArgs {
     /// Check the removal of each rule instead. Works only in the copy that `cargo xtask verify rules` builds
     #[arg(long)]
     rules: bool,
-    /// Check the removal of this rule only
+    /// Check the removal of this rule only, and print the shortest schedule without it
     #[arg(long, requires = "rules")]
     rule: Option<String>,
-    /// Print the shortest schedule without each rule
-    #[arg(long)]
-    schedules: bool,
-    /// Maximum number of paths of a case
-    #[arg(long, default_value_t = 3_000_000)]
-    paths: usize,
     /// Number of concurrent cases
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -72,7 +69,7 @@ fn whole(arguments: &ModelArgs) -> usize {
     let paths = AtomicUsize::new(0);
     let wrong = each(&list, arguments.threads, |case| {
         let begun = Instant::now();
-        let explored = explore(case, arguments.paths);
+        let explored = explore(case, MAX_PATHS);
         states.fetch_add(explored.states, Ordering::Relaxed);
         paths.fetch_add(explored.paths, Ordering::Relaxed);
         let mut text = format!(
@@ -101,11 +98,11 @@ fn removals(arguments: &ModelArgs) -> usize {
     list.retain(|rule| arguments.rule.as_ref().is_none_or(|name| rule == name));
     let wrong = each(&list, arguments.threads, |rule| {
         let begun = Instant::now();
-        let noticed = check_rule(rule, arguments.paths);
+        let noticed = check_rule(rule, MAX_PATHS);
         let seconds = begun.elapsed().as_secs_f64();
         match noticed {
             Err(error) => (format!("NOT NOTICED: {error} ({seconds:.1} s)"), 1),
-            Ok(RuleFinding { case, violation, states }) if arguments.schedules || arguments.rule.is_some() => {
+            Ok(RuleFinding { case, violation, states }) if arguments.rule.is_some() => {
                 (format!("without {rule}, {case}: {states} states, {seconds:.1} s\n  {violation}"), 0)
             }
             Ok(RuleFinding { case, violation, states }) => {
