@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
+use crate::cluster::folder::remove;
 use crate::cluster::images::archive;
 use crate::entrypoint;
 use crate::run::{cargo, command, folder, root, run};
@@ -69,9 +70,7 @@ fn named(arguments: &ImagesArgs, name: &str) -> String {
 
 /// Writes a folder with the program and its libraries, and with certificates if the program is dynamic.
 fn write_layer(program: &Path, name: &str, layer: &Path) -> anyhow::Result<()> {
-    if layer.exists() {
-        fs::remove_dir_all(layer)?;
-    }
+    remove(layer)?;
     fs::create_dir_all(layer)?;
     let libraries = libraries(program)?;
     if !libraries.is_empty() && !Path::new(CERTIFICATES).is_file() {

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 
+use crate::cluster::{go_build, required_version};
 use crate::python::PythonTools;
-use crate::run::{command, retry, root, run, works};
+use crate::run::{command, retry, root, works};
 use crate::tools::{self, packages};
 
 /// Installs an engine in a folder.
@@ -75,21 +76,8 @@ fn dbos(folder: &Path) -> anyhow::Result<()> {
 fn temporal(folder: &Path) -> anyhow::Result<()> {
     ensure!(works(command("go").arg("version")), "Go is missing: install Go 1.26");
     let (sources, programs) = (source("temporal"), ["github.com/temporalio/cli/cmd/temporal", "."]);
-    retry(|| {
-        let mut fetch = command("go");
-        let show = ["list", "-mod=readonly", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}"];
-        fetch.args(show).args(programs).current_dir(&sources);
-        fetch
-    })
-    .context("Go needs a module proxy")?;
     fs::create_dir_all(folder)?;
-    let modules = fs::read_to_string(sources.join("go.mod"))?;
-    let version =
-        modules.lines().find_map(|line| line.trim().strip_prefix("github.com/temporalio/cli v")?.split(' ').next());
-    let version = version.context("go.mod requires no github.com/temporalio/cli")?;
-    let mut build = command("nice");
-    build.args(["-n", "10", "go", "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags"]);
-    build.arg(format!("-s -w -X github.com/temporalio/cli/temporalcli.Version={version}"));
-    build.arg("-o").arg(folder.join("")).args(programs);
-    run(build.current_dir(&sources).env("CGO_ENABLED", "0"))
+    let version = required_version(&sources, "github.com/temporalio/cli")?;
+    let flags = format!("-s -w -X github.com/temporalio/cli/temporalcli.Version={version}");
+    go_build(&sources, &programs, &flags, folder)
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
+use crate::cluster::folder::remove;
 use crate::run::{cargo, command, run, works};
 
 /// The versions that the checks expect.
@@ -56,9 +57,7 @@ pub(crate) fn installed(
     eprintln!("installing {} into {}", versions.display(), folder.display());
     let fill = || {
         // The folder may contain another version, or an incomplete one.
-        if folder.exists() {
-            fs::remove_dir_all(folder)?;
-        }
+        remove(folder)?;
         fs::create_dir_all(folder)?;
         make()?;
         anyhow::Ok(fs::write(&complete, expected)?)

@@ -45,14 +45,7 @@ impl BinarySet {
             eprintln!("building {name} with {version}");
             fs::create_dir_all(made).with_context(|| format!("cannot make {}", made.display()))?;
             let packages = if sources.join("main.go").exists() { "." } else { "tool" };
-            retry(|| {
-                let mut fetch = go(&sources);
-                fetch.args(["list", "-mod=readonly", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}", packages]);
-                fetch
-            })?;
-            let mut build = go(&sources);
-            build.args(["build", "-mod=readonly", "-trimpath", "-ldflags", &self.linker_flags(&sources)?, "-o"]);
-            run(build.arg(made.join("")).arg(packages))?;
+            go_build(&sources, &[packages], &self.linker_flags(&sources)?, made)?;
             if self == Self::Kro { definitions(&sources, &made.join("crds")) } else { Ok(()) }
         })
     }
@@ -76,13 +69,32 @@ impl BinarySet {
     fn linker_flags(self, sources: &Path) -> anyhow::Result<String> {
         let mut flags = "-s -w".to_owned();
         if self == Self::Kubernetes {
-            let modules = fs::read_to_string(sources.join("go.mod"))?;
-            let version = modules.lines().find_map(|line| line.strip_prefix("require k8s.io/kubernetes "));
-            let version = version.context("go.mod requires no k8s.io/kubernetes")?;
-            write!(flags, " -X k8s.io/component-base/version.gitVersion={}", version.trim())?;
+            let version = required_version(sources, "k8s.io/kubernetes")?;
+            write!(flags, " -X k8s.io/component-base/version.gitVersion=v{version}")?;
         }
         Ok(flags)
     }
+}
+
+/// Fetches the modules of the folder `sources` and builds packages into the folder `to`.
+pub(crate) fn go_build(sources: &Path, packages: &[&str], linker_flags: &str, to: &Path) -> anyhow::Result<()> {
+    retry(|| {
+        let mut fetch = go(sources);
+        fetch.args(["list", "-mod=readonly", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}"]).args(packages);
+        fetch
+    })
+    .context("Go needs a module proxy")?;
+    let mut build = go(sources);
+    build.args(["build", "-mod=readonly", "-trimpath", "-ldflags", linker_flags, "-o"]);
+    run(build.arg(to.join("")).args(packages))
+}
+
+/// Returns the version of a module that `go.mod` requires, without its `v`.
+pub(crate) fn required_version(sources: &Path, module: &str) -> anyhow::Result<String> {
+    let modules = fs::read_to_string(sources.join("go.mod"))?;
+    let mut lines = modules.lines().map(|line| line.trim().trim_start_matches("require "));
+    let version = lines.find_map(|line| line.strip_prefix(module)?.strip_prefix(" v")?.split(' ').next());
+    version.map(str::to_owned).with_context(|| format!("go.mod requires no {module}"))
 }
 
 /// Copies the definitions of kro's kinds from its module.

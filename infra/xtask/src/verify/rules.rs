@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 
+use crate::cluster::folder::remove;
 use crate::run::{cargo, command, folder, output, root, run};
 
 /// The removal of each rule. Its head describes the fields.
@@ -51,9 +52,7 @@ pub(super) fn build() -> anyhow::Result<PathBuf> {
 fn copy(to: &Path) -> anyhow::Result<()> {
     let edited = edited()?;
     let rules_changed = fs::metadata(root().join(RULES))?.modified()?;
-    if to.exists() {
-        fs::remove_dir_all(to)?;
-    }
+    remove(to)?;
     for path in repository_files()? {
         let from = root().join(&path);
         // A deleted file is listed until the deletion is committed.
@@ -85,11 +84,8 @@ fn edited() -> anyhow::Result<BTreeMap<String, String>> {
                 None => read(&file).with_context(|| format!("rule {rule}"))?,
             };
             let count = text.matches(&find).count();
-            ensure!(
-                count == 1,
-                "rule {rule}: its `find` occurs {count} times in {file}. Change the entry of the rule in {RULES}: `find` \
-                 must occur once, and `replace` must be the same code without the rule. `find` is:\n{find}"
-            );
+            // A test of the repository says how to change the entry.
+            ensure!(count == 1, "rule {rule}: its `find` occurs {count} times in {file}:\n{find}");
             let holds = format!("std::convert::identity(std::thread::current().name() != Some(\"{rule}\"))");
             files.insert(file, text.replace(&find, &replace.replace("HOLDS", &holds)));
         }
