@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use clap::CommandFactory as _;
 
+use crate::cluster::folder::remove;
 use crate::run::{command, output, root, run};
 
 #[derive(clap::Args)]
@@ -33,7 +34,7 @@ pub(crate) fn all(arguments: &SpeedArgs) -> anyhow::Result<()> {
     ensure!(!folder.exists(), "{} exists already; choose a new folder", folder.display());
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let measured = rows(arguments, &folder);
-    fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    remove(&folder)?;
     println!("\n| | measured | goal |\n|---|---|---|");
     for SpeedRow(what, measured, goal) in measured? {
         println!("| {what} | {measured} | {goal} |");
@@ -55,7 +56,6 @@ fn rows(arguments: &SpeedArgs, folder: &Path) -> anyhow::Result<Vec<SpeedRow>> {
     rows.push(SpeedRow("one line changed in `flow`, until its unit tests have run", newcomer.time(unit)?, "45 s"));
     rows.push(SpeedRow("executables linked by the tests", newcomer.executables()?.to_string(), "25"));
     rows.push(SpeedRow("packages that the `ebb` program compiles", newcomer.packages()?.to_string(), "390"));
-    rows.push(SpeedRow("lines of Rust", lines(&newcomer.folder)?.to_string(), "111,000"));
     let chores = crate::XtaskCli::command().get_subcommands().count();
     rows.push(SpeedRow("chores of `cargo xtask`", chores.to_string(), "8"));
     if !arguments.no_ci {
@@ -130,16 +130,6 @@ fn change(clone: &Path) -> anyhow::Result<()> {
     let number = text.matches("CHANGE_").count();
     fs::write(&file, format!("{text}/// A change.\npub const CHANGE_{number}: usize = {number};\n"))?;
     Ok(())
-}
-
-/// Counts the lines of all Rust files in git.
-fn lines(clone: &Path) -> anyhow::Result<usize> {
-    let listed = output(command("git").current_dir(clone).args(["ls-files", "*.rs"]))?;
-    let mut lines = 0;
-    for file in listed.lines() {
-        lines += fs::read_to_string(clone.join(file))?.lines().count();
-    }
-    Ok(lines)
 }
 
 fn minutes(took: Duration) -> String {
