@@ -3,20 +3,13 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use ascii_dag::RenderOptions;
 use clap::ValueEnum;
 use ebb_protocol::api::{HookPreview, PlanPreview};
 use serde_json::Value;
 
-/// The maximum number of units in a picture for the terminal. A picture of more units would be too wide, so they are
-/// listed.
-const MAX_UNITS: usize = 60;
-/// The maximum width of a picture for the terminal, in columns. A wider picture is replaced by a list.
-const MAX_WIDTH: usize = 160;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DiagramFormat {
-    /// A picture for the terminal.
+    /// The units in the order of their dependencies.
     Text,
     /// A Mermaid flowchart.
     Mermaid,
@@ -60,46 +53,6 @@ fn edges(hook: &HookPreview) -> Vec<DiagramEdge> {
         }
     }
     edges
-}
-
-fn text(title: &str, plan: &PlanPreview) -> String {
-    let mut text = format!("{title}\n");
-    for hook in &plan.hooks {
-        text += &format!("\n{}\n{}", hook.hook, picture(hook).unwrap_or_else(|| list(hook)));
-    }
-    if plan.hooks.is_empty() {
-        text += "\nno units\n";
-    }
-    text
-}
-
-fn picture(hook: &HookPreview) -> Option<String> {
-    let edges = edges(hook);
-    if hook.units.len() > MAX_UNITS || edges.is_empty() {
-        return None;
-    }
-    let mut drawn = ascii_dag::Graph::new();
-    for (position, unit) in hook.units.iter().enumerate() {
-        drawn.add_node(position, unit.key.as_str());
-    }
-    for edge in &edges {
-        drawn.add_edge(edge.from, edge.to, None);
-    }
-    let text = drawn.compute_layout().render_string(&RenderOptions::plain());
-    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
-    let fits = lines.iter().all(|line| console::measure_text_width(line) <= MAX_WIDTH);
-    fits.then(|| lines.iter().map(|line| format!("  {line}\n")).collect())
-}
-
-fn list(hook: &HookPreview) -> String {
-    let mut text = String::new();
-    for unit in &hook.units {
-        let mut after: Vec<&str> = unit.after.iter().map(|edge| edge.key.as_str()).collect();
-        after.dedup();
-        let after = if after.is_empty() { String::new() } else { format!("  after {}", after.join(", ")) };
-        let _ = writeln!(text, "  {}{after}", unit.key);
-    }
-    text
 }
 
 fn mermaid(title: &str, plan: &PlanPreview) -> String {
@@ -153,32 +106,23 @@ fn dot(title: &str, plan: &PlanPreview) -> String {
     text + "}\n"
 }
 
-/// Returns the plan as text that ends with a line break.
-pub(crate) fn plan_text(name: &str, preview: &PlanPreview) -> String {
-    let mut text = format!("{name}  {}\n", preview.digest);
-    for hook in &preview.hooks {
+/// Returns a plan as a list of units that ends with a line break. A unit follows those that it depends on, and has the
+/// rendered data of its preview.
+pub(crate) fn text(title: &str, plan: &PlanPreview) -> String {
+    let mut text = format!("{title}\n");
+    for hook in &plan.hooks {
         let _ = writeln!(text, "\n{}", hook.hook);
         for (position, unit) in hook.units.iter().enumerate() {
             let place = unit.cluster.as_ref().map(|cluster| format!(" in {cluster}")).unwrap_or_default();
             let _ = writeln!(text, "  {}. {}  {}{place}", position + 1, unit.key, unit.kind);
-            let mut seen = Vec::new();
-            for edge in &unit.after {
-                if seen.contains(&&edge.key) {
-                    continue;
-                }
-                seen.push(&edge.key);
-                let reasons: Vec<&str> = unit
-                    .after
-                    .iter()
-                    .filter(|other| other.key == edge.key)
-                    .map(|other| other.reason.as_str())
-                    .collect();
-                let _ = writeln!(text, "       after {} ({})", edge.key, reasons.join(", "));
+            for edges in unit.after.chunk_by(|a, b| a.key == b.key) {
+                let reasons: Vec<&str> = edges.iter().map(|edge| edge.reason.as_str()).collect();
+                let _ = writeln!(text, "       after {} ({})", edges[0].key, reasons.join(", "));
             }
             write_rendered(&mut text, &unit.rendered);
         }
     }
-    if preview.hooks.is_empty() {
+    if plan.hooks.is_empty() {
         text.push_str("\nno units\n");
     }
     text
@@ -251,21 +195,9 @@ mod tests {
 
     #[test]
     fn diagram_formats() {
-        for (name, format) in
-            [("terminal", DiagramFormat::Text), ("mermaid", DiagramFormat::Mermaid), ("dot", DiagramFormat::Dot)]
-        {
+        for (name, format) in [("mermaid", DiagramFormat::Mermaid), ("dot", DiagramFormat::Dot)] {
             insta::assert_snapshot!(name, format.draw("a \"title\"\\", &plan()));
         }
-    }
-
-    #[test]
-    fn a_large_graph_is_listed() {
-        let mut plan = plan();
-        let all =
-            |number: usize| unit(&format!("fan/u{number}"), "pod", if number > 0 { &[("fan/u0", "x")] } else { &[] });
-        plan.hooks[0].units = (0..500).map(all).collect();
-        let text = DiagramFormat::Text.draw("", &plan);
-        assert!(text.contains("fan/u499  after fan/u0"), "{text}");
     }
 
     #[test]
@@ -287,6 +219,6 @@ mod tests {
             ]}],
         }))
         .unwrap();
-        insta::assert_snapshot!(plan_text("pr-1", &preview));
+        insta::assert_snapshot!(text("pr-1", &preview));
     }
 }

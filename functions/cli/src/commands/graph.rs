@@ -90,7 +90,11 @@ fn plugin_picture(plugin: &PluginDoc, format: DiagramFormat) -> Result<String, C
 }
 
 fn picture(title: &str, plan: Plan, format: DiagramFormat) -> Result<String, CliError> {
-    Ok(format.draw(title, &offline::preview("sandbox", title, plan)?))
+    let mut plan = offline::preview("sandbox", title, plan)?;
+    for unit in plan.hooks.iter_mut().flat_map(|hook| &mut hook.units) {
+        unit.rendered = serde_json::Value::Null;
+    }
+    Ok(format.draw(title, &plan))
 }
 
 /// Loads the published plugins of a sandbox. Plugins that are not published are left out.

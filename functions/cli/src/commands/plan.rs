@@ -46,7 +46,8 @@ impl PlanArgs {
         if self.pretend {
             pretend::ask(&mut preview).await?;
         }
-        self.output.write(&preview, |preview| drawing::plan_text(&target.name, preview))?;
+        let title = format!("{}  {}", target.name, preview.digest);
+        self.output.write(&preview, |preview| drawing::text(&title, preview))?;
         Ok(Exit::Done)
     }
 }
