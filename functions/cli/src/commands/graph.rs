@@ -1,14 +1,13 @@
 //! `ebb graph`: draws the units of a sandbox or plugin.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use ebb_documents::compile;
-use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::model::{PluginDoc, RouteGroupDoc, SandboxDoc};
-use ebb_documents::plan::Plan;
+use ebb_documents::load::Document;
+use ebb_documents::model::{PluginDoc, RouteGroupDoc};
+use ebb_protocol::api::PlanPreview;
 
-use crate::documents::{self, DocumentSource, SetArgs};
+use super::plan;
+use crate::documents::{self, DocumentSource, SetArgs, TargetDocument};
 use crate::drawing::DiagramFormat;
 use crate::exit::{CliError, Exit};
 use crate::server::ServerArgs;
@@ -40,12 +39,9 @@ impl GraphArgs {
             match document {
                 Document::Plugin(plugin) => pictures.push(plugin_picture(&plugin, self.format)?),
                 Document::Sandbox(sandbox) | Document::RouteGroup(RouteGroupDoc { target: sandbox, .. }) => {
-                    let plugins = match self.plugins.is_empty() {
-                        true => published(server, &sandbox).await?,
-                        false => documents::all_plugins(&self.plugins, &vars)?,
-                    };
-                    let planned = offline::plan(&sandbox, &plugins)?;
-                    pictures.push(picture(&sandbox.name.value, planned.plan, self.format)?);
+                    let document = TargetDocument(Box::new(sandbox));
+                    let plan = plan::preview(server, &document, &self.plugins, &vars).await?;
+                    pictures.push(picture(&document.0.name.value, plan, self.format));
                 }
                 Document::Connection(_) => {
                     return Err(CliError::failed(format!("{} is a connection, which has no units", source.name)));
@@ -86,36 +82,15 @@ impl PluginGraphArgs {
 }
 
 fn plugin_picture(plugin: &PluginDoc, format: DiagramFormat) -> Result<String, CliError> {
-    picture(&offline::full_name(plugin), offline::plan_alone(plugin)?.plan, format)
+    let title = offline::full_name(plugin);
+    let plan = offline::preview("sandbox", &title, offline::plan_alone(plugin)?.plan)?;
+    Ok(picture(&title, plan, format))
 }
 
-fn picture(title: &str, plan: Plan, format: DiagramFormat) -> Result<String, CliError> {
-    let mut plan = offline::preview("sandbox", title, plan)?;
+/// Returns a picture without the rendered data of the units.
+fn picture(title: &str, mut plan: PlanPreview, format: DiagramFormat) -> String {
     for unit in plan.hooks.iter_mut().flat_map(|hook| &mut hook.units) {
         unit.rendered = serde_json::Value::Null;
     }
-    Ok(format.draw(title, &plan))
-}
-
-/// Loads the published plugins of a sandbox. Plugins that are not published are left out.
-async fn published(server: &ServerArgs, sandbox: &SandboxDoc) -> Result<Vec<PluginDoc>, CliError> {
-    let resources = sandbox.resources.iter().filter(|resource| !compile::is_built_in(resource));
-    let referenced: BTreeSet<(String, String)> = resources
-        .map(|resource| {
-            let version = resource.version.as_ref().map_or("latest".to_owned(), ToString::to_string);
-            (resource.plugin.value.clone(), version)
-        })
-        .collect();
-    if referenced.is_empty() {
-        return Ok(Vec::new());
-    }
-    let client = super::connect_for_plugins(server)?;
-    let mut plugins = Vec::new();
-    for (name, version) in referenced {
-        if let Some(found) = client.plugin(&name, &version).await? {
-            let source = format!("{name}@{}", found.info.version);
-            plugins.extend(load::plugins(&source, &found.document, &NoFiles, &DocumentVars::none())?);
-        }
-    }
-    Ok(plugins)
+    format.draw(title, &plan)
 }

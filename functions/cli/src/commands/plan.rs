@@ -2,12 +2,16 @@
 
 use std::path::PathBuf;
 
-use crate::documents::{self, SetArgs};
+use ebb_documents::load::DocumentVars;
+use ebb_protocol::api::PlanPreview;
+
+use crate::documents::{self, SetArgs, TargetDocument};
 use crate::drawing;
 use crate::exit::{CliError, Exit};
 use crate::offline;
 use crate::output::OutputArgs;
 use crate::pretend;
+use crate::refusal::in_document;
 use crate::server::ServerArgs;
 
 #[derive(Debug, clap::Args)]
@@ -30,24 +34,32 @@ pub(crate) struct PlanArgs {
 impl PlanArgs {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
         let vars = self.sets.vars()?;
-        let document = documents::TargetDocument::read(&self.file, &vars)?;
-        let target = document.target("sandbox");
-        let sandbox = document.0;
-        // Collections need no plugins of the server.
-        let needs_plugins = sandbox.resources.iter().any(|resource| resource.collection.is_none());
-        let mut preview = if self.plugins.is_empty() && needs_plugins {
-            super::connect_for_plugins(server)?.preview(&sandbox.expanded).await?
-        } else {
-            let plugins = documents::all_plugins(&self.plugins, &vars)?;
-            let planned = offline::plan(&sandbox, &plugins)?;
-            documents::warn(&planned.warnings);
-            offline::preview(&target.kind, &target.name, offline::as_published(&sandbox, &plugins)?)?
-        };
+        let document = TargetDocument::read(&self.file, &vars)?;
+        let mut preview = preview(server, &document, &self.plugins, &vars).await?;
         if self.pretend {
             pretend::ask(&mut preview).await?;
         }
-        let title = format!("{}  {}", target.name, preview.digest);
+        let title = format!("{}  {}", document.target("sandbox").name, preview.digest);
         self.output.write(&preview, |preview| drawing::text(&title, preview))?;
         Ok(Exit::Done)
     }
+}
+
+/// Returns the plan of a document with the plugins of these files, or with those of the server if there are none.
+pub(super) async fn preview(
+    server: &ServerArgs,
+    document: &TargetDocument,
+    plugins: &[PathBuf],
+    vars: &DocumentVars,
+) -> Result<PlanPreview, CliError> {
+    let target = document.target("sandbox");
+    let sandbox = &document.0;
+    // Collections and built-in plugins need no server.
+    if plugins.is_empty() && !offline::complete(sandbox, &[]) {
+        let preview = super::connect_for_plugins(server)?.preview(document.expanded()).await;
+        return preview.map_err(|error| in_document(error, document.source()));
+    }
+    let plugins = documents::all_plugins(plugins, vars)?;
+    documents::warn(&offline::plan(sandbox, &plugins)?.warnings);
+    offline::preview(&target.kind, &target.name, offline::as_published(sandbox, &plugins)?)
 }
