@@ -43,7 +43,7 @@ impl PluginCommand {
             Self::List(args) => args.run(&super::connect(server)?).await,
             Self::Versions(args) => args.run(&super::connect(server)?).await,
             Self::Get(args) => args.run(&super::connect(server)?).await,
-            Self::Delete(args) => args.run(server).await,
+            Self::Delete(args) => args.run(&super::connect(server)?).await,
             Self::Validate(args) => args.run(),
             Self::Graph(args) => args.run(),
             Self::New(args) => args.run(),
@@ -52,7 +52,7 @@ impl PluginCommand {
 }
 
 /// A plugin on the command line, `NAME[@VERSION]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct VersionedName {
     name: String,
     /// `None` selects the highest version.
