@@ -6,7 +6,7 @@ use std::io;
 use std::process::ExitCode;
 
 use ebb_api::HttpProblem;
-use ebb_documents::diagnostic::{DiagnosticStyle, Diagnostics};
+use ebb_documents::diagnostic::{DiagnosticStyle, Diagnostics, Severity};
 use ebb_protocol::api::{DocumentError, ProblemDetails};
 use serde::Serialize;
 
@@ -180,21 +180,13 @@ impl CliError {
         }
     }
 
-    /// Returns the message in one line, with causes and hints.
-    pub(crate) fn line(&self) -> String {
-        let causes =
-            self.report().into_iter().flat_map(|report| &report.causes).map(|cause| format!("; caused by: {cause}"));
-        let hints =
-            self.report().into_iter().flat_map(|report| &report.next_steps).map(|next| format!("; help: {next}"));
-        std::iter::once(self.message()).chain(causes).chain(hints).collect()
-    }
-
     /// Returns the data of `-o json|yaml`, or `None` for an error of the output itself.
     pub(crate) fn data(&self) -> Option<serde_json::Value> {
         let report = match self {
             Self::Report(report) => serde_json::to_value(report),
             Self::Documents(diagnostics) => {
-                let errors: Vec<_> = diagnostics.iter().map(HttpProblem::document_error).collect();
+                let errors = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error);
+                let errors: Vec<_> = errors.map(HttpProblem::document_error).collect();
                 let message = errors.first().map(|error| error.message.clone()).unwrap_or_default();
                 serde_json::to_value(ErrorReport { message, errors, ..ErrorReport::default() })
             }
