@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, FolderFiles, MAX_DOCUMENT};
-use ebb_documents::model::{ConnectionDoc, PluginDoc, SandboxDoc, SourceText};
+use ebb_documents::model::{PluginDoc, SandboxDoc, SourceText};
 
 use crate::exit::CliError;
 use crate::output;
@@ -99,28 +99,22 @@ pub(crate) fn warn<'a>(warnings: impl IntoIterator<Item = &'a Diagnostic>) {
     }
 }
 
+/// Returns the error for a document of another kind than `expected`, such as `a sandbox`.
+pub(crate) fn unexpected(file: &str, document: &Document, expected: &str) -> CliError {
+    let noun = document.noun();
+    let command = if noun == "a route group" { "sandbox" } else { noun.trim_start_matches("a ") };
+    CliError::failed(format!("{file} contains {noun}; expected {expected}"))
+        .with_hint(format!("apply it with `ebb {command} apply -f FILE`"))
+}
+
 /// Reads a file that contains only plugins.
 pub(crate) fn plugins(path: &Path, vars: &DocumentVars) -> Result<Vec<PluginDoc>, CliError> {
     let source = DocumentSource::read(path)?;
-    let mut plugins = Vec::new();
-    for document in source.documents(vars)? {
-        match document {
-            Document::Plugin(plugin) => plugins.push(plugin),
-            Document::Sandbox(_)
-            | Document::RouteGroup(_)
-            | Document::Source(_)
-            | Document::Connection(_)
-            | Document::Subscription(_) => {
-                return Err(CliError::failed(format!("{} contains a document that is not a plugin", source.name))
-                    .with_hint("apply sandboxes with `ebb sandbox apply -f FILE`"));
-            }
-        }
-    }
-    if plugins.is_empty() {
-        Err(CliError::failed(format!("{} contains no document", source.name)))
-    } else {
-        Ok(plugins)
-    }
+    let plugins = source.documents(vars)?.into_iter().map(|document| match document {
+        Document::Plugin(plugin) => Ok(plugin),
+        other => Err(unexpected(&source.name, &other, "a plugin")),
+    });
+    plugins.collect()
 }
 
 /// Reads the plugins of several files.
@@ -132,12 +126,6 @@ pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<
     Ok(all)
 }
 
-/// Reads a file that contains one connection.
-pub(crate) fn connection(path: &Path, vars: &DocumentVars) -> Result<ConnectionDoc, CliError> {
-    let DocumentSource { name, text, folder } = &DocumentSource::read(path)?;
-    Ok(load::connection(name, text, folder, vars)?)
-}
-
 /// The document of a target: a sandbox, a target of another kind, or a route group.
 #[derive(Clone, Debug)]
 pub(crate) struct TargetDocument(pub(crate) Box<SandboxDoc>);
@@ -147,29 +135,15 @@ impl TargetDocument {
     pub(crate) fn read(path: &Path, vars: &DocumentVars) -> Result<Self, CliError> {
         let source = DocumentSource::read(path)?;
         let mut documents = source.documents(vars)?;
-        match (documents.pop(), documents.len()) {
-            (Some(Document::Sandbox(sandbox)), 0) => Ok(Self(Box::new(sandbox))),
-            (Some(Document::RouteGroup(group)), 0) => Ok(Self(Box::new(group.target))),
-            (Some(Document::Plugin(_)), 0) => {
-                Err(CliError::failed(format!("{} is a plugin; expected a sandbox", source.name))
-                    .with_hint("publish it with `ebb plugin apply -f FILE`"))
+        match documents.pop() {
+            Some(_) if !documents.is_empty() => {
+                let count = documents.len() + 1;
+                Err(CliError::failed(format!("{} contains {count} documents; expected one sandbox", source.name)))
             }
-            (Some(Document::Source(_)), 0) => {
-                Err(CliError::failed(format!("{} is a source; expected a sandbox", source.name))
-                    .with_hint("test it with `ebb source test FILE --payload FILE`"))
-            }
-            (Some(Document::Connection(_)), 0) => {
-                Err(CliError::failed(format!("{} is a connection; expected a sandbox", source.name))
-                    .with_hint("store it with `ebb connection apply -f FILE`"))
-            }
-            (Some(Document::Subscription(_)), 0) => {
-                Err(CliError::failed(format!("{} is a subscription; expected a sandbox", source.name))
-                    .with_hint("store it with `ebb subscription apply -f FILE`"))
-            }
-            (None, _) => Err(CliError::failed(format!("{} contains no document", source.name))),
-            (Some(_), more) => {
-                Err(CliError::failed(format!("{} contains {} documents; expected one sandbox", source.name, more + 1)))
-            }
+            Some(Document::Sandbox(sandbox)) => Ok(Self(Box::new(sandbox))),
+            Some(Document::RouteGroup(group)) => Ok(Self(Box::new(group.target))),
+            Some(other) => Err(unexpected(&source.name, &other, "a sandbox")),
+            None => Err(CliError::failed(format!("{} contains no document", source.name))),
         }
     }
 

@@ -105,27 +105,14 @@ fn resource_name(plugin: &PluginDoc) -> String {
 /// Compiles the expanded documents, as the server does, so that the digest equals the server's. The server encrypts literals
 /// of sensitive params, so a plan with one has another digest there.
 pub(crate) fn as_published(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<Plan, CliError> {
-    let reload = |name: &str, text: &str| load::documents(name, text, &NoFiles, &DocumentVars::none());
+    let vars = DocumentVars::none();
     let mut published = Vec::new();
     for plugin in plugins {
-        published.extend(reload(&full_name(plugin), &plugin.expanded)?.documents);
+        published.extend(load::plugins(&full_name(plugin), &plugin.expanded, &NoFiles, &vars)?);
     }
-    let published: Vec<PluginDoc> = published
-        .into_iter()
-        .filter_map(|document| match document {
-            Document::Plugin(plugin) => Some(plugin),
-            Document::Sandbox(_)
-            | Document::RouteGroup(_)
-            | Document::Source(_)
-            | Document::Connection(_)
-            | Document::Subscription(_) => None,
-        })
-        .collect();
-    let sandbox = match load::document(&sandbox.name.value, &sandbox.expanded, &NoFiles, &DocumentVars::none())? {
+    let sandbox = match load::document(&sandbox.name.value, &sandbox.expanded, &NoFiles, &vars)? {
         Document::Sandbox(sandbox) | Document::RouteGroup(RouteGroupDoc { target: sandbox, .. }) => sandbox,
-        other @ (Document::Plugin(_) | Document::Source(_) | Document::Connection(_) | Document::Subscription(_)) => {
-            return Err(CliError::broken(format!("the expanded document is {}", other.noun())));
-        }
+        other => return Err(CliError::broken(format!("the expanded document is {}", other.noun()))),
     };
     Ok(plan(&sandbox, &published)?.plan)
 }

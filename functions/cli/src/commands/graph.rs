@@ -7,7 +7,7 @@ use ebb_documents::model::{PluginDoc, RouteGroupDoc};
 use ebb_protocol::api::PlanPreview;
 
 use super::plan;
-use crate::documents::{self, DocumentSource, SetArgs, TargetDocument};
+use crate::documents::{self, DocumentSource, SetArgs, TargetDocument, unexpected};
 use crate::drawing::DiagramFormat;
 use crate::exit::{CliError, Exit};
 use crate::server::ServerArgs;
@@ -43,16 +43,7 @@ impl GraphArgs {
                     let plan = plan::preview(server, &document, &self.plugins, &vars).await?;
                     pictures.push(picture(&document.0.name.value, plan, self.format));
                 }
-                Document::Connection(_) => {
-                    return Err(CliError::failed(format!("{} is a connection, which has no units", source.name)));
-                }
-                Document::Subscription(_) => {
-                    return Err(CliError::failed(format!("{} is a subscription, which has no units", source.name)));
-                }
-                Document::Source(_) => {
-                    return Err(CliError::failed(format!("{} is a source, which has no units", source.name))
-                        .with_hint("test it with `ebb source test FILE --payload FILE`"));
-                }
+                other => return Err(unexpected(&source.name, &other, "a sandbox or plugins")),
             }
         }
         output::print(&pictures.join("\n"))?;

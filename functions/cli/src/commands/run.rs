@@ -11,10 +11,10 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::OutputValue;
 use serde::Serialize;
 
-use super::named_documents;
+use super::named_documents::{self, NamedDocument as _};
 use crate::backend::BackendArgs;
 use crate::client::ApiClient;
-use crate::documents::{self, SetArgs, TargetDocument};
+use crate::documents::{self, DocumentSource, SetArgs, TargetDocument};
 use crate::exit::{CliError, Exit};
 use crate::interrupt::InterruptCount;
 use crate::lifecycle::{is_alive, named, request};
@@ -92,7 +92,7 @@ impl RunArgs {
         let vars = self.sets.vars()?;
         let document = TargetDocument::read(&self.file, &vars)?;
         let plugins = documents::all_plugins(&self.plugins, &vars)?;
-        let connections = self.connections.iter().map(|path| documents::connection(path, &vars));
+        let connections = self.connections.iter().map(|path| ConnectionDoc::load(&DocumentSource::read(path)?, &vars));
         let connections = connections.collect::<Result<Vec<_>, _>>()?;
         if offline::complete(&document.0, &plugins) {
             // Errors from the files have exact positions. The server reads expanded documents.
@@ -111,10 +111,7 @@ impl RunArgs {
             screen: ProgressScreen::new(),
             is_left: false,
         };
-        let ended = match store(&machine.client, &connections).await {
-            Ok(()) => sandbox.run_to_end(&document, &plugins, self.rm, self.output).await,
-            Err(error) => Err(error),
-        };
+        let ended = sandbox.run_to_end(&document, &plugins, &connections, self.rm, self.output).await;
         if !sandbox.is_left {
             let seen = interrupts.count();
             tokio::select! {
@@ -131,10 +128,14 @@ impl LocalSandbox<'_> {
         &mut self,
         document: &TargetDocument,
         plugins: &[PluginDoc],
+        connections: &[ConnectionDoc],
         rm: bool,
         output: OutputArgs,
     ) -> Result<Exit, CliError> {
         self.refuse_existing().await?;
+        for connection in connections {
+            named_documents::put(&self.client, connection).await?;
+        }
         for plugin in plugins {
             publish(&self.client, plugin).await?;
         }
@@ -251,13 +252,6 @@ impl LocalSandbox<'_> {
         let target = &self.instance.target;
         format!("{target} remains; to delete it, run `ebb dev` and `ebb sandbox delete {}`", named(target))
     }
-}
-
-async fn store(client: &ApiClient, connections: &[ConnectionDoc]) -> Result<(), CliError> {
-    for connection in connections {
-        named_documents::put(client, connection).await?;
-    }
-    Ok(())
 }
 
 /// Publishes a plugin. A version with the same content counts as success.
