@@ -5,17 +5,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use ebb_protocol::api::{
-    ApplyTarget, CheckList, ClusterInfo, ClusterList, CreateToken, CreatedToken, DeleteOrphans, DeleteOrphansResponse,
-    ForceCompleteUnit, ForceDeleteTarget, OrphanList, OverrideResponse, PlanPreview, PluginDetail, PluginInfo,
-    PreviewPlan, ProblemDetails, PublishPlugin, RetryResponse, RetryTarget, RunDetail, SigningSecrets, SourceResponse,
-    TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TokenInfo, TokenList,
+    ApplyTarget, CheckList, CreateToken, CreatedToken, DeleteOrphans, DeleteOrphansResponse, ForceCompleteUnit,
+    ForceDeleteTarget, OrphanList, OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan,
+    ProblemDetails, PublishPlugin, RetryResponse, RetryTarget, RunDetail, SigningSecrets, SourceResponse, TargetDetail,
+    TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::sign::{self, MessageId, SecretError, WebhookSecret};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
-use serde::Deserialize;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::{Host, Url};
 
@@ -59,9 +59,13 @@ pub(crate) struct TargetSelection {
     pub(crate) unconfirmed: bool,
 }
 
-#[derive(Deserialize)]
-struct PluginsBody {
-    plugins: Vec<PluginInfo>,
+/// The values of a target that are returned.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ValueSelection<'a> {
+    /// `RESOURCE` or `RESOURCE/OUTPUT` for these outputs only, without `env`.
+    pub(crate) outputs: Option<&'a str>,
+    /// True for the sensitive values that the server stores, too.
+    pub(crate) reveal: bool,
 }
 
 impl ApiClient {
@@ -80,16 +84,9 @@ impl ApiClient {
         Ok(Self { http, server })
     }
 
-    /// Returns the published versions of all plugins.
-    pub(crate) async fn plugins(&self) -> Result<Vec<PluginInfo>, CliError> {
-        let body: PluginsBody = self.read(self.get(&["plugins"])).await?;
-        Ok(body.plugins)
-    }
-
     /// Returns the versions of a plugin, highest first, or `None` if it was never published.
     pub(crate) async fn versions(&self, name: &str) -> Result<Option<Vec<PluginInfo>>, CliError> {
-        let body: Option<PluginsBody> = found(self.read(self.get(&["plugins", name])).await)?;
-        Ok(body.map(|body| body.plugins))
+        found(self.list(&["plugins", name], "plugins").await)
     }
 
     /// Returns a version of a plugin. `latest` selects the highest one.
@@ -115,11 +112,16 @@ impl ApiClient {
         self.send(self.request(Method::DELETE, &["plugins", name, "versions", version])).await.map(drop)
     }
 
-    /// Returns the documents of a collection: `sources`, `connections` or `subscriptions`.
-    pub(crate) async fn documents<T: DeserializeOwned>(&self, collection: &str) -> Result<Vec<T>, CliError> {
-        let mut body: serde_json::Map<_, _> = self.read(self.get(&[collection])).await?;
-        serde_json::from_value(body.remove(collection).unwrap_or_default())
-            .map_err(|error| unexpected(StatusCode::OK, &format!("`{collection}` does not match the API: {error}")))
+    /// Returns all items of a collection: `plugins`, `sources`, `connections`, `subscriptions`, `tokens` or `clusters`.
+    pub(crate) async fn all<T: DeserializeOwned>(&self, collection: &str) -> Result<Vec<T>, CliError> {
+        self.list(&[collection], collection).await
+    }
+
+    /// Returns the items in a member of a response.
+    async fn list<T: DeserializeOwned>(&self, path: &[&str], member: &str) -> Result<Vec<T>, CliError> {
+        let mut body: serde_json::Map<_, _> = self.read(self.get(path)).await?;
+        serde_json::from_value(body.remove(member).unwrap_or_default())
+            .map_err(|error| unexpected(StatusCode::OK, &format!("`{member}` does not match the API: {error}")))
     }
 
     /// Returns a document of a collection, or `None` if it does not exist.
@@ -142,25 +144,14 @@ impl ApiClient {
         self.read(self.request(Method::PUT, &[collection, name]).json(&body)).await
     }
 
-    /// Deletes a document of a collection. Returns `None` if it does not exist.
-    pub(crate) async fn delete_document(&self, collection: &str, name: &str) -> Result<Option<()>, CliError> {
+    /// Deletes an item of a collection. Returns `None` if it does not exist.
+    pub(crate) async fn delete(&self, collection: &str, name: &str) -> Result<Option<()>, CliError> {
         found(self.send(self.request(Method::DELETE, &[collection, name])).await.map(drop))
-    }
-
-    /// Returns the named tokens that are not revoked.
-    pub(crate) async fn tokens(&self) -> Result<Vec<TokenInfo>, CliError> {
-        let body: TokenList = self.read(self.get(&["tokens"])).await?;
-        Ok(body.tokens)
     }
 
     /// Creates a named token.
     pub(crate) async fn create_token(&self, body: &CreateToken) -> Result<CreatedToken, CliError> {
         self.read(self.request(Method::POST, &["tokens"]).json(body)).await
-    }
-
-    /// Revokes a named token. Returns `None` if it does not exist.
-    pub(crate) async fn revoke_token(&self, name: &str) -> Result<Option<()>, CliError> {
-        found(self.send(self.request(Method::DELETE, &["tokens", name])).await.map(drop))
     }
 
     /// Posts an event of a source. Headers and `url_secret` have the proof of its sender.
@@ -250,13 +241,16 @@ impl ApiClient {
 
     /// Returns a target. A missing target is an error.
     pub(crate) async fn existing(&self, target: &TargetRef) -> Result<TargetDetail, CliError> {
-        self.detail(target, &[]).await.map_err(|error| missing(target, error))
+        self.with_values(target, ValueSelection::default()).await
     }
 
-    /// Returns a target with the sensitive values that the server stores, and with the outputs of one resource only if
-    /// `outputs` names it. A missing target is an error.
-    pub(crate) async fn revealed(&self, target: &TargetRef, outputs: Option<&str>) -> Result<TargetDetail, CliError> {
-        let query = [("outputs", outputs), ("reveal", Some("true"))];
+    /// Returns a target with the selected values. A missing target is an error.
+    pub(crate) async fn with_values(
+        &self,
+        target: &TargetRef,
+        ValueSelection { outputs, reveal }: ValueSelection<'_>,
+    ) -> Result<TargetDetail, CliError> {
+        let query = [("outputs", outputs), ("reveal", reveal.then_some("true"))];
         self.detail(target, &query).await.map_err(|error| missing(target, error))
     }
 
@@ -278,12 +272,6 @@ impl ApiClient {
         self.of_target(target, self.request(Method::DELETE, &["targets", &target.kind, &target.name])).await
     }
 
-    /// Returns a target with the outputs of one resource only, without `env`.
-    pub(crate) async fn outputs(&self, target: &TargetRef, resource: &str) -> Result<TargetDetail, CliError> {
-        let request = self.query(&["targets", &target.kind, &target.name], &[("outputs", Some(resource))]);
-        self.of_target(target, request).await
-    }
-
     /// Returns the diagnosis of a target.
     pub(crate) async fn why(&self, target: &TargetRef) -> Result<TargetDiagnosis, CliError> {
         self.of_target(target, self.get(&["targets", &target.kind, &target.name, "why"])).await
@@ -291,8 +279,7 @@ impl ApiClient {
 
     /// Retries the failed units of a target, with another version of a plugin if `body` names one.
     pub(crate) async fn retry(&self, target: &TargetRef, body: &RetryTarget) -> Result<RetryResponse, CliError> {
-        let path = ["targets", &target.kind, &target.name, "retry"];
-        self.of_target(target, self.request(Method::POST, &path).json(body)).await
+        self.act(target, "retry", body).await
     }
 
     /// Marks a failed unit of a teardown as complete.
@@ -301,8 +288,7 @@ impl ApiClient {
         target: &TargetRef,
         body: &ForceCompleteUnit,
     ) -> Result<OverrideResponse, CliError> {
-        let path = ["targets", &target.kind, &target.name, "force-complete"];
-        self.of_target(target, self.request(Method::POST, &path).json(body)).await
+        self.act(target, "force-complete", body).await
     }
 
     /// Ends the teardown of a target that is stuck.
@@ -311,14 +297,18 @@ impl ApiClient {
         target: &TargetRef,
         body: &ForceDeleteTarget,
     ) -> Result<OverrideResponse, CliError> {
-        let path = ["targets", &target.kind, &target.name, "force-delete"];
-        self.of_target(target, self.request(Method::POST, &path).json(body)).await
+        self.act(target, "force-delete", body).await
     }
 
-    /// Returns the connected clusters.
-    pub(crate) async fn clusters(&self) -> Result<Vec<ClusterInfo>, CliError> {
-        let body: ClusterList = self.read(self.get(&["clusters"])).await?;
-        Ok(body.clusters)
+    /// Posts a request for an action on a target.
+    async fn act<T: DeserializeOwned>(
+        &self,
+        target: &TargetRef,
+        action: &str,
+        body: &impl Serialize,
+    ) -> Result<T, CliError> {
+        let request = self.request(Method::POST, &["targets", &target.kind, &target.name, action]);
+        self.of_target(target, request.json(body)).await
     }
 
     /// Returns the health checks of the server.

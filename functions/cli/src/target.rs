@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::exit::{CliError, Exit};
 use crate::output::OutputArgs;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,21 +49,9 @@ impl TargetArgs {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TargetCommandArgs {
     #[command(flatten)]
-    target: TargetArgs,
+    pub(crate) target: TargetArgs,
     #[command(flatten)]
-    output: OutputArgs,
-}
-
-impl TargetCommandArgs {
-    /// Prints the response of `request` with `write`, a method of [`OutputArgs`].
-    pub(crate) async fn print<T>(
-        self,
-        request: impl AsyncFnOnce(&TargetRef) -> Result<T, CliError>,
-        write: impl FnOnce(OutputArgs, &T) -> Result<(), CliError>,
-    ) -> Result<Exit, CliError> {
-        write(self.output, &request(&self.target.target()).await?)?;
-        Ok(Exit::Done)
-    }
+    pub(crate) output: OutputArgs,
 }
 
 impl KindArgs {

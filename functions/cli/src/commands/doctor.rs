@@ -134,7 +134,7 @@ async fn callbacks(client: &ApiClient, url: &str) -> DoctorCheck {
 
 /// Returns a warning for each source that has rejected an event in the last day.
 async fn sources(client: &ApiClient) -> Vec<DoctorCheck> {
-    match client.documents("sources").await {
+    match client.all("sources").await {
         Ok(sources) => rejections(&sources, timing::now()),
         Err(error) => vec![DoctorCheck::new("sources", CheckResult::Failed, failure(&error))],
     }

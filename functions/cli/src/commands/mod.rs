@@ -121,8 +121,9 @@ impl EbbCli {
             EbbCommand::Unit(command) => command.run(server).await,
             EbbCommand::Logs(args) => args.run(&connect(server)?).await,
             EbbCommand::Why(args) => {
-                let client = connect(server)?;
-                args.print(async |target| client.why(target).await, |output, why| output.write(why, why::text)).await
+                let why = connect(server)?.why(&args.target.target()).await?;
+                args.output.write(&why, why::text)?;
+                Ok(Exit::Done)
             }
             EbbCommand::Graph(args) => args.run(server).await,
             EbbCommand::Apply { .. } => {

@@ -121,7 +121,7 @@ pub(crate) struct NamedListArgs {
 
 impl NamedListArgs {
     pub(crate) async fn run<D: NamedDocument>(self, client: &ApiClient) -> Result<Exit, CliError> {
-        let all: Vec<D::Info> = client.documents(D::COLLECTION).await?;
+        let all: Vec<D::Info> = client.all(D::COLLECTION).await?;
         self.output.write(&all, |all| output::table(D::COLUMNS, all.iter().map(D::row)))?;
         Ok(Exit::Done)
     }
@@ -164,7 +164,7 @@ impl NamedDeleteArgs {
             dry_run::print(&[change], self.output)?;
             return Ok(Exit::Done);
         }
-        client.delete_document(D::COLLECTION, &self.name).await?.ok_or_else(|| unknown::<D>(&self.name))?;
+        client.delete(D::COLLECTION, &self.name).await?.ok_or_else(|| unknown::<D>(&self.name))?;
         output::status_line(&format!("Deleted {} {}; {}", D::KIND, self.name, D::DELETED));
         self.output.write_data(&[DocumentChange { dry_run: false, ..change }])?;
         Ok(Exit::Done)

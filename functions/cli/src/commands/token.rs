@@ -1,7 +1,7 @@
 //! The subcommands of `ebb token`.
 
 use clap::Subcommand;
-use ebb_protocol::api::CreateToken;
+use ebb_protocol::api::{CreateToken, TokenInfo};
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
@@ -67,7 +67,8 @@ pub(crate) struct TokenListArgs {
 
 impl TokenListArgs {
     async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
-        self.output.write(&client.tokens().await?, |tokens| {
+        let tokens: Vec<TokenInfo> = client.all("tokens").await?;
+        self.output.write(&tokens, |tokens| {
             let rows = tokens.iter().map(|token| {
                 let expires = timing::clock(&token.expires);
                 [token.name.clone(), token.scopes.join(", "), expires, output::printable(&token.created_by)]
@@ -88,7 +89,7 @@ impl TokenRevokeArgs {
     async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let unknown =
             || CliError::failed(format!("the token {} does not exist", self.name)).with_hint("ebb token list");
-        client.revoke_token(&self.name).await?.ok_or_else(unknown)?;
+        client.delete("tokens", &self.name).await?.ok_or_else(unknown)?;
         output::status_line(&format!("Revoked token {}", self.name));
         Ok(Exit::Done)
     }

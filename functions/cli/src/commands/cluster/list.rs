@@ -17,7 +17,7 @@ pub(crate) struct ClusterListArgs {
 
 impl ClusterListArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
-        let clusters = client.clusters().await?;
+        let clusters: Vec<ClusterInfo> = client.all("clusters").await?;
         self.output.write(&clusters, |clusters| text(clusters))?;
         Ok(Exit::Done)
     }

@@ -19,7 +19,7 @@ pub(crate) struct PluginListArgs {
 
 impl PluginListArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
-        let mut all = client.plugins().await?;
+        let mut all: Vec<PluginInfo> = client.all("plugins").await?;
         sort(&mut all);
         let several = all.windows(2).any(|pair| pair[0].name == pair[1].name);
         if !self.all_versions {

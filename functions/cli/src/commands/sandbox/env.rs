@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use ebb_protocol::api::{TargetDetail, TargetState};
 use ebb_protocol::lifecycle::OutputValue;
 
-use crate::client::ApiClient;
+use crate::client::{ApiClient, ValueSelection};
 use crate::exit::{CliError, Exit};
 use crate::lifecycle::named;
 use crate::output;
@@ -57,11 +57,8 @@ pub(crate) struct SandboxEnvArgs {
 impl SandboxEnvArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let target = self.target.target();
-        let seen = match &self.resource {
-            resource if self.reveal => client.revealed(&target, resource.as_deref()).await?,
-            None => client.existing(&target).await?,
-            Some(resource) => client.outputs(&target, resource).await?,
-        };
+        let selection = ValueSelection { outputs: self.resource.as_deref(), reveal: self.reveal };
+        let seen = client.with_values(&target, selection).await?;
         let mut values = match &self.workload {
             Some(workload) => workload_variables(&target, ready(&target, seen)?, workload)?,
             None => values(&target, seen, self.resource.as_deref())?,

@@ -6,10 +6,9 @@ use ebb_protocol::api::{RelayOutage, TargetDetail};
 use ebb_protocol::lifecycle::OutputValue;
 use jiff::Timestamp;
 
-use crate::client::ApiClient;
+use crate::client::{ApiClient, ValueSelection};
 use crate::exit::{CliError, Exit};
 use crate::lifecycle::named;
-use crate::output::OutputArgs;
 use crate::progress::labels;
 use crate::target::{TargetCommandArgs, TargetRef};
 use crate::{output, timing, why};
@@ -25,13 +24,11 @@ pub(crate) struct SandboxGetArgs {
 
 impl SandboxGetArgs {
     pub(super) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
-        let Self { target, reveal } = self;
-        let text = |seen: &TargetDetail| text(seen, timing::now());
-        if reveal {
-            let print = |output: OutputArgs, seen: &TargetDetail| output.write(seen, text);
-            return target.print(async |target| client.revealed(target, None).await, print).await;
-        }
-        target.print(async |target| client.existing(target).await, |output, seen| output.write(seen, text)).await
+        let TargetCommandArgs { target, output } = self.target;
+        let selection = ValueSelection { outputs: None, reveal: self.reveal };
+        let seen = client.with_values(&target.target(), selection).await?;
+        output.write(&seen, |seen| text(seen, timing::now()))?;
+        Ok(Exit::Done)
     }
 }
 
