@@ -1,10 +1,9 @@
-//! Sends lifecycle webhooks of commands and waits for their effects.
+//! The data of lifecycle webhooks of commands, and waits for their effects.
 
 use std::time::Duration;
 
 use ebb_protocol::api::{TargetDetail, TargetState};
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
+use ebb_protocol::lifecycle::LifecycleData;
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
@@ -16,16 +15,6 @@ use crate::progress::screen::ProgressScreen;
 use crate::target::TargetRef;
 use crate::timing;
 use crate::why;
-
-/// Sends a lifecycle webhook for an instance.
-pub(crate) async fn request(
-    client: &ApiClient,
-    change: LifecycleType,
-    instance: &WatchedInstance,
-    document: Option<&str>,
-) -> Result<LifecycleResponse, CliError> {
-    client.lifecycle(change, &data(instance, document)).await
-}
 
 /// Returns the data of a lifecycle webhook for an instance.
 pub(crate) fn data(instance: &WatchedInstance, document: Option<&str>) -> LifecycleData {

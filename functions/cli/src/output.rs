@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::{ArgMatches, ValueEnum};
 use comfy_table::Table;
 use ebb_documents::diagnostic::DiagnosticStyle;
+use ebb_protocol::api::DocumentChange as FieldChange;
 use ebb_protocol::limits;
 use serde::Serialize;
 
@@ -166,6 +167,17 @@ pub(crate) fn table<R: IntoIterator<Item = String>>(header: &[&str], rows: impl 
 /// Returns the name of a published plugin without `0.0.0`, the version of a document that names none.
 pub(crate) fn plugin_name(full: &str) -> &str {
     full.strip_suffix("@0.0.0").unwrap_or(full)
+}
+
+/// Returns a text with several lines as one line, otherwise like [`printable`].
+pub(crate) fn joined_lines(text: &str) -> String {
+    printable(&text.split('\n').map(str::trim).collect::<Vec<_>>().join("; "))
+}
+
+/// Returns the change of a field as one line: `PATH: OLD → NEW`.
+pub(crate) fn change_line(FieldChange { path, old, new }: &FieldChange) -> String {
+    let [old, new] = [old, new].map(|value| printable(value.as_deref().unwrap_or("-")));
+    format!("{path}: {old} → {new}")
 }
 
 /// Returns a text from another source as one line without control characters, so that it cannot forge other lines.

@@ -8,7 +8,7 @@ use ebb_protocol::evidence::Evidence;
 use ebb_protocol::lifecycle::OutputValue;
 use ebb_protocol::removal::ResourceRemoval;
 
-use crate::output::printable;
+use crate::output::{joined_lines, printable};
 use crate::progress::labels;
 use crate::timing;
 
@@ -122,7 +122,7 @@ fn lines(count: usize) -> String {
 /// Returns the event of a source that decided as one line.
 pub(crate) fn event_line(event: &DecidingEvent) -> String {
     let DecidingEvent { source, delivery, time, outcome } = event;
-    let effect = outcome.as_ref().map(|outcome| format!(": {}", printable(&outcome.detail.replace('\n', "; "))));
+    let effect = outcome.as_ref().map(|outcome| format!(": {}", joined_lines(&outcome.detail)));
     let delivery = printable(delivery);
     format!("source {source}, event {delivery} of {}{}", timing::clock(time), effect.unwrap_or_default())
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
-use crate::output::{self, OutputArgs, printable};
+use crate::output::{self, OutputArgs};
 use crate::timing;
 
 /// The maximum accepted difference between the clocks, in seconds. The server rejects webhooks whose time differs by 5
@@ -145,7 +145,7 @@ fn rejections(sources: &[SourceInfo], now: Timestamp) -> Vec<DoctorCheck> {
         let rejected = source.rejected.as_ref()?;
         timing::since(&rejected.last.time, now).filter(|age| *age < REPORTED)?;
         let (name, events) = (&source.name, if rejected.count == 1 { "event" } else { "events" });
-        let why = printable(&rejected.last.detail.split('\n').map(str::trim).collect::<Vec<_>>().join("; "));
+        let why = output::joined_lines(&rejected.last.detail);
         let detail = format!(
             "{} {events} rejected since {}, the last at {}: {why}; `ebb source get {name}` lists them",
             rejected.count,

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, stdin};
 use std::time::Duration;
 
-use ebb_protocol::api::{ClusterError, DeleteOrphansResponse, Orphan, OrphanList};
+use ebb_protocol::api::{ClusterError, DeleteOrphansResponse, Orphan};
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
@@ -28,7 +28,7 @@ impl OrphansArgs {
         let owned: Vec<String> =
             list.orphans.iter().filter(|orphan| orphan.owned).map(|orphan| orphan.uid.clone()).collect();
         if !self.delete {
-            self.output.write(&list, text)?;
+            self.output.write(&list, |list| rows(&list.orphans))?;
             list.errors.iter().for_each(|error| output::status_line(&not_checked(error)));
             return Ok(Exit::Done);
         }
@@ -38,7 +38,7 @@ impl OrphansArgs {
             return Ok(Exit::Done);
         }
         if !self.yes {
-            output::status_line(&text(&list));
+            output::status_line(&rows(&list.orphans));
             let question = format!("Delete the {} owned orphans?", owned.len());
             confirm(&question, "nothing was deleted")?;
         }
@@ -71,10 +71,6 @@ fn confirm(question: &str, otherwise: &str) -> Result<(), CliError> {
 
 fn not_checked(error: &ClusterError) -> String {
     output::printable(&format!("Not checked in {}: {}", error.cluster, error.reason))
-}
-
-fn text(list: &OrphanList) -> String {
-    rows(&list.orphans)
 }
 
 fn rows(orphans: &[Orphan]) -> String {
@@ -112,8 +108,7 @@ mod tests {
             owned: true,
         };
         let forged = Orphan { namespace: None, kind: "Node".to_owned(), owned: false, ..job.clone() };
-        let list = OrphanList { orphans: vec![job, forged], errors: vec![] };
-        insta::assert_snapshot!(text(&list), @r"
+        insta::assert_snapshot!(rows(&[job, forged]), @r"
         CLUSTER  KIND  NAME               UID   AGE    OWNED  REASON
         eu       Job   ebb-units/ebb-a-1  8c1a  2h00m  yes    its owner sandbox/a is gone
         eu       Node  ebb-a-1            8c1a  2h00m  no     its owner sandbox/a is gone

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use ebb_protocol::api::{DocumentChange, RetryResponse, RetryTarget, TargetState};
+use ebb_protocol::api::{RetryResponse, RetryTarget, TargetState};
 
 use crate::client::{ApiClient, TargetSelection};
 use crate::dry_run::DryRunArgs;
 use crate::exit::{CliError, Exit};
-use crate::output::{self, OutputArgs, printable};
+use crate::output::{self, OutputArgs};
 use crate::target::{KindArgs, TargetRef};
 
 #[derive(Debug, clap::Args)]
@@ -73,9 +73,8 @@ fn text(done: &RetryResponse, is_dry_run: bool) -> String {
     };
     for change in &done.changes {
         let _ = write!(text, "\n{}: {} → {}", change.unit, change.from, change.to);
-        for DocumentChange { path, old, new } in &change.changes {
-            let [old, new] = [old, new].map(|value| printable(value.as_deref().unwrap_or("-")));
-            let _ = write!(text, "\n  {path}: {old} → {new}");
+        for change in &change.changes {
+            let _ = write!(text, "\n  {}", output::change_line(change));
         }
     }
     for unit in &done.ignored {

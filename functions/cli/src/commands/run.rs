@@ -17,7 +17,7 @@ use crate::client::ApiClient;
 use crate::documents::{self, DocumentSource, SetArgs, TargetDocument};
 use crate::exit::{CliError, Exit};
 use crate::interrupt::InterruptCount;
-use crate::lifecycle::{is_alive, named, request};
+use crate::lifecycle::{data, is_alive, named};
 use crate::local_server::LocalServer;
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowEnd, FollowGoal, FollowLimits, WatchedInstance, follow};
@@ -142,7 +142,8 @@ impl LocalSandbox<'_> {
         let preview = self.client.preview(document.expanded()).await?;
         let after_ready = preview.hooks.iter().any(|hook| hook.hook == "postStart");
         let goal = if after_ready { FollowGoal::Settled } else { FollowGoal::Ready };
-        request(&self.client, LifecycleType::Created, &self.instance, Some(document.expanded())).await?;
+        let created = data(&self.instance, Some(document.expanded()));
+        self.client.lifecycle(LifecycleType::Created, &created).await?;
         let exit = match self.follow(goal, 0).await? {
             FollowEnd::Reached => Exit::Done,
             FollowEnd::Failed => self.explained("").await,
@@ -218,7 +219,7 @@ impl LocalSandbox<'_> {
     ///
     /// Returns `exit` if the deletion succeeds. `interrupts` is the number of interrupts so far.
     async fn delete(&mut self, exit: Exit, interrupts: u32) -> Result<Exit, CliError> {
-        request(&self.client, LifecycleType::Deleted, &self.instance, None).await?;
+        self.client.lifecycle(LifecycleType::Deleted, &data(&self.instance, None)).await?;
         Ok(match self.follow(FollowGoal::Gone, interrupts).await? {
             FollowEnd::Reached | FollowEnd::Deleted => {
                 if let Some(last) = &mut self.last {

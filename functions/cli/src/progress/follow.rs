@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use ebb_protocol::api::{RunState, TargetDetail, TargetState, UnitState};
 use jiff::Timestamp;
 
@@ -21,10 +22,12 @@ const PAUSE_FACTOR: u32 = 5;
 /// Consecutive requests without a response before the command fails. A restart of the server takes several requests.
 const MAX_UNANSWERED: u32 = 25;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The end of a wait. The command line has `ready` and `gone`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FollowGoal {
     Ready,
     /// The target is ready, and the run after ready has ended.
+    #[value(skip)]
     Settled,
     Gone,
 }

@@ -1,7 +1,7 @@
 //! Progress of targets, from the API to standard error.
 //!
-//! [`follow`](follow::follow) polls the server. [`tree`] and [`lines`] turn responses into text, without a clock or
-//! terminal. [`screen`] prints the text.
+//! [`follow`](follow::follow) polls the server. [`tree`] and [`lines`] turn responses into text, without a clock.
+//! [`screen`] prints the text.
 
 pub(crate) mod follow;
 pub(crate) mod labels;

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
 
 use super::lines::{changes, stamped};
-use super::tree::{ScreenSize, StateMarks, tree};
+use super::tree::{ScreenSize, tree};
 use crate::output;
 
 /// The state of the display: a tree that is redrawn in a terminal, or lines.
@@ -48,7 +48,7 @@ impl ProgressScreen {
                     width: usize::from(width).saturating_sub(1).max(20),
                     height: usize::from(height).saturating_sub(2).max(5),
                 };
-                bar.set_message(tree(&view, now, size, marks()).join("\n"));
+                bar.set_message(tree(&view, now, size).join("\n"));
             }
             ScreenMode::Lines => {
                 for line in changes(self.last.as_ref(), &view, now) {
@@ -74,7 +74,7 @@ impl ProgressScreen {
             if let Some(view) = self.last.take() {
                 let (height, width) = term.size();
                 let size = ScreenSize { width: usize::from(width), height: usize::from(height).max(40) };
-                output::status_drawn(&tree(&view, now, size, marks()).join("\n"));
+                output::status_drawn(&tree(&view, now, size).join("\n"));
             }
         }
     }
@@ -84,8 +84,4 @@ impl ProgressScreen {
 fn text_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{msg}").expect("a template of one known key");
     ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style)
-}
-
-fn marks() -> StateMarks {
-    if console::colors_enabled_stderr() { StateMarks::Signs } else { StateMarks::Plain }
 }

@@ -10,14 +10,6 @@ use super::labels;
 use crate::output::printable;
 use crate::timing;
 
-/// The style of the signs for states.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StateMarks {
-    Signs,
-    /// Signs without colour.
-    Plain,
-}
-
 /// The size of a terminal, in characters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScreenSize {
@@ -26,7 +18,7 @@ pub(crate) struct ScreenSize {
 }
 
 /// Returns the lines of a view. If there are more units than lines, the least important units are only counted.
-pub(crate) fn tree(view: &TargetDetail, now: Timestamp, size: ScreenSize, marks: StateMarks) -> Vec<String> {
+pub(crate) fn tree(view: &TargetDetail, now: Timestamp, size: ScreenSize) -> Vec<String> {
     let info = &view.info;
     let since = timing::since(&info.since, now).map(|time| format!(" for {}", timing::length(time)));
     let since = since.unwrap_or_default();
@@ -41,12 +33,12 @@ pub(crate) fn tree(view: &TargetDetail, now: Timestamp, size: ScreenSize, marks:
         lines.push(format!("{}  {}", run.hook, labels::name(&run.state)));
         let after = view.runs.len() - number - 1;
         let free = size.height.saturating_sub(lines.len() + after).max(3);
-        lines.extend(units(run, now, free, marks));
+        lines.extend(units(run, now, free));
     }
     lines.into_iter().map(|line| truncate_str(&line, size.width, "…").into_owned()).collect()
 }
 
-fn units(run: &RunDetail, now: Timestamp, free: usize, marks: StateMarks) -> Vec<String> {
+fn units(run: &RunDetail, now: Timestamp, free: usize) -> Vec<String> {
     let shown: Vec<&UnitDetail> = if run.units.len() <= free {
         run.units.iter().collect()
     } else {
@@ -63,7 +55,7 @@ fn units(run: &RunDetail, now: Timestamp, free: usize, marks: StateMarks) -> Vec
         let branch = if number + 1 == shown.len() && !hidden { "└" } else { "├" };
         let waiting = labels::waiting_for(unit, &run.units);
         let state = printable(&labels::unit(unit, &waiting, now));
-        lines.push(format!("{branch} {} {:<key_width$}  {state}", mark(unit.state, marks), printable(&unit.key)));
+        lines.push(format!("{branch} {} {:<key_width$}  {state}", mark(unit.state), printable(&unit.key)));
     }
     if hidden {
         lines.push(format!("└ of {}: {}", run.units.len(), counted(&run.units)));
@@ -97,12 +89,10 @@ pub(crate) fn counted(units: &[UnitDetail]) -> String {
     if counts.is_empty() { "no units".to_owned() } else { counts.join(", ") }
 }
 
-fn mark(state: UnitState, marks: StateMarks) -> String {
+/// Returns the sign of a state, with its colour if standard error has colours.
+fn mark(state: UnitState) -> String {
     let (_, sign, colour) = look(state);
-    match marks {
-        StateMarks::Signs => console::style(sign).fg(colour).force_styling(true).to_string(),
-        StateMarks::Plain => sign.to_owned(),
-    }
+    console::style(sign).fg(colour).for_stderr().to_string()
 }
 
 #[cfg(test)]
@@ -111,7 +101,8 @@ mod tests {
     use crate::progress::fixtures::{NOW, busy, wide};
 
     fn drawn(view: &TargetDetail, width: usize, height: usize) -> String {
-        tree(view, NOW.parse().unwrap(), ScreenSize { width, height }, StateMarks::Plain).join("\n")
+        console::set_colors_enabled_stderr(false);
+        tree(view, NOW.parse().unwrap(), ScreenSize { width, height }).join("\n")
     }
 
     #[test]
@@ -130,14 +121,5 @@ mod tests {
         let text = drawn(&wide(1000), 100, 10);
         assert_eq!(text.lines().count(), 10, "{text}");
         insta::assert_snapshot!(text);
-    }
-
-    #[test]
-    fn colours_do_not_change_the_text() {
-        let now = NOW.parse().unwrap();
-        let size = ScreenSize { width: 200, height: 50 };
-        let coloured = tree(&busy(), now, size, StateMarks::Signs).join("\n");
-        assert!(coloured.contains("\u{1b}["));
-        assert_eq!(console::strip_ansi_codes(&coloured), tree(&busy(), now, size, StateMarks::Plain).join("\n"));
     }
 }

@@ -65,8 +65,8 @@ impl PluginApplyArgs {
 /// Returns the change that publishing a plugin would make.
 async fn planned(client: &ApiClient, plugin: &PluginDoc) -> Result<DocumentChange, CliError> {
     let full = offline::full_name(plugin);
-    let version = plugin.version.clone().unwrap_or_else(|| semver::Version::new(0, 0, 0));
-    let change = match client.plugin(&plugin.name.value, &version.to_string()).await? {
+    let version = offline::version(plugin).to_string();
+    let change = match client.plugin(&plugin.name.value, &version).await? {
         None => ChangeKind::Create,
         Some(found) if found.info.digest == load::digest(plugin) => ChangeKind::None,
         Some(_) => return Err(immutable(plugin)),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_protocol::api::{ApplyTarget, DocumentChange, ResourceEffect, TargetDetail, TargetReceipt};
+use ebb_protocol::api::{ApplyTarget, TargetDetail, TargetReceipt};
 use ebb_protocol::lifecycle::LifecycleResult;
 
 use super::WaitArgs;
@@ -12,8 +12,9 @@ use crate::documents::{SetArgs, TargetDocument};
 use crate::dry_run::DryRunArgs;
 use crate::exit::{CliError, Exit};
 use crate::lifecycle::{named, wait};
-use crate::output::{self, OutputArgs, printable};
+use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
+use crate::progress::labels;
 use crate::refusal::in_document;
 use crate::server::ServerArgs;
 use crate::target::{KindArgs, TargetRef};
@@ -149,20 +150,9 @@ fn planned(result: LifecycleResult, target: &TargetRef) -> String {
 
 /// Returns a line for each changed path and each changed resource.
 fn effect(receipt: &TargetReceipt) -> String {
-    let change = |DocumentChange { path, old, new }: &DocumentChange| {
-        let [old, new] = [old, new].map(|value| printable(value.as_deref().unwrap_or("-")));
-        format!("{path}: {old} → {new}\n")
-    };
-    let resource = |(name, effect): (&String, &ResourceEffect)| {
-        let effect = match effect {
-            ResourceEffect::Added => "added",
-            ResourceEffect::Removed => "removed",
-            ResourceEffect::Replaced => "replaced",
-            ResourceEffect::Updated => "updated",
-        };
-        format!("resource {name}: {effect}\n")
-    };
-    receipt.changes.iter().map(change).chain(receipt.resources.iter().map(resource)).collect()
+    let changes = receipt.changes.iter().map(|change| output::change_line(change) + "\n");
+    let resources = receipt.resources.iter();
+    changes.chain(resources.map(|(name, effect)| format!("resource {name}: {}\n", labels::name(effect)))).collect()
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ impl SandboxGetArgs {
 /// Returns a target as text that ends with a line break.
 fn text(detail: &TargetDetail, now: Timestamp) -> String {
     let info = &detail.info;
+    let named = named(&TargetRef { kind: info.kind.clone(), name: info.name.clone() });
     let mut text = String::new();
     let _ = writeln!(text, "Name:        {}/{}", info.kind, info.name);
     let _ = writeln!(text, "UID:         {}", info.uid);
@@ -59,11 +60,10 @@ fn text(detail: &TargetDetail, now: Timestamp) -> String {
         let _ = writeln!(text, "Waits for:   {}", output::printable(waits));
     }
     if let Some(RelayOutage { cluster, since, reason, units }) = &detail.outage {
-        let target = TargetRef { kind: info.kind.clone(), name: info.name.clone() };
         let (since, reason) = (timing::clock(since), output::printable(reason));
         let _ = writeln!(text, "Outage:      cluster {cluster} has not responded since {since}: {reason}");
         let _ = writeln!(text, "             waiting units: {}", units.join(", "));
-        let _ = writeln!(text, "             next step: ebb why {}", named(&target));
+        let _ = writeln!(text, "             next step: ebb why {named}");
     }
     if let Some(problem) = &detail.outputs_error {
         let _ = writeln!(text, "Values:      {}", output::printable(problem));
@@ -101,8 +101,7 @@ fn text(detail: &TargetDetail, now: Timestamp) -> String {
     }
     let outputs = detail.resources.values().flat_map(|resource| resource.outputs.values());
     if outputs.chain(detail.env.values()).any(|value| matches!(value, OutputValue::Sensitive(_))) {
-        let target = TargetRef { kind: info.kind.clone(), name: info.name.clone() };
-        let _ = writeln!(text, "\n(sensitive) is hidden; to print it: ebb sandbox get {} --reveal", named(&target));
+        let _ = writeln!(text, "\n(sensitive) is hidden; to print it: ebb sandbox get {named} --reveal");
     }
     for run in &detail.runs {
         let _ = writeln!(text, "\n{}  {}  {}", run.hook, labels::name(&run.state), run.id);

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use ebb_protocol::api::{TargetDetail, TargetState};
 
 use super::delete::watched;
@@ -10,19 +9,13 @@ use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
 use crate::interrupt::InterruptCount;
 use crate::lifecycle;
-use crate::output::{self, OutputArgs, printable};
+use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
 use crate::target::TargetArgs;
 use crate::timing;
 
 /// The pause between two requests for a target that does not exist yet.
 const PAUSE: Duration = Duration::from_secs(1);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum WaitGoal {
-    Ready,
-    Gone,
-}
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ebb sandbox wait pr-1234\n  ebb sandbox wait pr-1234 --for gone --timeout 5m")]
@@ -31,7 +24,7 @@ pub(crate) struct SandboxWaitArgs {
     target: TargetArgs,
     /// State to wait for: ready or gone. A target that does not exist is gone, and can become ready
     #[arg(long = "for", value_name = "STATE", default_value = "ready", hide_possible_values = true)]
-    goal: WaitGoal,
+    goal: FollowGoal,
     /// Longest time to wait
     #[arg(long, value_name = "DURATION", value_parser = timing::parse, default_value = "10m")]
     timeout: Duration,
@@ -43,7 +36,7 @@ impl SandboxWaitArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let begun = Instant::now();
         let target = self.target.target();
-        let goal = if self.goal == WaitGoal::Gone { FollowGoal::Gone } else { FollowGoal::Ready };
+        let goal = self.goal;
         let seen = match client.target(&target).await? {
             seen if goal == FollowGoal::Gone => seen.filter(|seen| seen.info.phase != TargetState::Gone),
             Some(seen) if exists(&seen) => Some(seen),
@@ -92,7 +85,7 @@ impl SandboxWaitArgs {
             }
             // The sender can send the event again when the cause is fixed.
             if let Some(reason) = rejection.filter(|reason| reported.as_ref() != Some(reason)) {
-                output::status_line(&printable(&reason.replace('\n', "; ")));
+                output::status_line(&output::joined_lines(&reason));
                 reported = Some(reason);
             }
             let Some(left) = self.timeout.checked_sub(begun.elapsed()) else {

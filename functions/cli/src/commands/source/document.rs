@@ -94,7 +94,7 @@ impl NamedDocument for CheckedSource {
                     timing::clock(&event.time),
                     event.target.clone().unwrap_or_else(|| "unknown".to_owned()),
                     printable(&event.delivery),
-                    printable(&event.detail.split('\n').map(str::trim).collect::<Vec<_>>().join("; ")),
+                    output::joined_lines(&event.detail),
                 ]
             });
             let table = output::table(&["REJECTED", "TARGET", "DELIVERY", "REASON"], rows);

@@ -18,6 +18,7 @@ use crate::commands::named_documents::{NamedDocument as _, stored};
 use crate::documents::{DocumentSource, SetArgs};
 use crate::exit::{CliError, Exit};
 use crate::output::{self, OutputArgs};
+use crate::progress::labels;
 use crate::target::fresh_uid;
 
 #[derive(Debug, clap::Args)]
@@ -85,8 +86,6 @@ impl SourceSendArgs {
 }
 
 fn text(response: &SourceResponse) -> String {
-    let result = serde_json::to_value(response.result).unwrap_or_default();
-    let result = result.as_str().unwrap_or_default().to_owned();
     let target = response.target.iter().map(|target| format!(" {target}")).collect::<String>();
-    format!("{result}{target}: {}\n", output::printable(&response.detail.replace('\n', "; ")))
+    format!("{}{target}: {}\n", labels::name(&response.result), output::joined_lines(&response.detail))
 }
