@@ -27,29 +27,27 @@ fn a_sandbox_outlives_the_command_and_versions_are_immutable() {
     let state = tempfile::tempdir().unwrap();
     let sandbox = state.path().join("sandbox.yaml");
     std::fs::write(&sandbox, SANDBOX).unwrap();
-    let out = run(state.path(), sandbox.to_str().unwrap(), "bucket.yaml", &[]).output().unwrap();
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    let err = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(0), "{err}");
-    assert_eq!(
-        text,
-        "storage.provision.bucket-name = bucket-of-storage\nstorage.seed.base-prefix = data/\nenv.BUCKET = bucket-of-storage\n"
-    );
-    assert!(err.contains("ebb sandbox delete pr-1"), "{err}");
-
-    let out = run(state.path(), "sandbox.yaml", "bucket.yaml", &[]).output().unwrap();
-    let err = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(1), "{err}");
-    assert!(err.contains("sandbox/pr-1 exists already, ready since"), "{err}");
-
     let changed = state.path().join("changed.yaml");
     let document = std::fs::read_to_string(Path::new(DOCUMENTS).join("bucket.yaml")).unwrap();
     std::fs::write(&changed, document.replace("making", "building")).unwrap();
-    let out = run(state.path(), "slow-sandbox.yaml", changed.to_str().unwrap(), &[]).output().unwrap();
-    let err = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(1), "{err}");
-    assert!(err.contains("bucket@1.0.0 is published already: versions are immutable"), "{err}");
-    assert!(err.contains("name: bucket@1.0.1"), "{err}");
+    let outputs = "storage.provision.bucket-name = bucket-of-storage\nstorage.seed.base-prefix = data/\n\
+                   env.BUCKET = bucket-of-storage\n";
+    for (sandbox, plugin, code, expected, message) in [
+        (sandbox.to_str().unwrap(), "bucket.yaml", 0, outputs, "ebb sandbox delete pr-1"),
+        ("sandbox.yaml", "bucket.yaml", 1, "", "sandbox/pr-1 exists already, ready since"),
+        (
+            "slow-sandbox.yaml",
+            changed.to_str().unwrap(),
+            1,
+            "",
+            "bucket@1.0.0 is published already: versions are immutable\n  help: increase the version: name: bucket@1.0.1",
+        ),
+    ] {
+        let out = run(state.path(), sandbox, plugin, &[]).output().unwrap();
+        let (text, err) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert_eq!((out.status.code(), &*text), (Some(code), expected), "{err}");
+        assert!(err.contains(message), "{err}");
+    }
 }
 
 #[test]

@@ -386,38 +386,39 @@ mod tests {
         serde_json::from_value(all).unwrap()
     }
 
-    fn ready_with(detail: serde_json::Value) -> Result<TargetDetail, CliError> {
-        super::ready(&target(), ready(detail))
-    }
-
     fn target() -> TargetRef {
         TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() }
     }
 
     #[test]
-    fn a_sensitive_value_is_an_error_with_its_place() {
+    fn an_environment_without_all_values_is_refused() {
         let secret = serde_json::json!({"secret": {"namespace": "ebb-units", "name": "ebb-x", "key": "dsn"}});
-        let seen = ready(serde_json::json!({"env": {"DSN": secret, "PORT": {"value": 5432}}}));
-        let mut found = super::values(&target(), seen, None).unwrap();
-        let error = texts(&found).unwrap_err().text(output::drawing());
-        insta::assert_snapshot!(error, @r"
-        error: the server does not know sensitive values: each one stays in its cluster
-          DSN: secret ebb-units/ebb-x key dsn
-          help: read the Secret in the cluster, or add --skip-sensitive
-        ");
-        found.remove("DSN");
-        assert_eq!(texts(&found).unwrap(), BTreeMap::from([("PORT", "5432".to_owned())]));
-    }
-
-    #[test]
-    fn a_hidden_value_is_an_error_with_its_fix() {
-        let seen = ready(serde_json::json!({"env": {"DSN": {"sensitive": true}, "PORT": {"value": 5432}}}));
-        let found = super::values(&target(), seen, None).unwrap();
-        let error = texts(&found).unwrap_err().text(output::drawing());
-        insta::assert_snapshot!(error, @r"
-        error: sensitive values are hidden: DSN
-          help: add --reveal, which needs the scope `targets:reveal`, or --skip-sensitive
-        ");
+        let problem = "env `HOST`: `${resources.db.outputs.host}` is null; expected a value";
+        for (detail, expected) in [
+            (
+                serde_json::json!({"env": {"DSN": secret, "PORT": {"value": 5432}}}),
+                "error: the server does not know sensitive values: each one stays in its cluster\n  \
+                 DSN: secret ebb-units/ebb-x key dsn\n  help: read the Secret in the cluster, or add --skip-sensitive\n",
+            ),
+            (
+                serde_json::json!({"env": {"DSN": {"sensitive": true}, "PORT": {"value": 5432}}}),
+                "error: sensitive values are hidden: DSN\n  \
+                 help: add --reveal, which needs the scope `targets:reveal`, or --skip-sensitive\n",
+            ),
+            (
+                serde_json::json!({"env": {"A": {"value": "a"}}, "outputsError": problem}),
+                &format!("error: the server cannot return the values of sandbox/pr-1: {problem}\n"),
+            ),
+            (
+                serde_json::json!({"phase": "starting"}),
+                "error: sandbox/pr-1 is starting; only a ready target has an environment\n  \
+                 help: ebb sandbox wait pr-1\n",
+            ),
+        ] {
+            let values = super::values(&target(), ready(detail), None);
+            let error = values.and_then(|values| texts(&values).map(drop)).unwrap_err();
+            assert_eq!((error.exit(), error.text(output::drawing()).as_str()), (Exit::Failed, expected));
+        }
     }
 
     #[test]
@@ -427,19 +428,10 @@ mod tests {
             super::values(&target(), ready(serde_json::json!({"resources": resource})), Some("db"))
         };
         let found = outputs(serde_json::json!({"seed.base-prefix": {"value": "a/"}})).unwrap();
-        assert_eq!(found.keys().collect::<Vec<_>>(), ["SEED_BASE_PREFIX"]);
+        assert_eq!(texts(&found).unwrap(), BTreeMap::from([("SEED_BASE_PREFIX", "a/".to_owned())]));
         outputs(serde_json::json!({"a-b": {"value": "1"}, "a.b": {"value": "2"}})).unwrap_err();
         let null = outputs(serde_json::json!({"host": {"value": null}})).unwrap();
         assert!(is_null(&null["HOST"]));
-    }
-
-    #[test]
-    fn an_environment_with_an_error_is_refused() {
-        let problem = "env `HOST`: `${resources.db.outputs.host}` is null; expected a value";
-        let error = ready_with(serde_json::json!({"env": {"A": {"value": "a"}}, "outputsError": problem})).unwrap_err();
-        assert_eq!(error.exit(), Exit::Failed);
-        let expected = format!("error: the server cannot return the values of sandbox/pr-1: {problem}\n");
-        assert_eq!(error.text(output::drawing()), expected);
     }
 
     #[test]
@@ -466,14 +458,5 @@ mod tests {
         error: DSN differs between containers of Deployment/mail/web
           help: ebb sandbox get pr-1 -o json
         "#);
-    }
-
-    #[test]
-    fn only_a_ready_target_has_an_environment() {
-        let error = super::values(&target(), ready(serde_json::json!({"phase": "starting"})), None).unwrap_err();
-        insta::assert_snapshot!(error.text(output::drawing()), @r"
-        error: sandbox/pr-1 is starting; only a ready target has an environment
-          help: ebb sandbox wait pr-1
-        ");
     }
 }
