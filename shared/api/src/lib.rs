@@ -56,7 +56,8 @@ pub struct ServerState {
         (name = "tokens", description = "Named API tokens, which expire and can be revoked."),
         (name = "checks", description = "Checks of the deployment."),
         (name = "runs", description = "Executions of the units of one hook, with their logs."),
-    )
+    ),
+    components(schemas(ebb_protocol::api::ProblemDetails))
 )]
 struct ApiDoc;
 

@@ -1,4 +1,6 @@
 //! Completes the OpenAPI document of the handlers with security schemes and common errors.
+//!
+//! A handler declares the statuses of success, and an error only if it has a description of its own.
 
 mod lifecycle_webhook;
 mod security;

@@ -4,7 +4,6 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use ebb_protocol::api::ProblemDetails;
 use ebb_protocol::callback::Callback;
 use ebb_protocol::limits;
 use ebb_protocol::token::TokenKind;
@@ -20,13 +19,13 @@ const INVALID_TOKEN: &str = "the token is invalid, or is not the token of this a
 /// Records the result or the progress of an attempt. The bearer token is the token of that attempt.
 #[utoipa::path(post, path = "/v1/callbacks", operation_id = "receiveCallback", tag = "callbacks", request_body = Callback, responses(
     (status = 204, description = "The result is recorded. A repetition changes nothing."),
-    (status = 400, body = ProblemDetails, description = "`invalid-callback`: the body is not a callback."),
-    (status = 401, body = ProblemDetails, description = "The request has no token."),
-    (status = 403, body = ProblemDetails, description = "`invalid-token` or `token-expired`."),
-    (status = 409, body = ProblemDetails, description = "`late-result`: the attempt was given up; a success is recorded and undone. `too-many-results`: the attempt has reported 16 distinct results, or its unit 16 late ones; further ones are not undone."),
-    (status = 410, body = ProblemDetails, description = "The run does not exist, or the token has expired and the attempt has ended."),
-    (status = 413, body = ProblemDetails, description = "The body is larger than 5 MiB."),
-    (status = 503, body = ProblemDetails, description = "The state cannot be written now. Send the same callback again."),
+    (status = 400, description = "`invalid-callback`: the body is not a callback."),
+    (status = 401, description = "The request has no token."),
+    (status = 403, description = "`invalid-token` or `token-expired`."),
+    (status = 409, description = "`late-result`: the attempt was given up; a success is recorded and undone. `too-many-results`: the attempt has reported 16 distinct results, or its unit 16 late ones; further ones are not undone."),
+    (status = 410, description = "The run does not exist, or the token has expired and the attempt has ended."),
+    (status = 413, description = "The body is larger than 5 MiB."),
+    (status = 503, description = "The state cannot be written now. Send the same callback again."),
 ))]
 pub(crate) async fn complete(
     State(server): State<ServerState>,

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use ebb_protocol::api::{CheckList, ProblemDetails};
+use ebb_protocol::api::CheckList;
 
 use super::NoQuery;
 use super::auth::ApiPermission;
@@ -14,7 +14,6 @@ use crate::{HttpProblem, ServerState};
 /// `operate`.
 #[utoipa::path(get, path = "/v1/checks", operation_id = "listChecks", tag = "checks", responses(
     (status = 200, body = CheckList, description = "The result of each check. Failed checks have `passed: false`."),
-    (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
 ))]
 pub(crate) async fn list(
     State(server): State<ServerState>,

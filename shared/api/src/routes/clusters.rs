@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
-use ebb_protocol::api::{ClusterList, ProblemDetails};
+use ebb_protocol::api::ClusterList;
 use ebb_protocol::pull::{POLL_BODY, PollResponse};
 use ebb_protocol::sign;
 
@@ -19,7 +19,7 @@ use ebb_relay_client::PollRejection;
 
 /// Lists the connected clusters, with information from their relays. Scope: `operate`.
 #[utoipa::path(get, path = "/v1/clusters", operation_id = "listClusters", tag = "clusters", responses(
-    (status = 200, body = ClusterList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 200, body = ClusterList),
 ))]
 pub(crate) async fn list(
     State(server): State<ServerState>,
@@ -34,10 +34,10 @@ pub(crate) async fn list(
 /// request is signed as in Standard Webhooks, with the cluster's secret.
 #[utoipa::path(post, path = "/v1/clusters/{name}/poll", operation_id = "pollCluster", tag = "clusters", responses(
     (status = 200, description = "Batches for the relay, encrypted with the cluster's secret."),
-    (status = 400, body = ProblemDetails, description = "`invalid-poll`: the body is not a poll."),
-    (status = 401, body = ProblemDetails, description = "The signature is missing, wrong or too old, or the cluster is not connected."),
-    (status = 409, body = ProblemDetails, description = "`wrong-cluster`: the relay runs in another cluster. `wrong-transport`: the cluster has the push transport."),
-    (status = 413, body = ProblemDetails, description = "The body is larger than 5.5 MiB."),
+    (status = 400, description = "`invalid-poll`: the body is not a poll."),
+    (status = 401, description = "The signature is missing, wrong or too old, or the cluster is not connected."),
+    (status = 409, description = "`wrong-cluster`: the relay runs in another cluster. `wrong-transport`: the cluster has the push transport."),
+    (status = 413, description = "The body is larger than 5.5 MiB."),
 ))]
 pub(crate) async fn poll(
     State(server): State<ServerState>,

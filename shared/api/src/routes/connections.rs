@@ -4,7 +4,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use ebb_protocol::api::{ConnectionDetail, ConnectionList, ProblemDetails, PutConnection};
+use ebb_protocol::api::{ConnectionDetail, ConnectionList, PutConnection};
 use ebb_store::NamedKind;
 
 use super::auth::ApiPermission;
@@ -15,7 +15,7 @@ use crate::{HttpProblem, ServerState};
 /// Lists all connections. Shows whether their secrets exist, and no value. Scope: `plugins:write` or
 /// `plugins:write:NAME`.
 #[utoipa::path(get, path = "/v1/connections", operation_id = "listConnections", tag = "connections", responses(
-    (status = 200, body = ConnectionList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 200, body = ConnectionList),
 ))]
 pub(crate) async fn list(
     State(server): State<ServerState>,
@@ -28,8 +28,7 @@ pub(crate) async fn list(
 
 /// Returns a connection with its document. Scope: `plugins:write` or `plugins:write:NAME`.
 #[utoipa::path(get, path = "/v1/connections/{name}", operation_id = "getConnection", tag = "connections", responses(
-    (status = 200, body = ConnectionDetail), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
-    (status = 404, body = ProblemDetails),
+    (status = 200, body = ConnectionDetail),
 ))]
 pub(crate) async fn get(
     State(server): State<ServerState>,
@@ -45,9 +44,9 @@ pub(crate) async fn get(
 /// targets fail. Scope: `operate`.
 #[utoipa::path(put, path = "/v1/connections/{name}", operation_id = "putConnection", tag = "connections", request_body = PutConnection, responses(
     (status = 200, body = ConnectionDetail, description = "The connection is created or replaced."),
-    (status = 400, body = ProblemDetails, description = "The body is not the expected JSON."), (status = 401, body = ProblemDetails),
-    (status = 403, body = ProblemDetails), (status = 413, body = ProblemDetails, description = "The body is larger than 5 MiB."),
-    (status = 422, body = ProblemDetails, description = "The document has errors."),
+    (status = 400, description = "The body is not the expected JSON."),
+    (status = 413, description = "The body is larger than 5 MiB."),
+    (status = 422, description = "The document has errors."),
 ))]
 pub(crate) async fn put(
     State(server): State<ServerState>,
@@ -65,8 +64,7 @@ pub(crate) async fn put(
 
 /// Deletes a connection. Units of existing targets that use it fail, also those of the teardown. Scope: `operate`.
 #[utoipa::path(delete, path = "/v1/connections/{name}", operation_id = "deleteConnection", tag = "connections", responses(
-    (status = 204, description = "The connection is deleted."), (status = 401, body = ProblemDetails),
-    (status = 403, body = ProblemDetails), (status = 404, body = ProblemDetails),
+    (status = 204, description = "The connection is deleted."),
 ))]
 pub(crate) async fn delete(
     State(server): State<ServerState>,

@@ -7,7 +7,6 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use ebb_engine::target::RequestSender;
-use ebb_protocol::api::ProblemDetails;
 use ebb_protocol::cloudevents::{self, EventError};
 use ebb_protocol::lifecycle::LifecycleResponse;
 use ebb_protocol::limits;
@@ -24,15 +23,15 @@ use ebb_flow::telemetry;
 /// the same response.
 #[utoipa::path(post, path = "/v1/events", operation_id = "receiveEvent", tag = "lifecycle", responses(
     (status = 202, body = LifecycleResponse, description = "Accepted. The outcome follows as a notification."),
-    (status = 400, body = ProblemDetails, description = "The body is not a CloudEvent."),
-    (status = 401, body = ProblemDetails, description = "The signature is missing, wrong or too old."),
-    (status = 404, body = ProblemDetails, description = "The target of the event does not exist."),
-    (status = 408, body = ProblemDetails, description = "The body did not arrive within 20 s."),
-    (status = 409, body = ProblemDetails, description = "`stale`: the instance has ended, or that of an event waits for its name. `name-taken`: another instance waits for the name. `other-owner`: a source has created the instance. `outdated`: the document differs, and the generation is not higher. `fixed-field`, `plan-too-large`: the target cannot be changed to this document. `failed`: the target of the event has failed."),
-    (status = 413, body = ProblemDetails, description = "The body is larger than 1 MiB."),
-    (status = 415, body = ProblemDetails, description = "The event is not in structured mode. Binary mode is rejected because its event type is not signed."),
-    (status = 422, body = ProblemDetails, description = "The event type is unknown, a field is missing, or the document has errors."),
-    (status = 503, body = ProblemDetails, description = "The state cannot be written now, or `busy`: too many requests are being received, or too many events wait. Send the same webhook again."),
+    (status = 400, description = "The body is not a CloudEvent."),
+    (status = 401, description = "The signature is missing, wrong or too old."),
+    (status = 404, description = "The target of the event does not exist."),
+    (status = 408, description = "The body did not arrive within 20 s."),
+    (status = 409, description = "`stale`: the instance has ended, or that of an event waits for its name. `name-taken`: another instance waits for the name. `other-owner`: a source has created the instance. `outdated`: the document differs, and the generation is not higher. `fixed-field`, `plan-too-large`: the target cannot be changed to this document. `failed`: the target of the event has failed."),
+    (status = 413, description = "The body is larger than 1 MiB."),
+    (status = 415, description = "The event is not in structured mode. Binary mode is rejected because its event type is not signed."),
+    (status = 422, description = "The event type is unknown, a field is missing, or the document has errors."),
+    (status = 503, description = "The state cannot be written now, or `busy`: too many requests are being received, or too many events wait. Send the same webhook again."),
 ))]
 pub(crate) async fn receive(
     State(server): State<ServerState>,

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use ebb_protocol::api::{DeleteOrphans, DeleteOrphansResponse, OrphanList, ProblemDetails};
+use ebb_protocol::api::{DeleteOrphans, DeleteOrphansResponse, OrphanList};
 
 use super::NoQuery;
 use super::auth::ApiPermission;
@@ -13,7 +13,7 @@ use ebb_flow::sweep::orphans;
 
 /// Lists the orphans of all clusters: objects whose instance has ended or is unknown. Scope: `operate`.
 #[utoipa::path(get, path = "/v1/orphans", operation_id = "listOrphans", tag = "clusters", responses(
-    (status = 200, body = OrphanList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 200, body = OrphanList),
 ))]
 pub(crate) async fn list(
     State(server): State<ServerState>,
@@ -26,8 +26,8 @@ pub(crate) async fn list(
 
 /// Deletes the owned ones of the given orphans, with the other objects of their tasks. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/orphans/delete", operation_id = "deleteOrphans", tag = "clusters", request_body = DeleteOrphans, responses(
-    (status = 200, body = DeleteOrphansResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
-    (status = 403, body = ProblemDetails), (status = 413, body = ProblemDetails, description = "The body is larger than 5 MiB."),
+    (status = 200, body = DeleteOrphansResponse),
+    (status = 413, description = "The body is larger than 5 MiB."),
 ))]
 pub(crate) async fn delete(
     State(server): State<ServerState>,

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use ebb_protocol::api::{PlanPreview, PreviewPlan, ProblemDetails};
+use ebb_protocol::api::{PlanPreview, PreviewPlan};
 
 use super::auth::ApiPermission;
 use crate::queries::plans;
@@ -12,9 +12,9 @@ use crate::{HttpProblem, ServerState};
 
 /// Compiles a document with the published plugins and returns its plan. Stores and starts nothing.
 #[utoipa::path(post, path = "/v1/plans", operation_id = "previewPlan", tag = "plugins", request_body = PreviewPlan, responses(
-    (status = 200, body = PlanPreview), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
-    (status = 413, body = ProblemDetails, description = "The body is larger than 5 MiB."),
-    (status = 422, body = ProblemDetails, description = "The document has errors."),
+    (status = 200, body = PlanPreview),
+    (status = 413, description = "The body is larger than 5 MiB."),
+    (status = 422, description = "The document has errors."),
 ))]
 pub(crate) async fn preview(
     State(server): State<ServerState>,

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use ebb_protocol::api::{PluginDetail, PluginInfo, ProblemDetails, PublishPlugin, SigningSecrets};
+use ebb_protocol::api::{PluginDetail, PluginInfo, PublishPlugin, SigningSecrets};
 use ebb_protocol::sign::OWN_HOOKS;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -23,7 +23,7 @@ pub(crate) struct PluginList {
 
 /// Lists all versions of all plugins that are not withdrawn.
 #[utoipa::path(get, path = "/v1/plugins", operation_id = "listPlugins", tag = "plugins", responses(
-    (status = 200, body = PluginList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 200, body = PluginList),
 ))]
 pub(crate) async fn list(
     State(server): State<ServerState>,
@@ -39,10 +39,10 @@ pub(crate) async fn list(
 /// `plugins:write:NAME`.
 #[utoipa::path(post, path = "/v1/plugins", operation_id = "publishPlugin", tag = "plugins", request_body = PublishPlugin, responses(
     (status = 200, body = PluginInfo, description = "The same document was published before."),
-    (status = 201, body = PluginInfo), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
-    (status = 403, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "The version is published, or was withdrawn, with another document."),
-    (status = 413, body = ProblemDetails, description = "The body is larger than 5 MiB."),
-    (status = 422, body = ProblemDetails, description = "The document has errors."),
+    (status = 201, body = PluginInfo),
+    (status = 409, description = "The version is published, or was withdrawn, with another document."),
+    (status = 413, description = "The body is larger than 5 MiB."),
+    (status = 422, description = "The document has errors."),
 ))]
 pub(crate) async fn publish(
     State(server): State<ServerState>,
@@ -74,7 +74,7 @@ impl From<PublishRejection> for HttpProblem {
 
 /// Lists the versions of a plugin that are not withdrawn, the highest first.
 #[utoipa::path(get, path = "/v1/plugins/{name}", operation_id = "listPluginVersions", tag = "plugins", responses(
-    (status = 200, body = PluginList), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
+    (status = 200, body = PluginList),
 ))]
 pub(crate) async fn versions(
     State(server): State<ServerState>,
@@ -94,8 +94,7 @@ pub(crate) async fn versions(
 /// all versions are withdrawn. `_target` has those of the own units of targets. Scope: `plugins:write` or
 /// `plugins:write:NAME`.
 #[utoipa::path(get, path = "/v1/plugins/{name}/signing-secret", operation_id = "getSigningSecrets", tag = "plugins", responses(
-    (status = 200, body = SigningSecrets), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
-    (status = 404, body = ProblemDetails),
+    (status = 200, body = SigningSecrets),
 ))]
 pub(crate) async fn signing_secrets(
     State(server): State<ServerState>,
@@ -115,7 +114,7 @@ pub(crate) async fn signing_secrets(
 /// Returns a version with its document, also a withdrawn one. `latest` is the highest version that is not withdrawn, and
 /// `2` or `2.1` the highest one with these numbers.
 #[utoipa::path(get, path = "/v1/plugins/{name}/versions/{version}", operation_id = "getPluginVersion", tag = "plugins", responses(
-    (status = 200, body = PluginDetail), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
+    (status = 200, body = PluginDetail),
 ))]
 pub(crate) async fn get(
     State(server): State<ServerState>,
@@ -131,8 +130,8 @@ pub(crate) async fn get(
 /// withdrawn. Scope: `plugins:write` or
 /// `plugins:write:NAME`.
 #[utoipa::path(delete, path = "/v1/plugins/{name}/versions/{version}", operation_id = "deletePluginVersion", tag = "plugins", responses(
-    (status = 204), (status = 401, body = ProblemDetails),
-    (status = 404, body = ProblemDetails, description = "The version is not published."),
+    (status = 204),
+    (status = 404, description = "The version is not published."),
 ))]
 pub(crate) async fn delete(
     State(server): State<ServerState>,

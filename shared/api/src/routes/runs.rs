@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use ebb_protocol::api::{ProblemDetails, RunDetail};
+use ebb_protocol::api::RunDetail;
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use serde::Deserialize;
@@ -37,8 +37,7 @@ pub(crate) struct UnitsQuery {
     ("run" = String, Path, description = "The id of the run.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-((pre|post)-(start|stop)|update-[1-9][0-9]{0,8}|on-[a-z][a-z0-9]{0,10}-[a-z0-9]{8})$"),
     UnitsQuery,
 ), responses(
-    (status = 200, body = RunDetail), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
-    (status = 404, body = ProblemDetails),
+    (status = 200, body = RunDetail),
 ))]
 pub(crate) async fn get(
     State(server): State<ServerState>,
@@ -76,8 +75,6 @@ pub(crate) struct LogQuery {
     LogQuery,
 ), responses(
     (status = 200, body = String, content_type = "text/plain", headers(("ebb-attempt" = u32, description = "The attempt of the log."))),
-    (status = 400, body = ProblemDetails),
-    (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
 ))]
 pub(crate) async fn logs(
     State(server): State<ServerState>,

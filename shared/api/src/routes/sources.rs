@@ -8,7 +8,7 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use ebb_flow::source::delivery::{self, DeliveryRejection, DeliveryRequest};
-use ebb_protocol::api::{ProblemDetails, PutSource, SourceDetail, SourceList, SourceResponse, SourceResult};
+use ebb_protocol::api::{PutSource, SourceDetail, SourceList, SourceResponse, SourceResult};
 use ebb_protocol::limits;
 use ebb_store::NamedKind;
 use serde::Deserialize;
@@ -35,11 +35,12 @@ pub(crate) struct DeliveryQuery {
     responses(
     (status = 200, body = SourceResponse, description = "The event changes nothing: it is ignored, repeated, outdated or rejected."),
     (status = 202, body = SourceResponse, description = "The event is stored. It was applied, or will be."),
-    (status = 400, body = ProblemDetails, description = "The body is not JSON, or the query parameter is repeated."),
-    (status = 401, body = ProblemDetails, description = "The sender is not verified."),
-    (status = 404, body = ProblemDetails, description = "The source does not exist."), (status = 408, body = ProblemDetails, description = "The body did not arrive within 20 s, or no byte for 5 s."),
-    (status = 413, body = ProblemDetails, description = "The body is larger than 4 MiB, or has more than 120,000 JSON values."),
-    (status = 503, body = ProblemDetails, description = "The event cannot be stored or completed now, or the secret of the source is missing (`missing-secret`) or unusable (`invalid-secrets`). Send the event again."),
+    (status = 400, description = "The body is not JSON, or the query parameter is repeated."),
+    (status = 401, description = "The sender is not verified."),
+    (status = 404, description = "The source does not exist."),
+    (status = 408, description = "The body did not arrive within 20 s, or no byte for 5 s."),
+    (status = 413, description = "The body is larger than 4 MiB, or has more than 120,000 JSON values."),
+    (status = 503, description = "The event cannot be stored or completed now, or the secret of the source is missing (`missing-secret`) or unusable (`invalid-secrets`). Send the event again."),
 ))]
 pub(crate) async fn receive(
     State(server): State<ServerState>,
@@ -88,7 +89,7 @@ impl From<DeliveryRejection> for HttpProblem {
 
 /// Lists all sources. Scope: `sources:write` or `plugins:write`.
 #[utoipa::path(get, path = "/v1/sources", operation_id = "listSources", tag = "sources", responses(
-    (status = 200, body = SourceList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 200, body = SourceList),
 ))]
 pub(crate) async fn list(
     State(server): State<ServerState>,
@@ -101,8 +102,7 @@ pub(crate) async fn list(
 
 /// Returns a source with its document, and the events that were rejected. Scope: `sources:write` or `plugins:write`.
 #[utoipa::path(get, path = "/v1/sources/{name}", operation_id = "getSource", tag = "sources", responses(
-    (status = 200, body = SourceDetail), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
-    (status = 404, body = ProblemDetails),
+    (status = 200, body = SourceDetail),
 ))]
 pub(crate) async fn get(
     State(server): State<ServerState>,
@@ -116,9 +116,10 @@ pub(crate) async fn get(
 
 /// Creates or replaces a source. Targets that its events created stay. Scope: `sources:write`.
 #[utoipa::path(put, path = "/v1/sources/{name}", operation_id = "putSource", tag = "sources", request_body = PutSource, responses(
-    (status = 200, body = SourceDetail, description = "The source is created or replaced."), (status = 400, body = ProblemDetails, description = "The body is not the expected JSON."), (status = 401, body = ProblemDetails),
-    (status = 403, body = ProblemDetails), (status = 413, body = ProblemDetails, description = "The body is larger than 5 MiB."),
-    (status = 422, body = ProblemDetails, description = "The document has errors."),
+    (status = 200, body = SourceDetail, description = "The source is created or replaced."),
+    (status = 400, description = "The body is not the expected JSON."),
+    (status = 413, description = "The body is larger than 5 MiB."),
+    (status = 422, description = "The document has errors."),
 ))]
 pub(crate) async fn put(
     State(server): State<ServerState>,
@@ -136,8 +137,7 @@ pub(crate) async fn put(
 
 /// Deletes a source. Targets that its events created stay. Scope: `sources:write`.
 #[utoipa::path(delete, path = "/v1/sources/{name}", operation_id = "deleteSource", tag = "sources", responses(
-    (status = 204, description = "The source is deleted."), (status = 401, body = ProblemDetails),
-    (status = 403, body = ProblemDetails), (status = 404, body = ProblemDetails),
+    (status = 204, description = "The source is deleted."),
 ))]
 pub(crate) async fn delete(
     State(server): State<ServerState>,

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use ebb_protocol::api::{ProblemDetails, PutSubscription, SubscriptionDetail, SubscriptionList};
+use ebb_protocol::api::{PutSubscription, SubscriptionDetail, SubscriptionList};
 
 use super::auth::ApiPermission;
 use super::{NoQuery, Path};
@@ -14,7 +14,7 @@ use crate::{HttpProblem, ServerState};
 /// Lists all subscriptions, with the numbers of notifications that wait and that were given up. Scope: `plugins:write` or
 /// `plugins:write:NAME`.
 #[utoipa::path(get, path = "/v1/subscriptions", operation_id = "listSubscriptions", tag = "subscriptions", responses(
-    (status = 200, body = SubscriptionList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 200, body = SubscriptionList),
 ))]
 pub(crate) async fn list(
     State(server): State<ServerState>,
@@ -28,8 +28,7 @@ pub(crate) async fn list(
 /// Returns a subscription with its document, its last error and the notifications that were given up. Scope:
 /// `plugins:write` or `plugins:write:NAME`.
 #[utoipa::path(get, path = "/v1/subscriptions/{name}", operation_id = "getSubscription", tag = "subscriptions", responses(
-    (status = 200, body = SubscriptionDetail), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
-    (status = 404, body = ProblemDetails),
+    (status = 200, body = SubscriptionDetail),
 ))]
 pub(crate) async fn get(
     State(server): State<ServerState>,
@@ -45,9 +44,9 @@ pub(crate) async fn get(
 /// `operate`.
 #[utoipa::path(put, path = "/v1/subscriptions/{name}", operation_id = "putSubscription", tag = "subscriptions", request_body = PutSubscription, responses(
     (status = 200, body = SubscriptionDetail, description = "The subscription is created or replaced."),
-    (status = 400, body = ProblemDetails, description = "The body is not the expected JSON."), (status = 401, body = ProblemDetails),
-    (status = 403, body = ProblemDetails), (status = 413, body = ProblemDetails, description = "The body is larger than 5 MiB."),
-    (status = 422, body = ProblemDetails, description = "The document has errors."),
+    (status = 400, description = "The body is not the expected JSON."),
+    (status = 413, description = "The body is larger than 5 MiB."),
+    (status = 422, description = "The document has errors."),
 ))]
 pub(crate) async fn put(
     State(server): State<ServerState>,
@@ -65,8 +64,7 @@ pub(crate) async fn put(
 
 /// Deletes a subscription. Its waiting notifications are dropped. Scope: `operate`.
 #[utoipa::path(delete, path = "/v1/subscriptions/{name}", operation_id = "deleteSubscription", tag = "subscriptions", responses(
-    (status = 204, description = "The subscription is deleted."), (status = 401, body = ProblemDetails),
-    (status = 403, body = ProblemDetails), (status = 404, body = ProblemDetails),
+    (status = 204, description = "The subscription is deleted."),
 ))]
 pub(crate) async fn delete(
     State(server): State<ServerState>,

@@ -10,7 +10,7 @@ use axum::{Extension, Json};
 use ebb_flow::operator::target_request::{self, TargetPreview, TargetRequest};
 use ebb_flow::run::follow_up::FollowUp;
 use ebb_flow::telemetry;
-use ebb_protocol::api::{ApplyTarget, ProblemDetails, TargetReceipt};
+use ebb_protocol::api::{ApplyTarget, TargetReceipt};
 use ebb_protocol::lifecycle::LifecycleResponse;
 use ebb_protocol::limits;
 use ebb_protocol::sign::MAX_ID;
@@ -50,11 +50,10 @@ pub(crate) struct ApplyQuery {
         ("explainTarget" = (operation_id = "explainTarget", parameters(("kind" = "$request.body#/kind"), ("name" = "$request.body#/name")))),
         ("deleteTarget" = (operation_id = "deleteTarget", parameters(("kind" = "$request.body#/kind"), ("name" = "$request.body#/name")))),
     )),
-    (status = 400, body = ProblemDetails, description = "The body, a query parameter or the idempotency key is malformed."),
-    (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
-    (status = 409, body = ProblemDetails, description = "`stale`: the instance has ended. `name-taken`: another instance waits for the name. `other-owner`: a source has created the instance. `outdated`: another request has changed the target. `fixed-field`, `plan-too-large`: the target cannot be changed to this document."),
-    (status = 413, body = ProblemDetails, description = "The body is larger than 1 MiB."),
-    (status = 422, body = ProblemDetails, description = "A field is invalid, or the document has errors."),
+    (status = 400, description = "The body, a query parameter or the idempotency key is malformed."),
+    (status = 409, description = "`stale`: the instance has ended. `name-taken`: another instance waits for the name. `other-owner`: a source has created the instance. `outdated`: another request has changed the target. `fixed-field`, `plan-too-large`: the target cannot be changed to this document."),
+    (status = 413, description = "The body is larger than 1 MiB."),
+    (status = 422, description = "A field is invalid, or the document has errors."),
 ))]
 pub(crate) async fn apply(
     State(server): State<ServerState>,
@@ -99,8 +98,7 @@ pub(crate) struct DeleteQuery {
 /// Deletes a target. A repetition changes nothing. Scope: `targets:write`.
 #[utoipa::path(delete, path = "/v1/targets/{kind}/{name}", operation_id = "deleteTarget", tag = "targets", params(DeleteQuery), responses(
     (status = 202, body = TargetReceipt, description = "The target stops or has stopped."),
-    (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails), (status = 404, body = ProblemDetails),
-    (status = 422, body = ProblemDetails, description = "`uid` is invalid."),
+    (status = 422, description = "`uid` is invalid."),
 ))]
 pub(crate) async fn delete(
     State(server): State<ServerState>,

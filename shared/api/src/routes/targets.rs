@@ -6,8 +6,8 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use ebb_protocol::api::{
-    ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, ProblemDetails, RejectedEvent, RetryResponse, RetryTarget,
-    TargetDetail, TargetDiagnosis, TargetPage,
+    ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RejectedEvent, RetryResponse, RetryTarget, TargetDetail,
+    TargetDiagnosis, TargetPage,
 };
 use ebb_protocol::lifecycle::FieldError;
 use ebb_protocol::limits;
@@ -45,7 +45,7 @@ pub(crate) struct ListQuery {
 
 /// Lists targets by kind and name: active ones, or gone ones.
 #[utoipa::path(get, path = "/v1/targets", operation_id = "listTargets", tag = "targets", params(ListQuery), responses(
-    (status = 200, body = TargetPage), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 200, body = TargetPage),
 ))]
 pub(crate) async fn list(
     State(server): State<ServerState>,
@@ -93,8 +93,7 @@ pub(crate) struct DetailQuery {
 /// Returns a target with its resources, outputs, runs and units. Without `reveal`, a sensitive value is a reference to a
 /// Secret, or `{"sensitive": true}`.
 #[utoipa::path(get, path = "/v1/targets/{kind}/{name}", operation_id = "getTarget", tag = "targets", params(DetailQuery), responses(
-    (status = 200, body = TargetDetail), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
-    (status = 404, body = ProblemDetails),
+    (status = 200, body = TargetDetail),
 ))]
 pub(crate) async fn get(
     State(server): State<ServerState>,
@@ -123,7 +122,7 @@ pub(crate) async fn get(
 
 /// Explains the state of a target: the cause, the remaining resources and the next steps.
 #[utoipa::path(get, path = "/v1/targets/{kind}/{name}/why", operation_id = "explainTarget", tag = "targets", responses(
-    (status = 200, body = TargetDiagnosis), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
+    (status = 200, body = TargetDiagnosis),
 ))]
 pub(crate) async fn why(
     State(server): State<ServerState>,
@@ -142,10 +141,10 @@ pub(crate) async fn why(
 /// units of another version of a plugin. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/retry", operation_id = "retryTarget", tag = "targets", request_body(content = Option<RetryTarget>, description = "Optional."), responses(
     (status = 200, body = RetryResponse, description = "The changes of a dry run."),
-    (status = 202, body = RetryResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
-    (status = 404, body = ProblemDetails, description = "`not-found`, or `unknown-version`: the version is not published."),
-    (status = 409, body = ProblemDetails, description = "`nothing-failed`: no unit has failed. `not-stuck`: only a stuck target can be repaired."),
-    (status = 422, body = ProblemDetails, description = "`plugin-unused`, or `not-repairable`: the version does not fit the plan."),
+    (status = 202, body = RetryResponse),
+    (status = 404, description = "`not-found`, or `unknown-version`: the version is not published."),
+    (status = 409, description = "`nothing-failed`: no unit has failed. `not-stuck`: only a stuck target can be repaired."),
+    (status = 422, description = "`plugin-unused`, or `not-repairable`: the version does not fit the plan."),
 ))]
 pub(crate) async fn retry(
     State(server): State<ServerState>,
@@ -223,10 +222,9 @@ fn override_response(
 /// Marks a failed unit of a stuck target's teardown as complete. The teardown continues. The resources that the unit
 /// removes may still exist. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/force-complete", operation_id = "forceCompleteUnit", tag = "targets", request_body = ForceCompleteUnit, responses(
-    (status = 202, body = OverrideResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
-    (status = 403, body = ProblemDetails),
-    (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "`not-stuck`: the target is not stuck, or the unit has not failed."),
-    (status = 422, body = ProblemDetails, description = "The reason is missing."),
+    (status = 202, body = OverrideResponse),
+    (status = 409, description = "`not-stuck`: the target is not stuck, or the unit has not failed."),
+    (status = 422, description = "The reason is missing."),
 ))]
 pub(crate) async fn force_complete(
     State(server): State<ServerState>,
@@ -243,10 +241,9 @@ pub(crate) async fn force_complete(
 
 /// Force-deletes a stuck target. Its remaining resources may still exist. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/force-delete", operation_id = "forceDeleteTarget", tag = "targets", request_body = ForceDeleteTarget, responses(
-    (status = 202, body = OverrideResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
-    (status = 403, body = ProblemDetails),
-    (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "`not-stuck`: the target is not stuck."),
-    (status = 422, body = ProblemDetails, description = "The reason is missing."),
+    (status = 202, body = OverrideResponse),
+    (status = 409, description = "`not-stuck`: the target is not stuck."),
+    (status = 422, description = "The reason is missing."),
 ))]
 pub(crate) async fn force_delete(
     State(server): State<ServerState>,

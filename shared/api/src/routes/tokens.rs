@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use ebb_protocol::api::{CreateToken, CreatedToken, ProblemDetails, TokenList};
+use ebb_protocol::api::{CreateToken, CreatedToken, TokenList};
 
 use super::auth::{ApiPermission, stored_name};
 use super::{NoQuery, Path};
@@ -14,7 +14,7 @@ use crate::{HttpProblem, ServerState};
 
 /// Lists the named tokens that are not revoked, without their secrets. Scope: `operate`.
 #[utoipa::path(get, path = "/v1/tokens", operation_id = "listTokens", tag = "tokens", responses(
-    (status = 200, body = TokenList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 200, body = TokenList),
 ))]
 pub(crate) async fn list(
     State(server): State<ServerState>,
@@ -27,9 +27,9 @@ pub(crate) async fn list(
 
 /// Creates a named token and returns it with its secret, which no other response contains. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/tokens", operation_id = "createToken", tag = "tokens", request_body = CreateToken, responses(
-    (status = 201, body = CreatedToken), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
-    (status = 403, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "`already-exists`: the name has a token that is neither expired nor revoked."),
-    (status = 422, body = ProblemDetails, description = "The name, a scope or `ttl` is invalid."),
+    (status = 201, body = CreatedToken),
+    (status = 409, description = "`already-exists`: the name has a token that is neither expired nor revoked."),
+    (status = 422, description = "The name, a scope or `ttl` is invalid."),
 ))]
 pub(crate) async fn create(
     State(server): State<ServerState>,
@@ -55,8 +55,7 @@ impl From<TokenRejection> for HttpProblem {
 
 /// Revokes a named token. The next request with it is refused. Scope: `operate`.
 #[utoipa::path(delete, path = "/v1/tokens/{name}", operation_id = "revokeToken", tag = "tokens", responses(
-    (status = 204, description = "The token is revoked."), (status = 401, body = ProblemDetails),
-    (status = 403, body = ProblemDetails), (status = 404, body = ProblemDetails),
+    (status = 204, description = "The token is revoked."),
 ))]
 pub(crate) async fn revoke(
     State(server): State<ServerState>,
