@@ -8,6 +8,7 @@ pub(super) mod connections;
 pub(super) mod lifecycle;
 pub(super) mod meta;
 pub(super) mod orphans;
+mod permitted;
 pub(super) mod plans;
 pub(super) mod plugins;
 pub(super) mod runs;
@@ -18,7 +19,7 @@ pub(super) mod targets;
 pub(super) mod tokens;
 
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{FromRequestParts, RawPathParams};
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
@@ -45,6 +46,18 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
     }
 }
 
+/// The query parameters. Wrong ones are rejected with a problem. utoipa recognises the extractor by the name `Query`.
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
+    type Rejection = HttpProblem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpProblem> {
+        let axum::extract::Query(parameters) = axum::extract::Query::from_request_parts(parts, state).await?;
+        Ok(Self(parameters))
+    }
+}
+
 /// The query of a route without parameters. A parameter is rejected: it would have no effect.
 pub(crate) struct NoQuery;
 
@@ -62,13 +75,20 @@ impl<S: Send + Sync> FromRequestParts<S> for NoQuery {
     }
 }
 
+/// A JSON body of at most [`API_BODY`](ebb_protocol::limits::API_BODY) bytes. The content type is not checked.
+pub(crate) struct JsonBody<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+    type Rejection = HttpProblem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, HttpProblem> {
+        read_json_within(request.into_body(), ebb_protocol::limits::API_BODY).await.map(Self)
+    }
+}
+
 /// Reads a body of at most `limit` bytes.
 async fn read(body: Body, limit: usize) -> Result<Bytes, HttpProblem> {
     to_bytes(body, limit).await.map_err(|error| bodies::incomplete(&error, limit))
-}
-
-async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, HttpProblem> {
-    read_json_within(body, ebb_protocol::limits::API_BODY).await
 }
 
 /// Reads a body that may be absent.

@@ -10,7 +10,7 @@ use ebb_protocol::api::ClusterList;
 use ebb_protocol::pull::{POLL_BODY, PollResponse};
 use ebb_protocol::sign;
 
-use super::auth::ApiPermission;
+use super::permitted::{Operate, Permitted};
 use super::{NoQuery, Path};
 use crate::bodies::{BodyBudget, check_length};
 use crate::queries::clusters;
@@ -21,12 +21,7 @@ use ebb_relay_client::PollRejection;
 #[utoipa::path(get, path = "/v1/clusters", operation_id = "listClusters", tag = "clusters", responses(
     (status = 200, body = ClusterList),
 ))]
-pub(crate) async fn list(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
-    _: NoQuery,
-) -> Result<Json<ClusterList>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::Operate).await?;
+pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> Result<Json<ClusterList>, HttpProblem> {
     Ok(Json(clusters::list(&server.env, server.store.as_ref()).await?))
 }
 

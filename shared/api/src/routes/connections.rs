@@ -1,28 +1,21 @@
 //! Handles connections: `/v1/connections`.
 
 use axum::Json;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use ebb_protocol::api::{ConnectionDetail, ConnectionList, PutConnection};
 use ebb_store::NamedKind;
 
-use super::auth::ApiPermission;
-use super::{NoQuery, Path};
+use super::permitted::{Operate, Permitted, ReadConnections};
+use super::{JsonBody, NoQuery, Path};
+use crate::HttpProblem;
 use crate::queries::connections;
-use crate::{HttpProblem, ServerState};
 
 /// Lists all connections. Shows whether their secrets exist, and no value. Scope: `plugins:write` or
 /// `plugins:write:NAME`.
 #[utoipa::path(get, path = "/v1/connections", operation_id = "listConnections", tag = "connections", responses(
     (status = 200, body = ConnectionList),
 ))]
-pub(crate) async fn list(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
-    _: NoQuery,
-) -> Result<Json<ConnectionList>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::ReadConnections).await?;
+pub(crate) async fn list(_: NoQuery, server: Permitted<ReadConnections>) -> Result<Json<ConnectionList>, HttpProblem> {
     Ok(Json(ConnectionList { connections: connections::list(&server.env, server.store.as_ref()).await? }))
 }
 
@@ -31,11 +24,9 @@ pub(crate) async fn list(
     (status = 200, body = ConnectionDetail),
 ))]
 pub(crate) async fn get(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     Path(name): Path<String>,
+    server: Permitted<ReadConnections>,
 ) -> Result<Json<ConnectionDetail>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::ReadConnections).await?;
     let found = connections::get(&server.env, server.store.as_ref(), &name).await?;
     found.map(Json).ok_or_else(|| unknown(&name))
 }
@@ -49,15 +40,12 @@ pub(crate) async fn get(
     (status = 422, description = "The document has errors."),
 ))]
 pub(crate) async fn put(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     Path(name): Path<String>,
-    body: Body,
+    server: Permitted<Operate>,
+    JsonBody(request): JsonBody<PutConnection>,
 ) -> Result<Json<ConnectionDetail>, HttpProblem> {
-    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
-    let request: PutConnection = super::read_json(body).await?;
     connections::put(&server.env, server.store.as_ref(), &name, &request.document).await?;
-    caller.log_change("put connection", &name);
+    server.caller.log_change("put connection", &name);
     let found = connections::get(&server.env, server.store.as_ref(), &name).await?;
     found.map(Json).ok_or_else(|| unknown(&name))
 }
@@ -66,15 +54,10 @@ pub(crate) async fn put(
 #[utoipa::path(delete, path = "/v1/connections/{name}", operation_id = "deleteConnection", tag = "connections", responses(
     (status = 204, description = "The connection is deleted."),
 ))]
-pub(crate) async fn delete(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
-    Path(name): Path<String>,
-) -> Result<StatusCode, HttpProblem> {
-    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
+pub(crate) async fn delete(Path(name): Path<String>, server: Permitted<Operate>) -> Result<StatusCode, HttpProblem> {
     match server.store.delete_document(NamedKind::Connection, &name).await? {
         true => {
-            caller.log_change("delete connection", &name);
+            server.caller.log_change("delete connection", &name);
             Ok(StatusCode::NO_CONTENT)
         }
         false => Err(unknown(&name)),

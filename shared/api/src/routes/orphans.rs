@@ -1,26 +1,18 @@
 //! Handles orphans in clusters: `/v1/orphans`.
 
 use axum::Json;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use ebb_protocol::api::{DeleteOrphans, DeleteOrphansResponse, OrphanList};
 
-use super::NoQuery;
-use super::auth::ApiPermission;
-use crate::{HttpProblem, ServerState};
+use super::permitted::{Operate, Permitted};
+use super::{JsonBody, NoQuery};
+use crate::HttpProblem;
 use ebb_flow::sweep::orphans;
 
 /// Lists the orphans of all clusters: objects whose instance has ended or is unknown. Scope: `operate`.
 #[utoipa::path(get, path = "/v1/orphans", operation_id = "listOrphans", tag = "clusters", responses(
     (status = 200, body = OrphanList),
 ))]
-pub(crate) async fn list(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
-    _: NoQuery,
-) -> Result<Json<OrphanList>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::Operate).await?;
+pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> Result<Json<OrphanList>, HttpProblem> {
     Ok(Json(orphans::list(&server.env).await?))
 }
 
@@ -30,12 +22,9 @@ pub(crate) async fn list(
     (status = 413, description = "The body is larger than 5 MiB."),
 ))]
 pub(crate) async fn delete(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
-    body: Body,
+    server: Permitted<Operate>,
+    JsonBody(request): JsonBody<DeleteOrphans>,
 ) -> Result<Json<DeleteOrphansResponse>, HttpProblem> {
-    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
-    let request: DeleteOrphans = super::read_json(body).await?;
-    caller.log_change("delete orphans", request.uids.len());
+    server.caller.log_change("delete orphans", request.uids.len());
     Ok(Json(orphans::delete(&server.env, &request.uids).await?))
 }

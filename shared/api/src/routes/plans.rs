@@ -1,14 +1,12 @@
 //! Handles previews of plans: `/v1/plans`.
 
 use axum::Json;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use ebb_protocol::api::{PlanPreview, PreviewPlan};
 
-use super::auth::ApiPermission;
+use super::JsonBody;
+use super::permitted::{Permitted, ReadPlugins};
+use crate::HttpProblem;
 use crate::queries::plans;
-use crate::{HttpProblem, ServerState};
 
 /// Compiles a document with the published plugins and returns its plan. Stores and starts nothing.
 #[utoipa::path(post, path = "/v1/plans", operation_id = "previewPlan", tag = "plugins", request_body = PreviewPlan, responses(
@@ -17,11 +15,8 @@ use crate::{HttpProblem, ServerState};
     (status = 422, description = "The document has errors."),
 ))]
 pub(crate) async fn preview(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
-    body: Body,
+    server: Permitted<ReadPlugins>,
+    JsonBody(request): JsonBody<PreviewPlan>,
 ) -> Result<Json<PlanPreview>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::ReadPlugins).await?;
-    let request: PreviewPlan = super::read_json(body).await?;
     Ok(Json(plans::preview(&server.env, server.store.as_ref(), &request.document).await?))
 }

@@ -1,7 +1,6 @@
 //! Handles plugins and their versions: `/v1/plugins`.
 
 use axum::Json;
-use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -11,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::auth::ApiPermission;
-use super::{NoQuery, Path};
+use super::permitted::{self, Permitted, ReadPlugins};
+use super::{JsonBody, NoQuery, Path};
 use crate::queries::plugins::{self, PublishOutcome, PublishRejection};
 use crate::{HttpProblem, ServerState};
 
@@ -25,12 +25,7 @@ pub(crate) struct PluginList {
 #[utoipa::path(get, path = "/v1/plugins", operation_id = "listPlugins", tag = "plugins", responses(
     (status = 200, body = PluginList),
 ))]
-pub(crate) async fn list(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
-    _: NoQuery,
-) -> Result<Json<PluginList>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::ReadPlugins).await?;
+pub(crate) async fn list(_: NoQuery, server: Permitted<ReadPlugins>) -> Result<Json<PluginList>, HttpProblem> {
     Ok(Json(PluginList { plugins: plugins::list(server.store.as_ref()).await? }))
 }
 
@@ -45,17 +40,14 @@ pub(crate) async fn list(
     (status = 422, description = "The document has errors."),
 ))]
 pub(crate) async fn publish(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
-    body: Body,
+    server: Permitted<permitted::PublishPlugin>,
+    JsonBody(request): JsonBody<PublishPlugin>,
 ) -> Result<(StatusCode, Json<PluginInfo>), HttpProblem> {
-    let caller = server.authorize(&headers, ApiPermission::PublishPlugin).await?;
-    let request: PublishPlugin = super::read_json(body).await?;
     let now = server.env.now();
-    let permit = |name: &str| caller.require(ApiPermission::WritePlugin(name));
+    let permit = |name: &str| server.caller.require(ApiPermission::WritePlugin(name));
     Ok(match plugins::publish_if(server.store.as_ref(), &request.document, now, permit).await? {
         PublishOutcome::Created(info) => {
-            caller.log_change("publish plugin", format_args!("{}@{}", info.name, info.version));
+            server.caller.log_change("publish plugin", format_args!("{}@{}", info.name, info.version));
             (StatusCode::CREATED, Json(info))
         }
         PublishOutcome::Unchanged(info) => (StatusCode::OK, Json(info)),
@@ -77,12 +69,10 @@ impl From<PublishRejection> for HttpProblem {
     (status = 200, body = PluginList),
 ))]
 pub(crate) async fn versions(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     _: NoQuery,
     Path(name): Path<String>,
+    server: Permitted<ReadPlugins>,
 ) -> Result<Json<PluginList>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::ReadPlugins).await?;
     let plugins = plugins::versions(server.store.as_ref(), &name).await?;
     if plugins.is_empty() {
         return Err(HttpProblem::not_found(format!("no plugin {name:?} is published")));
@@ -117,11 +107,9 @@ pub(crate) async fn signing_secrets(
     (status = 200, body = PluginDetail),
 ))]
 pub(crate) async fn get(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     Path((name, version)): Path<(String, String)>,
+    server: Permitted<ReadPlugins>,
 ) -> Result<Json<PluginDetail>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::ReadPlugins).await?;
     let found = plugins::get(server.store.as_ref(), &name, &version).await?;
     found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("plugin {name}@{version} is not published")))
 }

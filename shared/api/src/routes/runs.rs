@@ -1,19 +1,17 @@
 //! Handles runs and their logs: `/v1/runs`.
 
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use ebb_protocol::api::RunDetail;
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Path;
-use super::auth::ApiPermission;
+use super::permitted::{Permitted, ReadTargets};
+use super::{Path, Query};
+use crate::HttpProblem;
 use crate::queries::{logs, runs};
-use crate::{HttpProblem, ServerState};
 
 /// The response header with the attempt of a log.
 const ATTEMPT: &str = "ebb-attempt";
@@ -40,13 +38,10 @@ pub(crate) struct UnitsQuery {
     (status = 200, body = RunDetail),
 ))]
 pub(crate) async fn get(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     Path(run): Path<String>,
-    query: Result<Query<UnitsQuery>, QueryRejection>,
+    server: Permitted<ReadTargets>,
+    Query(query): Query<UnitsQuery>,
 ) -> Result<Json<RunDetail>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::ReadTargets).await?;
-    let Query(query) = query?;
     let found = runs::get(&server.env, &parse(&run)?).await?;
     let mut found = found.ok_or_else(|| HttpProblem::not_found(format!("run {run} does not exist")))?;
     let token = query.next_token.as_deref();
@@ -77,13 +72,10 @@ pub(crate) struct LogQuery {
     (status = 200, body = String, content_type = "text/plain", headers(("ebb-attempt" = u32, description = "The attempt of the log."))),
 ))]
 pub(crate) async fn logs(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     Path(run): Path<String>,
-    query: Result<Query<LogQuery>, QueryRejection>,
+    server: Permitted<ReadTargets>,
+    Query(query): Query<LogQuery>,
 ) -> Result<([(&'static str, String); 1], String), HttpProblem> {
-    server.authorize(&headers, ApiPermission::ReadTargets).await?;
-    let Query(query) = query?;
     let found = logs::log(&server.env, &parse(&run)?, &query.unit, query.attempt).await?;
     let found = found.map(|(attempt, log)| ([(ATTEMPT, attempt.0.to_string())], log));
     found.ok_or_else(|| HttpProblem::not_found(format!("run {run} has no log of {}", query.unit)))

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use ebb_flow::source::delivery::{self, DeliveryRejection, DeliveryRequest};
@@ -13,8 +12,8 @@ use ebb_protocol::limits;
 use ebb_store::NamedKind;
 use serde::Deserialize;
 
-use super::auth::ApiPermission;
-use super::{NoQuery, Path};
+use super::permitted::{Permitted, ReadSources, WriteSources};
+use super::{JsonBody, NoQuery, Path, Query};
 use crate::background::{self, RemainingWork};
 use crate::bodies::{BodyBudget, check_length};
 use crate::queries::sources;
@@ -46,7 +45,7 @@ pub(crate) async fn receive(
     State(server): State<ServerState>,
     Extension(bodies): Extension<Arc<BodyBudget>>,
     Path(name): Path<String>,
-    query: Result<Query<DeliveryQuery>, QueryRejection>,
+    query: Result<Query<DeliveryQuery>, HttpProblem>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Option<Extension<RemainingWork>>, Json<SourceResponse>), HttpProblem> {
@@ -91,12 +90,7 @@ impl From<DeliveryRejection> for HttpProblem {
 #[utoipa::path(get, path = "/v1/sources", operation_id = "listSources", tag = "sources", responses(
     (status = 200, body = SourceList),
 ))]
-pub(crate) async fn list(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
-    _: NoQuery,
-) -> Result<Json<SourceList>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::ReadSources).await?;
+pub(crate) async fn list(_: NoQuery, server: Permitted<ReadSources>) -> Result<Json<SourceList>, HttpProblem> {
     Ok(Json(SourceList { sources: sources::list(server.store.as_ref()).await? }))
 }
 
@@ -105,11 +99,9 @@ pub(crate) async fn list(
     (status = 200, body = SourceDetail),
 ))]
 pub(crate) async fn get(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     Path(name): Path<String>,
+    server: Permitted<ReadSources>,
 ) -> Result<Json<SourceDetail>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::ReadSources).await?;
     let found = sources::get(server.store.as_ref(), &name).await?;
     found.map(Json).ok_or_else(|| unknown(&name))
 }
@@ -122,15 +114,12 @@ pub(crate) async fn get(
     (status = 422, description = "The document has errors."),
 ))]
 pub(crate) async fn put(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     Path(name): Path<String>,
-    body: Body,
+    server: Permitted<WriteSources>,
+    JsonBody(request): JsonBody<PutSource>,
 ) -> Result<Json<SourceDetail>, HttpProblem> {
-    let caller = server.authorize(&headers, ApiPermission::WriteSources).await?;
-    let request: PutSource = super::read_json(body).await?;
     sources::put(&server.env, server.store.as_ref(), &name, &request.document).await?;
-    caller.log_change("put source", &name);
+    server.caller.log_change("put source", &name);
     let found = sources::get(server.store.as_ref(), &name).await?;
     found.map(Json).ok_or_else(|| unknown(&name))
 }
@@ -140,14 +129,12 @@ pub(crate) async fn put(
     (status = 204, description = "The source is deleted."),
 ))]
 pub(crate) async fn delete(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     Path(name): Path<String>,
+    server: Permitted<WriteSources>,
 ) -> Result<StatusCode, HttpProblem> {
-    let caller = server.authorize(&headers, ApiPermission::WriteSources).await?;
     match server.store.delete_document(NamedKind::Source, &name).await? {
         true => {
-            caller.log_change("delete source", &name);
+            server.caller.log_change("delete source", &name);
             Ok(StatusCode::NO_CONTENT)
         }
         false => Err(unknown(&name)),

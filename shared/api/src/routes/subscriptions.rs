@@ -1,15 +1,13 @@
 //! Handles subscriptions: `/v1/subscriptions`.
 
 use axum::Json;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use ebb_protocol::api::{PutSubscription, SubscriptionDetail, SubscriptionList};
 
-use super::auth::ApiPermission;
-use super::{NoQuery, Path};
+use super::permitted::{Operate, Permitted, ReadConnections};
+use super::{JsonBody, NoQuery, Path};
+use crate::HttpProblem;
 use crate::queries::subscriptions;
-use crate::{HttpProblem, ServerState};
 
 /// Lists all subscriptions, with the numbers of notifications that wait and that were given up. Scope: `plugins:write` or
 /// `plugins:write:NAME`.
@@ -17,11 +15,9 @@ use crate::{HttpProblem, ServerState};
     (status = 200, body = SubscriptionList),
 ))]
 pub(crate) async fn list(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     _: NoQuery,
+    server: Permitted<ReadConnections>,
 ) -> Result<Json<SubscriptionList>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::ReadConnections).await?;
     Ok(Json(SubscriptionList { subscriptions: subscriptions::list(&server.env, server.store.as_ref()).await? }))
 }
 
@@ -31,11 +27,9 @@ pub(crate) async fn list(
     (status = 200, body = SubscriptionDetail),
 ))]
 pub(crate) async fn get(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     Path(name): Path<String>,
+    server: Permitted<ReadConnections>,
 ) -> Result<Json<SubscriptionDetail>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::ReadConnections).await?;
     let found = subscriptions::get(&server.env, server.store.as_ref(), &name).await?;
     found.map(Json).ok_or_else(|| unknown(&name))
 }
@@ -49,15 +43,12 @@ pub(crate) async fn get(
     (status = 422, description = "The document has errors."),
 ))]
 pub(crate) async fn put(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     Path(name): Path<String>,
-    body: Body,
+    server: Permitted<Operate>,
+    JsonBody(request): JsonBody<PutSubscription>,
 ) -> Result<Json<SubscriptionDetail>, HttpProblem> {
-    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
-    let request: PutSubscription = super::read_json(body).await?;
     subscriptions::put(&server.env, server.store.as_ref(), &name, &request.document).await?;
-    caller.log_change("put subscription", &name);
+    server.caller.log_change("put subscription", &name);
     let found = subscriptions::get(&server.env, server.store.as_ref(), &name).await?;
     found.map(Json).ok_or_else(|| unknown(&name))
 }
@@ -66,15 +57,10 @@ pub(crate) async fn put(
 #[utoipa::path(delete, path = "/v1/subscriptions/{name}", operation_id = "deleteSubscription", tag = "subscriptions", responses(
     (status = 204, description = "The subscription is deleted."),
 ))]
-pub(crate) async fn delete(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
-    Path(name): Path<String>,
-) -> Result<StatusCode, HttpProblem> {
-    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
+pub(crate) async fn delete(Path(name): Path<String>, server: Permitted<Operate>) -> Result<StatusCode, HttpProblem> {
     match subscriptions::delete(&server.env, server.store.as_ref(), &name).await? {
         true => {
-            caller.log_change("delete subscription", &name);
+            server.caller.log_change("delete subscription", &name);
             Ok(StatusCode::NO_CONTENT)
         }
         false => Err(unknown(&name)),

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 
 use axum::body::Body;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use ebb_flow::operator::target_request::{self, TargetPreview, TargetRequest};
@@ -19,9 +17,9 @@ use ebb_protocol::unit::TRACEPARENT;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Path;
-use super::auth::ApiPermission;
+use super::permitted::{Permitted, WriteTargets};
 use super::targets::unknown;
+use super::{Path, Query};
 use crate::background::{self, RemainingWork};
 use crate::queries::plans;
 use crate::{HttpProblem, ServerState};
@@ -56,13 +54,11 @@ pub(crate) struct ApplyQuery {
     (status = 422, description = "A field is invalid, or the document has errors."),
 ))]
 pub(crate) async fn apply(
-    State(server): State<ServerState>,
     headers: HeaderMap,
-    query: Result<Query<ApplyQuery>, QueryRejection>,
+    server: Permitted<WriteTargets>,
+    Query(query): Query<ApplyQuery>,
     body: Body,
 ) -> Result<ReceiptResponse, HttpProblem> {
-    let caller = server.authorize(&headers, ApiPermission::WriteTargets).await?;
-    let Query(query) = query?;
     let key = idempotency_key(&headers)?;
     let ApplyTarget { kind, name, document, uid, routing_key } =
         super::read_json_within(body, limits::WEBHOOK_BODY).await?;
@@ -82,7 +78,7 @@ pub(crate) async fn apply(
     let parent = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
     telemetry::webhook_received(&request.kind, &request.name, parent);
     let (response, follow_ups) = Box::pin(target_request::apply(env, plugins, &request)).await?;
-    caller.log_change("apply target", format_args!("{} with uid {}", response.target, response.uid));
+    server.caller.log_change("apply target", format_args!("{} with uid {}", response.target, response.uid));
     accepted(&server, (&request.kind, &request.name), response, follow_ups).await
 }
 
@@ -101,16 +97,13 @@ pub(crate) struct DeleteQuery {
     (status = 422, description = "`uid` is invalid."),
 ))]
 pub(crate) async fn delete(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     Path((kind, name)): Path<(String, String)>,
-    query: Result<Query<DeleteQuery>, QueryRejection>,
+    server: Permitted<WriteTargets>,
+    Query(query): Query<DeleteQuery>,
 ) -> Result<ReceiptResponse, HttpProblem> {
-    let caller = server.authorize(&headers, ApiPermission::WriteTargets).await?;
-    let Query(query) = query?;
     let deleted = Box::pin(target_request::delete(&server.env, &kind, &name, query.uid.as_deref())).await?;
     let (response, follow_ups) = deleted.ok_or_else(|| unknown(&kind, &name))?;
-    caller.log_change("delete target", format_args!("{} with uid {}", response.target, response.uid));
+    server.caller.log_change("delete target", format_args!("{} with uid {}", response.target, response.uid));
     accepted(&server, (&kind, &name), response, follow_ups).await
 }
 

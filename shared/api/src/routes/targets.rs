@@ -2,9 +2,7 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use ebb_protocol::api::{
     ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RejectedEvent, RetryResponse, RetryTarget, TargetDetail,
     TargetDiagnosis, TargetPage,
@@ -15,8 +13,9 @@ use ebb_store::TargetList;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Path;
 use super::auth::{ApiCaller, ApiPermission};
+use super::permitted::{Operate, Permitted, ReadTargets};
+use super::{JsonBody, Path, Query};
 use crate::queries::targets::TargetFilter;
 use crate::queries::{sources, targets, why};
 use crate::{HttpProblem, ServerState};
@@ -48,12 +47,9 @@ pub(crate) struct ListQuery {
     (status = 200, body = TargetPage),
 ))]
 pub(crate) async fn list(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
-    query: Result<Query<ListQuery>, QueryRejection>,
+    server: Permitted<ReadTargets>,
+    Query(query): Query<ListQuery>,
 ) -> Result<Json<TargetPage>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::ReadTargets).await?;
-    let Query(query) = query?;
     let list = if query.gone { TargetList::Gone } else { TargetList::Active };
     let filter = TargetFilter { kind: query.kind.as_deref(), unconfirmed: query.unconfirmed };
     let invalid = |error: FieldError| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", error.to_string());
@@ -96,23 +92,20 @@ pub(crate) struct DetailQuery {
     (status = 200, body = TargetDetail),
 ))]
 pub(crate) async fn get(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     Path((kind, name)): Path<(String, String)>,
-    query: Result<Query<DetailQuery>, QueryRejection>,
+    server: Permitted<ReadTargets>,
+    Query(DetailQuery { outputs, reveal }): Query<DetailQuery>,
 ) -> Result<Json<TargetDetail>, HttpProblem> {
-    let caller = server.authorize(&headers, ApiPermission::ReadTargets).await?;
-    let Query(DetailQuery { outputs, reveal }) = query?;
     let mut values = SensitiveValues::Hidden;
     if reveal {
-        caller.require(ApiPermission::RevealTargets)?;
+        server.caller.require(ApiPermission::RevealTargets)?;
         values = SensitiveValues::Revealed;
     }
     let found = targets::get(&server.env, server.store.as_ref(), (&kind, &name), outputs.as_deref(), values).await?;
     match found {
         Some((found, revealed)) => {
             if reveal {
-                caller.log_reveal(format_args!("{kind}/{name}"), &revealed);
+                server.caller.log_reveal(format_args!("{kind}/{name}"), &revealed);
             }
             Ok(Json(found))
         }
@@ -125,11 +118,9 @@ pub(crate) async fn get(
     (status = 200, body = TargetDiagnosis),
 ))]
 pub(crate) async fn why(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     Path((kind, name)): Path<(String, String)>,
+    server: Permitted<ReadTargets>,
 ) -> Result<Json<TargetDiagnosis>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::ReadTargets).await?;
     let found = why::why(&server.env, server.store.as_ref(), &kind, &name).await?;
     match found {
         Some(found) => Ok(Json(found)),
@@ -147,12 +138,10 @@ pub(crate) async fn why(
     (status = 422, description = "`plugin-unused`, or `not-repairable`: the version does not fit the plan."),
 ))]
 pub(crate) async fn retry(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     Path((kind, name)): Path<(String, String)>,
+    server: Permitted<Operate>,
     body: Body,
 ) -> Result<(StatusCode, Json<RetryResponse>), HttpProblem> {
-    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
     let request: RetryTarget = super::read_optional_json(body).await?;
     if let Some(plugin) = &request.plugin {
         let (mode, status) = match request.dry_run {
@@ -160,7 +149,7 @@ pub(crate) async fn retry(
             false => (RepairMode::Make, StatusCode::ACCEPTED),
         };
         if mode == RepairMode::Make {
-            caller.log_change("repair", format_args!("{kind}/{name} by {plugin}"));
+            server.caller.log_change("repair", format_args!("{kind}/{name} by {plugin}"));
         }
         let repaired = repair::repair(&server.env, server.store.as_ref(), (&kind, &name), plugin, mode).await;
         let rejected = |rejection| rejected_repair(rejection, &kind, &name);
@@ -170,7 +159,7 @@ pub(crate) async fn retry(
         let detail = "`dryRun` needs `plugin`; `GET …/why` lists the failed units";
         return Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail));
     }
-    caller.log_change("retry", format_args!("{kind}/{name}"));
+    server.caller.log_change("retry", format_args!("{kind}/{name}"));
     match retry::retry(&server.env, &kind, &name).await? {
         retry::RetryOutcome::Retried(retried) => Ok((StatusCode::ACCEPTED, Json(retried))),
         retry::RetryOutcome::NotFound => Err(unknown(&kind, &name)),
@@ -227,15 +216,12 @@ fn override_response(
     (status = 422, description = "The reason is missing."),
 ))]
 pub(crate) async fn force_complete(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     Path((kind, name)): Path<(String, String)>,
-    body: Body,
+    server: Permitted<Operate>,
+    JsonBody(mut request): JsonBody<ForceCompleteUnit>,
 ) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
-    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
-    let mut request: ForceCompleteUnit = super::read_json(body).await?;
-    caller.log_change("force-complete", format_args!("{} of {kind}/{name}", request.unit));
-    request.by = operator(request.by, &caller);
+    server.caller.log_change("force-complete", format_args!("{} of {kind}/{name}", request.unit));
+    request.by = operator(request.by, &server.caller);
     override_response(overrides::force_complete(&server.env, &kind, &name, &request).await?, &kind, &name)
 }
 
@@ -246,14 +232,11 @@ pub(crate) async fn force_complete(
     (status = 422, description = "The reason is missing."),
 ))]
 pub(crate) async fn force_delete(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
     Path((kind, name)): Path<(String, String)>,
-    body: Body,
+    server: Permitted<Operate>,
+    JsonBody(mut request): JsonBody<ForceDeleteTarget>,
 ) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
-    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
-    let mut request: ForceDeleteTarget = super::read_json(body).await?;
-    caller.log_change("force-delete", format_args!("{kind}/{name}"));
-    request.by = operator(request.by, &caller);
+    server.caller.log_change("force-delete", format_args!("{kind}/{name}"));
+    request.by = operator(request.by, &server.caller);
     override_response(overrides::force_delete(&server.env, &kind, &name, &request).await?, &kind, &name)
 }

@@ -1,27 +1,21 @@
 //! Handles named API tokens: `/v1/tokens`.
 
 use axum::Json;
-use axum::body::Body;
-use axum::extract::State;
 use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use ebb_protocol::api::{CreateToken, CreatedToken, TokenList};
 
-use super::auth::{ApiPermission, stored_name};
-use super::{NoQuery, Path};
+use super::auth::stored_name;
+use super::permitted::{Operate, Permitted};
+use super::{JsonBody, NoQuery, Path};
+use crate::HttpProblem;
 use crate::queries::named_tokens::{self, TokenRejection};
-use crate::{HttpProblem, ServerState};
 
 /// Lists the named tokens that are not revoked, without their secrets. Scope: `operate`.
 #[utoipa::path(get, path = "/v1/tokens", operation_id = "listTokens", tag = "tokens", responses(
     (status = 200, body = TokenList),
 ))]
-pub(crate) async fn list(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
-    _: NoQuery,
-) -> Result<Json<TokenList>, HttpProblem> {
-    server.authorize(&headers, ApiPermission::Operate).await?;
+pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> Result<Json<TokenList>, HttpProblem> {
     Ok(Json(TokenList { tokens: named_tokens::list(server.store.as_ref()).await? }))
 }
 
@@ -32,13 +26,11 @@ pub(crate) async fn list(
     (status = 422, description = "The name, a scope or `ttl` is invalid."),
 ))]
 pub(crate) async fn create(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
-    body: Body,
+    server: Permitted<Operate>,
+    JsonBody(request): JsonBody<CreateToken>,
 ) -> Result<(StatusCode, HeaderMap, Json<CreatedToken>), HttpProblem> {
-    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
-    let request: CreateToken = super::read_json(body).await?;
-    let created = named_tokens::create(&server.env, server.store.as_ref(), &request, stored_name(&caller)).await?;
+    let caller = &server.caller;
+    let created = named_tokens::create(&server.env, server.store.as_ref(), &request, stored_name(caller)).await?;
     caller.log_change("create token", format_args!("{} with {}", created.info.name, created.info.scopes.join(", ")));
     let headers = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
     Ok((StatusCode::CREATED, headers, Json(created)))
@@ -57,15 +49,10 @@ impl From<TokenRejection> for HttpProblem {
 #[utoipa::path(delete, path = "/v1/tokens/{name}", operation_id = "revokeToken", tag = "tokens", responses(
     (status = 204, description = "The token is revoked."),
 ))]
-pub(crate) async fn revoke(
-    State(server): State<ServerState>,
-    headers: HeaderMap,
-    Path(name): Path<String>,
-) -> Result<StatusCode, HttpProblem> {
-    let caller = server.authorize(&headers, ApiPermission::Operate).await?;
+pub(crate) async fn revoke(Path(name): Path<String>, server: Permitted<Operate>) -> Result<StatusCode, HttpProblem> {
     match server.store.revoke_token(&name, server.env.now()).await? {
         true => {
-            caller.log_change("revoke token", &name);
+            server.caller.log_change("revoke token", &name);
             Ok(StatusCode::NO_CONTENT)
         }
         false => Err(HttpProblem::not_found(format!("the token {name:?} does not exist"))),

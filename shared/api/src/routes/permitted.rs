@@ -1,0 +1,61 @@
+//! The permissions of routes, as types of the arguments of their handlers.
+
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+
+use super::auth::{ApiCaller, ApiPermission};
+use crate::{HttpProblem, ServerState};
+
+/// A permission as a type.
+pub(crate) trait RoutePermission {
+    const NEEDED: ApiPermission<'static>;
+}
+
+macro_rules! route_permissions {
+    ($($name:ident),*) => {$(
+        pub(crate) enum $name {}
+
+        impl RoutePermission for $name {
+            const NEEDED: ApiPermission<'static> = ApiPermission::$name;
+        }
+    )*};
+}
+
+route_permissions!(
+    ReadPlugins,
+    PublishPlugin,
+    ReadTargets,
+    WriteTargets,
+    ReadSources,
+    WriteSources,
+    ReadConnections,
+    Operate
+);
+
+/// The state of the server, for a request whose sender has the permission `P`. It follows the arguments that reject a
+/// wrong path, and precedes those that reject wrong parameters or a wrong body.
+pub(crate) struct Permitted<P> {
+    server: ServerState,
+    pub(crate) caller: ApiCaller,
+    permission: PhantomData<P>,
+}
+
+impl<P> Deref for Permitted<P> {
+    type Target = ServerState;
+
+    fn deref(&self) -> &ServerState {
+        &self.server
+    }
+}
+
+impl<P: RoutePermission> FromRequestParts<ServerState> for Permitted<P> {
+    type Rejection = HttpProblem;
+
+    async fn from_request_parts(parts: &mut Parts, server: &ServerState) -> Result<Self, HttpProblem> {
+        let caller = server.authorize(&parts.headers, P::NEEDED).await?;
+        Ok(Self { server: server.clone(), caller, permission: PhantomData })
+    }
+}
