@@ -2,8 +2,8 @@
 //!
 //! 1. [`instrument_router`] runs each request as an invocation (`background`).
 //! 2. A handler (`routes`) checks token or signature, reads the body and calls `ebb_flow`, `ebb_relay_client` or a query.
-//! 3. [`queries`] read state for people and programs. Only `plugins`, `sources`, `connections` and `named_tokens` also
-//!    change it.
+//! 3. [`queries`] read state for people and programs. Only `plugins`, `named_documents` and `named_tokens` also change
+//!    it.
 //! 4. Errors become [`HttpProblem`]. [`openapi()`] returns the document of all operations.
 
 mod background;
@@ -26,6 +26,7 @@ use ebb_flow::env::{Env, HttpStore};
 use ebb_relay_client::PollEndpoint;
 
 use bodies::BodyBudget;
+use routes::named_documents::{connections, sources, subscriptions};
 
 pub use background::instrument_router;
 pub use oidc::OidcIssuers;
@@ -106,12 +107,12 @@ fn api_routes() -> OpenApiRouter<ServerState> {
         .routes(routes!(routes::plugins::versions))
         .routes(routes!(routes::plugins::signing_secrets))
         .routes(routes!(routes::plugins::get, routes::plugins::delete))
-        .routes(routes!(routes::sources::list))
-        .routes(routes!(routes::sources::get, routes::sources::put, routes::sources::delete))
-        .routes(routes!(routes::connections::list))
-        .routes(routes!(routes::connections::get, routes::connections::put, routes::connections::delete))
-        .routes(routes!(routes::subscriptions::list))
-        .routes(routes!(routes::subscriptions::get, routes::subscriptions::put, routes::subscriptions::delete))
+        .routes(routes!(sources::list))
+        .routes(routes!(sources::get, sources::put, sources::delete))
+        .routes(routes!(connections::list))
+        .routes(routes!(connections::get, connections::put, connections::delete))
+        .routes(routes!(subscriptions::list))
+        .routes(routes!(subscriptions::get, subscriptions::put, subscriptions::delete))
         .routes(routes!(routes::targets::list))
         .routes(routes!(routes::targets::get))
         .routes(routes!(routes::targets::why))

@@ -1,74 +1,60 @@
-//! Stores, lists and deletes connections.
+//! Connections, as named documents.
 
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::ConnectionDoc;
 use ebb_flow::env::{Env, HttpStore};
-use ebb_flow::error::{FlowError, RequestError};
+use ebb_flow::error::FlowError;
 use ebb_flow::offload::offload;
-use ebb_protocol::api::{ConnectionDetail, ConnectionInfo};
+use ebb_protocol::api::{ConnectionDetail, ConnectionInfo, ConnectionList};
 use ebb_protocol::time::rfc3339;
 use ebb_store::{NamedDocument, NamedKind};
 
-use super::named_documents;
+use super::named_documents::{self, StoredKind};
 
-pub async fn list(env: &Env, store: &dyn HttpStore) -> Result<Vec<ConnectionInfo>, FlowError> {
-    let mut connections = Vec::new();
-    for item in store.list_documents(NamedKind::Connection).await? {
-        connections.push(detail(env, item).await?.info);
+impl StoredKind for ConnectionDoc {
+    const KIND: NamedKind = NamedKind::Connection;
+    type List = ConnectionList;
+    type Detail = ConnectionDetail;
+
+    fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
+        let connection = load::connection("document", text, &NoFiles, &DocumentVars::none())?;
+        let wrong = |code, message: String| Diagnostic::error(code, &connection.source, connection.name.at, message);
+        named_documents::check(name, &connection.name.value, connection.expanded, wrong)
     }
-    Ok(connections)
-}
 
-/// Returns a connection with its document.
-pub async fn get(env: &Env, store: &dyn HttpStore, name: &str) -> Result<Option<ConnectionDetail>, FlowError> {
-    match store.get_document(NamedKind::Connection, name).await? {
-        Some(item) => Ok(Some(detail(env, item).await?)),
-        None => Ok(None),
-    }
-}
-
-/// Creates or replaces the connection `name`. A connection with the same document stays unchanged.
-pub async fn put(
-    env: &Env,
-    store: &dyn HttpStore,
-    name: &str,
-    document: &str,
-) -> Result<(), RequestError<Diagnostics>> {
-    named_documents::put(env, store, NamedKind::Connection, (name, document), checked).await.map(drop)
-}
-
-/// Loads and checks the connection of a document.
-fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
-    let connection = load::connection("document", text, &NoFiles, &DocumentVars::none())?;
-    let wrong = |code, message: String| Diagnostic::error(code, &connection.source, connection.name.at, message);
-    named_documents::check(name, &connection.name.value, connection.expanded, wrong)
-}
-
-/// Returns a stored connection. One that no longer loads is shown with the reason, so that it can be replaced.
-async fn detail(env: &Env, item: NamedDocument) -> Result<ConnectionDetail, FlowError> {
-    let NamedDocument { name, document, changed } = item;
-    let text = document.clone();
-    let loaded = offload(move || load::connection("document", &text, &NoFiles, &DocumentVars::none())).await?;
-    let unknown = ConnectionInfo {
-        name,
-        origin: String::new(),
-        auth: String::new(),
-        secret: String::new(),
-        has_secret: false,
-        plugins: Vec::new(),
-        sources: Vec::new(),
-        subscriptions: Vec::new(),
-        changed: rfc3339(changed),
-        unreadable: None,
-    };
-    let info = match loaded {
-        Ok(connection) => about(env, connection, unknown),
-        Err(errors) => {
-            ConnectionInfo { unreadable: Some(named_documents::unreadable(&unknown.name, &errors)), ..unknown }
+    async fn list(env: &Env, store: &dyn HttpStore) -> Result<ConnectionList, FlowError> {
+        let mut connections = Vec::new();
+        for item in store.list_documents(Self::KIND).await? {
+            connections.push(Self::detail(env, store, item).await?.info);
         }
-    };
-    Ok(ConnectionDetail { info, document })
+        Ok(ConnectionList { connections })
+    }
+
+    async fn detail(env: &Env, _: &dyn HttpStore, item: NamedDocument) -> Result<ConnectionDetail, FlowError> {
+        let NamedDocument { name, document, changed } = item;
+        let text = document.clone();
+        let loaded = offload(move || load::connection("document", &text, &NoFiles, &DocumentVars::none())).await?;
+        let unknown = ConnectionInfo {
+            name,
+            origin: String::new(),
+            auth: String::new(),
+            secret: String::new(),
+            has_secret: false,
+            plugins: Vec::new(),
+            sources: Vec::new(),
+            subscriptions: Vec::new(),
+            changed: rfc3339(changed),
+            unreadable: None,
+        };
+        let info = match loaded {
+            Ok(connection) => about(env, connection, unknown),
+            Err(errors) => {
+                ConnectionInfo { unreadable: Some(named_documents::unreadable(&unknown.name, &errors)), ..unknown }
+            }
+        };
+        Ok(ConnectionDetail { info, document })
+    }
 }
 
 fn about(env: &Env, connection: ConnectionDoc, unknown: ConnectionInfo) -> ConnectionInfo {

@@ -1,30 +1,73 @@
-//! Checks and stores documents that have a name: sources, connections and subscriptions.
+//! Checks, stores and reads documents that have a name: sources, connections and subscriptions.
 
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_engine::Timestamp;
 use ebb_flow::env::{Env, HttpStore};
-use ebb_flow::error::RequestError;
+use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::offload::offload;
 use ebb_protocol::limits;
 use ebb_store::{NamedDocument, NamedKind};
 
-/// Creates or replaces the document `name`, which `check` loads. Returns false if the stored document is the same, so that
-/// its time stays.
-pub(super) async fn put(
+/// A kind of document that a deployment stores by name.
+pub(crate) trait StoredKind: 'static {
+    const KIND: NamedKind;
+    /// The response with all documents.
+    type List;
+    /// The response with one document.
+    type Detail;
+
+    /// Rejects the document `name` if it would be one too many.
+    async fn admit(_store: &dyn HttpStore, _name: &str, _document: &str) -> Result<(), RequestError<Diagnostics>> {
+        Ok(())
+    }
+
+    /// Loads and checks the document that is to be stored as `name`.
+    fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics>;
+
+    async fn list(env: &Env, store: &dyn HttpStore) -> Result<Self::List, FlowError>;
+
+    /// Describes a stored document. One that no longer loads has the reason, so that it can be replaced.
+    async fn detail(env: &Env, store: &dyn HttpStore, item: NamedDocument) -> Result<Self::Detail, FlowError>;
+
+    /// Forgets what this program has read, after a change.
+    async fn forget(_env: &Env) {}
+}
+
+/// Returns the document `name`.
+pub(crate) async fn get<K: StoredKind>(
     env: &Env,
     store: &dyn HttpStore,
-    kind: NamedKind,
-    (name, document): (&str, &str),
-    check: fn(&str, &str) -> Result<NamedDocument, Diagnostics>,
-) -> Result<bool, RequestError<Diagnostics>> {
-    let (name, text) = (name.to_owned(), document.to_owned());
-    let checked = offload(move || check(&name, &text)).await??;
-    let present = store.get_document(kind, &checked.name).await?;
-    if present.is_some_and(|present| present.document == checked.document) {
-        return Ok(false);
+    name: &str,
+) -> Result<Option<K::Detail>, FlowError> {
+    match store.get_document(K::KIND, name).await? {
+        Some(item) => Ok(Some(K::detail(env, store, item).await?)),
+        None => Ok(None),
     }
-    store.put_document(kind, &NamedDocument { changed: env.now(), ..checked }).await?;
-    Ok(true)
+}
+
+/// Creates or replaces the document `name`. If the stored document is the same, its time stays.
+pub(crate) async fn put<K: StoredKind>(
+    env: &Env,
+    store: &dyn HttpStore,
+    name: &str,
+    document: &str,
+) -> Result<(), RequestError<Diagnostics>> {
+    K::admit(store, name, document).await?;
+    let (name, text) = (name.to_owned(), document.to_owned());
+    let checked = offload(move || K::checked(&name, &text)).await??;
+    let present = store.get_document(K::KIND, &checked.name).await?;
+    if present.is_none_or(|present| present.document != checked.document) {
+        store.put_document(K::KIND, &NamedDocument { changed: env.now(), ..checked }).await?;
+        K::forget(env).await;
+    }
+    Ok(())
+}
+
+/// Deletes the document `name`. Returns false if it does not exist.
+pub(crate) async fn delete<K: StoredKind>(env: &Env, store: &dyn HttpStore, name: &str) -> Result<bool, FlowError> {
+    let is_deleted = store.delete_document(K::KIND, name).await?;
+    K::forget(env).await;
+    Ok(is_deleted)
 }
 
 /// Returns and logs the reason why a stored document no longer loads.

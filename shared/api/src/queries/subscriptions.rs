@@ -1,19 +1,19 @@
-//! Stores, lists and deletes subscriptions, with the notifications that wait and those that were given up.
+//! Subscriptions, as named documents, with the notifications that wait and those that were given up.
 
 use ebb_documents::compile;
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
-use ebb_documents::model::SourceText;
+use ebb_documents::model::{SourceText, SubscriptionDoc};
 use ebb_flow::env::{Env, HttpStore};
 use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::instance::outbox::{self, ReceiverInfo};
 use ebb_flow::offload::offload;
-use ebb_protocol::api::{SubscriptionDetail, SubscriptionInfo, UndeliveredNotification};
+use ebb_protocol::api::{SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification};
 use ebb_protocol::time::rfc3339;
 use ebb_store::{NamedDocument, NamedKind};
 
 use super::backlog::Backlog;
-use super::named_documents;
+use super::named_documents::{self, StoredKind};
 
 /// Maximum subscriptions. A target stores the name of each one that waits for its receiver.
 const MAX_SUBSCRIPTIONS: usize = 100;
@@ -21,66 +21,59 @@ const MAX_SUBSCRIPTIONS: usize = 100;
 const MAX_UNDELIVERED: usize = 1_000;
 const MAX_FAILURES: usize = 100;
 
-pub async fn list(env: &Env, store: &dyn HttpStore) -> Result<Vec<SubscriptionInfo>, FlowError> {
-    let backlog = Backlog::read(store).await?;
-    let mut subscriptions = Vec::new();
-    for item in store.list_documents(NamedKind::Subscription).await? {
-        let undelivered = store.count_undelivered(&item.name, MAX_UNDELIVERED).await?;
-        subscriptions.push(info(env, &item, &backlog, undelivered).await?);
-    }
-    Ok(subscriptions)
-}
+impl StoredKind for SubscriptionDoc {
+    const KIND: NamedKind = NamedKind::Subscription;
+    type List = SubscriptionList;
+    type Detail = SubscriptionDetail;
 
-/// Returns a subscription with its document and its failures.
-pub async fn get(env: &Env, store: &dyn HttpStore, name: &str) -> Result<Option<SubscriptionDetail>, FlowError> {
-    let Some(item) = store.get_document(NamedKind::Subscription, name).await? else { return Ok(None) };
-    let backlog = Backlog::read(store).await?;
-    let mut failures = store.list_undelivered(name, MAX_UNDELIVERED).await?;
-    failures.sort_by_key(|failure| std::cmp::Reverse(failure.changed));
-    let waiting = backlog.of(name);
-    Ok(Some(SubscriptionDetail {
-        info: info(env, &item, &backlog, failures.len()).await?,
-        document: item.document,
-        oldest: waiting.oldest(),
-        last_error: waiting.last_error(),
-        failures: failures.iter().take(MAX_FAILURES).map(undelivered).collect(),
-    }))
-}
-
-/// Creates or replaces the subscription `name`. A subscription with the same document stays unchanged.
-pub async fn put(
-    env: &Env,
-    store: &dyn HttpStore,
-    name: &str,
-    document: &str,
-) -> Result<(), RequestError<Diagnostics>> {
-    let known = store.list_documents(NamedKind::Subscription).await?;
-    if known.len() >= MAX_SUBSCRIPTIONS && known.iter().all(|one| one.name != name) {
+    async fn admit(store: &dyn HttpStore, name: &str, document: &str) -> Result<(), RequestError<Diagnostics>> {
+        let known = store.list_documents(Self::KIND).await?;
+        if known.len() < MAX_SUBSCRIPTIONS || known.iter().any(|one| one.name == name) {
+            return Ok(());
+        }
         let message = format!("{MAX_SUBSCRIPTIONS} subscriptions exist, which is the limit");
         let source = SourceText::new("document", document);
         let wrong = Diagnostic::error("too-many", &source, None, message).help("delete one first");
-        return Err(RequestError::Rejected(wrong.into()));
+        Err(RequestError::Rejected(wrong.into()))
     }
-    if named_documents::put(env, store, NamedKind::Subscription, (name, document), checked).await? {
+
+    fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
+        let subscription = load::subscription("document", text, &NoFiles, &DocumentVars::none())?;
+        let wrong =
+            |code, message: String| Diagnostic::error(code, &subscription.source, subscription.name.at, message);
+        let checked = named_documents::check(name, &subscription.name.value, subscription.expanded.clone(), wrong)?;
+        compile::subscription(&subscription)?;
+        Ok(checked)
+    }
+
+    async fn list(env: &Env, store: &dyn HttpStore) -> Result<SubscriptionList, FlowError> {
+        let backlog = Backlog::read(store).await?;
+        let mut subscriptions = Vec::new();
+        for item in store.list_documents(Self::KIND).await? {
+            let undelivered = store.count_undelivered(&item.name, MAX_UNDELIVERED).await?;
+            subscriptions.push(info(env, &item, &backlog, undelivered).await?);
+        }
+        Ok(SubscriptionList { subscriptions })
+    }
+
+    /// Returns a subscription with its document and its failures.
+    async fn detail(env: &Env, store: &dyn HttpStore, item: NamedDocument) -> Result<SubscriptionDetail, FlowError> {
+        let backlog = Backlog::read(store).await?;
+        let mut failures = store.list_undelivered(&item.name, MAX_UNDELIVERED).await?;
+        failures.sort_by_key(|failure| std::cmp::Reverse(failure.changed));
+        let waiting = backlog.of(&item.name);
+        Ok(SubscriptionDetail {
+            info: info(env, &item, &backlog, failures.len()).await?,
+            document: item.document,
+            oldest: waiting.oldest(),
+            last_error: waiting.last_error(),
+            failures: failures.iter().take(MAX_FAILURES).map(undelivered).collect(),
+        })
+    }
+
+    async fn forget(env: &Env) {
         outbox::forget_rules(env).await;
     }
-    Ok(())
-}
-
-/// Deletes a subscription. Returns false if it does not exist.
-pub async fn delete(env: &Env, store: &dyn HttpStore, name: &str) -> Result<bool, FlowError> {
-    let is_deleted = store.delete_document(NamedKind::Subscription, name).await?;
-    outbox::forget_rules(env).await;
-    Ok(is_deleted)
-}
-
-/// Loads and checks the subscription of a document.
-fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
-    let subscription = load::subscription("document", text, &NoFiles, &DocumentVars::none())?;
-    let wrong = |code, message: String| Diagnostic::error(code, &subscription.source, subscription.name.at, message);
-    let checked = named_documents::check(name, &subscription.name.value, subscription.expanded.clone(), wrong)?;
-    compile::subscription(&subscription)?;
-    Ok(checked)
 }
 
 /// Returns a subscription without its document. One that no longer loads is shown with the reason, so that it can be

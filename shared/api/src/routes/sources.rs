@@ -1,4 +1,4 @@
-//! Handles sources and their events: `/v1/sources`.
+//! Handles events of sources: `POST /v1/sources/NAME`.
 
 use std::sync::Arc;
 
@@ -7,16 +7,13 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use ebb_flow::source::delivery::{self, DeliveryRejection, DeliveryRequest};
-use ebb_protocol::api::{PutSource, SourceDetail, SourceList, SourceResponse, SourceResult};
+use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::limits;
-use ebb_store::NamedKind;
 use serde::Deserialize;
 
-use super::permitted::{Permitted, ReadSources, WriteSources};
-use super::{JsonBody, NoQuery, Path, Query};
+use super::{Path, Query};
 use crate::background::{self, RemainingWork};
 use crate::bodies::{BodyBudget, check_length};
-use crate::queries::sources;
 use crate::{HttpProblem, ServerState};
 
 /// The credentials of a sender that signs nothing.
@@ -84,63 +81,4 @@ impl From<DeliveryRejection> for HttpProblem {
             DeliveryRejection::Malformed(detail) => Self::new(StatusCode::BAD_REQUEST, "invalid-json", detail),
         }
     }
-}
-
-/// Lists all sources. Scope: `sources:write` or `plugins:write`.
-#[utoipa::path(get, path = "/v1/sources", operation_id = "listSources", tag = "sources", responses(
-    (status = 200, body = SourceList),
-))]
-pub(crate) async fn list(_: NoQuery, server: Permitted<ReadSources>) -> Result<Json<SourceList>, HttpProblem> {
-    Ok(Json(SourceList { sources: sources::list(server.store.as_ref()).await? }))
-}
-
-/// Returns a source with its document, and the events that were rejected. Scope: `sources:write` or `plugins:write`.
-#[utoipa::path(get, path = "/v1/sources/{name}", operation_id = "getSource", tag = "sources", responses(
-    (status = 200, body = SourceDetail),
-))]
-pub(crate) async fn get(
-    Path(name): Path<String>,
-    server: Permitted<ReadSources>,
-) -> Result<Json<SourceDetail>, HttpProblem> {
-    let found = sources::get(server.store.as_ref(), &name).await?;
-    found.map(Json).ok_or_else(|| unknown(&name))
-}
-
-/// Creates or replaces a source. Targets that its events created stay. Scope: `sources:write`.
-#[utoipa::path(put, path = "/v1/sources/{name}", operation_id = "putSource", tag = "sources", request_body = PutSource, responses(
-    (status = 200, body = SourceDetail, description = "The source is created or replaced."),
-    (status = 400, description = "The body is not the expected JSON."),
-    (status = 413, description = "The body is larger than 5 MiB."),
-    (status = 422, description = "The document has errors."),
-))]
-pub(crate) async fn put(
-    Path(name): Path<String>,
-    server: Permitted<WriteSources>,
-    JsonBody(request): JsonBody<PutSource>,
-) -> Result<Json<SourceDetail>, HttpProblem> {
-    sources::put(&server.env, server.store.as_ref(), &name, &request.document).await?;
-    server.caller.log_change("put source", &name);
-    let found = sources::get(server.store.as_ref(), &name).await?;
-    found.map(Json).ok_or_else(|| unknown(&name))
-}
-
-/// Deletes a source. Targets that its events created stay. Scope: `sources:write`.
-#[utoipa::path(delete, path = "/v1/sources/{name}", operation_id = "deleteSource", tag = "sources", responses(
-    (status = 204, description = "The source is deleted."),
-))]
-pub(crate) async fn delete(
-    Path(name): Path<String>,
-    server: Permitted<WriteSources>,
-) -> Result<StatusCode, HttpProblem> {
-    match server.store.delete_document(NamedKind::Source, &name).await? {
-        true => {
-            server.caller.log_change("delete source", &name);
-            Ok(StatusCode::NO_CONTENT)
-        }
-        false => Err(unknown(&name)),
-    }
-}
-
-fn unknown(name: &str) -> HttpProblem {
-    HttpProblem::not_found(format!("no source {name:?} exists"))
 }

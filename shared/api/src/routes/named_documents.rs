@@ -1,0 +1,123 @@
+//! Handles documents that a deployment stores by name: `/v1/sources`, `/v1/connections`, `/v1/subscriptions`.
+
+/// Defines the handlers of a kind of document, in a module. utoipa needs a function for each path.
+macro_rules! document_routes {
+    (
+        mod $module:ident of $document:ident: $noun:literal, $all:literal, $one:literal, $read:ident, $write:ident;
+        $(#[$list_about:meta])* $list_id:literal: $list:ident;
+        $(#[$get_about:meta])* $get_id:literal: $detail:ident;
+        $(#[$put_about:meta])* $put_id:literal: $put:ident;
+        $(#[$delete_about:meta])* $delete_id:literal;
+    ) => {
+        pub(crate) mod $module {
+            use axum::Json;
+            use axum::http::StatusCode;
+            use ebb_documents::model::$document;
+            use ebb_protocol::api::{$detail, $list, $put};
+
+            use crate::HttpProblem;
+            use crate::queries::named_documents::{self, StoredKind as _};
+            use crate::routes::permitted::{Permitted, $read, $write};
+            use crate::routes::{JsonBody, NoQuery, Path};
+
+            $(#[$list_about])*
+            #[utoipa::path(get, path = $all, operation_id = $list_id, tag = stringify!($module), responses(
+                (status = 200, body = $list),
+            ))]
+            pub(crate) async fn list(_: NoQuery, server: Permitted<$read>) -> Result<Json<$list>, HttpProblem> {
+                Ok(Json($document::list(&server.env, server.store.as_ref()).await?))
+            }
+
+            $(#[$get_about])*
+            #[utoipa::path(get, path = $one, operation_id = $get_id, tag = stringify!($module), responses(
+                (status = 200, body = $detail),
+            ))]
+            pub(crate) async fn get(
+                Path(name): Path<String>,
+                server: Permitted<$read>,
+            ) -> Result<Json<$detail>, HttpProblem> {
+                let found = named_documents::get::<$document>(&server.env, server.store.as_ref(), &name).await?;
+                found.map(Json).ok_or_else(|| unknown(&name))
+            }
+
+            $(#[$put_about])*
+            #[utoipa::path(put, path = $one, operation_id = $put_id, tag = stringify!($module), request_body = $put, responses(
+                (status = 200, body = $detail, description = concat!("The ", $noun, " is created or replaced.")),
+                (status = 400, description = "The body is not the expected JSON."),
+                (status = 413, description = "The body is larger than 5 MiB."),
+                (status = 422, description = "The document has errors."),
+            ))]
+            pub(crate) async fn put(
+                Path(name): Path<String>,
+                server: Permitted<$write>,
+                JsonBody(request): JsonBody<$put>,
+            ) -> Result<Json<$detail>, HttpProblem> {
+                let store = server.store.as_ref();
+                named_documents::put::<$document>(&server.env, store, &name, &request.document).await?;
+                server.caller.log_change(concat!("put ", $noun), &name);
+                let found = named_documents::get::<$document>(&server.env, store, &name).await?;
+                found.map(Json).ok_or_else(|| unknown(&name))
+            }
+
+            $(#[$delete_about])*
+            #[utoipa::path(delete, path = $one, operation_id = $delete_id, tag = stringify!($module), responses(
+                (status = 204, description = concat!("The ", $noun, " is deleted.")),
+            ))]
+            pub(crate) async fn delete(
+                Path(name): Path<String>,
+                server: Permitted<$write>,
+            ) -> Result<StatusCode, HttpProblem> {
+                if !named_documents::delete::<$document>(&server.env, server.store.as_ref(), &name).await? {
+                    return Err(unknown(&name));
+                }
+                server.caller.log_change(concat!("delete ", $noun), &name);
+                Ok(StatusCode::NO_CONTENT)
+            }
+
+            fn unknown(name: &str) -> HttpProblem {
+                HttpProblem::not_found(format!(concat!("no ", $noun, " {:?} exists"), name))
+            }
+        }
+    };
+}
+
+document_routes! {
+    mod sources of SourceDoc: "source", "/v1/sources", "/v1/sources/{name}", ReadSources, WriteSources;
+    /// Lists all sources. Scope: `sources:write` or `plugins:write`.
+    "listSources": SourceList;
+    /// Returns a source with its document, and the events that were rejected. Scope: `sources:write` or `plugins:write`.
+    "getSource": SourceDetail;
+    /// Creates or replaces a source. Targets that its events created stay. Scope: `sources:write`.
+    "putSource": PutSource;
+    /// Deletes a source. Targets that its events created stay. Scope: `sources:write`.
+    "deleteSource";
+}
+
+document_routes! {
+    mod connections of ConnectionDoc: "connection", "/v1/connections", "/v1/connections/{name}", ReadConnections, Operate;
+    /// Lists all connections. Shows whether their secrets exist, and no value. Scope: `plugins:write` or
+    /// `plugins:write:NAME`.
+    "listConnections": ConnectionList;
+    /// Returns a connection with its document. Scope: `plugins:write` or `plugins:write:NAME`.
+    "getConnection": ConnectionDetail;
+    /// Creates or replaces a connection. The next request of each unit uses it. If the origin changes, units of existing
+    /// targets fail. Scope: `operate`.
+    "putConnection": PutConnection;
+    /// Deletes a connection. Units of existing targets that use it fail, also those of the teardown. Scope: `operate`.
+    "deleteConnection";
+}
+
+document_routes! {
+    mod subscriptions of SubscriptionDoc: "subscription", "/v1/subscriptions", "/v1/subscriptions/{name}", ReadConnections, Operate;
+    /// Lists all subscriptions, with the numbers of notifications that wait and that were given up. Scope: `plugins:write` or
+    /// `plugins:write:NAME`.
+    "listSubscriptions": SubscriptionList;
+    /// Returns a subscription with its document, its last error and the notifications that were given up. Scope:
+    /// `plugins:write` or `plugins:write:NAME`.
+    "getSubscription": SubscriptionDetail;
+    /// Creates or replaces a subscription. It reports the changes of targets that begin a minute later or earlier. Scope:
+    /// `operate`.
+    "putSubscription": PutSubscription;
+    /// Deletes a subscription. Its waiting notifications are dropped. Scope: `operate`.
+    "deleteSubscription";
+}
