@@ -115,7 +115,7 @@ fn main() {
             the_newest_document_of_a_waiting_instance_begins
             update_units_change_a_resource_in_place another_routing_key_completes_a_failed_target;
         lifecycle::preset_lives: each_preset_has_a_target_from_its_creation_to_its_end
-            targets_without_resources_change_without_a_run each_preset_is_documented;
+            each_preset_is_documented;
         lifecycle::documented: the_first_source_runs_the_first_plugin a_merge_request_shows_the_results_of_its_target
             sources_replace_parts_of_a_preset templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;
         lifecycle::pull_requests: a_pull_request_has_a_target_until_it_is_closed

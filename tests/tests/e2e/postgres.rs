@@ -1,6 +1,6 @@
 //! The example `postgres`: a database with tables and rows, which is dropped with the sandbox.
 
-use ebb_tests::preset_lives::{FIRST, LIVES, LifeServer, PresetLife, secrets};
+use ebb_tests::preset_lives::{FIRST, LifeServer, samples, secrets};
 
 use crate::postgres_life;
 use crate::postgres_server::{PostgresServer, USER};
@@ -30,9 +30,9 @@ async fn databases_change_with_the_document_of_a_living_sandbox() {
     dev.stop().await;
 }
 
-/// The events of each sender that has a preset create, update and delete a target with a database.
+/// The events of senders that have a preset create, update and delete a target with a database.
 #[tokio::test]
-async fn each_preset_has_a_target_with_a_database() {
+async fn presets_have_targets_with_databases() {
     let (server, workdir) = (PostgresServer::start().await, Workdir::new());
     let dev = workdir.dev().await;
     workdir.write_secrets(&secrets());
@@ -41,9 +41,8 @@ async fn each_preset_has_a_target_with_a_database() {
     let http = reqwest::Client::new();
     let lives = LifeServer { http, url: dev.url.clone(), token: dev.token.clone() };
     let mut count = 0;
-    for life in LIVES.map(PresetLife::without_fetch) {
-        // Without its second request, the events of Daytona have no note.
-        let customers = format!("\"${{{} in ['{FIRST}', 'sandbox.created'] ? 3 : 5}}\"", life.note);
+    for life in samples() {
+        let customers = format!("\"${{{} == '{FIRST}' ? 3 : 5}}\"", life.note);
         let resource = format!("{{plugin: app-db, params: {{{place}, customers: {customers}}}}}");
         let steps = life.live(&lives, &life.source(&format!("{{db: {resource}}}"))).await;
         let statements = server.statements().split_off(count);

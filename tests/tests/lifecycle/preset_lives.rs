@@ -113,16 +113,3 @@ pub(crate) async fn each_preset_is_documented() {
         }
     }
 }
-
-/// The deployed stack is checked with these sources, too. An update changes a label only, without a run.
-pub(crate) async fn targets_without_resources_change_without_a_run() {
-    let harness = Harness::new().await;
-    harness.write_secrets(&secrets().to_string());
-    let server = server(&harness);
-    let lives = LIVES.map(PresetLife::without_fetch);
-    join_all(lives.iter().map(async |life| life.live(&server, &life.source("{}")).await)).await;
-    for life in lives {
-        let last = server.target(life.target).await.unwrap();
-        assert!(last.runs.iter().all(|run| run.hook != "update"), "{}: {:?}", life.preset, last.runs);
-    }
-}

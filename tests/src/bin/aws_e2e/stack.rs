@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use ebb_tests::platform::http;
-use ebb_tests::preset_lives::{LIVES, LifeServer, PresetLife};
+use ebb_tests::preset_lives::{self, LifeServer};
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
@@ -112,11 +112,11 @@ impl DeployedStack<'_> {
         Ok(())
     }
 
-    /// Sends signed events of each preset, from the creation of a target to its end. An update replaces the resource.
+    /// Sends signed events of presets, from the creation of a target to its end. An update replaces the resource.
     async fn senders(&self) -> anyhow::Result<()> {
         let server = LifeServer { http: http(), url: self.http_api.clone(), token: TOKEN.to_owned() };
         server.publish(&self.servers.notes_plugin()).await;
-        for life in LIVES.map(PresetLife::without_fetch) {
+        for life in preset_lives::samples() {
             let source = life.source(&format!("{{r: {{plugin: notes@1, params: {{note: \"${{{}}}\"}}}}}}", life.note));
             let live = async { Ok(life.live(&server, &source).await) };
             let steps = step(&format!("events of {}", life.preset), live).await?;
