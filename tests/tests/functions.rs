@@ -170,7 +170,7 @@ fn main() {
             an_output_of_a_callback_is_null_only_if_it_is_optional
             a_param_that_is_null_fails_its_reader_unless_it_is_optional
             a_variable_that_is_null_is_an_error_unless_it_is_optional;
-        security::api: tokens roles checks unknown_routes_and_methods invalid_bodies versions_are_immutable
+        security::api: tokens scopes checks unknown_routes_and_methods invalid_bodies versions_are_immutable
             every_documented_route_exists unknown_parameters documents_that_no_longer_load logs_of_runs names_in_paths;
         security::callbacks: foreign_tokens invalid_bodies tokens_of_other_attempts expired_tokens
             expired_tokens_of_relays outputs_that_break_the_contract repeated_callbacks rejected_callbacks_are_shown
@@ -200,7 +200,7 @@ fn main() {
         security::source_abuse: wrong_proofs_of_each_scheme malformed_bodies contents_that_select
             values_of_sensitive_params
             names_in_events_and_paths targets_of_others reserved_identities reused_delivery_ids;
-        security::api_tokens: each_write_needs_its_scope a_plugin_scope_covers_one_plugin forged_tokens
+        security::api_tokens: a_plugin_scope_covers_one_plugin forged_tokens
             expired_and_revoked_tokens invalid_requests_for_tokens a_secret_is_shown_once secrets_differ;
         security::updates: updates_without_a_change an_update_retries_failed_units an_update_of_a_waiting_instance
             an_older_document_changes_nothing;

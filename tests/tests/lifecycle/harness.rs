@@ -4,11 +4,15 @@ use std::future::Future;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use ebb_api::{ApiTokens, ServerState};
 use ebb_engine::RunPhase;
+use ebb_flow::Env;
+use ebb_flow::system::SystemClock;
 use ebb_local::stack::{RemoteRelays, Stack, StackSettings, UnitBackend};
 use ebb_protocol::api::{ProblemDetails, TargetDetail, TargetDiagnosis, UnitDetail};
 use ebb_protocol::id;
 use ebb_protocol::record::AttemptRecord;
+use ebb_relay_client::PollEndpoint;
 use ebb_store::{RunHead, TargetList};
 use ebb_tests::platform::{self, SignedRequest};
 use serde::de::DeserializeOwned;
@@ -206,6 +210,21 @@ impl Harness {
     pub(crate) async fn publish(&self, name: &str, rest: &str) {
         let document = plugin(name, rest).replace("RECEIVER", self.receiver.url());
         self.post("/v1/plugins", json!({ "document": document })).await.is(201);
+    }
+
+    /// Sends a document of a kind such as `Source`. `rest` is the rest of the document, in which `RECEIVER` stands for the
+    /// URL of the receiver.
+    pub(crate) async fn put(&self, kind: &str, name: &str, rest: &str) -> ApiReply {
+        let document = named(kind, name, rest).replace("RECEIVER", self.receiver.url());
+        let path = format!("/v1/{}s/{name}", kind.to_lowercase());
+        self.request(Method::PUT, &path, Some(json!({"document": document}))).await
+    }
+
+    /// Returns the functions of the stack in another environment or with other tokens.
+    pub(crate) fn functions(&self, env: Arc<Env>, tokens: ApiTokens) -> ServerState {
+        let store = self.stack().store();
+        let poll_endpoint = PollEndpoint::new(Arc::default(), store.clone(), Arc::new(SystemClock));
+        ServerState { env, store: store.clone(), tokens: Arc::new(tokens), poll_endpoint: Arc::new(poll_endpoint) }
     }
 
     /// Sends a signed lifecycle webhook.
@@ -489,5 +508,19 @@ pub(crate) fn ids<const N: usize>(ids: [&str; N]) -> BTreeSet<String> {
 
 /// Returns a plugin document with this name and rest.
 pub(crate) fn plugin(name: &str, rest: &str) -> String {
-    format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}\n{rest}")
+    named("Plugin", name, rest)
+}
+
+/// Returns a document of a kind with this name and rest.
+pub(crate) fn named(kind: &str, name: &str, rest: &str) -> String {
+    format!("apiVersion: ebb.dev/v1\nkind: {kind}\nname: {name}\n{rest}")
+}
+
+/// Serves the routes that `router` returns for a URL. Returns the URL.
+pub(crate) async fn serve(router: impl FnOnce(&str) -> axum::Router) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let router = router(&url);
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    url
 }

@@ -1,11 +1,9 @@
-//! The REST API: tokens, roles, unknown routes, invalid bodies and names in paths.
+//! The REST API: tokens, scopes, unknown routes, invalid bodies and names in paths.
 
 use ebb_api::queries::checks;
-use ebb_api::{ApiRole, ApiTokens, ServerState};
-use ebb_flow::system::SystemClock;
+use ebb_api::{ApiRole, ApiTokens};
 use ebb_local::embedded;
-use ebb_protocol::api::CheckList;
-use ebb_relay_client::PollEndpoint;
+use ebb_protocol::api::{CheckList, CreatedToken};
 use ebb_store::{NamedDocument, NamedKind, SdkTable, Store, WriteDocuments as _};
 use ebb_tests::emulated_dynamodb;
 
@@ -33,69 +31,83 @@ const OPEN: [&str; 6] = [
     "POST /v1/sources/s",
 ];
 
-/// Returns a valid request for each route that needs a token.
-fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
-    let document = json!({"document": plugin("other@1.0.0", SIMPLE)});
-    let target = json!({"document": "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: p\n"});
-    let request = json!({"kind": "sandbox", "name": "p", "document": target["document"]});
-    let reason = json!({"reason": "x"});
-    let token = json!({"name": "a", "scopes": ["read"]});
-    let source =
-        json!({"document": "apiVersion: ebb.dev/v1\nkind: Source\nname: s\npreset: github\ndocument: {ttl: 1h}\n"});
-    let connection = json!({"document": "apiVersion: ebb.dev/v1\nkind: Connection\nname: c\norigin: https://a.example\nauth: {bearer: {secret: S}}\nplugins: [simple]\n"});
-    let subscription = json!({"document": "apiVersion: ebb.dev/v1\nkind: Subscription\nname: n\non: [ready]\nto: {slack: {secret: S}}\n"});
-    let rows = [
-        ("GET /v1/plugins", None),
-        ("POST /v1/plugins", Some(document)),
-        ("GET /v1/plugins/simple", None),
-        ("GET /v1/plugins/simple/signing-secret", None),
-        ("GET /v1/plugins/simple/versions/1.0.0", None),
-        ("DELETE /v1/plugins/simple/versions/1.0.0", None),
-        ("POST /v1/plans", Some(target)),
-        ("PUT /v1/sources/s", Some(source)),
-        ("GET /v1/sources", None),
-        ("GET /v1/sources/s", None),
-        ("DELETE /v1/sources/s", None),
-        ("PUT /v1/connections/c", Some(connection)),
-        ("GET /v1/connections", None),
-        ("GET /v1/connections/c", None),
-        ("DELETE /v1/connections/c", None),
-        ("PUT /v1/subscriptions/n", Some(subscription)),
-        ("GET /v1/subscriptions", None),
-        ("GET /v1/subscriptions/n", None),
-        ("DELETE /v1/subscriptions/n", None),
-        ("GET /v1/targets", None),
-        ("GET /v1/targets/sandbox/a", None),
-        ("GET /v1/targets/sandbox/a/why", None),
-        ("POST /v1/targets", Some(request)),
-        ("DELETE /v1/targets/sandbox/a", None),
-        ("POST /v1/targets/sandbox/a/retry", None),
-        ("POST /v1/targets/sandbox/a/force-complete", Some(json!({"unit": "r/u", "reason": "x"}))),
-        ("POST /v1/targets/sandbox/a/force-delete", Some(reason)),
-        ("GET /v1/tokens", None),
-        ("POST /v1/tokens", Some(token)),
-        ("DELETE /v1/tokens/a", None),
-        ("GET /v1/clusters", None),
-        ("GET /v1/orphans", None),
-        ("GET /v1/checks", None),
-        ("POST /v1/orphans/delete", Some(json!({"uids": []}))),
-        ("GET /v1/runs/RUN", None),
-        ("GET /v1/runs/RUN/logs?unit=r/hello", None),
-    ];
-    rows.map(|(line, body)| {
-        let (method, path) = line.split_once(' ').unwrap();
-        (method.parse().unwrap(), path.replace("RUN", run), body)
-    })
-    .into()
+/// The scopes that permit a request. `operate` permits each.
+const OPERATE: &[&str] = &["operate"];
+const READ: &[&str] = &["read", "operate"];
+const READ_PLUGINS: &[&str] = &["read", "plugins:write", "operate"];
+const WRITE_PLUGINS: &[&str] = &["plugins:write", "operate"];
+const READ_CONNECTIONS: &[&str] = WRITE_PLUGINS;
+const READ_SOURCES: &[&str] = &["sources:write", "plugins:write", "operate"];
+const WRITE_SOURCES: &[&str] = &["sources:write", "operate"];
+const WRITE_TARGETS: &[&str] = &["targets:write", "operate"];
+
+/// A request, and the scopes that permit it.
+struct ApiRequest {
+    scopes: &'static [&'static str],
+    method: Method,
+    path: String,
+    body: Option<Value>,
 }
 
-async fn request(
-    harness: &Harness,
-    base: &str,
-    token: Option<&str>,
-    (method, path, body): &(Method, String, Option<Value>),
-) -> ApiReply {
-    ApiReply::to(&harness.http, &format!("{base}{path}"), token, method.clone(), body.clone()).await
+/// Returns a valid request for each route that needs a token.
+fn routes(run: &str) -> Vec<ApiRequest> {
+    let document = |kind: &str, name: &str, rest: &str| Some(json!({"document": named(kind, name, rest)}));
+    let target = document("Sandbox", "p", "");
+    let request = json!({"kind": "sandbox", "name": "p", "document": named("Sandbox", "p", "")});
+    let source = document("Source", "s", "preset: github\ndocument: {ttl: 1h}\n");
+    let connection = "origin: https://a.example\nauth: {bearer: {secret: S}}\nplugins: [simple]\n";
+    let subscription = "on: [ready]\nto: {slack: {secret: S}}\n";
+    let rows = [
+        ("GET /v1/plugins", READ_PLUGINS, None),
+        ("POST /v1/plugins", WRITE_PLUGINS, document("Plugin", "other@1.0.0", SIMPLE)),
+        ("GET /v1/plugins/simple", READ_PLUGINS, None),
+        // A user of sandboxes must not be able to sign requests as Ebb.
+        ("GET /v1/plugins/simple/signing-secret", WRITE_PLUGINS, None),
+        ("GET /v1/plugins/simple/versions/1.0.0", READ_PLUGINS, None),
+        ("DELETE /v1/plugins/simple/versions/1.0.0", WRITE_PLUGINS, None),
+        ("POST /v1/plans", READ_PLUGINS, target),
+        ("PUT /v1/sources/s", WRITE_SOURCES, source),
+        ("GET /v1/sources", READ_SOURCES, None),
+        ("GET /v1/sources/s", READ_SOURCES, None),
+        ("DELETE /v1/sources/s", WRITE_SOURCES, None),
+        ("PUT /v1/connections/c", OPERATE, document("Connection", "c", connection)),
+        ("GET /v1/connections", READ_CONNECTIONS, None),
+        ("GET /v1/connections/c", READ_CONNECTIONS, None),
+        ("DELETE /v1/connections/c", OPERATE, None),
+        ("PUT /v1/subscriptions/n", OPERATE, document("Subscription", "n", subscription)),
+        ("GET /v1/subscriptions", READ_CONNECTIONS, None),
+        ("GET /v1/subscriptions/n", READ_CONNECTIONS, None),
+        ("DELETE /v1/subscriptions/n", OPERATE, None),
+        ("GET /v1/targets", READ, None),
+        ("GET /v1/targets/sandbox/a", READ, None),
+        ("GET /v1/targets/sandbox/a/why", READ, None),
+        ("POST /v1/targets", WRITE_TARGETS, Some(request)),
+        ("DELETE /v1/targets/sandbox/a", WRITE_TARGETS, None),
+        ("POST /v1/targets/sandbox/a/retry", OPERATE, None),
+        ("POST /v1/targets/sandbox/a/force-complete", OPERATE, Some(json!({"unit": "r/u", "reason": "x"}))),
+        ("POST /v1/targets/sandbox/a/force-delete", OPERATE, Some(json!({"reason": "x"}))),
+        ("GET /v1/tokens", OPERATE, None),
+        ("POST /v1/tokens", OPERATE, Some(json!({"name": "a", "scopes": ["read"]}))),
+        ("DELETE /v1/tokens/a", OPERATE, None),
+        ("GET /v1/clusters", OPERATE, None),
+        ("GET /v1/orphans", OPERATE, None),
+        ("GET /v1/checks", OPERATE, None),
+        ("POST /v1/orphans/delete", OPERATE, Some(json!({"uids": []}))),
+        ("GET /v1/runs/RUN", READ, None),
+        ("GET /v1/runs/RUN/logs?unit=r/hello", READ, None),
+    ];
+    let request = |(line, scopes, body): (&str, _, _)| {
+        let (method, path) = line.split_once(' ').unwrap();
+        ApiRequest { scopes, method: method.parse().unwrap(), path: path.replace("RUN", run), body }
+    };
+    rows.map(request).into()
+}
+
+impl ApiRequest {
+    async fn send(&self, harness: &Harness, base: &str, token: Option<&str>) -> ApiReply {
+        let url = format!("{base}{}", self.path);
+        ApiReply::to(&harness.http, &url, token, self.method.clone(), self.body.clone()).await
+    }
 }
 
 pub(crate) async fn tokens() {
@@ -104,7 +116,7 @@ pub(crate) async fn tokens() {
     let own = harness.stack().token().to_owned();
     let base = harness.stack().url().to_owned();
     for route in routes(&run) {
-        request(&harness, &base, None, &route).await.is_problem(401, "missing-token");
+        route.send(&harness, &base, None).await.is_problem(401, "missing-token");
         for (token, code) in [
             (format!("Basic {own}"), "missing-token"),
             (own.clone(), "missing-token"),
@@ -113,7 +125,7 @@ pub(crate) async fn tokens() {
             (format!("Bearer {own}x"), "invalid-token"),
             (format!("Bearer {}", own.to_lowercase()), "invalid-token"),
         ] {
-            request(&harness, &base, Some(&token), &route).await.is_problem(401, code);
+            route.send(&harness, &base, Some(&token)).await.is_problem(401, code);
         }
     }
     assert_eq!(harness.get("/v1/plugins").await.json::<Value>()["plugins"].as_array().unwrap().len(), 1);
@@ -141,53 +153,39 @@ pub(crate) async fn checks() {
     }
 }
 
-pub(crate) async fn roles() {
+/// A request is permitted by its scopes only: those of named tokens, and the one of each role.
+pub(crate) async fn scopes() {
     let harness = ready().await;
     let run = run_id("a", Hook::PreStart).to_string();
-    let access =
-        ApiTokens::new([("user", ApiRole::User), ("author", ApiRole::Author), ("operator", ApiRole::Operator)]);
-    let server = ServerState {
-        env: Arc::clone(harness.stack().env()),
-        store: Arc::clone(harness.stack().store()) as _,
-        tokens: Arc::new(access),
-        poll_endpoint: Arc::new(PollEndpoint::new(
-            Arc::default(),
-            harness.stack().store().clone(),
-            Arc::new(SystemClock),
-        )),
-    };
-    let serve = async |router| {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let base = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        base
-    };
-    let base = serve(ebb_api::all(server.clone())).await;
+    let roles = [("user", ApiRole::User), ("author", ApiRole::Author), ("operator", ApiRole::Operator)];
+    let server = harness.functions(Arc::clone(harness.stack().env()), ApiTokens::new(roles));
+    let base = serve(|_| ebb_api::all(server.clone())).await;
+    let mut callers: Vec<(&str, String)> = [("read", "user"), ("plugins:write", "author"), ("operate", "operator")]
+        .map(|(scope, role)| (scope, role.to_owned()))
+        .into();
+    for scope in ["read", "targets:write", "plugins:write", "sources:write", "operate"] {
+        let token = json!({"name": scope.replace(':', "-"), "scopes": [scope]});
+        callers.push((scope, harness.post("/v1/tokens", token).await.is(201).json::<CreatedToken>().token));
+    }
     for route in routes(&run) {
-        let (method, path, _) = &route;
-        let operates =
-            ["clusters", "orphans", "checks", "tokens"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));
-        // A user of sandboxes must not be able to sign requests as Ebb.
-        let secret = path.ends_with("/signing-secret");
-        let sources =
-            ["sources", "connections", "subscriptions"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));
-        let reads = (*method == Method::GET || path == "/v1/plans") && !operates && !secret && !sources;
-        let writes = path.starts_with("/v1/plugins") || path == "/v1/plans" || (sources && *method == Method::GET);
-        for (token, may) in [("user", reads), ("author", writes)] {
-            let response = request(&harness, &base, Some(&format!("Bearer {token}")), &route).await;
-            if may {
-                assert!(response.status < 300 || response.status == 409, "{token} {route:?}: {response:?}");
+        for (scope, token) in &callers {
+            let response = route.send(&harness, &base, Some(&format!("bearer {token}"))).await;
+            let place = format!("{scope} {} {}", route.method, route.path);
+            if route.scopes.contains(scope) {
+                assert!(response.status < 300 || matches!(response.status, 404 | 409), "{place}: {response:?}");
             } else {
-                response.is_problem(403, "forbidden");
+                let problem = response.is_problem(403, "forbidden");
+                let needed = format!("needs the scope {}", route.scopes[0]);
+                assert!(problem.detail.contains(&needed), "{place}: {problem:?}");
+                assert!(problem.detail.contains(&format!("has: {scope}")), "{place}: {problem:?}");
             }
         }
-        let response = request(&harness, &base, Some("bearer operator"), &route).await;
-        assert!(!matches!(response.status, 401 | 403), "{route:?}: {response:?}");
     }
     // The router of `api` does not have the routes of the other functions.
-    let base = serve(ebb_api::api(server)).await;
-    let event = (Method::POST, "/v1/events".to_owned(), Some(json!({})));
-    request(&harness, &base, Some("Bearer operator"), &event).await.is_problem(404, "not-found");
+    let base = serve(|_| ebb_api::api(server)).await;
+    let url = format!("{base}/v1/events");
+    let event = ApiReply::to(&harness.http, &url, Some("Bearer operator"), Method::POST, Some(json!({}))).await;
+    event.is_problem(404, "not-found");
 }
 
 pub(crate) async fn unknown_routes_and_methods() {
@@ -300,9 +298,8 @@ pub(crate) async fn unknown_parameters() {
 /// A newer version can refuse a stored document. Lists show it with the reason, beside the others.
 pub(crate) async fn documents_that_no_longer_load() {
     let harness = Harness::new().await;
-    let document = "apiVersion: ebb.dev/v1\nkind: Connection\nname: b\norigin: https://b.example.com\n\
-                    auth: {bearer: {secret: B}}\nplugins: [p]\n";
-    harness.request(Method::PUT, "/v1/connections/b", Some(json!({"document": document}))).await.is(200);
+    let rest = "origin: https://b.example.com\nauth: {bearer: {secret: B}}\nplugins: [p]\n";
+    harness.put("Connection", "b", rest).await.is(200);
     let broken = NamedDocument { name: "a".to_owned(), document: "kind: Older".to_owned(), changed: now() };
     for (kind, path) in [(NamedKind::Connection, "connections"), (NamedKind::Subscription, "subscriptions")] {
         harness.stack().store().put_document(kind, &broken).await.unwrap();
@@ -323,29 +320,16 @@ pub(crate) async fn every_documented_route_exists() {
     assert!(document["openapi"].as_str().unwrap().starts_with("3."), "{}", document["openapi"]);
     let paths = document["paths"].as_object().unwrap();
     harness.write_secrets(&json!({"GITHUB_WEBHOOK": "a secret of the tests"}).to_string());
-    let put: Vec<_> = routes(&run).into_iter().filter(|(method, ..)| *method == Method::PUT).collect();
+    let mut put = routes(&run);
     assert!(paths.len() >= 12, "{:?}", paths.keys());
-    let tested: Vec<String> =
-        routes(&run).iter().map(|(method, path, _)| format!("{method} {}", path.split('?').next().unwrap())).collect();
+    let name = |route: &ApiRequest| format!("{} {}", route.method, route.path.split('?').next().unwrap());
+    let tested: Vec<String> = put.iter().map(name).collect();
+    put.retain(|route| route.method == Method::PUT);
     for (path, item) in paths {
-        let filled = path
-            .replace("{kind}", "sandbox")
-            .replace(
-                "{name}",
-                if path.contains("plugins") {
-                    "simple"
-                } else if path.contains("sources") {
-                    "s"
-                } else if path.contains("connections") {
-                    "c"
-                } else if path.contains("subscriptions") {
-                    "n"
-                } else {
-                    "a"
-                },
-            )
-            .replace("{version}", "1.0.0")
-            .replace("{run}", &run);
+        let names = [("plugins", "simple"), ("sources", "s"), ("connections", "c"), ("subscriptions", "n"), ("", "a")];
+        let name = names.iter().find(|(collection, _)| path.contains(collection)).unwrap().1;
+        let filled = path.replace("{kind}", "sandbox").replace("{name}", name);
+        let filled = filled.replace("{version}", "1.0.0").replace("{run}", &run);
         assert!(!filled.contains('{'), "{path}");
         let query = if path.ends_with("/logs") { "?unit=r/hello" } else { "" };
         for (method, operation) in item.as_object().unwrap() {
@@ -361,8 +345,8 @@ pub(crate) async fn every_documented_route_exists() {
                 let created = harness.post("/v1/tokens", token).await;
                 assert!(matches!(created.status, 201 | 409), "{created:?}");
             }
-            for (_, put, document) in put.iter().filter(|(_, put, _)| *put == filled) {
-                harness.request(Method::PUT, put, document.clone()).await.is(200);
+            for route in put.iter().filter(|route| route.path == filled) {
+                harness.request(Method::PUT, &filled, route.body.clone()).await.is(200);
             }
             let response = harness.request(method.clone(), &format!("{filled}{query}"), None).await;
             assert!(!matches!(response.status, 404 | 405 | 500..), "{method} {path}: {response:?}");

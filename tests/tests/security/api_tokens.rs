@@ -1,11 +1,9 @@
 //! Named API tokens: their secrets, scopes, expiry and revocation.
 
-use ebb_api::{ApiTokens, ServerState};
+use ebb_api::ApiTokens;
 use ebb_flow::Env;
 use ebb_flow::ports::{Clock, RandomSource};
-use ebb_flow::system::SystemClock;
 use ebb_protocol::api::{CreatedToken, TokenList};
-use ebb_relay_client::PollEndpoint;
 use ebb_tests::fakes;
 
 use crate::harness::*;
@@ -14,7 +12,6 @@ const SIMPLE: &str = r##"
 runners: {sh: {image: "busybox:1"}}
 preStart: {hello: {pod: {runner: sh, script: "#!/bin/sh\necho hello\n"}}}
 "##;
-const SOURCE: &str = "apiVersion: ebb.dev/v1\nkind: Source\nname: s\npreset: github\ndocument: {ttl: 1h}\n";
 
 async fn create(harness: &Harness, name: &str, scopes: &[&str]) -> CreatedToken {
     harness.post("/v1/tokens", json!({"name": name, "scopes": scopes})).await.is(201).json()
@@ -25,46 +22,6 @@ async fn send(harness: &Harness, token: &str, line: &str, body: Option<Value>) -
     let (method, path) = line.split_once(' ').unwrap();
     let authorization = format!("Bearer {token}");
     ApiReply::to(&harness.http, &harness.url(path), Some(&authorization), method.parse().unwrap(), body).await
-}
-
-/// Returns a valid request that changes the state for each scope that permits one.
-fn writes() -> Vec<(&'static str, &'static str, Option<Value>)> {
-    let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: t\n";
-    vec![
-        ("targets:write", "POST /v1/targets", Some(json!({"kind": "sandbox", "name": "t", "document": document}))),
-        ("targets:write", "DELETE /v1/targets/sandbox/t", None),
-        ("plugins:write", "POST /v1/plugins", Some(json!({"document": plugin("other@1.0.0", SIMPLE)}))),
-        ("plugins:write", "DELETE /v1/plugins/other/versions/1.0.0", None),
-        ("sources:write", "PUT /v1/sources/s", Some(json!({ "document": SOURCE }))),
-        ("sources:write", "DELETE /v1/sources/s", None),
-        ("operate", "POST /v1/targets/sandbox/t/retry", None),
-        ("operate", "POST /v1/targets/sandbox/t/force-delete", Some(json!({"reason": "x"}))),
-        ("operate", "POST /v1/targets/sandbox/t/force-complete", Some(json!({"unit": "r/u", "reason": "x"}))),
-        ("operate", "POST /v1/orphans/delete", Some(json!({"uids": []}))),
-        ("operate", "POST /v1/tokens", Some(json!({"name": "more", "scopes": ["operate"]}))),
-        ("operate", "DELETE /v1/tokens/more", None),
-    ]
-}
-
-const SCOPES: [&str; 5] = ["read", "targets:write", "plugins:write", "sources:write", "operate"];
-
-pub(crate) async fn each_write_needs_its_scope() {
-    let harness = Harness::new().await;
-    for scope in SCOPES {
-        let token = create(&harness, &scope.replace(':', "-"), &[scope]).await.token;
-        for (needed, line, body) in writes() {
-            let reply = send(&harness, &token, line, body).await;
-            if scope == needed || scope == "operate" {
-                assert!(!matches!(reply.status, 401 | 403 | 500..), "{scope} {line}: {reply:?}");
-            } else {
-                let problem = reply.is_problem(403, "forbidden");
-                assert!(problem.detail.contains(&format!("has: {scope}")), "{problem:?}");
-                assert!(problem.detail.contains(&format!("needs the scope {needed}")), "{problem:?}");
-            }
-        }
-        let reads = send(&harness, &token, "GET /v1/targets", None).await;
-        assert_eq!(reads.status == 200, matches!(scope, "read" | "operate"), "{scope}: {reads:?}");
-    }
 }
 
 pub(crate) async fn a_plugin_scope_covers_one_plugin() {
@@ -153,14 +110,7 @@ async fn later(harness: &Harness, by: Duration) -> String {
     let settings = fakes::settings("urn:tests", None, Millis(1_000)).unwrap();
     let env = fakes::env(harness.stack().store().clone(), env.egress.clone(), env.queue.clone(), settings);
     let env = Env { clock, ..env };
-    let poll_endpoint =
-        Arc::new(PollEndpoint::new(Arc::default(), harness.stack().store().clone(), Arc::new(SystemClock)));
-    let store = Arc::clone(harness.stack().store()) as _;
-    let server = ServerState { env: Arc::new(env), store, tokens: Arc::new(ApiTokens::default()), poll_endpoint };
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, ebb_api::all(server)).await.unwrap() });
-    url
+    serve(|_| ebb_api::all(harness.functions(Arc::new(env), ApiTokens::default()))).await
 }
 
 pub(crate) async fn expired_and_revoked_tokens() {

@@ -38,15 +38,14 @@ fn public(key: &EncodingKey, algorithm: Algorithm, kid: &str) -> Value {
 }
 
 /// Serves the discovery document and the keys of an issuer. Returns its URL.
-async fn serve(keys: Vec<Value>, discovery: impl FnOnce(&str) -> Value) -> String {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let discovery = discovery(&url);
-    let router = axum::Router::new()
-        .route("/.well-known/openid-configuration", get(|| async { Json(discovery) }))
-        .route("/keys", get(|| async move { Json(json!({ "keys": keys })) }));
-    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    url
+async fn issuer(keys: Vec<Value>, discovery: impl FnOnce(&str) -> Value) -> String {
+    serve(|url| {
+        let discovery = discovery(url);
+        axum::Router::new()
+            .route("/.well-known/openid-configuration", get(|| async { Json(discovery) }))
+            .route("/keys", get(|| async move { Json(json!({ "keys": keys })) }))
+    })
+    .await
 }
 
 fn discovery(url: &str) -> Value {
@@ -65,7 +64,7 @@ impl TrustedStack {
     async fn new() -> Self {
         let (rsa, ec) = (rsa_key(), ec_key());
         let keys = vec![public(&rsa, Algorithm::RS256, "rsa-1"), public(&ec, Algorithm::ES256, "ec-1")];
-        let issuer = serve(keys, discovery).await;
+        let issuer = issuer(keys, discovery).await;
         // The page has rules for two issuers.
         let issuers: Vec<Value> = serde_json::from_str(&block("tokens.md", "[\n")).unwrap();
         let mut rules: Vec<Value> =
@@ -100,8 +99,7 @@ impl TrustedStack {
     }
 
     async fn get(&self, token: &str, path: &str) -> ApiReply {
-        ApiReply::to(&self.harness.http, &self.harness.url(path), Some(&format!("Bearer {token}")), Method::GET, None)
-            .await
+        get_with(&self.harness, token, path).await
     }
 
     /// Checks that a token is refused. The reason contains a text and no part of the token.
@@ -121,6 +119,10 @@ impl TrustedStack {
         }
         claims
     }
+}
+
+async fn get_with(harness: &Harness, token: &str, path: &str) -> ApiReply {
+    ApiReply::to(&harness.http, &harness.url(path), Some(&format!("Bearer {token}")), Method::GET, None).await
 }
 
 fn encoded(part: &Value) -> String {
@@ -280,7 +282,7 @@ pub(crate) async fn keys_that_are_not_accepted() {
         public(&valid, Algorithm::RS256, "valid"),
     ];
     keys[0]["use"] = "enc".into();
-    let issuer = serve(keys, discovery).await;
+    let issuer = issuer(keys, discovery).await;
     let rules = json!([{"when": "true", "scopes": ["operate"]}]);
     let harness = Harness::with_issuers(&json!([{"issuer": issuer, "audience": AUDIENCE, "rules": rules}])).await;
     let time = now().0 / 1_000;
@@ -293,9 +295,8 @@ pub(crate) async fn keys_that_are_not_accepted() {
         ("shared", &shared, Algorithm::HS256, 401),
     ] {
         let header = Header { kid: Some(kid.to_owned()), ..Header::new(algorithm) };
-        let token = format!("Bearer {}", jsonwebtoken::encode(&header, &claims, key).unwrap());
-        let url = harness.url("/v1/targets");
-        let reply = ApiReply::to(&harness.http, &url, Some(&token), Method::GET, None).await;
+        let token = jsonwebtoken::encode(&header, &claims, key).unwrap();
+        let reply = get_with(&harness, &token, "/v1/targets").await;
         reply.is(status);
         assert!(status == 200 || reply.is_problem(401, "invalid-token").detail.contains("RS"), "{reply:?}");
     }
@@ -304,11 +305,12 @@ pub(crate) async fn keys_that_are_not_accepted() {
 pub(crate) async fn issuers_that_cannot_be_trusted() {
     let key = rsa_key();
     let keys = || vec![public(&key, Algorithm::RS256, "rsa-1")];
-    let other = serve(keys(), |_| json!({"issuer": "https://other.test", "jwks_uri": "https://other.test/keys"})).await;
-    let plain = serve(keys(), |url| json!({"issuer": url, "jwks_uri": "http://issuer.test/keys"})).await;
-    let inside = serve(keys(), |url| json!({"issuer": url, "jwks_uri": "https://10.0.0.1/keys"})).await;
-    let metadata = serve(keys(), |url| json!({"issuer": url, "jwks_uri": "https://169.254.169.254/keys"})).await;
-    let broken = serve(keys(), |url| json!({ "issuer": url })).await;
+    let other =
+        issuer(keys(), |_| json!({"issuer": "https://other.test", "jwks_uri": "https://other.test/keys"})).await;
+    let plain = issuer(keys(), |url| json!({"issuer": url, "jwks_uri": "http://issuer.test/keys"})).await;
+    let inside = issuer(keys(), |url| json!({"issuer": url, "jwks_uri": "https://10.0.0.1/keys"})).await;
+    let metadata = issuer(keys(), |url| json!({"issuer": url, "jwks_uri": "https://169.254.169.254/keys"})).await;
+    let broken = issuer(keys(), |url| json!({ "issuer": url })).await;
     let issuers = [&other, &plain, &inside, &metadata, &broken];
     let rules = json!([{"when": "true", "scopes": ["operate"]}]);
     let list = issuers.map(|issuer| json!({"issuer": issuer, "audience": AUDIENCE, "rules": rules}));
@@ -323,9 +325,8 @@ pub(crate) async fn issuers_that_cannot_be_trusted() {
     ] {
         let claims = json!({"iss": issuer, "aud": AUDIENCE, "sub": "a", "exp": time + 300});
         let header = Header { kid: Some("rsa-1".to_owned()), ..Header::new(Algorithm::RS256) };
-        let token = format!("Bearer {}", jsonwebtoken::encode(&header, &claims, &key).unwrap());
-        let url = harness.url("/v1/targets");
-        let reply = ApiReply::to(&harness.http, &url, Some(&token), Method::GET, None).await;
+        let token = jsonwebtoken::encode(&header, &claims, &key).unwrap();
+        let reply = get_with(&harness, &token, "/v1/targets").await;
         let problem = reply.is_problem(503, "issuer-unavailable");
         assert!(problem.detail.contains(reason), "{problem:?}");
     }
