@@ -34,22 +34,45 @@ impl LifecycleRun {
         Self { functions, http: http(), outside, traceparent: None }
     }
 
-    async fn api(&self, path: &str, body: Option<Value>) -> (u16, Value) {
-        let url = format!("{}{path}", self.functions.urls["Api"]);
-        let request = match body {
-            Some(body) => self.http.post(url).json(&body),
-            None => self.http.get(url),
-        };
-        let response = request.bearer_auth(TOKEN).send().await.unwrap();
+    /// Sends a request with a token to a function. Returns the status and the body of the response.
+    async fn request(
+        &self,
+        token: &str,
+        (function, method, path): (&str, Method, &str),
+        body: Option<Value>,
+    ) -> (u16, Value) {
+        let mut request = self.http.request(method, format!("{}{path}", self.functions.urls[function]));
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let response = request.bearer_auth(token).send().await.unwrap();
         let status = response.status().as_u16();
         (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or_default())
+    }
+
+    /// Sends a request of an operator to the API. Checks its status and returns its body.
+    async fn api(&self, method: Method, path: &str, body: Option<Value>, expected: u16) -> Value {
+        let (status, response) = self.request(TOKEN, ("Api", method, path), body).await;
+        assert_eq!(status, expected, "{path}: {response}");
+        response
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        self.api(Method::GET, path, None, 200).await
+    }
+
+    async fn remove(&self, path: &str) {
+        self.api(Method::DELETE, path, None, 204).await;
+    }
+
+    async fn put(&self, path: &str, document: &str) {
+        self.api(Method::PUT, path, Some(json!({"document": document})), 200).await;
     }
 
     pub(crate) async fn publish(&self, name: &str, rest: &str) {
         let document = format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}\n{rest}");
         let document = document.replace("OUTSIDE", self.outside.url());
-        let (status, response) = self.api("/v1/plugins", Some(json!({ "document": document }))).await;
-        assert_eq!(status, 201, "{response}");
+        self.post("/v1/plugins", json!({ "document": document }), 201).await;
     }
 
     async fn event(&self, event_type: LifecycleType, name: &str, uid: &str, rest: &str) -> u16 {
@@ -82,8 +105,7 @@ impl LifecycleRun {
 
     /// Sends a request to the API and checks its status.
     pub(crate) async fn post(&self, path: &str, body: Value, expected: u16) {
-        let (status, response) = self.api(path, Some(body)).await;
-        assert_eq!(status, expected, "{path}: {response}");
+        self.api(Method::POST, path, Some(body), expected).await;
     }
 
     pub(crate) async fn phase(&self, name: &str, uid: &str, phase: &str) -> Value {
@@ -93,7 +115,8 @@ impl LifecycleRun {
     /// Waits until a target fulfils a condition.
     pub(crate) async fn until(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         until(&format!("{name} to be {what}"), async || {
-            let (_, target) = self.api(&format!("/v1/targets/sandbox/{name}"), None).await;
+            let path = format!("/v1/targets/sandbox/{name}");
+            let (_, target) = self.request(TOKEN, ("Api", Method::GET, &path), None).await;
             is(&target).then_some(target)
         })
         .await
@@ -117,39 +140,23 @@ fn task(name: &str, uid: &str) -> TaskId {
     TaskId { unit: TaskId::unit_of(&run, Unit(0)), attempt: 1 }
 }
 
-/// Sends a request about a connection. Expects a status.
-async fn connection(instance: &LifecycleRun, method: Method, path: &str, body: Value, expected: u16) {
-    let url = format!("{}/v1/connections{path}", instance.functions.urls["Api"]);
-    let response = instance.http.request(method, url).bearer_auth(TOKEN).json(&body).send().await.unwrap();
-    assert_eq!(response.status().as_u16(), expected, "{path}");
-}
-
-/// Sends a request about a subscription. Expects a status.
-async fn subscription(instance: &LifecycleRun, method: Method, name: &str, body: Value, expected: u16) {
-    let url = format!("{}/v1/subscriptions/{name}", instance.functions.urls["Api"]);
-    let response = instance.http.request(method, url).bearer_auth(TOKEN).json(&body).send().await.unwrap();
-    assert_eq!(response.status().as_u16(), expected, "{name}");
-}
-
 /// Creates and deletes targets by events of a source.
 async fn sources(instance: &LifecycleRun) {
-    let url = |function: &str, path: &str| format!("{}/v1/sources{path}", instance.functions.urls[function]);
-    let send = async |method: Method, url: String, body: Value| {
-        let response = instance.http.request(method, url).bearer_auth(TOKEN).json(&body).send().await.unwrap();
-        response.status().as_u16()
+    let send = async |function: &str, body: Value| {
+        instance.request(TOKEN, (function, Method::POST, "/v1/sources/events"), Some(body)).await.0
     };
-    assert_eq!(send(Method::PUT, url("Api", "/events"), json!({"document": SOURCE})).await, 200);
+    instance.put("/v1/sources/events", SOURCE).await;
     let event = |plugin: &str, apply: bool| json!({"plugin": plugin, "name": format!("by-{plugin}"), "apply": apply});
     // The second event changes the target.
     for (round, function) in [(1, "Receive"), (2, "Second")] {
         let body = json!({"plugin": "stuck", "name": "by-stuck", "apply": true, "round": format!("{round}")});
-        assert_eq!(send(Method::POST, url(function, "/events"), body).await, 202);
+        assert_eq!(send(function, body).await, 202);
         let is_new = |target: &Value| target["phase"] == "ready" && target["generation"] == round;
         instance.until("by-stuck", "changed to the document of the event", is_new).await;
     }
-    assert_eq!(send(Method::POST, url("Receive", "/events"), event("stuck", false)).await, 202);
+    assert_eq!(send("Receive", event("stuck", false)).await, 202);
     // The document names an unknown plugin.
-    assert_eq!(send(Method::POST, url("Receive", "/events"), event("wohle", true)).await, 200);
+    assert_eq!(send("Receive", event("wohle", true)).await, 200);
     // States whose invocation ended before it applied them.
     for plugin in ["whole", "wohle"] {
         let document = format!(
@@ -182,46 +189,40 @@ async fn sources(instance: &LifecycleRun) {
     instance.until("swept-whole", "ready", |target| target["phase"] == "ready").await;
     // A sweep lists the event that it rejects.
     until("swept-wohle to be rejected", async || {
-        let (_, source) = instance.api("/v1/sources/events", None).await;
+        let source = instance.get("/v1/sources/events").await;
         let mut listed = source["rejected"].as_array().unwrap().iter();
         listed.any(|event| event["target"] == "sandbox/swept-wohle").then_some(())
     })
     .await;
-    assert_eq!(send(Method::GET, url("Api", ""), json!({})).await, 200);
-    assert_eq!(send(Method::GET, url("Api", "/events"), json!({})).await, 200);
-    assert_eq!(send(Method::DELETE, url("Api", "/events"), json!({})).await, 204);
+    instance.get("/v1/sources").await;
+    instance.remove("/v1/sources/events").await;
 }
 
 /// Creates and deletes a target with a named token.
 async fn requests(instance: &LifecycleRun) {
     let tokens = json!({"name": "ci", "scopes": ["targets:write", "operate"]});
-    let (status, created) = instance.api("/v1/tokens", Some(tokens)).await;
-    assert_eq!(status, 201, "{created}");
-    let token = created["token"].as_str().unwrap();
-    assert_eq!(instance.api("/v1/tokens", None).await.0, 200);
-    let url = format!("{}/v1/targets", instance.functions.urls["Receive"]);
+    let created = instance.api(Method::POST, "/v1/tokens", Some(tokens), 201).await;
+    instance.get("/v1/tokens").await;
+    let send = async |function: &str, method: Method, path: &str, body: Option<Value>| {
+        instance.request(created["token"].as_str().unwrap(), (function, method, path), body).await.0
+    };
     let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: by-token\nresources: {r: {plugin: stuck}}\n";
     let body = json!({"kind": "sandbox", "name": "by-token", "document": document});
-    for (query, expected) in [("?dryRun=true", 200), ("", 202)] {
-        let request = instance.http.post(format!("{url}{query}")).bearer_auth(token).json(&body);
-        assert_eq!(request.send().await.unwrap().status().as_u16(), expected);
+    for (path, expected) in [("/v1/targets?dryRun=true", 200), ("/v1/targets", 202)] {
+        assert_eq!(send("Receive", Method::POST, path, Some(body.clone())).await, expected);
     }
     instance.until("by-token", "ready", |target| target["phase"] == "ready").await;
-    let delete = instance.http.delete(format!("{url}/sandbox/by-token")).bearer_auth(token);
-    assert_eq!(delete.send().await.unwrap().status().as_u16(), 202);
-    let revoke = format!("{}/v1/tokens/ci", instance.functions.urls["Api"]);
-    let revoke = instance.http.delete(revoke).bearer_auth(token);
-    assert_eq!(revoke.send().await.unwrap().status().as_u16(), 204);
+    assert_eq!(send("Receive", Method::DELETE, "/v1/targets/sandbox/by-token", None).await, 202);
+    assert_eq!(send("Api", Method::DELETE, "/v1/tokens/ci", None).await, 204);
 }
 
 /// Runs all instances, and returns the functions with the rights that they needed.
 pub(crate) async fn all() -> DeployedFunctions {
     let instance = LifecycleRun::begin(Telemetry::default(), SeenTraces::default()).await;
-    let document = CONNECTION.replace("OUTSIDE", instance.outside.url());
-    connection(&instance, Method::PUT, "/outside", json!({ "document": document }), 200).await;
+    instance.put("/v1/connections/outside", &CONNECTION.replace("OUTSIDE", instance.outside.url())).await;
     for (name, path) in [("phases", "/ok"), ("refused", "/refused")] {
         let document = SUBSCRIPTION.replace("NAME", name).replace("PATH", path);
-        subscription(&instance, Method::PUT, name, json!({ "document": document }), 200).await;
+        instance.put(&format!("/v1/subscriptions/{name}"), &document).await;
     }
     // The document and its compressed plan are too large for the table.
     let noise = (1..=256_u64).map(|number| format!("{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
@@ -234,18 +235,16 @@ pub(crate) async fn all() -> DeployedFunctions {
         instance.publish(&format!("{name}@1.0.0"), rest).await;
     }
     for path in ["", "/whole", "/whole/versions/1.0.0"] {
-        assert_eq!(instance.api(&format!("/v1/plugins{path}"), None).await.0, 200, "{path}");
+        instance.get(&format!("/v1/plugins{path}")).await;
     }
-    let url = format!("{}/v1/plugins/whole/versions/2.0.0", instance.functions.urls["Api"]);
-    assert_eq!(instance.http.delete(url).bearer_auth(TOKEN).send().await.unwrap().status().as_u16(), 204);
+    instance.remove("/v1/plugins/whole/versions/2.0.0").await;
     // An instance, a second one that waits for its name, and one that is deleted before it is created.
     let target = instance.created("whole", "1", "whole", "ready").await;
     for run in target["runs"].as_array().unwrap() {
         let run = run["id"].as_str().unwrap();
-        assert_eq!(instance.api(&format!("/v1/runs/{run}"), None).await.0, 200);
+        instance.get(&format!("/v1/runs/{run}")).await;
         for unit in ["script", "later", "ok"] {
-            let path = format!("/v1/runs/{run}/logs?unit=r/{unit}");
-            assert_eq!(instance.api(&path, None).await.0, 200, "{path}");
+            instance.get(&format!("/v1/runs/{run}/logs?unit=r/{unit}")).await;
         }
     }
     assert_eq!(instance.create("whole", "1", "whole", "").await, 202);
@@ -262,7 +261,7 @@ pub(crate) async fn all() -> DeployedFunctions {
         instance.deleted(name, "1", "stuck").await;
     }
     let path = |name: &str, what: &str| format!("/v1/targets/sandbox/{name}/{what}");
-    assert_eq!(instance.api(&path("completed", "why"), None).await.0, 200);
+    instance.get(&path("completed", "why")).await;
     instance.post(&path("completed", "retry"), json!({}), 202).await;
     instance.phase("completed", "1", "stuck").await;
     instance.post(&path("completed", "force-complete"), json!({"unit": "r/undo", "reason": "a test"}), 202).await;
@@ -285,21 +284,20 @@ pub(crate) async fn all() -> DeployedFunctions {
     }
     assert_eq!(instance.create("stopped", "1", "whole", "").await, 202);
     instance.deleted("stopped", "1", "gone").await;
-    assert_eq!(instance.api("/v1/targets", None).await.0, 200);
-    assert_eq!(instance.api("/v1/clusters", None).await.0, 200);
-    assert_eq!(instance.api("/v1/orphans", None).await.0, 200);
-    let (status, checks) = instance.api("/v1/checks", None).await;
-    for check in checks["checks"].as_array().unwrap() {
+    for path in ["/v1/targets", "/v1/clusters", "/v1/orphans"] {
+        instance.get(path).await;
+    }
+    for check in instance.get("/v1/checks").await["checks"].as_array().unwrap() {
         let unreachable = check["name"] == format!("relay/{UNREACHABLE}");
-        assert!(status == 200 && check["passed"] != unreachable, "{check}");
+        assert!(check["passed"] != unreachable, "{check}");
     }
     updates::all(&instance, &noise).await;
     sources(&instance).await;
     requests(&instance).await;
-    subscription(&instance, Method::GET, "refused", json!({}), 200).await;
-    subscription(&instance, Method::DELETE, "refused", json!({}), 204).await;
-    connection(&instance, Method::GET, "", json!({}), 200).await;
-    connection(&instance, Method::DELETE, "/outside", json!({}), 204).await;
+    instance.get("/v1/subscriptions/refused").await;
+    instance.remove("/v1/subscriptions/refused").await;
+    instance.get("/v1/connections").await;
+    instance.remove("/v1/connections/outside").await;
     instance.post("/v1/orphans/delete", json!({"uids": ["uid-left"]}), 200).await;
     instance.functions
 }

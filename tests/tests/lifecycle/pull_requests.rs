@@ -8,9 +8,6 @@ use crate::harness::*;
 
 const SECRET: &str = "a secret of the tests";
 const SOURCE: &str = r#"
-apiVersion: ebb.dev/v1
-kind: Source
-name: prs
 preset: github
 document:
   resources: {r: {plugin: db@1, params: {title: "${body.pull_request.title}"}}}
@@ -55,7 +52,7 @@ impl Harness {
         harness.write_secrets(&json!({"GITHUB_WEBHOOK": SECRET}).to_string());
         harness.publish("db@1.0.0", PLUGIN).await;
         harness.publish("db-of-the-platform@1.0.0", "preStart: {make: {webhook: {url: \"RECEIVER/make\"}}}\n").await;
-        harness.request(Method::PUT, "/v1/sources/prs", Some(json!({"document": SOURCE}))).await.is(200);
+        harness.put("Source", "prs", SOURCE).await.is(200);
         harness
     }
 
@@ -170,8 +167,7 @@ pub(crate) async fn a_source_controls_only_its_own_targets() {
     harness.tear_down("pr-7-1").await;
     harness.github(&pull_request("3", "opened", 3), (202, SourceResult::Starting)).await;
     harness.phase("pr-7-1", TargetState::Ready).await;
-    let other = SOURCE.replace("name: prs", "name: other");
-    harness.request(Method::PUT, "/v1/sources/other", Some(json!({"document": other}))).await.is(200);
+    harness.put("Source", "other", SOURCE).await.is(200);
     for event in events() {
         let reply = harness.send("/v1/sources/other", SECRET, &event, event.body.to_string().into_bytes()).await;
         let rejected: SourceResponse = reply.json();

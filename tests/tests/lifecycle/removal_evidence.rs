@@ -99,11 +99,8 @@ pub(crate) async fn earlier_answers_decide_about_not_found() {
 /// Connects the plugin `branch` to the receiver.
 async fn connect(harness: &Harness) {
     harness.write_secrets(r#"{"TOKEN": "a-token-of-the-provider"}"#);
-    let document = format!(
-        "apiVersion: ebb.dev/v1\nkind: Connection\nname: api\norigin: {}\nauth: {{bearer: {{secret: TOKEN}}}}\nplugins: [branch]\n",
-        harness.receiver.url()
-    );
-    harness.request(Method::PUT, "/v1/connections/api", Some(json!({ "document": document }))).await.is(200);
+    let rest = "origin: RECEIVER\nauth: {bearer: {secret: TOKEN}}\nplugins: [branch]\n";
+    harness.put("Connection", "api", rest).await.is(200);
 }
 
 /// The token of another project gets 404, or a list without the thing.

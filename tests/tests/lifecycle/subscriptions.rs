@@ -7,6 +7,7 @@ use ebb_protocol::api::SourceResult;
 
 use crate::harness::*;
 use crate::lifecycle::documented::{GITHUB_SECRET, block, document, pull_request, send_of_github, store};
+use crate::security::secrets;
 
 const TOKEN: &str = "github-token-of-the-test";
 
@@ -73,9 +74,7 @@ impl GithubServer {
 
 impl Harness {
     async fn subscribe(&self, name: &str, rest: &str) {
-        let head = format!("apiVersion: ebb.dev/v1\nkind: Subscription\nname: {name}\n");
-        let document = json!({"document": format!("{head}{rest}\n").replace("RECEIVER", self.receiver.url())});
-        self.request(Method::PUT, &format!("/v1/subscriptions/{name}"), Some(document)).await.is(200);
+        self.put("Subscription", name, rest).await.is(200);
     }
 
     fn sign_events(&self) {
@@ -85,12 +84,8 @@ impl Harness {
 
     async fn connect_github(&self, subscriptions: &str) {
         self.write_secrets(&json!({ "GITHUB_TOKEN": TOKEN }).to_string());
-        let document = format!(
-            "apiVersion: ebb.dev/v1\nkind: Connection\nname: github\norigin: {}\nauth: {{bearer: {{secret: GITHUB_TOKEN}}}}\n\
-             subscriptions: [{subscriptions}]\n",
-            self.receiver.url()
-        );
-        self.request(Method::PUT, "/v1/connections/github", Some(json!({ "document": document }))).await.is(200);
+        let head = "origin: RECEIVER\nauth: {bearer: {secret: GITHUB_TOKEN}}\n";
+        self.put("Connection", "github", &format!("{head}subscriptions: [{subscriptions}]\n")).await.is(200);
     }
 
     /// Requests a sandbox with labels of a pull request.
@@ -265,17 +260,14 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
     for path in ["/v1/subscriptions", "/v1/subscriptions/own", "/v1/targets/sandbox/a"] {
         assert!(!harness.get(path).await.is(200).body.contains(TOKEN), "{path}");
     }
-    let stored = files_below(&harness.folder().join("state"));
+    let stored = secrets::stored(&harness.folder().join("state"));
     for (path, bytes) in stored.iter().filter(|(path, _)| !path.ends_with("secrets.json")) {
-        assert!(!bytes.windows(TOKEN.len()).any(|part| part == TOKEN.as_bytes()), "{path}");
+        assert!(!secrets::contains(bytes, TOKEN.as_bytes()), "{}", path.display());
     }
     // A body cannot read a secret.
-    let head = "apiVersion: ebb.dev/v1\nkind: Subscription\nname: own\non: [ready]\n";
     for body in ["${secrets.GITHUB_TOKEN}", "${params.x}"] {
-        let document =
-            format!("{head}to: {{webhook: {{connection: github, path: /hook, body: {{text: \"{body}\"}}}}}}\n");
-        let reply = harness.request(Method::PUT, "/v1/subscriptions/own", Some(json!({ "document": document }))).await;
-        assert_eq!(reply.status, 422, "{body}: {reply:?}");
+        let to = format!("to: {{webhook: {{connection: github, path: /hook, body: {{text: \"{body}\"}}}}}}");
+        harness.put("Subscription", "own", &format!("on: [ready]\n{to}\n")).await.is(422);
     }
 }
 
@@ -369,11 +361,7 @@ pub(crate) async fn the_backlog_of_a_subscription_is_shown() {
 /// A target stores the names of subscriptions, so their number is limited. A deleted one makes room.
 pub(crate) async fn subscriptions_are_limited() {
     let harness = Harness::new().await;
-    let put = async |name: &str| {
-        let head = format!("apiVersion: ebb.dev/v1\nkind: Subscription\nname: {name}\non: [gone]\n");
-        let document = json!({"document": format!("{head}to: {{slack: {{secret: S}}}}\n")});
-        harness.request(Method::PUT, &format!("/v1/subscriptions/{name}"), Some(document)).await
-    };
+    let put = async |name: &str| harness.put("Subscription", name, "on: [gone]\nto: {slack: {secret: S}}\n").await;
     for number in 0..100 {
         put(&format!("s{number}")).await.is(200);
     }
@@ -381,16 +369,4 @@ pub(crate) async fn subscriptions_are_limited() {
     put("s7").await.is(200);
     harness.request(Method::DELETE, "/v1/subscriptions/s8", None).await.is(204);
     put("more").await.is(200);
-}
-
-fn files_below(folder: &std::path::Path) -> Vec<(String, Vec<u8>)> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => files.extend(files_below(&path)),
-            false => files.extend(fs::read(&path).ok().map(|bytes| (path.display().to_string(), bytes))),
-        }
-    }
-    files
 }

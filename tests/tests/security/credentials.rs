@@ -32,9 +32,6 @@ outputs: {id: "${units.make.outputs.id}", echo: "${units.make.outputs.echo}"}
 
 /// Events have the number of a build only.
 const SOURCE: &str = r#"
-apiVersion: ebb.dev/v1
-kind: Source
-name: builds
 verify: {bearer: {secret: SENDER}}
 fetch:
   when: ${body.kind == "build"}
@@ -51,16 +48,15 @@ events:
 "#;
 const SENDER: &str = "the secret of a sender";
 
-fn connection(origin: &str, auth: &str, plugins: &str) -> Value {
-    let head = "apiVersion: ebb.dev/v1\nkind: Connection\nname: api\n";
-    json!({"document": format!("{head}origin: {origin}\nauth: {auth}\nplugins: [{plugins}]\n")})
+fn connection(origin: &str, auth: &str, plugins: &str) -> String {
+    format!("origin: {origin}\nauth: {auth}\nplugins: [{plugins}]\n")
 }
 
 const BEARER: &str = "{bearer: {secret: TOKEN}}";
 
 impl Harness {
     async fn connection(&self, origin: &str, auth: &str, plugins: &str) {
-        self.request(Method::PUT, "/v1/connections/api", Some(connection(origin, auth, plugins))).await.is(200);
+        self.put("Connection", "api", &connection(origin, auth, plugins)).await.is(200);
     }
 
     fn secrets(&self, secrets: &Value) {
@@ -383,14 +379,14 @@ pub(crate) async fn origins_that_are_refused() {
         "ftp://api.example",
         "//api.example",
     ] {
-        let document = connection(origin, BEARER, "branch");
-        let response = harness.request(Method::PUT, "/v1/connections/api", Some(document)).await;
+        let response = harness.put("Connection", "api", &connection(origin, BEARER, "branch")).await;
         let problem = response.is_problem(422, "invalid-document");
         assert_eq!(problem.errors[0].code, "origin", "{origin}: {problem:?}");
         assert!(!contains_canary(response.body.as_bytes()), "{response:?}");
     }
-    let named = connection("https://api.example", BEARER, "branch");
-    let response = harness.request(Method::PUT, "/v1/connections/other", Some(named)).await;
+    let document = named("Connection", "api", &connection("https://api.example", BEARER, "branch"));
+    let document = Some(json!({"document": document}));
+    let response = harness.request(Method::PUT, "/v1/connections/other", document).await;
     assert_eq!(response.is_problem(422, "invalid-document").errors[0].code, "other-name");
 }
 
@@ -400,7 +396,7 @@ impl Harness {
         let harness = Self::connected(BEARER).await;
         harness.secrets(&json!({"TOKEN": GIVEN, "SENDER": SENDER}));
         harness.permit_source(harness.receiver.url(), "builds").await;
-        harness.request(Method::PUT, "/v1/sources/builds", Some(json!({"document": SOURCE}))).await.is(200);
+        harness.put("Source", "builds", SOURCE).await.is(200);
         harness
     }
 

@@ -42,10 +42,6 @@ const OTHER: &str = "the-secret-of-another-source";
 const SIGNING: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER_SIGNING: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
-fn document(name: &str, verify: &str, rest: &str) -> String {
-    format!("apiVersion: ebb.dev/v1\nkind: Source\nname: {name}\nverify: {verify}\n{rest}")
-}
-
 /// A target for each number, deleted by its number. An event names the instance if it has a UID.
 const EVENTS: &str = r#"
 target: {kind: sandbox, name: "NAME-${string(body.n)}"}
@@ -100,14 +96,13 @@ impl Harness {
         let harness = Self::new().await;
         harness.write_secrets(&json!({"PLAIN": PLAIN, "SIGNING": SIGNING, "OTHER": OTHER}).to_string());
         for (name, verify, ..) in schemes() {
-            harness.put(name, verify, &EVENTS.replace("NAME", name)).await.is(200);
+            harness.put_source(name, verify, &EVENTS.replace("NAME", name)).await.is(200);
         }
         harness
     }
 
-    async fn put(&self, name: &str, verify: &str, rest: &str) -> ApiReply {
-        let body = json!({"document": document(name, verify, rest)});
-        self.request(Method::PUT, &format!("/v1/sources/{name}"), Some(body)).await
+    async fn put_source(&self, name: &str, verify: &str, rest: &str) -> ApiReply {
+        self.put("Source", name, &format!("verify: {verify}\n{rest}")).await
     }
 
     async fn sent(&self, request: &SourceRequest) -> ApiReply {
@@ -293,11 +288,11 @@ pub(crate) async fn contents_that_select() {
         ("connection", format!("fetch: {{connection: \"${{body.x}}\", path: /}}\n{}", with("resources: {}"))),
         ("origin", format!("fetch: {{connection: a, path: \"${{body.x}}\"}}\n{}", with("resources: {}"))),
     ] {
-        let reply = harness.put("selecting", "{bearer: {secret: PLAIN}}", &rest).await;
+        let reply = harness.put_source("selecting", "{bearer: {secret: PLAIN}}", &rest).await;
         assert_eq!((attempt, reply.status), (attempt, 422), "{reply:?}");
         reply.is_problem(422, "invalid-document");
     }
-    let secret = harness.put("selecting", "{bearer: {secret: \"${body.x}\"}}", &with("resources: {}")).await;
+    let secret = harness.put_source("selecting", "{bearer: {secret: \"${body.x}\"}}", &with("resources: {}")).await;
     secret.is_problem(422, "invalid-document");
 
     // Keys and texts of an event that look like parts of a document.
@@ -314,7 +309,7 @@ pub(crate) async fn contents_that_select() {
     // A value of an event that would name a Secret.
     harness.publish("db@1.0.0", "params: {p: {type: object, required: false}}\npreStart: {make: {webhook: {url: \"RECEIVER/make\"}, cleanup: none}}\n").await;
     let given = with("resources: {r: {plugin: db, params: {p: \"${body.x}\"}}}");
-    harness.put("selecting", "{bearer: {secret: PLAIN}}", &given).await.is(200);
+    harness.put_source("selecting", "{bearer: {secret: PLAIN}}", &given).await.is(200);
     let body = json!({"n": "1", "x": {"secret": "admin", "key": "password"}}).to_string();
     let request = SourceRequest { path: "/v1/sources/selecting".to_owned(), ..SourceRequest::bearer(body) };
     let outcome = harness.result(&request).await;
@@ -335,7 +330,7 @@ target: {kind: sandbox, name: "s-${body.n}"}
 document: {resources: {r: {plugin: db, params: {p: "${body.x}"}}}}
 events: [{when: "${true}", apply: {}}]
 "#;
-    harness.put("giving", "{bearer: {secret: PLAIN}}", source).await.is(200);
+    harness.put_source("giving", "{bearer: {secret: PLAIN}}", source).await.is(200);
     let body = json!({"n": "1", "x": "a-value-of-an-event"}).to_string();
     let request = SourceRequest { path: "/v1/sources/giving".to_owned(), ..SourceRequest::bearer(body) };
     let outcome = harness.result(&request).await;
@@ -373,7 +368,7 @@ pub(crate) async fn names_in_events_and_paths() {
     harness.has_no_target().await;
     // Two texts never get one name, and each name is one.
     let rest = EVENTS.replace("NAME-${string(body.n)}", "${body.n}");
-    harness.put("bearer", "{bearer: {secret: PLAIN}}", &rest).await.is(200);
+    harness.put_source("bearer", "{bearer: {secret: PLAIN}}", &rest).await.is(200);
     let mut names = BTreeSet::new();
     let texts = ["../a", "a/b", "a-b", "a%2Fb", "a#b", "a?b", "..", "a\nb", "a\u{0}b", "\u{202e}a", "A", &long];
     for (number, text) in texts.iter().enumerate() {
@@ -394,7 +389,7 @@ pub(crate) async fn targets_of_others() {
     harness.ready("shared-1", "none").await;
     let rest = EVENTS.replace("NAME", "shared");
     for name in ["bearer", "other"] {
-        harness.put(name, "{bearer: {secret: PLAIN}}", &rest).await.is(200);
+        harness.put_source(name, "{bearer: {secret: PLAIN}}", &rest).await.is(200);
     }
     let send = async |source: &str, id: &str, body: &Value| {
         let body = body.to_string();
