@@ -64,26 +64,6 @@ pub(crate) async fn a_success_after_the_teardown_is_undone() {
     harness.notified("a", &["gone", "gone"]).await;
 }
 
-/// An update removes the resource of the second attempt. The first attempt then reports another one, which the teardown
-/// undoes.
-pub(crate) async fn a_success_after_the_undo_of_an_update_is_undone() {
-    let (harness, first, second) = two_attempts(&two_attempts_document()).await;
-    harness.succeed(&second, "two").await;
-    harness.phase("a", TargetState::Ready).await;
-    let removed = LifecycleData { generation: 2, ..ebb_tests::platform::sandbox("a", "a-uid", "resources: {}\n") };
-    harness.lifecycle(LifecycleType::Updated, &removed).await.is(202);
-    harness.phase("a", TargetState::Ready).await;
-    assert_eq!(undone(&harness), ids(["two"]));
-    assert_eq!(harness.remaining("a").await, []);
-    late(&harness, &first, "one").await;
-    assert_eq!(undone(&harness), ids(["two"]), "the target lives");
-    let remaining = harness.remaining("a").await;
-    assert_eq!(remaining, [("r~1/make".to_owned(), Certainty::Exists)]);
-    harness.tear_down("a").await;
-    assert_eq!(undone(&harness), ids(["one", "two"]));
-    assert_eq!(harness.remaining("a").await, []);
-}
-
 /// The condition of an undo is false for the first and the third of four results. The other two are undone.
 pub(crate) async fn the_condition_of_an_undo_is_evaluated_for_each_result() {
     let condition = "undoes: make\n    when: ${!(units.make.outputs.?id.orValue('') in ['w', 'y'])}";
@@ -245,6 +225,9 @@ postStop:
     let undo_a = harness.receiver.call("POST /undo-a", 1).await;
     let flood = late_flood(&harness, &first).await;
     harness.succeed(&second, "above").await;
+    // The undo is not reopened before it has begun.
+    let heads = harness.state("a", Hook::PostStop).await.heads;
+    assert!(heads[0].head.attempts.is_empty(), "{heads:?}");
     assert_eq!(harness.receiver.count("POST /undo"), 0);
     harness.callback(undo_a.token(), &done()).await.is(204);
     harness.phase("a", TargetState::Gone).await;
@@ -263,9 +246,12 @@ pub(crate) async fn the_teardown_covers_every_late_success_after_the_undo_of_an_
     harness.lifecycle(LifecycleType::Updated, &removed).await.is(202);
     until("the undo of the update", async || undone(&harness).contains("two").then_some(())).await;
     harness.phase("a", TargetState::Ready).await;
+    assert_eq!(harness.remaining("a").await, []);
     let flood = late_flood(&harness, &first).await;
     harness.succeed(&second, "above").await;
     assert_eq!(undone(&harness), ids(["two"]), "the target lives");
+    assert_eq!(harness.remaining("a").await[0], ("r~1/make".to_owned(), Certainty::Exists));
     harness.tear_down("a").await;
     assert_eq!(undone(&harness), &flood | &ids(["two", "above"]));
+    assert_eq!(harness.remaining("a").await, []);
 }

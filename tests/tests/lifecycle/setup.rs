@@ -130,19 +130,23 @@ async fn swept_without_requests(harness: &Harness, requests: usize) {
     harness.phase("a", TargetState::Ready).await;
 }
 
-/// The acceptances of several units are stored in one item.
-pub(crate) async fn acceptances_of_several_units_are_one_item() {
-    let harness = Harness::new().await;
-    let unit = |name| format!("  {name}: {{timeout: 5m, webhook: {{url: \"RECEIVER/make\"}}}}\n");
-    harness.accepted("together", &format!("preStart:\n{}", ["first", "second", "third"].map(unit).concat())).await;
-    harness.receiver.call("POST /make", 3).await;
-    let (run, units) = (run_id("a", Hook::PreStart), [0, 1, 2].map(Unit));
-    until("all acceptances to be stored", async || {
-        let together = harness.stack().store().read_accepted(&run, &units).await.unwrap();
-        (together.len() == units.len()).then_some(())
-    })
-    .await;
-    swept_without_requests(&harness, 3).await;
+/// The acceptances of units are stored in one item, so a unit without outputs leaves no record that a removal has to delete.
+pub(crate) async fn acceptances_are_one_item_and_no_records() {
+    for units in [1, 3] {
+        let harness = Harness::new().await;
+        let unit = |number| format!("  u{number}: {{timeout: 5m, webhook: {{url: \"RECEIVER/make\"}}}}\n");
+        harness.accepted("waits", &format!("preStart:\n{}", (0..units).map(unit).collect::<String>())).await;
+        harness.receiver.call("POST /make", units).await;
+        let (run, numbers) = (run_id("a", Hook::PreStart), Vec::from_iter((0..units as u32).map(Unit)));
+        until("all acceptances to be stored", async || {
+            let together = harness.stack().store().read_accepted(&run, &numbers).await.unwrap();
+            (together.len() == units).then_some(())
+        })
+        .await;
+        let records = harness.state("a", Hook::PreStart).await.records;
+        assert!(records.iter().all(|(_, _, record)| record.accepted.is_none()), "{records:?}");
+        swept_without_requests(&harness, units).await;
+    }
 }
 
 /// A callback can arrive before the response to its request. The acceptance is then not stored.
@@ -174,21 +178,6 @@ pub(crate) async fn fast_callbacks_cost_no_acceptance() {
     let units: Vec<Unit> = (0..UNITS as u32).map(Unit).collect();
     let accepted = harness.stack().store().read_accepted(&run_id("a", Hook::PreStart), &units).await.unwrap();
     assert!(accepted.len() < UNITS, "{accepted:?}");
-}
-
-/// A single acceptance is stored like several, so a unit without outputs leaves no record that a removal has to delete.
-pub(crate) async fn an_acceptance_is_no_record() {
-    let harness = Harness::new().await;
-    harness.accepted("alone", "preStart: {make: {timeout: 5m, webhook: {url: \"RECEIVER/make\"}}}\n").await;
-    let (run, units) = (run_id("a", Hook::PreStart), [Unit(0)]);
-    until("the acceptance to be stored", async || {
-        let found = harness.stack().store().read_accepted(&run, &units).await.unwrap();
-        (found.len() == 1).then_some(())
-    })
-    .await;
-    let records = harness.state("a", Hook::PreStart).await.records;
-    assert!(records.iter().all(|(_, _, record)| record.accepted.is_none()), "{records:?}");
-    swept_without_requests(&harness, 1).await;
 }
 
 pub(crate) async fn a_repeated_request_is_accepted() {

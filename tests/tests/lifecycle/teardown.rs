@@ -85,31 +85,6 @@ postStop:
     assert_eq!((harness.receiver.count("POST /undo-b"), sealed().await), (1, vec![0, 1]));
 }
 
-/// A late success of a sealed unit does not reopen its undo before the undo has begun. The undo reads the success.
-pub(crate) async fn an_undo_that_has_not_begun_is_not_reopened() {
-    let harness = Harness::new().await;
-    let rest = r#"
-preStart:
-  a: {webhook: {url: "RECEIVER/a"}}
-  make: {timeout: 5m, webhook: {url: "RECEIVER/make"}, outputs: {id: {value: "${response.body.id}"}}}
-postStop:
-  undo-a: {undoes: a, webhook: {url: "RECEIVER/undo-a"}}
-  undo: {undoes: make, after: [undo-a], webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.?id.orValue('unknown')}"}}}
-"#;
-    harness.receiver.always("POST /undo-a", 202);
-    let call = harness.accepted("waits", rest).await;
-    harness.succeed(&call, "x").await;
-    harness.phase("a", TargetState::Ready).await;
-    harness.delete("a").await;
-    let first = harness.receiver.call("POST /undo-a", 1).await;
-    harness.succeed(&call, "y").await;
-    let heads = harness.state("a", Hook::PostStop).await.heads;
-    assert!(heads[0].head.attempts.is_empty(), "{heads:?}");
-    harness.callback(first.token(), &done()).await.is(204);
-    harness.phase("a", TargetState::Gone).await;
-    assert_eq!(undone(&harness), ids(["x", "y"]));
-}
-
 pub(crate) async fn hooks_run_in_order() {
     let harness = Harness::new().await;
     let rest = r#"
