@@ -48,34 +48,20 @@ fn of_type(secret: &WebhookSecret, time: u64, body: Vec<u8>, content_type: &str)
 
 pub(crate) async fn signatures() {
     let harness = harness().await;
-    let right = signed(&harness.secret(), now().0);
-    let headers = vec![("content-type", JSON.to_owned())];
-    let other = signed(&WebhookSecret::from_bytes(&[9; 32]).unwrap(), now().0);
-    for wrong in [SignedRequest { headers, body: right.body.clone() }, other] {
+    let (secret, tolerance, time) = (harness.secret(), limits::WEBHOOK_TOLERANCE_SECONDS * 1000, now().0);
+    let right = signed(&secret, time);
+    let unsigned = SignedRequest { headers: vec![("content-type", JSON.to_owned())], ..right.clone() };
+    let other = signed(&WebhookSecret::from_bytes(&[9; 32]).unwrap(), time);
+    let altered = SignedRequest { body: [right.body.as_slice(), b" "].concat(), ..right.clone() };
+    let (old, future) = (signed(&secret, time - tolerance - 2_000), signed(&secret, time + tolerance + 60_000));
+    // An old signature with a new time.
+    let mut moved = old.clone();
+    moved.headers[1].1 = (time / 1000).to_string();
+    for wrong in [unsigned, other, altered, old, future, moved] {
         harness.event(&wrong).await.is_problem(401, "invalid-signature");
     }
     assert_nothing_started(&harness).await;
     harness.event(&right).await.is(202);
-}
-
-pub(crate) async fn expired_and_altered_events() {
-    let harness = harness().await;
-    let (secret, tolerance, time) = (harness.secret(), limits::WEBHOOK_TOLERANCE_SECONDS * 1000, now().0);
-    let times = [time - tolerance - 2_000, time + tolerance + 60_000, 0, 1_000].map(|time| signed(&secret, time));
-    // An old signature with a new time.
-    let mut moved = signed(&secret, time - tolerance - 60_000);
-    moved.headers[1].1 = (time / 1000).to_string();
-    let altered = |change: &dyn Fn(&mut Vec<u8>)| {
-        let mut request = signed(&secret, time);
-        change(&mut request.body);
-        request
-    };
-    let other = |body: &mut Vec<u8>| *body = String::from_utf8_lossy(body).replace("a-uid", "b-uid").into_bytes();
-    let altered = [altered(&|body| body.push(b' ')), altered(&|body| body.truncate(9)), altered(&other)];
-    for wrong in times.iter().chain([&moved]).chain(&altered) {
-        harness.event(wrong).await.is_problem(401, "invalid-signature");
-    }
-    assert_nothing_started(&harness).await;
 }
 
 pub(crate) async fn invalid_bodies() {

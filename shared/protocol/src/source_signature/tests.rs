@@ -206,6 +206,7 @@ fn forgeries_are_refused_with_their_reason() {
         refuse("longer", &value(&|value| format!("{value}A")));
         if let Some(last) = valid.headers.last().cloned() {
             refuse("repeated", &|request| request.headers.push(last.clone()));
+            refuse("repeated with another value", &|request| request.headers.push((last.0, b"x".to_vec())));
             refuse("not text", &|request| request.headers.last_mut().unwrap().1 = vec![0xff]);
         }
         if signs(&valid) {
@@ -219,6 +220,8 @@ fn forgeries_are_refused_with_their_reason() {
         if valid.name == "svix" {
             refuse("both families", &|request| request.headers.push((WEBHOOK_ID, b"msg_1".to_vec())));
             refuse("old", &|request| request.headers[1].1 = b"1614265000".to_vec());
+            refuse("of the future", &|request| request.headers[1].1 = b"1614265700".to_vec());
+            refuse("other time", &|request| request.headers[1].1 = b"1614265331".to_vec());
         }
         if valid.name == "github" {
             refuse("id repeated", &|request| request.headers.insert(0, request.headers[0].clone()));
