@@ -133,10 +133,7 @@ impl SenderProof {
 
     /// Returns the headers that prove the sender of a body.
     fn headers(self, secret: &str, delivery: &str, body: &[u8]) -> Vec<(&'static str, String)> {
-        let mac = |algorithm, key: &[u8], body: &[u8]| hmac::sign(&hmac::Key::new(algorithm, key), body);
-        let hex = |algorithm| -> String {
-            mac(algorithm, secret.as_bytes(), body).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
-        };
+        let hex = |algorithm| hex_mac(algorithm, secret, body);
         let id = delivery.to_owned();
         match self {
             Self::Github => {
@@ -148,7 +145,8 @@ impl SenderProof {
                 let key = STANDARD.decode(secret.trim_start_matches("whsec_")).unwrap();
                 let time = (now().0 / 1000).to_string();
                 let signed = [format!("{delivery}.{time}.").as_bytes(), body].concat();
-                let signature = format!("v1,{}", STANDARD.encode(mac(hmac::HMAC_SHA256, &key, &signed)));
+                let signature =
+                    format!("v1,{}", STANDARD.encode(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), &signed)));
                 match self {
                     Self::Svix => vec![("svix-id", id), ("svix-timestamp", time), ("svix-signature", signature)],
                     _ => vec![("webhook-id", id), ("webhook-timestamp", time), ("webhook-signature", signature)],
@@ -371,6 +369,12 @@ impl PresetLife {
         };
         Some(SenderEvent { delivery, headers, body })
     }
+}
+
+/// Returns the MAC of a body in hexadecimal digits.
+pub fn hex_mac(algorithm: hmac::Algorithm, secret: &str, body: &[u8]) -> String {
+    let mac = hmac::sign(&hmac::Key::new(algorithm, secret.as_bytes()), body);
+    mac.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Removes a key from an object.

@@ -3,12 +3,13 @@
 use std::iter::once;
 use std::path::Path;
 
-use aws_lc_rs::hmac as mac;
+use aws_lc_rs::hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY;
 use ebb_documents::presets::preset;
 use ebb_local::pods::secrets;
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::unit::CALLBACK_URL;
 use ebb_tests::platform::SignedRequest;
+use ebb_tests::preset_lives::hex_mac;
 use tokio::process::Command;
 
 use crate::harness::*;
@@ -203,8 +204,7 @@ pub(crate) async fn sources_replace_parts_of_a_preset() {
         "payload": {"target": null, "deployment": deployment},
     });
     let body = body.to_string();
-    let key = mac::Key::new(mac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, VERCEL_SECRET.as_bytes());
-    let proof: String = mac::sign(&key, body.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let proof = hex_mac(HMAC_SHA1_FOR_LEGACY_USE_ONLY, VERCEL_SECRET, body.as_bytes());
     let deployed = send(&harness, "vercel", ("x-vercel-signature", proof), body).await;
     assert_eq!(deployed.result, SourceResult::Starting, "{deployed:?}");
     assert!(deployed.target.unwrap().starts_with("sandbox/vercel-feature-1-"));

@@ -1,8 +1,8 @@
 //! Events of a source: a pull request of GitHub from its creation to its end, and requests that change nothing.
 
+use aws_lc_rs::hmac::HMAC_SHA256;
 use ebb_protocol::api::{SourceDetail, SourceList, SourceResponse, SourceResult};
-use hmac::{Hmac, KeyInit as _, Mac as _};
-use sha2::Sha256;
+use ebb_tests::preset_lives::hex_mac;
 
 use crate::harness::*;
 
@@ -40,10 +40,7 @@ fn pull_request(delivery: &'static str, action: &str, minute: u32) -> GithubEven
 }
 
 pub(crate) fn signature(secret: &str, body: &[u8]) -> String {
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
-    mac.update(body);
-    let hex: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256={hex}")
+    format!("sha256={}", hex_mac(HMAC_SHA256, secret, body))
 }
 
 impl Harness {
