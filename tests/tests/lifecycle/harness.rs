@@ -122,6 +122,13 @@ impl Harness {
         Self::start(|settings, _| settings).await
     }
 
+    /// Starts a stack with the plugin `simple`.
+    pub(crate) async fn simple() -> Self {
+        let harness = Self::new().await;
+        harness.publish("simple@1.0.0", SIMPLE).await;
+        harness
+    }
+
     /// Starts a stack that accepts identity tokens of issuers.
     pub(crate) async fn with_issuers(oidc: &Value) -> Self {
         Self::start(|settings, _| StackSettings { oidc: oidc.to_string(), ..settings }).await
@@ -467,6 +474,14 @@ pub(crate) fn states<const N: usize>(target: &TargetDetail, hook: &str, units: [
 pub(crate) fn outputs(target: &TargetDetail) -> Value {
     json!(target.resources["r"].outputs)
 }
+
+/// A unit with one attempt, and its undo.
+pub(crate) const SIMPLE: &str = r#"
+preStart:
+  make: {retry: {attempts: 1}, webhook: {url: "RECEIVER/make", body: {uid: "${target.uid}"}}}
+postStop:
+  drop: {undoes: make, webhook: {url: "RECEIVER/drop", body: {uid: "${target.uid}"}}}
+"#;
 
 /// `make` has an output `id`. `undo` sends it.
 pub(crate) const MAKE: &str = r#"

@@ -5,16 +5,8 @@ use ebb_protocol::lifecycle::TargetStopCause;
 use crate::harness::*;
 use crate::lifecycle::removal::other_instance;
 
-const SIMPLE: &str = r#"
-preStart:
-  make: {webhook: {url: "RECEIVER/make"}}
-postStop:
-  drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
-"#;
-
 pub(crate) async fn time_to_live() {
-    let harness = Harness::new().await;
-    harness.publish("simple@1.0.0", SIMPLE).await;
+    let harness = Harness::simple().await;
     let mut data = sandbox("a", "a-uid", "simple");
     data.document = data.document.map(|text| format!("{text}ttl: 2s\n"));
     harness.lifecycle(LifecycleType::Created, &data).await.is(202);

@@ -34,11 +34,22 @@ pub(crate) fn other_instance(harness: &Harness) -> Env {
     fakes::env(Arc::clone(store), Arc::clone(egress), Arc::clone(queue), settings)
 }
 
-/// One function instance removes a run that another one has in its cache.
-pub(crate) async fn a_run_that_another_function_removed_is_gone() {
+/// Starts a stack with a gone instance `a` that is due. Returns the callback token of its setup.
+async fn removable() -> (Harness, String) {
     let harness = harness(Some(IMMEDIATE)).await;
     create_and_delete(&harness, "a", "long").await;
     let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
+    (harness, token)
+}
+
+/// Returns the body of a late callback.
+fn late() -> Value {
+    json!({"status": "succeeded", "outputs": {"text": "late"}})
+}
+
+/// One function instance removes a run that another one has in its cache.
+pub(crate) async fn a_run_that_another_function_removed_is_gone() {
+    let (harness, token) = removable().await;
     let (stack, other) = (harness.stack(), other_instance(&harness));
     let runs = [Hook::PreStart, Hook::PostStop].map(|hook| run_id("a", hook));
     for run in &runs {
@@ -49,7 +60,7 @@ pub(crate) async fn a_run_that_another_function_removed_is_gone() {
     let [setup, teardown] = runs;
     harness.get(&format!("/v1/runs/{setup}")).await.is_problem(404, "not-found");
     harness.get(&format!("/v1/runs/{teardown}/logs?unit=r/make")).await.is_problem(404, "not-found");
-    let response = harness.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
+    let response = harness.callback(&token, &late()).await;
     response.is_problem(410, "gone");
     assert_eq!(stored(&harness, "a").await, 0);
 }
@@ -148,9 +159,7 @@ impl RemoveExpired for FailingStore<'_> {
 
 /// A removal stops after its first step. A late success is rejected then.
 pub(crate) async fn the_plan_of_a_target_is_cleared_before_its_runs_are_removed() {
-    let harness = harness(Some(IMMEDIATE)).await;
-    create_and_delete(&harness, "a", "long").await;
-    let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
+    let (harness, token) = removable().await;
     let before = stored(&harness, "a").await;
     let (stack, failing) = (harness.stack(), FailingStore::new(&harness, "a", false));
     let then = now().plus(Millis(1_000));
@@ -158,7 +167,7 @@ pub(crate) async fn the_plan_of_a_target_is_cleared_before_its_runs_are_removed(
     assert_eq!(failing.hits(), 1);
     let target = stack.store().read_target("sandbox", "a").await.unwrap().unwrap();
     assert_eq!((target.phase, target.plan.as_str()), (TargetPhase::Gone, ""));
-    let response = harness.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
+    let response = harness.callback(&token, &late()).await;
     response.is_problem(410, "gone");
     // The undo is not reopened for a success that was accepted just before.
     let (undo, units) = (run_id("a", Hook::PostStop), [Unit(0)]);
@@ -177,9 +186,7 @@ async fn round(harness: &Harness, at: Timestamp) -> usize {
 
 /// A late success arrives after a removal was announced. Another instance has the name.
 pub(crate) async fn a_late_success_is_not_taken_after_the_announcement_of_a_removal() {
-    let harness = harness(Some(IMMEDIATE)).await;
-    create_and_delete(&harness, "a", "long").await;
-    let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
+    let (harness, token) = removable().await;
     harness.lifecycle(LifecycleType::Created, &sandbox("a", "another-uid", "long")).await.is(202);
     harness.phase("a", TargetState::Ready).await;
     let before = stored(&harness, "a").await;
@@ -188,8 +195,7 @@ pub(crate) async fn a_late_success_is_not_taken_after_the_announcement_of_a_remo
     let scheduled = expiries().await;
     assert_eq!(round(&harness, then).await, 0);
     assert_eq!(expiries().await, scheduled, "the announcement is one write, of the root");
-    let success = json!({"status": "succeeded", "outputs": {"text": "late"}});
-    harness.callback(&token, &success).await.is_problem(503, "unavailable");
+    harness.callback(&token, &late()).await.is_problem(503, "unavailable");
     assert_eq!(round(&harness, then.plus(Millis(notice.0 - 1))).await, 0);
     assert_eq!(stored(&harness, "a").await, before);
     // An invocation that took a result before the announcement stores it now.
@@ -198,7 +204,7 @@ pub(crate) async fn a_late_success_is_not_taken_after_the_announcement_of_a_remo
     harness.stack().store().mark_outputs(&run).await.unwrap();
     assert_eq!(round(&harness, then.plus(notice)).await, 1);
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (0, 1));
-    harness.callback(&token, &success).await.is_problem(410, "gone");
+    harness.callback(&token, &late()).await.is_problem(410, "gone");
     assert_eq!(stored(&harness, "a").await, 0);
 }
 
@@ -223,9 +229,7 @@ pub(crate) async fn an_announced_removal_waits_without_the_plan() {
 /// An invocation that took a late success before a removal was announced reopens the undo. The data is kept, and the runs
 /// take results again.
 pub(crate) async fn a_removal_is_withdrawn_for_a_reopened_undo() {
-    let harness = harness(Some(IMMEDIATE)).await;
-    create_and_delete(&harness, "a", "long").await;
-    let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
+    let (harness, token) = removable().await;
     harness.receiver.always("POST /drop", 202);
     let (then, env) = (now().plus(Millis(1_000)), harness.stack().env());
     assert_eq!(round(&harness, then).await, 0);
@@ -233,8 +237,7 @@ pub(crate) async fn a_removal_is_withdrawn_for_a_reopened_undo() {
     let before = stored(&harness, "a").await;
     assert_eq!(round(&harness, then.plus(env.settings.removal_notice())).await, 0);
     assert!(stored(&harness, "a").await >= before);
-    let success = json!({"status": "succeeded", "outputs": {"text": "late"}});
-    harness.callback(&token, &success).await.is(204);
+    harness.callback(&token, &late()).await.is(204);
 }
 
 /// An instance with a long teardown is kept for the whole retention, even if another instance takes the name.

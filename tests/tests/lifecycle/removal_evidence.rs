@@ -16,11 +16,6 @@ postStop:
     webhook: {method: DELETE, url: "RECEIVER/thing?token=abc"}
 "#;
 
-const PLAIN: &str = r#"
-preStart: {make: {webhook: {url: "RECEIVER/make"}}}
-postStop: {undo: {undoes: make, webhook: {url: "RECEIVER/undo"}}}
-"#;
-
 /// Returns the only removal of a diagnosis.
 fn only(why: &TargetDiagnosis) -> ResourceRemoval {
     let [removal] = why.removals.as_slice() else { panic!("{why:#?}") };
@@ -38,7 +33,7 @@ pub(crate) async fn a_first_not_found_is_unconfirmed() {
     let harness = Harness::new().await;
     harness.receiver.always("DELETE /thing", 404);
     harness.run("a", "strange", PLUGIN, TargetState::Ready).await;
-    harness.run("b", "plain", PLAIN, TargetState::Ready).await;
+    harness.run("b", "plain", SIMPLE, TargetState::Ready).await;
     for name in ["a", "b"] {
         harness.tear_down(name).await;
         harness.settled(name).await;

@@ -5,17 +5,6 @@ use ebb_protocol::lifecycle::LifecycleResult;
 
 use crate::harness::*;
 
-const SIMPLE: &str = r#"
-preStart: {make: {webhook: {url: "RECEIVER/make"}}}
-postStop: {remove: {undoes: make, webhook: {url: "RECEIVER/remove"}}}
-"#;
-
-async fn harness() -> Harness {
-    let harness = Harness::new().await;
-    harness.publish("simple@1.0.0", SIMPLE).await;
-    harness
-}
-
 fn body(name: &str) -> Value {
     let document =
         format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{r: {{plugin: simple}}}}\n");
@@ -33,7 +22,7 @@ async fn delete(harness: &Harness, path: &str) -> ApiReply {
 }
 
 pub(crate) async fn a_target_is_created_and_deleted_with_a_token() {
-    let harness = harness().await;
+    let harness = Harness::simple().await;
     let begun: TargetReceipt = harness.post("/v1/targets", body("a")).await.is(202).json();
     assert_eq!((begun.target.as_str(), begun.generation, begun.result), ("sandbox/a", 1, LifecycleResult::Starting));
     assert_eq!(begun.url, harness.url("/v1/targets/sandbox/a"));
@@ -47,14 +36,14 @@ pub(crate) async fn a_target_is_created_and_deleted_with_a_token() {
         assert_eq!((gone.uid, gone.result), (begun.uid.clone(), LifecycleResult::Stopping));
         harness.phase("a", TargetState::Gone).await;
     }
-    assert_eq!(harness.receiver.count("POST /remove"), 1);
+    assert_eq!(harness.receiver.count("POST /drop"), 1);
     delete(&harness, "none").await.is_problem(404, "not-found");
     let next: TargetReceipt = harness.post("/v1/targets", body("a")).await.is(202).json();
     assert_ne!(next.uid, begun.uid);
 }
 
 pub(crate) async fn a_repeated_request_begins_no_second_instance() {
-    let harness = harness().await;
+    let harness = Harness::simple().await;
     let begun: TargetReceipt = keyed(&harness, "build-7", &body("a")).await.is(202).json();
     harness.phase("a", TargetState::Ready).await;
     let again: TargetReceipt = keyed(&harness, "build-7", &body("a")).await.is(202).json();
@@ -70,7 +59,7 @@ pub(crate) async fn a_repeated_request_begins_no_second_instance() {
 }
 
 pub(crate) async fn concurrent_requests_begin_one_instance() {
-    let harness = harness().await;
+    let harness = Harness::simple().await;
     let requests = (0..4).map(|_| harness.post("/v1/targets", body("a")));
     let uids: BTreeSet<Option<String>> = futures::future::join_all(requests)
         .await
@@ -83,7 +72,7 @@ pub(crate) async fn concurrent_requests_begin_one_instance() {
 }
 
 pub(crate) async fn a_named_instance_waits_for_the_former_one() {
-    let harness = harness().await;
+    let harness = Harness::simple().await;
     let named = |uid: &str| {
         let mut body = body("a");
         body["uid"] = uid.into();
@@ -104,7 +93,7 @@ pub(crate) async fn a_named_instance_waits_for_the_former_one() {
 }
 
 pub(crate) async fn a_dry_run_writes_nothing() {
-    let harness = harness().await;
+    let harness = Harness::simple().await;
     let preview = async |body: Value| harness.post("/v1/targets?dryRun=true", body).await;
     let first: TargetReceipt = preview(body("a")).await.is(200).json();
     assert_eq!((first.uid, first.result), (None, LifecycleResult::Starting));

@@ -11,13 +11,6 @@ use crate::security::secrets;
 
 const TOKEN: &str = "github-token-of-the-test";
 
-const PLUGIN: &str = r#"
-preStart:
-  make: {retry: {attempts: 1}, webhook: {url: "RECEIVER/make"}}
-postStop:
-  drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
-"#;
-
 /// The part of GitHub's API that subscriptions use: commit statuses and comments.
 struct GithubServer {
     /// Contexts and states by commit, in the order of their arrival.
@@ -99,7 +92,7 @@ impl Harness {
 
 /// A commit gets each status once and in order, and the pull request has one comment, which is changed.
 pub(crate) async fn a_pull_request_shows_the_phases_of_its_target() {
-    let harness = Harness::new().await;
+    let harness = Harness::simple().await;
     let github = GithubServer::start(&harness.receiver);
     github.comments.lock().unwrap().push((40, "looks good to me".to_owned()));
     harness.connect_github("statuses, comments").await;
@@ -108,7 +101,6 @@ pub(crate) async fn a_pull_request_shows_the_phases_of_its_target() {
     harness.subscribe("statuses", &format!("on: [starting, ready, failed, stuck]\n{status}")).await;
     let comment = format!("to: {{comment: {{{of_pull_request}, number: \"${{target.labels.number}}\"}}}}");
     harness.subscribe("comments", &format!("on: [ready, failed, gone]\n{comment}")).await;
-    harness.publish("simple@1.0.0", PLUGIN).await;
     harness.receiver.replies("POST /make", &[CannedReply::status(422), CannedReply::ok(json!({}))]);
     harness.create_labelled("a").await;
     harness.phase("a", TargetState::Failed).await;
@@ -132,7 +124,7 @@ pub(crate) async fn a_pull_request_shows_the_phases_of_its_target() {
 /// Plugin, source and events of the tutorial about GitHub, with the connection and the subscriptions of their page: each
 /// commit gets its status, and the pull request a comment. A target without the labels is not reported.
 pub(crate) async fn the_documented_subscriptions_report_the_targets_of_a_preset() {
-    let harness = Harness::new().await;
+    let harness = Harness::simple().await;
     let github = GithubServer::start(&harness.receiver);
     github.comments.lock().unwrap().push((40, "looks good to me".to_owned()));
     harness.receiver.always("POST /repos/acme/shop/statuses/def456", CannedReply::status(201).with(json!({"id": 1})));
@@ -148,7 +140,6 @@ pub(crate) async fn the_documented_subscriptions_report_the_targets_of_a_preset(
     let plugin = plugin.replace("/var/tmp/ebb-github", pages.path().to_str().unwrap());
     harness.post("/v1/plugins", json!({"document": plugin})).await.is(201);
     store(&harness, "sources", "previews", &document("github.md", "Source", "previews")).await;
-    harness.publish("simple@1.0.0", PLUGIN).await;
     harness.receiver.always("POST /make", CannedReply::ok(json!({})));
     harness.ready("other", "simple").await;
     let send = async |action: &str, minute: u32, sha: &str| {
@@ -177,7 +168,7 @@ pub(crate) async fn the_documented_subscriptions_report_the_targets_of_a_preset(
 
 /// The receiver is down while the target begins and ends, and the server restarts. Every change then arrives in order.
 pub(crate) async fn notifications_survive_an_outage_and_a_restart() {
-    let mut harness = Harness::new().await;
+    let mut harness = Harness::simple().await;
     harness.sign_events();
     harness
         .subscribe(
@@ -192,7 +183,6 @@ pub(crate) async fn notifications_survive_an_outage_and_a_restart() {
             "on: [ready]\nwhen: ${target.labels.team == 'x'}\nto: {standard: {url: RECEIVER/none, secret: SIGNING}}",
         )
         .await;
-    harness.publish("simple@1.0.0", PLUGIN).await;
     harness.receiver.always("POST /events", 503);
     harness.create("a", "simple").await;
     harness.phase("a", TargetState::Ready).await;
@@ -224,7 +214,7 @@ pub(crate) async fn notifications_survive_an_outage_and_a_restart() {
 /// A connection sends only the notifications of subscriptions that it lists, and neither the table nor a response has its
 /// credential.
 pub(crate) async fn a_connection_permits_its_subscriptions() {
-    let harness = Harness::new().await;
+    let harness = Harness::simple().await;
     harness.connect_github("other").await;
     // The URL of Slack is a credential. Its server cannot be reached.
     let (slack, plain) = (format!("https://127.0.0.1:9/{TOKEN}"), format!("http://127.0.0.1:9/{TOKEN}"));
@@ -237,7 +227,6 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
             "on: [ready]\nto: {webhook: {connection: github, path: /hook, body: {text: \"${notification.phase}\"}}}",
         )
         .await;
-    harness.publish("simple@1.0.0", PLUGIN).await;
     harness.ready("a", "simple").await;
     for (name, text) in [
         ("own", "does not permit the subscription own"),
@@ -282,7 +271,7 @@ pub(crate) async fn what_hangs_delays_no_other_receiver() {
         let to = format!("to: {{standard: {{url: RECEIVER/{name}, secret: SIGNING}}}}");
         harness.subscribe(name, &format!("on: [ready, gone]\n{to}")).await;
     }
-    harness.publish("simple@1.0.0", PLUGIN).await;
+    harness.publish("simple@1.0.0", SIMPLE).await;
     let _holds = ["POST /hangs", "POST /platform"].map(|line| harness.receiver.hold(line));
     for number in 0..TARGETS {
         harness.create(&format!("t{number}"), "simple").await;
@@ -302,12 +291,11 @@ pub(crate) async fn what_hangs_delays_no_other_receiver() {
 
 /// A notification that cannot be rendered is given up at once. The next one of the target is sent, and the failure is shown.
 pub(crate) async fn a_notification_without_a_value_blocks_no_other() {
-    let harness = Harness::new().await;
+    let harness = Harness::simple().await;
     harness.connect_github("paths").await;
     let path = "${target.labels[notification.phase == 'ready' ? 'missing' : 'number']}";
     let to = format!("to: {{webhook: {{connection: github, path: \"/{path}\"}}}}");
     harness.subscribe("paths", &format!("on: [ready, gone]\n{to}")).await;
-    harness.publish("simple@1.0.0", PLUGIN).await;
     harness.create_labelled("a").await;
     harness.phase("a", TargetState::Ready).await;
     let subscription = async || harness.get("/v1/subscriptions/paths").await.is(200).json::<Value>();
@@ -325,7 +313,7 @@ pub(crate) async fn a_notification_without_a_value_blocks_no_other() {
 
 /// The response about a subscription has the notifications that wait, the last error and what is missing.
 pub(crate) async fn the_backlog_of_a_subscription_is_shown() {
-    let harness = Harness::new().await;
+    let harness = Harness::simple().await;
     harness.subscribe("all", "on: [ready, gone]\nto: {standard: {url: RECEIVER/events, secret: SIGNING}}").await;
     harness.subscribe("other", "on: [gone]\nto: {webhook: {connection: github, path: /x}}").await;
     let subscription =
@@ -336,7 +324,6 @@ pub(crate) async fn the_backlog_of_a_subscription_is_shown() {
     assert!(problem.contains("connection github does not exist"), "{problem}");
     harness.sign_events();
     assert_eq!(subscription("all").await["problem"], Value::Null);
-    harness.publish("simple@1.0.0", PLUGIN).await;
     harness.receiver.always("POST /events", 503);
     for name in ["a", "b"] {
         harness.ready(name, "simple").await;

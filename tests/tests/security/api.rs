@@ -9,7 +9,8 @@ use ebb_tests::emulated_dynamodb;
 
 use crate::harness::*;
 
-const SIMPLE: &str = r##"
+/// A unit that prints a line.
+pub(super) const SCRIPT: &str = r##"
 runners: {sh: {image: "busybox:1"}}
 preStart: {hello: {pod: {runner: sh, script: "#!/bin/sh\necho hello from the unit\n"}}}
 "##;
@@ -17,7 +18,7 @@ preStart: {hello: {pod: {runner: sh, script: "#!/bin/sh\necho hello from the uni
 /// Starts a sandbox `a` and waits until it is ready.
 async fn ready() -> Harness {
     let harness = Harness::new().await;
-    harness.run("a", "simple", SIMPLE, TargetState::Ready).await;
+    harness.run("a", "simple", SCRIPT, TargetState::Ready).await;
     harness
 }
 
@@ -59,7 +60,7 @@ fn routes(run: &str) -> Vec<ApiRequest> {
     let subscription = "on: [ready]\nto: {slack: {secret: S}}\n";
     let rows = [
         ("GET /v1/plugins", READ_PLUGINS, None),
-        ("POST /v1/plugins", WRITE_PLUGINS, document("Plugin", "other@1.0.0", SIMPLE)),
+        ("POST /v1/plugins", WRITE_PLUGINS, document("Plugin", "other@1.0.0", SCRIPT)),
         ("GET /v1/plugins/simple", READ_PLUGINS, None),
         // A user of sandboxes must not be able to sign requests as Ebb.
         ("GET /v1/plugins/simple/signing-secret", WRITE_PLUGINS, None),
@@ -227,10 +228,10 @@ pub(crate) async fn invalid_bodies() {
         let large = large.body(vec![b' '; limits::API_BODY + 1]).send().await.unwrap();
         ApiReply::of(large).await.is_problem(413, "too-large");
     }
-    let two = format!("{}---\n{}", plugin("a@1.0.0", SIMPLE), plugin("b@1.0.0", SIMPLE));
+    let two = format!("{}---\n{}", plugin("a@1.0.0", SCRIPT), plugin("b@1.0.0", SCRIPT));
     let response = harness.post("/v1/plugins", json!({ "document": two })).await;
     assert_eq!(response.is_problem(422, "invalid-document").errors[0].code, "several-documents");
-    let wrong = plugin("a@1.0.0", &SIMPLE.replace("runner: sh", "runner: bash"));
+    let wrong = plugin("a@1.0.0", &SCRIPT.replace("runner: sh", "runner: bash"));
     let response = harness.post("/v1/plugins", json!({ "document": wrong })).await;
     let problem = response.is_problem(422, "invalid-document");
     assert_eq!((problem.errors[0].line, problem.errors[0].column > Some(0)), (Some(6), true), "{problem:?}");
@@ -239,9 +240,9 @@ pub(crate) async fn invalid_bodies() {
 
 pub(crate) async fn versions_are_immutable() {
     let harness = ready().await;
-    let same = json!({"document": plugin("simple@1.0.0", SIMPLE)});
+    let same = json!({"document": plugin("simple@1.0.0", SCRIPT)});
     harness.post("/v1/plugins", same.clone()).await.is(200);
-    let other = json!({"document": plugin("simple@1.0.0", &SIMPLE.replace("hello", "hallo"))});
+    let other = json!({"document": plugin("simple@1.0.0", &SCRIPT.replace("hello", "hallo"))});
     harness.post("/v1/plugins", other.clone()).await.is_problem(409, "already-exists");
     let path = "/v1/plugins/simple/versions/1.0.0";
     let kept: Value = harness.get(path).await.is(200).json();

@@ -6,12 +6,8 @@ use ebb_flow::ports::{Clock, RandomSource};
 use ebb_protocol::api::{CreatedToken, TokenList};
 use ebb_tests::fakes;
 
+use super::api::SCRIPT;
 use crate::harness::*;
-
-const SIMPLE: &str = r##"
-runners: {sh: {image: "busybox:1"}}
-preStart: {hello: {pod: {runner: sh, script: "#!/bin/sh\necho hello\n"}}}
-"##;
 
 async fn create(harness: &Harness, name: &str, scopes: &[&str]) -> CreatedToken {
     harness.post("/v1/tokens", json!({"name": name, "scopes": scopes})).await.is(201).json()
@@ -26,10 +22,10 @@ async fn send(harness: &Harness, token: &str, line: &str, body: Option<Value>) -
 
 pub(crate) async fn a_plugin_scope_covers_one_plugin() {
     let harness = Harness::new().await;
-    harness.publish("theirs@1.0.0", SIMPLE).await;
+    harness.publish("theirs@1.0.0", SCRIPT).await;
     let token = create(&harness, "own", &["plugins:write:own"]).await.token;
     let publish = async |name: &str| {
-        send(&harness, &token, "POST /v1/plugins", Some(json!({"document": plugin(name, SIMPLE)}))).await
+        send(&harness, &token, "POST /v1/plugins", Some(json!({"document": plugin(name, SCRIPT)}))).await
     };
     publish("own@1.0.0").await.is(201);
     for name in ["theirs@2.0.0", "own2@1.0.0", "own-other@1.0.0"] {

@@ -5,13 +5,6 @@ use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult};
 
 use crate::harness::*;
 
-const SIMPLE: &str = r#"
-preStart:
-  make: {webhook: {url: "RECEIVER/make"}, retry: {attempts: 1}}
-postStop:
-  drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
-"#;
-
 /// Returns the `waitsFor` that the list shows for the sandbox `a`.
 async fn listed(harness: &Harness) -> Option<String> {
     let page: TargetPage = harness.get("/v1/targets").await.is(200).json();

@@ -6,20 +6,6 @@ use crate::harness::*;
 
 const JSON: &str = "application/cloudevents+json";
 
-/// A unit and its undo.
-const SIMPLE: &str = r#"
-preStart:
-  make: {webhook: {url: "RECEIVER/make", body: {uid: "${target.uid}"}}}
-postStop:
-  drop: {undoes: make, webhook: {url: "RECEIVER/drop", body: {uid: "${target.uid}"}}}
-"#;
-
-async fn harness() -> Harness {
-    let harness = Harness::new().await;
-    harness.publish("simple@1.0.0", SIMPLE).await;
-    harness
-}
-
 fn event(data: &Value) -> Value {
     json!({
         "specversion": "1.0", "id": "1", "source": "urn:tests", "type": "dev.ebb.target.created.v1",
@@ -47,7 +33,7 @@ fn of_type(secret: &WebhookSecret, time: u64, body: Vec<u8>, content_type: &str)
 }
 
 pub(crate) async fn signatures() {
-    let harness = harness().await;
+    let harness = Harness::simple().await;
     let (secret, tolerance, time) = (harness.secret(), limits::WEBHOOK_TOLERANCE_SECONDS * 1000, now().0);
     let right = signed(&secret, time);
     let unsigned = SignedRequest { headers: vec![("content-type", JSON.to_owned())], ..right.clone() };
@@ -65,7 +51,7 @@ pub(crate) async fn signatures() {
 }
 
 pub(crate) async fn invalid_bodies() {
-    let harness = harness().await;
+    let harness = Harness::simple().await;
     let body = event(&data()).to_string().into_bytes();
     for (content_type, body, status, code) in [
         ("text/plain", body, 415, "invalid-event"),
@@ -85,7 +71,7 @@ pub(crate) async fn invalid_bodies() {
 
 /// A captured `created` event cannot be sent as `deleted`. The type of the binary mode is an unsigned header.
 pub(crate) async fn binary_mode() {
-    let harness = harness().await;
+    let harness = Harness::simple().await;
     let body = data().to_string().into_bytes();
     for kind in ["created", "updated", "deleted"] {
         let kind = format!("dev.ebb.target.{kind}.v1");
@@ -103,7 +89,7 @@ pub(crate) async fn binary_mode() {
 }
 
 pub(crate) async fn invalid_documents() {
-    let harness = harness().await;
+    let harness = Harness::simple().await;
     let document = |text: &str| format!("apiVersion: ebb.dev/v1\nkind: Sandbox\n{text}");
     let rows: [(String, &[&str], &[u32]); 7] = [
         // Several errors are reported at once.
@@ -150,7 +136,7 @@ fn result(response: &ApiReply) -> String {
 }
 
 pub(crate) async fn events_out_of_order() {
-    let harness = harness().await;
+    let harness = Harness::simple().await;
     // `deleted` before `created`.
     assert_eq!(result(&delete(&harness, "early", "e1").await), "stopping");
     create(&harness, "early", "e1").await.is_problem(409, "stale");
@@ -181,7 +167,7 @@ pub(crate) async fn events_out_of_order() {
 
 /// A platform may use numbers that return, such as those of pull requests.
 pub(crate) async fn a_uid_belongs_to_its_kind_and_name() {
-    let harness = harness().await;
+    let harness = Harness::simple().await;
     assert_eq!(result(&delete(&harness, "unknown", "7").await), "stopping");
     for name in ["a", "b"] {
         assert_eq!(result(&create(&harness, name, "7").await), "starting");
@@ -201,7 +187,7 @@ pub(crate) async fn a_uid_belongs_to_its_kind_and_name() {
 }
 
 pub(crate) async fn repeated_events() {
-    let harness = harness().await;
+    let harness = Harness::simple().await;
     let sandbox_event = sandbox("a", "u1", "simple");
     let request = SignedRequest::lifecycle(&harness.secret(), LifecycleType::Created, &sandbox_event);
     let first = harness.event(&request).await;
@@ -231,7 +217,7 @@ pub(crate) async fn repeated_events() {
 }
 
 pub(crate) async fn a_second_instance_waits_for_the_name() {
-    let harness = harness().await;
+    let harness = Harness::simple().await;
     assert_eq!(result(&create(&harness, "a", "u1").await), "starting");
     harness.phase("a", TargetState::Ready).await;
     assert_eq!(result(&create(&harness, "a", "u2").await), "waiting");
