@@ -23,6 +23,7 @@ pub mod program;
 pub mod provider;
 #[allow(clippy::unwrap_used)]
 pub mod receiver;
+pub mod stored_bytes;
 pub mod wait;
 #[allow(clippy::unwrap_used, clippy::panic, clippy::new_without_default)]
 pub mod workdir;

@@ -15,6 +15,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, BufReader
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::program;
+use crate::stored_bytes::contains;
 pub use crate::wait::{POLL_INTERVAL, WAIT_TIMEOUT, until};
 
 /// Returns the path of a file of the examples.
@@ -257,9 +258,7 @@ impl Workdir {
 }
 
 fn scripts(folder: &str) -> Vec<u32> {
-    let contains_folder = |path: String| {
-        fs::read(path).is_ok_and(|bytes| bytes.windows(folder.len()).any(|part| part == folder.as_bytes()))
-    };
+    let contains_folder = |path: String| fs::read(path).is_ok_and(|bytes| contains(&bytes, folder.as_bytes()));
     let is_server = |pid: u32| {
         let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         arguments.split(|byte| *byte == 0).nth(1) == Some(b"dev")

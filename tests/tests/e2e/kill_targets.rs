@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::prelude::*;
+use crate::stored_bytes::contains;
 
 /// A component to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,5 +83,5 @@ fn runs(process: &Path, program: &str) -> bool {
 }
 
 fn has_text(process: &Path, file: &str, text: &str) -> bool {
-    fs::read(process.join(file)).is_ok_and(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
+    fs::read(process.join(file)).is_ok_and(|bytes| contains(&bytes, text.as_bytes()))
 }

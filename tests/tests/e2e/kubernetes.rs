@@ -1,33 +1,19 @@
 //! The example `kubernetes` in a cluster: pods, objects, a password that stays in the cluster, and kills of the control
 //! plane and of its relay.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::getpgid;
 
 use crate::prelude::*;
+use crate::stored_bytes::{contains, files};
 use crate::workdir::is_relay;
 
 const SANDBOX: &str = "page-pr-3";
 const UNITS: &str = "ebb-units";
 /// The namespace of the relay's records.
 const RECORDS: &str = "ebb-relay";
-
-/// Collects the files below `folder` that contain `bytes`.
-fn files_with(folder: &Path, bytes: &[u8], found: &mut Vec<String>) {
-    for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-        if path.is_dir() {
-            files_with(&path, bytes, found);
-            continue;
-        }
-        // A server can delete the file in the meantime.
-        let text = std::fs::read(&path).unwrap_or_default();
-        if text.windows(bytes.len()).any(|part| part == bytes) {
-            found.push(path.display().to_string());
-        }
-    }
-}
 
 #[tokio::test]
 async fn the_example_survives_kills_and_leaves_no_object() {
@@ -49,13 +35,14 @@ async fn the_example_survives_kills_and_leaves_no_object() {
     let password = STANDARD.decode(password).unwrap();
     assert_eq!(password.len(), 32);
     let found = |bytes: &[u8]| {
-        let mut found = Vec::new();
-        files_with(workdir.path(), bytes, &mut found);
+        let mut found = files(workdir.path());
+        // A server can delete the file in the meantime.
+        found.retain(|file| contains(&std::fs::read(file).unwrap_or_default(), bytes));
         found
     };
     // The text of the page is not sensitive. The search finds it.
-    assert_ne!(found(b"32 characters"), [""; 0]);
-    assert_eq!(found(&password), [""; 0]);
+    assert!(!found(b"32 characters").is_empty());
+    assert_eq!(found(&password), [""; 0].map(PathBuf::from));
     let log = workdir.ebb(&["logs", SANDBOX, "--unit", "visit"]).await.done();
     assert!(log.stdout.contains("a page, 32 characters"), "{log:#?}");
     let followed = workdir.ebb(&["logs", SANDBOX, "--unit", "visit", "--follow"]).await.done();
@@ -80,7 +67,7 @@ async fn the_example_survives_kills_and_leaves_no_object() {
     let leaked = data
         .flat_map(|data| data.values())
         .filter_map(Value::as_str)
-        .find(|text| STANDARD.decode(text).is_ok_and(|text| text.windows(password.len()).any(|part| part == password)));
+        .find(|text| STANDARD.decode(text).is_ok_and(|text| contains(&text, &password)));
     assert_eq!(leaked, None);
     let relay = dev.relay().expect("the relay runs again");
     dev.stop().await;

@@ -33,7 +33,7 @@ mod source_events;
 mod wired;
 mod workdir_setup;
 
-use ebb_tests::{platform, program, receiver, workdir};
+use ebb_tests::{platform, program, receiver, stored_bytes, workdir};
 
 /// Imports of most tests with a cluster.
 mod prelude {

@@ -7,6 +7,7 @@ use ebb_protocol::api::{CreatedToken, TokenList};
 use ebb_tests::fakes;
 
 use super::api::SCRIPT;
+use super::secrets::{contains, stored};
 use crate::harness::*;
 
 async fn create(harness: &Harness, name: &str, scopes: &[&str]) -> CreatedToken {
@@ -187,11 +188,8 @@ pub(crate) async fn a_secret_is_shown_once() {
     assert!(!log.contains(secret));
     let change = log.lines().find(|line| line.contains("apply target") && line.contains("sandbox/audited with uid"));
     assert!(change.is_some_and(|line| line.contains("token ci")), "{change:?}");
-    let mut stored = Vec::new();
-    for entry in std::fs::read_dir(harness.folder().join("state/table")).unwrap() {
-        stored.extend(std::fs::read(entry.unwrap().path()).unwrap());
-    }
-    let has = |text: &str| stored.windows(text.len()).any(|window| window == text.as_bytes());
+    let stored = stored(&harness.folder().join("state"));
+    let has = |text: &str| stored.values().any(|bytes| contains(bytes, text.as_bytes()));
     assert!(has("targets:write") && !has(secret));
 }
 

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use ebb_local::pods::secrets;
 use ebb_protocol::record::OutputStorage;
 use ebb_protocol::token::{TokenClaims, TokenKind};
+pub(crate) use ebb_tests::stored_bytes::{contains, files};
 
 use crate::harness::*;
 
@@ -65,28 +66,8 @@ fn needles() -> Vec<Vec<u8>> {
     [GIVEN, MADE, CALLED].iter().flat_map(|text| [text.as_bytes().to_vec(), encoded(text).into_bytes()]).collect()
 }
 
-pub(crate) fn contains(bytes: &[u8], words: &[u8]) -> bool {
-    bytes.windows(words.len()).any(|window| window == words)
-}
-
 pub(crate) fn contains_canary(bytes: &[u8]) -> bool {
     needles().iter().any(|needle| contains(bytes, needle))
-}
-
-/// Returns all files below a folder.
-pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
-    let (mut found, mut open) = (Vec::new(), vec![folder.to_owned()]);
-    while let Some(folder) = open.pop() {
-        // A file may be deleted between the list and the read.
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => open.push(entry.path()),
-                Ok(kind) if kind.is_file() => found.push(entry.path()),
-                _ => {}
-            }
-        }
-    }
-    found
 }
 
 /// Returns all stored files except the secrets of the relay.

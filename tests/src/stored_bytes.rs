@@ -1,0 +1,25 @@
+//! Searches for texts in files that a server has stored.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Returns true if `words` are in `bytes`.
+pub fn contains(bytes: &[u8], words: &[u8]) -> bool {
+    bytes.windows(words.len()).any(|window| window == words)
+}
+
+/// Returns all files below a folder.
+pub fn files(folder: &Path) -> Vec<PathBuf> {
+    let (mut found, mut open) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = open.pop() {
+        // A file may be deleted between the list and the read.
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => open.push(entry.path()),
+                Ok(kind) if kind.is_file() => found.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    found
+}
