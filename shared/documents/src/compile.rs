@@ -40,7 +40,6 @@ mod undecided;
 mod unit;
 mod unit_lints;
 mod until;
-mod update_progress;
 mod version;
 mod webhook;
 

@@ -3,23 +3,21 @@
 use std::collections::BTreeMap;
 
 use super::plan_expressions::{expressions, strings};
-use super::update_progress::last_update;
 use crate::expr::ReferenceSource;
 use crate::plan::{OutputRead, Plan, Template, UnitPlan};
 
 /// Returns those of the `updated` resources whose units read `old.params`, each with the name of the resource in the
-/// current plan that has these params. After an incomplete update, these are the params before that update.
+/// current plan that has these params. After an update that is `incomplete`, these are the params before that update.
 pub(super) fn readers<'a>(
     (current, wanted): (&Plan, &Plan),
     updated: impl Iterator<Item = &'a String>,
-    is_incomplete: impl Fn(&str) -> bool,
+    incomplete: impl Fn(&str) -> Option<u32>,
 ) -> BTreeMap<String, String> {
     let reads =
         |name: &str| wanted.plugin_updates.iter().any(|unit| unit.resource() == name && !unit.old_params.is_empty());
     let before = |name: &str| {
-        let last = last_update(current, name).filter(|_| is_incomplete(name));
-        let last = last.and_then(|number| current.resource_before(name, number));
-        last.map_or(name, |(before, _)| before).to_owned()
+        let before = incomplete(name).and_then(|number| current.resource_before(name, number));
+        before.map_or(name, |(before, _)| before).to_owned()
     };
     updated.filter(|name| reads(name)).map(|name| (name.clone(), before(name))).collect()
 }

@@ -24,7 +24,6 @@ use super::kept_undos::PlannedUndos;
 use super::old_params;
 use super::plan_content::{content_digest, origins, units_of};
 use super::teardown::OrderSource;
-use super::update_progress::is_updated;
 use crate::plan::{
     Action, FormerResource, HookName, HookPlan, Plan, ResourceOrigin, UnitPlan, UnitRef, UpdateState, document_name,
     former_name,
@@ -136,9 +135,9 @@ fn merge(
     let resources = changes((current, wanted), (&old, &new), is_done, mode);
     let number = current.update.as_ref().map_or(0, |state| state.number) + 1;
     let hooks = renamed(current, number, &resources);
-    let is_incomplete = |name: &str| !is_updated(current, name, is_done);
     let updated = resources.iter().filter(|(_, change)| **change == ResourceChange::Updated).map(|(name, _)| name);
-    let read_before = old_params::readers((current, wanted), updated, is_incomplete);
+    let incomplete = |name: &str| incomplete_update(current, name, is_done);
+    let read_before = old_params::readers((current, wanted), updated, incomplete);
     let former = former(current, number, &resources, &read_before);
     let mut merge = PlanMerge {
         current: hooks,
@@ -193,7 +192,7 @@ fn changes(
             Some(before) if !before.units.values().all(|&at| is_done(at)) => ResourceChange::Replaced,
             Some(before)
                 if before.setup == origin.setup
-                    && is_updated(current, name, is_done)
+                    && incomplete_update(current, name, is_done).is_none()
                     && keeps_undos(before, origin) =>
             {
                 continue;
@@ -223,6 +222,17 @@ fn changes(
         }
         changes.extend(readers.into_iter().map(|name| (name, ResourceChange::Replaced)));
     }
+}
+
+/// Returns the number of the last update of a resource by `update` units if one of these units is not done.
+fn incomplete_update(plan: &Plan, name: &str, is_done: &impl Fn(UnitRef) -> bool) -> Option<u32> {
+    let is_own = |(at, unit): &(UnitRef, &UnitPlan)| unit.stage == Some(at.hook) && unit.resource() == name;
+    plan.hooks.iter().rev().find_map(|hook| {
+        let HookName::Update(number) = hook.hook else { return None };
+        let mut own = units_of(&plan.hooks, hook.hook).filter(is_own).peekable();
+        own.peek()?;
+        Some((!own.all(|(at, _)| is_done(at))).then_some(number))
+    })?
 }
 
 /// Returns the name that the update `number` gives to a resource if it undoes the resource.
@@ -406,24 +416,20 @@ impl PlanMerge<'_> {
 
     /// Lets the first units of a stage wait for the last ones of an earlier stage, from the position `from`.
     fn wait_for_stage(&mut self, from: usize, stage: HookName, earlier: HookName) {
-        let (before, units) = self.units.split_at_mut(from);
-        let of = |unit: &UnitPlan, stage: HookName| unit.stage == Some(stage);
-        let is_waited_for: BTreeSet<u32> =
-            units.iter().filter(|unit| of(unit, earlier)).flat_map(|unit| unit.dependencies.iter().copied()).collect();
-        let numbered = units.iter().zip(position(before.len())..);
-        let last: Vec<u32> = numbered
-            .filter(|(unit, number)| of(unit, earlier) && !is_waited_for.contains(number))
-            .map(|(_, number)| number)
-            .collect();
-        let same: BTreeSet<u32> = units
-            .iter()
-            .zip(position(before.len())..)
-            .filter(|(unit, _)| of(unit, stage))
-            .map(|(_, number)| number)
-            .collect();
-        for unit in units.iter_mut().filter(|unit| of(unit, stage)) {
-            if !unit.dependencies.iter().any(|first| same.contains(first)) {
-                unit.dependencies.extend(&last);
+        let of = |stage: HookName| -> BTreeSet<u32> {
+            let numbered = (0..).zip(&self.units).skip(from);
+            numbered.filter(|(_, unit)| unit.stage == Some(stage)).map(|(number, _)| number).collect()
+        };
+        let (waiting, mut last) = (of(stage), of(earlier));
+        for number in of(earlier) {
+            for first in &self.units[number as usize].dependencies {
+                last.remove(first);
+            }
+        }
+        for &number in &waiting {
+            let dependencies = &mut self.units[number as usize].dependencies;
+            if !dependencies.iter().any(|first| waiting.contains(first)) {
+                dependencies.extend(&last);
             }
         }
     }
