@@ -29,7 +29,7 @@ struct DocumentHeader {
 
 /// Reads a document. Returns `None` after it has reported an error.
 pub(crate) fn document(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<Document> {
-    let DocumentHeader { api_version, kind } = reader.read(node)?;
+    let DocumentHeader { api_version, kind } = reader.read_open(node)?;
     let wrong = match &api_version {
         None => reader.wrong("missing-key", node.at, "the document has no `apiVersion`"),
         Some(version) if version.value != API_VERSION => {

@@ -24,13 +24,14 @@ struct PodTemplate {
 }
 
 #[derive(Deserialize)]
+#[serde(rename = "PodTemplatePart")]
 struct PodTemplateMetadata {
     name: Option<At<Value>>,
     namespace: Option<At<String>>,
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename = "PodTemplatePart", rename_all = "camelCase")]
 struct PodTemplateSpec {
     restart_policy: Option<At<Value>>,
     #[serde(default)]
@@ -42,6 +43,7 @@ struct PodTemplateSpec {
 }
 
 #[derive(Deserialize)]
+#[serde(rename = "PodTemplatePart")]
 struct PodTemplateItem {
     name: Option<At<String>>,
     image: Option<At<String>>,

@@ -21,36 +21,22 @@ use crate::load::durations;
 use crate::load::yaml::{YamlKey, YamlNode, YamlValue};
 use crate::model::{Dialect, LineColumn, SourceText};
 
-/// Structs that ignore unknown keys: the top level of Signadot's documents, the header of Ebb's documents, and the
-/// parts of a pod template.
-const OPEN: [&str; 7] = [
-    "DocumentHeader",
-    "ResourcePlugin",
-    "SignadotSandbox",
-    "SignadotRouteGroup",
-    "PodTemplateMetadata",
-    "PodTemplateSpec",
-    "PodTemplateItem",
-];
-
-/// Structs of InfraKit's documents. As Go does, they ignore the case of keys, and an empty value is an absent one.
-const ANY_CASE: [&str; 7] = [
-    "CollectionEntry",
-    "CollectionMetadata",
-    "ControllerCollection",
-    "KeyedResource",
-    "ListedResource",
-    "PluginCollection",
-    "PluginResources",
-];
+/// The serde name of the structs of InfraKit's documents. As Go does, they ignore the case of keys, and an empty value is
+/// an absent one.
+const INFRAKIT: &str = "InfraKit";
+/// The serde name of a pod template, which treats an empty value as absent.
+const POD_TEMPLATE: &str = "PodTemplate";
+/// The serde name of the structs in a pod template. They ignore unknown keys, too.
+const POD_TEMPLATE_PART: &str = "PodTemplatePart";
 
 const WITH_CONNECTION: &str = "a webhook has `url`, or `connection` and `path`";
 
-/// Structs that have exactly one of several keys: struct, error code, keys, help for no key, help for several keys.
-const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 13] = [
-    ("UnitSpec", "unit-kind", &["pod", "webhook", "object", "infrakit"], "add one of them", "make two units of it"),
+/// Structs that have exactly one of several keys: name in serde and in the schema, error code, keys, help for no key, help
+/// for several keys.
+pub(crate) const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 13] = [
+    ("Unit", "unit-kind", &["pod", "webhook", "object", "infrakit"], "add one of them", "make two units of it"),
     (
-        "OutputSpec",
+        "Output",
         "output-source",
         &["file", "value", "secret"],
         "add `file: /PATH` for a pod, `value: ${…}` for a webhook, object or InfraKit plugin, or `secret: {name: …, key: …}` for an object",
@@ -58,39 +44,39 @@ const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 13] = [
     ),
     ("RouteGroupMatch", "match", &["label", "all", "any"], "add one of them", "keep exactly one"),
     (
-        "ResourceSpec",
+        "Resource",
         "resource-kind",
         &["plugin", "collection"],
         "add `plugin: NAME`, or `collection:` with resources of InfraKit",
         "make two resources of it",
     ),
-    ("EventRule", "event-action", &["apply", "delete", "ignore"], "add one of them", "make two entries of it"),
+    ("Event", "event-action", &["apply", "delete", "ignore"], "add one of them", "make two entries of it"),
     (
-        "VerifyChoice",
+        "Verify",
         "verify",
         &["github", "gitlab", "gitea", "vercel", "standard", "hmac", "e2b", "bearer", "basic", "url"],
         "add one of them, such as `standard: {secret: NAME}`",
         "keep exactly one",
     ),
     (
-        "AuthChoice",
+        "Auth",
         "auth",
         &["bearer", "basic", "header", "signed"],
         "add one of them, such as `bearer: {secret: NAME}`",
         "keep exactly one",
     ),
     (
-        "ReceiverChoice",
+        "Receiver",
         "receiver",
         &["standard", "webhook", "slack", "github", "comment"],
         "add one of them, such as `slack: {secret: NAME}`",
         "keep exactly one, and write a second subscription for the other",
     ),
-    ("WebhookDoc", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
-    ("DescribeDoc", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
-    ("UntilDoc", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
+    ("Webhook", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
+    ("Describe", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
+    ("Until", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
     (
-        "VerificationSpec",
+        "Verification",
         "unit-kind",
         &["pod", "webhook", "object"],
         "add a script, a request or objects that show it",
@@ -118,9 +104,18 @@ impl<'a> DocumentReader<'a> {
         self.read_below(node, &NodePath::Root)
     }
 
+    /// Deserializes a document whose top level ignores unknown keys, like [`Self::read`].
+    pub(crate) fn read_open<'n, T: Deserialize<'n>>(&self, node: &'n YamlNode) -> Option<T> {
+        self.read_as(node, &NodePath::Root, Form::Open)
+    }
+
     /// Deserializes a node below the top level, like [`Self::read`].
     pub(crate) fn read_below<'n, T: Deserialize<'n>>(&self, node: &'n YamlNode, path: &NodePath<'_>) -> Option<T> {
-        let reader = NodeReader { reader: self, node, key: None, field: "", path, form: Form::Value };
+        self.read_as(node, path, Form::Value)
+    }
+
+    fn read_as<'n, T: Deserialize<'n>>(&self, node: &'n YamlNode, path: &NodePath<'_>, form: Form) -> Option<T> {
+        let reader = NodeReader { reader: self, node, key: None, field: "", path, form };
         reader.report(T::deserialize(reader)).ok()
     }
 
@@ -224,6 +219,8 @@ enum Form {
     Required,
     /// A list of texts. A single text is a list of one.
     Names,
+    /// A mapping that may have unknown keys.
+    Open,
 }
 
 /// Deserializes one node.
@@ -354,8 +351,8 @@ impl<'n> NodeReader<'_, 'n, '_> {
         entries: &'n [(YamlKey, YamlNode)],
         fields: &'static [&'static str],
     ) -> Vec<Field<'n>> {
-        let open = OPEN.contains(&name);
-        let any_case = ANY_CASE.contains(&name);
+        let open = self.form == Form::Open || name == POD_TEMPLATE_PART;
+        let any_case = name == INFRAKIT;
         let signadot = self.reader.dialect == Dialect::Signadot && !any_case;
         let written = |field: &str| entries.iter().any(|(key, _)| key.name == field);
         let near: Vec<&str> =
@@ -386,7 +383,7 @@ impl<'n> NodeReader<'_, 'n, '_> {
                 let wrong = self.reader.wrong("duplicate-key", key.at, format!("`{}` is `{field}` again", key.name));
                 self.reader.note(wrong.help("keep one of the two").related(first.at, "first here"));
             }
-            let lenient = signadot || any_case || name.starts_with("PodTemplate");
+            let lenient = signadot || any_case || [POD_TEMPLATE, POD_TEMPLATE_PART].contains(&name);
             let empty = node.value == YamlValue::Null && lenient;
             if first.is_none() && !empty {
                 known.push((field, Some(key), node));
@@ -500,7 +497,7 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
 
     fn deserialize_newtype_struct<V: Visitor<'n>>(self, name: &'static str, visitor: V) -> Found<V::Value> {
         match name {
-            "DurationMs" => {
+            "Duration" => {
                 let value = self.duration(&durations::UNITS, "a number with its unit: 500ms, 5s, 5m, 2h or 1d");
                 visitor.visit_newtype_struct(U64Deserializer::new(value))
             }
@@ -560,11 +557,11 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
                 return visitor.visit_seq(Pair(Some(SeqAccessDeserializer::new(name)), Some(self)));
             }
             (_, YamlValue::Map(entries)) => self.fields(name, entries, fields),
-            ("InputSpec", YamlValue::List(_)) => {
+            ("FullInput", YamlValue::List(_)) => {
                 self.wrong_type("a value or a mapping with `value`");
                 return Err(ReadError::Reported);
             }
-            ("InputSpec" | "VariableSpec", _) => vec![("value", None, self.node)],
+            ("FullInput" | "FullVariable", _) => vec![("value", None, self.node)],
             _ => {
                 self.wrong_type("a mapping");
                 return self.empty_map(visitor);
@@ -575,7 +572,7 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
         }
         let entries = fields.into_iter();
         // The value of a variable may be an empty text.
-        let form = if name == "VariableSpec" { Form::Value } else { Form::Required };
+        let form = if name == "FullVariable" { Form::Value } else { Form::Required };
         visitor.visit_map(MapReader { map: self, entries, next: None, form })
     }
 

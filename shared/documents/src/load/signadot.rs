@@ -344,7 +344,7 @@ fn short_name(reader: &DocumentReader<'_>, name: &At<String>, what: &str) {
 }
 
 fn plugin(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<PluginDoc> {
-    let ResourcePlugin { mut name, spec } = reader.read(node)?;
+    let ResourcePlugin { mut name, spec } = reader.read_open(node)?;
     let version = reader.split_version(&mut name);
     let SignadotRunner { image, namespace, pod_template_overlay } = spec.runner.value;
     let runner = RunnerDoc { image, namespace, pod_template: pod_template_overlay };
@@ -443,7 +443,7 @@ fn reference(unit: &str, output: &str) -> String {
 }
 
 fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SandboxDoc> {
-    let SignadotSandbox { name, spec } = reader.read(node)?;
+    let SignadotSandbox { name, spec } = reader.read_open(node)?;
     short_name(reader, &name, "the sandbox's name");
     let mut consumers = Vec::new();
     for key in ["forks", "local"] {
@@ -483,7 +483,7 @@ fn resources(reader: &DocumentReader<'_>, resources: Vec<SignadotResource>) -> E
 }
 
 fn route_group(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<RouteGroupDoc> {
-    let SignadotRouteGroup { name, spec } = reader.read(node)?;
+    let SignadotRouteGroup { name, spec } = reader.read_open(node)?;
     short_name(reader, &name, "the route group's name");
     let (ttl, ttl_from) = match spec.ttl {
         Some(At { value: SignadotTtl { duration, offset_from }, at }) => {

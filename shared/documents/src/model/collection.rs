@@ -34,7 +34,7 @@ pub enum CollectionForm {
 
 /// A resource of a collection in the form of InfraKit's resource controller.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(rename = "InfraKit", deny_unknown_fields)]
 #[schemars(rename = "CollectionResource")]
 pub struct CollectionEntry {
     /// `NAME` or `NAME/TYPE`.
@@ -81,8 +81,7 @@ pub enum CollectionKind {
 
 /// A sandbox that consists of one collection of InfraKit's resources.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Collection")]
+#[serde(rename = "Collection", rename_all = "camelCase", deny_unknown_fields)]
 pub struct CollectionTarget {
     pub api_version: ApiVersion,
     pub kind: CollectionKind,
@@ -119,7 +118,7 @@ pub(super) enum CollectionSchema {
 
 /// The document of InfraKit's resource controller.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(rename = "InfraKit", deny_unknown_fields)]
 #[schemars(inline)]
 #[expect(dead_code, reason = "some keys have no effect, and are known")]
 pub(crate) struct ControllerCollection {
@@ -139,7 +138,7 @@ enum ControllerKind {
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(rename = "InfraKit", deny_unknown_fields)]
 #[schemars(inline)]
 #[expect(dead_code, reason = "some keys have no effect, and are known")]
 pub(crate) struct CollectionMetadata {
@@ -151,7 +150,7 @@ pub(crate) struct CollectionMetadata {
 
 /// The document of InfraKit's resource plugin. `R` is a mapping or a list of resources.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(rename = "InfraKit", deny_unknown_fields)]
 #[schemars(inline)]
 pub(crate) struct PluginCollection<R> {
     /// The ID of the collection.
@@ -162,7 +161,7 @@ pub(crate) struct PluginCollection<R> {
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(rename = "InfraKit", deny_unknown_fields)]
 #[schemars(inline)]
 pub(crate) struct PluginResources<R> {
     #[serde(rename = "Resources")]
@@ -171,7 +170,7 @@ pub(crate) struct PluginResources<R> {
 
 /// A resource of a mapping.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(rename = "InfraKit", deny_unknown_fields)]
 #[schemars(inline)]
 pub(crate) struct KeyedResource {
     /// `NAME` or `NAME/TYPE`.
@@ -186,7 +185,7 @@ pub(crate) struct KeyedResource {
 
 /// A resource of a list.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(rename = "InfraKit", deny_unknown_fields)]
 #[schemars(inline)]
 pub(crate) struct ListedResource {
     #[serde(rename = "ID")]

@@ -18,8 +18,7 @@ pub const OWN_UNITS: &str = "_target";
 
 /// A connection: the credential of requests to one origin.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Connection")]
+#[serde(rename = "Connection", rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConnectionDoc {
     pub api_version: ApiVersion,
     pub kind: ConnectionKind,
@@ -50,8 +49,7 @@ pub struct ConnectionDoc {
 
 /// The key `auth`. It has exactly one scheme.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Auth")]
+#[serde(rename = "Auth", deny_unknown_fields)]
 pub struct AuthChoice {
     #[serde(rename = "bearer", alias = "basic", alias = "header", alias = "signed")]
     #[schemars(flatten)]
@@ -103,8 +101,7 @@ impl AuthDoc {
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "BasicAuth")]
+#[serde(rename = "BasicAuth", deny_unknown_fields)]
 pub struct BasicAuthDoc {
     pub username: At<String>,
     /// The name of the secret: letters, digits and `_`, no digit first, at most 63.
@@ -112,8 +109,7 @@ pub struct BasicAuthDoc {
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "HeaderAuth")]
+#[serde(rename = "HeaderAuth", deny_unknown_fields)]
 pub struct HeaderAuthDoc {
     /// The header, such as `X-Api-Key`.
     pub name: At<String>,

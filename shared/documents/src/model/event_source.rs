@@ -15,8 +15,7 @@ pub enum SourceKind {
 
 /// A source: maps the webhooks of a third party to the lifecycle of targets.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Source")]
+#[serde(rename = "Source", rename_all = "camelCase", deny_unknown_fields)]
 pub struct SourceDoc {
     pub api_version: ApiVersion,
     pub kind: SourceKind,
@@ -49,8 +48,7 @@ pub struct SourceDoc {
 
 /// A `GET` request by which a source completes an event, before its entries are checked.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Fetch")]
+#[serde(rename = "Fetch", deny_unknown_fields)]
 pub struct FetchDoc {
     /// A condition over `headers`, `body` and `source`: `${…}`. Without it, every event is completed.
     pub when: Option<At<String>>,
@@ -75,8 +73,7 @@ pub struct SourceTarget {
 
 /// A reaction to events. It has exactly one of `apply`, `delete` and `ignore`.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Event")]
+#[serde(rename = "Event", deny_unknown_fields)]
 pub struct EventRule {
     /// A condition over `headers`, `body` and `source`: `${…}`. A condition that reads a missing key or a part of `null`
     /// does not hold.
@@ -105,8 +102,7 @@ pub enum EventAction {
 
 /// The target and its document. Each key replaces the default of the source.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Apply")]
+#[serde(rename = "Apply", deny_unknown_fields)]
 pub struct ApplyDoc {
     pub target: Option<SourceTarget>,
     /// The target document.
@@ -120,16 +116,14 @@ pub struct ApplyDoc {
 
 /// The target to delete.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Delete")]
+#[serde(rename = "Delete", deny_unknown_fields)]
 pub struct DeleteDoc {
     pub target: Option<SourceTarget>,
 }
 
 /// The key `verify`. It has exactly one scheme.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Verify")]
+#[serde(rename = "Verify", deny_unknown_fields)]
 pub struct VerifyChoice {
     #[serde(
         rename = "github",
@@ -192,16 +186,14 @@ impl VerifyDoc {
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "SecretName")]
+#[serde(rename = "SecretName", deny_unknown_fields)]
 pub struct SecretDoc {
     /// The name of the secret: letters, digits and `_`, no digit first, at most 63.
     pub secret: At<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Hmac")]
+#[serde(rename = "Hmac", deny_unknown_fields)]
 pub struct HmacDoc {
     /// The name of the secret: letters, digits and `_`, no digit first, at most 63.
     pub secret: At<String>,
@@ -237,8 +229,7 @@ pub enum SignatureEncoding {
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Basic")]
+#[serde(rename = "Basic", deny_unknown_fields)]
 pub struct BasicDoc {
     pub user: At<String>,
     /// The name of the secret: letters, digits and `_`, no digit first, at most 63.

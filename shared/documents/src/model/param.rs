@@ -8,8 +8,7 @@ use super::At;
 
 /// A parameter. A sandbox has to set a parameter without a default, unless `required` is `false` or `optional` is `true`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Param")]
+#[serde(rename = "Param", rename_all = "camelCase", deny_unknown_fields)]
 pub struct ParamDoc {
     #[serde(rename = "type")]
     pub kind: ParamKind,
@@ -55,8 +54,7 @@ impl ParamDoc {
 
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(rename = "ParamType")]
+#[serde(rename = "ParamType", rename_all = "camelCase")]
 pub enum ParamKind {
     #[default]
     String,

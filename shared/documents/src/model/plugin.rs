@@ -19,8 +19,7 @@ pub enum PluginKind {
 
 /// A plugin: a versioned, immutable definition of units.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Plugin")]
+#[serde(rename = "Plugin", rename_all = "camelCase", deny_unknown_fields)]
 pub struct PluginDoc {
     pub api_version: ApiVersion,
     pub kind: PluginKind,
@@ -140,8 +139,7 @@ impl PluginDoc {
 
 /// An image and a pod template for scripts.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Runner")]
+#[serde(rename = "Runner", rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunnerDoc {
     /// The image of the container `main`.
     pub image: At<String>,
@@ -153,8 +151,7 @@ pub struct RunnerDoc {
 
 /// `timeout` and `retry` of units that set none.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Defaults")]
+#[serde(rename = "Defaults", deny_unknown_fields)]
 pub struct DefaultsDoc {
     pub timeout: Option<DurationMs>,
     pub retry: Option<RetryDoc>,

@@ -23,8 +23,7 @@ pub enum SandboxKind {
 
 /// A sandbox, or a target of another kind, with its resources and own hooks.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Sandbox")]
+#[serde(rename = "Sandbox", rename_all = "camelCase", deny_unknown_fields)]
 pub struct SandboxDoc {
     pub api_version: ApiVersion,
     pub kind: SandboxKind,
@@ -84,8 +83,7 @@ pub struct SandboxDoc {
 
 /// A variable of the environment that may be missing.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "FullVariable")]
+#[serde(rename = "FullVariable", deny_unknown_fields)]
 pub struct VariableSpec {
     /// The value: a template.
     pub value: At<String>,
@@ -108,8 +106,8 @@ pub type ResourceDoc = Named<ResourceSpec>;
 
 /// A resource: a plugin with its params, or a collection of InfraKit's resources.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Resource", extend("oneOf" = [{"required": ["plugin"]}, {"required": ["collection"]}]))]
+#[serde(rename = "Resource", deny_unknown_fields)]
+#[schemars(extend("oneOf" = [{"required": ["plugin"]}, {"required": ["collection"]}]))]
 pub struct ResourceSpec {
     /// `name@1.2.3`. `name@1` and `name@1.2` choose the highest version with these numbers at creation, `name` and
     /// `name@latest` the highest of all. `collection` for a collection.

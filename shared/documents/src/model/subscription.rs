@@ -16,8 +16,7 @@ pub enum SubscriptionKind {
 
 /// A subscription: a receiver of the phase changes of targets.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Subscription")]
+#[serde(rename = "Subscription", rename_all = "camelCase", deny_unknown_fields)]
 pub struct SubscriptionDoc {
     pub api_version: ApiVersion,
     pub kind: SubscriptionKind,
@@ -82,8 +81,7 @@ impl From<TargetPhase> for NotificationPhase {
 
 /// The key `to`. It has exactly one receiver.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Receiver")]
+#[serde(rename = "Receiver", deny_unknown_fields)]
 pub struct ReceiverChoice {
     #[serde(rename = "standard", alias = "webhook", alias = "slack", alias = "github", alias = "comment")]
     #[schemars(flatten)]
@@ -120,8 +118,7 @@ impl ReceiverDoc {
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "StandardReceiver")]
+#[serde(rename = "StandardReceiver", deny_unknown_fields)]
 pub struct StandardDoc {
     /// The URL: `https://…`. It is literal.
     pub url: At<String>,
@@ -130,8 +127,7 @@ pub struct StandardDoc {
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "WebhookReceiver")]
+#[serde(rename = "WebhookReceiver", deny_unknown_fields)]
 pub struct PostDoc {
     /// The connection, which lists the subscription.
     pub connection: At<String>,
@@ -145,8 +141,7 @@ pub struct PostDoc {
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "CommitStatus")]
+#[serde(rename = "CommitStatus", deny_unknown_fields)]
 pub struct CommitStatusDoc {
     /// The connection to the API of GitHub, which lists the subscription.
     pub connection: At<String>,
@@ -159,8 +154,7 @@ pub struct CommitStatusDoc {
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Comment")]
+#[serde(rename = "Comment", deny_unknown_fields)]
 pub struct CommentDoc {
     /// The connection to the API of GitHub, which lists the subscription.
     pub connection: At<String>,

@@ -16,8 +16,7 @@ pub type OutputDoc = Named<OutputSpec>;
 
 /// A unit. It has exactly one of `pod`, `webhook`, `object` and `infrakit`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Unit")]
+#[serde(rename = "Unit", rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitSpec {
     #[serde(rename = "pod", alias = "webhook", alias = "object", alias = "infrakit")]
     #[schemars(flatten)]
@@ -75,8 +74,7 @@ impl Default for ActionDoc {
 
 /// A script in an image.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Pod")]
+#[serde(rename = "Pod", rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodDoc {
     /// One of the plugin's `runners`. The default is the runner `default`, or the only one.
     pub runner: Option<At<String>>,
@@ -86,8 +84,7 @@ pub struct PodDoc {
 
 /// An HTTP request: to a `url`, signed, or to a `path` of a `connection`, with its credential.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Webhook")]
+#[serde(rename = "Webhook", rename_all = "camelCase", deny_unknown_fields)]
 pub struct WebhookDoc {
     /// The URL. Its host is literal, other parts may hold `${…}`.
     pub url: Option<At<String>>,
@@ -119,8 +116,7 @@ pub struct WebhookDoc {
 /// A script, a request or objects that show whether an undone thing is gone. It has exactly one of `pod`, `webhook` and
 /// `object`.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Verification")]
+#[serde(rename = "Verification", rename_all = "camelCase", deny_unknown_fields)]
 pub struct VerificationSpec {
     #[serde(rename = "pod", alias = "webhook", alias = "object")]
     #[schemars(flatten)]
@@ -151,8 +147,7 @@ pub enum VerificationAction {
 
 /// A request of a verification: to a `url`, signed, or to a `path` of a `connection`, with its credential.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "VerificationRequest")]
+#[serde(rename = "VerificationRequest", rename_all = "camelCase", deny_unknown_fields)]
 pub struct VerificationRequest {
     /// The URL. Its host is literal, other parts may hold `${…}`.
     pub url: Option<At<String>>,
@@ -215,8 +210,7 @@ impl VerificationRequest {
 
 /// The method of a webhook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "UPPERCASE")]
-#[schemars(rename = "Method")]
+#[serde(rename = "Method", rename_all = "UPPERCASE")]
 pub enum WebhookMethod {
     #[default]
     Post,
@@ -241,8 +235,7 @@ impl WebhookMethod {
 
 /// A `GET` request, authorized like the webhook: 2xx with the outputs if the thing exists, 404 if it does not.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Describe")]
+#[serde(rename = "Describe", deny_unknown_fields)]
 pub struct DescribeDoc {
     /// The URL. Its host is literal, other parts may hold `${…}`.
     pub url: Option<At<String>>,
@@ -255,8 +248,7 @@ pub struct DescribeDoc {
 
 /// `GET` requests, authorized like the webhook, that are repeated until the provider reports a state.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Until")]
+#[serde(rename = "Until", rename_all = "camelCase", deny_unknown_fields)]
 pub struct UntilDoc {
     /// The URL. Its host is literal, other parts may hold `${…}`, also of `response`.
     pub url: Option<At<String>>,
@@ -278,8 +270,7 @@ pub struct UntilDoc {
 
 /// Kubernetes objects.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Object")]
+#[serde(rename = "Object", deny_unknown_fields)]
 pub struct ObjectDoc {
     /// A manifest whose texts may hold `${…}`, or a list of manifests, which are applied in their order.
     #[schemars(with = "ManifestSchema")]
@@ -292,8 +283,7 @@ pub struct ObjectDoc {
 
 /// A resource of an InfraKit plugin. Only preStart and postStart have such units. Ebb destroys the resource in postStop.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Infrakit")]
+#[serde(rename = "Infrakit", rename_all = "camelCase", deny_unknown_fields)]
 pub struct InfrakitDoc {
     /// `NAME` or `NAME/TYPE`. `NAME` is a Service that the policy of the cluster allows, or a socket of the machine.
     pub plugin: At<String>,
@@ -331,8 +321,7 @@ enum ManifestSchema {
 
 /// An input with its destination: a variable, a file, or both. The default is the variable of its name.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "FullInput")]
+#[serde(rename = "FullInput", deny_unknown_fields)]
 pub struct InputSpec {
     /// The value. Its texts may hold `${…}`.
     pub value: At<TemplateTree>,
@@ -358,8 +347,7 @@ enum InputSchema {
 
 /// An output. It has exactly one of `file`, `value` and `secret`.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Output")]
+#[serde(rename = "Output", deny_unknown_fields)]
 pub struct OutputSpec {
     #[serde(rename = "file", alias = "value", alias = "secret")]
     #[schemars(flatten)]
@@ -406,8 +394,7 @@ pub struct SecretOutput {
 
 /// When and how often a unit is tried again.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Retry")]
+#[serde(rename = "Retry", rename_all = "camelCase", deny_unknown_fields)]
 pub struct RetryDoc {
     /// Attempts in all.
     #[schemars(range(min = 1, max = 100))]
@@ -448,7 +435,7 @@ pub(super) enum FailureSchema {
 
 /// A number with its unit: `500ms`, `5s`, `5m`, `2h`, `1d`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
-#[schemars(rename = "Duration")]
+#[serde(rename = "Duration")]
 pub struct DurationMs(#[schemars(with = "String", regex(pattern = r"^([0-9]+(ms|s|m|h|d)|.*@\{.+\}.*)$"))] pub u64);
 
 /// The names of units, written as one name or as a list.
