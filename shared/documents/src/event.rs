@@ -383,8 +383,7 @@ impl<'a> EventRenderer<'a> {
             match piece {
                 EventPiece::Literal(text) => joined.push_str(text),
                 EventPiece::Expression(expression) => match self.value(expression, key)? {
-                    Some(Json::String(text)) => joined.push_str(&text),
-                    Some(json) => joined.push_str(&json.to_string()),
+                    Some(json) => joined.push_str(&template::joinable(json)),
                     None if text.0.len() == 1 => return Ok(None),
                     None if missing == MissingPiece::Empty => {}
                     None => return Err(self.error(key, Some(expression), "the value is missing")),
@@ -402,11 +401,7 @@ impl<'a> EventRenderer<'a> {
             match piece {
                 EventPiece::Literal(text) => joined.push_str(text),
                 EventPiece::Expression(expression) => {
-                    let value = match self.value(expression, key)? {
-                        Some(Json::String(text)) => text,
-                        Some(json) => json.to_string(),
-                        None => String::new(),
-                    };
+                    let value = self.value(expression, key)?.map(template::joinable).unwrap_or_default();
                     if value.is_empty() {
                         return Err(self.error(key, Some(expression), "the value is missing"));
                     }

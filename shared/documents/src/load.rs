@@ -214,68 +214,32 @@ pub fn plugins(
     found.or(plugins).map(|(plugins, _)| plugins)
 }
 
-/// Returns the only sandbox of a text.
-///
-/// # Errors
-/// Returns all errors of the document, or an error if the text does not consist of exactly one sandbox.
-pub fn sandbox(
-    source_name: &str,
-    text: &str,
-    files: &dyn FileSource,
-    vars: &DocumentVars,
-) -> Result<SandboxDoc, Diagnostics> {
-    match document(source_name, text, files, vars)? {
-        Document::Sandbox(sandbox) => Ok(sandbox),
-        other => Err(unwanted(&other, "not-a-sandbox", "a sandbox").into()),
-    }
+/// Defines functions that return the only document of a text.
+macro_rules! loaders_of_one_document {
+    ($($function:ident -> $doc:ty = $kind:ident, $noun:literal;)+) => {$(
+        #[doc = concat!("Returns the only ", $noun, " of a text.")]
+        ///
+        /// # Errors
+        #[doc = concat!("Returns all errors of the document, or an error if the text is not exactly one ", $noun, ".")]
+        pub fn $function(
+            source_name: &str,
+            text: &str,
+            files: &dyn FileSource,
+            vars: &DocumentVars,
+        ) -> Result<$doc, Diagnostics> {
+            match document(source_name, text, files, vars)? {
+                Document::$kind(document) => Ok(document),
+                other => Err(unwanted(&other, concat!("not-a-", $noun), concat!("a ", $noun)).into()),
+            }
+        }
+    )+};
 }
 
-/// Returns the only source of a text.
-///
-/// # Errors
-/// Returns all errors of the document, or an error if the text does not consist of exactly one source.
-pub fn event_source(
-    source_name: &str,
-    text: &str,
-    files: &dyn FileSource,
-    vars: &DocumentVars,
-) -> Result<SourceDoc, Diagnostics> {
-    match document(source_name, text, files, vars)? {
-        Document::Source(source) => Ok(source),
-        other => Err(unwanted(&other, "not-a-source", "a source").into()),
-    }
-}
-
-/// Returns the only connection of a text.
-///
-/// # Errors
-/// Returns all errors of the document, or an error if the text does not consist of exactly one connection.
-pub fn connection(
-    source_name: &str,
-    text: &str,
-    files: &dyn FileSource,
-    vars: &DocumentVars,
-) -> Result<ConnectionDoc, Diagnostics> {
-    match document(source_name, text, files, vars)? {
-        Document::Connection(connection) => Ok(connection),
-        other => Err(unwanted(&other, "not-a-connection", "a connection").into()),
-    }
-}
-
-/// Returns the only subscription of a text.
-///
-/// # Errors
-/// Returns all errors of the document, or an error if the text does not consist of exactly one subscription.
-pub fn subscription(
-    source_name: &str,
-    text: &str,
-    files: &dyn FileSource,
-    vars: &DocumentVars,
-) -> Result<SubscriptionDoc, Diagnostics> {
-    match document(source_name, text, files, vars)? {
-        Document::Subscription(subscription) => Ok(subscription),
-        other => Err(unwanted(&other, "not-a-subscription", "a subscription").into()),
-    }
+loaders_of_one_document! {
+    sandbox -> SandboxDoc = Sandbox, "sandbox";
+    event_source -> SourceDoc = Source, "source";
+    connection -> ConnectionDoc = Connection, "connection";
+    subscription -> SubscriptionDoc = Subscription, "subscription";
 }
 
 fn unwanted(document: &Document, code: &'static str, wanted: &str) -> Diagnostic {

@@ -124,12 +124,7 @@ impl NotificationRule {
     /// Returns the reason why the notification cannot be sent: a text that the receiver requires is empty or has another
     /// form. The same target and facts always have the same result, so a repetition is useless. The text contains no values.
     pub fn render(&self, target: &NotifiedTarget, facts: &NotificationFacts) -> Result<NotificationRequest, String> {
-        let text = |template: &str| -> Result<String, String> {
-            Ok(match value(template, target, facts)? {
-                Json::String(text) => text,
-                other => other.to_string(),
-            })
-        };
+        let text = |text: &str| value(text, target, facts).map(template::joinable);
         let required = |key: &str, template: &str, form: &str| -> Result<String, String> {
             let text = text(template)?;
             match text.is_empty() {
@@ -254,11 +249,9 @@ fn value(template: &str, target: &NotifiedTarget, facts: &NotificationFacts) -> 
     for piece in pieces {
         match piece {
             TemplatePiece::Literal(text) => joined.push_str(&text),
-            TemplatePiece::Expression { text, .. } => match evaluate(&text, target, facts)? {
-                Json::String(value) => joined.push_str(&value),
-                Json::Null => {}
-                other => joined.push_str(&other.to_string()),
-            },
+            TemplatePiece::Expression { text, .. } => {
+                joined.push_str(&template::joinable(evaluate(&text, target, facts)?));
+            }
         }
     }
     Ok(joined.into())
@@ -271,11 +264,7 @@ fn path(template: &str, target: &NotifiedTarget, facts: &NotificationFacts) -> R
         match piece {
             TemplatePiece::Literal(text) => joined.push_str(&text),
             TemplatePiece::Expression { text, .. } => {
-                let value = match evaluate(&text, target, facts)? {
-                    Json::String(value) => value,
-                    Json::Null => String::new(),
-                    other => other.to_string(),
-                };
+                let value = template::joinable(evaluate(&text, target, facts)?);
                 if value.is_empty() {
                     return Err(format!("`${{{text}}}` of the path has no value"));
                 }

@@ -648,6 +648,9 @@ impl HookName {
     /// The hooks of the lifecycle in their order, without updates and events.
     pub const ALL: [Self; 4] = [Self::PreStart, Self::PostStart, Self::PreStop, Self::PostStop];
 
+    /// The hooks that run while a target stops, in their order.
+    pub const TEARDOWN: [Self; 2] = [Self::PreStop, Self::PostStop];
+
     /// Returns the name of the hook in documents.
     pub fn name(&self) -> &str {
         match self {
@@ -694,6 +697,11 @@ impl UnitPlan {
 }
 
 impl HookPlan {
+    /// Returns the units with their places in the plan.
+    pub fn places(&self) -> impl Iterator<Item = (UnitRef, &UnitPlan)> {
+        (0..).zip(&self.units).map(|(unit, planned)| (UnitRef { hook: self.hook, unit }, planned))
+    }
+
     /// Returns the graph of this hook.
     ///
     /// # Errors

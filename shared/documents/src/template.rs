@@ -81,6 +81,15 @@ pub(crate) fn escape_tree(value: Value) -> Value {
     }
 }
 
+/// Returns a value as a part of a text. `null` is empty, and values of other types become JSON.
+pub(crate) fn joinable(value: Value) -> String {
+    match value {
+        Value::String(text) => text,
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
 /// Returns the number of bytes before the `}` that ends an expression, or `None` if there is none.
 fn expression_length(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();

@@ -272,26 +272,18 @@ fn reason(
 pub(super) fn order_teardown(report: &DiagnosticCollector, plan: &mut Plan, instances: &[BoundResource<'_>]) {
     let dialects: HashMap<&str, Dialect> =
         instances.iter().map(|instance| (instance.name, instance.checked.plugin.dialect)).collect();
-    let place = |unit: &UnitPlan| {
-        let order = match dialects.get(unit.resource()) {
-            Some(Dialect::Ebb) => OrderSource::Setup,
-            _ => OrderSource::Author,
-        };
-        (unit.resource().to_owned(), order)
+    let order = |resource: &str| match dialects.get(resource) {
+        Some(Dialect::Ebb) => OrderSource::Setup,
+        _ => OrderSource::Author,
     };
-    add_teardown_edges(plan, &|steps| report.count(steps), place);
+    add_teardown_edges(plan, &|steps| report.count(steps), order);
 }
 
-/// Adds the edges of teardown to postStop. `place` returns the resource of a unit and the source of the order within it.
-pub(super) fn add_teardown_edges(
-    plan: &mut Plan,
-    count: &dyn Fn(u64) -> bool,
-    place: impl Fn(&UnitPlan) -> (String, OrderSource),
-) {
+/// Adds the edges of teardown to postStop. `order` returns the source of the order within a resource.
+pub(super) fn add_teardown_edges(plan: &mut Plan, count: &dyn Fn(u64) -> bool, order: impl Fn(&str) -> OrderSource) {
     let mut users: HashMap<UnitRef, Vec<UnitRef>> = HashMap::new();
     for hook in plan.hooks.iter().filter(|hook| hook.hook.is_setup()) {
-        for (number, unit) in hook.units.iter().enumerate().filter(|(_, unit)| unit.is_setup(hook.hook)) {
-            let at = UnitRef { hook: hook.hook, unit: u32::try_from(number).unwrap_or(u32::MAX) };
+        for (at, unit) in hook.places().filter(|(_, unit)| unit.is_setup(hook.hook)) {
             let waits = unit.dependencies.iter().map(|&unit| UnitRef { hook: hook.hook, unit });
             let used: BTreeSet<UnitRef> = waits.chain(unit.reads.iter().map(|read| read.at)).collect();
             used.into_iter().for_each(|used| users.entry(used).or_default().push(at));
@@ -300,11 +292,10 @@ pub(super) fn add_teardown_edges(
     let Some(hook) = plan.hooks.iter_mut().find(|hook| hook.hook == HookName::PostStop) else {
         return;
     };
-    let places: Vec<(String, OrderSource)> = hook.units.iter().map(place).collect();
-    let units = hook.units.iter().zip(&places);
+    let units = hook.units.iter();
     let undoing: Vec<TeardownUnit<'_>> = units
-        .map(|(unit, (resource, order))| TeardownUnit {
-            resource,
+        .map(|unit| TeardownUnit {
+            resource: unit.resource(),
             undoes: &unit.undoes,
             touches: {
                 // An added unit reads what its setup unit read. That need not exist any more.
@@ -313,7 +304,7 @@ pub(super) fn add_teardown_edges(
                 touched.into_iter().collect()
             },
             dependencies: &unit.dependencies,
-            order: if unit.action.is_added() { OrderSource::Compiler } else { *order },
+            order: if unit.action.is_added() { OrderSource::Compiler } else { order(unit.resource()) },
         })
         .collect();
     let edges: Vec<(usize, usize, bool)> = teardown::edges(count, &undoing, &users)

@@ -8,8 +8,7 @@ use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::sensitive::{Sensitivity, TextRole};
 use crate::diagnostic::Diagnostic;
 use crate::expr::{ReferenceSource, TextPattern};
-use crate::model::HookOwner;
-use crate::model::{LineColumn, ParamDoc, PluginDoc, SourceText, UnitDoc};
+use crate::model::{HookOwner, LineColumn, ParamDoc, PluginDoc, SourceText, UnitDoc};
 use crate::plan::{HookName, RequiredEvidence, Template, UnitPlan, UnitRef};
 
 /// A checked plugin.
@@ -31,6 +30,11 @@ impl CheckedPlugin<'_> {
     pub(super) fn optional_params(&self) -> BTreeSet<String> {
         let optional = self.params.iter().filter(|(_, param)| param.doc.optional);
         optional.map(|(name, _)| (*name).to_owned()).collect()
+    }
+
+    /// Returns the least evidence that the plugin requires of its undos.
+    pub(super) fn required_evidence(&self) -> Option<RequiredEvidence> {
+        self.plugin.evidence.as_ref().map(|evidence| evidence.value)
     }
 }
 
@@ -132,13 +136,6 @@ impl<'a> PublicOutputs<'a> {
             let message = format!("resource `{resource}` (plugin `{plugin}`) has no output `{output}`");
             report.found.suggest(error("unknown-output", message), output, checked.outputs.keys().copied())
         })
-    }
-}
-
-impl CheckedPlugin<'_> {
-    /// Returns the least evidence that the plugin requires of its undos.
-    pub(super) fn required_evidence(&self) -> Option<RequiredEvidence> {
-        self.plugin.evidence.as_ref().map(|evidence| evidence.value)
     }
 }
 

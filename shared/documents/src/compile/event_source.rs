@@ -332,12 +332,10 @@ fn is_of_event(read: &ExpressionRead<'_>) -> bool {
 }
 
 fn param(report: &mut DiagnosticCollector, param: &At<TemplateTree>) -> EventTree {
-    let is_text = |key| matches!(param.value.get(key), Some(At { value: TemplateTree::Text(_), .. }));
-    let is_secret = matches!(&param.value, TemplateTree::Map(entries) if entries.len() == 2);
-    if is_secret && is_text("secret") && is_text("key") {
-        return literal(report, "params", param);
+    match param.value.secret() {
+        Some(_) => literal(report, "params", param),
+        None => EventTree::Param(Box::new(value(report, param))),
     }
-    EventTree::Param(Box::new(value(report, param)))
 }
 
 fn value(report: &mut DiagnosticCollector, tree: &At<TemplateTree>) -> EventTree {

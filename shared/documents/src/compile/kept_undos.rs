@@ -18,7 +18,7 @@ pub(super) struct PlannedUndos<'a> {
 impl<'a> PlannedUndos<'a> {
     pub(super) fn of(plan: &'a Plan) -> Self {
         let mut undos: BTreeMap<UnitRef, BTreeMap<&str, &str>> = BTreeMap::new();
-        for stage in [HookName::PreStop, HookName::PostStop] {
+        for stage in HookName::TEARDOWN {
             for (_, undo) in units_of(&plan.hooks, stage) {
                 for &at in &undo.undoes {
                     undos.entry(at).or_default().insert(&undo.key, cluster_name(plan.cluster(undo)));

@@ -7,12 +7,13 @@ use serde_json::{Map, Value, json};
 use super::plan_expressions::{expressions, strings};
 use crate::canonical::digest;
 use crate::expr::{self, ReferenceSource, RootVariable, Scope};
-use crate::plan::{Action, HookName, HookPlan, Plan, PluginInterface, ResourceOrigin, Template, UnitPlan, UnitRef};
+use crate::plan::{
+    Action, HookName, HookPlan, OutputRead, Plan, PluginInterface, ResourceOrigin, Template, UnitPlan, UnitRef,
+};
 
 /// Returns the units of a hook with their places.
 pub(super) fn units_of(hooks: &[HookPlan], hook: HookName) -> impl Iterator<Item = (UnitRef, &UnitPlan)> {
-    let units = hooks.iter().filter(move |planned| planned.hook == hook).flat_map(|hook| &hook.units);
-    units.zip(0..).map(move |(unit, position)| (UnitRef { hook, unit: position }, unit))
+    hooks.iter().filter(move |planned| planned.hook == hook).flat_map(HookPlan::places)
 }
 
 /// Returns the resources of a plan with their setup units, and the target itself if it has own units.
@@ -22,12 +23,10 @@ pub(super) fn origins(plan: &Plan) -> BTreeMap<String, ResourceOrigin> {
     }
     let mut units: BTreeMap<String, BTreeMap<String, UnitRef>> =
         plan.resources.keys().map(|name| (name.clone(), BTreeMap::new())).collect();
-    for hook in &plan.hooks {
-        for (at, unit) in units_of(&plan.hooks, hook.hook) {
-            let own = units.entry(unit.resource().to_owned()).or_default();
-            if at.hook.is_setup() {
-                own.insert(unit.key.clone(), at);
-            }
+    for (at, unit) in plan.hooks.iter().flat_map(HookPlan::places) {
+        let own = units.entry(unit.resource().to_owned()).or_default();
+        if at.hook.is_setup() {
+            own.insert(unit.key.clone(), at);
         }
     }
     let origin = |(name, units): (String, BTreeMap<String, UnitRef>)| {
@@ -102,9 +101,7 @@ pub(super) fn content_digest(plan: &Plan) -> String {
                 .outputs
                 .iter()
                 .map(|(name, output)| {
-                    let reads: BTreeSet<String> =
-                        output.reads.iter().map(|read| read_key(plan, read.at, &read.output, read.optional)).collect();
-                    (name.clone(), json!([output.value, output.sensitive, reads]))
+                    (name.clone(), json!([output.value, output.sensitive, read_keys(plan, &output.reads)]))
                 })
                 .collect();
             (name.clone(), json!([resource.plugin, resource.digest, resource.params, outputs]))
@@ -122,21 +119,23 @@ fn content(plan: &Plan, hook: HookName, unit: &UnitPlan) -> Value {
     let key = |at: UnitRef| plan.unit(at).map_or("", |unit| unit.key.as_str());
     let keys =
         |positions: &[u32]| -> BTreeSet<&str> { positions.iter().map(|&unit| key(UnitRef { hook, unit })).collect() };
-    let reads: BTreeSet<String> =
-        unit.reads.iter().map(|read| read_key(plan, read.at, &read.output, read.optional)).collect();
     let undoes: BTreeSet<&str> = unit.undoes.iter().map(|&at| key(at)).collect();
     let mut content = json!(unit);
     content["source"] = Value::Null;
-    content["reads"] = json!(reads);
+    content["reads"] = json!(read_keys(plan, &unit.reads));
     content["undoes"] = json!(undoes);
     content["dependencies"] = json!(keys(&unit.dependencies));
     content["orderedAfter"] = json!(keys(&unit.ordered_after));
     content
 }
 
-fn read_key(plan: &Plan, at: UnitRef, output: &str, optional: bool) -> String {
-    let key = plan.unit(at).map_or("", |unit| unit.key.as_str());
-    format!("{key}.{output}{}", if optional { "?" } else { "" })
+/// Returns reads without positions: `UNIT.OUTPUT`, with `?` if the output may be missing.
+fn read_keys(plan: &Plan, reads: &[OutputRead]) -> BTreeSet<String> {
+    let key = |read: &OutputRead| {
+        let unit = plan.unit(read.at).map_or("", |unit| unit.key.as_str());
+        format!("{unit}.{}{}", read.output, if read.optional { "?" } else { "" })
+    };
+    reads.iter().map(key).collect()
 }
 
 fn digest_of(mut value: Value) -> String {

@@ -17,7 +17,7 @@ use super::plugin;
 use super::reads::{self, OutputReads};
 use crate::diagnostic::Diagnostics;
 use crate::expr::ReferenceSource;
-use crate::plan::{HookName, OutputRead, Plan, Resource, Template, UnitPlan, UnitRef};
+use crate::plan::{HookName, HookPlan, OutputRead, Plan, Resource, Template, UnitPlan, UnitRef};
 
 /// The plan of a stuck target with the teardown of another version of a plugin.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,7 +90,7 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
     }
     let mut changes = Vec::new();
     let mut known: BTreeSet<&str> = BTreeSet::new();
-    for stage in [HookName::PreStop, HookName::PostStop] {
+    for stage in HookName::TEARDOWN {
         for (at, unit) in units_of(&current.hooks, stage).filter(|(_, unit)| names.contains(unit.resource())) {
             known.insert(&unit.key);
             let Some(resource) = current.resource(unit.resource()) else { continue };
@@ -116,7 +116,7 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
     if found > MAX_PLAN {
         return Err(RepairError::TooLarge { found, limit: MAX_PLAN });
     }
-    let teardown = checked.units.iter().filter(|unit| matches!(unit.hook, HookName::PreStop | HookName::PostStop));
+    let teardown = checked.units.iter().filter(|unit| HookName::TEARDOWN.contains(&unit.hook));
     let keys = teardown.flat_map(|unit| names.iter().map(|name| format!("{name}/{}", unit.plan.key)));
     let ignored = keys.filter(|key| !known.contains(key.as_str())).collect();
     Ok(PlanRepair { plan, changes, ignored })
@@ -268,11 +268,10 @@ impl UnitRepair<'_> {
     fn output(&self, stage: HookName, unit: &str, output: &str) -> Result<UnitRef, RepairError> {
         let value = || format!("`units.{unit}.outputs.{output}`");
         let key = format!("{}/{unit}", self.unit.resource());
-        let hooks = self.current.hooks.iter().map(|hook| hook.hook).filter(|&hook| hook <= stage);
-        let made = hooks.flat_map(|hook| units_of(&self.current.hooks, hook)).find(|(at, unit)| {
-            let is_teardown = matches!(at.hook, HookName::PreStop | HookName::PostStop);
-            unit.key == key && (is_teardown || unit.is_setup(at.hook))
-        });
+        let hooks = self.current.hooks.iter().filter(|hook| hook.hook <= stage);
+        let made = hooks
+            .flat_map(HookPlan::places)
+            .find(|(at, unit)| unit.key == key && (HookName::TEARDOWN.contains(&at.hook) || unit.is_setup(at.hook)));
         let Some((at, made)) = made else { return Err(self.missing(value(), "the plan of the target does not have")) };
         // The other version can change the outputs of a teardown unit.
         if !at.hook.is_setup() {
@@ -291,9 +290,8 @@ impl UnitRepair<'_> {
 
 /// Checks that the teardown units still have the outputs that others of them read.
 fn check_reads(plan: &Plan, version: &str) -> Result<(), RepairError> {
-    let stages = [HookName::PreStop, HookName::PostStop];
-    for (_, unit) in stages.into_iter().flat_map(|stage| units_of(&plan.hooks, stage)) {
-        for read in unit.reads.iter().filter(|read| stages.contains(&read.at.hook)) {
+    for (_, unit) in HookName::TEARDOWN.into_iter().flat_map(|stage| units_of(&plan.hooks, stage)) {
+        for read in unit.reads.iter().filter(|read| HookName::TEARDOWN.contains(&read.at.hook)) {
             let Some(maker) = plan.unit(read.at).filter(|maker| !maker.outputs.contains_key(&read.output)) else {
                 continue;
             };

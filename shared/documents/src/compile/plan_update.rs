@@ -229,7 +229,7 @@ fn incomplete_update(plan: &Plan, name: &str, is_done: &impl Fn(UnitRef) -> bool
     let is_own = |(at, unit): &(UnitRef, &UnitPlan)| unit.stage == Some(at.hook) && unit.resource() == name;
     plan.hooks.iter().rev().find_map(|hook| {
         let HookName::Update(number) = hook.hook else { return None };
-        let mut own = units_of(&plan.hooks, hook.hook).filter(is_own).peekable();
+        let mut own = hook.places().filter(is_own).peekable();
         own.peek()?;
         Some((!own.all(|(at, _)| is_done(at))).then_some(number))
     })?
@@ -311,9 +311,7 @@ impl PlanMerge<'_> {
     fn add_undos(&mut self, is_done: &impl Fn(UnitRef) -> bool) {
         let current = std::mem::take(&mut self.current);
         let mut chosen: Vec<(UnitRef, &UnitPlan)> = Vec::new();
-        for (at, unit) in
-            [HookName::PreStop, HookName::PostStop].into_iter().flat_map(|stage| units_of(&current, stage))
-        {
+        for (at, unit) in HookName::TEARDOWN.into_iter().flat_map(|stage| units_of(&current, stage)) {
             if self.former.contains_key(unit.resource()) && !unit.unless.iter().any(|&undo| is_done(undo)) {
                 self.undos.insert(at, position(chosen.len()));
                 chosen.push((at, unit));
@@ -467,7 +465,7 @@ impl PlanMerge<'_> {
             hooks.push(HookPlan { hook: hook.hook, units: units.collect() });
         }
         let mut moved = BTreeMap::new();
-        for stage in [HookName::PreStop, HookName::PostStop] {
+        for stage in HookName::TEARDOWN {
             let units = self.teardown(old, stage, &mut moved);
             hooks.extend((!units.is_empty()).then_some(HookPlan { hook: stage, units }));
         }
@@ -490,7 +488,7 @@ impl PlanMerge<'_> {
             steps.get() <= MAX_STEPS
         };
         // The units of one resource have their order already.
-        add_teardown_edges(&mut plan, &count, |unit| (unit.resource().to_owned(), OrderSource::Author));
+        add_teardown_edges(&mut plan, &count, |_| OrderSource::Author);
         plan.keep_secret_clusters(before);
         check_size(&plan)?;
         Ok(PlanUpdate { plan, resources: self.resources, number: has_units.then_some(number) })

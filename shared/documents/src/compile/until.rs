@@ -33,7 +33,7 @@ pub(super) fn compile<'a>(
         report.push(wrong.help("read `response`, the answer to the request of the webhook"));
     }
     let is_gone = until.gone == Some(true);
-    let teardown = hook == HookName::PreStop || hook == HookName::PostStop;
+    let teardown = HookName::TEARDOWN.contains(&hook);
     match (&until.ready, is_gone) {
         (None, false) => {
             let help = match teardown {

@@ -137,17 +137,10 @@ pub enum ParamValue {
 impl<'de> Deserialize<'de> for ParamValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let tree = TemplateTree::deserialize(deserializer)?;
-        let text = |key| match &tree.get(key)?.value {
-            TemplateTree::Text(text) => Some(text.clone()),
-            _ => None,
-        };
-        if let TemplateTree::Map(entries) = &tree
-            && entries.len() == 2
-            && let (Some(name), Some(key)) = (text("secret"), text("key"))
-        {
-            return Ok(Self::Secret { name, key });
-        }
-        Ok(Self::Tree(tree))
+        Ok(match tree.secret() {
+            Some((name, key)) => Self::Secret { name: name.to_owned(), key: key.to_owned() },
+            None => Self::Tree(tree),
+        })
     }
 }
 

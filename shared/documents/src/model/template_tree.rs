@@ -24,4 +24,14 @@ impl TemplateTree {
             _ => None,
         }
     }
+
+    /// Returns `secret` and `key` of a mapping that consists of these two texts, a reference to a Secret.
+    pub(crate) fn secret(&self) -> Option<(&str, &str)> {
+        let text = |key| match &self.get(key)?.value {
+            Self::Text(text) => Some(text.as_str()),
+            _ => None,
+        };
+        let is_pair = matches!(self, Self::Map(entries) if entries.len() == 2);
+        text("secret").zip(text("key")).filter(|_| is_pair)
+    }
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 
-use super::context::{AnswerValues, LookupResult, NullPolicy, PendingOutputs, RenderContext, ValueReader, mistyped};
+use super::context::{AnswerValues, LookupResult, NullPolicy, RenderContext, mistyped};
 use super::outputs::outputs_from;
 use super::{CompiledExpressions, KnownOutputs, RenderError, RenderValue, TargetFacts, url};
 use crate::expr::convert::json_type;
 use crate::expr::{Expression, ReferenceSource};
-use crate::plan::{Action, HookName, OutputFrom, Plan, UnitPlan, UnitRef, UntilPlan, WebhookAction};
+use crate::plan::{Action, OutputFrom, Plan, UnitPlan, UnitRef, UntilPlan, WebhookAction};
 
 /// The answer to a request of a webhook unit.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,20 +73,8 @@ impl<'a> AnswerContext<'a> {
 
     fn context(self, unit: &'a UnitPlan, answers: Answers<'a>) -> RenderContext<'a> {
         RenderContext {
-            plan: self.plan,
-            compiled: self.compiled,
-            facts: self.facts,
-            outputs: self.known,
-            unknowns: PendingOutputs::Missing,
-            resource: unit.resource(),
-            update: match self.at.hook {
-                HookName::Update(number) => Some(number),
-                _ => None,
-            },
-            reader: ValueReader::Cluster(self.plan.cluster(unit)),
             answers: Some(AnswerValues { response: answers.response, poll: answers.poll, inputs: &unit.inputs }),
-            nulls: NullPolicy::PassedOn,
-            open: None,
+            ..RenderContext::of_unit(self.plan, self.compiled, self.facts, self.known, (self.at, unit))
         }
     }
 

@@ -11,7 +11,8 @@ use super::{
 };
 use crate::expr::convert::{self, CelOutput};
 use crate::expr::{self, Expression, ReferenceSource, ReferenceUsage, ValueReference};
-use crate::plan::{InputPlan, Plan, Template, cluster_name};
+use crate::plan::{HookName, InputPlan, OutputPlan, Plan, Template, UnitPlan, UnitRef, cluster_name};
+use crate::template;
 
 /// The treatment of an output that does not exist yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +108,22 @@ impl<'a> RenderContext<'a> {
         }
     }
 
+    /// Creates a context for the values that a unit reads.
+    pub(super) fn of_unit(
+        plan: &'a Plan,
+        compiled: &'a CompiledExpressions,
+        facts: &'a TargetFacts,
+        outputs: &'a KnownOutputs,
+        (at, unit): (UnitRef, &'a UnitPlan),
+    ) -> Self {
+        let update = match at.hook {
+            HookName::Update(number) => Some(number),
+            _ => None,
+        };
+        let reader = ValueReader::Cluster(plan.cluster(unit));
+        Self { update, reader, ..Self::outside(plan, compiled, facts, outputs, unit.resource()) }
+    }
+
     /// Returns the context of a place in which no sensitive value may be.
     pub(super) fn closed(self) -> Self {
         Self { open: None, ..self }
@@ -181,20 +198,20 @@ impl<'a> RenderContext<'a> {
             }
             ReferenceSource::Output { unit, output } => {
                 let at = self.compiled.unit(&format!("{}/{unit}", self.resource), self.outputs);
-                let declared = at.and_then(|at| self.plan.unit(at)).and_then(|unit| unit.outputs.get(output));
-                declared.is_some_and(|declared| declared.optional)
+                self.declared(at, output).is_some_and(|declared| declared.optional)
             }
             _ => false,
         }
     }
 
+    fn declared(self, unit: Option<UnitRef>, output: &str) -> Option<&'a OutputPlan> {
+        self.plan.unit(unit?)?.outputs.get(output)
+    }
+
     fn output(self, unit: &str, output: &str) -> LookupResult {
         let key = format!("{}/{unit}", self.resource);
         let at = self.compiled.unit(&key, self.outputs);
-        let sensitive = || {
-            let declared = at.and_then(|at| self.plan.unit(at)).and_then(|unit| unit.outputs.get(output));
-            declared.is_some_and(|output| output.sensitive)
-        };
+        let sensitive = || self.declared(at, output).is_some_and(|output| output.sensitive);
         match at.and_then(|at| self.outputs.get(&at)) {
             Some(ProducerState::Outputs(outputs)) => match outputs.get(output) {
                 Some(RenderValue::Secret(_) | RenderValue::Sealed(_)) if self.unknowns == PendingOutputs::Shown => {
@@ -374,25 +391,14 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns the value of a text in a tree, for the recipient of the tree.
-    fn json_text(self, text: &str, place: &str, lenience: MissingPolicy) -> Result<LookupResult, RenderError> {
-        let made = lenience.apply(Self { nulls: NullPolicy::Kept, ..self }.text(text, place))?;
-        self.disclosed(made, place)
-    }
-
     /// Renders a tree whose strings are templates. Entries without a value are omitted. Returns `None` for a text
     /// without a value.
     pub(super) fn tree(self, tree: &Json, place: &str, lenience: MissingPolicy) -> Result<Option<Json>, RenderError> {
         Ok(Some(match tree {
-            Json::String(text) => match self.json_text(text, place, lenience)? {
-                LookupResult::Value(RenderValue::Json(json)) => json,
-                LookupResult::Value(RenderValue::Bytes(_)) => return Err(mistyped(place, "text", NOT_TEXT)),
-                LookupResult::Value(RenderValue::Secret(_) | RenderValue::Sealed(_)) => {
-                    return Err(sensitive(place, "a value"));
-                }
-                LookupResult::Nothing => return Ok(None),
-                LookupResult::Placeholder(name) => format!("<{name}>").into(),
-            },
+            Json::String(text) => {
+                let made = lenience.apply(Self { nulls: NullPolicy::Kept, ..self }.text(text, place))?;
+                return as_json(self.disclosed(made, place)?, place, "a value");
+            }
             Json::Array(items) => {
                 let made: Result<Vec<Option<Json>>, _> =
                     items.iter().map(|item| self.tree(item, place, lenience)).collect();
@@ -433,7 +439,7 @@ impl MissingPolicy {
 }
 
 /// The description of bytes in errors where a text is expected.
-pub(super) const NOT_TEXT: &str = "bytes that are not UTF-8";
+const NOT_TEXT: &str = "bytes that are not UTF-8";
 
 pub(super) fn mistyped(place: &str, wanted: &'static str, got: &'static str) -> RenderError {
     RenderError::Type { place: place.to_owned(), wanted, got }
@@ -471,11 +477,21 @@ pub(super) fn capped(place: &str, bytes: usize) -> Result<(), RenderError> {
     }
 }
 
+/// Returns a value as JSON, or `None` for a missing value. `what` names the value in the error for a sensitive one.
+pub(super) fn as_json(value: LookupResult, place: &str, what: &str) -> Result<Option<Json>, RenderError> {
+    match value {
+        LookupResult::Value(RenderValue::Json(json)) => Ok(Some(json)),
+        LookupResult::Value(RenderValue::Bytes(_)) => Err(mistyped(place, "text", NOT_TEXT)),
+        LookupResult::Value(RenderValue::Secret(_) | RenderValue::Sealed(_)) => Err(sensitive(place, what)),
+        LookupResult::Nothing => Ok(None),
+        LookupResult::Placeholder(name) => Ok(Some(format!("<{name}>").into())),
+    }
+}
+
 /// Returns a value as text. Values of other types become JSON.
 fn text_of(value: RenderValue, place: &str, expression: &Expression) -> Result<String, RenderError> {
     match value {
-        RenderValue::Json(Json::String(text)) => Ok(text),
-        RenderValue::Json(json) => Ok(json.to_string()),
+        RenderValue::Json(json) => Ok(template::joinable(json)),
         RenderValue::Bytes(_) => Err(mistyped(place, "text", NOT_TEXT)),
         RenderValue::Secret(_) | RenderValue::Sealed(_) => {
             let what = expression.references.first().map(|r| r.source.to_string());

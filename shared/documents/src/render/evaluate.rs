@@ -52,10 +52,8 @@ impl CompiledExpressions {
             compiled.template(value, &format!("env `{name}`"))?;
         }
         for hook in &plan.hooks {
-            for (number, unit) in hook.units.iter().enumerate() {
+            for (at, unit) in hook.places() {
                 let place = &unit.key;
-                let number = u32::try_from(number).unwrap_or(u32::MAX);
-                let at = UnitRef { hook: hook.hook, unit: number };
                 compiled.units.entry(unit.key.clone()).or_default().push(at);
                 let outputs = unit.outputs.values().filter_map(|output| match &output.from {
                     OutputFrom::Expression(text) | OutputFrom::Secret { name: text, .. } => Some(text),

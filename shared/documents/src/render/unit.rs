@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::context::{
-    LookupResult, MissingPolicy, NOT_TEXT, NullPolicy, PendingOutputs, RenderContext, ValueReader, capped, mistyped,
-    sensitive,
+    LookupResult, MissingPolicy, NullPolicy, PendingOutputs, RenderContext, as_json, capped, mistyped, sensitive,
 };
 use super::{
     CompiledExpressions, InputValue, KnownOutputs, OpenSealed, ProducerState, RenderError, RenderValue, RenderedInput,
     RenderedInstance, RenderedRequest, RenderedUnit, SkipReason, TargetFacts, url,
 };
 use crate::expr::convert::json_type;
-use crate::plan::{Action, HookName, InfrakitAction, InputPlan, Plan, Template, UnitPlan, UnitRef, WebhookAction};
+use crate::plan::{Action, InfrakitAction, InputPlan, Plan, Template, UnitPlan, UnitRef, WebhookAction};
+use crate::template::joinable;
 
 /// Renders a unit: either it is skipped, or it runs with the returned values.
 ///
@@ -91,20 +91,10 @@ fn render(
         }
     }
     let context = RenderContext {
-        plan,
-        compiled,
-        facts,
-        outputs: known,
         unknowns,
-        resource: unit.resource(),
-        update: match at.hook {
-            HookName::Update(number) => Some(number),
-            _ => None,
-        },
-        reader: ValueReader::Cluster(plan.cluster(unit)),
-        answers: None,
         nulls: NullPolicy::Omitted,
         open,
+        ..RenderContext::of_unit(plan, compiled, facts, known, (at, unit))
     };
     let lenience = if unit.undoes.is_empty() { MissingPolicy::Strict } else { MissingPolicy::LeaveOut };
     if !wanted(context, unit, lenience)? {
@@ -188,10 +178,7 @@ fn pod_input(
             InputValue::Bytes(bytes)
         }
         LookupResult::Value(RenderValue::Json(json)) => {
-            let text = match json {
-                Json::String(text) => text,
-                other => other.to_string(),
-            };
+            let text = joinable(json);
             capped(&place, text.len())?;
             if input.env.is_some() && text.contains('\0') {
                 return wrong("text with a NUL; give it a `path` alone");
@@ -273,13 +260,9 @@ fn text(
     place: &str,
     lenience: MissingPolicy,
 ) -> Result<Option<String>, RenderError> {
-    let text = match as_json(lenience.apply(context.template(template, place))?, place)? {
-        None => return Ok(None),
-        Some(Json::String(text)) => text,
-        Some(other) => other.to_string(),
-    };
-    capped(place, text.len())?;
-    Ok(Some(text))
+    let text = as_json(lenience.apply(context.template(template, place))?, place, "its value")?.map(joinable);
+    capped(place, text.as_ref().map_or(0, String::len))?;
+    Ok(text)
 }
 
 fn header(
@@ -313,20 +296,9 @@ fn inputs_as_object(
     for input in inputs {
         let place = format!("input `{}`", input.name);
         let found = context.disclosed(input_value(context, input, &place, lenience)?, &place)?;
-        if let Some(value) = as_json(found, &place)? {
+        if let Some(value) = as_json(found, &place, "its value")? {
             body.insert(input.name.clone(), value);
         }
     }
     Ok(body.into())
-}
-
-/// Returns a value as JSON, or `None` for a missing value.
-fn as_json(value: LookupResult, place: &str) -> Result<Option<Json>, RenderError> {
-    match value {
-        LookupResult::Value(RenderValue::Json(json)) => Ok(Some(json)),
-        LookupResult::Value(RenderValue::Bytes(_)) => Err(mistyped(place, "text", NOT_TEXT)),
-        LookupResult::Value(RenderValue::Secret(_) | RenderValue::Sealed(_)) => Err(sensitive(place, "its value")),
-        LookupResult::Nothing => Ok(None),
-        LookupResult::Placeholder(name) => Ok(Some(format!("<{name}>").into())),
-    }
 }
