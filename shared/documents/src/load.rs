@@ -14,7 +14,7 @@ use crate::model::{
 };
 
 pub use files::{FileError, FileSource, FolderFiles, MAX_FILE, NoFiles};
-pub use names::{MAX_PLUGIN_NAME, MAX_SCRIPT, PluginReference, ReferenceError, version};
+pub use names::{MAX_PLUGIN_NAME, MAX_SCRIPT, PluginReference, ReferenceError};
 pub use vars::{DocumentVars, VarError};
 pub use yaml::{MAX_DEPTH, MAX_DOCUMENT};
 

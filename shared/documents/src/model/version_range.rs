@@ -4,7 +4,18 @@ use std::str::FromStr;
 
 use semver::Version;
 
-use crate::load::version;
+/// Parses a version. A prefix `v` and missing minor and patch numbers are allowed: `v1.0` is `1.0.0`.
+pub fn version(text: &str) -> Option<Version> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let end = text.find(['-', '+']).unwrap_or(text.len());
+    let (numbers, rest) = text.split_at(end);
+    let missing = match numbers.split('.').count() {
+        1 => ".0.0",
+        2 => ".0",
+        _ => "",
+    };
+    Version::parse(&format!("{numbers}{missing}{rest}")).ok()
+}
 
 /// The versions that `NAME@VERSION` allows: one version, or all with the given first numbers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +80,26 @@ impl std::fmt::Display for VersionRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_are_canonical() {
+        for (text, expected) in [
+            ("1.2.3", Some("1.2.3")),
+            ("v1.0.0", Some("1.0.0")),
+            ("1.0", Some("1.0.0")),
+            ("1", Some("1.0.0")),
+            ("v2.1-rc.1", Some("2.1.0-rc.1")),
+            ("1.0+build", Some("1.0.0+build")),
+            ("1.2.3.4", None),
+            ("01.2.3", None),
+            ("latest", None),
+            ("", None),
+            ("v", None),
+            ("1..2", None),
+        ] {
+            assert_eq!(version(text).map(|v| v.to_string()).as_deref(), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_part_of_a_version_is_a_range() {
