@@ -7,14 +7,14 @@ use std::time::Duration;
 use ebb_documents::compile;
 use ebb_documents::plan::Plan;
 use ebb_engine::{HeadState, Millis, RunPhase, Timestamp, target};
+use ebb_flow::advance::callback::{self, CallbackOutcome};
+use ebb_flow::advance::dispatch_all::drive;
+use ebb_flow::advance::transition::{self, NotificationSender};
 use ebb_flow::env::CompiledPlan;
 use ebb_flow::instance::changes::PinnedVersions;
-use ebb_flow::instance::lifecycle::{self, LifecycleRejection};
 use ebb_flow::instance::target_document::compile_document;
-use ebb_flow::instance::transition::{self, NotificationSender};
+use ebb_flow::lifecycle::{self, LifecycleRejection};
 use ebb_flow::ports::QueueMessage;
-use ebb_flow::run::callback::{self, CallbackOutcome};
-use ebb_flow::run::dispatch_all::drive;
 use ebb_flow::sweep::{self, SweepCondition};
 use ebb_flow::{DeploymentSettings, Env, FlowError, InstanceCache, RequestError};
 use ebb_protocol::cloudevents::LifecycleType;
@@ -465,7 +465,7 @@ impl ModelSimulation {
                 }
                 ModelInvocation::Sweep(run) => sweep::sweep_run(&env, &run, SweepCondition::Due).await?,
                 ModelInvocation::SweepTarget => sweep::sweep_target(&env, KIND, NAME).await?,
-                ModelInvocation::Retry => ebb_flow::operator::retry::retry(&env, KIND, NAME).await.map(drop)?,
+                ModelInvocation::Retry => ebb_flow::advance::retry::retry(&env, KIND, NAME).await.map(drop)?,
             }
             Ok(InvocationEnd::Answered)
         });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ebb_engine::{Hook, Timestamp};
-use ebb_flow::run::callback::CallbackOutcome;
+use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::id::RunId;
 

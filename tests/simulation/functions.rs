@@ -3,18 +3,19 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebb_flow::instance::lifecycle::{self, LifecycleRejection};
+use ebb_flow::advance::callback::CallbackOutcome;
+use ebb_flow::advance::follow_up::FollowUp;
+use ebb_flow::advance::retry::{self, RetryOutcome};
+use ebb_flow::instance::retention;
+use ebb_flow::lifecycle::{self, LifecycleRejection};
 use ebb_flow::operator::overrides;
 use ebb_flow::operator::repair::{self, RepairMode};
-use ebb_flow::operator::retry::{self, RetryOutcome};
 use ebb_flow::operator::target_request::{self, TargetRequest};
 use ebb_flow::ports::QueueMessage;
-use ebb_flow::run::callback::CallbackOutcome;
-use ebb_flow::run::follow_up::FollowUp;
 use ebb_flow::run::{possible_resources, removals};
 use ebb_flow::source::reconcile;
 use ebb_flow::source::record::{self, TargetEvent};
-use ebb_flow::sweep::{SweepSummary, retention, sweep_until};
+use ebb_flow::sweep::{SweepSummary, sweep_until};
 use ebb_flow::{Env, FlowError, RequestError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, SourceResponse};
 use ebb_protocol::cloudevents::LifecycleType;
@@ -170,8 +171,11 @@ impl SimFunctions {
 
     /// Receives a callback.
     pub async fn callback(&self, token: String, body: Vec<u8>) -> Result<CallbackOutcome, InvocationFailure> {
-        self.invoke("complete", |env, _| async move { ebb_flow::run::callback::complete(&env, &token, &body).await })
-            .await
+        self.invoke(
+            "complete",
+            |env, _| async move { ebb_flow::advance::callback::complete(&env, &token, &body).await },
+        )
+        .await
     }
 
     /// Retries a target for an operator.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::http::{HeaderName, HeaderValue};
-use ebb_flow::instance::lifecycle::LifecycleRejection;
+use ebb_flow::lifecycle::LifecycleRejection;
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::lifecycle::{DELETED, LifecycleData, LifecycleResult};
 

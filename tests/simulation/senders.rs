@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ebb_flow::instance::lifecycle::LifecycleRejection;
+use ebb_flow::lifecycle::LifecycleRejection;
 use ebb_flow::operator::target_request::TargetRequest;
 use ebb_flow::source::record::TargetEvent;
 use ebb_protocol::api::SourceResult;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ebb_engine::{Millis, TargetPhase};
-use ebb_flow::operator::retry::RetryOutcome;
+use ebb_flow::advance::retry::RetryOutcome;
 use ebb_store::TargetHead;
 
 use super::owners;

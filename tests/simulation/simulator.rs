@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use ebb_engine::{HeadState, Millis, TargetPhase, Timestamp, Unit};
-use ebb_flow::instance::lifecycle::LifecycleRejection;
+use ebb_flow::lifecycle::LifecycleRejection;
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
 use ebb_protocol::api::SourceResult;
 use ebb_store::{DesiredTarget, DueItem, NamedKind, TargetHead};

@@ -1,4 +1,4 @@
-//! Checks that the files of a crate import each other in one direction.
+//! Checks that the files and the folders of a crate import each other in one direction.
 //!
 //! A file may import its parent and its children, because they form one module. Test modules are not checked.
 
@@ -88,6 +88,36 @@ fn reach<'a>(graph: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &str) -> BTreeS
         }
     }
     found
+}
+
+/// Returns each folder in the `src` of a crate with the other ones that its files import.
+fn folders<'a>(files: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+    // The files of a folder are in it or have its name.
+    let folder = |file: &'a str| {
+        let (package, path) = file.split_once("/src/")?;
+        let name = path.split('/').next()?.trim_end_matches(".rs");
+        let folder = &file[..package.len() + "/src/".len() + name.len()];
+        files.keys().any(|other| other.starts_with(folder) && other[folder.len()..].starts_with('/')).then_some(folder)
+    };
+    let mut graph: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (&file, imported) in files.iter().filter(|(file, _)| !file.ends_with("tests.rs")) {
+        let Some(own) = folder(file) else { continue };
+        let others = imported.iter().filter_map(|&other| folder(other)).filter(|other| *other != own);
+        graph.entry(own).or_default().extend(others);
+    }
+    graph
+}
+
+#[test]
+fn folders_import_each_other_in_one_direction() {
+    let graph = folders(&graph());
+    assert!(graph.values().map(BTreeSet::len).sum::<usize>() > 50, "imports were not found");
+    let wrong: Vec<String> = graph
+        .keys()
+        .filter(|folder| reach(&graph, folder).contains(*folder))
+        .map(|folder| format!("{folder} imports {:?}, and one of them imports it", graph[folder]))
+        .collect();
+    assert!(wrong.is_empty(), "move what both need to a folder below, or to a file beside them:\n{}", wrong.join("\n"));
 }
 
 #[test]

@@ -13,9 +13,9 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 
+use crate::advance::follow_up::FollowUp;
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::follow_up::FollowUp;
 
 /// Maximum delay of a response by its follow-up. Most receivers respond sooner. No write is then needed to make the run
 /// due.

@@ -30,62 +30,29 @@ use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient};
 use crate::run::taken_results::TakenResults;
 use crate::sweep::failures::FailedSweeps;
 
-/// The store operations that advance a run. `complete` needs no other operations.
-pub trait DriveStore:
-    ReadRun
-    + PatchRun
-    + ReadRecords
-    + UpdateAttemptRecord
-    + PutAttemptResult
-    + ReadTarget
-    + MoveTarget
-    + PlanStore
-    + PutExpiry
-    + ObjectStore
-    + ReadDocuments
-    + HealthMarks
-    + ListDocuments
-    + PutUndelivered
-{
-}
-impl<T> DriveStore for T where
-    T: ReadRun
-        + PatchRun
-        + ReadRecords
-        + UpdateAttemptRecord
-        + PutAttemptResult
-        + ReadTarget
-        + MoveTarget
-        + PlanStore
-        + PutExpiry
-        + ObjectStore
-        + ReadDocuments
-        + HealthMarks
-        + ListDocuments
-        + PutUndelivered
-{
+/// Declares traits that stand for several traits together.
+macro_rules! groups {
+    ($($(#[$doc:meta])* $name:ident: $($operation:ident),+;)+) => {$(
+        $(#[$doc])*
+        pub trait $name: $($operation +)+ {}
+        impl<T: $($operation +)+> $name for T {}
+    )+};
 }
 
-/// The store operations of plugins and lists.
-pub trait ApiStore: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
-impl<T> ApiStore for T where T: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
-
-/// The store operations of all routes, including outages, checks, sources, connections and tokens.
-pub trait HttpStore:
-    ApiStore + RelayOutages + QueryDue + DesiredStore + ListRejections + TokenStore + WriteDocuments
-{
+groups! {
+    /// The store operations that advance a run. `complete` needs no other operations.
+    DriveStore:
+        ReadRun, PatchRun, ReadRecords, UpdateAttemptRecord, PutAttemptResult, ReadTarget, MoveTarget, PlanStore,
+        PutExpiry, ObjectStore, ReadDocuments, HealthMarks, ListDocuments, PutUndelivered;
+    /// The store operations of plugins and lists.
+    ApiStore: DriveStore, ReadPlugins, WritePlugins, ListTargets;
+    /// The store operations of all routes, including outages, checks, sources, connections and tokens.
+    HttpStore: ApiStore, RelayOutages, QueryDue, DesiredStore, ListRejections, TokenStore, WriteDocuments;
+    /// The store operations that apply the events of sources.
+    DesiredStore: DesiredTargets, ReadPlugins, NoteRejections;
+    /// The store operations of a sweep.
+    SweepStore: DriveStore, QueryDue, DesiredStore;
 }
-impl<T> HttpStore for T where
-    T: ApiStore + RelayOutages + QueryDue + DesiredStore + ListRejections + TokenStore + WriteDocuments
-{
-}
-
-/// The store operations that apply the events of sources.
-pub trait DesiredStore: DesiredTargets + ReadPlugins + NoteRejections {}
-impl<T: DesiredTargets + ReadPlugins + NoteRejections> DesiredStore for T {}
-
-pub trait SweepStore: DriveStore + QueryDue + DesiredStore {}
-impl<T> SweepStore for T where T: DriveStore + QueryDue + DesiredStore {}
 
 #[derive(Debug)]
 pub struct DeploymentSettings {

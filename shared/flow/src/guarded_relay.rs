@@ -9,8 +9,8 @@ use ebb_protocol::relay::{EnsureTask, ServiceRequest, ServiceResponse, TaskId, T
 use crate::breaker::SHORTEST_WAIT_MS;
 use crate::env::Env;
 use crate::pending_call::PendingCall;
+use crate::permits;
 use crate::ports::{RelayClient, RelayError};
-use crate::sweep::permits;
 
 /// Returns the name of a cluster in the registry. `None` is the default cluster.
 pub(crate) fn cluster_name(env: &Env, cluster: Option<&str>) -> String {

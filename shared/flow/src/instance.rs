@@ -1,16 +1,13 @@
-//! Moves a target through its phases, from the lifecycle webhook that creates an instance to its end.
+//! What is known about the instance of a target: its document, when it is due, what is notified, and how long data is kept.
 
 pub mod changes;
-pub(crate) mod document_update;
 pub mod due;
-pub mod events;
-pub mod lifecycle;
-pub(crate) mod next_run;
 pub mod notify;
 pub mod outbox;
+pub mod rejected_events;
 pub(crate) mod rejection;
+pub mod retention;
 pub mod secrets;
 pub(crate) mod subscription_cache;
 pub mod target_document;
-pub mod transition;
 pub(crate) mod update;

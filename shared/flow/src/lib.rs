@@ -1,11 +1,16 @@
 //! Orchestrates runs and targets. Its functions read state, decide, write and dispatch; programs call them as plain
 //! async functions.
 //!
-//! - [`run`] executes the units of one hook: dispatch, results, undo, cancel.
-//! - [`instance`] applies lifecycle webhooks, moves the target at the end of a run, and notifies the platform.
+//! Each of these modules uses only those before it:
+//!
+//! - [`run`] executes the units of one hook: requests, answers, undo, evidence.
+//! - [`instance`] has the document of a target, its notifications and its retention.
+//! - [`advance`] records results, dispatches what is ready, cancels and reopens runs, and moves the target at their ends.
+//! - [`lifecycle`] applies lifecycle webhooks: creations, updates, events and deletions.
 //! - [`source`] applies events of third parties.
-//! - [`sweep`] repairs due runs and targets, removes expired data and orphans, and records outages.
 //! - [`operator`] applies decisions of operators.
+//! - [`sweep`] repairs due runs and targets, removes expired data and orphans, and records outages.
+//!
 //! - [`ports`] are the interfaces that programs implement. [`env`](mod@env) contains the implementations of one
 //!   program.
 //!
@@ -16,15 +21,19 @@
 //! - The only timer is [`sweep`].
 //! - Every write is conditional or harmless to repeat.
 
+pub mod advance;
 pub mod background;
 mod breaker;
 pub mod env;
 pub mod error;
 mod guarded_relay;
 pub mod instance;
+pub mod lifecycle;
+pub mod loaded_run;
 pub mod offload;
 pub mod operator;
 mod pending_call;
+pub(crate) mod permits;
 pub mod ports;
 mod response_body;
 pub mod run;

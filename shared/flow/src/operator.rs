@@ -2,5 +2,4 @@
 
 pub mod overrides;
 pub mod repair;
-pub mod retry;
 pub mod target_request;

@@ -8,4 +8,3 @@ pub mod delivery;
 mod fetch;
 pub mod reconcile;
 pub mod record;
-pub mod rejections;

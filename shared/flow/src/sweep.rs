@@ -9,9 +9,7 @@ mod desired;
 pub(crate) mod failures;
 pub mod orphans;
 pub mod outages;
-pub(crate) mod permits;
 mod polls;
-pub mod retention;
 mod runs;
 mod targets;
 
@@ -24,15 +22,15 @@ use ebb_store::{DueItem, HealthMark};
 use futures::StreamExt as _;
 use futures::future::{Either, select};
 
+use crate::advance::dispatch_all::drive_slice;
 use crate::env::{Env, SweepStore};
 use crate::error::FlowError;
 use crate::instance::outbox;
+use crate::permits::SweepPermits;
 use crate::ports::QueueMessage;
-use crate::run::dispatch_all::drive_slice;
 use crate::telemetry;
-use permits::SweepPermits;
 
-use permits::SweepPermit;
+use crate::permits::SweepPermit;
 pub use runs::{sweep_run, sweep_unit};
 pub use targets::sweep_target;
 

@@ -20,9 +20,9 @@ use std::time::{Duration, SystemTime};
 use ebb_engine::{Attempt, RunOutcome, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::Run;
 use crate::ports::Clock as _;
-use crate::run::attempt::AttemptRef;
-use crate::run::head::Run;
 use crate::system::SystemClock;
 use metrics::MetricCounters;
 use trace::InvocationTrace;

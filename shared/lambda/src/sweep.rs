@@ -59,7 +59,7 @@ impl FunctionContext {
         let swept = Box::pin(ebb_flow::sweep::sweep_until(env, store, end));
         let orphans = timeout(TIME_LIMIT, Box::pin(ebb_flow::sweep::orphans::scan(env, store)));
         let retention =
-            timeout(TIME_LIMIT, Box::pin(ebb_flow::sweep::retention::remove_expired(env, store, env.now())));
+            timeout(TIME_LIMIT, Box::pin(ebb_flow::instance::retention::remove_expired(env, store, env.now())));
         let (swept, orphans, retention) = futures::join!(swept, orphans, retention);
         match orphans {
             Ok(Ok(_)) => {}

@@ -463,7 +463,7 @@ async fn run_schedule(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Rece
             _ = stopped.wait_for(|&stopped| stopped) => return,
             () = tokio::time::sleep(SCHEDULE_INTERVAL) => {}
         }
-        if let Err(error) = ebb_flow::sweep::retention::remove_expired(&env, store.as_ref(), env.now()).await {
+        if let Err(error) = ebb_flow::instance::retention::remove_expired(&env, store.as_ref(), env.now()).await {
             tracing::warn!(%error, "cannot remove expired instances; the next run repeats it");
         }
         let scan = ebb_flow::sweep::orphans::scan(&env, store.as_ref());

@@ -190,7 +190,7 @@ async fn sweep(
                 let work = Box::pin(ebb_flow::sweep::sweep(&env, store.as_ref()));
                 telemetry.invoke(FunctionKind::Sweep, origin(), work).await.unwrap();
                 ebb_flow::sweep::outages::record_outages(&env, store.as_ref()).await.unwrap();
-                ebb_flow::sweep::retention::remove_expired(&removal, store.as_ref(), env.now()).await.unwrap();
+                ebb_flow::instance::retention::remove_expired(&removal, store.as_ref(), env.now()).await.unwrap();
                 let (env, store) = (Arc::clone(&env), Arc::clone(&store));
                 tokio::spawn(async move { ebb_flow::sweep::orphans::scan(&env, store.as_ref()).await });
             }

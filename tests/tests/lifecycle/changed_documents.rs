@@ -1,7 +1,7 @@
 //! Living targets whose documents change.
 
 use ebb_documents::plan::Plan;
-use ebb_flow::instance::lifecycle;
+use ebb_flow::lifecycle;
 use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult, OutputValue, TargetStopCause};
 use ebb_store::{MoveTarget as _, PendingUpdate, PlanStore as _};
 use serde_json::Value;

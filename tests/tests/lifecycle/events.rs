@@ -1,6 +1,6 @@
 //! Events of active targets: one after the other, once each, and not after the teardown has begun.
 
-use ebb_flow::sweep::retention::remove_expired;
+use ebb_flow::instance::retention::remove_expired;
 use ebb_protocol::cloudevents;
 use ebb_protocol::id::EventRef;
 use ebb_protocol::unit::IDEMPOTENCY_KEY;

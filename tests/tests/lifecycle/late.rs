@@ -1,12 +1,12 @@
 //! Successes of attempts that were given up. Every reported resource is undone.
 
-use ebb_flow::run::attempt::AttemptRef;
+use ebb_flow::advance::reopen::{ReopenCause, reopen_seen};
+use ebb_flow::loaded_run::AttemptRef;
+use ebb_flow::loaded_run::Run;
 use ebb_flow::run::attempt_end::{AttemptEnd, AttemptSuccess};
 use ebb_flow::run::dispatch_outcome::DispatchReason;
-use ebb_flow::run::head::Run;
 use ebb_flow::run::inputs::InvocationCache;
 use ebb_flow::run::records;
-use ebb_flow::run::reopen::{ReopenCause, reopen_seen};
 use ebb_protocol::record::AttemptResult;
 
 use crate::harness::*;

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use ebb_engine::TargetPhase;
 use ebb_flow::Env;
+use ebb_flow::advance::reopen::{ReopenCause, reopen};
+use ebb_flow::loaded_run::Run;
 use ebb_flow::ports::Clock;
-use ebb_flow::run::head::Run;
-use ebb_flow::run::reopen::{ReopenCause, reopen};
 use ebb_protocol::record::OutputStorage;
 use ebb_store::item_table::{AttributeChange, ItemKey, ItemWrite, UpdateImage, WriteAction, WriteExpression};
 use ebb_store::{
@@ -181,7 +181,7 @@ pub(crate) async fn the_plan_of_a_target_is_cleared_before_its_runs_are_removed(
 /// Removes what has expired at `at`, in one round. Returns the number of removals.
 async fn round(harness: &Harness, at: Timestamp) -> usize {
     let (env, store) = (harness.stack().env(), harness.stack().store());
-    ebb_flow::sweep::retention::remove_expired(env, store.as_ref(), at).await.unwrap()
+    ebb_flow::instance::retention::remove_expired(env, store.as_ref(), at).await.unwrap()
 }
 
 /// A late success arrives after a removal was announced. Another instance has the name.

@@ -60,7 +60,7 @@ pub(crate) async fn remove_expired_after(harness: &Harness, after: Duration) -> 
 pub(crate) async fn remove_expired_at(env: &Env, store: &dyn RemoveExpired, then: Timestamp) -> usize {
     let mut removed = 0;
     for at in [then, then.plus(env.settings.removal_notice())] {
-        removed += ebb_flow::sweep::retention::remove_expired(env, store, at).await.unwrap();
+        removed += ebb_flow::instance::retention::remove_expired(env, store, at).await.unwrap();
     }
     removed
 }

@@ -4,11 +4,11 @@ use std::fs;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_flow::run::attempt::AttemptRef;
+use ebb_flow::loaded_run::AttemptRef;
+use ebb_flow::loaded_run::Run;
 use ebb_flow::run::attempt_end::AttemptEnd;
 use ebb_flow::run::dispatch;
 use ebb_flow::run::dispatch_outcome::DispatchReason;
-use ebb_flow::run::head::Run;
 use ebb_flow::run::inputs::InvocationCache;
 use ebb_protocol::api::SourceDetail;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ebb_engine::TargetPhase;
-use ebb_flow::operator::retry::RetryOutcome;
+use ebb_flow::advance::retry::RetryOutcome;
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, KIND, ProviderUnit, SimOperator, SimOptions, Simulation, TargetEnd, TargetScenario,
     ThingCreation, ThingRemoval, TraceMode, simulate_target,

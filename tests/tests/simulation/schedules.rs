@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use ebb_engine::{Attempt, Epoch, EventName, HeadState, Hook, Millis, RunPhase, Shard, TargetPhase, Timestamp, Unit};
+use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::operator::target_request::TargetRequest;
 use ebb_flow::ports::QueueMessage;
-use ebb_flow::run::callback::CallbackOutcome;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::LifecycleData;

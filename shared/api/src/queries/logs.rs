@@ -8,8 +8,8 @@ use futures::stream::{self, StreamExt as _};
 
 use ebb_flow::env::Env;
 use ebb_flow::error::FlowError;
+use ebb_flow::loaded_run::{self, Run};
 use ebb_flow::run::attempt::task_id;
-use ebb_flow::run::head::{self, Run};
 use ebb_flow::run::records::log_key;
 
 /// Returns the tail of a unit's log and its attempt: from the bucket, or from the relay while the unit runs. Without
@@ -23,7 +23,7 @@ pub async fn log(
     let Some(run) = Run::load(env, id).await? else { return Ok(None) };
     let position = run.hook_plan().units.iter().position(|unit| unit.key == key);
     let Some(unit) = position.and_then(|at| u32::try_from(at).ok()).map(Unit) else { return Ok(None) };
-    let last = head::attempt(&run.read_view(env).await?, unit);
+    let last = loaded_run::attempt(&run.read_view(env).await?, unit);
     let attempts: Vec<Attempt> = match attempt {
         Some(attempt) => vec![Attempt(attempt)],
         None => (1..=last.0).rev().map(Attempt).collect(),

@@ -12,7 +12,7 @@ use ebb_protocol::time::rfc3339;
 
 use ebb_flow::env::Env;
 use ebb_flow::error::FlowError;
-use ebb_flow::run::head::{self, Run};
+use ebb_flow::loaded_run::{self, Run};
 use ebb_flow::run::records::{self, started_at};
 
 /// Returns a run with its units, or `None` if it has not begun.
@@ -97,7 +97,7 @@ struct RunSnapshot<'a> {
 impl RunSnapshot<'_> {
     fn unit(&self, unit: Unit, attempts: &[(Attempt, AttemptRecord)], activity: UnitActivity) -> UnitDetail {
         let plan = self.run.unit(unit).expect("a unit of the graph is a unit of the plan");
-        let attempt = head::attempt(self.view, unit);
+        let attempt = loaded_run::attempt(self.view, unit);
         let record_of =
             |wanted: Attempt| attempts.iter().find(|(attempt, _)| *attempt == wanted).map(|(_, record)| record);
         let record = record_of(attempt);

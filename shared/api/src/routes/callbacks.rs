@@ -12,7 +12,7 @@ use super::auth::bearer;
 use crate::background::{self, RemainingWork};
 use crate::bodies::check_length;
 use crate::{HttpProblem, ServerState};
-use ebb_flow::run::callback::{self, CallbackOutcome};
+use ebb_flow::advance::callback::{self, CallbackOutcome};
 
 const INVALID_TOKEN: &str = "the token is invalid, or is not the token of this attempt";
 

@@ -16,7 +16,7 @@ use ebb_protocol::unit::TRACEPARENT;
 use crate::background::{self, RemainingWork};
 use crate::bodies::{BodyBudget, check_length};
 use crate::{HttpProblem, ServerState};
-use ebb_flow::instance::lifecycle::{self, DecidedFor, LifecycleRejection};
+use ebb_flow::lifecycle::{self, DecidedFor, LifecycleRejection};
 use ebb_flow::telemetry;
 
 /// Receives a lifecycle webhook: a CloudEvent in structured mode, signed as in Standard Webhooks. A repeated webhook gets

@@ -19,10 +19,11 @@ use super::{JsonBody, Path, Query};
 use crate::queries::targets::TargetFilter;
 use crate::queries::{sources, targets, why};
 use crate::{HttpProblem, ServerState};
+use ebb_flow::advance::retry;
 use ebb_flow::error::RequestError;
 use ebb_flow::instance::notify::SensitiveValues;
+use ebb_flow::operator::overrides;
 use ebb_flow::operator::repair::{self, RepairMode, RepairRejection};
-use ebb_flow::operator::{overrides, retry};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -33,7 +33,7 @@ pub fn next_due(env: &Env, target: &TargetHead) -> Option<Timestamp> {
 }
 
 /// Returns the end of the TTL of an instance that was requested at `created`.
-pub(super) fn end_of_ttl(plan: &CompiledPlan, created: Timestamp) -> Option<Timestamp> {
+pub(crate) fn end_of_ttl(plan: &CompiledPlan, created: Timestamp) -> Option<Timestamp> {
     plan.plan.target.ttl_ms.map(|ttl| created.plus(Millis(ttl)))
 }
 

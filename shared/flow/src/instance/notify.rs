@@ -21,12 +21,12 @@ use crate::breaker::{MAX_DELIVERIES, PLATFORM};
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
 use crate::instance::due;
+use crate::loaded_run::Run;
 use crate::pending_call::{PendingCall, ResponseKind, circuit_wait};
+use crate::permits::OriginPermit;
 use crate::ports::QueueMessage;
-use crate::run::head::Run;
 use crate::run::{records, removals};
 use crate::sealed_values;
-use crate::sweep::permits::OriginPermit;
 
 /// The waits during the first hour, from 1 s to 60 s. A platform that recovers within the hour gets its notification
 /// within a minute.
@@ -62,7 +62,7 @@ pub async fn notify(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
 
 /// Does the same as [`notify`]. `root` is that of the run which stays open for the notification, if it was read after the
 /// write of `target`.
-pub(super) async fn notify_seen(env: &Env, target: &TargetHead, root: Option<HeadState>) -> Result<(), FlowError> {
+pub(crate) async fn notify_seen(env: &Env, target: &TargetHead, root: Option<HeadState>) -> Result<(), FlowError> {
     let (mut seen, mut root) = (target.clone(), root);
     for _ in 0..crate::ATTEMPTS {
         let pending = match root.take() {

@@ -11,8 +11,8 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::instance::due;
 use crate::instance::update::update_target;
+use crate::loaded_run::Run;
 use crate::ports::{RelayClient, RelayError};
-use crate::run::head::Run;
 
 /// Records the release for the instance of `target`, for each cluster that holds its values.
 pub(crate) fn schedule_release(target: &mut TargetHead, plan: &Plan) {

@@ -21,7 +21,7 @@ use crate::instance::rejection::LifecycleRejection;
 use crate::offload::offload;
 use crate::sealed_values;
 
-pub(super) fn no_document() -> LifecycleRejection {
+pub(crate) fn no_document() -> LifecycleRejection {
     LifecycleRejection::Missing("`data.document` is missing; expected the document of the target as text".to_owned())
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct CompiledDocument {
 
 impl CompiledDocument {
     /// Returns the creation that waits for its name.
-    pub(super) fn pending(&self, event: &LifecycleData, owner: Option<&str>) -> PendingCreation {
+    pub(crate) fn pending(&self, event: &LifecycleData, owner: Option<&str>) -> PendingCreation {
         PendingCreation {
             uid: event.uid.clone(),
             owner: owner.map(str::to_owned),
@@ -49,7 +49,7 @@ impl CompiledDocument {
 }
 
 /// Compiles the document of a creation with the newest published plugins.
-pub(super) async fn compile(
+pub(crate) async fn compile(
     env: &Env,
     plugins: &dyn ReadPlugins,
     event: &LifecycleData,
@@ -61,7 +61,7 @@ pub(super) async fn compile(
 
 /// Compiles the document of a creation or update. The documents of a source are stored until they are applied, so they
 /// cannot have a literal for a sensitive param.
-pub(super) async fn compile_event(
+pub(crate) async fn compile_event(
     env: &Env,
     plugins: &dyn ReadPlugins,
     event: &LifecycleData,

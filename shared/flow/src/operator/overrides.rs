@@ -12,13 +12,14 @@ use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::limits;
 use ebb_store::TargetHead;
 
+use crate::advance::dispatch_all::drive;
+use crate::advance::progress::Continuation;
+use crate::advance::reopen;
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::dispatch_all::drive;
-use crate::run::head::{self, Run};
+use crate::loaded_run::{self, Run};
 use crate::run::inputs::InvocationCache;
-use crate::run::progress::Continuation;
-use crate::run::{lease, reopen};
+use crate::run::lease;
 
 const MAX_REASON: usize = 500;
 /// Maximum characters of an operator's name.
@@ -154,7 +155,7 @@ async fn override_matching(
     let unsent = lease::unsent(env, &run, in_flight(run.graph(), &view)).await?;
     let ready: Vec<_> = unsent.iter().filter(|one| !one.is_postponed).map(|one| one.unit_attempt).collect();
     if !ready.is_empty() {
-        let epoch = head::epoch(&view);
+        let epoch = loaded_run::epoch(&view);
         drive(env, Continuation { run, epoch, ready, end: None, target: None, cache: InvocationCache::default() })
             .await?;
     }

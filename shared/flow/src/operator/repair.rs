@@ -14,12 +14,12 @@ use ebb_engine::TargetPhase;
 use ebb_protocol::api::{RetryResponse, UndoChange};
 use ebb_store::{ReadPlugins, TargetHead};
 
+use crate::advance::retry::{self, RetryOutcome};
 use crate::env::Env;
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::target_document::{bind_connections, load_plan};
 use crate::offload::offload;
-use crate::operator::retry::{self, RetryOutcome};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RepairRejection {

@@ -19,14 +19,15 @@ use ebb_protocol::lifecycle::{
 };
 use ebb_store::{ReadPlugins, TargetHead};
 
+use crate::advance::follow_up::FollowUp;
+use crate::advance::next_run;
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::{self, PinnedVersions};
-use crate::instance::lifecycle::{self, DecidedFor, LifecycleRejection};
+use crate::instance::notify;
 use crate::instance::rejection::{foreign, stale};
 use crate::instance::target_document::compile_document;
-use crate::instance::{next_run, notify};
-use crate::run::follow_up::FollowUp;
+use crate::lifecycle::{self, DecidedFor, LifecycleRejection};
 use crate::source::reconcile::is_alive;
 
 /// A request to create or update a target.

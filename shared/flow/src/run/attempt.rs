@@ -1,25 +1,15 @@
 //! Identifies an attempt, with its name at a relay and its callback token.
 
 use ebb_documents::plan::{UnitPlan, document_name};
-use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
+use ebb_engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::relay::TaskId;
 use ebb_protocol::token::{TokenClaims, TokenKind};
 
 use crate::env::Env;
-use crate::run::head::{Run, UnitName};
+use crate::loaded_run::{AttemptRef, Run, UnitName};
 
 /// Time for which a callback token is valid after the unit's deadline.
 const TOKEN_SLACK_MS: u64 = 60 * 60 * 1000;
-
-/// Identifies an attempt and the epoch in which it was dispatched.
-///
-/// A result from an older epoch belongs to a cancelled run and cannot advance it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AttemptRef {
-    pub unit: Unit,
-    pub number: Attempt,
-    pub epoch: Epoch,
-}
 
 /// Returns the name of an attempt at its relay.
 pub fn task_id(run: &Run, unit: Unit, attempt: Attempt) -> TaskId {

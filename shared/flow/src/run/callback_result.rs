@@ -7,8 +7,8 @@ use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::value::{Outputs, UnitValue};
 
+use crate::loaded_run::Run;
 use crate::run::attempt_end::{self, AttemptEnd, AttemptFailure, AttemptSuccess};
-use crate::run::head::Run;
 
 /// Returns the end of an attempt from the last callback of its relay, or `None` if the callback reports no end.
 pub fn relay_result(callback: Callback) -> Option<AttemptEnd> {
@@ -36,14 +36,14 @@ pub fn with_checked_outputs(run: &Run, unit: &UnitPlan, end: AttemptEnd) -> Atte
 }
 
 /// Returns the failure for an unreadable result. The unit may have created resources, so it fails and is undone.
-pub(super) fn unreadable(reason: &str) -> AttemptEnd {
+pub(crate) fn unreadable(reason: &str) -> AttemptEnd {
     AttemptEnd::Failed(AttemptFailure::new(
         ReasonCode::OutputInvalid,
         &format!("the result cannot be parsed: {reason}"),
     ))
 }
 
-pub(super) fn parse_end(callback: Callback, source: TokenKind) -> Result<AttemptEnd, String> {
+pub(crate) fn parse_end(callback: Callback, source: TokenKind) -> Result<AttemptEnd, String> {
     let duration_ms = callback.duration_ms;
     let retry_after = callback.retry_after.map(|seconds| seconds.min(MAX_RETRY_AFTER.as_secs()));
     let log = callback.log.filter(|_| source == TokenKind::Relay);

@@ -11,7 +11,7 @@ use ebb_protocol::record::AttemptOutcome;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::head::{self, Run};
+use crate::loaded_run::{self, Run};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstCause {
@@ -44,7 +44,7 @@ pub async fn current(env: &Env, run: &Run) -> Result<Vec<FirstCause>, FlowError>
 
 async fn failed(env: &Env, run: &Run, view: &RunView) -> Result<Vec<FirstCause>, FlowError> {
     let failed = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed);
-    let last: BTreeMap<Unit, Attempt> = failed.map(|unit| (unit, head::attempt(view, unit))).collect();
+    let last: BTreeMap<Unit, Attempt> = failed.map(|unit| (unit, loaded_run::attempt(view, unit))).collect();
     of(env, run, &last).await
 }
 

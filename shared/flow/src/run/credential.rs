@@ -16,8 +16,8 @@ use ebb_store::NamedKind;
 
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::loaded_run::Run;
 use crate::offload::offload;
-use crate::run::head::Run;
 use crate::run::masking::{MASK, forms, masked};
 
 /// Minimum bytes of a credential. Masking shorter texts would damage responses.

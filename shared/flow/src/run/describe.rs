@@ -12,16 +12,16 @@ use ebb_protocol::record::AttemptRecord;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::attempt::AttemptRef;
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::Run;
+use crate::permits::OriginPermit;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::RequestCredential;
 use crate::run::dispatch_outcome::DispatchOutcome;
-use crate::run::head::Run;
 use crate::run::until;
 use crate::run::wakeup::{self, AttemptWakeup};
 use crate::run::webhook_response::{self, UnitAnswers};
 use crate::run::{evidence, request_headers};
-use crate::sweep::permits::OriginPermit;
 
 /// The wait in seconds after a failed request to the `describe` URL.
 const RETRY_SECONDS: u64 = 10;

@@ -13,10 +13,10 @@ use ebb_protocol::value::UnitValue;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::attempt::AttemptRef;
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::Run;
 use crate::run::attempt_end::{AttemptEnd, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
-use crate::run::head::Run;
 use crate::run::infrakit::{self, PluginUnit};
 use crate::run::inputs::{self, InvocationCache};
 use crate::run::opened_texts::OpenedTexts;

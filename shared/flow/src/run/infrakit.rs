@@ -24,10 +24,11 @@ use serde_json::Value;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::attempt::{AttemptRef, undone_name, unit_name};
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::Run;
+use crate::run::attempt::{undone_name, unit_name};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
-use crate::run::head::Run;
 use crate::run::opened_texts;
 use crate::run::plugin_client::{PluginClient, PluginError, instance_id, is_ready};
 use crate::run::undo::MadeInstances;

@@ -11,7 +11,7 @@ use ebb_protocol::value::Outputs;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::head::{EarlierRun, Run};
+use crate::loaded_run::{EarlierRun, Run};
 use crate::run::records;
 
 /// Data of a run that one invocation has read. Outputs of done units and states of earlier runs do not change.

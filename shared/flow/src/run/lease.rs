@@ -14,8 +14,8 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::attempt::AttemptRef;
-use crate::run::head::Run;
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::Run;
 use crate::run::{records, wakeup};
 
 /// Starts that are recorded at the same time.

@@ -4,7 +4,7 @@ use ebb_documents::plan::{ObjectAction, OutputFrom, UnitPlan};
 use ebb_engine::Unit;
 use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, TaskCompletion, TaskId};
 
-use crate::run::head::Run;
+use crate::loaded_run::Run;
 
 /// Returns the task that applies objects and waits until they are ready. Objects of a setup hook remain until their
 /// removal, objects of a teardown hook until the result is acknowledged.

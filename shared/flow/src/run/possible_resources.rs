@@ -14,7 +14,7 @@ use ebb_store::{StoreError, TargetHead};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
-use crate::run::head::Run;
+use crate::loaded_run::Run;
 use crate::run::{inputs, override_record, records, undo};
 
 /// Maximum units of a run whose outputs are read.

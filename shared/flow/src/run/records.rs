@@ -15,8 +15,8 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::loaded_run::Run;
 use crate::run::attempt_end::AttemptEnd;
-use crate::run::head::Run;
 use crate::sealed_values;
 
 /// The reason in the record of an undo that found nothing.

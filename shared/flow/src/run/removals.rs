@@ -14,11 +14,11 @@ use ebb_store::TargetHead;
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
-use crate::run::attempt::AttemptRef;
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::{self, Run};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::CredentialDigest;
 use crate::run::evidence::SentRequest;
-use crate::run::head::{self, Run};
 use crate::run::undo::UndoPasses;
 use crate::run::{override_record, possible_resources, sight};
 
@@ -253,7 +253,7 @@ fn evidence(plan: &Plan, runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvid
         let answered = Some(reason.message.clone());
         return Some(RemovalEvidence { answered, ..RemovalGrade::Unconfirmed.into() });
     }
-    let last = head::attempt(&run.view, unit);
+    let last = loaded_run::attempt(&run.view, unit);
     let mut found: Vec<(Attempt, RemovalEvidence)> = Vec::new();
     for (attempt, record) in records {
         let results = record.result.iter().chain(&record.further_results);
@@ -290,7 +290,7 @@ fn skipped_evidence(runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvidence>
 ///
 /// Providers also answer *not found* for what a credential must not see. Only an answer of another kind, to the same
 /// credential `by`, shows that it sees the resource.
-pub(super) async fn of_absence(
+pub(crate) async fn of_absence(
     env: &Env,
     run: &Run,
     attempt: AttemptRef,
@@ -312,14 +312,14 @@ pub(super) async fn of_absence(
 
 /// Returns the evidence of an undo whose undone units have made nothing: their server has rejected each request. No removal
 /// could give more.
-pub(super) fn of_rejection() -> RemovalEvidence {
+pub(crate) fn of_rejection() -> RemovalEvidence {
     let answered = Some("the server rejected each request of the setup".to_owned());
     RemovalEvidence { answered, ..RemovalGrade::Confirmed.into() }
 }
 
 /// Returns the evidence of a webhook that has succeeded with this status, if it is not the usual one. `by` is its
 /// credential.
-pub(super) async fn of_success(
+pub(crate) async fn of_success(
     env: &Env,
     run: &Run,
     attempt: AttemptRef,
@@ -397,7 +397,7 @@ async fn evidence_of_undos(
 }
 
 /// Returns the failure that replaces the success of an undo with less evidence than its plugin requires.
-pub(super) async fn shortfall(
+pub(crate) async fn shortfall(
     env: &Env,
     run: &Run,
     attempt: AttemptRef,
@@ -429,7 +429,7 @@ async fn undoes_unknown(env: &Env, run: &Run, unit: &UnitPlan) -> Result<bool, F
 
 /// Returns the failure of an undo that is skipped for the reason `why`, if its plugin requires evidence that no other undo
 /// gives.
-pub(super) async fn shortfall_of_skipped(
+pub(crate) async fn shortfall_of_skipped(
     env: &Env,
     run: &Run,
     unit: &UnitPlan,

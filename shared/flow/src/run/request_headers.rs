@@ -10,9 +10,10 @@ use url::Url;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::attempt::{AttemptRef, undone_name, unit_name};
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::Run;
+use crate::run::attempt::{undone_name, unit_name};
 use crate::run::credential::RequestCredential;
-use crate::run::head::Run;
 use crate::telemetry;
 
 /// A plugin may set this header.

@@ -10,37 +10,37 @@ use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::attempt::AttemptRef;
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::Run;
 use crate::run::credential::CredentialDigest;
-use crate::run::head::Run;
 use crate::run::possible_resources;
 use crate::run::undo::{self, UndoPasses};
 
 /// The status of an undo whose server has the request and does not report the end of the removal.
 const ACCEPTED: &str = "202";
 /// The method whose *not found* may be a success.
-pub(super) const DELETE: &str = "DELETE";
+pub(crate) const DELETE: &str = "DELETE";
 /// The beginning of the reason of a verification that has found the resource.
-pub(super) const STILL_EXISTS: &str = "the resource still exists";
+pub(crate) const STILL_EXISTS: &str = "the resource still exists";
 
 /// Returns true if both units undo one unit.
-pub(super) fn is_shared(one: &UnitPlan, other: &UnitPlan) -> bool {
+pub(crate) fn is_shared(one: &UnitPlan, other: &UnitPlan) -> bool {
     one.undoes.iter().any(|at| other.undoes.contains(at))
 }
 
-pub(super) fn is_teardown(hook: HookName) -> bool {
+pub(crate) fn is_teardown(hook: HookName) -> bool {
     matches!(hook, HookName::PreStop | HookName::PostStop)
 }
 
 /// Returns true if the requests of both units have the credential of one connection, or if both have none.
-pub(super) fn is_same_connection(one: &UnitPlan, other: &UnitPlan) -> bool {
+pub(crate) fn is_same_connection(one: &UnitPlan, other: &UnitPlan) -> bool {
     let name = |unit: &UnitPlan| unit.action.connection().map(|connection| connection.name.clone());
     name(one) == name(other)
 }
 
 /// Returns true if a verification over a connection asks for what a unit makes or undoes. The record of a success is then
 /// kept, because it says which credential has seen the resource.
-pub(super) fn is_kept(run: &Run, unit: Unit) -> bool {
+pub(crate) fn is_kept(run: &Run, unit: Unit) -> bool {
     let at = UnitRef { hook: run.hook().into(), unit: unit.0 };
     let Some(own) = run.unit(unit).filter(|own| !own.verifies) else { return false };
     let asks = |other: &UnitPlan| {
@@ -50,7 +50,7 @@ pub(super) fn is_kept(run: &Run, unit: Unit) -> bool {
 }
 
 /// Returns true if an earlier answer to this undo, also in an update, has shown the resource to a credential.
-pub(super) async fn has_seen(
+pub(crate) async fn has_seen(
     env: &Env,
     run: &Run,
     attempt: AttemptRef,
@@ -64,7 +64,7 @@ pub(super) async fn has_seen(
 }
 
 /// Returns true if an answer to this verification, or to the undos that it verifies, has shown the resource to a credential.
-pub(super) async fn has_verification_seen(
+pub(crate) async fn has_verification_seen(
     env: &Env,
     run: &Run,
     attempt: AttemptRef,
@@ -85,7 +85,7 @@ pub(super) async fn has_verification_seen(
 /// - No undo has its connection. The author of the plugin has chosen a check that does not depend on the undo.
 /// - Otherwise its credential has sent each request of the setup that may have made something, and the last request of each
 ///   undo.
-pub(super) async fn is_list_complete(
+pub(crate) async fn is_list_complete(
     env: &Env,
     run: &Run,
     attempt: AttemptRef,
@@ -219,7 +219,7 @@ fn finds_resource(record: &AttemptRecord, by: &CredentialDigest) -> bool {
 }
 
 /// Returns true if an answer to this attempt of an undo has shown the resource to a credential.
-pub(super) fn shows_resource(record: &AttemptRecord, by: &CredentialDigest) -> bool {
+pub(crate) fn shows_resource(record: &AttemptRecord, by: &CredentialDigest) -> bool {
     let results = record.result.iter().chain(&record.further_results);
     // The results of signed requests name no credential.
     let mut results = results.filter(|result| result.sent_by.as_deref().map_or(by.is_signed(), |sent| by.is(sent)));
@@ -238,6 +238,6 @@ pub(super) fn shows_resource(record: &AttemptRecord, by: &CredentialDigest) -> b
 }
 
 /// Returns true if the evidence of an undo has an answer other than *not found*.
-pub(super) fn is_answered(evidence: &RemovalEvidence) -> bool {
+pub(crate) fn is_answered(evidence: &RemovalEvidence) -> bool {
     evidence.grade > RemovalGrade::Unconfirmed || evidence.answered.as_deref() == Some(ACCEPTED)
 }

@@ -5,7 +5,7 @@ use ebb_engine::{Unit, UnitProgress};
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::head::Run;
+use crate::loaded_run::Run;
 use crate::run::inputs::InvocationCache;
 
 /// Returns the reason to skip a unit, or `None`.

@@ -17,8 +17,8 @@ use ebb_protocol::value::Outputs;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::attempt::AttemptRef;
-use crate::run::head::{EarlierRun, Run};
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::{EarlierRun, Run};
 use crate::run::inputs::{self, InvocationCache, ReadOutputs};
 use crate::run::records;
 

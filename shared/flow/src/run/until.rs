@@ -26,18 +26,18 @@ use serde_json::Value;
 
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::Run;
+use crate::permits::OriginPermit;
 use crate::ports::QueueMessage;
-use crate::run::attempt::AttemptRef;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::RequestCredential;
 use crate::run::dispatch_outcome::DispatchOutcome;
 use crate::run::evidence::SentRequest;
-use crate::run::head::Run;
 use crate::run::wakeup::AttemptWakeup;
 use crate::run::webhook_response::{self, UnitAnswers, call_failure};
 use crate::run::{records, request_headers, sight};
 use crate::sealed_values;
-use crate::sweep::permits::OriginPermit;
 
 const METHOD: &str = "GET";
 /// The words between a question and the status of its answer.

@@ -9,9 +9,9 @@ use ebb_store::{AttemptUpdate, PatchResult};
 
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::Run;
 use crate::ports::QueueMessage;
-use crate::run::attempt::AttemptRef;
-use crate::run::head::Run;
 
 /// Maximum delay of a message. SQS does not support longer delays, and the schedule finds a later wake-up.
 pub(crate) const MAX_MESSAGE_DELAY: Duration = Duration::from_secs(900);
@@ -29,13 +29,13 @@ pub enum AttemptWakeup {
     Recorded(Timestamp),
 }
 
-pub(super) async fn record_start(env: &Env, run: &Run, attempt: AttemptRef) -> Result<(), FlowError> {
+pub(crate) async fn record_start(env: &Env, run: &Run, attempt: AttemptRef) -> Result<(), FlowError> {
     env.store.update_attempt(&run.id, attempt.unit, attempt.number, &AttemptUpdate::Started(env.now())).await?;
     Ok(())
 }
 
 /// Leaves an attempt to `sweep`, which starts it at `at`. Its deadline counts from then on.
-pub(super) async fn postpone(env: &Env, run: &Run, attempt: AttemptRef, at: Timestamp) -> Result<(), FlowError> {
+pub(crate) async fn postpone(env: &Env, run: &Run, attempt: AttemptRef, at: Timestamp) -> Result<(), FlowError> {
     env.store.update_attempt(&run.id, attempt.unit, attempt.number, &AttemptUpdate::Postponed(at)).await?;
     Ok(())
 }

@@ -13,16 +13,17 @@ use ebb_store::AttemptUpdate;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::attempt::{AttemptRef, token};
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::Run;
+use crate::permits::OriginPermit;
+use crate::run::attempt::token;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::credential;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
-use crate::run::head::Run;
 use crate::run::request_headers::{CONTENT_TYPE, add_plugin_headers, signed_headers};
 use crate::run::wakeup::{AttemptWakeup, postpone, record_acceptance, record_repeat};
 use crate::run::webhook_response::{ResponseVerdict, UnitAnswers, call_failure, judge_response};
 use crate::run::{describe, evidence, removals, until};
-use crate::sweep::permits::OriginPermit;
 use crate::telemetry;
 
 /// The wait of a request whose receiver other sweeps already wait for.

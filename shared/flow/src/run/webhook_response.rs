@@ -11,9 +11,9 @@ use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::Outputs;
 use ebb_protocol::{limits, unit as headers};
 
+use crate::loaded_run::Run;
 use crate::response_body;
 use crate::run::attempt_end::AttemptFailure;
-use crate::run::head::Run;
 use crate::run::sight::STILL_EXISTS;
 use crate::run::{evidence, opened_texts};
 

@@ -18,11 +18,12 @@ use ebb_store::{DesiredKey, NamedKind, ReadDocuments};
 use http::HeaderMap;
 
 use super::record::{self, TargetEvent};
-use super::{fetch, reconcile, rejections};
+use super::{fetch, reconcile};
+use crate::advance::follow_up::FollowUp;
 use crate::env::{DesiredStore, Env};
 use crate::error::{FlowError, RequestError};
+use crate::instance::rejected_events;
 use crate::offload::offload;
-use crate::run::follow_up::FollowUp;
 
 /// Headers that expressions do not see, because they contain credentials.
 const CREDENTIALS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-gitlab-token"];
@@ -136,13 +137,13 @@ pub async fn receive(
             Ok(fetched) => input.fetched = Some(fetched),
             Err(why) => {
                 let detail = format!("the event cannot be completed now: {why}");
-                rejections::note(env, store, name, &delivery_id(None, ""), &rejected(None, detail.clone())).await;
+                rejected_events::note(env, store, name, &delivery_id(None, ""), &rejected(None, detail.clone())).await;
                 return Err(DeliveryRejection::Incomplete(detail).into());
             }
         },
         Err(error) => {
             let response = rejected(None, error.to_string());
-            rejections::note(env, store, name, &delivery_id(None, ""), &response).await;
+            rejected_events::note(env, store, name, &delivery_id(None, ""), &response).await;
             return Ok((response, Vec::new()));
         }
     }
@@ -166,7 +167,7 @@ pub async fn receive(
         Ok(outcome) => outcome,
         Err((error, target)) => {
             let response = rejected(target, error.to_string());
-            rejections::note(env, store, name, &delivery, &response).await;
+            rejected_events::note(env, store, name, &delivery, &response).await;
             return Ok((response, Vec::new()));
         }
     };
@@ -187,7 +188,7 @@ pub async fn receive(
     };
     if let Err(reason) = check(&event.key) {
         let response = rejected(None, reason);
-        rejections::note(env, store, name, &event.delivery, &response).await;
+        rejected_events::note(env, store, name, &event.delivery, &response).await;
         return Ok((response, Vec::new()));
     }
     Ok(apply(env, store, &event).await?)

@@ -9,11 +9,11 @@ use ebb_protocol::lifecycle::{EVENT_UID, LifecycleData, LifecycleResult, TargetS
 use ebb_protocol::limits;
 use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
+use crate::advance::follow_up::FollowUp;
 use crate::env::{DesiredStore, Env};
 use crate::error::{FlowError, RequestError};
-use crate::instance::lifecycle::{self, DecidedFor, LifecycleRejection};
-use crate::run::follow_up::FollowUp;
-use crate::source::rejections;
+use crate::instance::rejected_events;
+use crate::lifecycle::{self, DecidedFor, LifecycleRejection};
 
 /// The wait after which a state is applied again: after a crash, or while the name of the target is taken. An invocation
 /// that applies a state ends earlier.
@@ -66,7 +66,7 @@ pub async fn apply(
             false => create(env, store, &seen, head.as_ref(), &mut follow_ups).await?,
         };
         let Some(outcome) = decided else { continue };
-        rejections::note(env, store, &key.source, &seen.delivery, &outcome).await;
+        rejected_events::note(env, store, &key.source, &seen.delivery, &outcome).await;
         let now = env.now();
         let is_same = seen.result.as_ref() == Some(&outcome);
         let since = seen.result_time.filter(|_| is_same).map_or(now, Timestamp);

@@ -11,16 +11,18 @@ use ebb_store::AttemptUpdate;
 use futures::StreamExt as _;
 
 use super::SweepCondition;
+use crate::advance::{apply_result, progress};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay::{self, GuardedRelay};
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::Run;
 use crate::ports::{RelayClient as _, RelayError};
-use crate::run::attempt::{self, AttemptRef};
+use crate::run::attempt;
 use crate::run::attempt_end::AttemptEnd;
-use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
 use crate::run::wakeup::START_WINDOW_MS;
-use crate::run::{apply_result, callback_result, lease, progress, records, timeout, undo};
+use crate::run::{callback_result, lease, records, timeout, undo};
 use crate::telemetry;
 
 /// Attempts of one run that are ended at their relays at the same time.

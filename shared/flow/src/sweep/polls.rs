@@ -4,12 +4,12 @@ use ebb_engine::{Attempt, RunPhase, Timestamp, Unit, UnitProgress};
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptRecord;
 
+use crate::advance::dispatch_all::drive;
+use crate::advance::progress::Continuation;
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::dispatch_all::drive;
-use crate::run::head::{self, Run};
+use crate::loaded_run::{self, Run};
 use crate::run::inputs::InvocationCache;
-use crate::run::progress::Continuation;
 
 /// Asks for the state, unless the attempt has ended or a sweep has asked since. The message was sent before the sweep at
 /// `sweep`.
@@ -32,6 +32,6 @@ pub(super) async fn receive_poll(
     if !records.iter().any(|(_, of, record)| *of == number && is_next(record)) {
         return Ok(());
     }
-    let (epoch, cache) = (head::epoch(&view), InvocationCache::default());
+    let (epoch, cache) = (loaded_run::epoch(&view), InvocationCache::default());
     drive(env, Continuation { run, epoch, ready: vec![(unit, number)], end: None, target: None, cache }).await
 }

@@ -14,19 +14,20 @@ use ebb_store::{DueItem, PatchResult, RunHead};
 
 use super::SweepCondition;
 use super::attempts::{RunSweep, end_expired};
-use super::permits::{ClusterAdmission, SweepPermit};
+use crate::advance::dispatch_all::{SweepContext, drive, drive_for_sweep};
+use crate::advance::progress::{self, Continuation, RunEnd};
+use crate::advance::transition;
+use crate::advance::{apply_result, cancel};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay;
-use crate::instance::transition;
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::{self, Run};
+use crate::permits::{ClusterAdmission, SweepPermit};
 use crate::ports::QueueMessage;
-use crate::run::attempt::AttemptRef;
-use crate::run::dispatch_all::{SweepContext, drive, drive_for_sweep};
-use crate::run::head::{self, Run};
 use crate::run::inputs::InvocationCache;
-use crate::run::progress::{self, Continuation, RunEnd};
+use crate::run::records;
 use crate::run::wakeup::{self, MAX_MESSAGE_DELAY};
-use crate::run::{apply_result, cancel, records};
 
 /// Maximum passes over a run that changes meanwhile.
 const MAX_PASSES: usize = 4;
@@ -121,7 +122,7 @@ async fn sweep_once(
         transition::close(env, id).await?;
         return Ok(SweepOutcome::Done);
     };
-    let view = RunView::whole(run.graph(), head::heads(heads));
+    let view = RunView::whole(run.graph(), loaded_run::heads(heads));
     let open = in_flight(run.graph(), &view);
     let clusters = clusters(env, &run, &open);
     if permit.acquire_clusters(env, clusters.clone()).await == ClusterAdmission::Delayed {
@@ -141,7 +142,7 @@ async fn sweep_once(
         return Ok(SweepOutcome::Done);
     }
     let cache = InvocationCache::default();
-    let epoch = head::epoch(&view);
+    let epoch = loaded_run::epoch(&view);
     if open.is_empty() {
         let end = RunEnd { outcome: outcome(&view), root: None };
         drive(env, Continuation { run, epoch, ready: Vec::new(), end: Some(end), target: None, cache }).await?;
@@ -223,7 +224,7 @@ pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> R
         return Ok(());
     }
     let records = records::read_open(env, &run, &[unit]).await?;
-    let epoch = head::epoch(&view);
+    let epoch = loaded_run::epoch(&view);
     let cache = InvocationCache::default();
     let attempt = AttemptRef { unit, number, epoch };
     let mut sweep = RunSweep::new(env.now(), SweepCondition::Due, Timestamp(u64::MAX));

@@ -7,13 +7,15 @@ use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{DueItem, TargetHead};
 
 use super::SweepPermit;
+use crate::advance::cancel;
+use crate::advance::dispatch_all::drive;
+use crate::advance::retry;
+use crate::advance::{next_run, transition};
 use crate::env::{DesiredStore, Env};
 use crate::error::FlowError;
 use crate::guarded_relay::{self, GuardedRelay};
-use crate::instance::{due, lifecycle, next_run, notify, outbox, secrets, transition};
-use crate::operator::retry;
-use crate::run::cancel;
-use crate::run::dispatch_all::drive;
+use crate::instance::{due, notify, outbox, secrets};
+use crate::lifecycle;
 
 /// Sweeps one target. After an error, the target stays due.
 pub async fn sweep_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {

@@ -4,7 +4,7 @@ use ebb_protocol::id::RunId;
 use sha2::{Digest as _, Sha256};
 
 use super::sinks::SpanId;
-use crate::run::attempt::AttemptRef;
+use crate::loaded_run::AttemptRef;
 
 fn digest<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
     let mut digest = Sha256::new();

@@ -6,8 +6,8 @@ use ebb_protocol::id::{RunId, hook_name};
 use super::sinks::SpanAttribute::{self, Number, Text};
 use super::sinks::{FunctionKind, Span, SpanId, SpanKind};
 use super::{AttemptDisposition, ids, time};
-use crate::run::attempt::AttemptRef;
-use crate::run::head::Run;
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::Run;
 
 /// The span of an invocation, and the spans that ended in it.
 pub(super) struct InvocationTrace {

@@ -96,12 +96,7 @@ async fn wait(duration: u64) -> anyhow::Result<WaitCost> {
     let provider = SlowProvider { clock: clock.clone(), ready: START + duration, questions: Arc::clone(&questions) };
     let env = stack.env(Arc::new(provider), None)?;
     let created = created(NAME);
-    let work = ebb_flow::instance::lifecycle::receive(
-        &env,
-        stored.store.as_ref(),
-        (LifecycleType::Created, "bench"),
-        &created,
-    );
+    let work = ebb_flow::lifecycle::receive(&env, stored.store.as_ref(), (LifecycleType::Created, "bench"), &created);
     Box::pin(work).await.map_err(|error| anyhow::anyhow!("the sandbox is rejected: {error:?}"))?;
     let mut cost = WaitCost::default();
     stored.meter.take();

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
 use ebb_engine::{Millis, TargetPhase};
 use ebb_flow::Env;
+use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::ports::Clock as _;
-use ebb_flow::run::callback::CallbackOutcome;
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use ebb_lambda::EmfSink;
 use ebb_protocol::cloudevents::LifecycleType;
@@ -153,12 +153,8 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         (LifecycleType::Deleted, deleted, TargetPhase::Gone, undone),
     ] {
         events += 1.0;
-        let work = Box::pin(ebb_flow::instance::lifecycle::receive(
-            &receive,
-            stored.store.as_ref(),
-            (event_type, "bench"),
-            &event,
-        ));
+        let work =
+            Box::pin(ebb_flow::lifecycle::receive(&receive, stored.store.as_ref(), (event_type, "bench"), &event));
         let response = telemetry.invoke(FunctionKind::Receive, origin(), work).await;
         response.map_err(|error| anyhow::anyhow!("the sandbox is rejected: {error:?}"))?;
         let end = clock.now().0 + HOUR;
@@ -180,7 +176,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
             }
             for token in tokens {
                 callbacks += 1.0;
-                let work = Box::pin(ebb_flow::run::callback::complete(&complete, &token, body.as_bytes()));
+                let work = Box::pin(ebb_flow::advance::callback::complete(&complete, &token, body.as_bytes()));
                 let outcome = telemetry.invoke(FunctionKind::Complete, origin(), work).await?;
                 ensure!(outcome == CallbackOutcome::Accepted, "a callback is not accepted: {outcome:?}");
             }
@@ -207,7 +203,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     let mut removed = 0;
     for _ in 0..2 {
         // The first round announces the removal.
-        removed += ebb_flow::sweep::retention::remove_expired(&sweep, stored.store.as_ref(), clock.now()).await?;
+        removed += ebb_flow::instance::retention::remove_expired(&sweep, stored.store.as_ref(), clock.now()).await?;
         clock.advance(sweep.settings.removal_notice().0);
     }
     ensure!(removed == 1, "{removed} instances are removed after their retention");

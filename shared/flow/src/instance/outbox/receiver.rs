@@ -20,11 +20,11 @@ use super::parsed;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::instance::notify;
+use crate::loaded_run::Run;
 use crate::offload::offload;
 use crate::pending_call::ResponseKind;
 use crate::run::cause;
 use crate::run::credential::{self, RequestCredential};
-use crate::run::head::Run;
 use crate::run::records;
 
 /// Maximum time of all requests of one notification.

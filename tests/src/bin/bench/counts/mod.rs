@@ -151,8 +151,7 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     let began = Instant::now();
     let event = sandbox(NAME, UID, shapes::RESOURCES);
     let created = async {
-        let response =
-            ebb_flow::instance::lifecycle::receive(&env, store.as_ref(), (LifecycleType::Created, "bench"), &event);
+        let response = ebb_flow::lifecycle::receive(&env, store.as_ref(), (LifecycleType::Created, "bench"), &event);
         let response = Box::pin(response).await;
         response.map(drop).map_err(|error| anyhow::anyhow!("the target is not created: {error:?}"))
     };

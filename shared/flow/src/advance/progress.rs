@@ -3,7 +3,7 @@
 use ebb_engine::{Attempt, Epoch, HeadState, RunOutcome, Unit};
 use ebb_store::TargetHead;
 
-use crate::run::head::Run;
+use crate::loaded_run::Run;
 use crate::run::inputs::InvocationCache;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,7 +16,7 @@ pub struct RunProgress {
 }
 
 impl RunProgress {
-    pub(super) fn late(late: LateResult) -> Self {
+    pub(crate) fn late(late: LateResult) -> Self {
         Self { late: Some(late), ..Self::default() }
     }
 
@@ -47,7 +47,7 @@ pub enum LateResult {
     Excess,
 }
 
-/// The next step of a run, for [`crate::run::dispatch_all::drive`].
+/// The next step of a run, for [`crate::advance::dispatch_all::drive`].
 pub struct Continuation {
     pub run: Run,
     pub epoch: Epoch,

@@ -12,20 +12,21 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use tracing::Instrument as _;
 
+use crate::advance::apply_result;
+use crate::advance::next_run;
+use crate::advance::progress::{Continuation, RunEnd, RunProgress};
+use crate::advance::transition::{self, NotificationSender};
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::instance::next_run;
-use crate::instance::transition::{self, NotificationSender};
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::Run;
 use crate::ports::QueueMessage;
 use crate::run::acceptances::AcceptanceBatch;
-use crate::run::attempt::AttemptRef;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
-use crate::run::head::Run;
 use crate::run::inputs::{self, InvocationCache};
-use crate::run::progress::{Continuation, RunEnd, RunProgress};
 use crate::run::taken_results::ExpectedResult;
 use crate::run::wakeup::{self, AttemptWakeup};
-use crate::run::{apply_result, dispatch, lease, undo};
+use crate::run::{dispatch, lease, undo};
 use crate::telemetry;
 
 /// Maximum concurrent dispatches. A dispatch spends most of its time waiting.

@@ -14,17 +14,19 @@ use ebb_protocol::token::{TokenClaims, TokenError, TokenKind};
 use ebb_store::AttemptUpdate;
 use tracing::Instrument as _;
 
+use crate::advance::apply_result;
+use crate::advance::follow_up::FollowUp;
+use crate::advance::progress::{Continuation, LateResult};
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::attempt::{self, AttemptRef};
+use crate::instance::retention;
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::Run;
+use crate::run::attempt;
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::callback_result::{parse_end, unreadable, with_checked_outputs};
-use crate::run::follow_up::FollowUp;
-use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
-use crate::run::progress::{Continuation, LateResult};
-use crate::run::{apply_result, wakeup};
-use crate::sweep::retention;
+use crate::run::wakeup;
 use crate::telemetry;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

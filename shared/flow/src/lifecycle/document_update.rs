@@ -16,15 +16,16 @@ use ebb_protocol::id;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 use ebb_store::{PendingCreation, PendingUpdate, ReadPlugins, TargetHead};
 
+use crate::advance::follow_up::FollowUp;
+use crate::advance::next_run;
+use crate::advance::retry;
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::PinnedVersions;
+use crate::instance::due;
 use crate::instance::rejection::LifecycleRejection;
+use crate::instance::retention;
 use crate::instance::target_document::{CompiledDocument, compile_document, compile_event, load_plan, no_document};
-use crate::instance::{due, next_run};
-use crate::operator::retry;
-use crate::run::follow_up::FollowUp;
-use crate::sweep::retention;
 
 /// The result of an update with the generation of the target.
 type UpdateOutcome = Option<(LifecycleResult, u64, FollowUp)>;

@@ -4,11 +4,11 @@ use ebb_engine::follow::in_flight;
 use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::api::RetryResponse;
 
+use crate::advance::reopen::{ReopenCause, reopen};
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::head::Run;
+use crate::loaded_run::Run;
 use crate::run::override_record;
-use crate::run::reopen::{ReopenCause, reopen};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetryOutcome {

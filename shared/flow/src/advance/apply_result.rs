@@ -22,16 +22,16 @@ use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult};
 use ebb_store::{PatchResult, PutOutcome, RunHead};
 
+use crate::advance::progress::{LateResult, RunEnd, RunProgress};
+use crate::advance::reopen::{ReopenCause, reopen, reopen_seen};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::instance::secrets;
+use crate::loaded_run::AttemptRef;
+use crate::loaded_run::{self, Run};
 use crate::ports::QueueMessage;
-use crate::run::attempt::AttemptRef;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
-use crate::run::head::{self, Run};
 use crate::run::inputs::InvocationCache;
-use crate::run::progress::{LateResult, RunEnd, RunProgress};
-use crate::run::reopen::{ReopenCause, reopen, reopen_seen};
 use crate::run::{lease, records, removals, sight, undo, wakeup};
 use crate::sealed_values;
 use crate::telemetry::{self, AttemptDisposition};
@@ -323,7 +323,7 @@ async fn begun_undos(env: &Env, run: &Run, hook: Hook, unit: Unit) -> Result<Opt
 /// later reads the record. A dependency that was done before and is open again has a further attempt.
 fn may_have_begun(run: &Run, view: &RunView, unit: Unit) -> bool {
     let was_never_done = |dependency: &Unit| {
-        view.status(*dependency) != UnitProgress::Done && head::attempt(view, *dependency) == Attempt::FIRST
+        view.status(*dependency) != UnitProgress::Done && loaded_run::attempt(view, *dependency) == Attempt::FIRST
     };
     let is_first = view.status(unit) == UnitProgress::Open(Attempt::FIRST);
     !(is_first && run.graph().dependencies(unit).iter().any(was_never_done))

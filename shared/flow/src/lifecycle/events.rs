@@ -12,13 +12,14 @@ use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 use ebb_store::TargetHead;
 
+use crate::advance::follow_up::FollowUp;
+use crate::advance::next_run;
+use crate::advance::transition::{self, NotificationSender};
 use crate::env::Env;
 use crate::error::{FlowError, RequestError};
+use crate::instance::due;
 use crate::instance::rejection::{LifecycleRejection, not_begun, stale};
-use crate::instance::transition::{self, NotificationSender};
-use crate::instance::{due, next_run};
-use crate::run::follow_up::FollowUp;
-use crate::sweep::retention;
+use crate::instance::retention;
 
 /// Maximum events of a target that wait for a run.
 const MAX_WAITING: usize = 16;

@@ -22,17 +22,17 @@ tokio::task_local! {
     static CURRENT: Arc<SweepPlace>;
 }
 
-pub(super) struct SweepPermits {
+pub(crate) struct SweepPermits {
     free: Arc<Semaphore>,
     begun: Timestamp,
 }
 
 impl SweepPermits {
-    pub(super) fn new(begun: Timestamp) -> Self {
+    pub(crate) fn new(begun: Timestamp) -> Self {
         Self { free: Arc::new(Semaphore::new(MAX_CONCURRENT)), begun }
     }
 
-    pub(super) async fn acquire(&self) -> SweepPermit {
+    pub(crate) async fn acquire(&self) -> SweepPermit {
         let place = Arc::clone(&self.free).acquire_owned().await.ok();
         let held = Mutex::new(HeldPermits { place, ..HeldPermits::default() });
         SweepPermit(Arc::new(SweepPlace { free: Some(Arc::clone(&self.free)), begun: self.begun, held }))
@@ -40,11 +40,11 @@ impl SweepPermits {
 }
 
 /// The permit to sweep one run or target.
-pub(super) struct SweepPermit(Arc<SweepPlace>);
+pub(crate) struct SweepPermit(Arc<SweepPlace>);
 
 /// The result of a wait for the clusters of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClusterAdmission {
+pub(crate) enum ClusterAdmission {
     /// The sweep did not wait.
     Immediate,
     /// The sweep waited, so its reads may be out of date.
@@ -53,17 +53,17 @@ pub(super) enum ClusterAdmission {
 
 impl SweepPermit {
     /// Returns a permit for a run or target outside of a scheduled sweep.
-    pub(super) fn standalone(env: &Env) -> Self {
+    pub(crate) fn standalone(env: &Env) -> Self {
         Self(Arc::new(SweepPlace { free: None, begun: env.now(), held: Mutex::default() }))
     }
 
     /// Limits the requests of a sweep per destination, see [`admit`].
-    pub(super) async fn limit<T>(&self, sweep: impl Future<Output = T>) -> T {
+    pub(crate) async fn limit<T>(&self, sweep: impl Future<Output = T>) -> T {
         CURRENT.scope(Arc::clone(&self.0), sweep).await
     }
 
     /// Waits until requests to `clusters` are permitted. Meanwhile another run or target can use the place.
-    pub(super) async fn acquire_clusters(&self, env: &Env, clusters: BTreeSet<String>) -> ClusterAdmission {
+    pub(crate) async fn acquire_clusters(&self, env: &Env, clusters: BTreeSet<String>) -> ClusterAdmission {
         if self.0.held().clusters.as_ref().is_some_and(|permit| permit.destinations.is_superset(&clusters)) {
             return ClusterAdmission::Immediate;
         }
@@ -77,18 +77,18 @@ impl SweepPermit {
     }
 
     /// Returns true if the scheduled sweep waits for this run or target.
-    pub(super) fn is_scheduled(&self) -> bool {
+    pub(crate) fn is_scheduled(&self) -> bool {
         self.0.free.is_some()
     }
 
     /// Gives the place, and the permit for clusters, to other runs and targets.
-    pub(super) fn leave_place(&self) {
+    pub(crate) fn leave_place(&self) {
         let mut held = self.0.held();
         (held.place, held.clusters) = (None, None);
     }
 
     /// Returns true if no request to another server may start.
-    pub(super) fn is_out_of_time(&self, env: &Env) -> bool {
+    pub(crate) fn is_out_of_time(&self, env: &Env) -> bool {
         self.0.is_out_of_time(env)
     }
 }

@@ -4,6 +4,9 @@
 //! 2. Compile the document of a creation with the published plugins.
 //! 3. Move the target and start its first run in one transaction (rule 9).
 
+pub(crate) mod document_update;
+pub mod events;
+
 use ebb_engine::target::{self, TeardownStage};
 use ebb_engine::target::{
     CreateDecision, DeleteDecision, RequestSender, create as decide_create, delete as decide_delete,
@@ -15,16 +18,17 @@ use ebb_protocol::lifecycle::{self as fields, LifecycleData, LifecycleResponse, 
 use ebb_store::{ReadPlugins, TargetHead, TargetTransition};
 use tracing::Instrument as _;
 
+use crate::advance::cancel;
+use crate::advance::follow_up::FollowUp;
+use crate::advance::next_run;
+use crate::advance::transition::{self, NotificationSender};
 use crate::env::Env;
 use crate::error::{FlowError, RequestError};
 pub use crate::instance::rejection::LifecycleRejection;
 use crate::instance::rejection::{foreign, stale};
+use crate::instance::retention;
 use crate::instance::target_document::{self, CompiledDocument};
-use crate::instance::transition::{self, NotificationSender};
-use crate::instance::{document_update, due, events, next_run, notify, outbox};
-use crate::run::cancel;
-use crate::run::follow_up::FollowUp;
-use crate::sweep::retention;
+use crate::instance::{due, notify, outbox};
 
 /// The target for which a request was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,15 +11,16 @@ use ebb_engine::{
 use ebb_protocol::id::{self, EventRef, RunId};
 use ebb_store::{NewRun, NotificationState, PatchResult, RunFacts, TargetEvents, TargetHead, TargetTransition};
 
+use crate::advance::progress::{Continuation, RunEnd};
+use crate::advance::reopen;
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
+use crate::instance::retention;
 use crate::instance::{due, notify, outbox, secrets};
+use crate::loaded_run::Run;
 use crate::ports::QueueMessage;
-use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
-use crate::run::progress::{Continuation, RunEnd};
-use crate::run::{removals, reopen};
-use crate::sweep::retention;
+use crate::run::removals;
 use crate::telemetry;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,17 +20,17 @@ use ebb_protocol::relay::TaskState;
 use ebb_store::PatchResult;
 use futures::StreamExt as _;
 
+use crate::advance::progress::Continuation;
+use crate::advance::transition;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay::{GuardedRelay, cluster_name};
-use crate::instance::transition;
+use crate::loaded_run::{self, Run};
+use crate::permits;
 use crate::ports::{QueueMessage, RelayClient as _, RelayError};
 use crate::run::attempt_end::AttemptEnd;
-use crate::run::head::{self, Run};
-use crate::run::progress::Continuation;
 use crate::run::wakeup::{self, START_WINDOW_MS};
 use crate::run::{attempt, callback_result, records};
-use crate::sweep::permits;
 
 /// Tasks of one cluster that are stopped at the same time, each with the tail of its log in memory.
 const MAX_CONCURRENT_KILLS: usize = 64;
@@ -43,7 +43,7 @@ const MAX_RECHECK_MS: u64 = 60_000;
 /// Cancels a run by the epoch of its root; [`finish_cancel`] changes the other items. A closed run only gets a new
 /// epoch, so that an invocation that read it before cannot reopen it. Repeat the call until it succeeds.
 pub async fn begin_cancel(env: &Env, id: &RunId) -> Result<(), FlowError> {
-    let is_written = head::patch_root(env, id, |root| {
+    let is_written = loaded_run::patch_root(env, id, |root| {
         let epoch = root.epoch;
         let event = match root.phase {
             RunPhase::Running => RunEvent::Cancelled { shard: Shard::ROOT, epoch, now: env.now() },
@@ -128,7 +128,7 @@ async fn reschedule(env: &Env, run: &Run, stopped: Timestamp) -> Result<Option<C
 /// Sets the root's epoch in every item (rule 8). Returns the time at which all items had it, or `None` in the first
 /// epoch, in which the run is not cancelled.
 async fn fence_items(env: &Env, run: &Run, view: &RunView) -> Result<Option<Timestamp>, FlowError> {
-    let epoch = head::epoch(view);
+    let epoch = loaded_run::epoch(view);
     let Some(before) = epoch.0.checked_sub(1) else { return Ok(None) };
     let stopped = view.root().and_then(|root| root.stopped);
     if stopped.is_some() {

@@ -2,11 +2,11 @@
 
 use ebb_protocol::id::RunId;
 
+use crate::advance::cancel;
+use crate::advance::dispatch_all::drive_to_outcome;
+use crate::advance::progress::Continuation;
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::cancel;
-use crate::run::dispatch_all::drive_to_outcome;
-use crate::run::progress::Continuation;
 
 /// The follow-up of an accepted request. If this process ends early, `sweep` does it later.
 #[derive(Default)]

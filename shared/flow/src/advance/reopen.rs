@@ -4,7 +4,7 @@
 //! 2. Start the next attempt of each unit.
 //! 3. Make the run due.
 //!
-//! After a crash in between, the target is in the phase of its run and the run is closed. [`crate::operator::retry`],
+//! After a crash in between, the target is in the phase of its run and the run is closed. [`crate::advance::retry`],
 //! which `sweep` calls for such a target, or the repetition of the late result then continues.
 
 use std::time::Duration;
@@ -20,12 +20,12 @@ use ebb_store::{NotificationState, PatchResult};
 
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::instance::retention;
 use crate::instance::{due, outbox};
+use crate::loaded_run::{self, Run};
 use crate::ports::QueueMessage;
 use crate::run::attempt_end::{AttemptEnd, AttemptSuccess};
-use crate::run::head::{self, Run};
 use crate::run::records;
-use crate::sweep::retention;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReopenCause {
@@ -56,9 +56,9 @@ pub async fn reopen_seen(
         return Ok(false);
     }
     record_removals(env, run, view, units).await?;
-    let epoch = head::epoch(view);
+    let epoch = loaded_run::epoch(view);
     for &unit in units {
-        reopen_unit(env, run, epoch, unit, head::attempt(view, unit), cause).await?;
+        reopen_unit(env, run, epoch, unit, loaded_run::attempt(view, unit), cause).await?;
     }
     wake_run(env, run, epoch).await?;
     Ok(true)
@@ -73,7 +73,7 @@ async fn record_removals(env: &Env, run: &Run, view: &RunView, units: &[Unit]) -
     let done: Vec<Unit> = units.iter().copied().filter(is_done).collect();
     let records = env.store.read_records(&run.id, &done).await?;
     for unit in done {
-        let last = head::attempt(view, unit);
+        let last = loaded_run::attempt(view, unit);
         if !records.iter().any(|(of, number, record)| (*of, *number) == (unit, last) && record.result.is_some()) {
             records::put(env, run, unit, last, &AttemptEnd::Succeeded(AttemptSuccess::default()), None).await?;
         }
@@ -119,9 +119,9 @@ pub async fn override_units(
     if restore_phase(env, run, WithOverride::Yes).await? == RunEligibility::No {
         return Ok(false);
     }
-    let epoch = head::epoch(view);
+    let epoch = loaded_run::epoch(view);
     for &unit in units {
-        let seen = head::attempt(view, unit);
+        let seen = loaded_run::attempt(view, unit);
         let failed = view.status(unit) == UnitProgress::Failed;
         let attempt = if failed { next_attempt(run, unit, seen) } else { seen };
         if failed {
@@ -149,7 +149,7 @@ fn next_attempt(run: &Run, unit: Unit, attempt: Attempt) -> Attempt {
 
 /// Makes the run due now, and opens it if it is closed. The version changes, so a concurrent close or reschedule fails.
 async fn wake_run(env: &Env, run: &Run, epoch: Epoch) -> Result<(), FlowError> {
-    let is_written = head::patch_root(env, &run.id, |root| {
+    let is_written = loaded_run::patch_root(env, &run.id, |root| {
         let is_over = root.epoch != epoch || root.phase == RunPhase::Cancelling;
         (!is_over).then(|| accept(RunEvent::RunReopened { due: env.now(), version: root.version, epoch }))
     });

@@ -8,15 +8,15 @@ use ebb_engine::target::{next_event, update as decide_update};
 use ebb_engine::{Hook, Millis, RunPhase, TargetPhase, UnitProgress};
 use ebb_store::{PendingUpdate, RefusedUpdate, TargetHead};
 
+use crate::advance::progress::Continuation;
+use crate::advance::transition::{self, NotificationSender};
 use crate::env::{CompiledPlan, DesiredStore, Env};
 use crate::error::{FlowError, RequestError};
 use crate::instance::due;
+use crate::instance::rejected_events;
 use crate::instance::rejection::LifecycleRejection;
 use crate::instance::target_document::{CompiledDocument, load_plan};
-use crate::instance::transition::{self, NotificationSender};
-use crate::run::head::Run;
-use crate::run::progress::Continuation;
-use crate::source::rejections;
+use crate::loaded_run::Run;
 
 /// Begins the update that waits for the end of a run, unless a run of the target is active. Returns the continuation of
 /// the run that has begun.
@@ -55,7 +55,7 @@ pub(crate) async fn start_update(
                         let reason = rejection.detail();
                         if target.owner.is_some() {
                             let Some(sources) = sources else { return Ok(None) };
-                            Box::pin(rejections::note_refused_update(env, sources, &target, &reason)).await?;
+                            Box::pin(rejected_events::note_refused_update(env, sources, &target, &reason)).await?;
                         }
                         tracing::error!(kind, name, reason, "cannot apply the update that has waited");
                         (target.generation, Some(RefusedUpdate { generation: pending.generation, reason }))
@@ -77,7 +77,7 @@ pub(crate) async fn start_update(
 
 /// Ends the wait of an update that changes nothing or is refused, and begins the first waiting event. The target gets the
 /// generation. Returns the continuation of the run that has begun, or `None` if the target has changed meanwhile.
-pub(super) async fn withdraw_update(
+pub(crate) async fn withdraw_update(
     env: &Env,
     target: &TargetHead,
     generation: u64,
@@ -115,12 +115,12 @@ pub(crate) async fn start_event(env: &Env, kind: &str, name: &str) -> Result<Opt
 }
 
 /// Returns true if a target can be updated now: it lives, and none of its runs is active.
-pub(super) async fn is_updatable(env: &Env, target: &TargetHead) -> Result<bool, FlowError> {
+pub(crate) async fn is_updatable(env: &Env, target: &TargetHead) -> Result<bool, FlowError> {
     Ok(target.phase == TargetPhase::Failed || is_idle(env, target).await?)
 }
 
 /// Returns true if the target is ready and none of its runs is active.
-pub(super) async fn is_idle(env: &Env, target: &TargetHead) -> Result<bool, FlowError> {
+pub(crate) async fn is_idle(env: &Env, target: &TargetHead) -> Result<bool, FlowError> {
     let hook = match target.hook {
         _ if target.phase != TargetPhase::Ready => return Ok(false),
         Some(hook @ (Hook::PostStart | Hook::Event(_))) => hook,
@@ -167,7 +167,7 @@ pub(crate) async fn merge(
 
 /// Returns the update of a failed target by another routing key alone. It makes again what is incomplete, because the units
 /// of one run have one key.
-pub(super) async fn complete(
+pub(crate) async fn complete(
     env: &Env,
     target: &TargetHead,
     (current, wanted): (&CompiledPlan, &Plan),
@@ -179,7 +179,7 @@ pub(super) async fn complete(
 
 /// Begins the update of a living target to a merged plan. `number` is that of the update, if it has units. Returns the
 /// continuation of the run that has begun, or `None` if the target has changed meanwhile.
-pub(super) async fn begin(
+pub(crate) async fn begin(
     env: &Env,
     target: &TargetHead,
     pending: &PendingUpdate,

@@ -1,0 +1,16 @@
+//! Advances the runs of a target, and the target itself at their ends.
+//!
+//! [`dispatch_all`] dispatches ready attempts. [`callback`] and [`apply_result`] record results and return the next
+//! attempts. [`cancel`] ends a run before it is complete. [`reopen`] and [`retry`] continue a run that has ended.
+//! [`transition`] moves the target to its next phase, and [`next_run`] begins its next run.
+
+pub mod apply_result;
+pub mod callback;
+pub mod cancel;
+pub mod dispatch_all;
+pub mod follow_up;
+pub(crate) mod next_run;
+pub mod progress;
+pub mod reopen;
+pub mod retry;
+pub mod transition;
