@@ -273,7 +273,7 @@ impl ModelEnvironment {
         let mut state = self.state();
         let flight = state.in_flight.get_mut(&number).expect("it is on its way");
         flight.answer(match self.graph.gateway {
-            Some(status) if !flight.request.by_relay => ModelReply::Server(Ok(response(status, Vec::new()))),
+            Some(status) if !flight.request.by_relay => ModelReply::Server(Ok(HttpResponse::new(status, ""))),
             _ => unanswered(&flight.request),
         });
     }
@@ -342,7 +342,7 @@ impl ModelEnvironment {
                 state.accepted.entry(parcel.name.clone()).or_insert((flight.by, None)).0 = flight.by;
             }
             let body = serde_json::to_vec(&outputs(&parcel)).expect("outputs are JSON");
-            ModelReply::Server(Ok(response(status, body)))
+            ModelReply::Server(Ok(HttpResponse::new(status, body)))
         };
         drop(state);
         flight.answer(answer);
@@ -506,10 +506,6 @@ fn call_back(state: &mut EnvironmentState, parcel: &UnitRequest, stand: ModelTas
     callback
 }
 
-fn response(status: u16, body: Vec<u8>) -> HttpResponse {
-    HttpResponse { status, headers: Vec::new(), body }
-}
-
 fn name_of(name: &TaskId) -> String {
     format!("{}.{}", name.unit, name.attempt)
 }
@@ -652,7 +648,7 @@ impl HttpCall for ModelPlatform {
             self.0.state().notifications.insert((kind, generation));
         }
         let answer = match fate {
-            WriteFate::Proceed => Ok(response(204, Vec::new())),
+            WriteFate::Proceed => Ok(HttpResponse::new(204, "")),
             WriteFate::Die | WriteFate::LoseResponse => Err(CallError::Connect("as planned".to_owned())),
         };
         self.0.gates.learn(&answer);

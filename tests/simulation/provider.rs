@@ -104,11 +104,6 @@ struct AttemptRequests {
     last: (SimTaskId, u64),
 }
 
-fn response(status: u16, body: &Value) -> HttpResponse {
-    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-    HttpResponse { status, headers: vec![], body }
-}
-
 #[derive(Default)]
 struct ProviderState {
     created: u64,
@@ -149,12 +144,13 @@ impl SimProvider {
         runtime.sleep(RESPONSE_MS).await;
         self.executor.may_die(FaultKind::DeathAfterCall).await;
         if let Some(status) = gateway_status(&self.executor) {
-            return Ok(response(status, &Value::Null));
+            return Ok(HttpResponse::new(status, ""));
         }
         if faults.should_inject(FaultKind::ResponseLost) {
             return Err(CallError::Connect("the response was lost as planned".to_owned()));
         }
-        Ok(response(status, &body))
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        Ok(HttpResponse::new(status, body))
     }
 
     /// Records a request that changes something. The first one of an attempt begins it.

@@ -95,7 +95,6 @@ impl SimReceivers {
     /// Returns the response of the receiver of a subscription.
     pub(super) async fn receive(&self, subscription: &str, request: &HttpRequest) -> Result<HttpResponse, CallError> {
         let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
-        let response = |status| Ok(HttpResponse { status, headers: vec![], body: vec![] });
         self.executor.may_die(FaultKind::DeathBeforeCall).await;
         if faults.should_inject(FaultKind::RequestLost) {
             return Err(CallError::Connect("as planned".to_owned()));
@@ -114,7 +113,7 @@ impl SimReceivers {
         }
         let refuses = ledger.state().refusing.get(subscription).copied();
         if let Some(status) = refuses.or(is_away.then_some(503)) {
-            return response(status);
+            return Ok(HttpResponse::new(status, ""));
         }
         if let Some(seconds) = self.executor.inject_below(FaultKind::ServerBusy, 5) {
             return Ok(retry_after(429, seconds));
@@ -131,7 +130,7 @@ impl SimReceivers {
         if faults.should_inject(FaultKind::ResponseLost) {
             return Err(CallError::Connect("the response was lost as planned".to_owned()));
         }
-        response(204)
+        Ok(HttpResponse::new(204, ""))
     }
 }
 

@@ -48,12 +48,8 @@ pub fn header(request: &HttpRequest, name: &str) -> String {
     found.map(|(_, value)| value.clone()).unwrap_or_default()
 }
 
-fn response(status: u16, json: &serde_json::Value) -> HttpResponse {
-    HttpResponse { status, headers: vec![], body: json.to_string().into_bytes() }
-}
-
 pub(super) fn retry_after(status: u16, seconds: u64) -> HttpResponse {
-    HttpResponse { headers: vec![("retry-after".to_owned(), seconds.to_string())], ..response(status, &"".into()) }
+    HttpResponse { headers: vec![("retry-after".to_owned(), seconds.to_string())], ..HttpResponse::new(status, "") }
 }
 
 /// Returns a response whose body has the same value under every name that a document may use.
@@ -61,9 +57,9 @@ fn response_of(ended: &SimOutputs) -> HttpResponse {
     match ended {
         Ok(outputs) => {
             let id = outputs.values().next().cloned().unwrap_or_default();
-            response(200, &serde_json::json!({ "id": id, "endpoint": id }))
+            HttpResponse::new(200, serde_json::json!({ "id": id, "endpoint": id }).to_string())
         }
-        Err(reason) => response(503, &reason.clone().into()),
+        Err(reason) => HttpResponse::new(503, reason.as_str()),
     }
 }
 
@@ -153,7 +149,7 @@ impl SimServers {
         let timeout = u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX);
         let response = match (UnitAction::of_url(&request.url), self.attempt(&id)) {
             (_, Some(ServerAttempt::Ended(ended, _))) => response_of(&ended),
-            (UnitAction::Later, _) => response(202, &"".into()),
+            (UnitAction::Later, _) => HttpResponse::new(202, ""),
             (UnitAction::Again, _) => retry_after(202, 2),
             (UnitAction::Once | UnitAction::Pod | UnitAction::Plugin | UnitAction::Provider, _) => {
                 let until = runtime.elapsed() + timeout;
@@ -198,7 +194,7 @@ impl HttpCall for SimServers {
             let (number, _) = self.find_or_begin(&request)?;
             ledger.trace(|| format!("{status} for {}", header(&request, WEBHOOK_ID)));
             self.give_up(number);
-            return Ok(response(status, &"".into()));
+            return Ok(HttpResponse::new(status, ""));
         }
         let (response, number) = self.take(&request).await?;
         self.executor.may_die(FaultKind::DeathAfterCall).await;
@@ -252,7 +248,7 @@ impl HttpCall for SimPlatform {
         let now = runtime.elapsed();
         let is_away = self.executor.is_away(FaultKind::PlatformAway, &mut lock(&self.outage_until), OUTAGE_MS);
         if is_away || faults.should_inject(FaultKind::PlatformRefuses) {
-            return Ok(response(503, &"".into()));
+            return Ok(HttpResponse::new(503, ""));
         }
         match notification(&request, now) {
             Some(notification) => {
@@ -268,6 +264,6 @@ impl HttpCall for SimPlatform {
         if faults.should_inject(FaultKind::PlatformAnswerLost) {
             return Err(CallError::Connect("the response was lost as planned".to_owned()));
         }
-        Ok(HttpResponse { status: 204, headers: vec![], body: vec![] })
+        Ok(HttpResponse::new(204, ""))
     }
 }

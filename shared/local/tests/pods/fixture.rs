@@ -37,7 +37,7 @@ impl HttpCall for ControlPlane {
             let mut answers = self.answers.lock().unwrap();
             if answers.is_empty() { Ok(200) } else { answers.remove(0) }
         };
-        answer.map(|status| HttpResponse { status, headers: Vec::new(), body: Vec::new() })
+        answer.map(|status| HttpResponse::new(status, ""))
     }
 }
 
