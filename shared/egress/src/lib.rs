@@ -81,3 +81,14 @@ pub trait HttpCall: Send + Sync {
         Ok((self.call(request).await?, BytePermit::default()))
     }
 }
+
+/// A function is a client without network.
+#[async_trait]
+impl<F> HttpCall for F
+where
+    F: Fn(HttpRequest) -> Result<HttpResponse, CallError> + Send + Sync,
+{
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+        self(request)
+    }
+}

@@ -1,6 +1,5 @@
 use std::sync::Mutex;
 
-use async_trait::async_trait;
 use ebb_protocol::sign::{WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, WebhookSecret, verify};
 use proptest::prelude::*;
 
@@ -8,26 +7,16 @@ use super::*;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
-/// Responds once and stores the request.
-struct StubCall {
-    response: Result<HttpResponse, CallError>,
-    requests: Mutex<Vec<HttpRequest>>,
-}
-
-#[async_trait]
-impl HttpCall for StubCall {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
-        self.requests.lock().unwrap().push(request);
-        self.response.clone()
-    }
-}
-
 fn secret() -> WebhookSecret {
     WebhookSecret::from_bytes(&[7; 32]).unwrap()
 }
 
 async fn delivered(response: Result<HttpResponse, CallError>) -> (DeliveryOutcome, HttpRequest) {
-    let call = StubCall { response, requests: Mutex::default() };
+    let requests = Mutex::new(Vec::new());
+    let call = |request: HttpRequest| {
+        requests.lock().unwrap().push(request);
+        response.clone()
+    };
     let id = MessageId::parse("o-1").unwrap();
     let message = WebhookMessage {
         url: "https://platform.example.org/hooks",
@@ -36,7 +25,7 @@ async fn delivered(response: Result<HttpResponse, CallError>) -> (DeliveryOutcom
         body: b"{\"a\":1}",
     };
     let delivery = deliver((&call, &ByteBudget::new(1)), &secret().into(), message, NOW).await;
-    let mut requests = call.requests.into_inner().unwrap();
+    let mut requests = requests.into_inner().unwrap();
     assert_eq!(requests.len(), 1);
     (delivery, requests.remove(0))
 }

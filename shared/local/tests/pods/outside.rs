@@ -5,8 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_egress::{CallError, HttpRequest};
 use ebb_flow::ports::RelayClient as _;
 use ebb_local::pods::LocalRelay;
 use ebb_protocol::callback::{CallbackStatus, ReasonCode};
@@ -16,16 +15,6 @@ use crate::fixture::*;
 
 const OWN: &str = "--own-a-relay";
 
-/// A control plane that is down.
-struct OfflineControlPlane;
-
-#[async_trait]
-impl HttpCall for OfflineControlPlane {
-    async fn call(&self, _: HttpRequest) -> Result<HttpResponse, CallError> {
-        Err(CallError::Connect("down".to_owned()))
-    }
-}
-
 /// Runs a relay on the state in the second argument, with the requests in the third, until it is killed.
 pub(crate) fn own_if_asked() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -33,7 +22,8 @@ pub(crate) fn own_if_asked() {
         return;
     }
     block_on(async {
-        let relay = LocalRelay::open(Path::new(&arguments[2]), options(Arc::new(OfflineControlPlane))).unwrap();
+        let control = Arc::new(|_: HttpRequest| Err(CallError::Connect("down".to_owned())));
+        let relay = LocalRelay::open(Path::new(&arguments[2]), options(control)).unwrap();
         let requests: Vec<ebb_protocol::relay::EnsureTask<ebb_protocol::relay::ScriptTask>> =
             serde_json::from_str(&arguments[3]).unwrap();
         for request in requests {

@@ -1,7 +1,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use async_trait::async_trait;
-use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_egress::{CallError, HttpRequest, HttpResponse};
 use ebb_protocol::relay::{
     Batch, BatchResponse, CallbackEndpoint, EnsureTask, ObjectTask, RelayResponse, TaskId, TaskState, VERSION,
 };
@@ -41,9 +40,8 @@ fn response(request: &RelayRequest) -> RelayResponse {
     }
 }
 
-#[async_trait]
-impl HttpCall for FakeBatchRelay {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+impl FakeBatchRelay {
+    fn respond(&self, request: &HttpRequest) -> Result<HttpResponse, CallError> {
         let batch: Batch = serde_json::from_slice(&request.body).unwrap();
         let number = {
             let mut batches = self.batches.lock().unwrap();
@@ -67,7 +65,7 @@ impl HttpCall for FakeBatchRelay {
         if body.len() > MAX_RESPONSE && batch.requests.len() > 1 {
             return Err(CallError::TooLarge(MAX_RESPONSE));
         }
-        Ok(HttpResponse { status, headers: Vec::new(), body })
+        Ok(HttpResponse::new(status, body))
     }
 }
 
@@ -83,12 +81,13 @@ impl BatchFixture {
         let cluster = json!({"url": "http://r", "secret": secret, "uid": UID, "entrypointImage": "r"});
         let clusters = json!({"default": cluster.clone(), "eu": cluster}).to_string();
         let relay = Arc::new(relay);
+        let receiver = Arc::clone(&relay);
         let sender = BatchSender {
             clusters: Arc::new(ClusterRegistry::parse(&clusters).unwrap()),
             queue: Arc::new(NoBatches),
             clock: Arc::new(FixedClock),
             random: Arc::new(SequentialRandom::default()),
-            call: relay.clone(),
+            call: Arc::new(move |request: HttpRequest| receiver.respond(&request)),
         };
         Self { relay, sender: Arc::new(sender), batches: OpenBatches::default() }
     }

@@ -1,14 +1,13 @@
 //! Counts the write units of a unit that waits for a provider: the difference between a wait and none.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::ensure;
-use async_trait::async_trait;
-use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::TargetPhase;
 use ebb_flow::ports::Clock as _;
 use ebb_protocol::cloudevents::LifecycleType;
-use ebb_tests::virtual_clock::ManualClock;
 use serde_json::json;
 
 use crate::virtual_stack::{HOUR, START, VirtualStack, created};
@@ -63,37 +62,27 @@ struct WaitCost {
     reads: u64,
 }
 
-/// A provider that is ready at a time.
-struct SlowProvider {
-    clock: Arc<ManualClock>,
-    ready: u64,
-    questions: Arc<std::sync::atomic::AtomicU64>,
-}
-
-#[async_trait]
-impl HttpCall for SlowProvider {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
-        let now = self.clock.now().0;
+async fn wait(duration: u64) -> anyhow::Result<WaitCost> {
+    let stack = VirtualStack::new().await?;
+    let VirtualStack { stored, clock, messages } = &stack;
+    stored.publish(PLUGIN, clock.now()).await?;
+    let questions = Arc::new(AtomicU64::new(0));
+    let (time, asked) = (clock.clone(), Arc::clone(&questions));
+    // The provider is ready after `duration`.
+    let provider = move |request: HttpRequest| {
+        let now = time.now().0;
         // A response of a real provider has a few KiB.
         let operations: Vec<_> =
             (0..40).map(|id| json!({"id": id, "action": "create_branch", "status": "running"})).collect();
         let body = match request.method.as_str() {
             "GET" => {
-                self.questions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                json!({"ready": now >= self.ready, "percent": (now - START) / SECOND, "host": "ep-1.db.test"})
+                asked.fetch_add(1, Ordering::Relaxed);
+                json!({"ready": now >= START + duration, "percent": (now - START) / SECOND, "host": "ep-1.db.test"})
             }
             _ => json!({"id": "br-1", "operations": operations}),
         };
-        Ok(HttpResponse { status: 200, headers: Vec::new(), body: body.to_string().into_bytes() })
-    }
-}
-
-async fn wait(duration: u64) -> anyhow::Result<WaitCost> {
-    let stack = VirtualStack::new().await?;
-    let VirtualStack { stored, clock, messages } = &stack;
-    stored.publish(PLUGIN, clock.now()).await?;
-    let questions = Arc::default();
-    let provider = SlowProvider { clock: clock.clone(), ready: START + duration, questions: Arc::clone(&questions) };
+        Ok(HttpResponse::new(200, body.to_string()))
+    };
     let env = stack.env(Arc::new(provider), None)?;
     let created = created(NAME);
     let work = ebb_flow::lifecycle::receive(&env, stored.store.as_ref(), (LifecycleType::Created, "bench"), &created);
@@ -119,7 +108,7 @@ async fn wait(duration: u64) -> anyhow::Result<WaitCost> {
     }
     ensure!(clock.now().0 >= START + duration, "the target is ready before its provider");
     let figures = stored.meter.take();
-    cost.questions = questions.load(std::sync::atomic::Ordering::Relaxed);
+    cost.questions = questions.load(Ordering::Relaxed);
     cost.write_units = figures.write_units + figures.refused_write_units as f64;
     cost.reads =
         figures.requests.iter().filter(|(name, _)| matches!(**name, "GetItem" | "Query")).map(|(_, count)| count).sum();

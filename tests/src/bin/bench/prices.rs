@@ -2,11 +2,10 @@
 //! prices. Each function has one instance with an empty cache. All units call back.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, ensure};
-use async_trait::async_trait;
-use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::{Millis, TargetPhase};
 use ebb_flow::Env;
 use ebb_flow::advance::callback::CallbackOutcome;
@@ -19,6 +18,7 @@ use ebb_protocol::unit::CALLBACK_TOKEN;
 use ebb_store::item_table::ItemKey;
 use ebb_store::{ItemTable as _, TableSpec};
 use ebb_tests::log_buffer::LogBuffer;
+use ebb_tests::simulation::lock;
 use serde_json::{Value, json};
 
 use crate::counts::shapes::{self, CountCase, ResultDelivery, RunShape, UnitOutputs};
@@ -88,20 +88,6 @@ fn file(name: &str) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| name.to_owned())
 }
 
-/// The receivers and the platform. Keeps the tokens of pending callbacks.
-#[derive(Clone, Default)]
-struct PricesServer(Arc<Mutex<Vec<String>>>);
-
-#[async_trait]
-impl HttpCall for PricesServer {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
-        let token = request.headers.into_iter().find(|(name, _)| name == CALLBACK_TOKEN);
-        let status = if token.is_some() { 202 } else { 204 };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(token.map(|(_, token)| token));
-        Ok(HttpResponse { status, headers: Vec::new(), body: Vec::new() })
-    }
-}
-
 /// Returns the amounts of an instance, followed by those of its removal.
 async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f64)>> {
     let template: Value = serde_saphyr::from_str(&file("template.yaml")?)?;
@@ -121,11 +107,20 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     let printed = lines.clone();
     ebb_lambda::log_to(&filter, move || printed.clone());
     let telemetry = Telemetry::default().with_metrics(EmfSink::new("Ebb/ebb", Box::new(lines.clone())));
-    let (stack, servers) = (VirtualStack::new().await?, PricesServer::default());
+    let stack = VirtualStack::new().await?;
     let VirtualStack { stored, clock, messages } = &stack;
+    let pending = Arc::new(Mutex::new(Vec::new()));
+    let tokens = Arc::clone(&pending);
+    // The receivers and the platform keep the tokens of pending callbacks.
+    let servers = Arc::new(move |request: HttpRequest| {
+        let token = request.headers.into_iter().find(|(name, _)| name == CALLBACK_TOKEN);
+        let status = if token.is_some() { 202 } else { 204 };
+        lock(&tokens).extend(token.map(|(_, token)| token));
+        Ok(HttpResponse::new(status, ""))
+    });
     // Each function has its own cache.
     let env = || -> anyhow::Result<Env> {
-        let mut env = stack.env(Arc::new(servers.clone()), Some("https://platform.test".to_owned()))?;
+        let mut env = stack.env(servers.clone(), Some("https://platform.test".to_owned()))?;
         env.settings.retention = Some(Millis(retention));
         Ok(env)
     };
@@ -160,7 +155,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         let end = clock.now().0 + HOUR;
         loop {
             let target = stack.target(NAME).await?;
-            let tokens = std::mem::take(&mut *servers.0.lock().unwrap_or_else(PoisonError::into_inner));
+            let tokens = std::mem::take(&mut *lock(&pending));
             let over = tokens.is_empty() && target.phase == phase && target.due.is_none();
             ensure!(over || clock.now().0 < end, "the target is {:?} and not {phase:?}", target.phase);
             // Late wake-ups cost, too.
