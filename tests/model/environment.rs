@@ -670,9 +670,4 @@ impl ebb_flow::ports::MessageQueue for ModelEnvironment {
         let number = state.number();
         state.deliveries.insert(number, PendingDelivery::Message { message, not_before });
     }
-
-    async fn check(&self) -> Result<(), String> {
-        ebb_flow::ports::MessageQueue::send(self, QueueMessage::Mark, Duration::ZERO).await;
-        Ok(())
-    }
 }

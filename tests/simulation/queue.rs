@@ -62,9 +62,4 @@ impl ebb_flow::ports::MessageQueue for SimQueue {
         }
         self.0.may_die(FaultKind::DeathAfterCall).await;
     }
-
-    async fn check(&self) -> Result<(), String> {
-        self.send(QueueMessage::Mark, Duration::ZERO).await;
-        Ok(())
-    }
 }

@@ -86,11 +86,6 @@ impl MessageQueue for CountingQueue {
             }
         });
     }
-
-    async fn check(&self) -> Result<(), String> {
-        self.send(QueueMessage::Mark, Duration::ZERO).await;
-        Ok(())
-    }
 }
 
 /// Processes messages like `sweep`, until it is aborted.

@@ -61,9 +61,4 @@ impl MessageQueue for ManualQueue {
         let at = Timestamp(self.clock.now().0.saturating_add(delay));
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push((at, message));
     }
-
-    async fn check(&self) -> Result<(), String> {
-        self.send(QueueMessage::Mark, Duration::ZERO).await;
-        Ok(())
-    }
 }

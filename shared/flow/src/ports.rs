@@ -186,6 +186,9 @@ pub trait MessageQueue: Send + Sync {
             self.send(message, Duration::ZERO).await;
         }
     }
-    /// Sends [`QueueMessage::Mark`]. The error is a text for operators.
-    async fn check(&self) -> Result<(), String>;
+    /// Sends [`QueueMessage::Mark`]. The error is a text for operators. A queue whose `send` cannot fail has none.
+    async fn check(&self) -> Result<(), String> {
+        self.send(QueueMessage::Mark, Duration::ZERO).await;
+        Ok(())
+    }
 }

@@ -64,11 +64,6 @@ impl MessageQueue for RecordedQueue {
         self.0.needs("sqs:SendMessage", "WakeupQueue");
         self.1.send(message, delay).await;
     }
-
-    async fn check(&self) -> Result<(), String> {
-        self.send(QueueMessage::Mark, Duration::ZERO).await;
-        Ok(())
-    }
 }
 
 /// Clients and addresses that all functions share.
