@@ -7,7 +7,6 @@ use ebb_engine::TargetPhase;
 use ebb_flow::Env;
 use ebb_flow::advance::reopen::{ReopenCause, reopen};
 use ebb_flow::loaded_run::Run;
-use ebb_flow::ports::Clock;
 use ebb_protocol::record::OutputStorage;
 use ebb_store::item_table::{AttributeChange, ItemKey, ItemWrite, UpdateImage, WriteAction, WriteExpression};
 use ebb_store::{
@@ -15,6 +14,7 @@ use ebb_store::{
     Store, StoreError,
 };
 use ebb_tests::fakes;
+use ebb_tests::virtual_clock::ManualClock;
 
 use crate::harness::*;
 use crate::lifecycle::retention::{
@@ -65,20 +65,12 @@ pub(crate) async fn a_run_that_another_function_removed_is_gone() {
     assert_eq!(stored(&harness, "a").await, 0);
 }
 
-/// A clock that is almost a minute slow.
-struct SlowClock;
-
-impl Clock for SlowClock {
-    fn now(&self) -> Timestamp {
-        Timestamp(now().0 - 59_000)
-    }
-}
-
 /// The retention has not ended by the clock of a function instance that has a removed run in its cache.
 pub(crate) async fn a_function_with_a_slow_clock_finds_no_removed_run() {
     let harness = harness(Some(IMMEDIATE)).await;
     create_and_delete(&harness, "a", "long").await;
-    let slow = Env { clock: Arc::new(SlowClock), ..other_instance(&harness) };
+    let clock = Arc::new(ManualClock::at(now().0 - 59_000));
+    let slow = Env { clock, ..other_instance(&harness) };
     let run = run_id("a", Hook::PreStart);
     assert!(slow.facts(&run).await.unwrap().is_some(), "the cache has {run}");
     assert_eq!(remove_expired_after(&harness, RETENTION).await, 1);

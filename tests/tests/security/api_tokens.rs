@@ -2,9 +2,11 @@
 
 use ebb_api::ApiTokens;
 use ebb_flow::Env;
-use ebb_flow::ports::{Clock, RandomSource};
+use ebb_flow::ports::RandomSource;
+use ebb_flow::system::SystemClock;
 use ebb_protocol::api::{CreatedToken, TokenList};
 use ebb_tests::fakes;
+use ebb_tests::virtual_clock::ManualClock;
 
 use super::api::SCRIPT;
 use super::secrets::{contains, stored};
@@ -91,19 +93,10 @@ pub(crate) async fn forged_tokens() {
     ApiReply::of(request.send().await.unwrap()).await.is_problem(401, "missing-token");
 }
 
-/// A clock that shows a later time.
-struct LaterClock(u64);
-
-impl Clock for LaterClock {
-    fn now(&self) -> Timestamp {
-        Timestamp(now().0 + self.0)
-    }
-}
-
 /// Serves the functions of a harness at a later time. Returns the URL.
 async fn later(harness: &Harness, by: Duration) -> String {
     let env = harness.stack().env();
-    let clock = Arc::new(LaterClock(u64::try_from(by.as_millis()).unwrap()));
+    let clock = Arc::new(ManualClock::at(now().0 + u64::try_from(by.as_millis()).unwrap()));
     let settings = fakes::settings("urn:tests", None, Millis(1_000)).unwrap();
     let env = fakes::env(harness.stack().store().clone(), env.egress.clone(), env.queue.clone(), settings);
     let env = Env { clock, ..env };
