@@ -52,7 +52,6 @@ impl NotificationReceiver {
 }
 
 /// The target of a notification at the time of the change.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotifiedTarget {
@@ -61,7 +60,9 @@ pub struct NotifiedTarget {
     pub uid: String,
     pub key: String,
     pub generation: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

@@ -35,7 +35,7 @@ pub struct Plan {
     /// The hooks that have units, in the order of the lifecycle. A hook without units is omitted.
     pub hooks: Vec<HookPlan>,
     /// The state of a plan whose document was changed while the target was alive.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<UpdateState>,
     /// The clusters in which only units of earlier plans of the instance stored sensitive outputs. `None` is the default of
     /// the control plane.
@@ -48,14 +48,16 @@ pub struct Plan {
 }
 
 /// A public output that a workload reads as a variable or as a file.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WorkloadRead {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<String>,
     /// The container of the variable. Absent for all containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     /// The path of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     pub resource: String,
     pub output: String,
@@ -82,7 +84,7 @@ pub struct UpdateState {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FormerResource {
     /// Absent for own units of the target.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<Resource>,
     /// The former resources that it reads, by the names in its document.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -101,17 +103,19 @@ pub struct ResourceOrigin {
 }
 
 /// The parts of the target's document other than its resources.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TargetSpec {
     /// The cluster for pods and objects. Absent for the default of the control plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// The namespace of the target, the value of `target.namespace`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// The time to live in milliseconds, from the creation of the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
 }
 
@@ -124,7 +128,7 @@ pub struct Resource {
     /// The digest of the plugin's document after embedding: `sha256:…`.
     pub digest: String,
     /// The version `name@version` whose teardown units an operator has chosen for a stuck target.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired_by: Option<String>,
     /// The values of the declared params: literals, templates over other resources, Secrets, or encrypted literals. A
     /// param without a value and without a default is absent.
@@ -203,7 +207,6 @@ pub struct HookPlan {
 }
 
 /// A compiled unit.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitPlan {
@@ -211,6 +214,7 @@ pub struct UnitPlan {
     pub key: String,
     pub action: Action,
     /// The cluster that the document sets for the unit. Absent for the target's cluster, see [`Plan::cluster`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// The units of the same hook that must end first: because of references, `after`, or the order of teardown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -222,6 +226,7 @@ pub struct UnitPlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub old_params: Vec<String>,
     /// A CEL condition. The unit is skipped if it is false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
     /// The inputs of a pod, in the order of the document.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -236,6 +241,7 @@ pub struct UnitPlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ordered_after: Vec<u32>,
     /// In an update: the hook of the document to which the unit belongs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<HookName>,
     /// In preStop and postStop: the units of updates that did the same. If one of them is done, this unit is skipped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -244,6 +250,7 @@ pub struct UnitPlan {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub verifies: bool,
     /// The least evidence that an undo has to give, as its plugin requires. Absent if none is required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<RequiredEvidence>,
     /// The timeout of one attempt, in milliseconds.
     pub timeout_ms: u64,
@@ -348,26 +355,27 @@ impl Action {
 }
 
 /// A script in an image.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodAction {
     pub image: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// A `PodTemplateSpec` as YAML text, which is merged onto the default one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<String>,
     /// The unmodified script. Its first line begins with `#!`.
     pub script: String,
 }
 
 /// A signed HTTP request.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WebhookAction {
     /// The HTTP method. The default is `POST`.
     pub method: String,
     /// The connection that authorizes the request. Absent for a request that Ebb signs for the plugin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<BoundConnection>,
     /// The URL. Its host is literal, and parts of path and query can be templates. With a connection, it is the path
     /// after the origin.
@@ -375,20 +383,26 @@ pub struct WebhookAction {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, Template>,
     /// The body as a tree whose strings are templates. If absent, the inputs are sent as an object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<serde_json::Value>,
     /// The longest time for which the receiver processes a request without a response. The default is the unit's
     /// timeout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_processing_time_ms: Option<u64>,
     /// True if the request must not be repeated while its outcome is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub non_idempotent: bool,
     /// The URL that returns the result of a request with an unknown outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub describe: Option<Template>,
     /// A CEL condition over the answer of `describe`. False means that the request has made nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub describe_found: Option<String>,
     /// The state for which the unit waits after the response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<UntilPlan>,
     /// For a verification: a CEL condition over a response 2xx. True if the thing does not exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<String>,
 }
 
@@ -405,18 +419,19 @@ impl WebhookAction {
 }
 
 /// Questions that are repeated until a provider reports a state.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UntilPlan {
     /// The URL of the question, as that of the webhook. It may read `response`.
     pub url: Template,
     /// A CEL condition over `poll` and `response`. Absent if only the answer 404 or 410 ends the wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<String>,
     /// True if the answer 404 or 410 ends the wait.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gone: bool,
     /// A CEL expression over `poll` and `response`: true, or the reason of a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
     /// The wait before the first question, in milliseconds.
     pub every_ms: u64,
@@ -442,20 +457,20 @@ pub struct BoundConnection {
 }
 
 /// Kubernetes objects.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectAction {
     /// The manifest as a tree whose strings are templates, or a list of manifests. They are applied in this order.
     pub manifest: serde_json::Value,
     /// A CEL condition over `object`, the first object. True if the object is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<String>,
     /// A CEL condition over `object`, the first object. True if the object has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail: Option<String>,
 }
 
 /// A resource of an InfraKit plugin.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InfrakitAction {
@@ -469,12 +484,14 @@ pub struct InfrakitAction {
     /// The configuration as a tree whose strings are templates. For a controller, it is the whole `Spec`.
     pub properties: serde_json::Value,
     /// The boot script of the instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<Template>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, Template>,
-    #[serde(rename = "logicalID")]
+    #[serde(rename = "logicalID", default, skip_serializing_if = "Option::is_none")]
     pub logical_id: Option<Template>,
     /// The `Attachments` of the instance as a tree whose strings are templates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachments: Option<serde_json::Value>,
     /// The longest time for which the plugin processes a request to provision without a response, in milliseconds.
     pub max_processing_time_ms: u64,
@@ -501,15 +518,16 @@ impl PluginInterface {
 }
 
 /// An input of a pod.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InputPlan {
     pub name: String,
     pub value: Template,
     /// The environment variable of the input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<String>,
     /// The absolute path of the input file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// True if the input is unset when its value is missing (Signadot). Otherwise the unit fails.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -531,7 +549,7 @@ pub struct OutputPlan {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
     /// The description from the document.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
 

@@ -48,19 +48,19 @@ pub struct ProblemDetails {
 }
 
 /// One difference between an active target and an update of it.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DocumentChange {
     /// The path of the field: `ttl`, `resources.db.params.size`, …
     pub path: String,
     /// The present value, shortened. Absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<String>,
     /// The requested value, shortened. Absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<String>,
 }
 
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DocumentError {
@@ -70,9 +70,12 @@ pub struct DocumentError {
     pub code: String,
     pub message: String,
     /// A suggested fix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
     /// From 1. Absent if the error has no position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
 }
 
@@ -103,7 +106,7 @@ pub struct PluginDetail {
     #[serde(flatten)]
     pub info: PluginInfo,
     /// The time of withdrawal. Existing targets keep a withdrawn version; new targets cannot use it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn: Option<String>,
     pub document: String,
 }
@@ -125,7 +128,6 @@ impl std::fmt::Debug for SigningSecrets {
     }
 }
 
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetInfo {
@@ -142,8 +144,10 @@ pub struct TargetInfo {
     /// The time at which the instance was requested.
     pub created: String,
     /// The end of the `ttl`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
     /// The reason of the stop. With `stopping`, `stuck` and `gone`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_cause: Option<TargetStopCause>,
     /// True if an operator overrode units of the teardown. Their resources may still exist.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -154,6 +158,7 @@ pub struct TargetInfo {
     /// Plugin versions in use, as `name@version`.
     pub plugins: Vec<String>,
     /// The reason why the target, or the next instance of its name, waits. For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
 }
 
@@ -191,12 +196,11 @@ pub struct TargetPage {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<String>,
     /// The query parameter `nextToken` of the next page. Absent on the last page.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_token: Option<String>,
 }
 
 /// A target with resources and runs.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetDetail {
@@ -213,6 +217,7 @@ pub struct TargetDetail {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub workloads: BTreeMap<String, Vec<WorkloadValue>>,
     /// The reason why outputs, or variables of `env`, are missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs_error: Option<String>,
     /// The evidence that resources are gone, the lowest grades first, at most 200. With `gone`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -220,21 +225,26 @@ pub struct TargetDetail {
     /// Runs that have begun, in the order of hooks.
     pub runs: Vec<RunDetail>,
     /// The notification that the platform has not accepted yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_notification: Option<String>,
     /// The state of its delivery, after a failed attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<NotificationDelivery>,
     /// The UID that waits for the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_uid: Option<String>,
     /// The generation of the update that waits for the end of the present run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_generation: Option<u64>,
     /// The outage of the cluster that its units wait for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<RelayOutage>,
     /// The event of a source that decided whether the target exists. Absent if the platform controls the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<DecidingEvent>,
 }
 
 /// A notification that the platform has not accepted.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationDelivery {
@@ -243,8 +253,10 @@ pub struct NotificationDelivery {
     /// The number of deliveries so far.
     pub attempts: u32,
     /// The last error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The time of the next delivery.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
@@ -254,7 +266,7 @@ pub struct ResourceDetail {
     /// `name@version`.
     pub plugin: String,
     /// The version `name@version` whose teardown an operator has chosen while the target was stuck.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired_by: Option<String>,
     /// Params as requested, with defaults. A sensitive one is a reference to a Secret, or `{"sensitive": true}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -276,7 +288,7 @@ pub struct RunDetail {
     /// Units in the order of the plan, as many as fit into the response.
     pub units: Vec<UnitDetail>,
     /// The query parameter `nextToken` of `GET /v1/runs/{run}` for further units. Absent if there are none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_token: Option<String>,
 }
 
@@ -296,7 +308,6 @@ pub enum RunState {
     Cancelled,
 }
 
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnitDetail {
@@ -318,30 +329,40 @@ pub struct UnitDetail {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
     /// The reason of a failure, a skip or a retry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FailureReason>,
     /// The time at which the attempt was first seen to run, if it is stored. The acceptance of a webhook is usually stored
     /// for the time in which it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<String>,
     /// The time at which the receiver of a webhook accepted the request, usually by 202, so that a callback is expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<String>,
     /// The time at which the attempt ended. Absent for a success that is stored without a record: it has no outputs and no
     /// log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
     /// The duration of the attempt in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     /// The time of the next attempt or request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// The time at which the attempt fails at the latest, if its start is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<String>,
     /// The last reported progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
     /// True if a log is stored.
     #[serde(default)]
     pub log: bool,
     /// The number of callbacks with further distinct results after 16 of one attempt were stored. The teardown does
     /// not undo these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excess_results: Option<u64>,
     /// Callbacks that were rejected because of their content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_callbacks: Option<RefusedCallbacks>,
 }
 
@@ -377,7 +398,6 @@ pub enum UnitState {
 }
 
 /// The diagnosis of a target.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetDiagnosis {
@@ -387,6 +407,7 @@ pub struct TargetDiagnosis {
     /// One sentence: what the target waits for, or what failed.
     pub summary: String,
     /// The first failure of the present run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<RootCause>,
     /// All failed units of the present run, including the first cause. At most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -402,6 +423,7 @@ pub struct TargetDiagnosis {
     /// Next steps, the most useful first.
     pub next_steps: Vec<String>,
     /// The event of a source that decided whether the target exists. Absent if the platform controls the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<DecidingEvent>,
 }
 
@@ -433,7 +455,7 @@ pub struct RootCause {
     /// The last 20 lines of the log.
     pub log: Vec<String>,
     /// The request of a webhook unit with its response.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
 }
 
@@ -502,7 +524,7 @@ pub struct UnitPreview {
     #[schema(pattern = "^(pod|webhook|object|removal|infrakit|destroy)$")]
     pub kind: String,
     /// The cluster of the unit. Absent if it is the cluster of the target.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// Dependencies with their reasons.
     pub after: Vec<EdgePreview>,
@@ -526,7 +548,7 @@ pub struct EdgePreview {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RetryTarget {
     /// A published version `NAME@VERSION`. The teardown of a stuck target continues with the units of this version.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<String>,
     /// Returns the changes of `plugin` without making them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -572,7 +594,7 @@ pub struct ForceCompleteUnit {
     #[schema(min_length = 1, max_length = 500, pattern = r"[^\s\u0085]")]
     pub reason: String,
     /// The name of the operator, at most 100 characters.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 100)]
     pub by: Option<String>,
 }
@@ -585,7 +607,7 @@ pub struct ForceDeleteTarget {
     #[schema(min_length = 1, max_length = 500, pattern = r"[^\s\u0085]")]
     pub reason: String,
     /// The name of the operator, at most 100 characters.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 100)]
     pub by: Option<String>,
 }

@@ -188,7 +188,7 @@ pub struct CloudEvent<T> {
     /// The sender, as a URI reference.
     pub source: String,
     pub r#type: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     pub time: Time,
     pub datacontenttype: String,

@@ -65,7 +65,7 @@ pub struct EntrypointSpec {
     #[serde(default = "termination_log")]
     pub termination_log: String,
     /// The relay for reports. Without it, all outputs must fit into the termination message.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<RelayAddress>,
 }
 
@@ -111,7 +111,7 @@ pub struct ScriptExit {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sensitive: BTreeMap<String, String>,
     /// The exit code of the script, 128 plus the number of a signal, or `None` if it did not start.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
 }
 
@@ -119,7 +119,6 @@ pub struct ScriptExit {
 ///
 /// The entrypoint writes it before it sends the report, and again after the acknowledgement. If it names a `report`
 /// that never arrived, the outputs are lost.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TerminationResult {
@@ -127,8 +126,10 @@ pub struct TerminationResult {
     /// The result without the log, and without outputs if `report` is set.
     pub result: Callback,
     /// As in [`ScriptExit`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// The hexadecimal SHA-256 of the report, if only the report has the outputs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<String>,
     #[serde(default)]
     pub reported: bool,

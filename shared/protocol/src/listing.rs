@@ -72,7 +72,7 @@ pub struct ObjectSummary {
     pub api_version: String,
     pub kind: String,
     /// `None` for a cluster-wide object.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     pub name: String,
     pub uid: String,

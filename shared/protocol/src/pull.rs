@@ -28,7 +28,7 @@ pub struct PollRequest {
     /// The UID of the namespace `kube-system`.
     pub cluster: String,
     /// Milliseconds to wait for batches, at most [`LONGEST_WAIT_MS`]. `None` requests no batches.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// Ids of batches in progress, which are not sent again. At most [`MAX_CONCURRENT_BATCHES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

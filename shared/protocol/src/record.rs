@@ -10,30 +10,40 @@ use crate::removal::RemovalEvidence;
 use crate::value::Outputs;
 
 /// An attempt of a unit. Fields are set one after the other, and the first result stays.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttemptRecord {
     /// The first dispatch, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<u64>,
     /// The time at which the receiver announced a callback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<u64>,
     /// The time of the next request or, before the start, of the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_dispatch: Option<u64>,
     /// The time at which a request that is not idempotent was posted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub posted: Option<u64>,
     /// The digest of the credential of this request, for a webhook.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub posted_by: Option<String>,
     /// The time until which another sender may wait for the response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased_until: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
     /// Set when the request of a webhook was answered, and the attempt waits for a state of the provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<StateWait>,
     /// The digest of the last credential that was shown the resource before the result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_by: Option<String>,
     #[serde(default, skip_serializing_if = "InstanceIds::is_empty")]
     pub instances: InstanceIds,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<AttemptResult>,
     /// Further results: a success after a recorded failure, or a different success.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -42,6 +52,7 @@ pub struct AttemptRecord {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub excess: u64,
     /// Callbacks with a valid token that were rejected before the attempt had a result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<CallbackRefusals>,
 }
 
@@ -109,28 +120,33 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// The result of an attempt.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttemptResult {
     pub outcome: AttemptOutcome,
     pub at: u64,
     /// The duration in milliseconds, by the clock of the executor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "OutputStorage::is_empty")]
     pub outputs: OutputStorage,
     /// The reason of a failure or a skip, or of an undo that found nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FailureReason>,
     /// The evidence of a failed request of a webhook unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Box<Evidence>>,
     /// The evidence of an undo, unless the receiver just reported the removal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal: Option<Box<RemovalEvidence>>,
     /// The digest of the credential of the request, for a webhook with a connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_by: Option<String>,
     /// The IDs by which an InfraKit plugin knows what the attempt has made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub made: Vec<String>,
     /// The start of the next attempt: a retry, or an undo with further results to undo.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
     /// True if the end of the log is in the bucket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -104,7 +104,7 @@ pub enum RelayRequest {
     /// Lists a page of tasks and of labelled objects without a task. Returns a listing.
     List {
         /// [`ClusterListing::next_token`] of the page before.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<String>,
     },
     /// Stops a task and deletes its applied objects by the recorded UIDs. An unacknowledged result stays. The response
@@ -198,7 +198,7 @@ pub struct ServiceRequest {
 pub struct ServiceResponse {
     pub status: u16,
     /// The header `content-type`, if the Service sent one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// At most 1 MiB. Bytes that are not UTF-8 are replaced.
     pub body: String,
@@ -256,7 +256,7 @@ pub struct ObjectTask {
     /// The key of the instance that owns the objects. It is a label value.
     pub instance: String,
     /// The namespace of manifests that name none. `None` means the relay's default.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Manifests, applied in this order by server-side apply and labelled with the task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -298,13 +298,14 @@ impl Default for TaskCompletion {
 }
 
 /// Rules for readiness and failure. The contract of the kind replaces a missing rule (`ebb-readiness`).
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReadyRules {
     /// CEL over `object`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<String>,
     /// CEL over `object`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail: Option<String>,
 }
 
@@ -379,13 +380,14 @@ pub struct CallbackEndpoint {
     pub installation: String,
 }
 
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptTask {
     pub image: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// A pod template as YAML.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<String>,
     /// The script. Its first line is `#!`.
     pub text: String,
@@ -397,15 +399,17 @@ pub struct ScriptTask {
 }
 
 /// An input of a script. Without a value, its variable is unset and its file is not created.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptInput {
     pub name: String,
     /// The environment variable of the input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<String>,
     /// The absolute path of the input file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<UnitValue>,
     /// True if the value is sensitive. It is masked in the log.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -433,10 +437,10 @@ pub enum TaskState {
         /// The end of the log so far.
         log: String,
         /// The last known reason why the task waits: a node, an image, a condition of an object. For people.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         pending: Option<String>,
         /// Milliseconds since the last heartbeat of the entrypoint.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         heartbeat_ms: Option<u64>,
     },
     /// The task waits for a slot. Its timeout begins with the slot.

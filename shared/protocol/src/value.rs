@@ -23,13 +23,14 @@ pub enum UnitValue {
 pub type Outputs = BTreeMap<String, UnitValue>;
 
 /// A reference to a sensitive value.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretRef {
     /// `None` means the default cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// `None` means the namespace of the unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The name of the Secret.
     pub name: String,

@@ -11,7 +11,6 @@ pub struct ClusterList {
 }
 
 /// A connected cluster with information from its relay.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterInfo {
@@ -19,15 +18,21 @@ pub struct ClusterInfo {
     pub name: String,
     pub transport: TransportKind,
     /// The UID of the namespace `kube-system`, as reported by the relay or, without a response, as pinned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// The version of the relay. Absent without a response, like the next two fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The uptime of the relay in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_seconds: Option<u64>,
     /// The number of tasks of the relay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u64>,
     /// The reason why the relay did not respond.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<RelayOutage>,
 }
 
@@ -73,7 +78,7 @@ pub struct Orphan {
     pub cluster: String,
     pub kind: String,
     /// Absent for a cluster-wide object.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     pub name: String,
     pub uid: String,

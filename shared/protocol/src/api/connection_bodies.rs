@@ -25,7 +25,7 @@ pub struct ConnectionInfo {
     /// The time of the last change.
     pub changed: String,
     /// The reason why the stored document cannot be read. The fields that come from it are then empty.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
 }
 

@@ -16,7 +16,7 @@ pub struct CreateToken {
     pub scopes: Vec<String>,
     /// The time until it expires: a number with its unit, such as `12h` or `30d`. The default is `90d`, the maximum
     /// `366d`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(
         pattern = "^([1-9][0-9]{0,9}ms|[1-9][0-9]{0,6}s|[12][0-9]{7}s|[1-9][0-9]{0,4}m|[1-4][0-9]{5}m|[1-9][0-9]{0,2}h|[1-7][0-9]{3}h|[1-9][0-9]?d|[12][0-9]{2}d|3[0-5][0-9]d|36[0-6]d)$"
     )]

@@ -5,14 +5,15 @@ use utoipa::ToSchema;
 
 /// The response to an event of a source. Every verified event gets a status 2xx, because senders disable an endpoint that
 /// responds with errors.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceResponse {
     pub result: SourceResult,
     /// `KIND/NAME` of the target. Absent if the event concerns none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// The instance that the event created, changed or deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// The reason of the result.
     pub detail: String,
@@ -67,7 +68,6 @@ pub struct SourceDetail {
 }
 
 /// An event that was rejected, or that could not be completed.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RejectedEvent {
@@ -76,8 +76,10 @@ pub struct RejectedEvent {
     /// The id of the sender, or the SHA-256 of the body.
     pub delivery: String,
     /// `KIND/NAME` of the target, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// The instance, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// The reason, shortened to 512 bytes.
     pub detail: String,
@@ -105,7 +107,7 @@ pub struct DecidingEvent {
     /// The time of the event.
     pub time: String,
     /// The effect of the event, once it was applied or rejected.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<SourceResponse>,
 }
 
@@ -116,7 +118,7 @@ pub struct SourceInfo {
     /// The time of the last change.
     pub changed: String,
     /// The events that were rejected. Absent if there are none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<RejectionSummary>,
 }
 

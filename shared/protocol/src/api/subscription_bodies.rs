@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// A subscription without its document.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubscriptionInfo {
@@ -14,10 +13,13 @@ pub struct SubscriptionInfo {
     /// `standard`, `webhook`, `slack`, `github` or `comment`.
     pub to: String,
     /// The connection of the receiver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
     /// The origin of the receiver, such as `https://api.github.com`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// The reason why nothing can be sent, such as a missing secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// The number of notifications that wait for the receiver.
     pub waiting: usize,
@@ -29,11 +31,11 @@ pub struct SubscriptionInfo {
     /// The time of the last change.
     pub changed: String,
     /// The reason why the stored document cannot be read. The fields that come from it are then empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
 }
 
 /// A subscription with its document.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubscriptionDetail {
@@ -41,8 +43,10 @@ pub struct SubscriptionDetail {
     pub info: SubscriptionInfo,
     pub document: String,
     /// The time of the oldest notification that waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest: Option<String>,
     /// The last failure of a notification that waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<DeliveryError>,
     /// The notifications that were given up, the newest first, at most 100.
     pub failures: Vec<UndeliveredNotification>,
