@@ -14,6 +14,7 @@ mod installed_relay;
 mod k8s_apply;
 mod kill;
 mod kill_cluster;
+mod kill_databases;
 mod kill_targets;
 mod kro;
 mod kubectl;

@@ -3,7 +3,6 @@
 use ebb_api::ApiTokens;
 use ebb_flow::Env;
 use ebb_flow::ports::RandomSource;
-use ebb_flow::system::SystemClock;
 use ebb_protocol::api::{CreatedToken, TokenList};
 use ebb_tests::fakes;
 use ebb_tests::virtual_clock::ManualClock;

@@ -45,6 +45,9 @@ mod postgres_server;
 mod receiver;
 #[path = "../../../../tests/tests/e2e/s3.rs"]
 mod s3;
+#[path = "../../../../tests/src/stored_bytes.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it and uses the rest")]
+mod stored_bytes;
 #[path = "../../../../tests/src/wait.rs"]
 #[allow(unreachable_pub, reason = "the library of the tests exports it")]
 mod wait;

@@ -148,7 +148,9 @@ pub(super) const PARTS: &[VerifyPart] = &[
             entrypoint::all()?;
             let _cluster = cluster::ClusterGuard::up()?;
             e2e(this, &["source_events::"])?;
-            for (tests, kills) in [("kill::", this.pick("40", "200")), ("kill_cluster::", this.pick("6", "100"))] {
+            for (tests, kills) in
+                [("kill_databases::", this.pick("40", "200")), ("kill_cluster::", this.pick("6", "100"))]
+            {
                 let kills = [("EBB_KILLS", kills.to_owned())];
                 e2e_with(this, &[tests], &kills)?;
             }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_documents::plan::{Action, HookName, Plan, RequiredEvidence, UnitPlan, UnitRef};
+use ebb_documents::plan::{Action, Plan, RequiredEvidence, UnitPlan, UnitRef};
 use ebb_engine::{Attempt, Hook, RunView, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};

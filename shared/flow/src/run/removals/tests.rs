@@ -1,4 +1,4 @@
-use ebb_documents::plan::HookPlan;
+use ebb_documents::plan::{HookName, HookPlan};
 use ebb_engine::{Epoch, Graph, HeadState, Shard};
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::evidence::Evidence;
