@@ -53,7 +53,7 @@ def main():
         ("types with a name that is declared twice", percent(repeated, types.total()), 15, "%"),
         ("words of README.md", words("README.md"), 700, ""),
         ("words of ARCHITECTURE.md", words("ARCHITECTURE.md"), 2_000, ""),
-        ("lines of Rust", lines, 111_000, ""),
+        ("lines of Rust", lines, 136_000, ""),
         ("lines of Rust, production code", production_lines, None, ""),
         ("lines of Rust, tests", lines - production_lines, None, ""),
     ]

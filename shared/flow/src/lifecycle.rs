@@ -2,7 +2,7 @@
 //!
 //! 1. Decide with the engine what the webhook means for the present state of the target.
 //! 2. Compile the document of a creation with the published plugins.
-//! 3. Move the target and start its first run in one transaction (rule 9).
+//! 3. Move the target and start its first run in one transaction (rule OneTransaction).
 
 pub(crate) mod document_update;
 pub mod events;

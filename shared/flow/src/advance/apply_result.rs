@@ -199,7 +199,7 @@ async fn mark_done(env: &Env, run: &Run, attempt: AttemptRef, end: &AttemptEnd) 
 async fn after_success(env: &Env, run: &Run, attempt: AttemptRef, head: &RunHead) -> Result<RunProgress, FlowError> {
     let AttemptRef { unit, number, .. } = attempt;
     if head.head.sealed.contains(&Shard::of(unit).1) {
-        // An undo that may have begun has to read the records again (rule 1).
+        // An undo that may have begun has to read the records again (rule ReopenOnLateResult).
         reopen_undos(env, run, unit).await?;
     }
     // After a reopening, following units may already be done.
@@ -504,7 +504,7 @@ enum ResultTaker {
     Repeated,
 }
 
-/// Returns the progress after a write of a head item. Reads the other items only if the decision needs them (rule 8).
+/// Returns the progress after a write of a head item. Reads the other items only if the decision needs them (rule ReadAllItems).
 async fn next_progress(
     env: &Env,
     run: &Run,

@@ -54,7 +54,7 @@ pub struct ProvenToken {
 }
 
 /// Verifies the token of a callback. Returns `None` for a token of another control plane. An expired token is verified,
-/// too, because a success that it reports is recorded (rule 15).
+/// too, because a success that it reports is recorded (rule KeepExpiredSuccess).
 pub fn verify_token(env: &Env, token: &str) -> Option<ProvenToken> {
     match env.settings.token_keys.verify(token, env.now()) {
         Ok(claims) => Some(ProvenToken { claims, expiry: TokenExpiry::Valid }),

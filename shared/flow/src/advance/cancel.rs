@@ -2,7 +2,7 @@
 //!
 //! 1. Set the next epoch in every head item. No further attempt starts.
 //! 2. Remove queued tasks, then stop running tasks. The order matters, because the slot of a stopped task goes to a
-//!    queued one (rule 2).
+//!    queued one (rule DequeueBeforeKill).
 //! 3. When each attempt that may have started has a result, or can no longer run, end the run. Teardown begins.
 //!
 //! Requests that were sent before the cancel can arrive until [`crate::env::DeploymentSettings::max_in_flight`] after
@@ -125,7 +125,7 @@ async fn reschedule(env: &Env, run: &Run, stopped: Timestamp) -> Result<Option<C
     Ok(None)
 }
 
-/// Sets the root's epoch in every item (rule 8). Returns the time at which all items had it, or `None` in the first
+/// Sets the root's epoch in every item (rule StopEveryItem). Returns the time at which all items had it, or `None` in the first
 /// epoch, in which the run is not cancelled.
 async fn fence_items(env: &Env, run: &Run, view: &RunView) -> Result<Option<Timestamp>, FlowError> {
     let epoch = loaded_run::epoch(view);

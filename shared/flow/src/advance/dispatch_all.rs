@@ -1,7 +1,7 @@
 //! Drives a run: dispatches ready attempts, applies immediate results, and continues with the next attempts.
 //!
 //! An invocation dispatches a limited number of attempts for a limited time. The rest goes through the queue in slices.
-//! Every dispatch is joined before the invocation returns, because Lambda freezes remaining tasks (rule 12).
+//! Every dispatch is joined before the invocation returns, because Lambda freezes remaining tasks (rule JoinEverySend).
 
 use std::collections::{BTreeSet, VecDeque};
 

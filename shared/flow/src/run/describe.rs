@@ -1,5 +1,5 @@
 //! Handles webhooks that are not idempotent: the request is sent once, and the `describe` URL reports an unknown
-//! outcome (rule 5).
+//! outcome (rule PostOnce).
 
 use std::time::Duration;
 

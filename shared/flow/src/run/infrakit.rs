@@ -1,6 +1,6 @@
 //! Makes and destroys resources of InfraKit's plugins.
 //!
-//! A plugin makes another instance with each `Provision`, so an attempt sends it at most once (rule 5). Every dispatch
+//! A plugin makes another instance with each `Provision`, so an attempt sends it at most once (rule PostOnce). Every dispatch
 //! first looks for instances with the tag of the unit, and adopts the one that exists. If a `Provision` got no response
 //! and made nothing, the attempt fails after the longest processing time, and the next attempt sends it again.
 //!

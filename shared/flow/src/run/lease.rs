@@ -1,4 +1,4 @@
-//! Limits the dispatch of a webhook attempt to one invocation at a time (rule 5).
+//! Limits the dispatch of a webhook attempt to one invocation at a time (rule LeaseBeforeRepeat).
 //!
 //! In a run of one head item, only the writer that marks a unit done determines which units became ready. There can be
 //! several dispatchers if the units of a join are in several items, if a result is repeated, or if the queue delivers a

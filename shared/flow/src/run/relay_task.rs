@@ -102,7 +102,7 @@ fn environment(run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Vec<(String, 
     let hook = unit.stage.map_or(run.hook(), Into::into);
     let facts = &run.facts;
     let routing_key = facts.routing_key.clone().unwrap_or_else(|| run.instance_key());
-    // A script may end before it reports the name of its resource. Its undo gets the same key (rule 17).
+    // A script may end before it reports the name of its resource. Its undo gets the same key (rule StableKey).
     let undone = undone_name(run, unit);
     let mut pairs = vec![
         ("EBB_KEY", run.stable_key(undone.unwrap_or(own))),
@@ -164,13 +164,13 @@ pub(super) async fn ensure_task(
         // A tombstoned attempt was superseded or cancelled. Its cancel records the result, or its deadline ends it.
         Ok(TaskState::Running { .. } | TaskState::Unknown | TaskState::Tombstoned) => {
             if reason == DispatchReason::SweepStart {
-                // The deadline counts from this start (rule 7).
+                // The deadline counts from this start (rule DeadlineFromStart).
                 record_start(env, run, attempt).await?;
             }
             Ok(DispatchOutcome::later(None))
         }
         Ok(TaskState::Queued { .. }) => {
-            // A queued task has not started (rule 7).
+            // A queued task has not started (rule DeadlineFromStart).
             let age = env.now().since(run.facts.started).0;
             let at = env.now().plus(Millis((age / 4).clamp(MIN_QUEUED_POLL_MS, MAX_QUEUED_POLL_MS)));
             postpone(env, run, attempt, at).await?;

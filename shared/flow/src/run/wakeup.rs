@@ -41,7 +41,7 @@ pub(crate) async fn postpone(env: &Env, run: &Run, attempt: AttemptRef, at: Time
 }
 
 /// Makes the run due at `due`: the table first, then the message. If the run is due earlier, its version changes, so
-/// that the sweep at that time runs again before it reschedules (rule 6).
+/// that the sweep at that time runs again before it reschedules (rule VersionGuardsReschedule).
 pub async fn wake_by(env: &Env, run: &RunId, due: Timestamp) -> Result<(), FlowError> {
     for _ in 0..crate::ATTEMPTS {
         match env.store.patch_run(run, &accept(RunEvent::WakeupAdvanced { due })).await? {

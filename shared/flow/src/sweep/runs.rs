@@ -2,7 +2,7 @@
 //!
 //! 1. Read the run. Wait for a permit if its clusters have no recent response.
 //! 2. Apply recorded results that the head item lacks, end expired attempts, and dispatch the others that are due.
-//! 3. Make the run due again, after all of this (rule 6).
+//! 3. Make the run due again, after all of this (rule RescheduleAfterActing).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -264,7 +264,7 @@ async fn advance(env: &Env, id: &RunId, next: Timestamp) -> Result<(), FlowError
     Ok(())
 }
 
-/// Makes the run due at `next`, unless its due time or version has changed since it was read (rule 6).
+/// Makes the run due at `next`, unless its due time or version has changed since it was read (rule VersionGuardsReschedule).
 async fn reschedule(env: &Env, id: &RunId, seen: &HeadState, next: Timestamp) -> Result<SweepOutcome, FlowError> {
     let Some(due) = seen.due else { return Ok(SweepOutcome::Done) };
     // The sweep itself may have taken longer.
