@@ -167,7 +167,7 @@ pub(crate) async fn expired_tokens_of_relays() {
     let rest = r##"
 runners: {sh: {image: "busybox:1"}}
 preStart:
-  make: {retry: {attempts: 1}, pod: {runner: sh, script: "#!/bin/sh\necho begun\nsleep 3600\n"}}
+  make: {retry: {attempts: 1}, pod: {runner: sh, script: "#!/bin/sh\necho begun\nsleep 60\n"}}
 "##;
     harness.begin("a", "long", rest).await;
     harness.logged("a", "make", "begun").await;
