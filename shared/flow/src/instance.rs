@@ -1,4 +1,4 @@
-//! What is known about the instance of a target: its document, when it is due, what is notified, and how long data is kept.
+//! The document of an instance, its due time, its notifications and the retention of its data.
 
 pub mod changes;
 pub mod due;

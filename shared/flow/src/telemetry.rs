@@ -20,8 +20,7 @@ use std::time::{Duration, SystemTime};
 use ebb_engine::{Attempt, RunOutcome, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 
-use crate::loaded_run::AttemptRef;
-use crate::loaded_run::Run;
+use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::Clock as _;
 use crate::system::SystemClock;
 use metrics::MetricCounters;

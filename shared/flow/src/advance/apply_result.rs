@@ -27,12 +27,11 @@ use crate::advance::reopen::{ReopenCause, reopen, reopen_seen};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::instance::secrets;
-use crate::loaded_run::AttemptRef;
-use crate::loaded_run::{self, Run};
+use crate::loaded_run::{self, AttemptRef, Run};
 use crate::ports::QueueMessage;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::inputs::InvocationCache;
-use crate::run::{lease, records, removals, sight, undo, wakeup};
+use crate::run::{lease, records, removals, undo, visibility, wakeup};
 use crate::sealed_values;
 use crate::telemetry::{self, AttemptDisposition};
 
@@ -59,8 +58,8 @@ pub async fn apply_result(
         AttemptEnd::Succeeded(success) => {
             let has_log = success.log.as_ref().is_some_and(|log| !log.is_empty());
             let is_evidence = success.found_nothing || success.removal.is_some() || !success.made.is_empty();
-            let is_sight = success.sent_by.is_some() && sight::is_kept(run, attempt.unit);
-            let needs_record = !success.outputs.is_empty() || has_log || remaining > 0 || is_evidence || is_sight;
+            let has_reader = success.sent_by.is_some() && visibility::is_recorded(run, attempt.unit);
+            let needs_record = !success.outputs.is_empty() || has_log || remaining > 0 || is_evidence || has_reader;
             if needs_record {
                 // `next` records that results remain, so that the information is kept after this invocation.
                 let next = (remaining > 0).then(|| env.now());
@@ -504,7 +503,8 @@ enum ResultTaker {
     Repeated,
 }
 
-/// Returns the progress after a write of a head item. Reads the other items only if the decision needs them (rule ReadAllItems).
+/// Returns the progress after a write of a head item. Reads the other items only if the decision needs them
+/// (rule ReadAllItems).
 async fn next_progress(
     env: &Env,
     run: &Run,

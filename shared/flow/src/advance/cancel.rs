@@ -125,8 +125,8 @@ async fn reschedule(env: &Env, run: &Run, stopped: Timestamp) -> Result<Option<C
     Ok(None)
 }
 
-/// Sets the root's epoch in every item (rule StopEveryItem). Returns the time at which all items had it, or `None` in the first
-/// epoch, in which the run is not cancelled.
+/// Sets the root's epoch in every item (rule StopEveryItem). Returns the time at which all items had it, or `None` in the
+/// first epoch, in which the run is not cancelled.
 async fn fence_items(env: &Env, run: &Run, view: &RunView) -> Result<Option<Timestamp>, FlowError> {
     let epoch = loaded_run::epoch(view);
     let Some(before) = epoch.0.checked_sub(1) else { return Ok(None) };

@@ -2,7 +2,8 @@
 //!
 //! 1. Compile the document with the versions of plugins that the target has, unless it names others.
 //! 2. Merge the plan into the present one. The difference decides which units run.
-//! 3. Move the target, store the merged plan and start the run of the update in one transaction (rule UpdateInOneTransaction).
+//! 3. Move the target, store the merged plan and start the run of the update in one transaction
+//!    (rule UpdateInOneTransaction).
 //!
 //! A target is updated between its runs. During a run, the newest update waits in the target, with its plan stored apart.
 //! The end of the run begins it, or else `sweep`. The merged plan has all units of earlier runs at their positions, so

@@ -8,8 +8,7 @@ use futures::future::{join_all, select};
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::loaded_run::AttemptRef;
-use crate::loaded_run::Run;
+use crate::loaded_run::{AttemptRef, Run};
 use crate::run::taken_results::ExpectedResult;
 use crate::run::wakeup;
 

@@ -12,8 +12,7 @@ use ebb_protocol::record::AttemptRecord;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::loaded_run::AttemptRef;
-use crate::loaded_run::Run;
+use crate::loaded_run::{AttemptRef, Run};
 use crate::permits::OriginPermit;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::RequestCredential;

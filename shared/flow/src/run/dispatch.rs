@@ -13,8 +13,7 @@ use ebb_protocol::value::UnitValue;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::loaded_run::AttemptRef;
-use crate::loaded_run::Run;
+use crate::loaded_run::{AttemptRef, Run};
 use crate::run::attempt_end::{AttemptEnd, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::infrakit::{self, PluginUnit};

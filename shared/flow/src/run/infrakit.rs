@@ -24,8 +24,7 @@ use serde_json::Value;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::loaded_run::AttemptRef;
-use crate::loaded_run::Run;
+use crate::loaded_run::{AttemptRef, Run};
 use crate::run::attempt::{undone_name, unit_name};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};

@@ -14,8 +14,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::loaded_run::AttemptRef;
-use crate::loaded_run::Run;
+use crate::loaded_run::{AttemptRef, Run};
 use crate::run::{records, wakeup};
 
 /// Starts that are recorded at the same time.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_documents::plan::{Action, Plan, RequiredEvidence, UnitPlan, UnitRef};
+use ebb_documents::plan::{Action, HookName, Plan, RequiredEvidence, UnitPlan, UnitRef};
 use ebb_engine::{Attempt, Hook, RunView, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
@@ -14,13 +14,13 @@ use ebb_store::TargetHead;
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
-use crate::loaded_run::AttemptRef;
-use crate::loaded_run::{self, Run};
+use crate::loaded_run::{self, AttemptRef, Run};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::CredentialDigest;
 use crate::run::evidence::SentRequest;
 use crate::run::undo::UndoPasses;
-use crate::run::{override_record, possible_resources, sight};
+use crate::run::visibility::VisibilityCheck;
+use crate::run::{override_record, possible_resources, visibility};
 
 /// The attempt records of a unit, in the order of attempts.
 type Records = Vec<(Attempt, AttemptRecord)>;
@@ -181,7 +181,10 @@ async fn may_be_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPla
 fn can_be_unconfirmed(unit: &UnitPlan) -> bool {
     let by_action = match &unit.action {
         Action::Webhook(webhook) => {
-            webhook.method == sight::DELETE || webhook.connection.is_some() || webhook.until.is_some() || unit.verifies
+            webhook.method == visibility::DELETE
+                || webhook.connection.is_some()
+                || webhook.until.is_some()
+                || unit.verifies
         }
         Action::Destroy => true,
         Action::Pod(_) | Action::Object(_) | Action::Removal | Action::Infrakit(_) => false,
@@ -215,7 +218,7 @@ fn usual_evidence(unit: &UnitPlan) -> Option<RemovalEvidence> {
 /// Returns the undos of the teardown by the setup units that they undo. It has each undo that an update has.
 fn undos(plan: &Plan) -> BTreeMap<UnitRef, Vec<UnitRef>> {
     let mut undos: BTreeMap<UnitRef, Vec<UnitRef>> = BTreeMap::new();
-    for hook in plan.hooks.iter().filter(|hook| sight::is_teardown(hook.hook)) {
+    for hook in plan.hooks.iter().filter(|hook| HookName::TEARDOWN.contains(&hook.hook)) {
         for (position, unit) in (0..).zip(&hook.units) {
             for &undone in &unit.undoes {
                 undos.entry(undone).or_default().push(UnitRef { hook: hook.hook, unit: position });
@@ -302,7 +305,7 @@ pub(crate) async fn of_absence(
         verified_grade(env, run, attempt, unit, (VerifiedBy::NotFound, by)).await?
     } else if is_rejected {
         return Ok(Some(of_rejection()));
-    } else if sight::has_seen(env, run, attempt, unit, by).await? {
+    } else if VisibilityCheck::new(env, run, attempt, unit, by).await?.undo_has_seen().await? {
         return Ok(None);
     } else {
         RemovalGrade::Unconfirmed
@@ -353,19 +356,20 @@ async fn verified_grade(
     (answer, by): (VerifiedBy, &CredentialDigest),
 ) -> Result<RemovalGrade, FlowError> {
     let is_list = answer == VerifiedBy::List;
-    if (is_list && by.is_signed())
-        || sight::has_verification_seen(env, run, attempt, unit, by).await?
-        || (is_list && sight::is_list_complete(env, run, attempt, unit, by).await?)
-    {
+    if is_list && by.is_signed() {
+        return Ok(RemovalGrade::Confirmed);
+    }
+    let check = VisibilityCheck::new(env, run, attempt, unit, by).await?;
+    if check.verification_has_seen().await? || (is_list && check.list_is_complete().await?) {
         return Ok(RemovalGrade::Confirmed);
     }
     let found = evidence_of_undos(env, run, unit).await?;
     // The success of a signed request can lack a record.
     let is_shown = |at: UnitRef| {
         let undo = run.loaded.plan.unit(at);
-        undo.is_some_and(|undo| matches!(undo.action, Action::Webhook(_)) && sight::is_same_connection(undo, unit))
+        undo.is_some_and(|undo| matches!(undo.action, Action::Webhook(_)) && visibility::is_same_connection(undo, unit))
     };
-    if by.is_signed() && found.iter().any(|(at, evidence)| is_shown(*at) && sight::is_answered(evidence)) {
+    if by.is_signed() && found.iter().any(|(at, evidence)| is_shown(*at) && visibility::is_answered(evidence)) {
         return Ok(RemovalGrade::Confirmed);
     }
     Ok(found.iter().map(|(_, evidence)| evidence.grade).min().unwrap_or(RemovalGrade::Unconfirmed))
@@ -379,7 +383,7 @@ async fn evidence_of_undos(
 ) -> Result<Vec<(UnitRef, RemovalEvidence)>, FlowError> {
     let hook = run.hook().into();
     let units = (0..).zip(&run.hook_plan().units);
-    let undos = units.filter(|(_, other)| !other.verifies && sight::is_shared(verification, other));
+    let undos = units.filter(|(_, other)| !other.verifies && visibility::is_shared(verification, other));
     let undos: Vec<UnitRef> = undos.map(|(unit, _)| UnitRef { hook, unit }).collect();
     let plan = &run.loaded.plan;
     let of_updates = undos.iter().filter_map(|&at| plan.unit(at)).flat_map(|undo| &undo.unless);
@@ -457,7 +461,7 @@ async fn failure_of(
     };
     let units = &run.hook_plan().units;
     // A verification decides for the undos before it.
-    if !unit.verifies && units.iter().any(|other| other.verifies && sight::is_shared(unit, other)) {
+    if !unit.verifies && units.iter().any(|other| other.verifies && visibility::is_shared(unit, other)) {
         return Ok(None);
     }
     let evidence = match evidence {

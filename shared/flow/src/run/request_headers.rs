@@ -10,8 +10,7 @@ use url::Url;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::loaded_run::AttemptRef;
-use crate::loaded_run::Run;
+use crate::loaded_run::{AttemptRef, Run};
 use crate::run::attempt::{undone_name, unit_name};
 use crate::run::credential::RequestCredential;
 use crate::telemetry;

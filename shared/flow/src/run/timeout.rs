@@ -10,8 +10,7 @@ use ebb_protocol::time::rfc3339;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::loaded_run::AttemptRef;
-use crate::loaded_run::Run;
+use crate::loaded_run::{AttemptRef, Run};
 use crate::run::attempt_end::AttemptFailure;
 use crate::run::evidence::SentRequest;
 use crate::run::inputs::{self, InvocationCache};

@@ -17,8 +17,7 @@ use ebb_protocol::value::Outputs;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::loaded_run::AttemptRef;
-use crate::loaded_run::{EarlierRun, Run};
+use crate::loaded_run::{AttemptRef, EarlierRun, Run};
 use crate::run::inputs::{self, InvocationCache, ReadOutputs};
 use crate::run::records;
 

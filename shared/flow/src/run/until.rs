@@ -26,17 +26,17 @@ use serde_json::Value;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::loaded_run::AttemptRef;
-use crate::loaded_run::Run;
+use crate::loaded_run::{AttemptRef, Run};
 use crate::permits::OriginPermit;
 use crate::ports::QueueMessage;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::RequestCredential;
 use crate::run::dispatch_outcome::DispatchOutcome;
 use crate::run::evidence::SentRequest;
+use crate::run::visibility::VisibilityCheck;
 use crate::run::wakeup::AttemptWakeup;
 use crate::run::webhook_response::{self, UnitAnswers, call_failure};
-use crate::run::{records, request_headers, sight};
+use crate::run::{records, request_headers};
 use crate::sealed_values;
 
 const METHOD: &str = "GET";
@@ -150,7 +150,7 @@ pub(super) async fn ask(
             Ok(AttemptEnd::Succeeded(success)) if is_undo && !unit.action.only_asks() => {
                 // Providers show nothing of what a credential must not see: *not found*, or a list without it.
                 let is_shown = match &digest {
-                    Ok(digest) => sight::has_seen(env, run, attempt, unit, digest).await?,
+                    Ok(digest) => VisibilityCheck::new(env, run, attempt, unit, digest).await?.undo_has_seen().await?,
                     Err(_) => false,
                 };
                 let grade = if is_shown { RemovalGrade::Confirmed } else { RemovalGrade::Unconfirmed };

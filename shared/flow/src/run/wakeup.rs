@@ -9,8 +9,7 @@ use ebb_store::{AttemptUpdate, PatchResult};
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::loaded_run::AttemptRef;
-use crate::loaded_run::Run;
+use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::QueueMessage;
 
 /// Maximum delay of a message. SQS does not support longer delays, and the schedule finds a later wake-up.

@@ -13,8 +13,7 @@ use ebb_store::AttemptUpdate;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::loaded_run::AttemptRef;
-use crate::loaded_run::Run;
+use crate::loaded_run::{AttemptRef, Run};
 use crate::permits::OriginPermit;
 use crate::run::attempt::token;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};

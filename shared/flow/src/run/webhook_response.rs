@@ -14,7 +14,7 @@ use ebb_protocol::{limits, unit as headers};
 use crate::loaded_run::Run;
 use crate::response_body;
 use crate::run::attempt_end::AttemptFailure;
-use crate::run::sight::STILL_EXISTS;
+use crate::run::visibility::STILL_EXISTS;
 use crate::run::{evidence, opened_texts};
 
 pub(super) enum ResponseVerdict {

@@ -6,8 +6,7 @@ use ebb_protocol::id::{RunId, hook_name};
 use super::sinks::SpanAttribute::{self, Number, Text};
 use super::sinks::{FunctionKind, Span, SpanId, SpanKind};
 use super::{AttemptDisposition, ids, time};
-use crate::loaded_run::AttemptRef;
-use crate::loaded_run::Run;
+use crate::loaded_run::{AttemptRef, Run};
 
 /// The span of an invocation, and the spans that ended in it.
 pub(super) struct InvocationTrace {

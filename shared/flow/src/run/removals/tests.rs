@@ -1,4 +1,4 @@
-use ebb_documents::plan::{HookName, HookPlan};
+use ebb_documents::plan::HookPlan;
 use ebb_engine::{Epoch, Graph, HeadState, Shard};
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::evidence::Evidence;
@@ -122,7 +122,7 @@ fn some_undos_can_lack_evidence() {
 #[test]
 fn only_an_answer_other_than_not_found_shows_the_resource() {
     let seen_by = |name: &str| Some(name.to_owned());
-    let shows = |record: &AttemptRecord, by| sight::shows_resource(record, &CredentialDigest::of(by));
+    let shows = |record: &AttemptRecord, by| visibility::shows_resource(record, &CredentialDigest::of(by));
     let seen = AttemptRecord { seen_by: seen_by("signed"), ..record(result(AttemptOutcome::Failed)) };
     let found_nothing = record(with_reason(ReasonCode::Skipped, done()));
     let rows = [

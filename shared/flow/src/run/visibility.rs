@@ -10,8 +10,7 @@ use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::loaded_run::AttemptRef;
-use crate::loaded_run::Run;
+use crate::loaded_run::{AttemptRef, Run};
 use crate::run::credential::CredentialDigest;
 use crate::run::possible_resources;
 use crate::run::undo::{self, UndoPasses};
@@ -28,10 +27,6 @@ pub(crate) fn is_shared(one: &UnitPlan, other: &UnitPlan) -> bool {
     one.undoes.iter().any(|at| other.undoes.contains(at))
 }
 
-pub(crate) fn is_teardown(hook: HookName) -> bool {
-    matches!(hook, HookName::PreStop | HookName::PostStop)
-}
-
 /// Returns true if the requests of both units have the credential of one connection, or if both have none.
 pub(crate) fn is_same_connection(one: &UnitPlan, other: &UnitPlan) -> bool {
     let name = |unit: &UnitPlan| unit.action.connection().map(|connection| connection.name.clone());
@@ -40,71 +35,103 @@ pub(crate) fn is_same_connection(one: &UnitPlan, other: &UnitPlan) -> bool {
 
 /// Returns true if a verification over a connection asks for what a unit makes or undoes. The record of a success is then
 /// kept, because it says which credential has seen the resource.
-pub(crate) fn is_kept(run: &Run, unit: Unit) -> bool {
+pub(crate) fn is_recorded(run: &Run, unit: Unit) -> bool {
     let at = UnitRef { hook: run.hook().into(), unit: unit.0 };
     let Some(own) = run.unit(unit).filter(|own| !own.verifies) else { return false };
     let asks = |other: &UnitPlan| {
         other.verifies && other.action.connection().is_some() && (other.undoes.contains(&at) || is_shared(own, other))
     };
-    run.loaded.plan.hooks.iter().filter(|hook| is_teardown(hook.hook)).flat_map(|hook| &hook.units).any(asks)
+    run.loaded
+        .plan
+        .hooks
+        .iter()
+        .filter(|hook| HookName::TEARDOWN.contains(&hook.hook))
+        .flat_map(|hook| &hook.units)
+        .any(asks)
 }
 
-/// Returns true if an earlier answer to this undo, also in an update, has shown the resource to a credential.
-pub(crate) async fn has_seen(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    unit: &UnitPlan,
-    by: &CredentialDigest,
-) -> Result<bool, FlowError> {
-    let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
-    let position = passes(unit, &records).removed_before(attempt.number);
-    let own = of_result(unit, records, position).any(|record| shows_resource(&record, by));
-    Ok(own || records_of_updates(env, run, unit, position).await?.iter().any(|record| shows_resource(record, by)))
+/// An attempt of an undo or of a verification whose answer did not have the resource.
+pub(super) struct VisibilityCheck<'a> {
+    env: &'a Env,
+    run: &'a Run,
+    unit: &'a UnitPlan,
+    by: &'a CredentialDigest,
+    /// The number of results that its pass has removed or verified before it. An attempt is about one result, and in each
+    /// pass, a result has the same position.
+    position: usize,
+    /// The records of the unit about this result.
+    own: Vec<AttemptRecord>,
 }
 
-/// Returns true if an answer to this verification, or to the undos that it verifies, has shown the resource to a credential.
-pub(crate) async fn has_verification_seen(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    unit: &UnitPlan,
-    by: &CredentialDigest,
-) -> Result<bool, FlowError> {
-    let position = position(env, run, attempt, unit).await?;
-    for undo in undos(run, unit) {
-        if is_shown_at(env, run, undo, position, by).await? {
+impl<'a> VisibilityCheck<'a> {
+    /// Reads the records of the unit. `by` is the credential of the request.
+    pub(super) async fn new(
+        env: &'a Env,
+        run: &'a Run,
+        attempt: AttemptRef,
+        unit: &'a UnitPlan,
+        by: &'a CredentialDigest,
+    ) -> Result<Self, FlowError> {
+        let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
+        let position = passes(unit, &records).removed_before(attempt.number);
+        let own = of_result(unit, records, position).collect();
+        Ok(Self { env, run, unit, by, position, own })
+    }
+
+    /// Returns true if an earlier answer to this undo, also in an update, has shown the resource to the credential.
+    pub(super) async fn undo_has_seen(&self) -> Result<bool, FlowError> {
+        let shows = |record: &AttemptRecord| shows_resource(record, self.by);
+        Ok(self.own.iter().any(shows) || self.records_of_updates(self.unit).await?.iter().any(shows))
+    }
+
+    /// Returns true if an answer to this verification, or to the undos that it verifies, has shown the resource to the
+    /// credential.
+    pub(super) async fn verification_has_seen(&self) -> Result<bool, FlowError> {
+        for (undo, plan) in undos(self.run, self.unit) {
+            if self.records(undo, plan).await?.iter().any(|record| shows_resource(record, self.by)) {
+                return Ok(true);
+            }
+        }
+        Ok(self.own.iter().any(|record| finds_resource(record, self.by)))
+    }
+
+    /// Returns true if a list for this verification would have the resource.
+    ///
+    /// - No undo has its connection. The author of the plugin has chosen a check that does not depend on the undo.
+    /// - Otherwise its credential has sent each request of the setup that may have made something, and the last request of
+    ///   each undo.
+    pub(super) async fn list_is_complete(&self) -> Result<bool, FlowError> {
+        let mut all = self.run.loaded.plan.hooks.iter().flat_map(|hook| &hook.units);
+        if !all.any(|other| !other.verifies && is_shared(self.unit, other) && is_same_connection(self.unit, other)) {
             return Ok(true);
         }
-    }
-    Ok(records_at(env, run, (attempt.unit, unit), position).await?.iter().any(|record| finds_resource(record, by)))
-}
-
-/// Returns true if a list for this verification would have the resource.
-///
-/// - No undo has its connection. The author of the plugin has chosen a check that does not depend on the undo.
-/// - Otherwise its credential has sent each request of the setup that may have made something, and the last request of each
-///   undo.
-pub(crate) async fn is_list_complete(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    unit: &UnitPlan,
-    by: &CredentialDigest,
-) -> Result<bool, FlowError> {
-    let mut all = run.loaded.plan.hooks.iter().flat_map(|hook| &hook.units);
-    if !all.any(|other| !other.verifies && is_shared(unit, other) && is_same_connection(unit, other)) {
-        return Ok(true);
-    }
-    let position = position(env, run, attempt, unit).await?;
-    for (undo, plan) in undos(run, unit) {
-        let records = records_at(env, run, (undo, plan), position).await?;
-        let mut sent = records.iter().filter_map(|record| record.result.as_ref()?.sent_by.as_deref());
-        if sent.next_back().is_some_and(|last| !by.is(last)) {
-            return Ok(false);
+        for (undo, plan) in undos(self.run, self.unit) {
+            let records = self.records(undo, plan).await?;
+            let mut sent = records.iter().filter_map(|record| record.result.as_ref()?.sent_by.as_deref());
+            if sent.next_back().is_some_and(|last| !self.by.is(last)) {
+                return Ok(false);
+            }
         }
+        is_made_by(self.env, self.run, self.unit, self.by).await
     }
-    is_made_by(env, run, unit, by).await
+
+    /// Returns the records of an undo about the result, in the order of attempts, after those of updates.
+    async fn records(&self, undo: Unit, plan: &UnitPlan) -> Result<Vec<AttemptRecord>, FlowError> {
+        let mut found = self.records_of_updates(plan).await?;
+        found.extend(of_result(plan, self.env.store.read_records(&self.run.id, &[undo]).await?, self.position));
+        Ok(found)
+    }
+
+    /// Returns the records of the undos of updates that have done the same as an undo.
+    async fn records_of_updates(&self, plan: &UnitPlan) -> Result<Vec<AttemptRecord>, FlowError> {
+        let mut found = Vec::new();
+        for undo in &plan.unless {
+            let run = self.run.id.sibling(undo.hook.into());
+            let records = self.env.store.read_records(&run, &[Unit(undo.unit)]).await?;
+            found.extend(of_result(plan, records, self.position));
+        }
+        Ok(found)
+    }
 }
 
 /// Returns the undos in the run of a verification that have its connection.
@@ -148,13 +175,6 @@ fn is_sent_by(record: &AttemptRecord, by: &CredentialDigest) -> bool {
     record.posted_by.as_ref().or(record.seen_by.as_ref()).or(of_result).is_some_and(|known| by.is(known))
 }
 
-/// Returns the number of results that the pass of an attempt has removed or verified before it. An attempt is about one
-/// result, and in each pass, a result has the same position.
-async fn position(env: &Env, run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Result<usize, FlowError> {
-    let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
-    Ok(passes(unit, &records).removed_before(attempt.number))
-}
-
 fn passes(unit: &UnitPlan, records: &[(Unit, Attempt, AttemptRecord)]) -> UndoPasses {
     UndoPasses::new(unit, records.iter().map(|(_, number, record)| (*number, record)))
 }
@@ -170,43 +190,6 @@ fn of_result(
         .into_iter()
         .filter(move |(_, number, _)| passes.removed_before(*number) == position)
         .map(|(.., record)| record)
-}
-
-/// Returns the records of an undo about the result at a position, in the order of attempts, after those of updates.
-async fn records_at(
-    env: &Env,
-    run: &Run,
-    (unit, plan): (Unit, &UnitPlan),
-    position: usize,
-) -> Result<Vec<AttemptRecord>, FlowError> {
-    let mut found = records_of_updates(env, run, plan, position).await?;
-    found.extend(of_result(plan, env.store.read_records(&run.id, &[unit]).await?, position));
-    Ok(found)
-}
-
-/// Returns the records of the undos of updates that have done the same as an undo.
-async fn records_of_updates(
-    env: &Env,
-    run: &Run,
-    plan: &UnitPlan,
-    position: usize,
-) -> Result<Vec<AttemptRecord>, FlowError> {
-    let mut found = Vec::new();
-    for undo in &plan.unless {
-        let records = env.store.read_records(&run.id.sibling(undo.hook.into()), &[Unit(undo.unit)]).await?;
-        found.extend(of_result(plan, records, position));
-    }
-    Ok(found)
-}
-
-async fn is_shown_at(
-    env: &Env,
-    run: &Run,
-    of: (Unit, &UnitPlan),
-    position: usize,
-    by: &CredentialDigest,
-) -> Result<bool, FlowError> {
-    Ok(records_at(env, run, of, position).await?.iter().any(|record| shows_resource(record, by)))
 }
 
 /// Returns true if the answer to this attempt of a verification had the resource.
