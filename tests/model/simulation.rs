@@ -18,7 +18,7 @@ use ebb_flow::ports::QueueMessage;
 use ebb_flow::sweep::{self, SweepCondition};
 use ebb_flow::{DeploymentSettings, Env, FlowError, InstanceCache, RequestError};
 use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::id::RunId;
+use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{LifecycleData, TargetStopCause};
 use ebb_store::{DueItem, MoveTarget as _, TargetHead};
 
@@ -226,7 +226,8 @@ impl ModelDocuments {
             let keys = settings(MAX_IN_FLIGHT_MS).unit_keys;
             let compiled = runtime.run(async move {
                 let tools = (&InstanceCache::default(), &keys);
-                compile_document(plugins.as_ref(), tools, (KIND, NAME), &text, PinnedVersions::Latest).await
+                compile_document(plugins.as_ref(), tools, TargetKey::new(KIND, NAME), &text, PinnedVersions::Latest)
+                    .await
             });
             let (wanted, _) = compiled.and_then(Result::ok).expect("the documents of a graph are valid");
             let merged = plans.last().map(|current| compile::update(current, &wanted, |_| true));
@@ -440,7 +441,9 @@ impl ModelSimulation {
                     }
                     PendingDelivery::Message { message, .. } => sweep::receive_message(&env, &message).await?,
                 },
-                ModelInvocation::Delete => lifecycle::delete(&env, KIND, NAME, UID, TargetStopCause::Deleted).await?,
+                ModelInvocation::Delete => {
+                    lifecycle::delete(&env, TargetKey::new(KIND, NAME).instance(UID), TargetStopCause::Deleted).await?
+                }
                 ModelInvocation::Update(number) => {
                     let event = LifecycleData {
                         kind: KIND.to_owned(),
@@ -464,8 +467,10 @@ impl ModelSimulation {
                     }
                 }
                 ModelInvocation::Sweep(run) => sweep::sweep_run(&env, &run, SweepCondition::Due).await?,
-                ModelInvocation::SweepTarget => sweep::sweep_target(&env, KIND, NAME).await?,
-                ModelInvocation::Retry => ebb_flow::advance::retry::retry(&env, KIND, NAME).await.map(drop)?,
+                ModelInvocation::SweepTarget => sweep::sweep_target(&env, TargetKey::new(KIND, NAME)).await?,
+                ModelInvocation::Retry => {
+                    ebb_flow::advance::retry::retry(&env, TargetKey::new(KIND, NAME)).await.map(drop)?
+                }
             }
             Ok(InvocationEnd::Answered)
         });

@@ -19,6 +19,7 @@ use ebb_flow::sweep::{SweepSummary, sweep_until};
 use ebb_flow::{Env, FlowError, RequestError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, SourceResponse};
 use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
 use ebb_store::TargetHead;
@@ -163,7 +164,7 @@ impl SimFunctions {
     pub async fn delete_target(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         self.invoke("delete", |env, _| async move {
-            let deleted = response_of(target_request::delete(&env, &kind, &name, None).await)?;
+            let deleted = response_of(target_request::delete(&env, TargetKey::new(&kind, &name), None).await)?;
             finish(&env, deleted.ok().flatten().map(|(_, follow_ups)| follow_ups).unwrap_or_default()).await
         })
         .await
@@ -181,7 +182,7 @@ impl SimFunctions {
     /// Retries a target for an operator.
     pub async fn retry(&self, kind: &str, name: &str) -> Result<RetryOutcome, InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
-        self.invoke("retry", |env, _| async move { retry::retry(&env, &kind, &name).await }).await
+        self.invoke("retry", |env, _| async move { retry::retry(&env, TargetKey::new(&kind, &name)).await }).await
     }
 
     /// Force-completes a unit for an operator.
@@ -189,7 +190,7 @@ impl SimFunctions {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         let request = ForceCompleteUnit { unit: unit.to_owned(), reason: "as planned".to_owned(), by: None };
         self.invoke("force-complete", |env, _| async move {
-            overrides::force_complete(&env, &kind, &name, &request).await.map(drop)
+            overrides::force_complete(&env, TargetKey::new(&kind, &name), &request).await.map(drop)
         })
         .await
     }
@@ -199,7 +200,7 @@ impl SimFunctions {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         let request = ForceDeleteTarget { reason: "as planned".to_owned(), by: None };
         self.invoke("force-delete", |env, _| async move {
-            overrides::force_delete(&env, &kind, &name, &request).await.map(drop)
+            overrides::force_delete(&env, TargetKey::new(&kind, &name), &request).await.map(drop)
         })
         .await
     }
@@ -208,11 +209,11 @@ impl SimFunctions {
     pub async fn repair(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         self.invoke("repair", |env, table| async move {
-            let target = env.store.read_target(&kind, &name).await?;
+            let target = env.store.read_target(TargetKey::new(&kind, &name)).await?;
             let plugins = target.map(|target| target.plugins).unwrap_or_default();
             let Some((plugin, _)) = plugins.first().and_then(|plugin| plugin.split_once('@')) else { return Ok(()) };
             let plugin = format!("{plugin}@{REPAIRED}");
-            match repair::repair(&env, table.as_ref(), (&kind, &name), &plugin, RepairMode::Make).await {
+            match repair::repair(&env, table.as_ref(), TargetKey::new(&kind, &name), &plugin, RepairMode::Make).await {
                 Err(RequestError::Failed(error)) => Err(error),
                 _ => Ok(()),
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use ebb_engine::{Attempt, Epoch, HeadState, Patch, RunPhase, Shard, Timestamp, Unit};
-use ebb_protocol::id::RunId;
+use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::record::{AttemptRecord, AttemptResult, OutputStorage};
 use ebb_store::suite::model::epoch_of;
 use ebb_store::suite::record_model;
@@ -174,8 +174,8 @@ impl PutAttemptResult for SimTable {
 
 #[async_trait]
 impl ReadTarget for SimTable {
-    async fn read_target(&self, kind: &str, name: &str) -> StoreResult<Option<TargetHead>> {
-        let key = (kind.to_owned(), name.to_owned());
+    async fn read_target(&self, target: TargetKey<'_>) -> StoreResult<Option<TargetHead>> {
+        let key = (target.kind.to_owned(), target.name.to_owned());
         self.read(|state| state.targets.get(&key).cloned()).await
     }
 

@@ -10,7 +10,7 @@ use ebb_documents::plan::{HookPlan, Plan};
 use ebb_documents::render::CompiledExpressions;
 use ebb_egress::{ByteBudget, HttpCall};
 use ebb_engine::{Graph, Hook, HookSet, Millis, Timestamp};
-use ebb_protocol::id::RunId;
+use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::limits;
 use ebb_protocol::named_secrets::SecretReader;
 use ebb_protocol::sign::WebhookKeys;
@@ -257,6 +257,16 @@ impl InstanceCache {
 impl Env {
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Returns the URL of a target in the API.
+    pub fn target_url(&self, target: TargetKey<'_>) -> String {
+        let source = &self.settings.source;
+        let Ok(mut url) = url::Url::parse(source) else { return source.clone() };
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(["v1", "targets", target.kind, target.name]);
+        }
+        url.into()
     }
 
     /// Returns the plan of a target's present instance, as [`Self::plan`] does.

@@ -10,4 +10,5 @@ pub mod retention;
 pub mod secrets;
 pub(crate) mod subscription_cache;
 pub mod target_document;
+pub mod target_outputs;
 pub(crate) mod update;

@@ -13,7 +13,7 @@ use ebb_engine::target::{
 };
 use ebb_engine::{HookSet, Millis, TargetPhase};
 use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::id;
+use ebb_protocol::id::{InstanceRef, TargetKey};
 use ebb_protocol::lifecycle::{self as fields, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause};
 use ebb_store::{ReadPlugins, TargetHead, TargetTransition};
 use tracing::Instrument as _;
@@ -76,8 +76,8 @@ pub async fn check_uid(
         LifecycleType::Event => Ok(()),
         LifecycleType::Created => Err(LifecycleRejection::Invalid(error.to_string()).into()),
         LifecycleType::Updated | LifecycleType::Deleted => {
-            let head = env.store.read_target(&event.kind, &event.name).await?;
-            check_known_uid(env, (&event.kind, &event.name, &event.uid), head.as_ref()).await
+            let head = env.store.read_target(event.target_key()).await?;
+            check_known_uid(env, event.instance(), head.as_ref()).await
         }
     }
 }
@@ -85,13 +85,13 @@ pub async fn check_uid(
 /// Checks that a UID with a reserved prefix is that of an instance which exists or has ended.
 pub(crate) async fn check_known_uid(
     env: &Env,
-    (kind, name, uid): (&str, &str, &str),
+    instance: InstanceRef<'_>,
     head: Option<&TargetHead>,
 ) -> Result<(), RequestError<LifecycleRejection>> {
-    let Err(error) = fields::unreserved_uid(uid) else { return Ok(()) };
-    let waits = |head: &TargetHead| head.waiting.as_ref().is_some_and(|waiting| waiting.uid == uid);
-    let is_present = head.is_some_and(|head| head.uid == uid || waits(head));
-    if is_present || env.store.read_tombstone(&id::instance_key(kind, name, uid)).await?.is_some() {
+    let Err(error) = fields::unreserved_uid(instance.uid) else { return Ok(()) };
+    let waits = |head: &TargetHead| head.waiting.as_ref().is_some_and(|waiting| waiting.uid == instance.uid);
+    let is_present = head.is_some_and(|head| head.uid == instance.uid || waits(head));
+    if is_present || env.store.read_tombstone(&instance.key()).await?.is_some() {
         return Ok(());
     }
     Err(LifecycleRejection::Invalid(error.to_string()).into())
@@ -114,10 +114,9 @@ pub async fn begin(
                 create(env, plugins, event_type, event, (sender, decided)).await
             }
             LifecycleType::Deleted => {
-                let instance = (event.kind.as_str(), event.name.as_str(), event.uid.as_str());
-                match begin_delete(env, instance, TargetStopCause::Deleted, (sender, DecidedFor::Any)).await? {
+                match begin_delete(env, event.instance(), TargetStopCause::Deleted, (sender, DecidedFor::Any)).await? {
                     Some(follow_up) => Ok((response(event, LifecycleResult::Stopping), follow_up)),
-                    None => Err(foreign(&event.kind, &event.name).into()),
+                    None => Err(foreign(event.target_key()).into()),
                 }
             }
             LifecycleType::Event => {
@@ -131,7 +130,7 @@ pub async fn begin(
 
 fn response(event: &LifecycleData, result: LifecycleResult) -> LifecycleResponse {
     LifecycleResponse {
-        target: format!("{}/{}", event.kind, event.name),
+        target: event.target_key().to_string(),
         uid: event.uid.clone(),
         generation: event.generation,
         result,
@@ -146,14 +145,14 @@ async fn create(
     (sender, decided): (RequestSender<'_>, DecidedFor),
 ) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
     let only = |response| Ok((response, FollowUp::default()));
-    let instance = id::instance_key(&event.kind, &event.name, &event.uid);
+    let instance = event.instance().key();
     let mut compiled: Option<CompiledDocument> = None;
     for _ in 0..crate::ATTEMPTS {
         // The target is read before the tombstone. The writer of a tombstone changes the target after it, so one of the
         // two detects the other.
-        let seen = env.store.read_target(&event.kind, &event.name).await?;
+        let seen = env.store.read_target(event.target_key()).await?;
         if decided.is_outdated(seen.as_ref()) {
-            let text = format!("{}/{} has changed since it was read; read it again", event.kind, event.name);
+            let text = format!("{} has changed since it was read; read it again", event.target_key());
             return Err(LifecycleRejection::Conflict("outdated", text).into());
         }
         let known = seen.as_ref().map(transition::engine_target);
@@ -176,7 +175,7 @@ async fn create(
                 return only(response(event, result));
             }
             (CreateDecision::Stale, _) => return Err(stale(event).into()),
-            (CreateDecision::Foreign, _) => return Err(foreign(&event.kind, &event.name).into()),
+            (CreateDecision::Foreign, _) => return Err(foreign(event.target_key()).into()),
             (CreateDecision::QueueFull, _) => {
                 let text = format!("another {} already waits for the name {:?}", event.kind, event.name);
                 return Err(LifecycleRejection::Conflict("name-taken", text).into());
@@ -227,7 +226,7 @@ async fn create(
             _ => {}
         }
     }
-    Err(FlowError::Contended(format!("{}/{}", event.kind, event.name)).into())
+    Err(FlowError::Contended(event.target_key().to_string()).into())
 }
 
 fn new_head(
@@ -253,8 +252,8 @@ fn new_head(
 }
 
 /// Ends an instance of any owner for `cause`. The call can be repeated.
-pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str, cause: TargetStopCause) -> Result<(), FlowError> {
-    match begin_delete(env, (kind, name, uid), cause, (RequestSender::Operator, DecidedFor::Any)).await? {
+pub async fn delete(env: &Env, instance: InstanceRef<'_>, cause: TargetStopCause) -> Result<(), FlowError> {
+    match begin_delete(env, instance, cause, (RequestSender::Operator, DecidedFor::Any)).await? {
         Some(follow_up) => follow_up.finish(env).await,
         None => Ok(()),
     }
@@ -264,13 +263,13 @@ pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str, cause: TargetS
 /// attempts. Returns `None` if the instance belongs to another sender, or the deletion was decided for another target.
 pub(crate) async fn begin_delete(
     env: &Env,
-    (kind, name, uid): (&str, &str, &str),
+    instance @ InstanceRef { target: key, uid }: InstanceRef<'_>,
     cause: TargetStopCause,
     (sender, decided): (RequestSender<'_>, DecidedFor),
 ) -> Result<Option<FollowUp>, FlowError> {
-    let tombstone = || retention::tombstone(env, id::instance_key(kind, name, uid), env.now());
+    let tombstone = || retention::tombstone(env, instance.key(), env.now());
     for _ in 0..crate::ATTEMPTS {
-        let seen = env.store.read_target(kind, name).await?;
+        let seen = env.store.read_target(key).await?;
         if decided.is_outdated(seen.as_ref()) {
             return Ok(None);
         }
@@ -299,7 +298,7 @@ pub(crate) async fn begin_delete(
                 env.store.put_tombstone(&tombstone()).await?;
                 // A concurrent creation may have read the table before the tombstone. The new version of the target
                 // makes its transaction fail.
-                if bump_version(env, kind, name, uid, seen).await? {
+                if bump_version(env, instance, seen).await? {
                     return Ok(Some(FollowUp::default()));
                 }
             }
@@ -330,20 +329,18 @@ pub(crate) async fn begin_delete(
                 }
             }
             (decision, ..) => {
-                return Err(FlowError::Broken(format!("{kind}/{name}: {decision:?} does not match the target")));
+                return Err(FlowError::Broken(format!("{key}: {decision:?} does not match the target")));
             }
         }
     }
-    Err(FlowError::Contended(format!("{kind}/{name}")))
+    Err(FlowError::Contended(key.to_string()))
 }
 
 /// Gives the target of a name a new version. A target that does not exist is written as gone, because it was deleted
 /// before it was created. Returns false if the target has changed.
 async fn bump_version(
     env: &Env,
-    kind: &str,
-    name: &str,
-    uid: &str,
+    InstanceRef { target: TargetKey { kind, name }, uid }: InstanceRef<'_>,
     seen: Option<TargetHead>,
 ) -> Result<bool, FlowError> {
     let expected_version = seen.as_ref().map(|target| target.version);

@@ -13,6 +13,7 @@ mod polls;
 mod runs;
 mod targets;
 
+use ebb_protocol::id::TargetKey;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
@@ -102,7 +103,8 @@ pub async fn sweep_until(
                     permit.limit(sweep).await
                 }
                 DueItem::Target(kind, name) => {
-                    let sweep = Box::pin(targets::sweep_with_permit(env, Some(store), kind, name, &permit));
+                    let sweep =
+                        Box::pin(targets::sweep_with_permit(env, Some(store), TargetKey::new(kind, name), &permit));
                     permit.limit(sweep).await
                 }
                 DueItem::Desired(key) => permit.limit(Box::pin(desired::sweep_desired(env, store, key))).await,
@@ -145,7 +147,7 @@ async fn postpone(env: &Env, due: &DueItem) {
     let wait = env.cache.failed_sweeps.next_wait(due, true);
     match due {
         DueItem::Run(run) => runs::postpone_failed(env, run, wait).await,
-        DueItem::Target(kind, name) => targets::postpone_failed(env, kind, name, wait).await,
+        DueItem::Target(kind, name) => targets::postpone_failed(env, TargetKey::new(kind, name), wait).await,
         // It stays due, and is applied again by the next sweep.
         DueItem::Desired(..) => {}
     }
@@ -181,8 +183,8 @@ pub async fn receive_message(env: &Env, message: &QueueMessage) -> Result<(), Fl
         QueueMessage::Poll { run, unit, attempt, sweep } => {
             Box::pin(polls::receive_poll(env, run, (Unit(*unit), Attempt(*attempt)), Timestamp(*sweep))).await
         }
-        QueueMessage::Target(kind, name) => sweep_target(env, kind, name).await,
-        QueueMessage::Deliver(kind, name) => Box::pin(outbox::deliver(env, kind, name)).await,
+        QueueMessage::Target(kind, name) => sweep_target(env, TargetKey::new(kind, name)).await,
+        QueueMessage::Deliver(kind, name) => Box::pin(outbox::deliver(env, TargetKey::new(kind, name))).await,
         QueueMessage::Mark => Ok(env.store.put_mark(HealthMark::Queue, env.now()).await?),
         QueueMessage::Dispatch { run, epoch, units, next_sweep, forwarded_at } => {
             let units: Vec<(Unit, Attempt)> =

@@ -197,6 +197,44 @@ impl TaskId {
     }
 }
 
+/// The name of a target. Its text is `KIND/NAME`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetKey<'a> {
+    pub kind: &'a str,
+    pub name: &'a str,
+}
+
+impl<'a> TargetKey<'a> {
+    pub const fn new(kind: &'a str, name: &'a str) -> Self {
+        Self { kind, name }
+    }
+
+    /// Returns the instance of the target with a UID.
+    pub const fn instance(self, uid: &'a str) -> InstanceRef<'a> {
+        InstanceRef { target: self, uid }
+    }
+}
+
+impl fmt::Display for TargetKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind, self.name)
+    }
+}
+
+/// One instance of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InstanceRef<'a> {
+    pub target: TargetKey<'a>,
+    pub uid: &'a str,
+}
+
+impl InstanceRef<'_> {
+    /// Returns the key of the instance: see [`instance_key`].
+    pub fn key(self) -> String {
+        instance_key(self.target.kind, self.target.name, self.uid)
+    }
+}
+
 /// Returns the key of an instance: 16 characters of `[a-z2-7]`, derived from kind, name and UID.
 pub fn instance_key(kind: &str, name: &str, uid: &str) -> String {
     short_digest(&[kind, name, uid], 16)

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::callback::FailureReason;
 use crate::engine::EventName;
+use crate::id::{InstanceRef, TargetKey};
 use crate::removal::ResourceRemoval;
 use crate::value::{SecretRef, UnitValue};
 
@@ -202,6 +203,14 @@ pub struct FieldError {
 }
 
 impl LifecycleData {
+    pub fn target_key(&self) -> TargetKey<'_> {
+        TargetKey::new(&self.kind, &self.name)
+    }
+
+    pub fn instance(&self) -> InstanceRef<'_> {
+        self.target_key().instance(&self.uid)
+    }
+
     pub const MAX_KIND: usize = 63;
     pub const MAX_NAME: usize = 253;
     /// Bytes of a name. In a key, a non-ASCII byte takes three bytes, and an index key may have 1,024 bytes.

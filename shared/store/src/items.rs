@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_protocol::api::SourceResponse;
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{HeadState, Hook, Millis, Shard, TargetPhase, Timestamp};
-use ebb_protocol::id::{EventRef, RunId, instance_key};
+use ebb_protocol::id::{EventRef, RunId, TargetKey};
 use ebb_protocol::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
 
@@ -102,9 +102,13 @@ impl TargetHead {
         }
     }
 
+    pub fn target_key(&self) -> TargetKey<'_> {
+        TargetKey::new(&self.kind, &self.name)
+    }
+
     /// Returns the key of the present instance.
     pub fn instance_key(&self) -> String {
-        instance_key(&self.kind, &self.name, &self.uid)
+        self.target_key().instance(&self.uid).key()
     }
 
     /// Returns the UID in the removal of the plan of a waiting update. UIDs of platforms have no spaces.
@@ -115,7 +119,7 @@ impl TargetHead {
     /// Returns the key under which the plan of a waiting update is stored. Each update has its own, so that the removal
     /// of an earlier plan leaves that of a later one.
     pub fn update_key(&self, pending: &PendingUpdate) -> String {
-        instance_key(&self.kind, &self.name, &self.update_uid(pending))
+        self.target_key().instance(&self.update_uid(pending)).key()
     }
 
     /// Returns the generation of the newest accepted document.
@@ -383,6 +387,12 @@ pub struct DesiredKey {
     pub uid: Option<String>,
 }
 
+impl DesiredKey {
+    pub fn target_key(&self) -> TargetKey<'_> {
+        TargetKey::new(&self.kind, &self.name)
+    }
+}
+
 /// The state of a target that a source wants. A newer event replaces it, so only the newest is applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -574,8 +584,12 @@ pub struct RunFacts {
 }
 
 impl RunFacts {
+    pub fn target_key(&self) -> TargetKey<'_> {
+        TargetKey::new(&self.kind, &self.name)
+    }
+
     pub fn instance_key(&self) -> String {
-        instance_key(&self.kind, &self.name, &self.uid)
+        self.target_key().instance(&self.uid).key()
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 use ebb_protocol::engine::{Attempt, Patch, Shard, Timestamp, Unit};
-use ebb_protocol::id::{EventRef, RunId, instance_key};
+use ebb_protocol::id::{EventRef, RunId, TargetKey};
 use ebb_protocol::record::{AttemptRecord, AttemptResult, InstanceIds, StateWait};
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -150,7 +150,7 @@ pub const LOGS: &str = "logs";
 /// Reads a target (`GetItem`).
 #[async_trait]
 pub trait ReadTarget: Send + Sync {
-    async fn read_target(&self, kind: &str, name: &str) -> StoreResult<Option<TargetHead>>;
+    async fn read_target(&self, target: TargetKey<'_>) -> StoreResult<Option<TargetHead>>;
     /// Returns the end of an instance that no target names (a tombstone).
     async fn read_tombstone(&self, instance: &str) -> StoreResult<Option<Timestamp>>;
 }
@@ -176,6 +176,12 @@ pub enum DueItem {
     Target(String, String),
     /// A desired state that is not applied.
     Desired(DesiredKey),
+}
+
+impl DueItem {
+    pub fn target(key: TargetKey<'_>) -> Self {
+        Self::Target(key.kind.to_owned(), key.name.to_owned())
+    }
 }
 
 /// Queries the due index (`Query` per index shard).
@@ -319,8 +325,12 @@ pub struct InstanceExpiry {
 }
 
 impl InstanceExpiry {
+    pub fn target_key(&self) -> TargetKey<'_> {
+        TargetKey::new(&self.kind, &self.name)
+    }
+
     pub fn instance_key(&self) -> String {
-        instance_key(&self.kind, &self.name, &self.uid)
+        self.target_key().instance(&self.uid).key()
     }
 
     /// Returns the key of the instance, or the id of the run.
@@ -396,14 +406,14 @@ pub trait ListTargets: Send + Sync {
         &self,
         list: TargetList,
         kind: Option<&str>,
-        after: Option<(&str, &str)>,
+        after: Option<TargetKey<'_>>,
         limit: usize,
     ) -> StoreResult<ListPage>;
     async fn list_targets(
         &self,
         list: TargetList,
         kind: Option<&str>,
-        after: Option<(&str, &str)>,
+        after: Option<TargetKey<'_>>,
         limit: usize,
     ) -> StoreResult<Vec<TargetHead>> {
         Ok(self.list_page(list, kind, after, limit).await?.targets)

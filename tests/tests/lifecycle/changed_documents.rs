@@ -2,6 +2,7 @@
 
 use ebb_documents::plan::Plan;
 use ebb_flow::lifecycle;
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult, OutputValue, TargetStopCause};
 use ebb_store::{MoveTarget as _, PendingUpdate, PlanStore as _};
 use serde_json::Value;
@@ -278,7 +279,7 @@ pub(crate) async fn the_routing_key_of_a_replaced_update_stays() {
         harness.generation("a", 3).await;
         harness.phase("a", TargetState::Ready).await;
         let store = harness.stack().store();
-        let target = store.read_target("sandbox", "a").await.unwrap().unwrap();
+        let target = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
         assert_eq!((target.generation, target.routing_key.as_deref()), (3, Some("key")));
         let run = store.read_root(&target.run(target.hook.unwrap())).await.unwrap().unwrap();
         let (key, count) = if status == 200 { (None, 1) } else { (Some("key".to_owned()), 2) };
@@ -297,7 +298,7 @@ pub(crate) async fn an_update_that_is_refused_later_is_shown() {
     let waiting = LifecycleData { generation: 2, routing_key: Some("key".to_owned()), ..data };
     harness.lifecycle(LifecycleType::Updated, &waiting).await.is(202);
     let store = harness.stack().store();
-    let target = async || store.read_target("sandbox", "a").await.unwrap().unwrap();
+    let target = async || store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
     let seen = target().await;
     let pending = seen.pending_update.clone().unwrap();
     let key = seen.update_key(&pending);
@@ -339,7 +340,7 @@ pub(crate) async fn the_ttl_of_a_waiting_update_counts() {
     assert_eq!(send(&harness, 4, &document("ttl: 9h\n", 1)).await, LifecycleResult::Updated);
     // A sweep that has read the former TTL does not end the target.
     let (env, cause) = (harness.stack().env(), TargetStopCause::Expired);
-    lifecycle::delete(env, "sandbox", "a", "a-uid", cause).await.unwrap();
+    lifecycle::delete(env, TargetKey::new("sandbox", "a").instance("a-uid"), cause).await.unwrap();
     assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
 }
 
@@ -391,7 +392,7 @@ pub(crate) async fn another_routing_key_completes_a_failed_target() {
     assert_eq!(target.info.generation, 2);
     assert_eq!(send(3, "third").await, LifecycleResult::Updating);
     harness.phase("a", TargetState::Ready).await;
-    let target = harness.stack().store().read_target("sandbox", "a").await.unwrap().unwrap();
+    let target = harness.stack().store().read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
     let run = harness.stack().store().read_root(&target.run(target.hook.unwrap())).await.unwrap().unwrap();
     let facts = run.facts.unwrap();
     assert_eq!((facts.generation, facts.routing_key.as_deref()), (3, Some("third")));
@@ -525,7 +526,7 @@ pub(crate) async fn the_newest_document_of_a_waiting_instance_begins() {
     })
     .await;
     assert_eq!(requests(&harness), ["drop db-1 1", "create 7"]);
-    let target = harness.stack().store().read_target("sandbox", "a").await.unwrap().unwrap();
+    let target = harness.stack().store().read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
     assert_eq!((target.generation, target.routing_key.as_deref()), (2, Some("key")));
     // The removals that were scheduled while it waited name its runs.
     assert_eq!(target.first_generation, 1);

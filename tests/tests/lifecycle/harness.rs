@@ -11,6 +11,7 @@ use ebb_flow::system::SystemClock;
 use ebb_local::stack::{RemoteRelays, Stack, StackSettings, UnitBackend};
 use ebb_protocol::api::{ProblemDetails, TargetDetail, TargetDiagnosis, UnitDetail};
 use ebb_protocol::id;
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::record::AttemptRecord;
 use ebb_relay_client::PollEndpoint;
 use ebb_store::{RunHead, TargetList};
@@ -299,7 +300,7 @@ impl Harness {
     pub(crate) async fn settled(&self, name: &str) {
         until("the end of all runs", async || {
             let store = self.stack().store();
-            let target = store.read_target("sandbox", name).await.unwrap()?;
+            let target = store.read_target(TargetKey::new("sandbox", name)).await.unwrap()?;
             for hook in Hook::ALL {
                 let root = store.read_root(&target.run(hook)).await.unwrap();
                 if root.is_some_and(|root| root.head.phase != RunPhase::Closed) {

@@ -1,5 +1,6 @@
 //! Expiry of targets, repeated notifications, and restarts of the server.
 
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::TargetStopCause;
 
 use crate::harness::*;
@@ -52,7 +53,7 @@ pub(crate) async fn a_notification_ends_without_a_platform() {
     assert_eq!(waiting.is(202).json::<Value>()["result"], "waiting");
     let without = other_instance(&harness);
     assert_eq!(without.settings.platform_url, None);
-    ebb_flow::sweep::sweep_target(&without, "sandbox", "a").await.unwrap();
+    ebb_flow::sweep::sweep_target(&without, TargetKey::new("sandbox", "a")).await.unwrap();
     harness.instance_is_ready("a", "another-uid").await;
     assert_eq!(harness.receiver.order().iter().filter(|call| **call != "POST /platform").count(), 3);
 }

@@ -7,6 +7,7 @@ use ebb_engine::TargetPhase;
 use ebb_flow::Env;
 use ebb_flow::advance::reopen::{ReopenCause, reopen};
 use ebb_flow::loaded_run::Run;
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::record::OutputStorage;
 use ebb_store::item_table::{AttributeChange, ItemKey, ItemWrite, UpdateImage, WriteAction, WriteExpression};
 use ebb_store::{
@@ -157,14 +158,14 @@ pub(crate) async fn the_plan_of_a_target_is_cleared_before_its_runs_are_removed(
     let then = now().plus(Millis(1_000));
     assert_eq!(remove_expired_at(stack.env(), &failing, then).await, 0);
     assert_eq!(failing.hits(), 1);
-    let target = stack.store().read_target("sandbox", "a").await.unwrap().unwrap();
+    let target = stack.store().read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
     assert_eq!((target.phase, target.plan.as_str()), (TargetPhase::Gone, ""));
     let response = harness.callback(&token, &late()).await;
     response.is_problem(410, "gone");
     // The undo is not reopened for a success that was accepted just before.
     let (undo, units) = (run_id("a", Hook::PostStop), [Unit(0)]);
     assert!(!reopen(stack.env(), &undo, &units, ReopenCause::LateSuccess).await.unwrap());
-    assert_eq!(stack.store().read_target("sandbox", "a").await.unwrap(), Some(target));
+    assert_eq!(stack.store().read_target(TargetKey::new("sandbox", "a")).await.unwrap(), Some(target));
     assert_eq!(stored(&harness, "a").await, before);
     assert_eq!(remove_expired_after(&harness, RETENTION).await, 1);
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (0, 0));
@@ -206,7 +207,7 @@ pub(crate) async fn an_announced_removal_waits_without_the_plan() {
     let harness = harness(Some(IMMEDIATE)).await;
     create_and_delete(&harness, "a", "long").await;
     let (store, env, key) = (harness.stack().store(), harness.stack().env(), instance("a"));
-    let digest = store.read_target("sandbox", "a").await.unwrap().unwrap().plan;
+    let digest = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap().plan;
     let (then, notice) = (now().plus(Millis(1_000)), env.settings.removal_notice());
     assert_eq!(round(&harness, then).await, 0);
     let plan = store.get_plan(&key).await.unwrap().unwrap();
@@ -311,7 +312,7 @@ pub(crate) async fn an_instance_with_an_update_and_without_its_plan_is_kept() {
     harness.tear_down("a").await;
     harness.settled("a").await;
     let (stack, run) = (harness.stack(), run_id("a", Hook::Update(1)));
-    let plan = stack.store().read_target("sandbox", "a").await.unwrap().unwrap().plan;
+    let plan = stack.store().read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap().plan;
     stack.store().delete_plan(&instance("a")).await.unwrap();
     stack.env().forget_plan(&plan);
     assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 0);

@@ -3,6 +3,7 @@
 use ebb_engine::target::Notification;
 use ebb_engine::{RunEvent, accept};
 use ebb_flow::Env;
+use ebb_protocol::id::TargetKey;
 use ebb_store::item_table::ItemKey;
 use ebb_store::{
     DueExpiries, MoveTarget as _, NotificationState, ObjectStore as _, PatchResult, PatchRun as _, PendingUpdate,
@@ -91,7 +92,8 @@ pub(crate) async fn instances_are_removed_after_their_retention() {
     let plan = async |name: &str| harness.stack().store().get_plan(&instance(name)).await.unwrap().is_some();
     assert!(plan("ends").await);
     // The table removes the target after its data only: a creation with the same UID would find its runs.
-    let removed = async || harness.stack().store().read_target("sandbox", "ends").await.unwrap().unwrap().removed;
+    let removed =
+        async || harness.stack().store().read_target(TargetKey::new("sandbox", "ends")).await.unwrap().unwrap().removed;
     assert_eq!(removed().await, None);
     assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);
     assert_eq!((stored(&harness, "ends").await, stored(&harness, "lasts").await), (0, lasting));
@@ -123,7 +125,7 @@ pub(crate) async fn an_unreadable_instance_is_postponed() {
         create_and_delete(&harness, name, plugin).await;
     }
     let (store, env) = (harness.stack().store(), harness.stack().env());
-    let damaged = store.read_target("sandbox", "damaged").await.unwrap().unwrap();
+    let damaged = store.read_target(TargetKey::new("sandbox", "damaged")).await.unwrap().unwrap();
     store.delete_plan(&instance("damaged")).await.unwrap();
     env.forget_plan(&damaged.plan);
     let before = stored(&harness, "damaged").await;
@@ -168,7 +170,7 @@ pub(crate) async fn records_of_open_instances_are_kept() {
     let harness = harness(Some(RETENTION)).await;
     create_and_delete(&harness, "a", "long").await;
     let store = harness.stack().store();
-    let seen = store.read_target("sandbox", "a").await.unwrap().unwrap();
+    let seen = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
     let pending = NotificationState { notification: Notification::Gone, attempts: 1, delivered_by: None, reason: None };
     let moves = async |notification: Option<NotificationState>, version: u64| {
         let target = TargetHead { notification, version: version + 1, ..seen.clone() };
@@ -230,7 +232,7 @@ pub(crate) async fn the_plan_of_a_replaced_update_is_removed() {
         harness.lifecycle(LifecycleType::Updated, &data).await.is(202);
     }
     let store = harness.stack().store();
-    let target = store.read_target("sandbox", "a").await.unwrap().unwrap();
+    let target = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
     let waits = target.pending_update.clone().unwrap();
     let replaced = PendingUpdate { generation: 2, ..waits.clone() };
     let keys = [&replaced, &waits].map(|update| target.update_key(update));

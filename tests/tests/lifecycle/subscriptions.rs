@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::Mutex;
 
 use ebb_protocol::api::SourceResult;
+use ebb_protocol::id::TargetKey;
 
 use crate::harness::*;
 use crate::lifecycle::documented::{GITHUB_SECRET, block, document, pull_request, send_of_github, store};
@@ -205,7 +206,7 @@ pub(crate) async fn notifications_survive_an_outage_and_a_restart() {
     assert_eq!(words, ["starting", "ready", "stopping", "gone"]);
     assert_eq!(harness.receiver.count("POST /none"), 0);
     until("an empty outbox", async || {
-        let target = harness.stack().store().read_target("sandbox", "a").await.unwrap()?;
+        let target = harness.stack().store().read_target(TargetKey::new("sandbox", "a")).await.unwrap()?;
         (target.outbox.notices.is_empty() && target.due.is_none()).then_some(())
     })
     .await;
@@ -234,7 +235,7 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
         ("plain", "not be encrypted"),
     ] {
         until(text, async || {
-            let target = harness.stack().store().read_target("sandbox", "a").await.unwrap()?;
+            let target = harness.stack().store().read_target(TargetKey::new("sandbox", "a")).await.unwrap()?;
             target.outbox.failed.get(name).filter(|state| state.reason.contains(text)).cloned()
         })
         .await;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use ebb_local::pods::secrets;
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::record::OutputStorage;
 use ebb_protocol::token::{TokenClaims, TokenKind};
 pub(crate) use ebb_tests::stored_bytes::{contains, files};
@@ -243,7 +244,7 @@ preStart:
         let store = harness.stack().store();
         let instance = instance(name);
         let is_noted = async || {
-            let target = store.read_target("sandbox", name).await.unwrap().unwrap();
+            let target = store.read_target(TargetKey::new("sandbox", name)).await.unwrap().unwrap();
             target.release.iter().any(|release| release.instance == instance)
         };
         harness.ready(name, name).await;

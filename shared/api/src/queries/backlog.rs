@@ -6,6 +6,7 @@ use ebb_engine::Timestamp;
 use ebb_flow::env::HttpStore;
 use ebb_flow::error::FlowError;
 use ebb_protocol::api::DeliveryError;
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::time::rfc3339;
 use ebb_store::{DueItem, TargetHead};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -55,7 +56,9 @@ impl Backlog {
         }
         is_incomplete |= targets.len() > MAX_TARGETS;
         targets.truncate(MAX_TARGETS);
-        let reads = targets.into_iter().map(|(kind, name)| async move { store.read_target(&kind, &name).await });
+        let reads = targets
+            .into_iter()
+            .map(|(kind, name)| async move { store.read_target(TargetKey::new(&kind, &name)).await });
         let heads: Vec<Option<TargetHead>> =
             futures::stream::iter(reads).buffer_unordered(MAX_READS).try_collect().await?;
         let mut backlog = Self { is_incomplete, ..Self::default() };

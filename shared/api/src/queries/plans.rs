@@ -8,6 +8,7 @@ use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef
 use ebb_documents::render::{self, InputValue, KnownOutputs, RenderedUnit, SkipReason, TargetFacts};
 use ebb_engine::Unit;
 use ebb_protocol::api::{EdgePreview, HookPreview, PlanPreview, UnitPreview};
+use ebb_protocol::id::TargetKey;
 use serde_json::{Value, json};
 
 use crate::HttpProblem;
@@ -37,7 +38,8 @@ pub async fn preview(
         | Document::Subscription(SubscriptionDoc { name, .. }) => (SANDBOX.to_owned(), name.value),
     };
     let tools = (&env.cache, &env.settings.unit_keys);
-    let (plan, warnings) = compile_document(store, tools, (&kind, &name), document, PinnedVersions::Latest).await?;
+    let (plan, warnings) =
+        compile_document(store, tools, TargetKey::new(&kind, &name), document, PinnedVersions::Latest).await?;
     Ok(shown_plan(kind, name, plan, &warnings).await?)
 }
 

@@ -11,6 +11,7 @@ use ebb_flow::env::{Env, HttpStore};
 use ebb_flow::error::FlowError;
 use ebb_flow::source::reconcile;
 use ebb_protocol::api::{DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList};
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::time::rfc3339;
 use ebb_store::{DesiredKey, DesiredTargets, NamedDocument, NamedKind, Rejection, SourceRejections, TargetHead};
 
@@ -67,10 +68,9 @@ fn rejected_event(Rejection { time, delivery, target, uid, detail }: Rejection) 
 /// Returns the last rejected event of a target, with the name of its source.
 pub(crate) async fn rejected_event_of(
     store: &dyn HttpStore,
-    kind: &str,
-    name: &str,
+    key: TargetKey<'_>,
 ) -> Result<Option<(String, RejectedEvent)>, FlowError> {
-    let target = Some(format!("{kind}/{name}"));
+    let target = Some(key.to_string());
     let last = |SourceRejections { source, events, .. }: SourceRejections| {
         Some((source, events.into_iter().find(|event| event.target == target)?))
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_engine::{Hook, TargetPhase};
 use ebb_protocol::api::{ResourceDetail, TargetDetail, TargetInfo, TargetPage, TargetState};
-use ebb_protocol::id::RunId;
+use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{self, FieldError};
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
@@ -14,7 +14,8 @@ use crate::queries::{runs, sources, waits};
 use ebb_flow::env::{ApiStore, Env, HttpStore};
 use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::instance::changes;
-use ebb_flow::instance::notify::{self, OutputsProblem, SensitiveValues};
+use ebb_flow::instance::notify;
+use ebb_flow::instance::target_outputs::{OutputsProblem, READ_LESS, SensitiveValues, TargetOutputs, target_outputs};
 use ebb_flow::run::removals;
 use ebb_flow::sweep::outages;
 
@@ -43,10 +44,10 @@ pub async fn list(
     kind.map(lifecycle::kind).transpose().map_err(RequestError::Rejected)?;
     // Pages are ordered by kind, then by name. All targets of the requested kind may be before or after the token.
     let after = match (kind, after) {
-        (Some(kind), Some((of, _))) if of > kind => {
+        (Some(kind), Some(after)) if after.kind > kind => {
             return Ok(TargetPage { targets: Vec::new(), damaged: Vec::new(), next_token: None });
         }
-        (Some(kind), Some((of, _))) if of < kind => None,
+        (Some(kind), Some(after)) if after.kind < kind => None,
         (_, after) => after,
     };
     let ListPage { targets: found, damaged, next } = store.list_page(list, kind, after, PAGE).await?;
@@ -59,12 +60,12 @@ pub async fn list(
 }
 
 /// Parses a `nextToken` into the kind and name of the last target of a page.
-fn cursor(text: &str) -> Result<(&str, &str), FieldError> {
+fn cursor(text: &str) -> Result<TargetKey<'_>, FieldError> {
     let (kind, name) = text.split_once('/').unwrap_or((text, ""));
     // A target cannot be named `.` or `..`, but a page can begin after these names.
     let is_folder = matches!(name, "." | "..");
     match lifecycle::kind(kind).and_then(|()| if is_folder { Ok(()) } else { lifecycle::name(name) }) {
-        Ok(()) => Ok((kind, name)),
+        Ok(()) => Ok(TargetKey { kind, name }),
         Err(_) => Err(FieldError {
             field: "nextToken",
             problem: "is not the `nextToken` of a page: expected KIND/NAME".to_owned(),
@@ -108,11 +109,11 @@ pub fn phase(phase: TargetPhase) -> TargetState {
 pub async fn get(
     env: &Env,
     store: &dyn HttpStore,
-    (kind, name): (&str, &str),
+    key: TargetKey<'_>,
     only: Option<&str>,
     values: SensitiveValues,
 ) -> Result<Option<(TargetDetail, Vec<String>)>, FlowError> {
-    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
+    let Some(target) = env.store.read_target(key).await? else { return Ok(None) };
     let loaded = match env.plan_of(&target).await {
         Err(error @ FlowError::Damaged { .. }) => {
             let info = TargetInfo { waits_for: Some(format!("repair: {error}")), ..about(&target) };
@@ -128,10 +129,10 @@ pub async fn get(
     }
     // A starting target has no complete outputs, and clients read it often.
     let mut outputs = match target.phase {
-        TargetPhase::Starting => notify::TargetOutputs::default(),
-        _ => notify::target_outputs(env, &target, &loaded, only, values).await?,
+        TargetPhase::Starting => TargetOutputs::default(),
+        _ => target_outputs(env, &target, &loaded, only, values).await?,
     };
-    let used = |outputs: &notify::TargetOutputs| {
+    let used = |outputs: &TargetOutputs| {
         limits::lambda_event_size_of(&outputs.env) + limits::lambda_event_size_of(&outputs.workloads)
     };
     let size = limits::lambda_event_size_of(&outputs.outputs) + used(&outputs);
@@ -139,10 +140,10 @@ pub async fn get(
         let problem = format!(
             "outputs and env have {size} bytes, and a response holds at most {}; {}",
             limits::API_RESPONSE_OUTPUTS,
-            notify::READ_LESS
+            READ_LESS
         );
         let problem = Some(OutputsProblem::TooLarge(problem));
-        outputs = notify::TargetOutputs { problem, ..notify::TargetOutputs::default() };
+        outputs = TargetOutputs { problem, ..TargetOutputs::default() };
     }
     let mut outputs_error = outputs.problem.take().map(|problem| match problem {
         OutputsProblem::TooLarge(text) | OutputsProblem::Render(text) => text,

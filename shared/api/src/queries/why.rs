@@ -13,7 +13,7 @@ use ebb_engine::{Hook, TargetPhase, Timestamp};
 use ebb_protocol::api::{
     FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail, UnitState,
 };
-use ebb_protocol::id::{RunId, hook_name};
+use ebb_protocol::id::{RunId, TargetKey, hook_name};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits;
 use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
@@ -42,13 +42,8 @@ const UNITS: usize = 5;
 const INPUT_LENGTH: usize = 200;
 
 /// Returns the diagnosis of a target, or `None` if the target does not exist.
-pub async fn why(
-    env: &Env,
-    store: &dyn HttpStore,
-    kind: &str,
-    name: &str,
-) -> Result<Option<TargetDiagnosis>, FlowError> {
-    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
+pub async fn why(env: &Env, store: &dyn HttpStore, key: TargetKey<'_>) -> Result<Option<TargetDiagnosis>, FlowError> {
+    let Some(target) = env.store.read_target(key).await? else { return Ok(None) };
     let loaded = match env.plan_of(&target).await {
         Err(FlowError::Damaged { what, fix }) => return Ok(Some(damaged(&target, &what, fix))),
         loaded => loaded?,
@@ -114,12 +109,13 @@ pub async fn why(
     let newer = newer_version(store, &target, &failures, &loaded.plan).await?;
     let mut next_steps = advice(&target, cause.as_ref(), &failures, &exists, outage.as_ref());
     if let Some(newer) = newer {
+        let name = &target.name;
         next_steps.insert(0, format!("if {newer} fixes the undo: ebb retry {name} --plugin {newer}"));
     }
     let phase = targets::phase(target.phase);
     removals.truncate(targets::MAX_REMOVALS);
     Ok(Some(TargetDiagnosis {
-        target: format!("{kind}/{name}"),
+        target: target.target_key().to_string(),
         phase,
         summary,
         cause,

@@ -9,6 +9,7 @@ use ebb_flow::advance::follow_up::FollowUp;
 use ebb_flow::operator::target_request::{self, TargetPreview, TargetRequest};
 use ebb_flow::telemetry;
 use ebb_protocol::api::{ApplyTarget, TargetReceipt};
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleResponse;
 use ebb_protocol::limits;
 use ebb_protocol::sign::MAX_ID;
@@ -69,7 +70,8 @@ pub(crate) async fn apply(
         let TargetPreview { plan, warnings, uid, generation, result, changes, resources, expires } =
             target_request::preview(env, plugins, &request).await?;
         let TargetRequest { kind, name, .. } = request;
-        let (target, url) = (format!("{kind}/{name}"), target_request::url(env, &kind, &name));
+        let key = TargetKey::new(&kind, &name);
+        let (target, url) = (key.to_string(), env.target_url(key));
         let plan = Some(plans::shown_plan(kind, name, plan, &warnings).await?);
         let expires = expires.map(rfc3339);
         let receipt = TargetReceipt { target, uid, generation, result, url, changes, resources, expires, plan };
@@ -79,7 +81,7 @@ pub(crate) async fn apply(
     telemetry::webhook_received(&request.kind, &request.name, parent);
     let (response, follow_ups) = Box::pin(target_request::apply(env, plugins, &request)).await?;
     server.caller.log_change("apply target", format_args!("{} with uid {}", response.target, response.uid));
-    accepted(&server, (&request.kind, &request.name), response, follow_ups).await
+    accepted(&server, request.target_key(), response, follow_ups).await
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -101,21 +103,22 @@ pub(crate) async fn delete(
     server: Permitted<WriteTargets>,
     Query(query): Query<DeleteQuery>,
 ) -> Result<ReceiptResponse, HttpProblem> {
-    let deleted = Box::pin(target_request::delete(&server.env, &kind, &name, query.uid.as_deref())).await?;
-    let (response, follow_ups) = deleted.ok_or_else(|| unknown(&kind, &name))?;
+    let key = TargetKey::new(&kind, &name);
+    let deleted = Box::pin(target_request::delete(&server.env, key, query.uid.as_deref())).await?;
+    let (response, follow_ups) = deleted.ok_or_else(|| unknown(key))?;
     server.caller.log_change("delete target", format_args!("{} with uid {}", response.target, response.uid));
-    accepted(&server, (&kind, &name), response, follow_ups).await
+    accepted(&server, key, response, follow_ups).await
 }
 
 /// Runs the follow-ups of a request whose state is durable, and returns its receipt.
 async fn accepted(
     server: &ServerState,
-    (kind, name): (&str, &str),
+    key: TargetKey<'_>,
     LifecycleResponse { target, uid, generation, result }: LifecycleResponse,
     follow_ups: Vec<FollowUp>,
 ) -> Result<ReceiptResponse, HttpProblem> {
     let rest = background::run_follow_ups(&server.env, follow_ups).await;
-    let url = target_request::url(&server.env, kind, name);
+    let url = server.env.target_url(key);
     let (uid, changes, resources) = (Some(uid), Vec::new(), BTreeMap::new());
     let receipt = TargetReceipt { target, uid, generation, result, url, changes, resources, expires: None, plan: None };
     Ok((StatusCode::ACCEPTED, rest, Json(receipt)))

@@ -7,6 +7,7 @@ use ebb_protocol::api::{
     ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RejectedEvent, RetryResponse, RetryTarget, TargetDetail,
     TargetDiagnosis, TargetPage,
 };
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::FieldError;
 use ebb_protocol::limits;
 use ebb_store::TargetList;
@@ -21,7 +22,7 @@ use crate::queries::{sources, targets, why};
 use crate::{HttpProblem, ServerState};
 use ebb_flow::advance::retry;
 use ebb_flow::error::RequestError;
-use ebb_flow::instance::notify::SensitiveValues;
+use ebb_flow::instance::target_outputs::SensitiveValues;
 use ebb_flow::operator::overrides;
 use ebb_flow::operator::repair::{self, RepairMode, RepairRejection};
 
@@ -58,20 +59,20 @@ pub(crate) async fn list(
     Ok(Json(page.map_err(|error| error.map(invalid))?))
 }
 
-pub(super) fn unknown(kind: &str, name: &str) -> HttpProblem {
+pub(super) fn unknown(TargetKey { kind, name }: TargetKey<'_>) -> HttpProblem {
     HttpProblem::not_found(format!("{kind} {name:?} does not exist"))
 }
 
 /// Returns the problem of a target that does not exist, with the reason if an event of it was rejected.
-async fn missing(server: &ServerState, kind: &str, name: &str) -> HttpProblem {
-    match sources::rejected_event_of(server.store.as_ref(), kind, name).await {
+async fn missing(server: &ServerState, key: TargetKey<'_>) -> HttpProblem {
+    match sources::rejected_event_of(server.store.as_ref(), key).await {
         Ok(Some((source, RejectedEvent { time, delivery, detail, .. }))) => {
             let event = format!("source {source} rejected the event {delivery} at {time}");
             let fix = "fix the cause, then send the event again from the sender";
-            let detail = format!("{kind} {name:?} does not exist. {event}: {detail}\n{fix}");
+            let detail = format!("{} {:?} does not exist. {event}: {detail}\n{fix}", key.kind, key.name);
             HttpProblem::new(StatusCode::NOT_FOUND, "event-rejected", detail)
         }
-        Ok(None) => unknown(kind, name),
+        Ok(None) => unknown(key),
         Err(error) => error.into(),
     }
 }
@@ -97,20 +98,21 @@ pub(crate) async fn get(
     server: Permitted<ReadTargets>,
     Query(DetailQuery { outputs, reveal }): Query<DetailQuery>,
 ) -> Result<Json<TargetDetail>, HttpProblem> {
+    let key = TargetKey::new(&kind, &name);
     let mut values = SensitiveValues::Hidden;
     if reveal {
         server.caller.require(ApiPermission::RevealTargets)?;
         values = SensitiveValues::Revealed;
     }
-    let found = targets::get(&server.env, server.store.as_ref(), (&kind, &name), outputs.as_deref(), values).await?;
+    let found = targets::get(&server.env, server.store.as_ref(), key, outputs.as_deref(), values).await?;
     match found {
         Some((found, revealed)) => {
             if reveal {
-                server.caller.log_reveal(format_args!("{kind}/{name}"), &revealed);
+                server.caller.log_reveal(format_args!("{key}"), &revealed);
             }
             Ok(Json(found))
         }
-        None => Err(missing(&server, &kind, &name).await),
+        None => Err(missing(&server, key).await),
     }
 }
 
@@ -122,10 +124,11 @@ pub(crate) async fn why(
     Path((kind, name)): Path<(String, String)>,
     server: Permitted<ReadTargets>,
 ) -> Result<Json<TargetDiagnosis>, HttpProblem> {
-    let found = why::why(&server.env, server.store.as_ref(), &kind, &name).await?;
+    let key = TargetKey::new(&kind, &name);
+    let found = why::why(&server.env, server.store.as_ref(), key).await?;
     match found {
         Some(found) => Ok(Json(found)),
-        None => Err(missing(&server, &kind, &name).await),
+        None => Err(missing(&server, key).await),
     }
 }
 
@@ -143,6 +146,7 @@ pub(crate) async fn retry(
     server: Permitted<Operate>,
     body: Body,
 ) -> Result<(StatusCode, Json<RetryResponse>), HttpProblem> {
+    let key = TargetKey::new(&kind, &name);
     let request: RetryTarget = super::read_optional_json(body).await?;
     if let Some(plugin) = &request.plugin {
         let (mode, status) = match request.dry_run {
@@ -150,29 +154,29 @@ pub(crate) async fn retry(
             false => (RepairMode::Make, StatusCode::ACCEPTED),
         };
         if mode == RepairMode::Make {
-            server.caller.log_change("repair", format_args!("{kind}/{name} by {plugin}"));
+            server.caller.log_change("repair", format_args!("{key} by {plugin}"));
         }
-        let repaired = repair::repair(&server.env, server.store.as_ref(), (&kind, &name), plugin, mode).await;
-        let rejected = |rejection| rejected_repair(rejection, &kind, &name);
+        let repaired = repair::repair(&server.env, server.store.as_ref(), key, plugin, mode).await;
+        let rejected = |rejection| rejected_repair(rejection, key);
         return Ok((status, Json(repaired.map_err(|error: RequestError<_>| error.map(rejected))?)));
     }
     if request.dry_run {
         let detail = "`dryRun` needs `plugin`; `GET …/why` lists the failed units";
         return Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail));
     }
-    server.caller.log_change("retry", format_args!("{kind}/{name}"));
-    match retry::retry(&server.env, &kind, &name).await? {
+    server.caller.log_change("retry", format_args!("{key}"));
+    match retry::retry(&server.env, key).await? {
         retry::RetryOutcome::Retried(retried) => Ok((StatusCode::ACCEPTED, Json(retried))),
-        retry::RetryOutcome::NotFound => Err(unknown(&kind, &name)),
+        retry::RetryOutcome::NotFound => Err(unknown(key)),
         retry::RetryOutcome::NothingFailed(detail) => {
             Err(HttpProblem::new(StatusCode::CONFLICT, "nothing-failed", detail))
         }
     }
 }
 
-fn rejected_repair(rejection: RepairRejection, kind: &str, name: &str) -> HttpProblem {
+fn rejected_repair(rejection: RepairRejection, key: TargetKey<'_>) -> HttpProblem {
     match rejection {
-        RepairRejection::NotFound => unknown(kind, name),
+        RepairRejection::NotFound => unknown(key),
         RepairRejection::NotStuck(detail) => HttpProblem::new(StatusCode::CONFLICT, "not-stuck", detail),
         RepairRejection::NothingFailed(detail) => HttpProblem::new(StatusCode::CONFLICT, "nothing-failed", detail),
         RepairRejection::UnknownVersion(detail) => HttpProblem::new(StatusCode::NOT_FOUND, "unknown-version", detail),
@@ -194,12 +198,11 @@ fn operator(by: Option<String>, caller: &ApiCaller) -> Option<String> {
 
 fn override_response(
     outcome: overrides::OverrideOutcome,
-    kind: &str,
-    name: &str,
+    key: TargetKey<'_>,
 ) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
     match outcome {
         overrides::OverrideOutcome::Overridden(response) => Ok((StatusCode::ACCEPTED, Json(response))),
-        overrides::OverrideOutcome::NotFound => Err(unknown(kind, name)),
+        overrides::OverrideOutcome::NotFound => Err(unknown(key)),
         overrides::OverrideOutcome::NotStuck(detail) => {
             Err(HttpProblem::new(StatusCode::CONFLICT, "not-stuck", detail))
         }
@@ -221,9 +224,10 @@ pub(crate) async fn force_complete(
     server: Permitted<Operate>,
     JsonBody(mut request): JsonBody<ForceCompleteUnit>,
 ) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
-    server.caller.log_change("force-complete", format_args!("{} of {kind}/{name}", request.unit));
+    let key = TargetKey::new(&kind, &name);
+    server.caller.log_change("force-complete", format_args!("{} of {key}", request.unit));
     request.by = operator(request.by, &server.caller);
-    override_response(overrides::force_complete(&server.env, &kind, &name, &request).await?, &kind, &name)
+    override_response(overrides::force_complete(&server.env, key, &request).await?, key)
 }
 
 /// Force-deletes a stuck target. Its remaining resources may still exist. Scope: `operate`.
@@ -237,7 +241,8 @@ pub(crate) async fn force_delete(
     server: Permitted<Operate>,
     JsonBody(mut request): JsonBody<ForceDeleteTarget>,
 ) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
-    server.caller.log_change("force-delete", format_args!("{kind}/{name}"));
+    let key = TargetKey::new(&kind, &name);
+    server.caller.log_change("force-delete", format_args!("{key}"));
     request.by = operator(request.by, &server.caller);
-    override_response(overrides::force_delete(&server.env, &kind, &name, &request).await?, &kind, &name)
+    override_response(overrides::force_delete(&server.env, key, &request).await?, key)
 }

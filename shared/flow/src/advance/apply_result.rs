@@ -275,7 +275,7 @@ fn undos(run: &Run, hook: Hook, unit: Unit) -> Vec<Unit> {
 
 /// Reopens the undos of a unit in the runs of the teardown, and in an update that runs or has failed.
 async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError> {
-    let target = env.store.read_target(&run.facts.kind, &run.facts.name).await?;
+    let target = env.store.read_target(run.facts.target_key()).await?;
     let last = target.filter(|target| target.uid == run.facts.uid).and_then(|target| target.hook);
     let update = last.filter(|hook| matches!(hook, Hook::Update(_)));
     for hook in TEARDOWN.into_iter().chain(update) {

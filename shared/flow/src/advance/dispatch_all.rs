@@ -97,11 +97,10 @@ async fn drive_until_spent(
                 // The caller has already waited for units, so the queue delivers the notification.
                 let sender = if env.now() >= until { NotificationSender::Queue } else { sender };
                 // Following runs are not part of the sweep.
-                let ebb_store::RunFacts { kind, name, .. } = &continuation.run.facts;
                 let ended =
                     transition::end_run(env, &continuation.run, end, (continuation.target.take(), sender)).await?;
                 let next = match ended.has_pending_update {
-                    true => next_run::start_update(env, None, kind, name).await?,
+                    true => next_run::start_update(env, None, continuation.run.facts.target_key()).await?,
                     false => ended.next,
                 };
                 next.map(|next| (next, None))

@@ -1,5 +1,6 @@
 //! Begins the run that waits for the end of another run of the target: of an update first, then of an event.
 
+use ebb_protocol::id::TargetKey;
 use std::collections::BTreeSet;
 
 use ebb_documents::compile::{self, PlanUpdate, UpdateError};
@@ -25,11 +26,10 @@ use crate::loaded_run::Run;
 pub(crate) async fn start_update(
     env: &Env,
     sources: Option<&dyn DesiredStore>,
-    kind: &str,
-    name: &str,
+    key: TargetKey<'_>,
 ) -> Result<Option<Continuation>, FlowError> {
     for _ in 0..crate::ATTEMPTS {
-        let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
+        let Some(target) = env.store.read_target(key).await? else { return Ok(None) };
         let Some(pending) = target.pending_update.clone() else { return Ok(None) };
         if !is_updatable(env, &target).await? {
             return Ok(None);
@@ -57,7 +57,12 @@ pub(crate) async fn start_update(
                             let Some(sources) = sources else { return Ok(None) };
                             Box::pin(rejected_events::note_refused_update(env, sources, &target, &reason)).await?;
                         }
-                        tracing::error!(kind, name, reason, "cannot apply the update that has waited");
+                        tracing::error!(
+                            kind = key.kind,
+                            name = key.name,
+                            reason,
+                            "cannot apply the update that has waited"
+                        );
                         (target.generation, Some(RefusedUpdate { generation: pending.generation, reason }))
                     }
                     _ => (pending.generation, None),
@@ -72,7 +77,7 @@ pub(crate) async fn start_update(
             return Ok(continuation);
         }
     }
-    Err(FlowError::Contended(format!("{kind}/{name}")))
+    Err(FlowError::Contended(key.to_string()))
 }
 
 /// Ends the wait of an update that changes nothing or is refused, and begins the first waiting event. The target gets the
@@ -92,15 +97,15 @@ pub(crate) async fn withdraw_update(
         after.due = due::next_due(env, after);
     });
     match env.store.move_target(&transition).await? {
-        true => start_event(env, &target.kind, &target.name).await.map(Some),
+        true => start_event(env, target.target_key()).await.map(Some),
         false => Ok(None),
     }
 }
 
 /// Begins the run of the first waiting event, unless a run of the target is active.
-pub(crate) async fn start_event(env: &Env, kind: &str, name: &str) -> Result<Option<Continuation>, FlowError> {
+pub(crate) async fn start_event(env: &Env, key: TargetKey<'_>) -> Result<Option<Continuation>, FlowError> {
     for _ in 0..crate::ATTEMPTS {
-        let Some(seen) = env.store.read_target(kind, name).await? else { return Ok(None) };
+        let Some(seen) = env.store.read_target(key).await? else { return Ok(None) };
         let Some(step) = next_event(&transition::engine_target(&seen)) else { return Ok(None) };
         if !is_idle(env, &seen).await? {
             return Ok(None);
@@ -111,7 +116,7 @@ pub(crate) async fn start_event(env: &Env, kind: &str, name: &str) -> Result<Opt
             return transition::after_transition(env, transition, &loaded, NotificationSender::Queue).await;
         }
     }
-    Err(FlowError::Contended(format!("{kind}/{name}")))
+    Err(FlowError::Contended(key.to_string()))
 }
 
 /// Returns true if a target can be updated now: it lives, and none of its runs is active.

@@ -185,7 +185,7 @@ async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Res
     let is_teardown = run.hook().is_teardown();
     let otherwise = if is_teardown { RunEligibility::Yes } else { RunEligibility::No };
     for _ in 0..crate::ATTEMPTS {
-        let Some(seen) = env.store.read_target(&facts.kind, &facts.name).await? else { return Ok(otherwise) };
+        let Some(seen) = env.store.read_target(facts.target_key()).await? else { return Ok(otherwise) };
         if seen.uid != facts.uid {
             return Ok(otherwise);
         }
@@ -236,5 +236,5 @@ async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Res
             return Ok(RunEligibility::Yes);
         }
     }
-    Err(FlowError::Contended(format!("{}/{}", facts.kind, facts.name)))
+    Err(FlowError::Contended(facts.target_key().to_string()))
 }

@@ -3,6 +3,7 @@
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::api::RetryResponse;
+use ebb_protocol::id::TargetKey;
 
 use crate::advance::reopen::{ReopenCause, reopen};
 use crate::env::Env;
@@ -20,17 +21,17 @@ pub enum RetryOutcome {
 }
 
 /// Retries the units without a further attempt in the last run of a failed or stuck target.
-pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<RetryOutcome, FlowError> {
-    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(RetryOutcome::NotFound) };
+pub async fn retry(env: &Env, key: TargetKey<'_>) -> Result<RetryOutcome, FlowError> {
+    let Some(target) = env.store.read_target(key).await? else { return Ok(RetryOutcome::NotFound) };
     let Some(hook) = target.hook.filter(|_| target.phase != TargetPhase::Gone) else {
-        return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} has nothing to retry")));
+        return Ok(RetryOutcome::NothingFailed(format!("{key} has nothing to retry")));
     };
     if let Hook::Event(event) = hook {
-        let text = format!("{kind}/{name} is ready; to run `{}` again, send the event again", event.as_str());
+        let text = format!("{key} is ready; to run `{}` again, send the event again", event.as_str());
         return Ok(RetryOutcome::NothingFailed(text));
     }
     let Some(run) = Run::load(env, &target.run(hook)).await? else {
-        return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} has no run")));
+        return Ok(RetryOutcome::NothingFailed(format!("{key} has no run")));
     };
     let view = run.read_view(env).await?;
     // A resource that an update has removed is not made again. Its undo is needed.
@@ -57,12 +58,12 @@ pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<RetryOutcome, Fl
     let moving = !has_failed && (target.phase != TargetPhase::Ready || !failed.is_empty());
     let is_incomplete = closed && (moving || !in_flight(run.graph(), &view).is_empty());
     if !is_incomplete && (failed.is_empty() || !has_failed) {
-        let text = format!("{kind}/{name} is neither failed nor stuck: no unit of run {} has to be retried", run.id);
+        let text = format!("{key} is neither failed nor stuck: no unit of run {} has to be retried", run.id);
         return Ok(RetryOutcome::NothingFailed(text));
     }
-    tracing::info!(kind, name, run = %run.id, units = failed.len(), "failed units are retried");
+    tracing::info!(kind = key.kind, name = key.name, run = %run.id, units = failed.len(), "failed units are retried");
     if !reopen(env, &run.id, &failed, ReopenCause::Retry).await? {
-        return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} is being deleted")));
+        return Ok(RetryOutcome::NothingFailed(format!("{key} is being deleted")));
     }
     let units = failed.iter().filter_map(|&unit| Some(run.unit(unit)?.key.clone())).collect();
     Ok(RetryOutcome::Retried(RetryResponse {

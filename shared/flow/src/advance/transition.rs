@@ -8,7 +8,7 @@ use ebb_engine::target::{self, PhaseChange};
 use ebb_engine::{
     Attempt, Epoch, HeadState, Hook, HookSet, RunEvent, RunOutcome, RunPhase, TargetPhase, Timestamp, accept,
 };
-use ebb_protocol::id::{self, EventRef, RunId};
+use ebb_protocol::id::{EventRef, RunId, TargetKey};
 use ebb_store::{NewRun, NotificationState, PatchResult, RunFacts, TargetEvents, TargetHead, TargetTransition};
 
 use crate::advance::progress::{Continuation, RunEnd};
@@ -111,7 +111,7 @@ async fn holds_notification(env: &Env, run: &Run, moved: Option<&TargetTransitio
         return Ok(holds(&moved.target));
     }
     // The invocation that moved the target may have ended before the delivery, and its message may be lost.
-    let target = env.store.read_target(&facts.kind, &facts.name).await?;
+    let target = env.store.read_target(facts.target_key()).await?;
     let Some(target) = target.filter(holds) else { return Ok(false) };
     if let Err(error) = Box::pin(notify::notify(env, &target)).await {
         tracing::warn!(run = %run.id, %error, "cannot deliver the notification; the run is due again");
@@ -178,11 +178,11 @@ async fn move_target(
     mut known: Option<Box<TargetHead>>,
     decide: impl Fn(&target::Target, HookSet) -> Option<PhaseChange>,
 ) -> Result<Option<MovedTarget>, FlowError> {
-    let RunFacts { kind, name, .. } = &run.facts;
+    let key = run.facts.target_key();
     for _ in 0..crate::ATTEMPTS {
         let (seen, is_present) = match known.take() {
             Some(target) => (*target, false),
-            None => match env.store.read_target(kind, name).await? {
+            None => match env.store.read_target(key).await? {
                 Some(target) => (target, true),
                 None => return Ok(None),
             },
@@ -204,17 +204,17 @@ async fn move_target(
         if env.store.move_target(&transition).await? {
             if transition.target.phase == TargetPhase::Stuck {
                 telemetry::target_stuck();
-                tracing::warn!(kind, name, run = %run.id, "target is stuck");
+                tracing::warn!(kind = key.kind, name = key.name, run = %run.id, "target is stuck");
             }
             let unconfirmed = transition.target.unconfirmed;
             if unconfirmed > 0 {
                 telemetry::removals_unconfirmed(unconfirmed);
-                tracing::warn!(kind, name, run = %run.id, unconfirmed, "nothing shows that resources of the target are gone");
+                tracing::warn!(kind = key.kind, name = key.name, run = %run.id, unconfirmed, "nothing shows that resources of the target are gone");
             }
             return Ok(Some(MovedTarget { transition, loaded }));
         }
     }
-    Err(FlowError::Contended(format!("{kind}/{name}")))
+    Err(FlowError::Contended(key.to_string()))
 }
 
 /// Returns the part of a stored target that the engine uses.
@@ -329,13 +329,12 @@ fn next_events(
 /// Begins the teardown of a stopping target whose last event has ended. Its units may be those of an earlier plan.
 pub(crate) async fn end_stopped_event(
     env: &Env,
-    kind: &str,
-    name: &str,
+    key: TargetKey<'_>,
     id: &RunId,
 ) -> Result<Option<Continuation>, FlowError> {
     close(env, id).await?;
     for _ in 0..crate::ATTEMPTS {
-        let seen = env.store.read_target(kind, name).await?;
+        let seen = env.store.read_target(key).await?;
         let is_stopping = |seen: &TargetHead| seen.phase == TargetPhase::Stopping && seen.is_last_run(id);
         let Some(seen) = seen.filter(is_stopping) else { return Ok(None) };
         let loaded = env.plan_of(&seen).await?;
@@ -345,7 +344,7 @@ pub(crate) async fn end_stopped_event(
             return after_transition(env, transition, &loaded, NotificationSender::Queue).await;
         }
     }
-    Err(FlowError::Contended(format!("{kind}/{name}")))
+    Err(FlowError::Contended(key.to_string()))
 }
 
 /// Closes a run in which no unit can run. A concurrent write that makes it due again keeps it open.
@@ -414,7 +413,7 @@ async fn after_end(
         }));
     }
     if target.phase == TargetPhase::Gone {
-        return start_waiting(env, &target.kind, &target.name).await;
+        return start_waiting(env, target.target_key()).await;
     }
     Ok(None)
 }
@@ -434,14 +433,14 @@ async fn send_notification(env: &Env, target: &TargetHead, sender: NotificationS
 }
 
 /// Begins the instance that waits for the name of a gone target, after the platform has accepted the `gone`.
-pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<Continuation>, FlowError> {
+pub async fn start_waiting(env: &Env, key: TargetKey<'_>) -> Result<Option<Continuation>, FlowError> {
     for _ in 0..crate::ATTEMPTS {
-        let Some(seen) = env.store.read_target(kind, name).await? else { return Ok(None) };
+        let Some(seen) = env.store.read_target(key).await? else { return Ok(None) };
         let Some(waiting) = seen.waiting.clone() else { return Ok(None) };
         if seen.phase != TargetPhase::Gone || notify::pending_notification(env, &seen).await?.is_some() {
             return Ok(None);
         }
-        let loaded = env.plan(&id::instance_key(kind, name, &waiting.uid), &waiting.plan).await?;
+        let loaded = env.plan(&key.instance(&waiting.uid).key(), &waiting.plan).await?;
         let now = env.now();
         let fresh = TargetHead {
             owner: waiting.owner.clone(),
@@ -454,7 +453,7 @@ pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<C
             release: seen.release.clone(),
             outbox: seen.outbox.clone(),
             version: seen.version,
-            ..TargetHead::new(kind, name, &waiting.uid, now)
+            ..TargetHead::new(key.kind, key.name, &waiting.uid, now)
         };
         let step = target::begin(loaded.hooks());
         let mut transition = transition(env, &fresh, step, &loaded, None).await?;
@@ -463,5 +462,5 @@ pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<C
             return Box::pin(after_transition(env, transition, &loaded, NotificationSender::Queue)).await;
         }
     }
-    Err(FlowError::Contended(format!("{kind}/{name}")))
+    Err(FlowError::Contended(key.to_string()))
 }

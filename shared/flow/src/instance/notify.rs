@@ -1,32 +1,28 @@
 //! Delivers notifications to the platform: signed CloudEvents, repeated until they are accepted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ebb_documents::plan::{Plan, UnitRef, WorkloadRead};
-use ebb_documents::render::{self, KnownOutputs, RenderValue};
 use ebb_egress::{DeliveryOutcome, WebhookMessage as Outgoing, deliver};
 use ebb_engine::target::Notification;
-use ebb_engine::{Backoff, HeadState, Hook, Millis, RunPhase, Unit};
+use ebb_engine::{Backoff, HeadState, Millis, RunPhase};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::id::RunId;
-use ebb_protocol::lifecycle::{OutcomeData, OutputValue, WorkloadValue};
+use ebb_protocol::lifecycle::OutcomeData;
 use ebb_protocol::limits;
-use ebb_protocol::record::{AttemptOutcome, OutputStorage};
-use ebb_protocol::sign::{MessageId, WebhookKeys};
-use ebb_protocol::value::{Outputs, UnitValue};
+use ebb_protocol::sign::MessageId;
 use ebb_store::{NotificationState, TargetHead};
 
 use crate::breaker::{MAX_DELIVERIES, PLATFORM};
-use crate::env::{CompiledPlan, Env};
+use crate::env::Env;
 use crate::error::FlowError;
 use crate::instance::due;
+use crate::instance::target_outputs::{OutputsProblem, SensitiveValues, target_outputs};
 use crate::loaded_run::Run;
 use crate::pending_call::{PendingCall, ResponseKind, circuit_wait};
 use crate::permits::OriginPermit;
 use crate::ports::QueueMessage;
-use crate::run::{records, removals};
-use crate::sealed_values;
+use crate::run::removals;
 
 /// The waits during the first hour, from 1 s to 60 s. A platform that recovers within the hour gets its notification
 /// within a minute.
@@ -36,15 +32,8 @@ const FREQUENT_ATTEMPTS: u32 = 60;
 /// The later waits, up to ten minutes. The number of attempts is unlimited.
 const SLOW_BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
 
-/// Maximum records with outputs in memory, each with at most [`limits::OUTPUTS_INLINE`] bytes.
-const MAX_RECORDS: usize = 1_000;
-
 /// Maximum removals in a notification.
 const MAX_REMOVALS: usize = 100;
-
-/// The fix for outputs that are too large for a response.
-pub const READ_LESS: &str =
-    "read those of one resource with `?outputs=RESOURCE`, or one of them with `?outputs=RESOURCE/OUTPUT`";
 
 /// The time between the message that repeats a delivery and the due time of the target.
 const WAKEUP_MARGIN: Millis = Millis(2_000);
@@ -74,13 +63,13 @@ pub(crate) async fn notify_seen(env: &Env, target: &TargetHead, root: Option<Hea
         let Some(permit) = OriginPermit::acquire(env, url).await else { return Ok(()) };
         // The run was read between two reads of the target. A late success moves the target back before it reopens
         // units. If the target is unchanged, no unit was reopened when the root was read.
-        let Some(reread) = env.store.read_target(&seen.kind, &seen.name).await? else { return Ok(()) };
+        let Some(reread) = env.store.read_target(seen.target_key()).await? else { return Ok(()) };
         if reread.version == seen.version {
             return send(env, &reread, pending, (url, permit)).await;
         }
         seen = reread;
     }
-    Err(FlowError::Contended(format!("{}/{}", target.kind, target.name)))
+    Err(FlowError::Contended(target.target_key().to_string()))
 }
 
 async fn send(
@@ -92,7 +81,7 @@ async fn send(
     let state = &pending.notification;
     let (kind, name) = (target.kind.as_str(), target.name.as_str());
     let data = notification_data(env, target, state.notification).await?;
-    let subject = format!("{kind}/{name}");
+    let subject = target.target_key().to_string();
     let instance = target.instance_key();
     let notification_name = state.notification.name();
     // One notification has one id, so that a receiver recognises a repetition. A target that fails again after a retry
@@ -204,7 +193,7 @@ async fn record(env: &Env, target: &TargetHead, change: impl Fn(&mut TargetHead)
         if env.store.move_target(&seen.update(&change)).await? {
             return Ok(true);
         }
-        let Some(reread) = env.store.read_target(&target.kind, &target.name).await? else { return Ok(false) };
+        let Some(reread) = env.store.read_target(target.target_key()).await? else { return Ok(false) };
         let about =
             |head: &TargetHead| (head.uid.clone(), head.phase, head.hook, head.since, head.notification.clone());
         if about(&reread) != about(target) {
@@ -279,9 +268,7 @@ async fn notification_data(
             data.workloads = outputs.workloads;
             match outputs.problem {
                 None => {}
-                Some(OutputsProblem::TooLarge(_)) => {
-                    data.outputs_url = Some(target_url(env, &target.kind, &target.name))
-                }
+                Some(OutputsProblem::TooLarge(_)) => data.outputs_url = Some(env.target_url(target.target_key())),
                 // The units are done, but their outputs cannot be rendered as the documents require.
                 Some(OutputsProblem::Render(message)) => {
                     data.reason = Some(FailureReason { code: ReasonCode::Render, message });
@@ -296,204 +283,6 @@ async fn notification_data(
         }
     }
     Ok(data)
-}
-
-/// Returns the URL of a target in the API.
-pub(crate) fn target_url(env: &Env, kind: &str, name: &str) -> String {
-    let source = &env.settings.source;
-    let Ok(mut url) = url::Url::parse(source) else { return source.clone() };
-    if let Ok(mut path) = url.path_segments_mut() {
-        path.pop_if_empty().extend(["v1", "targets", kind, name]);
-    }
-    url.into()
-}
-
-/// The reason why some outputs have no value, as text for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OutputsProblem {
-    /// All together are too large. They can be read one by one.
-    TooLarge(String),
-    /// A value cannot be computed.
-    Render(String),
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TargetOutputs {
-    pub outputs: BTreeMap<String, BTreeMap<String, OutputValue>>,
-    pub env: BTreeMap<String, OutputValue>,
-    pub workloads: BTreeMap<String, Vec<WorkloadValue>>,
-    pub problem: Option<OutputsProblem>,
-    /// The names of the sensitive values that are revealed: `RESOURCE.OUTPUT` or `env.NAME`.
-    pub revealed: Vec<String>,
-}
-
-/// The treatment of the sensitive values that Ebb stores. No notification reveals them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SensitiveValues {
-    Hidden,
-    Revealed,
-}
-
-/// Returns the outputs of a target's resources that exist so far, without `env` if `only` limits them as in
-/// [`Plan::public_outputs`](ebb_documents::plan::Plan::public_outputs). Reads only the units that they refer to.
-pub async fn target_outputs(
-    env: &Env,
-    target: &TargetHead,
-    loaded: &CompiledPlan,
-    only: Option<&str>,
-    sensitive: SensitiveValues,
-) -> Result<TargetOutputs, FlowError> {
-    let Some(known) = shown_outputs(env, target, loaded, only).await? else {
-        let problem = format!(
-            "the visible outputs of the resources have more than {} MiB together; {READ_LESS}",
-            limits::SHOWN_OUTPUTS >> 20
-        );
-        let problem = Some(OutputsProblem::TooLarge(problem));
-        return Ok(TargetOutputs { problem, ..TargetOutputs::default() });
-    };
-    let facts = render::TargetFacts {
-        kind: target.kind.clone(),
-        name: target.name.clone(),
-        uid: target.uid.clone(),
-        namespace: loaded.plan.target.namespace.clone(),
-        key: target.instance_key(),
-        generation: target.generation,
-        cluster: loaded.plan.target.cluster.clone(),
-        labels: loaded.plan.target.labels.clone(),
-    };
-    let mut result = TargetOutputs::default();
-    let keys = (sensitive == SensitiveValues::Revealed).then_some(&env.settings.unit_keys);
-    let mut shown = ShownValues { keys, revealed: Vec::new(), lost: Vec::new() };
-    let failed = |errors: &[render::RenderError]| {
-        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        Some(OutputsProblem::Render(limits::message(&errors.join("; "))))
-    };
-    match render::resource_outputs(&loaded.plan, &loaded.compiled, &facts, &known, only) {
-        Ok(values) => {
-            result.outputs = values.into_iter().map(|(name, values)| (name.clone(), shown.of(&name, values))).collect();
-        }
-        Err(error) => result.problem = failed(&[error]),
-    }
-    if only.is_some() {
-        return Ok(shown.noted(result));
-    }
-    let env = render::env(&loaded.plan, &loaded.compiled, &facts, &known);
-    result.env = shown.of("env", env.variables);
-    if !env.errors.is_empty() {
-        result.problem = failed(&env.errors);
-    }
-    match workload_values(&loaded.plan, &result.outputs) {
-        Some(workloads) => result.workloads = workloads,
-        None => {
-            let most = limits::SHOWN_OUTPUTS >> 20;
-            let problem = format!("the values of the workloads have more than {most} MiB together; {READ_LESS}");
-            result.problem = Some(OutputsProblem::TooLarge(problem));
-        }
-    }
-    Ok(shown.noted(result))
-}
-
-/// Returns the values of the workloads, without those that do not exist. Many workloads can read one value: returns
-/// `None` if all together are larger than [`limits::SHOWN_OUTPUTS`].
-fn workload_values(
-    plan: &Plan,
-    outputs: &BTreeMap<String, BTreeMap<String, OutputValue>>,
-) -> Option<BTreeMap<String, Vec<WorkloadValue>>> {
-    let mut size = 0;
-    let mut workloads: BTreeMap<String, Vec<WorkloadValue>> = BTreeMap::new();
-    for (name, read) in plan.workloads.iter().flat_map(|(name, reads)| reads.iter().map(move |read| (name, read))) {
-        let Some(value) = outputs.get(&read.resource).and_then(|outputs| outputs.get(&read.output)) else { continue };
-        size += limits::lambda_event_size_of(value);
-        if size > limits::SHOWN_OUTPUTS {
-            return None;
-        }
-        let WorkloadRead { env, container, file, .. } = read.clone();
-        let value = WorkloadValue { env, container, file, value: value.clone() };
-        workloads.entry(name.clone()).or_default().push(value);
-    }
-    Some(workloads)
-}
-
-/// Returns the outputs that the target's resources refer to, by unit. Returns `None` if they are larger than
-/// [`limits::SHOWN_OUTPUTS`].
-async fn shown_outputs(
-    env: &Env,
-    target: &TargetHead,
-    loaded: &CompiledPlan,
-    only: Option<&str>,
-) -> Result<Option<KnownOutputs>, FlowError> {
-    let mut wanted: BTreeMap<Hook, BTreeMap<Unit, BTreeSet<&str>>> = BTreeMap::new();
-    for (at, names) in loaded.plan.visible_outputs(only) {
-        wanted.entry(at.hook.into()).or_default().insert(Unit(at.unit), names);
-    }
-    let mut known = KnownOutputs::new();
-    let mut remaining = limits::SHOWN_OUTPUTS;
-    for (hook, wanted) in wanted {
-        let run = target.run(hook);
-        let units: Vec<Unit> = wanted.keys().copied().collect();
-        for units in units.chunks(MAX_RECORDS) {
-            let records = env.store.read_records(&run, units).await?;
-            // Records are in the order of attempts, so the success of the highest attempt counts.
-            let successes: BTreeMap<Unit, OutputStorage> = records
-                .into_iter()
-                .filter_map(|(unit, _, record)| Some((unit, record.result?)))
-                .filter(|(_, result)| result.outcome == AttemptOutcome::Succeeded)
-                .map(|(unit, result)| (unit, result.outputs))
-                .collect();
-            let keep = |unit: &Unit, outputs: Outputs| -> Outputs {
-                let is_wanted = |name: &str| wanted.get(unit).is_some_and(|names| names.contains(name));
-                outputs.into_iter().filter(|(name, _)| is_wanted(name)).collect()
-            };
-            for (unit, outputs) in records::read_all_outputs(env, successes, keep).await? {
-                let bytes = outputs.values().map(UnitValue::size).sum();
-                let Some(rest) = remaining.checked_sub(bytes) else { return Ok(None) };
-                remaining = rest;
-                known.insert(UnitRef { hook: hook.into(), unit: unit.0 }, records::produced(&run, unit, outputs));
-            }
-        }
-    }
-    Ok(Some(known))
-}
-
-/// Converts values for a reader. Decrypts those that Ebb stores encrypted if it has `keys`.
-struct ShownValues<'a> {
-    keys: Option<&'a WebhookKeys>,
-    revealed: Vec<String>,
-    /// The values whose root secret is missing.
-    lost: Vec<String>,
-}
-
-impl ShownValues<'_> {
-    /// Returns the values of a resource, or of `env`.
-    fn of(&mut self, origin: &str, values: BTreeMap<String, RenderValue>) -> BTreeMap<String, OutputValue> {
-        let shown = values.into_iter().map(|(name, value)| {
-            let value = match (value, self.keys) {
-                (RenderValue::Sealed(sealed), Some(keys)) => {
-                    let opened = sealed_values::open(keys, &sealed);
-                    let names = if opened.is_some() { &mut self.revealed } else { &mut self.lost };
-                    names.push(format!("{origin}.{name}"));
-                    opened.unwrap_or(UnitValue::Sealed(sealed.text))
-                }
-                (value, _) => records::from_rendered(value),
-            };
-            (name, OutputValue::from(value))
-        });
-        shown.collect()
-    }
-
-    /// Adds the names of revealed values and of lost ones to a result.
-    fn noted(self, mut result: TargetOutputs) -> TargetOutputs {
-        if !self.lost.is_empty() {
-            let problem = format!(
-                "{} cannot be decrypted, because the root secret that encrypted them is missing; restore it in the list of \
-                 unit secrets (EBB_UNIT_SECRETS)",
-                self.lost.join(", ")
-            );
-            result.problem.get_or_insert(OutputsProblem::Render(limits::message(&problem)));
-        }
-        result.revealed = self.revealed;
-        result
-    }
 }
 
 /// Returns the unit that failed first in the target's last run, and the reason.

@@ -15,6 +15,7 @@ use ebb_documents::model::NotificationPhase;
 use ebb_documents::notification::{NotificationRule, NotifiedTarget};
 use ebb_documents::plan::TargetSpec;
 use ebb_engine::{Millis, TargetPhase};
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead};
 use serde_json::json;
@@ -124,13 +125,13 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
 /// Sends a message that delivers the notifications of a target, if it has any.
 pub async fn announce_any(env: &Env, target: &TargetHead) {
     if !target.outbox.notices.is_empty() {
-        announce(env, &target.kind, &target.name).await;
+        announce(env, target.target_key()).await;
     }
 }
 
 /// Sends a message that delivers the notifications of a target.
-pub(crate) async fn announce(env: &Env, kind: &str, name: &str) {
-    env.queue.send(QueueMessage::Deliver(kind.to_owned(), name.to_owned()), Duration::ZERO).await;
+pub(crate) async fn announce(env: &Env, target: TargetKey<'_>) {
+    env.queue.send(QueueMessage::Deliver(target.kind.to_owned(), target.name.to_owned()), Duration::ZERO).await;
 }
 
 #[cfg(test)]

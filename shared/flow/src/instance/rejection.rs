@@ -1,6 +1,7 @@
 //! Lifecycle webhooks that are rejected.
 
 use ebb_documents::diagnostic::Diagnostics;
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleData;
 
 use crate::error::RequestError;
@@ -60,10 +61,11 @@ pub(crate) fn not_begun(event: &LifecycleData) -> LifecycleRejection {
 
 /// Returns the rejection of a request about an instance of another sender. It names no instance, because a sender must not
 /// learn about those of others.
-pub(crate) fn foreign(kind: &str, name: &str) -> LifecycleRejection {
+pub(crate) fn foreign(target: TargetKey<'_>) -> LifecycleRejection {
     let text = format!(
-        "{kind}/{name} belongs to another sender, and only its creator changes it: give the target another name, or let a \
-         person delete it by `ebb sandbox delete {name}` and send the request again"
+        "{target} belongs to another sender, and only its creator changes it: give the target another name, or let a \
+         person delete it by `ebb sandbox delete {}` and send the request again",
+        target.name
     );
     LifecycleRejection::Conflict("other-owner", text)
 }

@@ -275,7 +275,7 @@ pub(crate) async fn is_being_removed(env: &Env, run: &Run) -> Result<bool, FlowE
     if !env.may_be_removed(facts) {
         return Ok(false);
     }
-    let target = env.store.read_target(&facts.kind, &facts.name).await?;
+    let target = env.store.read_target(facts.target_key()).await?;
     if target.is_some_and(|target| target.uid == facts.uid && is_removed(&target)) {
         return Ok(true);
     }
@@ -300,7 +300,7 @@ async fn remove_if_ended(
     now: Timestamp,
 ) -> Result<RetentionOutcome, FlowError> {
     let Some(retention) = env.settings.retention else { return Ok(RetentionOutcome::Disabled) };
-    let named = env.store.read_target(&expiry.kind, &expiry.name).await?;
+    let named = env.store.read_target(expiry.target_key()).await?;
     if let Some(event) = &expiry.event {
         return remove_event(env, store, expiry, (event, named), now).await;
     }

@@ -39,7 +39,7 @@ pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> Result<(), Fl
     }
     let is_teardown = run.hook().is_teardown();
     let ended_instance = facts.instance_key();
-    let written = update_target(env, &facts.kind, &facts.name, |seen| {
+    let written = update_target(env, facts.target_key(), |seen| {
         if seen.uid == facts.uid && (is_teardown || seen.phase != TargetPhase::Gone) {
             return None;
         }

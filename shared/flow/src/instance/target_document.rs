@@ -9,6 +9,7 @@ use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
 use ebb_documents::plan::Plan;
 use ebb_engine::target::RequestSender;
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_store::{NamedKind, PendingCreation, PluginItem, ReadPlugins, StoreError};
@@ -68,8 +69,8 @@ pub(crate) async fn compile_event(
     (versions, sender): (PinnedVersions<'_>, RequestSender<'_>),
 ) -> Result<Plan, RequestError<LifecycleRejection>> {
     let document = event.document.as_ref().ok_or_else(no_document)?;
-    let (tools, name) = ((&env.cache, &env.settings.unit_keys), (event.kind.as_str(), event.name.as_str()));
-    let compiled = compile_document(plugins, tools, name, document, versions).await;
+    let tools = (&env.cache, &env.settings.unit_keys);
+    let compiled = compile_document(plugins, tools, event.target_key(), document, versions).await;
     let (plan, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     match sealed_values::sealed_param(&plan) {
         Some((resource, param)) if matches!(sender, RequestSender::Source(_)) => {
@@ -104,7 +105,7 @@ pub(crate) async fn load_plan(plan: Plan) -> Result<CompiledDocument, FlowError>
 pub async fn compile_document(
     plugins: &dyn ReadPlugins,
     (cache, keys): (&InstanceCache, &WebhookKeys),
-    (kind, name): (&str, &str),
+    TargetKey { kind, name }: TargetKey<'_>,
     document: &str,
     versions: PinnedVersions<'_>,
 ) -> Result<(Plan, Vec<Diagnostic>), RequestError<Diagnostics>> {

@@ -1,5 +1,6 @@
 //! Writes targets by conditional writes that are repeated.
 
+use ebb_protocol::id::TargetKey;
 use ebb_store::{TargetHead, TargetTransition};
 
 use crate::env::Env;
@@ -9,16 +10,15 @@ use crate::error::FlowError;
 /// target. Returns the written transition, or `None` without a target or a transition.
 pub(crate) async fn update_target(
     env: &Env,
-    kind: &str,
-    name: &str,
+    target: TargetKey<'_>,
     decide: impl Fn(&TargetHead) -> Option<TargetTransition>,
 ) -> Result<Option<TargetTransition>, FlowError> {
     for _ in 0..crate::ATTEMPTS {
-        let seen = env.store.read_target(kind, name).await?;
+        let seen = env.store.read_target(target).await?;
         let Some(transition) = seen.and_then(|seen| decide(&seen)) else { return Ok(None) };
         if env.store.move_target(&transition).await? {
             return Ok(Some(transition));
         }
     }
-    Err(FlowError::Contended(format!("{kind}/{name}")))
+    Err(FlowError::Contended(target.to_string()))
 }

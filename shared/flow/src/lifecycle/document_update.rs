@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use ebb_engine::target::RequestSender;
 use ebb_engine::{Hook, TargetPhase};
-use ebb_protocol::id;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 use ebb_store::{PendingCreation, PendingUpdate, ReadPlugins, TargetHead};
 
@@ -46,7 +45,7 @@ pub(super) async fn update(
         None => (&target.plan, &target.routing_key),
     };
     let document = event.document.as_ref().ok_or_else(no_document)?;
-    let instance = id::instance_key(&event.kind, &event.name, &event.uid);
+    let instance = event.instance().key();
     let current = match env.plan(&instance, plan).await {
         Err(error @ FlowError::Damaged { .. }) => {
             let pinned = waiting.map_or(&target.plugins, |waiting| &waiting.plugins);
@@ -132,7 +131,7 @@ async fn wait(
         return Ok(None);
     }
     // The run may have ended between its read and this write.
-    let continuation = next_run::start_update(env, None, &target.kind, &target.name).await?;
+    let continuation = next_run::start_update(env, None, target.target_key()).await?;
     Ok(Some((LifecycleResult::Waiting, generation, FollowUp::drive(continuation))))
 }
 
@@ -168,7 +167,7 @@ async fn unchanged(
     }
     // A retry that was interrupted has moved the target, and is repeated.
     if target.phase != TargetPhase::Ready || target.hook == Some(Hook::PostStart) {
-        let retried = retry::retry(env, &event.kind, &event.name).await?;
+        let retried = retry::retry(env, event.target_key()).await?;
         if matches!(retried, retry::RetryOutcome::Retried(_)) {
             result = LifecycleResult::Retrying;
         }
@@ -185,8 +184,8 @@ async fn restore(
     (instance, digest, pinned): (&str, &str, &[String]),
 ) -> Result<Option<Arc<CompiledPlan>>, FlowError> {
     let versions = PinnedVersions::Listed(pinned);
-    let (tools, name) = ((&env.cache, &env.settings.unit_keys), (event.kind.as_str(), event.name.as_str()));
-    let plan = match compile_document(plugins, tools, name, document, versions).await {
+    let tools = (&env.cache, &env.settings.unit_keys);
+    let plan = match compile_document(plugins, tools, event.target_key(), document, versions).await {
         Ok((plan, _)) => plan,
         Err(RequestError::Rejected(_)) => return Ok(None),
         Err(RequestError::Failed(error)) => return Err(error),

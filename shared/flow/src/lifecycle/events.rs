@@ -31,24 +31,24 @@ pub(super) async fn receive(
     data: &LifecycleData,
     id: &str,
 ) -> Result<(LifecycleResult, u64, FollowUp), RequestError<LifecycleRejection>> {
-    let LifecycleData { kind, name, .. } = data;
+    let key = data.target_key();
     let Some(event) = data.event.as_deref().and_then(EventName::new) else {
         let text = "`data.event` is missing; expected the name of an event";
         return Err(LifecycleRejection::Missing(text.to_owned()).into());
     };
     let event = EventRef::new(event, id);
     for _ in 0..crate::ATTEMPTS {
-        let seen = env.store.read_target(kind, name).await?;
+        let seen = env.store.read_target(key).await?;
         let known = seen.as_ref().map(transition::engine_target);
         let seen = match (decide_event(known.as_ref(), &data.uid), seen) {
             (EventDecision::Accepted, Some(seen)) => seen,
             (EventDecision::Unknown, _) | (_, None) => {
-                return Err(LifecycleRejection::Unknown(format!("{kind} {name:?} does not exist")).into());
+                return Err(LifecycleRejection::Unknown(format!("{} {:?} does not exist", key.kind, key.name)).into());
             }
             (EventDecision::Stale, _) => return Err(stale(data).into()),
             (EventDecision::Waiting, _) => return Err(not_begun(data).into()),
             (EventDecision::Failed, _) => {
-                let text = format!("{kind}/{name} has failed; retry it or delete it, then send the event again");
+                let text = format!("{key} has failed; retry it or delete it, then send the event again");
                 return Err(LifecycleRejection::Conflict("failed", text).into());
             }
         };
@@ -59,7 +59,7 @@ pub(super) async fn receive(
             return Ok((LifecycleResult::Unchanged, seen.generation, FollowUp::default()));
         }
         if seen.events.waiting.len() >= MAX_WAITING {
-            let text = format!("{MAX_WAITING} events wait for {kind}/{name} already; send the event again later");
+            let text = format!("{MAX_WAITING} events wait for {key} already; send the event again later");
             return Err(LifecycleRejection::Busy(text).into());
         }
         // A crash after this leaves a removal of a run that does not exist.
@@ -77,7 +77,7 @@ pub(super) async fn receive(
         }
         let next = match step {
             Some(_) => transition::after_transition(env, transition, &loaded, NotificationSender::Queue).await?,
-            None => next_run::start_event(env, kind, name).await?,
+            None => next_run::start_event(env, key).await?,
         };
         let result = match &next {
             Some(next) if next.run.id == run => LifecycleResult::Running,
@@ -85,7 +85,7 @@ pub(super) async fn receive(
         };
         return Ok((result, seen.generation, FollowUp::drive(next)));
     }
-    Err(FlowError::Contended(format!("{kind}/{name}")).into())
+    Err(FlowError::Contended(key.to_string()).into())
 }
 
 /// Returns true if the update that waits has units of an event.

@@ -9,6 +9,7 @@ use ebb_engine::follow::in_flight;
 use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
 use ebb_store::TargetHead;
 
@@ -39,32 +40,31 @@ pub enum OverrideOutcome {
 /// Marks a failed unit in the teardown of a stuck target as complete. The teardown continues.
 pub async fn force_complete(
     env: &Env,
-    kind: &str,
-    name: &str,
+    key: TargetKey<'_>,
     request: &ForceCompleteUnit,
 ) -> Result<OverrideOutcome, FlowError> {
     let Some(reason) = reason(&request.reason, request.by.as_deref()) else { return Ok(incomplete()) };
     let choose = |key: &str| if key == request.unit { OverrideScope::Failed } else { OverrideScope::Nothing };
-    let outcome = override_matching(env, kind, name, &reason, Some(&request.unit), choose).await?;
-    log_request("force-complete", kind, name, request.by.as_deref(), &request.reason, &outcome);
+    let outcome = override_matching(env, key, &reason, Some(&request.unit), choose).await?;
+    log_request("force-complete", key, request.by.as_deref(), &request.reason, &outcome);
     Ok(outcome)
 }
 
 /// Marks all units of the stuck hook as complete. The target is then gone, or continues with its next hook.
 pub async fn force_delete(
     env: &Env,
-    kind: &str,
-    name: &str,
+    key: TargetKey<'_>,
     request: &ForceDeleteTarget,
 ) -> Result<OverrideOutcome, FlowError> {
     let Some(reason) = reason(&request.reason, request.by.as_deref()) else { return Ok(incomplete()) };
-    let outcome = override_matching(env, kind, name, &reason, None, |_| OverrideScope::Open).await?;
-    log_request("force-delete", kind, name, request.by.as_deref(), &request.reason, &outcome);
+    let outcome = override_matching(env, key, &reason, None, |_| OverrideScope::Open).await?;
+    log_request("force-delete", key, request.by.as_deref(), &request.reason, &outcome);
     Ok(outcome)
 }
 
 /// Logs the request of an operator and its outcome.
-fn log_request(request: &str, kind: &str, name: &str, by: Option<&str>, reason: &str, outcome: &OverrideOutcome) {
+fn log_request(request: &str, key: TargetKey<'_>, by: Option<&str>, reason: &str, outcome: &OverrideOutcome) {
+    let TargetKey { kind, name } = key;
     match outcome {
         OverrideOutcome::Overridden(OverrideResponse { run, units }) => {
             tracing::info!(kind, name, by, reason, run, ?units, "{request}: done");
@@ -107,13 +107,12 @@ enum OverrideScope {
 
 async fn override_matching(
     env: &Env,
-    kind: &str,
-    name: &str,
+    key: TargetKey<'_>,
     reason: &FailureReason,
     named: Option<&str>,
     choose: impl Fn(&str) -> OverrideScope,
 ) -> Result<OverrideOutcome, FlowError> {
-    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(OverrideOutcome::NotFound) };
+    let Some(target) = env.store.read_target(key).await? else { return Ok(OverrideOutcome::NotFound) };
     let stops = [Hook::PreStop, Hook::PostStop];
     let torn_down = matches!(target.phase, TargetPhase::Stuck | TargetPhase::Stopping);
     let not_stuck = || OverrideOutcome::NotStuck(not_stuck(&target));
@@ -173,7 +172,7 @@ fn not_stuck(target: &TargetHead) -> String {
         }
         TargetPhase::Gone => "it is gone",
     };
-    format!("{}/{} is not stuck: {why}", target.kind, target.name)
+    format!("{} is not stuck: {why}", target.target_key())
 }
 
 /// Returns the reason why no unit of a run can be overridden, with the units that can.

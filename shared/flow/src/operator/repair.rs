@@ -12,6 +12,7 @@ use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::SandboxDoc;
 use ebb_engine::TargetPhase;
 use ebb_protocol::api::{RetryResponse, UndoChange};
+use ebb_protocol::id::TargetKey;
 use ebb_store::{ReadPlugins, TargetHead};
 
 use crate::advance::retry::{self, RetryOutcome};
@@ -53,15 +54,15 @@ pub enum RepairMode {
 pub async fn repair(
     env: &Env,
     plugins: &dyn ReadPlugins,
-    (kind, name): (&str, &str),
+    key @ TargetKey { kind, name }: TargetKey<'_>,
     plugin: &str,
     mode: RepairMode,
 ) -> Result<RetryResponse, RequestError<RepairRejection>> {
     for _ in 0..crate::ATTEMPTS {
-        let target = env.store.read_target(kind, name).await?;
+        let target = env.store.read_target(key).await?;
         let target = target.ok_or(RequestError::Rejected(RepairRejection::NotFound))?;
         let Some(hook) = target.hook.filter(|_| target.phase == TargetPhase::Stuck) else {
-            let text = format!("{kind}/{name} is not stuck; only the teardown of a stuck target can be repaired");
+            let text = format!("{key} is not stuck; only the teardown of a stuck target can be repaired");
             return Err(RequestError::Rejected(RepairRejection::NotStuck(text)));
         };
         let PlanRepair { plan, changes, ignored } = repaired(env, plugins, &target, plugin).await?;
@@ -86,13 +87,13 @@ pub async fn repair(
         let run = target.run(hook);
         env.store.set_run_plan(&run, &repaired.loaded.digest).await?;
         env.forget_run(&run);
-        return match retry::retry(env, kind, name).await? {
+        return match retry::retry(env, key).await? {
             RetryOutcome::Retried(retried) => Ok(RetryResponse { changes, ignored, ..retried }),
             RetryOutcome::NotFound => Err(RequestError::Rejected(RepairRejection::NotFound)),
             RetryOutcome::NothingFailed(text) => Err(RequestError::Rejected(RepairRejection::NothingFailed(text))),
         };
     }
-    Err(FlowError::Contended(format!("{kind}/{name}")).into())
+    Err(FlowError::Contended(key.to_string()).into())
 }
 
 /// Returns the plan of a target with the teardown of `plugin`.

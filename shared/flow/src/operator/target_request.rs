@@ -13,7 +13,7 @@ use ebb_engine::target::RequestSender;
 use ebb_engine::{Millis, TargetPhase, Timestamp};
 use ebb_protocol::api::{DocumentChange, ResourceEffect};
 use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::id::{instance_key, short_digest};
+use ebb_protocol::id::{TargetKey, short_digest};
 use ebb_protocol::lifecycle::{
     self as fields, API_UID, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause,
 };
@@ -24,7 +24,6 @@ use crate::advance::next_run;
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::{self, PinnedVersions};
-use crate::instance::notify;
 use crate::instance::rejection::{foreign, stale};
 use crate::instance::target_document::compile_document;
 use crate::lifecycle::{self, DecidedFor, LifecycleRejection};
@@ -70,6 +69,10 @@ struct SelectedInstance {
 }
 
 impl TargetRequest {
+    pub fn target_key(&self) -> TargetKey<'_> {
+        TargetKey::new(&self.kind, &self.name)
+    }
+
     fn derived_uid(&self) -> Option<String> {
         let key = self.key.as_ref()?;
         Some(format!("{API_UID}{}", short_digest(&[&self.kind, &self.name, key], 20)))
@@ -100,7 +103,7 @@ impl TargetRequest {
             is_present || (waiting.is_some() && (self.uid.is_some() || !is_alive(head)))
         };
         if head.is_some_and(is_foreign) {
-            return Err(foreign(&self.kind, &self.name));
+            return Err(foreign(self.target_key()));
         }
         let waiting = head.filter(|head| self.uid.is_some() || second(head).is_none());
         let waiting = waiting.and_then(|head| head.waiting.as_ref()).filter(|waiting| waiting.owner.is_none());
@@ -142,11 +145,6 @@ fn second(head: &TargetHead) -> Option<&str> {
     waiting.filter(|uid| is_alive(head) && uid.starts_with(API_UID))
 }
 
-/// Returns the URL of a target in the API.
-pub fn url(env: &Env, kind: &str, name: &str) -> String {
-    notify::target_url(env, kind, name)
-}
-
 /// Applies a request. Returns the response with the follow-ups. The state is durable when this returns.
 ///
 /// # Errors
@@ -159,12 +157,12 @@ pub async fn apply(
     let mut follow_ups = Vec::new();
     let is_free = request.uid.is_none();
     for _ in 0..crate::ATTEMPTS {
-        let head = env.store.read_target(&request.kind, &request.name).await?;
+        let head = env.store.read_target(request.target_key()).await?;
         if let Some(second) = head.as_ref().filter(|_| is_free).and_then(second) {
-            let target = (request.kind.as_str(), request.name.as_str(), second);
+            let instance = request.target_key().instance(second);
             // The instance may have begun since, and is then the only one.
             let sender = (RequestSender::Api, DecidedFor::seen(head.as_ref()));
-            let deleted = lifecycle::begin_delete(env, target, TargetStopCause::Deleted, sender);
+            let deleted = lifecycle::begin_delete(env, instance, TargetStopCause::Deleted, sender);
             match Box::pin(deleted).await? {
                 Some(follow_up) => follow_ups.push(follow_up),
                 None => continue,
@@ -190,7 +188,7 @@ pub async fn apply(
         };
         follow_ups.push(follow_up);
         if is_free && response.result == LifecycleResult::Waiting && instance.known.is_none() {
-            let head = env.store.read_target(&request.kind, &request.name).await?;
+            let head = env.store.read_target(request.target_key()).await?;
             // Another request may have deleted the instance already, because it is the second one.
             let waits = |head: &TargetHead| head.waiting.as_ref().is_some_and(|waiting| waiting.uid == instance.uid);
             let is_kept = |head: TargetHead| head.uid == instance.uid || (waits(&head) && second(&head).is_none());
@@ -202,7 +200,7 @@ pub async fn apply(
         let generation = known.map_or(response.generation, |(generation, _)| generation);
         return Ok((LifecycleResponse { generation, ..response }, follow_ups));
     }
-    Err(FlowError::Contended(format!("{}/{}", request.kind, request.name)).into())
+    Err(FlowError::Contended(request.target_key().to_string()).into())
 }
 
 /// Returns the effect that a request would have. Writes nothing.
@@ -214,17 +212,16 @@ pub async fn preview(
     plugins: &dyn ReadPlugins,
     request: &TargetRequest,
 ) -> Result<TargetPreview, RequestError<LifecycleRejection>> {
-    let head = env.store.read_target(&request.kind, &request.name).await?;
+    let head = env.store.read_target(request.target_key()).await?;
     let instance = request.select(env, head.as_ref())?;
-    let key = instance_key(&request.kind, &request.name, &instance.uid);
+    let key = request.target_key().instance(&instance.uid).key();
     let current: Option<Arc<CompiledPlan>> = match &instance.known {
         Some((_, digest)) => Some(env.plan(&key, digest).await?),
         None => None,
     };
     let versions = current.as_ref().map_or(PinnedVersions::Latest, |plan| PinnedVersions::OfPlan(&plan.plan));
-    let names = (request.kind.as_str(), request.name.as_str());
     let tools = (&env.cache, &env.settings.unit_keys);
-    let compiled = compile_document(plugins, tools, names, &request.document, versions).await;
+    let compiled = compile_document(plugins, tools, request.target_key(), &request.document, versions).await;
     let (plan, warnings) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let has_ended = match (&instance.known, &head) {
         (None, Some(head)) if head.uid == instance.uid => true,
@@ -281,15 +278,14 @@ fn effect(change: ResourceChange) -> ResourceEffect {
 /// Returns a rejection for an invalid `uid`, or an error if the state could not be written.
 pub async fn delete(
     env: &Env,
-    kind: &str,
-    name: &str,
+    target: TargetKey<'_>,
     uid: Option<&str>,
 ) -> Result<Option<(LifecycleResponse, Vec<FollowUp>)>, RequestError<LifecycleRejection>> {
-    let Some(head) = env.store.read_target(kind, name).await? else { return Ok(None) };
+    let Some(head) = env.store.read_target(target).await? else { return Ok(None) };
     let uids: Vec<String> = match uid {
         Some(uid) => {
             fields::uid(uid).map_err(|error| LifecycleRejection::Invalid(error.to_string()))?;
-            lifecycle::check_known_uid(env, (kind, name, uid), Some(&head)).await?;
+            lifecycle::check_known_uid(env, target.instance(uid), Some(&head)).await?;
             vec![uid.to_owned()]
         }
         // Without the first deletion, the waiting instance would start when the present one is gone.
@@ -297,7 +293,7 @@ pub async fn delete(
     };
     let mut follow_ups = Vec::new();
     for uid in &uids {
-        let (instance, cause) = ((kind, name, uid.as_str()), TargetStopCause::Deleted);
+        let (instance, cause) = (target.instance(uid), TargetStopCause::Deleted);
         let sender = (RequestSender::Operator, DecidedFor::Any);
         follow_ups.extend(Box::pin(lifecycle::begin_delete(env, instance, cause, sender)).await?);
     }
@@ -306,6 +302,6 @@ pub async fn delete(
         Some(waiting) if waiting.uid == uid => waiting.generation,
         _ => head.generation,
     };
-    let (target, result) = (format!("{kind}/{name}"), LifecycleResult::Stopping);
+    let (target, result) = (target.to_string(), LifecycleResult::Stopping);
     Ok(Some((LifecycleResponse { target, uid, generation, result }, follow_ups)))
 }

@@ -216,7 +216,7 @@ async fn apply(
 fn accepted(event: &TargetEvent) -> SourceResponse {
     SourceResponse {
         result: SourceResult::Accepted,
-        target: Some(format!("{}/{}", event.key.kind, event.key.name)),
+        target: Some(event.key.target_key().to_string()),
         uid: None,
         detail: "the event is stored and will be applied".to_owned(),
     }

@@ -47,7 +47,7 @@ pub async fn apply(
 ) -> Result<(Option<SourceResponse>, Vec<FollowUp>), FlowError> {
     let mut follow_ups = Vec::new();
     for _ in 0..crate::ATTEMPTS {
-        let mut head = env.store.read_target(&key.kind, &key.name).await?;
+        let mut head = env.store.read_target(key.target_key()).await?;
         let Some(seen) = store.read_desired(key).await? else { return Ok((None, follow_ups)) };
         let is_applied = seen.result.is_some() && seen.due.is_none_or(|due| due > env.now());
         if is_applied {
@@ -89,11 +89,11 @@ pub async fn apply(
             return Ok((Some(outcome), follow_ups));
         }
     }
-    Err(FlowError::Contended(format!("the desired state of {}/{}", key.kind, key.name)))
+    Err(FlowError::Contended(format!("the desired state of {}", key.target_key())))
 }
 
 fn outcome(desired: &DesiredTarget, result: SourceResult, uid: Option<String>, detail: String) -> SourceResponse {
-    SourceResponse { result, target: Some(format!("{}/{}", desired.key.kind, desired.key.name)), uid, detail }
+    SourceResponse { result, target: Some(desired.key.target_key().to_string()), uid, detail }
 }
 
 pub(crate) fn is_alive(head: &TargetHead) -> bool {
@@ -232,9 +232,9 @@ async fn delete(
             }
         }));
     };
-    let target = (desired.key.kind.as_str(), desired.key.name.as_str(), *uid);
+    let instance = desired.key.target_key().instance(uid);
     let sender = (RequestSender::Source(&desired.key.source), DecidedFor::seen(head));
-    let deleted = lifecycle::begin_delete(env, target, TargetStopCause::Deleted, sender);
+    let deleted = lifecycle::begin_delete(env, instance, TargetStopCause::Deleted, sender);
     let Some(follow_up) = Box::pin(deleted).await? else { return Ok(None) };
     follow_ups.push(follow_up);
     let is_last = own.len() == 1;

@@ -88,7 +88,7 @@ pub async fn record(
             return Ok(None);
         }
     }
-    Err(FlowError::Contended(format!("the desired state of {}/{}", event.key.kind, event.key.name)))
+    Err(FlowError::Contended(format!("the desired state of {}", event.key.target_key())))
 }
 
 /// Returns the UID of an instance that a state begins without naming one. It follows from the event, so that an event that
@@ -135,7 +135,7 @@ fn repeated(event: &TargetEvent, seen: &DesiredTarget) -> SourceResponse {
     let last = seen.result.as_ref().filter(|_| event.is_last(seen));
     SourceResponse {
         result: SourceResult::Repeated,
-        target: Some(format!("{}/{}", event.key.kind, event.key.name)),
+        target: Some(event.key.target_key().to_string()),
         uid: last.and_then(|outcome| outcome.uid.clone()),
         detail: match last {
             Some(outcome) => format!("the event was received before; the target {}", outcome.detail),
@@ -147,7 +147,7 @@ fn repeated(event: &TargetEvent, seen: &DesiredTarget) -> SourceResponse {
 fn outdated(event: &TargetEvent, seen: &DesiredTarget) -> SourceResponse {
     SourceResponse {
         result: SourceResult::Outdated,
-        target: Some(format!("{}/{}", event.key.kind, event.key.name)),
+        target: Some(event.key.target_key().to_string()),
         uid: None,
         detail: match event.key.uid.is_some() && seen.is_delete {
             true => format!("the instance was deleted before, by {}", seen.delivery),

@@ -224,8 +224,8 @@ fn run_of(unit: &str) -> Option<RunId> {
 /// Reads the owner with strong consistency: first the run, which names its target, and then the target.
 async fn read_owner(env: &Env, run: &RunId) -> Result<OwnerState, FlowError> {
     let Some(facts) = read_facts(env, run).await? else { return Ok(OwnerState::Unknown) };
-    let target = env.store.read_target(&facts.kind, &facts.name).await?;
-    let target_name = format!("{}/{}", facts.kind, facts.name);
+    let target = env.store.read_target(facts.target_key()).await?;
+    let target_name = facts.target_key().to_string();
     Ok(match target {
         Some(target) if target.uid == facts.uid && target.phase != TargetPhase::Gone => OwnerState::Active,
         Some(target) if target.uid == facts.uid => OwnerState::Ended(target_name, Some(target.since)),

@@ -2,7 +2,7 @@
 //! retry, begins its waiting update or event, and releases its secrets.
 
 use ebb_engine::{Millis, RunPhase, TargetPhase, Timestamp};
-use ebb_protocol::id::RunId;
+use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{DueItem, TargetHead};
 
@@ -18,34 +18,31 @@ use crate::instance::{due, notify, outbox, secrets};
 use crate::lifecycle;
 
 /// Sweeps one target. After an error, the target stays due.
-pub async fn sweep_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
-    sweep_with_permit(env, None, kind, name, &SweepPermit::standalone(env)).await
+pub async fn sweep_target(env: &Env, key: TargetKey<'_>) -> Result<(), FlowError> {
+    sweep_with_permit(env, None, key, &SweepPermit::standalone(env)).await
 }
 
 /// Sweeps a target with a permit. After an error, the target is due again later. Only a scheduled sweep has `sources`.
-#[tracing::instrument(name = "sweep", skip_all, fields(kind, name))]
+#[tracing::instrument(name = "sweep", skip_all, fields(kind = key.kind, name = key.name))]
 pub(super) async fn sweep_with_permit(
     env: &Env,
     sources: Option<&dyn DesiredStore>,
-    kind: &str,
-    name: &str,
+    key: TargetKey<'_>,
     permit: &SweepPermit,
 ) -> Result<(), FlowError> {
-    let due = DueItem::Target(kind.to_owned(), name.to_owned());
-    let result = sweep_once(env, sources, kind, name, permit).await;
+    let due = DueItem::target(key);
+    let result = sweep_once(env, sources, key, permit).await;
     match &result {
         Ok(()) => env.cache.failed_sweeps.clear(&due),
-        Err(error) => {
-            postpone_failed(env, kind, name, env.cache.failed_sweeps.next_wait(&due, error.is_retryable())).await
-        }
+        Err(error) => postpone_failed(env, key, env.cache.failed_sweeps.next_wait(&due, error.is_retryable())).await,
     }
     result
 }
 
 /// Makes a target due after `wait`, after a failed sweep. Changes the due time only.
-pub(super) async fn postpone_failed(env: &Env, kind: &str, name: &str, wait: Millis) {
+pub(super) async fn postpone_failed(env: &Env, key: TargetKey<'_>, wait: Millis) {
     let written = async {
-        let Some(seen) = env.store.read_target(kind, name).await? else { return Ok(()) };
+        let Some(seen) = env.store.read_target(key).await? else { return Ok(()) };
         let now = env.now();
         if seen.due.is_some_and(|due| due <= now) {
             env.store.move_target(&seen.update(|target| target.due = Some(now.plus(wait)))).await?;
@@ -53,18 +50,17 @@ pub(super) async fn postpone_failed(env: &Env, kind: &str, name: &str, wait: Mil
         Ok::<_, FlowError>(())
     };
     if let Err(error) = written.await {
-        tracing::warn!(kind, name, %error, "cannot postpone the target");
+        tracing::warn!(kind = key.kind, name = key.name, %error, "cannot postpone the target");
     }
 }
 
 async fn sweep_once(
     env: &Env,
     sources: Option<&dyn DesiredStore>,
-    kind: &str,
-    name: &str,
+    key: TargetKey<'_>,
     permit: &SweepPermit,
 ) -> Result<(), FlowError> {
-    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
+    let Some(target) = env.store.read_target(key).await? else { return Ok(()) };
     let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= env.now());
     let has_deliveries = is_due(target.due) && is_due(target.outbox.due());
     let mut seen = Some(target);
@@ -72,11 +68,11 @@ async fn sweep_once(
         && let Err(error) = notify::notify(env, &target).await
     {
         // A failed delivery must not block the end of the target.
-        tracing::warn!(kind, name, %error, "cannot deliver the notification");
+        tracing::warn!(kind = key.kind, name = key.name, %error, "cannot deliver the notification");
     }
-    if let Err(error) = Box::pin(advance(env, sources, (kind, name), seen, permit)).await {
+    if let Err(error) = Box::pin(advance(env, sources, key, seen, permit)).await {
         if has_deliveries {
-            outbox::announce(env, kind, name).await;
+            outbox::announce(env, key).await;
         }
         return Err(error);
     }
@@ -85,11 +81,11 @@ async fn sweep_once(
         // The message was lost.
         true if permit.is_scheduled() && !permit.is_out_of_time(env) => {
             permit.leave_place();
-            Box::pin(outbox::deliver(env, kind, name)).await
+            Box::pin(outbox::deliver(env, key)).await
         }
         // Other messages do not wait for receivers.
         true => {
-            outbox::announce(env, kind, name).await;
+            outbox::announce(env, key).await;
             Ok(())
         }
     }
@@ -100,19 +96,19 @@ async fn sweep_once(
 async fn advance(
     env: &Env,
     sources: Option<&dyn DesiredStore>,
-    (kind, name): (&str, &str),
+    key: TargetKey<'_>,
     seen: Option<TargetHead>,
     permit: &SweepPermit,
 ) -> Result<(), FlowError> {
     let target = match seen {
         Some(target) => Some(target),
-        None => env.store.read_target(kind, name).await?,
+        None => env.store.read_target(key).await?,
     };
     let Some(target) = target else { return Ok(()) };
     let is_active = target.phase.is_alive();
     if is_active && target.expires.is_some_and(|at| at <= env.now()) {
-        tracing::info!(kind, name, "the time to live has ended");
-        lifecycle::delete(env, kind, name, &target.uid, TargetStopCause::Expired).await?;
+        tracing::info!(kind = key.kind, name = key.name, "the time to live has ended");
+        lifecycle::delete(env, key.instance(&target.uid), TargetStopCause::Expired).await?;
         return Ok(());
     }
     // False once a step has begun that may have changed the target.
@@ -123,7 +119,7 @@ async fn advance(
         is_unchanged = false;
         let run = target.run(hook);
         let continuation = match next_run::has_ended_event(env, &target).await? {
-            true => transition::end_stopped_event(env, kind, name, &run).await?,
+            true => transition::end_stopped_event(env, key, &run).await?,
             false if is_cancelling(env, &run).await? => None,
             false => cancel::cancel_run(env, &run).await?,
         };
@@ -134,29 +130,29 @@ async fn advance(
     let is_continued = target.is_reopened && target.due.is_some_and(|due| due <= env.now());
     if is_continued {
         is_unchanged = false;
-        Box::pin(retry::retry(env, kind, name)).await?;
+        Box::pin(retry::retry(env, key)).await?;
     }
     if target.pending_update.is_some() {
         is_unchanged = false;
-        if let Some(continuation) = next_run::start_update(env, sources, kind, name).await? {
+        if let Some(continuation) = next_run::start_update(env, sources, key).await? {
             drive(env, continuation).await?;
         }
     }
     if !target.events.waiting.is_empty() {
         is_unchanged = false;
-        if let Some(continuation) = next_run::start_event(env, kind, name).await? {
+        if let Some(continuation) = next_run::start_event(env, key).await? {
             drive(env, continuation).await?;
         }
     }
     if target.phase == TargetPhase::Gone && target.waiting.is_some() {
         is_unchanged = false;
-        if let Some(continuation) = transition::start_waiting(env, kind, name).await? {
+        if let Some(continuation) = transition::start_waiting(env, key).await? {
             drive(env, continuation).await?;
         }
     }
     let target = match is_unchanged {
         true => Some(target),
-        false => env.store.read_target(kind, name).await?,
+        false => env.store.read_target(key).await?,
     };
     let Some(target) = target else { return Ok(()) };
     // The first sweep of a gone target delivers its notification and releases its secrets.

@@ -148,7 +148,7 @@ fn key(run: &Run, attempt: AttemptRef) -> &str {
 }
 
 fn of_run(run: &Run) -> Vec<(&'static str, SpanAttribute)> {
-    let target = format!("{}/{}", run.facts.kind, run.facts.name);
+    let target = run.facts.target_key().to_string();
     vec![("ebb.target", Text(target)), ("ebb.run", Text(run.id.to_string()))]
 }
 

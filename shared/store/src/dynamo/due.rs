@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
+use ebb_protocol::id::TargetKey;
 use futures::{StreamExt, TryStreamExt};
 
 use super::attribute::{Item, ItemReader};
@@ -50,7 +51,7 @@ impl ListTargets for Store {
         &self,
         list: TargetList,
         kind: Option<&str>,
-        after: Option<(&str, &str)>,
+        after: Option<TargetKey<'_>>,
         limit: usize,
     ) -> StoreResult<ListPage> {
         let (mut least, greatest) = key::targets(kind, after);

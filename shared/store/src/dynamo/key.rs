@@ -1,7 +1,7 @@
 //! Keys of items. Free text is percent-encoded, so that keys can be parsed and sort by kind and name.
 
 use ebb_protocol::engine::{Attempt, Shard, Timestamp, Unit};
-use ebb_protocol::id::{RunId, short_digest};
+use ebb_protocol::id::{RunId, TargetKey, short_digest};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use crate::items::DesiredKey;
@@ -37,16 +37,16 @@ pub(crate) fn run(run: &RunId) -> String {
     format!("r#{run}")
 }
 
-pub(crate) fn target(kind: &str, name: &str) -> String {
-    format!("t#{}#{}", encode(kind), encode(name))
+pub(crate) fn target(target: TargetKey<'_>) -> String {
+    format!("t#{}#{}", encode(target.kind), encode(target.name))
 }
 
 /// Returns the range of partition keys of targets of a kind, or of all kinds, after the target `after`.
-pub(crate) fn targets(kind: Option<&str>, after: Option<(&str, &str)>) -> (String, String) {
+pub(crate) fn targets(kind: Option<&str>, after: Option<TargetKey<'_>>) -> (String, String) {
     let prefix = kind.map_or_else(|| "t#".to_owned(), |kind| format!("t#{}#", encode(kind)));
     // `$` is the character after `#`, and `!` sorts before every continuation of a longer name.
     let greatest = format!("{}$", &prefix[..prefix.len() - 1]);
-    let least = after.map_or_else(|| prefix.clone(), |(kind, name)| format!("{}!", target(kind, name)));
+    let least = after.map_or_else(|| prefix.clone(), |after| format!("{}!", target(after)));
     (least.max(prefix), greatest)
 }
 
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn keys_are_parsed() {
         for (kind, name) in [("sandbox", "a"), ("route group", "x#y%z"), ("ä", "!\"#$")] {
-            assert_eq!(due_of(&target(kind, name)), Some(DueItem::Target(kind.into(), name.into())));
+            assert_eq!(due_of(&target(TargetKey::new(kind, name))), Some(DueItem::Target(kind.into(), name.into())));
             for uid in [None, Some("u#1".to_owned())] {
                 let key = DesiredKey { source: "s#1".into(), kind: kind.into(), name: name.into(), uid };
                 assert_eq!(due_of(&desired(&key)), Some(DueItem::Desired(key)));
@@ -247,10 +247,18 @@ mod tests {
 
     #[test]
     fn ranges_contain_exactly_their_keys() {
-        let (least, greatest) = targets(Some("a"), Some(("a", "b")));
+        let (least, greatest) = targets(Some("a"), Some(TargetKey::new("a", "b")));
         let within = |key: &str| least.as_str() <= key && key <= greatest.as_str();
-        assert!(!within(&target("a", "b")) && within(&target("a", "b-c")) && within(&target("a", "bé")));
-        assert!(!within(&target("a", "a")) && !within(&target("a-b", "c")) && !within(&target("b", "c")));
+        assert!(
+            !within(&target(TargetKey::new("a", "b")))
+                && within(&target(TargetKey::new("a", "b-c")))
+                && within(&target(TargetKey::new("a", "bé")))
+        );
+        assert!(
+            !within(&target(TargetKey::new("a", "a")))
+                && !within(&target(TargetKey::new("a-b", "c")))
+                && !within(&target(TargetKey::new("b", "c")))
+        );
         let (least, greatest) = records(Unit(1), Unit(2));
         let within = |key: &str| least.as_str() <= key && key <= greatest.as_str();
         assert!(within(&record(Unit(1), Attempt(1))) && within(&record(Unit(2), Attempt(1000))));

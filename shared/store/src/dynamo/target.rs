@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
 use backon::BackoffBuilder as _;
 use ebb_protocol::engine::{Hook, TargetPhase, Timestamp};
-use ebb_protocol::id::{hook_of_text, hook_text};
+use ebb_protocol::id::{TargetKey, hook_of_text, hook_text};
 use ebb_protocol::lifecycle::TargetStopCause;
 
 use super::attribute::{Item, ItemReader, digest, item, item_size, json, number, optional, text};
@@ -46,7 +46,7 @@ fn mark() -> String {
 }
 
 fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
-    let partition = key::target(&target.kind, &target.name);
+    let partition = key::target(target.target_key());
     let phase = PHASES.iter().find(|row| row.0 == target.phase).map_or("", |row| row.1);
     let list = match target.list() {
         TargetList::Gone => TableSpec::LIST_GONE,
@@ -184,8 +184,8 @@ fn index_entries(target: &TargetHead, seen: Option<u64>) -> u64 {
 
 #[async_trait]
 impl ReadTarget for Store {
-    async fn read_target(&self, kind: &str, name: &str) -> StoreResult<Option<TargetHead>> {
-        let item = self.table.get(&key::target(kind, name), key::HEAD).await?;
+    async fn read_target(&self, target: TargetKey<'_>) -> StoreResult<Option<TargetHead>> {
+        let item = self.table.get(&key::target(target), key::HEAD).await?;
         item.map(|item| read_target("GetItem", &item)).transpose()
     }
 

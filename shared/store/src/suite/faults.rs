@@ -1,4 +1,5 @@
 use ebb_protocol::engine::{Attempt, Epoch, RunEvent, Timestamp, Unit, accept};
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::record::AttemptOutcome;
 use hyper::StatusCode;
 use serde_json::json;
@@ -84,7 +85,7 @@ pub(super) async fn persistent_throttling_is_retryable(fixture: StoreFixture) {
     assert_eq!(fixture.store.list_plugins().await.unwrap(), []);
     let head = fixture.store.read_root(&run).await.unwrap().unwrap().head;
     assert!(head.done.is_empty());
-    assert_eq!(fixture.store.read_target("sandbox", "b").await.unwrap(), None);
+    assert_eq!(fixture.store.read_target(TargetKey::new("sandbox", "b")).await.unwrap(), None);
     assert_eq!(fixture.store.read_tombstone("u1").await.unwrap(), None);
 }
 
@@ -134,7 +135,7 @@ pub(super) async fn a_transaction_is_retried_after_a_conflict(fixture: StoreFixt
         proxy.plan("TransactWriteItems", vec![fault; PERSISTENT]);
         retryable(store.move_target(&begin(name)).await);
         assert_eq!(proxy.hits(), 6, "{name}");
-        assert_eq!(fixture.store.read_target("sandbox", name).await.unwrap(), None);
+        assert_eq!(fixture.store.read_target(TargetKey::new("sandbox", name)).await.unwrap(), None);
     }
     // The first request with this token is still in progress. The SDK repeats it.
     let busy = ProxyFault::error(400, "TransactionInProgressException");

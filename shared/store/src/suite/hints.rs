@@ -2,6 +2,7 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{RunEvent, Timestamp};
+use ebb_protocol::id::TargetKey;
 
 use super::fixture::{StoreFixture, new_run, target, text, written};
 use crate::item_table::{ItemKey, ItemPut, TransactionOutcome, WriteExpression};
@@ -69,7 +70,7 @@ pub(super) async fn a_delayed_index_returns_items_later(fixture: StoreFixture) {
     assert_eq!(store.query_due(LATER, 10).await.unwrap(), []);
     assert_eq!(store.list_targets(TargetList::Active, None, None, 10).await.unwrap(), []);
     assert!(store.read_root(&run).await.unwrap().is_some());
-    assert!(store.read_target("sandbox", "a").await.unwrap().is_some());
+    assert!(store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().is_some());
     assert_eq!(proxy.thaw(), 17);
     assert_eq!(store.query_due(LATER, 10).await.unwrap().len(), 2);
     assert_eq!(store.list_targets(TargetList::Active, None, None, 10).await.unwrap(), [target("sandbox", "a")]);
@@ -86,7 +87,7 @@ pub(super) async fn an_index_entry_of_a_deleted_item_is_harmless(fixture: StoreF
     assert_eq!(store.query_due(LATER, 10).await.unwrap(), before);
     assert_eq!(proxy.thaw(), 16);
     assert_eq!(store.read_run(&run).await.unwrap(), []);
-    assert_eq!(store.read_target("sandbox", "a").await.unwrap(), None);
+    assert_eq!(store.read_target(TargetKey::new("sandbox", "a")).await.unwrap(), None);
     // Writes of a sweep do not create the item again.
     for event in [
         RunEvent::WakeupAdvanced { due: Timestamp(1) },

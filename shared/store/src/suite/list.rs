@@ -4,13 +4,14 @@ use crate::{
 };
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{Hook, RunEvent, TargetPhase, Timestamp, accept};
+use ebb_protocol::id::TargetKey;
 
 use super::fixture::{StoreFixture, begin, new_run, target, text};
 
 impl StoreFixture {
-    async fn names(&self, kind: Option<&str>, after: Option<(&str, &str)>, limit: usize) -> Vec<String> {
+    async fn names(&self, kind: Option<&str>, after: Option<TargetKey<'_>>, limit: usize) -> Vec<String> {
         let targets = self.store.list_targets(TargetList::Active, kind, after, limit).await.unwrap();
-        targets.into_iter().map(|target| format!("{}/{}", target.kind, target.name)).collect()
+        targets.into_iter().map(|target| target.target_key().to_string()).collect()
     }
 }
 
@@ -49,10 +50,10 @@ pub(super) async fn targets_are_listed_by_kind_and_name(fixture: StoreFixture) {
     assert_eq!(fixture.names(None, None, 100).await, all);
     assert_eq!(fixture.names(Some("a"), None, 100).await, all[..4]);
     assert_eq!(fixture.names(Some("a"), None, 3).await, all[..3]);
-    assert_eq!(fixture.names(Some("a"), Some(("a", "x#1")), 3).await, all[2..4]);
-    assert_eq!(fixture.names(None, Some(("a", "y")), 2).await, all[4..6]);
+    assert_eq!(fixture.names(Some("a"), Some(TargetKey::new("a", "x#1")), 3).await, all[2..4]);
+    assert_eq!(fixture.names(None, Some(TargetKey::new("a", "y")), 2).await, all[4..6]);
     assert_eq!(fixture.names(Some("c"), None, 2).await, Vec::<String>::new());
-    assert_eq!(fixture.names(Some("b"), Some(("a", "y")), 2).await, ["b/x"]);
+    assert_eq!(fixture.names(Some("b"), Some(TargetKey::new("a", "y")), 2).await, ["b/x"]);
 }
 
 pub(super) async fn gone_targets_have_a_separate_list(fixture: StoreFixture) {
@@ -145,7 +146,7 @@ pub(super) async fn a_page_of_stale_entries_ends(fixture: StoreFixture) {
     assert_eq!(page.targets.len(), 1);
     let (kind, name) = page.next.expect("a page that is not the last one");
     assert!((5_000..6_000).contains(&name.parse::<usize>().unwrap()), "{name}");
-    let after = Some((kind.as_str(), name.as_str()));
+    let after = Some(TargetKey::new(&kind, &name));
     let page = fixture.store.list_page(TargetList::Active, None, after, 100).await.unwrap();
     assert_eq!((page.targets.len(), page.targets[0].name.as_str(), page.next), (1, "z", None));
 }

@@ -6,7 +6,7 @@ use ebb_protocol::engine::{
     Attempt, Epoch, HeadState, Patch, PatchRefusal, RunEvent, SHARD, Shard, Timestamp, Unit, accept,
     accept::accept_with_wakeup, accept::refusal,
 };
-use ebb_protocol::id::RunId;
+use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
 
@@ -164,7 +164,7 @@ pub(super) async fn transitions_with_a_lost_response_are_made_once(fixture: Stor
     proxy.plan("PutItem", [ProxyFault::LoseReply]);
     store.put_tombstone(&tombstone("u2")).await.unwrap();
     assert_eq!(proxy.hits(), 2);
-    assert_eq!(fixture.store.read_target("sandbox", "a").await.unwrap(), Some(end.target));
+    assert_eq!(fixture.store.read_target(TargetKey::new("sandbox", "a")).await.unwrap(), Some(end.target));
     for instance in ["u1", "u2"] {
         assert_eq!(fixture.store.read_tombstone(instance).await.unwrap(), Some(tombstone(instance).ended));
     }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use ebb_protocol::engine::{Attempt, LateMark, Patch, PatchChange, SHARD, Shard, Unit};
-use ebb_protocol::id::digest;
+use ebb_protocol::id::{TargetKey, digest};
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::limits::OUTPUTS_INLINE;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
@@ -49,7 +49,7 @@ pub(super) async fn a_target_that_is_too_large_is_rejected(fixture: StoreFixture
     assert_too_large(fixture.store.move_target(&alone).await);
     let together = TargetTransition { run: Some(new_run("a")), ..alone };
     assert_too_large(fixture.store.move_target(&together).await);
-    assert_eq!(fixture.store.read_target("sandbox", "a").await.unwrap(), None);
+    assert_eq!(fixture.store.read_target(TargetKey::new("sandbox", "a")).await.unwrap(), None);
     assert_eq!(fixture.store.read_root(&new_run("a").id).await.unwrap(), None);
 }
 
@@ -93,7 +93,7 @@ pub(super) async fn the_largest_items_fit(fixture: StoreFixture) {
 
 pub(super) async fn keys_that_are_too_long_are_not_found(fixture: StoreFixture) {
     for name in ["x".repeat(2048), "\u{1f40b}".repeat(253)] {
-        assert_eq!(fixture.store.read_target("sandbox", &name).await.unwrap(), None);
+        assert_eq!(fixture.store.read_target(TargetKey::new("sandbox", &name)).await.unwrap(), None);
         assert_eq!(fixture.store.list_versions(&name).await.unwrap(), []);
         assert_eq!(fixture.store.get_plugin(&name, "1.0.0").await.unwrap(), None);
     }

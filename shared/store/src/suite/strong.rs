@@ -1,4 +1,5 @@
 use ebb_protocol::engine::{Attempt, Epoch, RunEvent, Timestamp, Unit};
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::record::AttemptOutcome;
 
 use super::document::plugin;
@@ -18,7 +19,7 @@ pub(super) async fn reads_of_the_table_are_consistent(fixture: StoreFixture) {
     store.read_root(&run).await.unwrap();
     store.read_records(&run, &[Unit(0), Unit(90)]).await.unwrap();
     store.read_all_records(&run).await.unwrap();
-    store.read_target("sandbox", "a").await.unwrap();
+    store.read_target(TargetKey::new("sandbox", "a")).await.unwrap();
     store.read_tombstone("u1").await.unwrap();
     store.get_plan("k1").await.unwrap();
     store.get_plugin("p", "1.0.0").await.unwrap();
@@ -59,5 +60,5 @@ pub(super) async fn a_write_is_read_at_once_by_other_clients(fixture: StoreFixtu
     let ended = crate::TargetTransition { tombstone: Some(tombstone("u1")), ..begin("b") };
     assert!(fixture.store.move_target(&ended).await.unwrap());
     assert!(other.read_tombstone("u1").await.unwrap().is_some());
-    assert_eq!(other.read_target("sandbox", "b").await.unwrap(), Some(ended.target));
+    assert_eq!(other.read_target(TargetKey::new("sandbox", "b")).await.unwrap(), Some(ended.target));
 }

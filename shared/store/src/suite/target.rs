@@ -11,7 +11,7 @@ use crate::{
 };
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{EventName, Hook, TargetPhase, Timestamp};
-use ebb_protocol::id::EventRef;
+use ebb_protocol::id::{EventRef, TargetKey};
 
 use super::fixture::{StoreFixture, begin, target, tombstone};
 
@@ -52,11 +52,11 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
         ..target("route group", "a#b%c")
     };
     assert!(fixture.store.move_target(&TargetTransition::new(full.clone(), None)).await.unwrap());
-    assert_eq!(fixture.store.read_target("route group", "a#b%c").await.unwrap(), Some(full));
+    assert_eq!(fixture.store.read_target(TargetKey::new("route group", "a#b%c")).await.unwrap(), Some(full));
     let bare = TargetHead { hook: None, due: None, ..target("sandbox", "b") };
     assert!(fixture.store.move_target(&TargetTransition::new(bare.clone(), None)).await.unwrap());
-    assert_eq!(fixture.store.read_target("sandbox", "b").await.unwrap(), Some(bare));
-    assert_eq!(fixture.store.read_target("sandbox", "c").await.unwrap(), None);
+    assert_eq!(fixture.store.read_target(TargetKey::new("sandbox", "b")).await.unwrap(), Some(bare));
+    assert_eq!(fixture.store.read_target(TargetKey::new("sandbox", "c")).await.unwrap(), None);
 }
 
 pub(super) async fn a_transition_needs_the_expected_version(fixture: StoreFixture) {
@@ -70,7 +70,7 @@ pub(super) async fn a_transition_needs_the_expected_version(fixture: StoreFixtur
     assert!(!fixture.store.move_target(&TargetTransition::new(failed, Some(1))).await.unwrap());
     let other = TargetHead { uid: "u2".into(), ..first };
     assert!(!fixture.store.move_target(&TargetTransition::new(other, None)).await.unwrap());
-    assert_eq!(fixture.store.read_target("sandbox", "a").await.unwrap(), Some(ready));
+    assert_eq!(fixture.store.read_target(TargetKey::new("sandbox", "a")).await.unwrap(), Some(ready));
 }
 
 /// Concurrent invocations that end a run write equal items. Exactly one write succeeds.
@@ -122,7 +122,7 @@ pub(super) async fn the_end_of_a_target_writes_a_tombstone(fixture: StoreFixture
 pub(super) async fn a_missing_table_is_broken_and_a_missing_network_retryable(fixture: StoreFixture) {
     let client = fixture.sdk().client.clone();
     let store = |client, table| Store::new(Arc::new(SdkTable::new(client, table)), fixture.store.bucket.clone());
-    let error = store(client, "other").read_target("a", "b").await.unwrap_err();
+    let error = store(client, "other").read_target(TargetKey::new("a", "b")).await.unwrap_err();
     assert!(matches!(&error, StoreError::Broken { operation: "GetItem", .. }), "{error}");
     // An unreachable server, and one that never responds.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -132,7 +132,7 @@ pub(super) async fn a_missing_table_is_broken_and_a_missing_network_retryable(fi
         let config = fixture.sdk().client.config().to_builder().endpoint_url(endpoint);
         let config = config.retry_config(RetryConfig::disabled()).timeout_config(timeouts.clone()).build();
         let client = aws_sdk_dynamodb::Client::from_conf(config);
-        let error = store(client, "ebb").read_target("a", "b").await.unwrap_err();
+        let error = store(client, "ebb").read_target(TargetKey::new("a", "b")).await.unwrap_err();
         assert!(matches!(&error, StoreError::Retryable { operation: "GetItem", .. }), "{error}");
     }
 }

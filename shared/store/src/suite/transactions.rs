@@ -1,4 +1,5 @@
 use ebb_protocol::engine::{Attempt, Epoch, RunEvent, Unit};
+use ebb_protocol::id::TargetKey;
 use futures::future::join_all;
 
 use super::fixture::{StoreFixture, new_run, target, tombstone, written};
@@ -22,12 +23,12 @@ pub(super) async fn a_transaction_writes_all_items_or_none(fixture: StoreFixture
     let third = TargetTransition { run: first.run.clone(), tombstone: Some(tombstone("u0")), ..begin("b", "u3") };
     let error = store.move_target(&third).await.unwrap_err();
     assert!(matches!(&error, StoreError::Broken { reason, .. } if reason.contains("exists")), "{error}");
-    assert_eq!(store.read_target("sandbox", "b").await.unwrap(), None);
+    assert_eq!(store.read_target(TargetKey::new("sandbox", "b")).await.unwrap(), None);
     assert_eq!(store.read_tombstone("u0").await.unwrap(), None);
     // Both are refused: the refusal of the target counts.
     let both = TargetTransition { run: first.run.clone(), ..begin("a", "u4") };
     assert!(!store.move_target(&both).await.unwrap());
-    assert_eq!(store.read_target("sandbox", "a").await.unwrap(), Some(first.target));
+    assert_eq!(store.read_target(TargetKey::new("sandbox", "a")).await.unwrap(), Some(first.target));
 }
 
 pub(super) async fn one_of_several_concurrent_creations_is_written(fixture: StoreFixture) {
@@ -45,7 +46,7 @@ pub(super) async fn one_of_several_concurrent_creations_is_written(fixture: Stor
         won.extend(moved.then_some(&transition.target));
     }
     assert_eq!(won.len(), 1);
-    assert_eq!(fixture.store.read_target("sandbox", "a").await.unwrap().as_ref(), Some(won[0]));
+    assert_eq!(fixture.store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().as_ref(), Some(won[0]));
 }
 
 /// A transaction that starts an existing run is refused each time. Concurrent completions of that run succeed.
@@ -60,5 +61,5 @@ pub(super) async fn completions_succeed_during_rejected_transactions(fixture: St
     assert!(refusals.iter().all(Result::is_err));
     let last = heads.into_iter().map(written).map(|head| head.head.done.len()).max();
     assert_eq!(last, Some(40));
-    assert_eq!(store.read_target("sandbox", "b").await.unwrap(), None);
+    assert_eq!(store.read_target(TargetKey::new("sandbox", "b")).await.unwrap(), None);
 }

@@ -17,7 +17,7 @@ use ebb_flow::system::SystemClock;
 use ebb_flow::telemetry::{InvocationOrigin, Telemetry};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::engine::RunPhase;
-use ebb_protocol::id::{self, RunId};
+use ebb_protocol::id::{self, RunId, TargetKey};
 use ebb_relay_client::PollEndpoint;
 use ebb_store::{ReadRun as _, ReadTarget as _, TableUsage};
 use ebb_tests::fakes;
@@ -166,7 +166,7 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     let ((), begun) = tokio::try_join!(created, begun)?;
     // Waits until the target is ready, the notification is accepted, and no request is in flight.
     loop {
-        let target = unmetered.read_target(&event.kind, NAME).await?.context("the target is gone")?;
+        let target = unmetered.read_target(TargetKey::new(&event.kind, NAME)).await?.context("the target is gone")?;
         if target.phase == TargetPhase::Failed {
             bail!("the target has failed: {:?}", ebb_flow::instance::notify::first_cause(&env, &target).await?);
         }

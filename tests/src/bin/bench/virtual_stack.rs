@@ -6,6 +6,7 @@ use anyhow::{Context as _, ensure};
 use ebb_egress::HttpCall;
 use ebb_engine::Millis;
 use ebb_flow::Env;
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_store::{ReadTarget as _, TargetHead};
 use ebb_tests::simulation::{KIND, SimRandom};
@@ -42,7 +43,7 @@ impl VirtualStack {
 
     /// Returns a sandbox, which must exist. The request is not counted.
     pub(crate) async fn target(&self, name: &str) -> anyhow::Result<TargetHead> {
-        self.stored.unmetered.read_target(KIND, name).await?.context("the target does not exist")
+        self.stored.unmetered.read_target(TargetKey::new(KIND, name)).await?.context("the target does not exist")
     }
 
     /// Runs a sweep, which must not fail for any item. Its queries of the index are not counted.

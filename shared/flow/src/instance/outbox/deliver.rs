@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebb_engine::{Backoff, Millis, Timestamp};
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
 use ebb_store::{NamedDocument, PhaseNotice, TargetOutbox};
 use futures::future::BoxFuture;
@@ -69,12 +70,12 @@ struct Advanced<'a> {
 }
 
 /// Delivers the notifications of a target that are due. Other invocations may deliver to other receivers of the target.
-pub async fn deliver(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
+pub async fn deliver(env: &Env, target: TargetKey<'_>) -> Result<(), FlowError> {
     let begun = env.now();
     let mut sending = FuturesUnordered::new();
     let mut ended = Vec::new();
     loop {
-        let has_more = match advance(env, (kind, name), begun, &ended).await {
+        let has_more = match advance(env, target, begun, &ended).await {
             Ok(advanced) => {
                 sending.extend(advanced.begun);
                 ended.clear();
@@ -83,14 +84,14 @@ pub async fn deliver(env: &Env, kind: &str, name: &str) -> Result<(), FlowError>
             Err(error) if sending.is_empty() => return Err(error),
             // The requests in progress end, and the next write records all. Otherwise they would be repeated.
             Err(error) => {
-                tracing::warn!(kind, name, %error, "cannot record the end of deliveries; the next write repeats it");
+                tracing::warn!(kind = target.kind, name = target.name, %error, "cannot record the end of deliveries; the next write repeats it");
                 false
             }
         };
         let ends = is_late(env, begun);
         if has_more && ends {
             // Another invocation begins them now. This one may wait for receivers that hang.
-            announce(env, kind, name).await;
+            announce(env, target).await;
         }
         if ends || !has_more {
             match sending.next().await {
@@ -111,7 +112,7 @@ fn is_late(env: &Env, begun: Timestamp) -> bool {
 /// Records the ended deliveries, and begins those that are due.
 async fn advance<'a>(
     env: &'a Env,
-    (kind, name): (&str, &str),
+    target: TargetKey<'_>,
     begun: Timestamp,
     ended: &[EndedDelivery],
 ) -> Result<Advanced<'a>, FlowError> {
@@ -122,7 +123,7 @@ async fn advance<'a>(
     }
     let mut given_up_before = BTreeSet::new();
     for _ in 0..TargetOutbox::MAX_NOTICES {
-        let Some(seen) = env.store.read_target(kind, name).await? else {
+        let Some(seen) = env.store.read_target(target).await? else {
             return Ok(Advanced { begun: Vec::new(), has_more: false });
         };
         let now = env.now();
@@ -179,7 +180,7 @@ async fn advance<'a>(
             continue;
         }
         for wait in waits {
-            let message = QueueMessage::Deliver(kind.to_owned(), name.to_owned());
+            let message = QueueMessage::Deliver(target.kind.to_owned(), target.name.to_owned());
             env.queue.send(message, Duration::from_millis(wait.0)).await;
         }
         let begun = calls.into_iter().map(|(notice, subscription, state, call)| {
@@ -204,7 +205,7 @@ async fn advance<'a>(
         return Ok(Advanced { begun: begun.collect(), has_more });
     }
     // The requests are repeated after their leases.
-    Err(FlowError::Contended(format!("{kind}/{name}")))
+    Err(FlowError::Contended(target.to_string()))
 }
 
 /// Returns the next notification and its subscription. If too many wait, it is the oldest one.

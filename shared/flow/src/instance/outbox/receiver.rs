@@ -9,6 +9,7 @@ use ebb_documents::notification::{
 use ebb_egress::deliver::DELIVERY_TIMEOUT;
 use ebb_egress::{BytePermit, CallError, DeliveryOutcome, HttpRequest, HttpResponse, WebhookMessage, deliver as post};
 use ebb_engine::Timestamp;
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::sign::{self, MessageId, WebhookKeys};
 use ebb_protocol::time::rfc3339;
@@ -19,7 +20,6 @@ use serde_json::{Value, json};
 use super::parsed;
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::instance::notify;
 use crate::loaded_run::Run;
 use crate::offload::offload;
 use crate::pending_call::ResponseKind;
@@ -365,7 +365,7 @@ async fn facts(
         reason: String::new(),
         log: String::new(),
         ended: notice.ended.clone().unwrap_or_default(),
-        link: notify::target_url(env, &target.kind, &target.name),
+        link: env.target_url(TargetKey::new(&target.kind, &target.name)),
     };
     if let (NotificationPhase::Failed | NotificationPhase::Stuck, Some(id)) = (phase, &notice.run)
         && let Some(run) = Run::load(env, id).await?
