@@ -1,4 +1,4 @@
-//! Operations of the store, one trait each. Reads of heads, targets and records are strongly consistent. The due index
+//! Operations of the store, in small traits. Reads of heads, targets and records are strongly consistent. The due index
 //! is eventually consistent.
 
 use std::collections::BTreeMap;
