@@ -71,7 +71,8 @@ pub enum TokenScope {
     TargetsWrite,
     /// Reads the sensitive outputs of targets that Ebb stores. A request also needs [`Self::Read`].
     TargetsReveal,
-    /// Reads, publishes and withdraws plugins: those of one name, or all.
+    /// Reads plugins, and publishes and withdraws those of one name, or all. Without a name, it also reads sources,
+    /// connections and subscriptions.
     PluginsWrite(Option<String>),
     /// Reads, creates and deletes sources.
     SourcesWrite,

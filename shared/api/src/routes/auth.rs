@@ -17,7 +17,7 @@ use crate::{HttpProblem, ServerState};
 pub enum ApiRole {
     /// Reads targets, runs, logs and plugins, and previews plans.
     User,
-    /// Reads, publishes and withdraws plugins, and previews plans.
+    /// Reads, publishes and withdraws plugins, and previews plans. Reads sources, connections and subscriptions.
     Author,
     /// Has every permission.
     Operator,
@@ -48,8 +48,9 @@ pub(crate) enum ApiPermission<'a> {
     WriteTargets,
     ReadSources,
     WriteSources,
+    /// Reads connections and subscriptions.
     ReadConnections,
-    /// Connections, retries, overrides, orphans, clusters, checks and tokens.
+    /// Connections, subscriptions, retries, overrides, orphans, clusters, checks and tokens.
     Operate,
 }
 

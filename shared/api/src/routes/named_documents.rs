@@ -95,10 +95,9 @@ document_routes! {
 
 document_routes! {
     mod connections of ConnectionDoc: "connection", "/v1/connections", "/v1/connections/{name}", ReadConnections, Operate;
-    /// Lists all connections. Shows whether their secrets exist, and no value. Scope: `plugins:write` or
-    /// `plugins:write:NAME`.
+    /// Lists all connections. Shows whether their secrets exist, and no value. Scope: `plugins:write`.
     "listConnections": ConnectionList;
-    /// Returns a connection with its document. Scope: `plugins:write` or `plugins:write:NAME`.
+    /// Returns a connection with its document. Scope: `plugins:write`.
     "getConnection": ConnectionDetail;
     /// Creates or replaces a connection. The next request of each unit uses it. If the origin changes, units of existing
     /// targets fail. Scope: `operate`.
@@ -109,11 +108,10 @@ document_routes! {
 
 document_routes! {
     mod subscriptions of SubscriptionDoc: "subscription", "/v1/subscriptions", "/v1/subscriptions/{name}", ReadConnections, Operate;
-    /// Lists all subscriptions, with the numbers of notifications that wait and that were given up. Scope: `plugins:write` or
-    /// `plugins:write:NAME`.
+    /// Lists all subscriptions, with the numbers of notifications that wait and that were given up. Scope: `plugins:write`.
     "listSubscriptions": SubscriptionList;
     /// Returns a subscription with its document, its last error and the notifications that were given up. Scope:
-    /// `plugins:write` or `plugins:write:NAME`.
+    /// `plugins:write`.
     "getSubscription": SubscriptionDetail;
     /// Creates or replaces a subscription. It reports the changes of targets that begin a minute later or earlier. Scope:
     /// `operate`.
