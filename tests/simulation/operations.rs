@@ -1,6 +1,6 @@
 //! Implements the operations of the store on [`SimTable`]. Head items change by [`ebb_engine::Patch::apply`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use ebb_engine::{Attempt, Epoch, HeadState, Patch, RunPhase, Shard, Timestamp, Unit};
@@ -10,10 +10,10 @@ use ebb_store::suite::model::epoch_of;
 use ebb_store::suite::record_model;
 use ebb_store::{
     AttemptUpdate, DamagedExpiry, DesiredKey, DesiredTarget, DesiredTargets, DueExpiries, DueItem, HealthMark,
-    HealthMarks, InstanceExpiry, LOGS, ListDocuments, MoveTarget, NamedDocument, NamedKind, NoteRejections, OUTPUTS,
-    ObjectStore, OpenObject, PatchResult, PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome,
-    PutUndelivered, QueryDue, ReadDocuments, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RemoveExpired, RunHead,
-    SourceRejections, StoreError, StoreResult, TargetHead, TargetTransition, Tombstone, UpdateAttemptRecord,
+    HealthMarks, InstanceExpiry, LOGS, ListDocuments, MoveTarget, NamedDocument, NamedKind, NewRun, NoteRejections,
+    OUTPUTS, ObjectStore, OpenObject, PatchResult, PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry,
+    PutOutcome, PutUndelivered, QueryDue, ReadDocuments, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RemoveExpired,
+    RunHead, SourceRejections, StoreError, StoreResult, TargetHead, TargetTransition, Tombstone, UpdateAttemptRecord,
 };
 
 use super::runtime::lock;
@@ -101,7 +101,9 @@ impl ReadRecords for SimTable {
     }
 
     async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
-        self.read(|state| entries_of(&state.accepted, run, Some(units))).await
+        let each =
+            |(unit, attempt, times): (_, _, BTreeSet<Timestamp>)| times.into_iter().map(move |at| (unit, attempt, at));
+        self.read(|state| entries_of(&state.accepted, run, Some(units)).into_iter().flat_map(each).collect()).await
     }
 
     async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
@@ -120,7 +122,8 @@ impl UpdateAttemptRecord for SimTable {
     ) -> StoreResult<AttemptRecord> {
         self.write("UpdateItem", |state| {
             let record = state.records.entry((run.clone(), unit, attempt)).or_default();
-            let before = record.clone();
+            // Further results are in other items.
+            let before = AttemptRecord { further_results: Vec::new(), ..record.clone() };
             record_model::update(record, note);
             (before, move || format!("{run} u{}.{} {note:?}", unit.0, attempt.0))
         })
@@ -137,7 +140,7 @@ impl UpdateAttemptRecord for SimTable {
         self.write("UpdateItem", |state| {
             for &(unit, attempt) in tries {
                 assert_eq!(Shard::of(unit).0, shard, "one write changes one item");
-                state.accepted.entry((run.clone(), unit, attempt)).or_insert(at);
+                state.accepted.entry((run.clone(), unit, attempt)).or_default().insert(at);
             }
             ((), move || format!("{run} accepted {tries:?}"))
         })
@@ -191,7 +194,9 @@ impl SimTable {
             let target = &transition.target;
             let key = (target.kind.clone(), target.name.clone());
             let seen = state.targets.get(&key).cloned();
-            let written = seen.as_ref().map(|target| target.version) == transition.expected_version;
+            let fits = seen.as_ref().map(|target| target.version) == transition.expected_version;
+            let begun = transition.run.as_ref().filter(|run| fits && state.root(&run.id).is_some());
+            let written = fits && begun.is_none();
             if written {
                 let refused = target.refused_update.as_ref().map_or(0, |refused| refused.generation);
                 let known = target.newest_generation().max(refused);
@@ -217,7 +222,7 @@ impl SimTable {
                     let mut head = HeadState::new(Epoch::FIRST);
                     head.due = Some(new.due);
                     let root = RunHead { shard: Shard::ROOT, head, facts: Some(new.facts.clone()) };
-                    state.heads.entry(new.id.clone()).or_default().entry(Shard::ROOT).or_insert(root);
+                    state.heads.entry(new.id.clone()).or_default().insert(Shard::ROOT, root);
                 }
             }
             let what = move || {
@@ -225,9 +230,13 @@ impl SimTable {
                 let refused = if written { "" } else { "REFUSED" };
                 format!("{}/{} {:?} starts {run:?} {refused}", target.kind, target.name, target.phase)
             };
-            (written, what)
+            let exists = |run: &NewRun| {
+                let reason = format!("run {} exists without its target's transition", run.id);
+                Err(StoreError::Broken { operation: "TransactWriteItems", reason })
+            };
+            (begun.map_or(Ok(written), exists), what)
         })
-        .await
+        .await?
     }
 }
 
@@ -250,6 +259,11 @@ impl MoveTarget for SimTable {
     }
 }
 
+/// Returns true if `after` can replace `present`: it has the next version, or it is the same in a repeated write.
+fn fits<T: PartialEq>(present: Option<&T>, after: &T, version: impl Fn(&T) -> u64) -> bool {
+    present.map_or(0, &version) + 1 == version(after) || present == Some(after)
+}
+
 #[async_trait]
 impl DesiredTargets for SimTable {
     async fn read_desired(&self, key: &DesiredKey) -> StoreResult<Option<DesiredTarget>> {
@@ -259,8 +273,7 @@ impl DesiredTargets for SimTable {
     async fn put_desired(&self, desired: &DesiredTarget) -> StoreResult<bool> {
         let key = desired.key.clone();
         self.write("PutItem", |state| {
-            let present = state.desired.get(&key).map_or(0, |present| present.version);
-            let fits = present + 1 == desired.version;
+            let fits = fits(state.desired.get(&key), desired, |state| state.version);
             if fits {
                 state.desired.insert(key.clone(), desired.clone());
             }
@@ -280,8 +293,7 @@ impl NoteRejections for SimTable {
     async fn put_rejections(&self, rejections: &SourceRejections) -> StoreResult<bool> {
         let source = &rejections.source;
         self.write("PutItem", |state| {
-            let present = state.rejections.get(source).map_or(0, |present| present.version);
-            let fits = present + 1 == rejections.version;
+            let fits = fits(state.rejections.get(source), rejections, |rejections| rejections.version);
             if fits {
                 state.rejections.insert(source.clone(), rejections.clone());
             }

@@ -51,7 +51,7 @@ pub struct TableState {
     pub heads: BTreeMap<RunId, BTreeMap<Shard, RunHead>>,
     pub records: BTreeMap<(RunId, Unit, Attempt), AttemptRecord>,
     /// The times of acceptances that one write has recorded together.
-    pub accepted: BTreeMap<(RunId, Unit, Attempt), Timestamp>,
+    pub accepted: BTreeMap<(RunId, Unit, Attempt), BTreeSet<Timestamp>>,
     pub targets: BTreeMap<(String, String), TargetHead>,
     pub desired: BTreeMap<DesiredKey, DesiredTarget>,
     /// The rejected events of sources, by source.

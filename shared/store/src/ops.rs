@@ -240,7 +240,7 @@ pub trait WritePlugins: Send + Sync {
 pub trait DesiredTargets: Send + Sync {
     async fn read_desired(&self, key: &DesiredKey) -> StoreResult<Option<DesiredTarget>>;
     /// Writes a state whose version is one more than the one that was read, or 1. Returns false, and writes nothing, if
-    /// the item has another version.
+    /// the item has another version. A repetition of the same write returns true.
     async fn put_desired(&self, desired: &DesiredTarget) -> StoreResult<bool>;
 }
 
@@ -249,7 +249,8 @@ pub trait DesiredTargets: Send + Sync {
 pub trait NoteRejections: Send + Sync {
     async fn read_rejections(&self, source: &str) -> StoreResult<Option<SourceRejections>>;
     /// Writes events whose version is one more than the one that was read, or 1. Returns false, and writes nothing, if
-    /// the item has another version. The table removes the item 30 days after its newest event.
+    /// the item has another version. A repetition of the same write returns true. The table removes the item 30 days after
+    /// its newest event.
     async fn put_rejections(&self, rejections: &SourceRejections) -> StoreResult<bool>;
 }
 

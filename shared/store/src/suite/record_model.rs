@@ -78,6 +78,7 @@ pub fn put(record: &mut AttemptRecord, result: &AttemptResult) -> PutOutcome {
         return PutOutcome::Excess(first);
     }
     record.further_results.push(result.clone());
+    record.further_results.sort_by(|one, other| one.digest.cmp(&other.digest));
     PutOutcome::Conflict(first)
 }
 
