@@ -54,9 +54,9 @@ fn undone_twice(place: &ModelSimulation) -> Option<String> {
     let outer = place.environment.state();
     let mut undos =
         teardown.units.iter().zip(0..).filter(|(_, position)| outer.has_task(&run, Unit(*position), Attempt(1)));
-    let is_done = |at: &UnitRef| table.is_done(&target.run(at.hook.into()), at.unit);
+    let is_done = |at: &UnitRef| table.is_done(&target.run(at.hook), at.unit);
     let has_late = |at: &UnitRef| {
-        let run = target.run(at.hook.into());
+        let run = target.run(at.hook);
         table.head(&run, Unit(at.unit)).is_some_and(|(head, slot)| head.late.iter().any(|late| late.slot == slot))
     };
     let twice = undos.find(|(unit, _)| unit.unless.iter().any(is_done) && !unit.undoes.iter().any(has_late));

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use ebb_documents::plan::{HookName, Plan, UnitRef};
+use ebb_documents::plan::{Plan, UnitRef};
 use ebb_engine::{EventName, Hook, TargetPhase};
 use ebb_protocol::id::{EventRef, RunId, instance_key};
 use ebb_protocol::lifecycle::TargetStopCause;
@@ -105,7 +105,7 @@ impl Ledger {
         entry.revision = label("rev").unwrap_or_default();
         entry.has_begun = has_begun;
         let event = EventName::new(EVENT).map(Hook::Event).expect("it is a name");
-        entry.loses_events |= plan.hook_plan(event.into()).is_none();
+        entry.loses_events |= plan.hook_plan(event).is_none();
         entry.plan = digest.to_owned();
         self.state().instances.insert(uid.to_owned(), entry);
         Some(plan)
@@ -151,12 +151,12 @@ impl InstanceEntry {
 
 /// Returns the key of a setup unit of a ready target that is not done.
 pub fn incomplete(state: &TableState, target: &TargetHead, plan: &Plan) -> Option<String> {
-    let is_done = |at: &UnitRef| state.is_done(&target.run(at.hook.into()), at.unit);
+    let is_done = |at: &UnitRef| state.is_done(&target.run(at.hook), at.unit);
     let setup: Vec<UnitRef> = match &plan.update {
         Some(update) => update.resources.values().flat_map(|origin| origin.units.values().copied()).collect(),
         None => {
-            let units = plan.hook_plan(HookName::PreStart).map_or(0, |hook| hook.units.len());
-            (0..).take(units).map(|unit| UnitRef { hook: HookName::PreStart, unit }).collect()
+            let units = plan.hook_plan(Hook::PreStart).map_or(0, |hook| hook.units.len());
+            (0..).take(units).map(|unit| UnitRef { hook: Hook::PreStart, unit }).collect()
         }
     };
     let open = setup.into_iter().find(|at| !is_done(at))?;

@@ -1,7 +1,6 @@
 //! The text of plugin documents.
 
 use ebb_engine::Hook;
-use ebb_protocol::id::hook_name;
 
 /// How a unit runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +47,7 @@ pub(super) fn head(name: &str, is_wired: bool, defaults: &str) -> String {
 /// Returns a hook with its units, or nothing if it has none.
 pub(super) fn hook(hook: Hook, units: impl Iterator<Item = String>) -> String {
     let units: String = units.collect();
-    if units.is_empty() { units } else { format!("{}:\n{units}", hook_name(&hook)) }
+    if units.is_empty() { units } else { format!("{}:\n{units}", hook.name()) }
 }
 
 pub(super) fn list(key: &str, names: &[String]) -> String {

@@ -43,7 +43,7 @@ struct PluginState {
 
 fn key_of(unit: &SimUnit) -> String {
     let (resource, name) = unit.unit_key.split_once('/').unwrap_or(("", &unit.unit_key));
-    let scope = key_scope(&id::instance_key(KIND, &unit.target, &unit.uid), unit.generation, unit.hook.into());
+    let scope = key_scope(&id::instance_key(KIND, &unit.target, &unit.uid), unit.generation, unit.hook);
     id::unit_key(&scope, document_name(resource), name)
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ebb_documents::plan::{Action, HookName, HookPlan, Plan, UnitRef, document_name};
+use ebb_documents::plan::{Action, HookPlan, Plan, UnitRef, document_name};
 use ebb_engine::Hook;
 use ebb_protocol::id::{self, EventRef, RunId};
 use ebb_protocol::token::idempotency_key;
@@ -80,9 +80,9 @@ impl SimUnit {
 }
 
 /// Returns the scope of the idempotency keys of a hook's units.
-pub(super) fn key_scope(instance: &str, generation: u64, hook: HookName) -> String {
+pub(super) fn key_scope(instance: &str, generation: u64, hook: Hook) -> String {
     match hook {
-        HookName::Update(_) => RunId::new(instance, generation, hook.into()).to_string(),
+        Hook::Update(_) => RunId::new(instance, generation, hook).to_string(),
         _ => instance.to_owned(),
     }
 }
@@ -107,7 +107,7 @@ pub(super) fn units(
     let undone: BTreeSet<UnitRef> = units.flat_map(|unit| unit.undoes.iter().copied()).collect();
     let mut found = Vec::new();
     let occurrences = |hook: &HookPlan| match hook.hook {
-        HookName::Event(event) => events.iter().map(|id| Some(EventRef::new(event, id))).collect(),
+        Hook::Event(event) => events.iter().map(|id| Some(EventRef::new(event, id))).collect(),
         _ => vec![None],
     };
     for (hook, event) in
@@ -150,9 +150,9 @@ pub(super) fn units(
                 uid: uid.to_owned(),
                 target: name.to_owned(),
                 unit_key: unit.key.clone(),
-                hook: hook.hook.into(),
+                hook: hook.hook,
                 generation,
-                sets_up: !Hook::from(unit.stage.unwrap_or(hook.hook)).is_teardown(),
+                sets_up: !unit.stage.unwrap_or(hook.hook).is_teardown(),
                 unit: position,
                 action,
                 waits_for: unit.dependencies.clone(),

@@ -47,7 +47,7 @@ use std::collections::BTreeMap;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{PluginDoc, SandboxDoc};
-use crate::plan::{HookName, Plan};
+use crate::plan::{PLUGIN_UPDATE, Plan};
 use checked::PublicOutputs;
 use collector::{DiagnosticCollector, StepCount};
 use k8s_apply::BuiltIn;
@@ -109,7 +109,7 @@ pub fn plan(
     if let Some(errors) = report.errors(sandbox.name.at) {
         return Err(errors);
     }
-    if let Some(at) = plan.hooks.iter().position(|hook| hook.hook == HookName::PLUGIN_UPDATE) {
+    if let Some(at) = plan.hooks.iter().position(|hook| hook.hook == PLUGIN_UPDATE) {
         plan.plugin_updates = plan.hooks.remove(at).units;
     }
     added_undos::add(&mut plan, &instances);

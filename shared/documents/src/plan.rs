@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_engine::{Backoff, EventName, Graph, Hook, Unit};
+use ebb_engine::{Backoff, Graph, Hook, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,7 @@ pub struct Plan {
     /// the control plane.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub former_secret_clusters: BTreeSet<Option<String>>,
-    /// The units of `update` of the plugins, in the hook [`HookName::PLUGIN_UPDATE`]. They are not stored: an update
+    /// The units of `update` of the plugins, in the hook [`PLUGIN_UPDATE`]. They are not stored: an update
     /// compiles the document again.
     #[serde(skip)]
     pub plugin_updates: Vec<UnitPlan>,
@@ -153,47 +153,27 @@ pub struct PublicOutput {
     pub reads: Vec<OutputRead>,
 }
 
-/// A hook: a point in the lifecycle of a target at which units run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum HookName {
-    /// Before the target is ready. The target waits for the hook.
-    PreStart,
-    /// After the target is ready.
-    PostStart,
-    /// When the document of a living target changes. The value is the number of the update, from 1.
-    Update(u32),
-    /// When the platform sends the event.
-    Event(EventName),
-    /// Before the target stops. The stop waits for the hook.
-    PreStop,
-    /// After the target has stopped. The removal waits for the hook.
-    PostStop,
-}
+/// The hook of the units of `update` of all plugins, before a change of the document selects some of them. A stored plan
+/// does not have it.
+pub const PLUGIN_UPDATE: Hook = Hook::Update(0);
 
-/// A text that is not the name of a hook.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not the name of a hook")]
-pub struct HookNameError(String);
+/// The stored form of a hook, which a field may lack. The engine has no serde.
+mod hook_text {
+    use ebb_engine::Hook;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-impl TryFrom<String> for HookName {
-    type Error = HookNameError;
-
-    fn try_from(name: String) -> Result<Self, HookNameError> {
-        let known = Self::ALL.into_iter().find(|hook| hook.name() == name);
-        known
-            .or_else(|| Hook::update_number(&name).map(Self::Update))
-            .or_else(|| EventName::new(&name).map(Self::Event))
-            .ok_or(HookNameError(name))
-    }
-}
-
-impl From<HookName> for String {
-    fn from(hook: HookName) -> Self {
-        match hook {
-            HookName::Update(number) => format!("{}{number}", Hook::UPDATE),
-            hook => hook.name().to_owned(),
+    pub(super) fn serialize<'a, S: Serializer>(
+        hook: impl Into<Option<&'a Hook>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match hook.into() {
+            Some(hook) => serializer.collect_str(hook),
+            None => serializer.serialize_none(),
         }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>, T: From<Hook>>(deserializer: D) -> Result<T, D::Error> {
+        String::deserialize(deserializer)?.parse::<Hook>().map(T::from).map_err(Error::custom)
     }
 }
 
@@ -201,7 +181,8 @@ impl From<HookName> for String {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HookPlan {
-    pub hook: HookName,
+    #[serde(with = "hook_text")]
+    pub hook: Hook,
     /// The units in the order of the documents. [`Unit`] is the position in this list.
     pub units: Vec<UnitPlan>,
 }
@@ -241,8 +222,8 @@ pub struct UnitPlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ordered_after: Vec<u32>,
     /// In an update: the hook of the document to which the unit belongs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stage: Option<HookName>,
+    #[serde(default, with = "hook_text", skip_serializing_if = "Option::is_none")]
+    pub stage: Option<Hook>,
     /// In preStop and postStop: the units of updates that did the same. If one of them is done, this unit is skipped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unless: Vec<UnitRef>,
@@ -274,7 +255,8 @@ pub enum RequiredEvidence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitRef {
-    pub hook: HookName,
+    #[serde(with = "hook_text")]
+    pub hook: Hook,
     pub unit: u32,
 }
 
@@ -644,41 +626,6 @@ impl<'de> Deserialize<'de> for PlainLiteral {
     }
 }
 
-impl HookName {
-    /// The hooks of the lifecycle in their order, without updates and events.
-    pub const ALL: [Self; 4] = [Self::PreStart, Self::PostStart, Self::PreStop, Self::PostStop];
-
-    /// The hooks that run while a target stops, in their order.
-    pub const TEARDOWN: [Self; 2] = [Self::PreStop, Self::PostStop];
-
-    /// Returns the name of the hook in documents.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::PreStart => "preStart",
-            Self::PostStart => "postStart",
-            Self::Update(_) => "update",
-            Self::Event(name) => name.as_str(),
-            Self::PreStop => "preStop",
-            Self::PostStop => "postStop",
-        }
-    }
-
-    /// The units of `update` of all plugins, before a change of the document selects some of them. A stored plan does not
-    /// have this hook.
-    pub const PLUGIN_UPDATE: Self = Self::Update(0);
-
-    /// Returns true for a hook whose units make the resources of a target.
-    pub fn is_setup(self) -> bool {
-        matches!(self, Self::PreStart | Self::PostStart | Self::Update(_))
-    }
-
-    /// Returns true if units of this hook can read outputs of units of `maker`: of the same hook, or of an earlier one
-    /// that is neither an update nor an event. Those may run never or several times.
-    pub fn can_read(self, maker: Self) -> bool {
-        maker == self || (maker < self && !matches!(maker, Self::Update(_) | Self::Event(_)))
-    }
-}
-
 impl UnitPlan {
     /// Returns the name of the unit's resource.
     pub fn resource(&self) -> &str {
@@ -686,12 +633,12 @@ impl UnitPlan {
     }
 
     /// Returns true for a unit of preStop in `hook` that undoes no other unit.
-    pub fn is_plain_pre_stop(&self, hook: HookName) -> bool {
-        self.stage.unwrap_or(hook) == HookName::PreStop && self.undoes.is_empty()
+    pub fn is_plain_pre_stop(&self, hook: Hook) -> bool {
+        self.stage.unwrap_or(hook) == Hook::PreStop && self.undoes.is_empty()
     }
 
     /// Returns true for a unit of `hook` that makes a resource.
-    pub fn is_setup(&self, hook: HookName) -> bool {
+    pub fn is_setup(&self, hook: Hook) -> bool {
         self.stage.unwrap_or(hook).is_setup()
     }
 }
@@ -800,7 +747,7 @@ impl Plan {
     }
 
     /// Returns the plan of a hook, or `None` if the hook has no units.
-    pub fn hook_plan(&self, hook: HookName) -> Option<&HookPlan> {
+    pub fn hook_plan(&self, hook: Hook) -> Option<&HookPlan> {
         self.hooks.iter().find(|planned| planned.hook == hook)
     }
 
@@ -828,30 +775,4 @@ pub fn document_name(resource: &str) -> &str {
 /// Returns the name of a cluster. The default is `default`.
 pub fn cluster_name(cluster: Option<&str>) -> &str {
     cluster.unwrap_or("default")
-}
-
-impl From<HookName> for ebb_engine::Hook {
-    fn from(hook: HookName) -> Self {
-        match hook {
-            HookName::PreStart => Self::PreStart,
-            HookName::PostStart => Self::PostStart,
-            HookName::Update(number) => Self::Update(number),
-            HookName::Event(name) => Self::Event(name),
-            HookName::PreStop => Self::PreStop,
-            HookName::PostStop => Self::PostStop,
-        }
-    }
-}
-
-impl From<ebb_engine::Hook> for HookName {
-    fn from(hook: ebb_engine::Hook) -> Self {
-        match hook {
-            Hook::PreStart => Self::PreStart,
-            Hook::PostStart => Self::PostStart,
-            Hook::Update(number) => Self::Update(number),
-            Hook::Event(name) => Self::Event(name),
-            Hook::PreStop => Self::PreStop,
-            Hook::PostStop => Self::PostStop,
-        }
-    }
 }

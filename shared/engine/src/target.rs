@@ -1,6 +1,7 @@
 //! The lifecycle of a target: its hooks and notifications.
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::follow::RunOutcome;
 
@@ -26,6 +27,9 @@ impl Hook {
     /// among them.
     pub const ALL: [Self; 4] = [Self::PreStart, Self::PostStart, Self::PreStop, Self::PostStop];
 
+    /// The hooks that run while a target stops, in their order.
+    pub const TEARDOWN: [Self; 2] = [Self::PreStop, Self::PostStop];
+
     /// The text of an update before its number, as in `update-3`.
     pub const UPDATE: &str = "update-";
 
@@ -36,9 +40,60 @@ impl Hook {
         (number > 0 && number.to_string() == digits).then_some(number)
     }
 
+    /// Returns the name of the hook in documents: `preStart`, `postStart`, `update`, `preStop`, `postStop`, or the name of
+    /// an event.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::PreStart => "preStart",
+            Self::PostStart => "postStart",
+            Self::Update(_) => "update",
+            Self::Event(name) => name.as_str(),
+            Self::PreStop => "preStop",
+            Self::PostStop => "postStop",
+        }
+    }
+
+    /// Returns true for a hook whose units make the resources of a target.
+    pub fn is_setup(self) -> bool {
+        matches!(self, Self::PreStart | Self::PostStart | Self::Update(_))
+    }
+
     /// Returns true for the hooks that run while the target stops. A deletion cancels the other ones.
     pub fn is_teardown(self) -> bool {
-        matches!(self, Self::PreStop | Self::PostStop)
+        Self::TEARDOWN.contains(&self)
+    }
+
+    /// Returns true if units of this hook can read outputs of units of `maker`: of the same hook, or of an earlier one
+    /// that is neither an update nor an event. Those may run never or several times.
+    pub fn can_read(self, maker: Self) -> bool {
+        maker == self || (maker < self && !matches!(maker, Self::Update(_) | Self::Event(_)))
+    }
+}
+
+/// The stored form: the name, with the number of an update as in `update-3`.
+impl fmt::Display for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Update(number) => write!(f, "{}{number}", Self::UPDATE),
+            _ => f.write_str(self.name()),
+        }
+    }
+}
+
+/// A text that is not the stored form of a hook.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not the name of a hook")]
+pub struct HookError(String);
+
+impl FromStr for Hook {
+    type Err = HookError;
+
+    fn from_str(text: &str) -> Result<Self, HookError> {
+        let known = Self::ALL.into_iter().find(|hook| hook.name() == text);
+        known
+            .or_else(|| Self::update_number(text).map(Self::Update))
+            .or_else(|| EventName::new(text).map(Self::Event))
+            .ok_or_else(|| HookError(text.to_owned()))
     }
 }
 
@@ -537,26 +592,30 @@ mod tests {
 
     #[test]
     fn a_living_target_is_updated_between_its_runs() {
-        use {Hook as H, TargetPhase as P};
+        use TargetPhase as P;
         let runs = PHASES.map(|phase| update(&target(phase, None, None), Some(3)).is_some());
         assert_eq!(runs, [false, true, false, true, false, false, false]);
-        let begun = update(&target(P::Failed, Some(H::Update(2)), None), Some(3));
-        assert_eq!(begun, Some(step(P::Updating, Some(H::Update(3)), None)));
-        let in_place = update(&target(P::Ready, Some(H::PreStart), None), None);
+        let begun = update(&target(P::Failed, Some(Hook::Update(2)), None), Some(3));
+        assert_eq!(begun, Some(step(P::Updating, Some(Hook::Update(3)), None)));
+        let in_place = update(&target(P::Ready, Some(Hook::PreStart), None), None);
         assert_eq!(in_place, Some(step(P::Ready, None, Some(Notification::Ready))));
 
         let texts = ["update-3", "update-0", "update-03", "update-", "update", "3"];
         assert_eq!(texts.map(Hook::update_number), [Some(3), None, None, None, None, None]);
-        let updating = Target { event: Some(SLEEP()), ..target(P::Updating, Some(H::Update(3)), None) };
+        let updating = Target { event: Some(SLEEP()), ..target(P::Updating, Some(Hook::Update(3)), None) };
         let hooks: HookSet = Hook::ALL.into_iter().collect();
         let ended = |hook, outcome| run_ended(&updating, hook, outcome, hooks);
-        let ready = step(P::Ready, Some(H::Event(SLEEP())), Some(Notification::Ready));
-        assert_eq!(ended(H::Update(3), RunOutcome::Succeeded), Some(ready));
+        let ready = step(P::Ready, Some(Hook::Event(SLEEP())), Some(Notification::Ready));
+        assert_eq!(ended(Hook::Update(3), RunOutcome::Succeeded), Some(ready));
         let failed = step(P::Failed, None, Some(Notification::Failed));
-        assert_eq!(ended(H::Update(3), RunOutcome::Failed), Some(failed));
-        assert_eq!(ended(H::Update(2), RunOutcome::Succeeded), None);
-        assert_eq!(TeardownStage::cancelled_in(H::Update(3)), TeardownStage::WasReady);
-        assert!(!H::Update(1).is_teardown() && H::PostStart < H::Update(1) && H::Update(9) < H::Event(SLEEP()));
+        assert_eq!(ended(Hook::Update(3), RunOutcome::Failed), Some(failed));
+        assert_eq!(ended(Hook::Update(2), RunOutcome::Succeeded), None);
+        assert_eq!(TeardownStage::cancelled_in(Hook::Update(3)), TeardownStage::WasReady);
+        assert!(
+            !Hook::Update(1).is_teardown()
+                && Hook::PostStart < Hook::Update(1)
+                && Hook::Update(9) < Hook::Event(SLEEP())
+        );
     }
 
     /// Returns every set of hooks. Each hook is inserted twice.
@@ -596,18 +655,18 @@ mod tests {
                     [RunOutcome::Succeeded, RunOutcome::Failed].map(|outcome| (phase, at, of, outcome))
                 })
             }) {
-                use {Hook as H, RunOutcome as O, TargetPhase as P};
+                use {RunOutcome as O, TargetPhase as P};
                 let expected = match (phase, of, outcome) {
                     _ if at != of => None,
-                    (P::Starting, H::PreStart, O::Succeeded) => Some(ready),
-                    (P::Starting, H::PreStart, O::Failed) | (P::Ready, H::PostStart, O::Failed) => {
+                    (P::Starting, Hook::PreStart, O::Succeeded) => Some(ready),
+                    (P::Starting, Hook::PreStart, O::Failed) | (P::Ready, Hook::PostStart, O::Failed) => {
                         Some(step(P::Failed, None, Some(Notification::Failed)))
                     }
-                    (P::Stopping, H::PreStop | H::PostStop, O::Failed) => {
+                    (P::Stopping, Hook::PreStop | Hook::PostStop, O::Failed) => {
                         Some(step(P::Stuck, None, Some(Notification::Stuck)))
                     }
-                    (P::Stopping | P::Stuck, H::PreStop, O::Succeeded) => Some(after),
-                    (P::Stopping | P::Stuck, H::PostStop, O::Succeeded) => {
+                    (P::Stopping | P::Stuck, Hook::PreStop, O::Succeeded) => Some(after),
+                    (P::Stopping | P::Stuck, Hook::PostStop, O::Succeeded) => {
                         Some(step(P::Gone, None, Some(Notification::Gone)))
                     }
                     _ => None,
@@ -689,7 +748,7 @@ mod tests {
 
     #[test]
     fn a_deletion_starts_the_teardown_of_its_phase() {
-        use {Hook as H, TargetPhase as P};
+        use TargetPhase as P;
         let hooks: HookSet = Hook::ALL.into_iter().collect();
         let cancel = DeleteDecision::Cancel(step(P::Stopping, None, None));
         let begin = |hook| DeleteDecision::Begin(step(P::Stopping, Some(hook), None));
@@ -699,9 +758,9 @@ mod tests {
         for (phase, hook) in PHASES.into_iter().flat_map(|phase| stages.clone().map(move |hook| (phase, hook))) {
             let expected = match (phase, hook) {
                 (phase, _) if STOPPING_OR_GONE.contains(&phase) => DeleteDecision::Repeated,
-                (P::Starting | P::Updating, _) | (P::Ready, Some(H::PostStart)) => cancel,
-                (P::Ready, _) | (P::Failed, Some(H::PostStart | H::Update(_))) => begin(H::PreStop),
-                _ => begin(H::PostStop),
+                (P::Starting | P::Updating, _) | (P::Ready, Some(Hook::PostStart)) => cancel,
+                (P::Ready, _) | (P::Failed, Some(Hook::PostStart | Hook::Update(_))) => begin(Hook::PreStop),
+                _ => begin(Hook::PostStop),
             };
             let existing = target(phase, hook, Some("next"));
             let deleted = ["own", "next", "other"].map(|uid| delete(Some(&existing), uid));

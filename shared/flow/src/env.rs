@@ -151,24 +151,24 @@ impl CompiledPlan {
         let compiled = CompiledExpressions::new(&plan).map_err(|error| broken(error.to_string()))?;
         let mut graphs = HashMap::new();
         for hook in &plan.hooks {
-            graphs.insert(hook.hook.into(), hook.graph().map_err(|error| broken(error.to_string()))?);
+            graphs.insert(hook.hook, hook.graph().map_err(|error| broken(error.to_string()))?);
         }
         Ok(Self { plan, compiled, digest: digest.to_owned(), graphs })
     }
 
     pub fn hooks(&self) -> HookSet {
-        self.plan.hooks.iter().filter(|hook| !hook.units.is_empty()).map(|hook| hook.hook.into()).collect()
+        self.plan.hooks.iter().filter(|hook| !hook.units.is_empty()).map(|hook| hook.hook).collect()
     }
 
     /// Returns the hooks with units in their order, with updates and without events.
     pub fn lifecycle_hooks(&self) -> impl Iterator<Item = Hook> + '_ {
-        let hooks = self.plan.hooks.iter().map(|hook| Hook::from(hook.hook));
+        let hooks = self.plan.hooks.iter().map(|hook| hook.hook);
         hooks.filter(|hook| !matches!(hook, Hook::Event(_)))
     }
 
     /// Returns the units and the graph of a hook, if it has units.
     pub fn hook_plan(&self, hook: Hook) -> Option<(&HookPlan, &Graph)> {
-        Some((self.plan.hook_plan(hook.into())?, self.graphs.get(&hook)?))
+        Some((self.plan.hook_plan(hook)?, self.graphs.get(&hook)?))
     }
 }
 

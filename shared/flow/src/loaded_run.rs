@@ -102,7 +102,7 @@ impl Run {
     /// Returns true for a setup unit of a resource that an update has removed or replaced. `present` is the plan of the
     /// target. It has the former names of resources, which an earlier plan in memory lacks.
     pub fn is_former(&self, unit: Unit, present: &CompiledPlan) -> bool {
-        let at = UnitRef { hook: self.hook().into(), unit: unit.0 };
+        let at = UnitRef { hook: self.hook(), unit: unit.0 };
         let plan = &present.plan;
         plan.unit(at).is_some_and(|unit| unit.is_setup(at.hook) && plan.former(unit.resource()).is_some())
     }

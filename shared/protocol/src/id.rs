@@ -62,36 +62,13 @@ impl TryFrom<String> for EventRef {
     }
 }
 
-const HOOKS: [(Hook, &str, &str); 4] = [
-    (Hook::PreStart, "pre-start", "preStart"),
-    (Hook::PostStart, "post-start", "postStart"),
-    (Hook::PreStop, "pre-stop", "preStop"),
-    (Hook::PostStop, "post-stop", "postStop"),
+/// The hooks of the lifecycle in run ids, which are parts of DNS labels.
+const HOOKS: [(Hook, &str); 4] = [
+    (Hook::PreStart, "pre-start"),
+    (Hook::PostStart, "post-start"),
+    (Hook::PreStop, "pre-stop"),
+    (Hook::PostStop, "post-stop"),
 ];
-
-/// Returns the name of a hook in documents: `preStart`, `postStart`, `update`, `preStop`, `postStop`, or the name of an
-/// event.
-pub fn hook_name(hook: &Hook) -> &str {
-    match hook {
-        Hook::Event(name) => name.as_str(),
-        Hook::Update(_) => "update",
-        hook => HOOKS.iter().find(|row| row.0 == *hook).map_or("", |row| row.2),
-    }
-}
-
-/// Returns the stored form of a hook: its name, with the number of an update as in `update-3`.
-pub fn hook_text(hook: &Hook) -> String {
-    match hook {
-        Hook::Update(number) => format!("{}{number}", Hook::UPDATE),
-        hook => hook_name(hook).to_owned(),
-    }
-}
-
-/// Returns the hook of a stored form.
-pub fn hook_of_text(text: &str) -> Option<Hook> {
-    let known = HOOKS.iter().find(|row| row.2 == text).map(|row| row.0);
-    known.or_else(|| Hook::update_number(text).map(Hook::Update)).or_else(|| EventName::new(text).map(Hook::Event))
-}
 
 /// The part of a run id that precedes an occurrence of an event.
 const EVENT: &str = "on-";
@@ -101,7 +78,7 @@ impl RunId {
     pub fn new(instance_key: &str, generation: u64, hook: Hook) -> Self {
         match hook {
             Hook::Event(name) => Self::of_event(instance_key, generation, &EventRef::new(name, "")),
-            Hook::Update(_) => Self(format!("{instance_key}-{generation}-{}", hook_text(&hook))),
+            Hook::Update(_) => Self(format!("{instance_key}-{generation}-{hook}")),
             hook => {
                 let name = HOOKS.iter().find(|row| row.0 == hook).map_or("", |row| row.1);
                 Self(format!("{instance_key}-{generation}-{name}"))

@@ -636,19 +636,18 @@ enum NotificationText {
 
 mod hook_text {
     use ebb_protocol::engine::Hook;
-    use ebb_protocol::id::{hook_of_text, hook_text as text_of};
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     pub(super) fn serialize<S: Serializer>(hook: &Option<Hook>, serializer: S) -> Result<S::Ok, S::Error> {
         match hook {
-            Some(hook) => serializer.serialize_str(&text_of(hook)),
+            Some(hook) => serializer.collect_str(hook),
             None => serializer.serialize_none(),
         }
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Hook>, D::Error> {
         let Some(word) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
-        hook_of_text(&word).map(Some).ok_or_else(|| Error::custom(format!("unknown hook {word:?}")))
+        word.parse::<Hook>().map(Some).map_err(|_| Error::custom(format!("unknown hook {word:?}")))
     }
 }
 

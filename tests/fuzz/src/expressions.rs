@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use ebb_documents::expr::{self, Scope};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
-use ebb_documents::plan::{HookName, Plan, UnitRef};
+use ebb_documents::plan::{Plan, UnitRef};
 use ebb_documents::render::{
     self, AnswerContext, Answers, CompiledExpressions, KnownOutputs, MAX_VALUE_BYTES, RenderError, TargetFacts,
     WebhookResponse,
 };
 use ebb_documents::{compile, model::PluginDoc};
+use ebb_engine::Hook;
 use serde_json::Value;
 
 use crate::{InputParts, placed};
@@ -39,8 +40,7 @@ pub(crate) fn expressions(parts: &InputParts<'_>) {
     let body = serde_json::from_str(parts.get(1)).unwrap_or_else(|_| Value::from(parts.get(1)));
     let Some(plan) = plan(text) else { return };
     let compiled = CompiledExpressions::new(&plan).unwrap_or_else(|error| panic!("it cannot be evaluated: {error}"));
-    let (at, facts, known) =
-        (UnitRef { hook: HookName::PreStart, unit: 0 }, TargetFacts::default(), KnownOutputs::new());
+    let (at, facts, known) = (UnitRef { hook: Hook::PreStart, unit: 0 }, TargetFacts::default(), KnownOutputs::new());
     let context = AnswerContext { plan: &plan, compiled: &compiled, at, facts: &facts, known: &known };
     let headers = BTreeMap::from([("x-one".to_owned(), format!("one{CANARY}"))]);
     let response = WebhookResponse { status: 200, headers, body: marked(body) }.into_value();

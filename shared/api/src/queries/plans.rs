@@ -83,7 +83,7 @@ pub fn show(kind: &str, name: &str, plan: Plan) -> Result<PlanPreview, FlowError
     let edges = edges(plan);
     let mut hooks = Vec::new();
     for hook in &plan.hooks {
-        let Some((_, graph)) = loaded.hook_plan(hook.hook.into()) else { continue };
+        let Some((_, graph)) = loaded.hook_plan(hook.hook) else { continue };
         let mut units = Vec::new();
         for Unit(position) in graph.order() {
             let Some(unit) = hook.units.get(position as usize) else { continue };

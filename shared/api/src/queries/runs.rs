@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, RunOutcome, RunPhase, RunView, Timestamp, Unit, UnitProgress};
 use ebb_protocol::api::{RefusedCallbacks, RunDetail, RunState, UnitDetail, UnitState};
-use ebb_protocol::id::{RunId, hook_name};
+use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 use ebb_protocol::time::rfc3339;
@@ -36,7 +36,7 @@ pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> 
     });
     Ok(Some(RunDetail {
         id: id.to_string(),
-        hook: hook_name(&id.hook()).to_owned(),
+        hook: id.hook().name().to_owned(),
         state,
         started: rfc3339(run.facts.started),
         units: units.collect(),

@@ -2,7 +2,6 @@
 
 use ebb_engine::TargetPhase;
 use ebb_protocol::api::NotificationDelivery;
-use ebb_protocol::id::hook_name;
 use ebb_protocol::time::rfc3339;
 use ebb_store::TargetHead;
 
@@ -26,14 +25,14 @@ pub fn reason(target: &TargetHead) -> Option<String> {
     });
     let own = match (target.phase, &target.hook) {
         (TargetPhase::Stopping, Some(hook)) if !hook.is_teardown() => {
-            Some(format!("its cancelled {} units", hook_name(hook)))
+            Some(format!("its cancelled {} units", hook.name()))
         }
         (TargetPhase::Ready, Some(hook)) if !target.events.waiting.is_empty() => {
             let events: Vec<&str> = target.events.waiting.iter().map(|event| event.name.as_str()).collect();
-            Some(format!("its {} units, before {}", hook_name(hook), events.join(", ")))
+            Some(format!("its {} units, before {}", hook.name(), events.join(", ")))
         }
         (TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping, Some(hook)) => {
-            Some(format!("its {} units", hook_name(hook)))
+            Some(format!("its {} units", hook.name()))
         }
         (TargetPhase::Stuck, _) => Some("an operator".to_owned()),
         _ => None,

@@ -13,7 +13,7 @@ use ebb_engine::{Hook, TargetPhase, Timestamp};
 use ebb_protocol::api::{
     FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail, UnitState,
 };
-use ebb_protocol::id::{RunId, TargetKey, hook_name};
+use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits;
 use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
@@ -214,7 +214,7 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<RootCause, F
     let missing = || FlowError::Broken(format!("run {} has no unit {}", run.id, found.unit.0));
     let unit = run.unit(found.unit).ok_or_else(missing)?;
     let known = inputs::read_inputs(env, run, unit, &InvocationCache::default()).await?;
-    let at = UnitRef { hook: run.hook().into(), unit: found.unit.0 };
+    let at = UnitRef { hook: run.hook(), unit: found.unit.0 };
     let facts = run.target_facts();
     let mut texts = BTreeMap::new();
     if let Ok(RenderedUnit::Pod { inputs }) =
@@ -318,7 +318,7 @@ fn end(
 }
 
 fn hook_of(target: &TargetHead) -> &str {
-    target.hook.as_ref().map_or("starting", hook_name)
+    target.hook.as_ref().map_or("starting", Hook::name)
 }
 
 /// Returns true if a unit runs or waits for its next attempt.

@@ -4,9 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use ebb_engine::Hook;
+
 use super::checked::{BoundResource, CompiledUnit};
 use super::defaults::{BACKOFF_MS, TIMEOUT_MS, attempts, max_backoff};
-use crate::plan::{Action, HookName, HookPlan, OutputRead, Plan, RequiredEvidence, RetryPolicy, UnitPlan, UnitRef};
+use crate::plan::{Action, HookPlan, OutputRead, Plan, RequiredEvidence, RetryPolicy, UnitPlan, UnitRef};
 
 /// The suffix to the name of the unit that is undone. Names in documents contain no full stop.
 const SUFFIX: &str = ".removal";
@@ -18,7 +20,7 @@ pub(super) fn is_kept(unit: &CompiledUnit<'_>) -> bool {
         Action::Infrakit(_) => unit.doc.cleanup.is_none(),
         Action::Pod(_) | Action::Webhook(_) | Action::Removal | Action::Destroy => false,
     };
-    made && unit.hook <= HookName::PostStart
+    made && unit.hook <= Hook::PostStart
 }
 
 /// Adds the undos to the plan, without their order.
@@ -37,15 +39,15 @@ pub(super) fn add(plan: &mut Plan, instances: &[BoundResource<'_>]) {
     if removals.is_empty() {
         return;
     }
-    match plan.hooks.iter_mut().find(|hook| hook.hook == HookName::PostStop) {
+    match plan.hooks.iter_mut().find(|hook| hook.hook == Hook::PostStop) {
         Some(hook) => hook.units.extend(removals),
         // It is the last hook of the lifecycle, so it is the last in the list.
-        None => plan.hooks.push(HookPlan { hook: HookName::PostStop, units: removals }),
+        None => plan.hooks.push(HookPlan { hook: Hook::PostStop, units: removals }),
     }
 }
 
 fn removal(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
-    let hook = HookName::PostStop;
+    let hook = Hook::PostStop;
     let (action, reads): (Action, Vec<OutputRead>) = match unit.action {
         // A plugin gets the rendered properties and tags to find its resource.
         Action::Infrakit(_) => (Action::Destroy, unit.reads.clone()),

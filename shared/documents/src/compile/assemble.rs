@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use ebb_engine::MAX_UNITS;
+use ebb_engine::{Hook, MAX_UNITS};
 
 use super::added_undos;
 use super::checked::{BoundResource, CompiledUnit};
@@ -15,13 +15,13 @@ use crate::diagnostic::Diagnostic;
 use crate::expr::ReferenceSource;
 use crate::model::{Dialect, SandboxDoc};
 use crate::plan::{
-    HookName, HookPlan, OutputRead, PLAN_VERSION, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan,
-    UnitRef, WorkloadRead,
+    HookPlan, OutputRead, PLAN_VERSION, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan, UnitRef,
+    WorkloadRead,
 };
 
 /// Assigns a [`UnitRef`] to every unit. Within a hook, units are in the order of the resources of the sandbox.
 pub(super) fn place(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, instances: &mut [BoundResource<'_>]) {
-    let mut counts: BTreeMap<HookName, u32> = BTreeMap::new();
+    let mut counts: BTreeMap<Hook, u32> = BTreeMap::new();
     for instance in &mut *instances {
         let units = &instance.checked.units;
         let places = units.iter().map(|unit| {
@@ -34,7 +34,7 @@ pub(super) fn place(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, inst
     }
     let kept = instances.iter().flat_map(|instance| &instance.checked.units);
     let kept = kept.filter(|unit| added_undos::is_kept(unit)).count();
-    *counts.entry(HookName::PostStop).or_default() += u32::try_from(kept).unwrap_or(u32::MAX);
+    *counts.entry(Hook::PostStop).or_default() += u32::try_from(kept).unwrap_or(u32::MAX);
     for (hook, count) in counts {
         if count as usize > MAX_UNITS {
             let message = format!("{} has {count} units over all resources; the limit is {MAX_UNITS}", hook.name());
@@ -51,7 +51,7 @@ pub(super) fn plan(
     instances: &[BoundResource<'_>],
     wires: &ResourceReads<'_>,
 ) -> Plan {
-    let mut units_of: BTreeMap<HookName, Vec<UnitPlan>> = BTreeMap::new();
+    let mut units_of: BTreeMap<Hook, Vec<UnitPlan>> = BTreeMap::new();
     for (number, instance) in instances.iter().enumerate() {
         for unit in &instance.checked.units {
             let made = unit_plan(report, number, instance, unit, wires);
@@ -289,7 +289,7 @@ pub(super) fn add_teardown_edges(plan: &mut Plan, count: &dyn Fn(u64) -> bool, o
             used.into_iter().for_each(|used| users.entry(used).or_default().push(at));
         }
     }
-    let Some(hook) = plan.hooks.iter_mut().find(|hook| hook.hook == HookName::PostStop) else {
+    let Some(hook) = plan.hooks.iter_mut().find(|hook| hook.hook == Hook::PostStop) else {
         return;
     };
     let units = hook.units.iter();

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use ebb_engine::Hook;
+
 use super::BoundPlugin;
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::sensitive::{Sensitivity, TextRole};
 use crate::diagnostic::Diagnostic;
 use crate::expr::{ReferenceSource, TextPattern};
 use crate::model::{HookOwner, LineColumn, ParamDoc, PluginDoc, SourceText, UnitDoc};
-use crate::plan::{HookName, RequiredEvidence, Template, UnitPlan, UnitRef};
+use crate::plan::{RequiredEvidence, Template, UnitPlan, UnitRef};
 
 /// A checked plugin.
 #[derive(Debug)]
@@ -57,7 +59,7 @@ pub(super) struct CheckedOutput<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct CompiledUnit<'a> {
     pub(super) doc: &'a UnitDoc,
-    pub(super) hook: HookName,
+    pub(super) hook: Hook,
     pub(super) plan: UnitPlan,
     pub(super) cluster: Option<UnitCluster>,
     pub(super) uses: Vec<(TextRole, ExpressionRead<'a>)>,

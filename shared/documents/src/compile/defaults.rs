@@ -1,6 +1,6 @@
 //! Defaults and limits of documents.
 
-use crate::plan::HookName;
+use ebb_engine::Hook;
 
 /// The default timeout of one attempt of a webhook or object, in milliseconds.
 pub const TIMEOUT_MS: u64 = 5 * 60 * 1000;
@@ -63,11 +63,11 @@ pub const RETRY_CLASSES: [&str; 14] = [
 ];
 
 /// Returns the default number of attempts in a hook.
-pub(super) fn attempts(hook: HookName) -> u32 {
-    if hook == HookName::PostStop { TEARDOWN_ATTEMPTS } else { ATTEMPTS }
+pub(super) fn attempts(hook: Hook) -> u32 {
+    if hook == Hook::PostStop { TEARDOWN_ATTEMPTS } else { ATTEMPTS }
 }
 
 /// Returns the default maximum of every wait in a hook.
-pub(super) fn max_backoff(hook: HookName) -> u64 {
-    if hook == HookName::PostStop { TEARDOWN_MAX_BACKOFF_MS } else { MAX_BACKOFF_MS }
+pub(super) fn max_backoff(hook: Hook) -> u64 {
+    if hook == Hook::PostStop { TEARDOWN_MAX_BACKOFF_MS } else { MAX_BACKOFF_MS }
 }

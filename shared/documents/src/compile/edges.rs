@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 
-use crate::plan::{HookName, HookPlan, Plan};
+use ebb_engine::Hook;
+
+use crate::plan::{HookPlan, Plan};
 
 /// A dependency between two units of the same hook.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DependencyEdge {
-    pub hook: HookName,
+    pub hook: Hook,
     /// The key of the unit that runs first.
     pub from: String,
     /// The key of the unit that waits.

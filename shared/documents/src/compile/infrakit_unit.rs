@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use ebb_engine::Hook;
+
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::TIMEOUT_MS;
 use crate::expr::ReferenceSource;
 use crate::model::{At, InfrakitDoc, Named, TemplateTree, UnitDoc};
-use crate::plan::{HookName, InfrakitAction, PluginInterface, Template};
+use crate::plan::{InfrakitAction, PluginInterface, Template};
 
 /// The default of `maxProcessingTime` in milliseconds, unless half of the timeout is less.
 const PROCESSING_MS: u64 = 60_000;
@@ -18,11 +20,11 @@ const MAX_NAME: usize = 253;
 pub(super) fn action<'a>(
     report: &mut DiagnosticCollector,
     doc: &UnitDoc,
-    hook: HookName,
+    hook: Hook,
     instance: &'a InfrakitDoc,
     (properties_read, found): (&mut Vec<ExpressionRead<'a>>, &mut Vec<ExpressionRead<'a>>),
 ) -> InfrakitAction {
-    if hook > HookName::PostStart {
+    if hook > Hook::PostStart {
         let message = format!("`{}` in {} cannot be an `infrakit` unit", doc.name.value, hook.name());
         let help = "put it into preStart or postStart; Ebb destroys its resource in postStop";
         report.push(report.error("hook-order", instance.plugin.at, message).help(help));

@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use ebb_engine::Hook;
+
 use super::plan_content::{search_digest, units_of};
-use crate::plan::{HookName, Plan, UnitRef, cluster_name};
+use crate::plan::{Plan, UnitRef, cluster_name};
 
 /// The undos of a plan.
 pub(super) struct PlannedUndos<'a> {
@@ -18,7 +20,7 @@ pub(super) struct PlannedUndos<'a> {
 impl<'a> PlannedUndos<'a> {
     pub(super) fn of(plan: &'a Plan) -> Self {
         let mut undos: BTreeMap<UnitRef, BTreeMap<&str, &str>> = BTreeMap::new();
-        for stage in HookName::TEARDOWN {
+        for stage in Hook::TEARDOWN {
             for (_, undo) in units_of(&plan.hooks, stage) {
                 for &at in &undo.undoes {
                     undos.entry(at).or_default().insert(&undo.key, cluster_name(plan.cluster(undo)));

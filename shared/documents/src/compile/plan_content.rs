@@ -2,17 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ebb_engine::Hook;
 use serde_json::{Map, Value, json};
 
 use super::plan_expressions::{expressions, strings};
 use crate::canonical::digest;
 use crate::expr::{self, ReferenceSource, RootVariable, Scope};
-use crate::plan::{
-    Action, HookName, HookPlan, OutputRead, Plan, PluginInterface, ResourceOrigin, Template, UnitPlan, UnitRef,
-};
+use crate::plan::{Action, HookPlan, OutputRead, Plan, PluginInterface, ResourceOrigin, Template, UnitPlan, UnitRef};
 
 /// Returns the units of a hook with their places.
-pub(super) fn units_of(hooks: &[HookPlan], hook: HookName) -> impl Iterator<Item = (UnitRef, &UnitPlan)> {
+pub(super) fn units_of(hooks: &[HookPlan], hook: Hook) -> impl Iterator<Item = (UnitRef, &UnitPlan)> {
     hooks.iter().filter(move |planned| planned.hook == hook).flat_map(HookPlan::places)
 }
 
@@ -90,7 +89,7 @@ pub(super) fn content_digest(plan: &Plan) -> String {
         .iter()
         .map(|hook| {
             let units = hook.units.iter().map(|unit| (unit.key.clone(), content(plan, hook.hook, unit)));
-            (hook.hook.into(), Value::Object(units.collect()))
+            (hook.hook.to_string(), Value::Object(units.collect()))
         })
         .collect();
     let resources: Map<String, Value> = plan
@@ -115,7 +114,7 @@ pub(super) fn content_digest(plan: &Plan) -> String {
 }
 
 /// Returns a unit without positions: its references are keys.
-fn content(plan: &Plan, hook: HookName, unit: &UnitPlan) -> Value {
+fn content(plan: &Plan, hook: Hook, unit: &UnitPlan) -> Value {
     let key = |at: UnitRef| plan.unit(at).map_or("", |unit| unit.key.as_str());
     let keys =
         |positions: &[u32]| -> BTreeSet<&str> { positions.iter().map(|&unit| key(UnitRef { hook, unit })).collect() };

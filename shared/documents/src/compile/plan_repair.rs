@@ -6,6 +6,8 @@
 
 use std::collections::BTreeSet;
 
+use ebb_engine::Hook;
+
 use super::BoundPlugin;
 use super::checked::{CheckedPlugin, CompiledUnit, PublicOutputs};
 use super::collector::StepCount;
@@ -17,7 +19,7 @@ use super::plugin;
 use super::reads::{self, OutputReads};
 use crate::diagnostic::Diagnostics;
 use crate::expr::ReferenceSource;
-use crate::plan::{HookName, HookPlan, OutputRead, Plan, Resource, Template, UnitPlan, UnitRef};
+use crate::plan::{HookPlan, OutputRead, Plan, Resource, Template, UnitPlan, UnitRef};
 
 /// The plan of a stuck target with the teardown of another version of a plugin.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,7 +92,7 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
     }
     let mut changes = Vec::new();
     let mut known: BTreeSet<&str> = BTreeSet::new();
-    for stage in HookName::TEARDOWN {
+    for stage in Hook::TEARDOWN {
         for (at, unit) in units_of(&current.hooks, stage).filter(|(_, unit)| names.contains(unit.resource())) {
             known.insert(&unit.key);
             let Some(resource) = current.resource(unit.resource()) else { continue };
@@ -116,7 +118,7 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
     if found > MAX_PLAN {
         return Err(RepairError::TooLarge { found, limit: MAX_PLAN });
     }
-    let teardown = checked.units.iter().filter(|unit| HookName::TEARDOWN.contains(&unit.hook));
+    let teardown = checked.units.iter().filter(|unit| unit.hook.is_teardown());
     let keys = teardown.flat_map(|unit| names.iter().map(|name| format!("{name}/{}", unit.plan.key)));
     let ignored = keys.filter(|key| !known.contains(key.as_str())).collect();
     Ok(PlanRepair { plan, changes, ignored })
@@ -205,7 +207,7 @@ impl UnitRepair<'_> {
 
     /// Returns the units of the plugin for which the unit waits because of its author: in the plan, and in the other
     /// version.
-    fn waits(&self, stage: HookName, reads: &OutputReads) -> (BTreeSet<&str>, BTreeSet<&str>) {
+    fn waits(&self, stage: Hook, reads: &OutputReads) -> (BTreeSet<&str>, BTreeSet<&str>) {
         let unit = self.unit;
         let at = |unit: u32| self.current.unit(UnitRef { hook: stage, unit });
         let own = |planned: &&UnitPlan| planned.resource() == unit.resource() && !planned.action.is_added();
@@ -218,7 +220,7 @@ impl UnitRepair<'_> {
     }
 
     /// Returns the outputs that the unit of the other version reads, at their places in the plan.
-    fn reads(&self, stage: HookName) -> Result<OutputReads, RepairError> {
+    fn reads(&self, stage: Hook) -> Result<OutputReads, RepairError> {
         let name = self.unit.resource();
         let mut reads = OutputReads::new();
         for (_, found) in &self.new.uses {
@@ -265,13 +267,13 @@ impl UnitRepair<'_> {
     }
 
     /// Returns the place in the plan of the unit with the name `unit`, which makes `output`.
-    fn output(&self, stage: HookName, unit: &str, output: &str) -> Result<UnitRef, RepairError> {
+    fn output(&self, stage: Hook, unit: &str, output: &str) -> Result<UnitRef, RepairError> {
         let value = || format!("`units.{unit}.outputs.{output}`");
         let key = format!("{}/{unit}", self.unit.resource());
         let hooks = self.current.hooks.iter().filter(|hook| hook.hook <= stage);
         let made = hooks
             .flat_map(HookPlan::places)
-            .find(|(at, unit)| unit.key == key && (HookName::TEARDOWN.contains(&at.hook) || unit.is_setup(at.hook)));
+            .find(|(at, unit)| unit.key == key && (at.hook.is_teardown() || unit.is_setup(at.hook)));
         let Some((at, made)) = made else { return Err(self.missing(value(), "the plan of the target does not have")) };
         // The other version can change the outputs of a teardown unit.
         if !at.hook.is_setup() {
@@ -290,8 +292,8 @@ impl UnitRepair<'_> {
 
 /// Checks that the teardown units still have the outputs that others of them read.
 fn check_reads(plan: &Plan, version: &str) -> Result<(), RepairError> {
-    for (_, unit) in HookName::TEARDOWN.into_iter().flat_map(|stage| units_of(&plan.hooks, stage)) {
-        for read in unit.reads.iter().filter(|read| HookName::TEARDOWN.contains(&read.at.hook)) {
+    for (_, unit) in Hook::TEARDOWN.into_iter().flat_map(|stage| units_of(&plan.hooks, stage)) {
+        for read in unit.reads.iter().filter(|read| read.at.hook.is_teardown()) {
             let Some(maker) = plan.unit(read.at).filter(|maker| !maker.outputs.contains_key(&read.output)) else {
                 continue;
             };

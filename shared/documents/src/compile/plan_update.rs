@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_engine::MAX_UNITS;
+use ebb_engine::{Hook, MAX_UNITS};
 
 use super::assemble::add_teardown_edges;
 use super::defaults::MAX_STEPS;
@@ -25,8 +25,8 @@ use super::old_params;
 use super::plan_content::{content_digest, origins, units_of};
 use super::teardown::OrderSource;
 use crate::plan::{
-    Action, FormerResource, HookName, HookPlan, Plan, ResourceOrigin, UnitPlan, UnitRef, UpdateState, document_name,
-    former_name,
+    Action, FormerResource, HookPlan, PLUGIN_UPDATE, Plan, ResourceOrigin, UnitPlan, UnitRef, UpdateState,
+    document_name, former_name,
 };
 
 /// Maximum bytes of the JSON of a changed plan, which has the units of all updates.
@@ -145,7 +145,7 @@ fn merge(
         read_before,
         wanted,
         number,
-        hook: HookName::Update(number),
+        hook: Hook::Update(number),
         resources,
         units: Vec::new(),
         undos: BTreeMap::new(),
@@ -228,7 +228,7 @@ fn changes(
 fn incomplete_update(plan: &Plan, name: &str, is_done: &impl Fn(UnitRef) -> bool) -> Option<u32> {
     let is_own = |(at, unit): &(UnitRef, &UnitPlan)| unit.stage == Some(at.hook) && unit.resource() == name;
     plan.hooks.iter().rev().find_map(|hook| {
-        let HookName::Update(number) = hook.hook else { return None };
+        let Hook::Update(number) = hook.hook else { return None };
         let mut own = hook.places().filter(is_own).peekable();
         own.peek()?;
         Some((!own.all(|(at, _)| is_done(at))).then_some(number))
@@ -291,7 +291,7 @@ struct PlanMerge<'a> {
     wanted: &'a Plan,
     number: u32,
     /// The hook of the update.
-    hook: HookName,
+    hook: Hook,
     resources: BTreeMap<String, ResourceChange>,
     /// The units of the update.
     units: Vec<UnitPlan>,
@@ -311,7 +311,7 @@ impl PlanMerge<'_> {
     fn add_undos(&mut self, is_done: &impl Fn(UnitRef) -> bool) {
         let current = std::mem::take(&mut self.current);
         let mut chosen: Vec<(UnitRef, &UnitPlan)> = Vec::new();
-        for (at, unit) in HookName::TEARDOWN.into_iter().flat_map(|stage| units_of(&current, stage)) {
+        for (at, unit) in Hook::TEARDOWN.into_iter().flat_map(|stage| units_of(&current, stage)) {
             if self.former.contains_key(unit.resource()) && !unit.unless.iter().any(|&undo| is_done(undo)) {
                 self.undos.insert(at, position(chosen.len()));
                 chosen.push((at, unit));
@@ -334,13 +334,13 @@ impl PlanMerge<'_> {
             self.units.push(unit);
         }
         self.current = current;
-        self.wait_for_stage(0, HookName::PostStop, HookName::PreStop);
+        self.wait_for_stage(0, Hook::PostStop, Hook::PreStop);
     }
 
     /// Adds the setup units of added and replaced resources, after the undos of the same resource.
     fn add_setup(&mut self, old: &BTreeMap<String, ResourceOrigin>) {
         let (wanted, first) = (self.wanted, self.units.len());
-        let stages = [HookName::PreStart, HookName::PostStart];
+        let stages = [Hook::PreStart, Hook::PostStart];
         let chosen: Vec<(UnitRef, &UnitPlan)> = stages
             .into_iter()
             .flat_map(|stage| units_of(&wanted.hooks, stage))
@@ -367,7 +367,7 @@ impl PlanMerge<'_> {
             };
             self.units.push(unit);
         }
-        self.wait_for_stage(first, HookName::PostStart, HookName::PreStart);
+        self.wait_for_stage(first, Hook::PostStart, Hook::PreStart);
     }
 
     /// Adds the `update` units of updated resources. They run after the setup units that they read, and before the undos
@@ -381,7 +381,7 @@ impl PlanMerge<'_> {
             chosen.iter().enumerate().map(|(index, (at, _))| (*at, position(first + index))).collect();
         for (_, unit) in chosen {
             let here = |at: UnitRef| match at.hook {
-                HookName::PLUGIN_UPDATE => UnitRef { hook: self.hook, unit: places[&at.unit] },
+                PLUGIN_UPDATE => UnitRef { hook: self.hook, unit: places[&at.unit] },
                 _ => self.origin(old, at),
             };
             let mut unit = with_reads(unit, here);
@@ -405,7 +405,7 @@ impl PlanMerge<'_> {
                 .copied()
                 .filter(|&unit| unit as usize >= first && self.units[unit as usize].resource() == name)
                 .collect();
-            let undos = self.units[..first].iter_mut().filter(|unit| !unit.is_setup(HookName::PreStop));
+            let undos = self.units[..first].iter_mut().filter(|unit| !unit.is_setup(Hook::PreStop));
             for undo in undos.filter(|undo| read.contains(document_name(undo.resource()))) {
                 undo.dependencies.extend(&updates);
             }
@@ -413,8 +413,8 @@ impl PlanMerge<'_> {
     }
 
     /// Lets the first units of a stage wait for the last ones of an earlier stage, from the position `from`.
-    fn wait_for_stage(&mut self, from: usize, stage: HookName, earlier: HookName) {
-        let of = |stage: HookName| -> BTreeSet<u32> {
+    fn wait_for_stage(&mut self, from: usize, stage: Hook, earlier: Hook) {
+        let of = |stage: Hook| -> BTreeSet<u32> {
             let numbered = (0..).zip(&self.units).skip(from);
             numbered.filter(|(_, unit)| unit.stage == Some(stage)).map(|(number, _)| number).collect()
         };
@@ -460,12 +460,12 @@ impl PlanMerge<'_> {
         let kept = self.current.iter().filter(|hook| hook.hook.is_setup()).cloned();
         let mut hooks: Vec<HookPlan> = kept.collect();
         hooks.extend(has_units.then_some(HookPlan { hook: self.hook, units }));
-        for hook in self.wanted.hooks.iter().filter(|hook| matches!(hook.hook, HookName::Event(_))) {
+        for hook in self.wanted.hooks.iter().filter(|hook| matches!(hook.hook, Hook::Event(_))) {
             let units = hook.units.iter().map(|unit| with_reads(unit, |at| self.origin(old, at)));
             hooks.push(HookPlan { hook: hook.hook, units: units.collect() });
         }
         let mut moved = BTreeMap::new();
-        for stage in HookName::TEARDOWN {
+        for stage in Hook::TEARDOWN {
             let units = self.teardown(old, stage, &mut moved);
             hooks.extend((!units.is_empty()).then_some(HookPlan { hook: stage, units }));
         }
@@ -499,7 +499,7 @@ impl PlanMerge<'_> {
     fn teardown(
         &self,
         old: &BTreeMap<String, ResourceOrigin>,
-        stage: HookName,
+        stage: Hook,
         moved: &mut BTreeMap<UnitRef, UnitRef>,
     ) -> Vec<UnitPlan> {
         let made = |at: UnitRef| {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use ebb_engine::MAX_UNITS;
+use ebb_engine::{Hook, MAX_UNITS};
 
 use super::checked::{CheckedOutput, CheckedPlugin, CompiledUnit, PublicOutputs};
 use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
@@ -15,7 +15,7 @@ use super::{unit, unit_lints};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{ActionDoc, At, Dialect, HookOwner, Named, OutputDoc, PluginDoc, PodDoc};
-use crate::plan::{HookName, RequiredEvidence};
+use crate::plan::RequiredEvidence;
 use crate::template;
 
 /// The number of steps of a unit, in addition to those of its expressions.
@@ -47,7 +47,7 @@ pub(super) fn check<'a>(
             return Err(report.found);
         }
         report.units = match (plugin.owner, which) {
-            (HookOwner::Plugin, HookName::Update(_)) => Scope::Update,
+            (HookOwner::Plugin, Hook::Update(_)) => Scope::Update,
             (owner, _) => owner.scope(),
         };
         for doc in &hook.inner {
@@ -170,13 +170,13 @@ impl<'a> CheckedPlugin<'a> {
         if !reader.hook.can_read(producer.hook) {
             let (own, other) = (reader.hook.name(), producer.hook.name());
             let (which, help) = match producer.hook {
-                HookName::Update(_) => {
+                Hook::Update(_) => {
                     let help = "an update may never run; read the setup units, or let the update keep their outputs";
                     ("which runs", help.to_owned())
                 }
-                HookName::Event(_) => {
-                    let earlier = HookName::ALL.into_iter().filter(|hook| *hook < reader.hook);
-                    let earlier: Vec<String> = earlier.map(String::from).collect();
+                Hook::Event(_) => {
+                    let earlier = Hook::ALL.into_iter().filter(|hook| *hook < reader.hook);
+                    let earlier: Vec<String> = earlier.map(|hook| hook.to_string()).collect();
                     ("which runs", format!("a unit in {own} reads {own}, {}; other events never", earlier.join(", ")))
                 }
                 _ => ("which runs later,", "a hook reads its own outputs and those of earlier hooks".to_owned()),
@@ -236,8 +236,8 @@ impl<'a> CheckedPlugin<'a> {
                     for name in &names.0 {
                         let Some(undone) = self.named(report, name) else { continue };
                         let undone_hook = self.units[undone].hook;
-                        let is_event = matches!(undone_hook, HookName::Update(_) | HookName::Event(_));
-                        if is_event || undone_hook >= unit.hook || unit.hook < HookName::PreStop {
+                        let is_event = matches!(undone_hook, Hook::Update(_) | Hook::Event(_));
+                        if is_event || undone_hook >= unit.hook || unit.hook < Hook::PreStop {
                             let message = format!("`{}` cannot undo `{}`", unit.doc.name.value, name.value);
                             let help = match is_event {
                                 true => "what an update or an event makes is not kept, so nothing undoes it",
@@ -288,17 +288,17 @@ impl<'a> CheckedPlugin<'a> {
     /// `delete` step that reads none undoes all of `create`, so that it is omitted only if no `create` step has
     /// started.
     fn inferred(&self, unit: &CompiledUnit<'_>) -> Vec<usize> {
-        if unit.hook != HookName::PostStop {
+        if unit.hook != Hook::PostStop {
             return Vec::new();
         }
         let mut undoes: Vec<usize> = unit
             .uses
             .iter()
             .filter_map(|(_, found)| self.producer(&found.source))
-            .filter(|&read| self.units[read].hook <= HookName::PostStart)
+            .filter(|&read| self.units[read].hook <= Hook::PostStart)
             .collect();
         if undoes.is_empty() && self.plugin.dialect == Dialect::Signadot {
-            undoes = (0..self.units.len()).filter(|&n| self.units[n].hook <= HookName::PostStart).collect();
+            undoes = (0..self.units.len()).filter(|&n| self.units[n].hook <= Hook::PostStart).collect();
         }
         undoes.sort_unstable();
         undoes.dedup();
@@ -325,7 +325,7 @@ impl<'a> CheckedPlugin<'a> {
                     sensitivity = of_source;
                 }
                 let producer = self.producer(&found.source).map(|producer| &self.units[producer]);
-                if let Some(producer) = producer.filter(|producer| producer.hook > HookName::PostStart) {
+                if let Some(producer) = producer.filter(|producer| producer.hook > Hook::PostStart) {
                     teardown = Some((found, &producer.doc.name.value, producer.hook));
                 }
             }
@@ -384,7 +384,7 @@ impl<'a> CheckedPlugin<'a> {
             warnings.len() < MAX_WARNINGS
         };
         let ours = self.plugin.dialect == Dialect::Ebb;
-        let has_teardown = self.units.iter().any(|unit| unit.hook == HookName::PostStop);
+        let has_teardown = self.units.iter().any(|unit| unit.hook == Hook::PostStop);
         let mut more = true;
         for (at, unit) in self.units.iter().enumerate() {
             if !more {
@@ -438,7 +438,7 @@ impl<'a> CheckedPlugin<'a> {
             let makes = profile::acts(unit) && !doc.outputs.is_empty();
             // Signadot's documents do not declare undos. Any step after the stop may be the undo.
             let known = ours || !has_teardown;
-            if makes && known && doc.cleanup.is_none() && unit.hook <= HookName::PostStart && !undone.contains(&at) {
+            if makes && known && doc.cleanup.is_none() && unit.hook <= Hook::PostStart && !undone.contains(&at) {
                 let help = format!("add a unit to postStop with `undoes: {name}`, or `cleanup: none` to `{name}`");
                 more = warn("no-undo", doc.name.at, format!("nothing undoes what `{name}` makes"), &help);
             }

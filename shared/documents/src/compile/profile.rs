@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use ebb_engine::Hook;
+
 use super::checked::{CheckedPlugin, CompiledUnit};
 use super::collector::DiagnosticCollector;
 use crate::diagnostic::Diagnostic;
 use crate::model::{ActionDoc, Dialect, ResourceDoc, SourceText, WebhookMethod};
-use crate::plan::HookName;
 
 /// A requirement that a plugin does not fulfil: a unit that can leave something and that nothing undoes, or `None`
 /// without a setup unit.
@@ -25,11 +26,11 @@ fn gaps<'c, 'a>(
     checked: &'c CheckedPlugin<'a>,
     can_leave: impl Fn(&CompiledUnit<'a>) -> bool,
 ) -> Vec<ProfileGap<'c, 'a>> {
-    let setup = || checked.units.iter().enumerate().filter(|(_, unit)| unit.hook <= HookName::PostStart);
+    let setup = || checked.units.iter().enumerate().filter(|(_, unit)| unit.hook <= Hook::PostStart);
     if setup().next().is_none() {
         return vec![None];
     }
-    let teardown = || checked.units.iter().filter(|unit| unit.hook == HookName::PostStop);
+    let teardown = || checked.units.iter().filter(|unit| unit.hook == Hook::PostStop);
     // Any step of Signadot's `delete` may be the undo.
     if checked.plugin.dialect == Dialect::Signadot && teardown().next().is_some() {
         return Vec::new();

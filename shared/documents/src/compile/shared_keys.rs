@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ebb_engine::Hook;
 use serde_json::Value;
 
 use super::checked::{BoundResource, CheckedPlugin, CompiledUnit};
 use super::collector::{DiagnosticCollector, strings};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::expr::{self, ReferenceSource, Scope};
-use crate::plan::{Action, HookName, ObjectAction, Template};
+use crate::plan::{Action, ObjectAction, Template};
 use crate::template::{self, TemplatePiece};
 
 const HELP: &str = "`${resource.key}` and `${resource.name}` differ between the resources of a sandbox";
@@ -36,7 +37,7 @@ pub(super) fn check(report: &mut DiagnosticCollector, instances: &[BoundResource
     let mut made: BTreeMap<UnitIdentity, (usize, &str)> = BTreeMap::new();
     for (number, instance) in instances.iter().enumerate() {
         let twice = bound.get(instance.bound.digest).is_some_and(|count| *count > 1);
-        for unit in instance.checked.units.iter().filter(|unit| unit.hook <= HookName::PostStart) {
+        for unit in instance.checked.units.iter().filter(|unit| unit.hook <= Hook::PostStart) {
             if report.is_full() {
                 return;
             }
@@ -220,7 +221,7 @@ pub(super) fn warn(report: &DiagnosticCollector, checked: &CheckedPlugin<'_>) ->
         }
         Action::Pod(_) | Action::Removal | Action::Infrakit(_) | Action::Destroy => None,
     };
-    let setup = checked.units.iter().filter(|unit| unit.hook <= HookName::PostStart);
+    let setup = checked.units.iter().filter(|unit| unit.hook <= Hook::PostStart);
     let warnings = setup.filter_map(|unit| {
         let name = &unit.doc.name;
         let what = shared(unit)?;

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use ebb_engine::Hook;
+
 use super::checked::CompiledUnit;
 use super::clusters;
 use super::collector::{DiagnosticCollector, ExpressionRead};
@@ -19,7 +21,7 @@ use crate::model::{
     ActionDoc, At, LineColumn, OutputFromDoc, PluginDoc, PodDoc, TemplateTree, UnitDoc, WebhookDoc, WebhookMethod,
 };
 use crate::plan::{
-    Action, BoundConnection, HookName, InputPlan, ObjectAction, OutputFrom, OutputPlan, PodAction, RetryPolicy,
+    Action, BoundConnection, InputPlan, ObjectAction, OutputFrom, OutputPlan, PLUGIN_UPDATE, PodAction, RetryPolicy,
     SourceLocation, UnitPlan, WebhookAction,
 };
 
@@ -28,7 +30,7 @@ pub(super) fn compile<'a>(
     report: &mut DiagnosticCollector,
     plugin: &'a PluginDoc,
     doc: &'a UnitDoc,
-    hook: HookName,
+    hook: Hook,
 ) -> CompiledUnit<'a> {
     let mut uses = Vec::new();
     let mut collect =
@@ -103,7 +105,7 @@ pub(super) fn compile<'a>(
         }
         ActionDoc::Object(object) => {
             let manifest = &object.manifest;
-            if hook == HookName::PLUGIN_UPDATE {
+            if hook == PLUGIN_UPDATE {
                 let message = format!("`{}` in update cannot be an `object` unit", doc.name.value);
                 let help = "leave `update` out: the objects are then deleted, and applied again";
                 report.push(report.error("hook-order", manifest.at, message).help(help));
@@ -335,7 +337,7 @@ fn pod(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &UnitDoc, acti
     }
 }
 
-fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: HookName) -> RetryPolicy {
+fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: Hook) -> RetryPolicy {
     let given = doc.retry.clone().unwrap_or_default();
     let tries = given.attempts.as_ref().map_or_else(|| attempts(hook), |attempts| attempts.value);
     let backoff_ms = given.backoff.as_ref().map_or(BACKOFF_MS, |backoff| backoff.value.0);

@@ -1,10 +1,12 @@
 //! Warnings about the requests of webhook units.
 
+use ebb_engine::Hook;
+
 use super::checked::CompiledUnit;
 use super::profile;
 use crate::expr::ReferenceSource;
 use crate::model::{ActionDoc, LineColumn, OutputFromDoc, WebhookMethod};
-use crate::plan::{Action, HookName};
+use crate::plan::Action;
 
 /// A warning: its code, place, message and help.
 pub(super) type UnitWarning = (&'static str, LineColumn, String, &'static str);
@@ -35,7 +37,7 @@ fn repeated_creation(units: &[CompiledUnit<'_>], at: usize) -> Option<UnitWarnin
         is_undo && undo.uses.iter().any(|(_, found)| is_id(&found.source))
     };
     let is_repeated = webhook.method == WebhookMethod::Post && webhook.idempotent.is_none();
-    if !is_repeated || units[at].hook > HookName::PostStart || !units.iter().any(reads) {
+    if !is_repeated || units[at].hook > Hook::PostStart || !units.iter().any(reads) {
         return None;
     }
     let message = format!(

@@ -1,12 +1,14 @@
 //! The state for which a webhook unit waits, and the values that it reads beside the response.
 
+use ebb_engine::Hook;
+
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::{MAX_UNTIL_EVERY_MS, UNTIL_EVERY_MS, UNTIL_MAX_EVERY_MS};
 use super::sensitive::TextRole;
 use super::webhook;
 use crate::expr::{ReferenceSource, Scope};
 use crate::model::{At, UnitDoc, UntilDoc};
-use crate::plan::{HookName, UntilPlan};
+use crate::plan::UntilPlan;
 
 /// Returns the scope of expressions over the answers to the requests of a unit.
 pub(super) fn answers(report: &DiagnosticCollector) -> Scope {
@@ -17,7 +19,7 @@ pub(super) fn answers(report: &DiagnosticCollector) -> Scope {
 pub(super) fn compile<'a>(
     report: &mut DiagnosticCollector,
     doc: &'a UnitDoc,
-    hook: HookName,
+    hook: Hook,
     connection: Option<&At<String>>,
     until: &'a UntilDoc,
     found: &mut Vec<ExpressionRead<'a>>,
@@ -33,7 +35,7 @@ pub(super) fn compile<'a>(
         report.push(wrong.help("read `response`, the answer to the request of the webhook"));
     }
     let is_gone = until.gone == Some(true);
-    let teardown = HookName::TEARDOWN.contains(&hook);
+    let teardown = hook.is_teardown();
     match (&until.ready, is_gone) {
         (None, false) => {
             let help = match teardown {

@@ -1,11 +1,11 @@
 //! Names and versions, with their syntax and limits.
 
-use ebb_engine::EventName;
+use ebb_engine::{EventName, Hook};
 use semver::Version;
 
 use crate::load::reader::DocumentReader;
 use crate::model::{At, Entries, Named, VersionRange, version};
-use crate::plan::HookName;
+use crate::plan::PLUGIN_UPDATE;
 
 /// The maximum number of bytes of a plugin's name without a version.
 pub const MAX_PLUGIN_NAME: usize = 253;
@@ -157,7 +157,7 @@ impl DocumentReader<'_> {
         if EventName::new(&name.value).is_none() {
             let wrong = self.wrong("bad-name", name.at, format!("the event's name `{}` is not valid", name.value));
             let rule = format!("lower-case letters and digits, a letter first, at most {}", EventName::MAX);
-            let mut hooks = HookName::ALL.into_iter().chain([HookName::PLUGIN_UPDATE]);
+            let mut hooks = Hook::ALL.into_iter().chain([PLUGIN_UPDATE]);
             let help = match hooks.find(|hook| hook.name().eq_ignore_ascii_case(&name.value)) {
                 Some(hook) => format!("`{}` is a key of its own, beside `hooks`", hook.name()),
                 None => format!("{rule}, and not `on`"),

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use ebb_engine::EventName;
+use ebb_engine::{EventName, Hook};
 use schemars::JsonSchema;
 use semver::Version;
 use serde::Deserialize;
 
 use super::{ApiVersion, At, Dialect, DurationMs, Entries, Named, ParamDoc, RetryDoc, SourceText, UnitSpec};
 use crate::expr::Scope;
-use crate::plan::{HookName, RequiredEvidence};
+use crate::plan::{PLUGIN_UPDATE, RequiredEvidence};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub enum PluginKind {
@@ -106,18 +106,18 @@ pub type HookDoc = Named<Entries<UnitSpec>>;
 
 impl PluginDoc {
     /// Returns the hooks that the document has, in the order in which they run.
-    pub fn hooks(&self) -> impl Iterator<Item = (HookName, &HookDoc)> {
+    pub fn hooks(&self) -> impl Iterator<Item = (Hook, &HookDoc)> {
         let hooks = [
-            (HookName::PreStart, &self.pre_start),
-            (HookName::PostStart, &self.post_start),
-            (HookName::PLUGIN_UPDATE, &self.update),
-            (HookName::PreStop, &self.pre_stop),
-            (HookName::PostStop, &self.post_stop),
+            (Hook::PreStart, &self.pre_start),
+            (Hook::PostStart, &self.post_start),
+            (PLUGIN_UPDATE, &self.update),
+            (Hook::PreStop, &self.pre_stop),
+            (Hook::PostStop, &self.post_stop),
         ];
         let lifecycle = hooks.into_iter().filter_map(|(hook, units)| Some((hook, units.as_ref()?)));
         // Loading has rejected other names.
         let events = self.hooks.iter().filter_map(|event| Some((EventName::new(&event.name.value)?, event)));
-        let mut all: Vec<_> = lifecycle.chain(events.map(|(name, event)| (HookName::Event(name), event))).collect();
+        let mut all: Vec<_> = lifecycle.chain(events.map(|(name, event)| (Hook::Event(name), event))).collect();
         all.sort_by_key(|(hook, _)| *hook);
         all.into_iter()
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ebb_engine::Hook;
 use serde_json::{Value as Json, json};
 
 use super::evaluate::{CompiledExpressions, TextPart};
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::expr::convert::{self, CelOutput};
 use crate::expr::{self, Expression, ReferenceSource, ReferenceUsage, ValueReference};
-use crate::plan::{HookName, InputPlan, OutputPlan, Plan, Template, UnitPlan, UnitRef, cluster_name};
+use crate::plan::{InputPlan, OutputPlan, Plan, Template, UnitPlan, UnitRef, cluster_name};
 use crate::template;
 
 /// The treatment of an output that does not exist yet.
@@ -117,7 +118,7 @@ impl<'a> RenderContext<'a> {
         (at, unit): (UnitRef, &'a UnitPlan),
     ) -> Self {
         let update = match at.hook {
-            HookName::Update(number) => Some(number),
+            Hook::Update(number) => Some(number),
             _ => None,
         };
         let reader = ValueReader::Cluster(plan.cluster(unit));

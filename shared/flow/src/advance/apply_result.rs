@@ -245,7 +245,7 @@ async fn record_late_success(
     if sealed {
         reopen_undos(env, run, attempt.unit).await?;
     }
-    if TEARDOWN.iter().all(|&hook| undos(run, hook, attempt.unit).is_empty()) {
+    if Hook::TEARDOWN.iter().all(|&hook| undos(run, hook, attempt.unit).is_empty()) {
         // No undo of this unit will end later and schedule the release.
         secrets::schedule_late_release(env, run).await?;
     }
@@ -266,11 +266,9 @@ fn mark(digest: &str) -> u32 {
     u32::from_be_bytes([a, b, c, d])
 }
 
-const TEARDOWN: [Hook; 2] = [Hook::PreStop, Hook::PostStop];
-
 /// Returns the units of `hook` that undo a unit of this run.
 fn undos(run: &Run, hook: Hook, unit: Unit) -> Vec<Unit> {
-    undo::undo_units(run, hook, UnitRef { hook: run.hook().into(), unit: unit.0 })
+    undo::undo_units(run, hook, UnitRef { hook: run.hook(), unit: unit.0 })
 }
 
 /// Reopens the undos of a unit in the runs of the teardown, and in an update that runs or has failed.
@@ -278,7 +276,7 @@ async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError>
     let target = env.store.read_target(run.facts.target_key()).await?;
     let last = target.filter(|target| target.uid == run.facts.uid).and_then(|target| target.hook);
     let update = last.filter(|hook| matches!(hook, Hook::Update(_)));
-    for hook in TEARDOWN.into_iter().chain(update) {
+    for hook in Hook::TEARDOWN.into_iter().chain(update) {
         if let Some(BegunUndos { later, view, undos }) = begun_undos(env, run, hook, unit).await? {
             reopen_seen(env, &later, &view, &undos, ReopenCause::LateSuccess).await?;
         }
@@ -289,7 +287,7 @@ async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError>
 /// Returns true if an undo of the teardown may have read the records of a unit. The teardown has each undo that an update
 /// has, and a unit with a late mark is undone again, so an undo that begins later reads all records.
 async fn teardown_may_have_read(env: &Env, run: &Run, unit: Unit) -> Result<bool, FlowError> {
-    for hook in TEARDOWN {
+    for hook in Hook::TEARDOWN {
         if begun_undos(env, run, hook, unit).await?.is_some() {
             return Ok(true);
         }
@@ -309,7 +307,7 @@ struct BegunUndos {
 async fn begun_undos(env: &Env, run: &Run, hook: Hook, unit: Unit) -> Result<Option<BegunUndos>, FlowError> {
     // The plan of `run` may be older than the updates of the instance.
     let Some(later) = Run::load(env, &run.id.sibling(hook)).await? else { return Ok(None) };
-    let mut undos = undo::undo_units(&later, hook, UnitRef { hook: run.hook().into(), unit: unit.0 });
+    let mut undos = undo::undo_units(&later, hook, UnitRef { hook: run.hook(), unit: unit.0 });
     if undos.is_empty() {
         return Ok(None);
     }
@@ -331,9 +329,9 @@ fn may_have_begun(run: &Run, view: &RunView, unit: Unit) -> bool {
 /// Reopens undos that were skipped because an update has done the same. They can have missed the mark of a late success
 /// that the undo of the update did not know. The second pass is not skipped, so a repetition changes nothing.
 async fn repeat_skipped_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError> {
-    for hook in TEARDOWN {
+    for hook in Hook::TEARDOWN {
         let Some(later) = Run::load(env, &run.id.sibling(hook)).await? else { continue };
-        let mut undos = undo::undo_units(&later, hook, UnitRef { hook: run.hook().into(), unit: unit.0 });
+        let mut undos = undo::undo_units(&later, hook, UnitRef { hook: run.hook(), unit: unit.0 });
         undos.retain(|&undo| later.unit(undo).is_some_and(|unit| !unit.unless.is_empty()));
         if undos.is_empty() {
             continue;

@@ -226,7 +226,7 @@ async fn done_units(
         let Some(run) = Run::load(env, &target.run(hook)).await? else { continue };
         let view = run.read_view(env).await?;
         let units = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Done);
-        done.extend(units.map(|unit| UnitRef { hook: hook.into(), unit: unit.0 }));
+        done.extend(units.map(|unit| UnitRef { hook, unit: unit.0 }));
     }
     Ok(Some(done))
 }

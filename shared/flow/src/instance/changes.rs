@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::model::{HookOwner, SandboxDoc, VersionRange};
-use ebb_documents::plan::{Action, HookName, HookPlan, Plan, Template, UnitPlan};
+use ebb_documents::plan::{Action, HookPlan, Plan, Template, UnitPlan};
+use ebb_engine::Hook;
 use ebb_protocol::api::DocumentChange;
 use ebb_protocol::limits;
 use serde_json::{Map, Value, json};
@@ -115,7 +116,7 @@ fn content(plan: &Plan) -> Value {
 
 /// Returns the own units of the target in a hook, with the hook of the document. Other units follow from the versions of
 /// plugins.
-fn own_units(plan: &Plan, hook: &HookPlan) -> Vec<(HookName, (String, Value))> {
+fn own_units(plan: &Plan, hook: &HookPlan) -> Vec<(Hook, (String, Value))> {
     let own = |unit: &&UnitPlan| unit.resource() == HookOwner::TARGET && unit.action != Action::Removal;
     let is_own = |unit: &&UnitPlan| own(unit) && !plan.resources.contains_key(HookOwner::TARGET);
     let units = hook.units.iter().filter(is_own).map(|unit| {

@@ -85,7 +85,7 @@ mod tests {
     use std::time::Duration;
 
     use async_trait::async_trait;
-    use ebb_documents::plan::{HookName, HookPlan};
+    use ebb_documents::plan::HookPlan;
     use ebb_engine::Timestamp;
     use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
 
@@ -153,7 +153,7 @@ mod tests {
             let mut elsewhere = unit("removal", sensitive);
             elsewhere["cluster"] = "eu".into();
             let units = [unit("removal", sensitive), unit("removal", sensitive), elsewhere];
-            let hook = serde_json::json!({ "hook": HookName::PreStart, "units": units });
+            let hook = serde_json::json!({ "hook": "preStart", "units": units });
             let hook: HookPlan = serde_json::from_value(hook).unwrap();
             let plan = Plan { hooks: vec![hook], ..Plan::empty() };
             let mut target = TargetHead::new("sandbox", "a", "u", Timestamp(1));

@@ -140,7 +140,7 @@ async fn shown_outputs(
 ) -> Result<Option<KnownOutputs>, FlowError> {
     let mut wanted: BTreeMap<Hook, BTreeMap<Unit, BTreeSet<&str>>> = BTreeMap::new();
     for (at, names) in loaded.plan.visible_outputs(only) {
-        wanted.entry(at.hook.into()).or_default().insert(Unit(at.unit), names);
+        wanted.entry(at.hook).or_default().insert(Unit(at.unit), names);
     }
     let mut known = KnownOutputs::new();
     let mut remaining = limits::SHOWN_OUTPUTS;
@@ -164,7 +164,7 @@ async fn shown_outputs(
                 let bytes = outputs.values().map(UnitValue::size).sum();
                 let Some(rest) = remaining.checked_sub(bytes) else { return Ok(None) };
                 remaining = rest;
-                known.insert(UnitRef { hook: hook.into(), unit: unit.0 }, records::produced(&run, unit, outputs));
+                known.insert(UnitRef { hook, unit: unit.0 }, records::produced(&run, unit, outputs));
             }
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use ebb_engine::follow::in_flight;
-use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress};
+use ebb_engine::{RunPhase, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::id::TargetKey;
@@ -113,10 +113,9 @@ async fn override_matching(
     choose: impl Fn(&str) -> OverrideScope,
 ) -> Result<OverrideOutcome, FlowError> {
     let Some(target) = env.store.read_target(key).await? else { return Ok(OverrideOutcome::NotFound) };
-    let stops = [Hook::PreStop, Hook::PostStop];
     let torn_down = matches!(target.phase, TargetPhase::Stuck | TargetPhase::Stopping);
     let not_stuck = || OverrideOutcome::NotStuck(not_stuck(&target));
-    let Some(hook) = target.hook.filter(|hook| torn_down && stops.contains(hook)) else {
+    let Some(hook) = target.hook.filter(|hook| torn_down && hook.is_teardown()) else {
         return Ok(not_stuck());
     };
     let id = target.run(hook);

@@ -52,5 +52,5 @@ pub(super) fn unit_name<'a>(run: &Run, unit: &'a UnitPlan) -> UnitName<'a> {
 pub(super) fn undone_name<'a>(run: &'a Run, unit: &UnitPlan) -> Option<UnitName<'a>> {
     let at = *unit.undoes.first()?;
     let undone = unit_name(run, run.loaded.plan.unit(at)?);
-    Some(UnitName { hook: at.hook.into(), resource: document_name(undone.resource), ..undone })
+    Some(UnitName { hook: at.hook, resource: document_name(undone.resource), ..undone })
 }

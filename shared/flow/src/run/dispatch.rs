@@ -73,7 +73,7 @@ pub async fn send(
             }
         }
     }
-    let at = UnitRef { hook: run.hook().into(), unit: attempt.unit.0 };
+    let at = UnitRef { hook: run.hook(), unit: attempt.unit.0 };
     let facts = run.target_facts();
     let (rendered, opened) = rendered(env, run, (at, &facts), &known);
     if !render::reads_values(&run.loaded.compiled, unit) {

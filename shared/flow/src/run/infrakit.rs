@@ -350,7 +350,7 @@ impl PluginUnit<'_> {
             let same = hook.units.iter().zip(0..).filter(|(unit, _)| is_same(unit));
             let same: Vec<Unit> = same.map(|(_, position)| Unit(position)).collect();
             if !same.is_empty() {
-                let records = env.store.read_records(&self.run.id.sibling(hook.hook.into()), &same).await?;
+                let records = env.store.read_records(&self.run.id.sibling(hook.hook), &same).await?;
                 for (_, _, mut record) in records {
                     if was_refused(&record) {
                         // What the plugin listed and did not destroy may exist, whatever it lists later.

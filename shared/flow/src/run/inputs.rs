@@ -27,7 +27,7 @@ pub struct InvocationCache {
 impl InvocationCache {
     /// Stores the outputs of a unit of `run` that units of `run` read.
     pub fn put_produced(&self, run: &Run, unit: Unit, mut produced: ProducerState) {
-        let at = UnitRef { hook: run.hook().into(), unit: unit.0 };
+        let at = UnitRef { hook: run.hook(), unit: unit.0 };
         if let ProducerState::Outputs(outputs) = &mut produced
             && !outputs.is_empty()
         {
@@ -115,7 +115,7 @@ async fn read(
             Some(produced) => {
                 known.insert(at, produced);
             }
-            None => missing.entry(at.hook.into()).or_default().push(Unit(at.unit)),
+            None => missing.entry(at.hook).or_default().push(Unit(at.unit)),
         }
     }
     for (hook, units) in missing {
@@ -136,7 +136,7 @@ async fn read(
             found
         };
         for (unit, produced) in found {
-            let at = UnitRef { hook: hook.into(), unit: unit.0 };
+            let at = UnitRef { hook, unit: unit.0 };
             if produced != ProducerState::Absent {
                 cache.produced.lock().unwrap_or_else(PoisonError::into_inner).insert(at, produced.clone());
             }
@@ -182,7 +182,7 @@ async fn current(
     };
     let id = if hook == run.hook() { run.id.clone() } else { run.id.sibling(hook) };
     let keep = |unit: &Unit, mut outputs: Outputs| {
-        read.retain(UnitRef { hook: hook.into(), unit: unit.0 }, &mut outputs);
+        read.retain(UnitRef { hook, unit: unit.0 }, &mut outputs);
         records::produced(&id, *unit, outputs)
     };
     produced.extend(records::read_all_outputs(env, made, keep).await?);

@@ -39,7 +39,7 @@ pub(crate) fn applied(
         apply: manifests,
         until: TaskCompletion::Ready(rules),
         outputs: outputs.collect(),
-        keep: unit.is_setup(run.hook().into()),
+        keep: unit.is_setup(run.hook()),
         ..ObjectTask::default()
     }
 }
@@ -47,7 +47,7 @@ pub(crate) fn applied(
 /// Returns the task that removes the objects of all attempts of the units that `unit` undoes.
 pub(crate) fn removed(run: &Run, unit: &UnitPlan) -> ObjectTask {
     let names = unit.undoes.iter().map(|at| {
-        let earlier = run.id.sibling(at.hook.into());
+        let earlier = run.id.sibling(at.hook);
         TaskId::unit_of(&earlier, Unit(at.unit))
     });
     ObjectTask { instance: run.instance_key(), remove: names.collect(), ..ObjectTask::default() }

@@ -130,7 +130,7 @@ async fn find(
     for hook in loaded.lifecycle_hooks() {
         let Some((hook_plan, graph)) = loaded.hook_plan(hook) else { continue };
         let Some((run, view)) = of(hook) else { continue };
-        if !hook_plan.units.iter().any(|plan| !plan.is_setup(hook.into())) {
+        if !hook_plan.units.iter().any(|plan| !plan.is_setup(hook)) {
             continue;
         }
         let verifications = hook_plan.units.iter().filter(|plan| plan.verifies);
@@ -146,7 +146,7 @@ async fn find(
             }
             // The undo of an update does not know later successes. Those are left to the teardown.
             let is_final = |at: &UnitRef| {
-                let setup = of(at.hook.into()).map(|(_, view)| view.late_marks(Unit(at.unit)));
+                let setup = of(at.hook).map(|(_, view)| view.late_marks(Unit(at.unit)));
                 hook.is_teardown() || setup.is_none_or(|marks| marks == 0)
             };
             let done = match records::found_nothing(records) {
@@ -181,9 +181,9 @@ async fn find(
         let Some((hook_plan, graph)) = loaded.hook_plan(hook) else { continue };
         let Some((run, view)) = of(hook) else { continue };
         let units = hook_plan.units.iter().zip(graph.units()).filter(|(plan, unit)| {
-            let at = UnitRef { hook: hook.into(), unit: unit.0 };
+            let at = UnitRef { hook, unit: unit.0 };
             // A unit without an undo has no resources that Ebb removes.
-            plan.is_setup(hook.into()) && !undone.contains(&at) && undoable.contains(&at)
+            plan.is_setup(hook) && !undone.contains(&at) && undoable.contains(&at)
         });
         let units: Vec<_> = units.collect();
         if units.is_empty() {
@@ -191,7 +191,7 @@ async fn find(
         }
         let all = by_unit(env.store.read_outlines(run).await?);
         for (plan, unit) in units {
-            let at = UnitRef { hook: hook.into(), unit: unit.0 };
+            let at = UnitRef { hook, unit: unit.0 };
             let attempts = all.get(&unit).map(Vec::as_slice).unwrap_or_default();
             if !may_have_made((graph, view), unit, attempts.iter()) {
                 continue;

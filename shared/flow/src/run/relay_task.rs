@@ -4,7 +4,6 @@ use ebb_documents::plan::{Action, OutputFrom, PodAction, UnitPlan, document_name
 use ebb_documents::render::{InputValue, RenderedInput, RenderedUnit};
 use ebb_engine::Millis;
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::id::hook_name;
 use ebb_protocol::relay::{self, CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutput, ScriptTask, TaskState};
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::unit as headers;
@@ -98,7 +97,7 @@ fn environment(run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Vec<(String, 
     let own = unit_name(run, unit);
     let resource = document_name(own.resource);
     // In an update, scripts see the hook of their document.
-    let hook = unit.stage.map_or(run.hook(), Into::into);
+    let hook = unit.stage.unwrap_or_else(|| run.hook());
     let facts = &run.facts;
     let routing_key = facts.routing_key.clone().unwrap_or_else(|| run.instance_key());
     // A script may end before it reports the name of its resource. Its undo gets the same key (rule StableKey).
@@ -108,7 +107,7 @@ fn environment(run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Vec<(String, 
         ("EBB_IDEMPOTENCY_KEY", run.idempotency_key(own)),
         ("EBB_ATTEMPT", attempt.number.0.to_string()),
         ("EBB_RUN", run.id.to_string()),
-        ("EBB_HOOK", hook_name(&hook).to_owned()),
+        ("EBB_HOOK", hook.name().to_owned()),
         ("EBB_RESOURCE", resource.to_owned()),
         ("EBB_UNIT", own.unit.to_owned()),
         ("EBB_TARGET_KIND", facts.kind.clone()),

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_documents::plan::{Action, HookName, Plan, RequiredEvidence, UnitPlan, UnitRef};
+use ebb_documents::plan::{Action, Plan, RequiredEvidence, UnitPlan, UnitRef};
 use ebb_engine::{Attempt, Hook, RunView, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
@@ -98,10 +98,10 @@ pub async fn removals(
     for (id, view) in possible_resources::runs(env, target, loaded).await? {
         runs.insert(id.hook(), RecordedRun::new(view, env.store.read_outlines(&id).await?));
     }
-    let is_open = |undo: &UnitRef| runs.get(&Hook::from(undo.hook)).is_none_or(|run| !run.is_done(Unit(undo.unit)));
+    let is_open = |undo: &UnitRef| runs.get(&undo.hook).is_none_or(|run| !run.is_done(Unit(undo.unit)));
     let mut removals = Vec::new();
     for (at, undos) in undos(&loaded.plan) {
-        let hook = Hook::from(at.hook);
+        let hook = at.hook;
         let (Some(run), Some((_, graph)), Some(unit)) = (runs.get(&hook), loaded.hook_plan(hook), loaded.plan.unit(at))
         else {
             continue;
@@ -139,7 +139,7 @@ pub(crate) async fn count_unconfirmed(env: &Env, target: &TargetHead, loaded: &C
 async fn may_be_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> Result<bool, FlowError> {
     for hook in loaded.lifecycle_hooks() {
         let Some((hook_plan, _)) = loaded.hook_plan(hook) else { continue };
-        if hook_plan.units.iter().any(|unit| unit.is_setup(hook.into()) && is_sent_once(unit)) {
+        if hook_plan.units.iter().any(|unit| unit.is_setup(hook) && is_sent_once(unit)) {
             let sent_once = |unit: Unit| hook_plan.units.get(unit.0 as usize).is_some_and(is_sent_once);
             let records = env.store.read_outlines(&target.run(hook)).await?;
             if records.iter().any(|(unit, _, record)| sent_once(*unit) && is_unknown(record)) {
@@ -218,7 +218,7 @@ fn usual_evidence(unit: &UnitPlan) -> Option<RemovalEvidence> {
 /// Returns the undos of the teardown by the setup units that they undo. It has each undo that an update has.
 fn undos(plan: &Plan) -> BTreeMap<UnitRef, Vec<UnitRef>> {
     let mut undos: BTreeMap<UnitRef, Vec<UnitRef>> = BTreeMap::new();
-    for hook in plan.hooks.iter().filter(|hook| HookName::TEARDOWN.contains(&hook.hook)) {
+    for hook in plan.hooks.iter().filter(|hook| hook.hook.is_teardown()) {
         for (position, unit) in (0..).zip(&hook.units) {
             for &undone in &unit.undoes {
                 undos.entry(undone).or_default().push(UnitRef { hook: hook.hook, unit: position });
@@ -247,7 +247,7 @@ fn removal(plan: &Plan, runs: &RecordedRuns, undos: &[UnitRef]) -> (Option<UnitR
 /// Returns the evidence of an undo over the results of its last pass, the lowest of them. Returns `None` if the undo is not
 /// done, was skipped, or only asks.
 fn evidence(plan: &Plan, runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvidence> {
-    let (undo, run, unit) = (plan.unit(at)?, runs.get(&Hook::from(at.hook))?, Unit(at.unit));
+    let (undo, run, unit) = (plan.unit(at)?, runs.get(&at.hook)?, Unit(at.unit));
     if !run.is_done(unit) {
         return None;
     }
@@ -282,7 +282,7 @@ fn evidence(plan: &Plan, runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvid
 
 /// Returns the evidence of an undo that was skipped, with the reason, if it was.
 fn skipped_evidence(runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvidence> {
-    let (_, last) = runs.get(&Hook::from(at.hook))?.records(Unit(at.unit)).last()?;
+    let (_, last) = runs.get(&at.hook)?.records(Unit(at.unit)).last()?;
     let skipped = last.result.as_ref().filter(|result| result.outcome == AttemptOutcome::Skipped)?;
     let answered = skipped.reason.as_ref().map(|reason| reason.message.clone());
     Some(RemovalEvidence { answered, ..RemovalGrade::Unconfirmed.into() })
@@ -381,7 +381,7 @@ async fn evidence_of_undos(
     run: &Run,
     verification: &UnitPlan,
 ) -> Result<Vec<(UnitRef, RemovalEvidence)>, FlowError> {
-    let hook = run.hook().into();
+    let hook = run.hook();
     let units = (0..).zip(&run.hook_plan().units);
     let undos = units.filter(|(_, other)| !other.verifies && visibility::is_shared(verification, other));
     let undos: Vec<UnitRef> = undos.map(|(unit, _)| UnitRef { hook, unit }).collect();
@@ -389,7 +389,7 @@ async fn evidence_of_undos(
     let of_updates = undos.iter().filter_map(|&at| plan.unit(at)).flat_map(|undo| &undo.unless);
     let mut units: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
     for at in undos.iter().chain(of_updates) {
-        units.entry(at.hook.into()).or_default().push(Unit(at.unit));
+        units.entry(at.hook).or_default().push(Unit(at.unit));
     }
     let mut runs = RecordedRuns::new();
     for (hook, units) in units {
@@ -423,7 +423,7 @@ async fn undoes_unknown(env: &Env, run: &Run, unit: &UnitPlan) -> Result<bool, F
     let plan = &run.loaded.plan;
     let is_open = |at: &&UnitRef| plan.unit(**at).is_some_and(is_sent_once) && !covers_unknown(unit, **at);
     for at in unit.undoes.iter().filter(is_open) {
-        let records = env.store.read_records(&run.id.sibling(at.hook.into()), &[Unit(at.unit)]).await?;
+        let records = env.store.read_records(&run.id.sibling(at.hook), &[Unit(at.unit)]).await?;
         if records.iter().any(|(.., record)| is_unknown(record)) {
             return Ok(true);
         }

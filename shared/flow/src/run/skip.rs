@@ -1,7 +1,7 @@
 //! Decides which units are skipped because of an update.
 
-use ebb_documents::plan::{HookName, Plan, UnitPlan, UnitRef};
-use ebb_engine::{Unit, UnitProgress};
+use ebb_documents::plan::{Plan, UnitPlan, UnitRef};
+use ebb_engine::{Hook, Unit, UnitProgress};
 
 use crate::env::Env;
 use crate::error::FlowError;
@@ -31,7 +31,7 @@ async fn done_before(
 ) -> Result<Option<String>, FlowError> {
     let mut done = None;
     for undo in &unit.unless {
-        let update = cache.earlier_run(env, run, undo.hook.into()).await?;
+        let update = cache.earlier_run(env, run, undo.hook).await?;
         if update.success(Unit(undo.unit)).is_some() {
             done = Some(format!("run {} has done this", update.id));
         }
@@ -40,7 +40,7 @@ async fn done_before(
         return Ok(None);
     }
     for undone in &unit.undoes {
-        let earlier = cache.earlier_run(env, run, undone.hook.into()).await?;
+        let earlier = cache.earlier_run(env, run, undone.hook).await?;
         if earlier.view.as_ref().is_some_and(|view| view.late_marks(Unit(undone.unit)) > 0) {
             return Ok(None);
         }
@@ -56,11 +56,11 @@ async fn incomplete(
     cache: &InvocationCache,
 ) -> Result<Option<String>, FlowError> {
     let plan = &run.loaded.plan;
-    if plan.update.is_none() || !unit.is_plain_pre_stop(run.hook().into()) {
+    if plan.update.is_none() || !unit.is_plain_pre_stop(run.hook()) {
         return Ok(None);
     }
     for at in setup(plan, unit.resource()) {
-        let earlier = cache.earlier_run(env, run, at.hook.into()).await?;
+        let earlier = cache.earlier_run(env, run, at.hook).await?;
         if earlier.view.as_ref().is_none_or(|view| view.status(Unit(at.unit)) != UnitProgress::Done) {
             return Ok(Some(format!("`{}` was never ready", unit.resource())));
         }
@@ -72,7 +72,7 @@ async fn incomplete(
 fn setup<'a>(plan: &'a Plan, resource: &'a str) -> impl Iterator<Item = UnitRef> + 'a {
     plan.hooks.iter().flat_map(move |hook| {
         let units = (0..).zip(&hook.units).map(move |(unit, planned)| (UnitRef { hook: hook.hook, unit }, planned));
-        let is_setup = |planned: &UnitPlan| planned.stage.unwrap_or(hook.hook) == HookName::PreStart;
+        let is_setup = |planned: &UnitPlan| planned.stage.unwrap_or(hook.hook) == Hook::PreStart;
         units.filter(move |(_, planned)| planned.resource() == resource && is_setup(planned)).map(|(at, _)| at)
     })
 }

@@ -60,7 +60,7 @@ async fn evidence(
     cache: &InvocationCache,
 ) -> Result<Option<Box<Evidence>>, FlowError> {
     let known = inputs::read_inputs(env, run, unit, cache).await?;
-    let at = UnitRef { hook: run.hook().into(), unit: attempt.unit.0 };
+    let at = UnitRef { hook: run.hook(), unit: attempt.unit.0 };
     let rendered = render::preview(&run.loaded.plan, &run.loaded.compiled, at, &run.target_facts(), &known);
     let Ok(RenderedUnit::Webhook(request)) = rendered else { return Ok(None) };
     let sent = SentRequest { method: &request.method, url: &request.url, headers: &[], opened: &[] };

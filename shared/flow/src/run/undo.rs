@@ -87,14 +87,14 @@ fn is_unsent(record: &AttemptRecord) -> bool {
 /// per range of units.
 pub async fn seal(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache) -> Result<(), FlowError> {
     let undone = units.iter().filter_map(|&unit| run.unit(unit)).flat_map(|unit| unit.undoes.iter().copied());
-    let item_of = |at: UnitRef| -> (Hook, Shard) { (at.hook.into(), Shard::of(Unit(at.unit)).0) };
+    let item_of = |at: UnitRef| -> (Hook, Shard) { (at.hook, Shard::of(Unit(at.unit)).0) };
     let mut items: BTreeMap<(Hook, Shard), Vec<Unit>> = BTreeMap::new();
     let mut sealed: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
     for at in cache.mark_sealed(undone) {
         if cache.mark_item_sealed(item_of(at)) {
             items.insert(item_of(at), Vec::new());
         }
-        sealed.entry(at.hook.into()).or_default().push(Unit(at.unit));
+        sealed.entry(at.hook).or_default().push(Unit(at.unit));
     }
     if sealed.is_empty() {
         return Ok(());
@@ -122,7 +122,7 @@ pub async fn seal(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache)
             continue;
         }
         for (unit, attempts) in read_attempts(env, &earlier.id, &units).await? {
-            cache.put_undone(UnitRef { hook: hook.into(), unit: unit.0 }, attempts);
+            cache.put_undone(UnitRef { hook, unit: unit.0 }, attempts);
         }
     }
     Ok(())
@@ -154,7 +154,7 @@ pub async fn decide(
 ) -> Result<UndoDecision, FlowError> {
     let mut by_hook: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
     for at in &unit.undoes {
-        by_hook.entry(at.hook.into()).or_default().push(Unit(at.unit));
+        by_hook.entry(at.hook).or_default().push(Unit(at.unit));
     }
     let mut started = false;
     let mut is_rejected = true;
@@ -167,7 +167,7 @@ pub async fn decide(
         if earlier.view.is_none() {
             continue;
         }
-        let unit_ref = |undone: Unit| UnitRef { hook: hook.into(), unit: undone.0 };
+        let unit_ref = |undone: Unit| UnitRef { hook, unit: undone.0 };
         let mut found: BTreeMap<Unit, Vec<AttemptRecord>> =
             units.iter().filter_map(|&unit| Some((unit, cache.take_undone(unit_ref(unit))?))).collect();
         let missing: Vec<Unit> = units.iter().copied().filter(|unit| !found.contains_key(unit)).collect();
@@ -239,7 +239,7 @@ pub async fn undo_inputs(
     let read: ReadOutputs = unit.reads.iter().collect();
     let keep = |at: &UnitRef, mut outputs: Outputs| {
         read.retain(*at, &mut outputs);
-        records::produced(&run.id.sibling(at.hook.into()), Unit(at.unit), outputs)
+        records::produced(&run.id.sibling(at.hook), Unit(at.unit), outputs)
     };
     let is_read = |at: UnitRef| unit.reads.iter().any(|read| read.at == at);
     // Outputs that the undo does not use are not read from the bucket.

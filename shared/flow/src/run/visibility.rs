@@ -3,7 +3,7 @@
 //! Providers answer *not found*, or a list without the resource, to what a credential must not see. Such an answer is
 //! evidence only for a credential that would see the resource.
 
-use ebb_documents::plan::{Action, HookName, UnitPlan, UnitRef};
+use ebb_documents::plan::{Action, UnitPlan, UnitRef};
 use ebb_engine::{Attempt, Unit};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
@@ -36,18 +36,12 @@ pub(crate) fn is_same_connection(one: &UnitPlan, other: &UnitPlan) -> bool {
 /// Returns true if a verification over a connection asks for what a unit makes or undoes. The record of a success is then
 /// kept, because it says which credential has seen the resource.
 pub(crate) fn is_recorded(run: &Run, unit: Unit) -> bool {
-    let at = UnitRef { hook: run.hook().into(), unit: unit.0 };
+    let at = UnitRef { hook: run.hook(), unit: unit.0 };
     let Some(own) = run.unit(unit).filter(|own| !own.verifies) else { return false };
     let asks = |other: &UnitPlan| {
         other.verifies && other.action.connection().is_some() && (other.undoes.contains(&at) || is_shared(own, other))
     };
-    run.loaded
-        .plan
-        .hooks
-        .iter()
-        .filter(|hook| HookName::TEARDOWN.contains(&hook.hook))
-        .flat_map(|hook| &hook.units)
-        .any(asks)
+    run.loaded.plan.hooks.iter().filter(|hook| hook.hook.is_teardown()).flat_map(|hook| &hook.units).any(asks)
 }
 
 /// An attempt of an undo or of a verification whose answer did not have the resource.
@@ -126,7 +120,7 @@ impl<'a> VisibilityCheck<'a> {
     async fn records_of_updates(&self, plan: &UnitPlan) -> Result<Vec<AttemptRecord>, FlowError> {
         let mut found = Vec::new();
         for undo in &plan.unless {
-            let run = self.run.id.sibling(undo.hook.into());
+            let run = self.run.id.sibling(undo.hook);
             let records = self.env.store.read_records(&run, &[Unit(undo.unit)]).await?;
             found.extend(of_result(plan, records, self.position));
         }
@@ -153,7 +147,7 @@ async fn is_made_by(env: &Env, run: &Run, undo: &UnitPlan, by: &CredentialDigest
         if !plan.unit(at).is_some_and(|unit| matches!(unit.action, Action::Webhook(_))) {
             continue;
         }
-        let Some(setup) = Run::load(env, &run.id.sibling(at.hook.into())).await? else { continue };
+        let Some(setup) = Run::load(env, &run.id.sibling(at.hook)).await? else { continue };
         let (unit, view) = (Unit(at.unit), setup.read_view(env).await?);
         let records = env.store.read_records(&setup.id, &[unit]).await?;
         let attempts = records.iter().map(|(.., record)| record);

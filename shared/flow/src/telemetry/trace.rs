@@ -1,7 +1,7 @@
 //! Builds the spans of an invocation.
 
 use ebb_engine::{RunOutcome, Timestamp};
-use ebb_protocol::id::{RunId, hook_name};
+use ebb_protocol::id::RunId;
 
 use super::sinks::SpanAttribute::{self, Number, Text};
 use super::sinks::{FunctionKind, Span, SpanId, SpanKind};
@@ -107,7 +107,7 @@ impl InvocationTrace {
     }
 
     pub(super) fn run_ended(&mut self, run: &Run, outcome: Option<RunOutcome>, now: Timestamp) {
-        let name = format!("run {}", hook_name(&run.hook()));
+        let name = format!("run {}", run.hook().name());
         let mut span = span(ids::of_run(&run.id), None, name, (run.facts.started, now));
         span.attributes = of_run(run);
         span.failure = match outcome {

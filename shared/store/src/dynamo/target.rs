@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
 use backon::BackoffBuilder as _;
 use ebb_protocol::engine::{Hook, TargetPhase, Timestamp};
-use ebb_protocol::id::{TargetKey, hook_of_text, hook_text};
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::TargetStopCause;
 
 use super::attribute::{Item, ItemReader, digest, item, item_size, json, number, optional, text};
@@ -72,7 +72,7 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
         ("fg", (target.first_generation != target.generation).then(|| number(target.first_generation))),
         ("up", (target.updates > 0).then(|| number(target.updates))),
         ("ow", target.owner.as_ref().map(text)),
-        ("hk", target.hook.map(|hook| text(hook_text(&hook)))),
+        ("hk", target.hook.map(|hook| text(hook.to_string()))),
         ("rk", target.routing_key.as_ref().map(text)),
         ("pv", (!target.plugins.is_empty()).then(plugins)),
         ("ex", target.expires.map(|expires| number(expires.0))),
@@ -100,7 +100,7 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<T
     let reader = ItemReader::new(operation, item);
     let word = reader.text("ph")?;
     let phase = PHASES.iter().find(|row| row.1 == word);
-    let hook = |word: &str| hook_of_text(word).ok_or_else(|| reader.broken(format!("unknown hook {word:?}")));
+    let hook = |word: &str| word.parse::<Hook>().map_err(|_| reader.broken(format!("unknown hook {word:?}")));
     Ok(TargetHead {
         kind: reader.text("k")?.to_owned(),
         name: reader.text("n")?.to_owned(),

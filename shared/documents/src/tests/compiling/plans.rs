@@ -3,12 +3,13 @@
 
 use std::fmt::Write as _;
 
+use ebb_engine::Hook;
 use serde_json::json;
 
 use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, alone, compiled, planned};
 use crate::compile::edges;
 use crate::load;
-use crate::plan::{Action, HookName, Plan, RequiredEvidence, UnitRef};
+use crate::plan::{Action, Plan, RequiredEvidence, UnitRef};
 use crate::render::{AnswerContext, CompiledExpressions, KnownOutputs, TargetFacts, WebhookResponse};
 
 fn named(plan: &Plan, at: UnitRef) -> String {
@@ -103,7 +104,7 @@ postStop:
 outputs: {id: \"${units.make.outputs.id}\"}
 ",
     );
-    let [undo, verification, removal] = plan.hook_plan(HookName::PostStop).unwrap().units.as_slice() else {
+    let [undo, verification, removal] = plan.hook_plan(Hook::PostStop).unwrap().units.as_slice() else {
         panic!("{plan:?}")
     };
     let keys = [undo, verification, removal].map(|unit| unit.key.as_str());
@@ -116,11 +117,11 @@ outputs: {id: \"${units.make.outputs.id}\"}
     assert_eq!((request.method.as_str(), request.absent.as_deref()), ("GET", Some(absent)));
     let required = Some(RequiredEvidence::Confirmed);
     assert_eq!([undo, verification, removal].map(|unit| unit.evidence), [required; 3]);
-    assert!(plan.hook_plan(HookName::PreStart).unwrap().units.iter().all(|unit| unit.evidence.is_none()));
+    assert!(plan.hook_plan(Hook::PreStart).unwrap().units.iter().all(|unit| unit.evidence.is_none()));
     assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
     let compiled = CompiledExpressions::new(&plan).unwrap();
     let (facts, known) = (TargetFacts::default(), KnownOutputs::new());
-    let at = UnitRef { hook: HookName::PostStop, unit: 1 };
+    let at = UnitRef { hook: Hook::PostStop, unit: 1 };
     let context = AnswerContext { plan: &plan, compiled: &compiled, at, facts: &facts, known: &known };
     let is_absent =
         |body| context.is_absent(&WebhookResponse { status: 200, headers: Default::default(), body }.into_value());
@@ -173,7 +174,7 @@ fn undos_follow_the_reverse_of_the_setup() {
     let setup = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  net: {webhook: &w {url: 'https://e.example.org/'}, outputs: &o {x: {value: '${response.body}'}}}\n  db: {webhook: *w, inputs: {x: '${units.net.outputs.x}'}, outputs: *o}\n  rows: {webhook: *w, inputs: {x: '${units.db.outputs.x}'}, outputs: *o}\noutputs: {x: '${units.rows.outputs.x}'}\npostStop:\n  drop-rows: {undoes: rows, webhook: *w}\n";
     let shown = |undos: &str| {
         let plan = alone(&format!("{setup}{undos}"));
-        let edges = edges(&plan).into_iter().filter(|edge| edge.hook == HookName::PostStop);
+        let edges = edges(&plan).into_iter().filter(|edge| edge.hook == Hook::PostStop);
         let edges = edges.map(|edge| format!("{} -> {} {:?}\n", edge.from, edge.to, edge.reason));
         format!("{undos}{}\n", edges.collect::<String>())
     };

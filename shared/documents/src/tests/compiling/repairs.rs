@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use ebb_engine::Hook;
+
 use super::updates::{DATABASE, plan};
 use crate::compile::{self, BoundPlugin, PlanRepair, RepairError};
 use crate::load::{self, DocumentVars, NoFiles};
-use crate::plan::{Action, HookName, Plan, RequiredEvidence, UnitPlan};
+use crate::plan::{Action, Plan, RequiredEvidence, UnitPlan};
 
 fn repair(plan: &Plan, text: &str) -> Result<PlanRepair, RepairError> {
     let plugin = load::plugins("db", text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
@@ -49,7 +51,7 @@ fn a_repair_changes_the_content_of_undos_only() {
             assert_eq!(edges(before), edges(after));
         }
     }
-    assert_eq!(current.hook_plan(HookName::PreStart), repaired.hook_plan(HookName::PreStart));
+    assert_eq!(current.hook_plan(Hook::PreStart), repaired.hook_plan(Hook::PreStart));
     let resource = &repaired.resources["x"];
     assert_eq!((resource.plugin.as_str(), resource.repaired_by.as_deref()), ("db@1.0.0", Some("db@1.0.1")));
     assert!(resource.params.contains_key("force") && repaired.resources["s"] == current.resources["s"]);

@@ -1,10 +1,11 @@
 //! Tests the uses of sensitive values that the control plane stores encrypted.
 
+use ebb_engine::Hook;
 use serde_json::json;
 
 use super::fixtures::{ALONE, alone, compiled};
 use crate::diagnostic::Diagnostics;
-use crate::plan::{HookName, Plan, Template, UnitRef};
+use crate::plan::{Plan, Template, UnitRef};
 use crate::render::{
     self, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit,
     SealedValue, TargetFacts,
@@ -63,7 +64,7 @@ fn an_encrypted_output_is_handed_on_whole() {
 fn an_encrypted_output_is_decrypted_for_its_recipient_only() {
     let sealed = RenderValue::Sealed(SealedValue { place: "here".to_owned(), text: "the text".to_owned() });
     let outputs = ProducerState::Outputs([("dsn".to_owned(), sealed)].into());
-    let hook = HookName::PreStart;
+    let hook = Hook::PreStart;
     let known = KnownOutputs::from([(UnitRef { hook, unit: 0 }, outputs)]);
     let open = |sealed: &SealedValue| {
         assert_eq!((sealed.place.as_str(), sealed.text.as_str()), ("here", "the text"));
@@ -141,7 +142,7 @@ fn a_sensitive_param_is_used_as_its_value_may_be() {
 fn an_encrypted_literal_is_decrypted_for_its_recipient_only() {
     let mut plan = with_token("some value", WEBHOOK).unwrap();
     let compiled = CompiledExpressions::new(&plan).unwrap();
-    let (at, facts) = (UnitRef { hook: HookName::PreStart, unit: 0 }, TargetFacts::default());
+    let (at, facts) = (UnitRef { hook: Hook::PreStart, unit: 0 }, TargetFacts::default());
     let open = |sealed: &SealedValue| {
         assert_eq!((sealed.place.as_str(), sealed.text.as_str()), (SealedValue::PARAM, "the text"));
         Some(RenderValue::Json(json!("opened")))

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use ebb_engine::Hook;
+
 use crate::compile::{self, BoundPlugin, PlanUpdate, ResourceChange, UpdateError};
 use crate::load::{self, Document, DocumentVars, NoFiles};
-use crate::plan::{HookName, Plan, UnitRef};
+use crate::plan::{PLUGIN_UPDATE, Plan, UnitRef};
 
 pub(super) const DATABASE: &str = r##"
 apiVersion: ebb.dev/v1
@@ -94,9 +96,9 @@ fn update(current: &Plan, wanted: &Plan) -> PlanUpdate {
 }
 
 /// Returns the units of a hook with the units that they wait for, undo and read.
-fn units(plan: &Plan, hook: HookName) -> Vec<String> {
+fn units(plan: &Plan, hook: Hook) -> Vec<String> {
     let Some(of) = plan.hook_plan(hook) else { return Vec::new() };
-    let named = |at: UnitRef| format!("{}:{}", String::from(at.hook), plan.unit(at).unwrap().key);
+    let named = |at: UnitRef| format!("{}:{}", at.hook, plan.unit(at).unwrap().key);
     let line = |unit: &crate::plan::UnitPlan| {
         let mut line = unit.key.clone();
         let after: Vec<&str> = unit.dependencies.iter().map(|&at| of.units[at as usize].key.as_str()).collect();
@@ -192,7 +194,7 @@ fn a_changed_resource_is_undone_and_made_with_its_readers() {
     assert_eq!(made.number, Some(1));
     let replaced = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), ResourceChange::Replaced)).collect();
     assert_eq!(made.resources, replaced(&["db", "search"]));
-    let hook = HookName::Update(1);
+    let hook = Hook::Update(1);
     assert_eq!(
         units(&made.plan, hook),
         [
@@ -206,7 +208,7 @@ fn a_changed_resource_is_undone_and_made_with_its_readers() {
         ]
     );
     assert_eq!(
-        units(&made.plan, HookName::PostStop),
+        units(&made.plan, Hook::PostStop),
         [
             "db/drop after search/unindex undoes update-1:db/create reads update-1:db/create",
             "search/unindex undoes update-1:search/index reads update-1:db/create update-1:search/index",
@@ -229,12 +231,12 @@ fn units_of_unchanged_resources_keep_their_places() {
     let expected = [("x".to_owned(), ResourceChange::Removed), ("z".to_owned(), ResourceChange::Added)];
     assert_eq!(made.resources, BTreeMap::from(expected));
     let keys = |plan: &Plan| {
-        plan.hook_plan(HookName::PreStart).unwrap().units.iter().map(|unit| unit.key.clone()).collect::<Vec<_>>()
+        plan.hook_plan(Hook::PreStart).unwrap().units.iter().map(|unit| unit.key.clone()).collect::<Vec<_>>()
     };
     assert_eq!(keys(&made.plan), ["x~1/create", "x~1/seed", "y/create", "y/seed"]);
-    let update_units = units(&made.plan, HookName::Update(1));
+    let update_units = units(&made.plan, Hook::Update(1));
     assert_eq!(update_units[2], "z/create", "nothing of the name is undone before");
-    let undo = units(&made.plan, HookName::PostStop).into_iter().find(|unit| unit.starts_with("y/")).unwrap();
+    let undo = units(&made.plan, Hook::PostStop).into_iter().find(|unit| unit.starts_with("y/")).unwrap();
     assert_eq!(undo, "y/drop undoes preStart:y/create reads preStart:y/create");
 
     // A second update, back to the first document.
@@ -243,7 +245,7 @@ fn units_of_unchanged_resources_keep_their_places() {
     assert_eq!(again.resources["x"], ResourceChange::Added);
     assert_eq!(again.resources["z"], ResourceChange::Removed);
     let undos: Vec<String> =
-        units(&again.plan, HookName::PostStop).into_iter().filter(|unit| unit.starts_with("x")).collect();
+        units(&again.plan, Hook::PostStop).into_iter().filter(|unit| unit.starts_with("x")).collect();
     assert_eq!(
         undos,
         [
@@ -251,7 +253,7 @@ fn units_of_unchanged_resources_keep_their_places() {
             "x~1/drop undoes preStart:x~1/create reads preStart:x~1/create unless update-1:x~1/drop"
         ]
     );
-    assert!(units(&again.plan, HookName::Update(2)).iter().all(|unit| !unit.contains("x~1")), "it is undone already");
+    assert!(units(&again.plan, Hook::Update(2)).iter().all(|unit| !unit.contains("x~1")), "it is undone already");
 }
 
 #[test]
@@ -260,12 +262,12 @@ fn the_next_update_completes_a_failed_one() {
     let failed = update(&one, &resources("x: {plugin: db, params: {rows: 2}}"));
     let is_open = |at: UnitRef| {
         let unit = failed.plan.unit(at).unwrap();
-        at.hook != HookName::Update(1) || unit.key == "x~1/drain"
+        at.hook != Hook::Update(1) || unit.key == "x~1/drain"
     };
     let wanted = resources("x: {plugin: db, params: {rows: 3}}");
     let made = compile::update(&failed.plan, &wanted, is_open).unwrap().unwrap();
     assert_eq!(
-        units(&made.plan, HookName::Update(2)),
+        units(&made.plan, Hook::Update(2)),
         [
             "x~2/drain",
             "x~2/drop after x~2/drain undoes update-1:x~2/create reads update-1:x~2/create",
@@ -274,7 +276,7 @@ fn the_next_update_completes_a_failed_one() {
             "x/seed after x/create reads update-2:x/create",
         ]
     );
-    let last = units(&made.plan, HookName::PostStop).pop().unwrap();
+    let last = units(&made.plan, Hook::PostStop).pop().unwrap();
     assert_eq!(
         last,
         "x~1/drop undoes preStart:x~1/create reads preStart:x~1/create unless update-1:x~1/drop update-2:x~1/drop"
@@ -302,31 +304,29 @@ fn update_units_change_a_resource_in_place() {
         ))
     };
     let one = document(1);
-    assert_eq!(one.hook_plan(HookName::PLUGIN_UPDATE), None, "a creation has no update units");
+    assert_eq!(one.hook_plan(PLUGIN_UPDATE), None, "a creation has no update units");
     assert_eq!(Plan::from_json(&one.to_json()).unwrap().plugin_updates, []);
     let made = update(&one, &document(2));
     assert_eq!(made.resources, BTreeMap::from([("db".to_owned(), ResourceChange::Updated)]), "the reader stays");
-    let hook = HookName::Update(1);
+    let hook = Hook::Update(1);
     let expected = ["db/check", "db/reseed after db/check reads update-1:db/check preStart:db/create"];
     let mut found = units(&made.plan, hook);
     found[1] = found[1].replace("preStart:db/create update-1:db/check", "update-1:db/check preStart:db/create");
     assert_eq!(found, expected);
-    assert_eq!(units(&made.plan, HookName::PostStop), units(&one, HookName::PostStop));
+    assert_eq!(units(&made.plan, Hook::PostStop), units(&one, Hook::PostStop));
     // An update that failed runs again, even without another change.
     let failed = |at: UnitRef| at.hook != hook || at.unit == 0;
     let again = compile::update(&made.plan, &plan(&format!("ttl: 1h\n{}", text(2))), failed).unwrap().unwrap();
     assert_eq!(again.resources["db"], ResourceChange::Updated);
-    assert_eq!(units(&again.plan, HookName::Update(2)).len(), 2);
+    assert_eq!(units(&again.plan, Hook::Update(2)).len(), 2);
     // A resource whose setup is incomplete is made again.
-    let incomplete = |at: UnitRef| at.hook != HookName::PreStart;
+    let incomplete = |at: UnitRef| at.hook != Hook::PreStart;
     let replaced = compile::update(&one, &document(2), incomplete).unwrap().unwrap();
     assert_eq!(replaced.resources["db"], ResourceChange::Replaced);
     // Without the undo of the new version, the present one runs.
     for rows in [1, 2] {
         let mut kept = document(rows);
-        for undo in
-            kept.hooks.iter_mut().filter(|hook| hook.hook == HookName::PostStop).flat_map(|hook| &mut hook.units)
-        {
+        for undo in kept.hooks.iter_mut().filter(|hook| hook.hook == Hook::PostStop).flat_map(|hook| &mut hook.units) {
             if undo.resource() == "db" {
                 undo.undoes.clear();
             }
@@ -347,7 +347,7 @@ fn an_update_runs_between_what_it_reads_now_and_what_it_read() {
     let one = resources(&format!("a: {{plugin: db}}, r: {{plugin: reseeded, {}}}", read("a")));
     let made = update(&one, &resources(&format!("c: {{plugin: db}}, r: {{plugin: reseeded, {}}}", read("c"))));
     assert_eq!(made.resources["r"], ResourceChange::Updated);
-    let found = units(&made.plan, HookName::Update(1));
+    let found = units(&made.plan, Hook::Update(1));
     let of = |key: &str| found.iter().find(|unit| unit.split(' ').next() == Some(key)).unwrap();
     assert!(of("a~1/drop").contains("after a~1/drain r/reseed"), "{found:?}");
     assert!(of("r/check").starts_with("r/check after c/create "), "{found:?}");
@@ -377,7 +377,7 @@ fn an_update_reads_the_params_before_it() {
     let one = document("a");
     let made = update(&one, &document("b"));
     assert_eq!(made.resources["r"], ResourceChange::Updated);
-    let found = units(&made.plan, HookName::Update(1));
+    let found = units(&made.plan, Hook::Update(1));
     assert!(
         found.contains(&"r/move after b/create reads update-1:b/create preStart:a~1/create".to_owned()),
         "{found:?}"
@@ -400,7 +400,7 @@ fn an_update_reads_the_params_before_it() {
     let failed = |at: UnitRef| made.plan.unit(at).unwrap().key != "r/move";
     let next = compile::update(&made.plan, &document("c"), failed).unwrap().unwrap();
     assert_eq!(before(&next.plan, 2), "a~1");
-    let found = units(&next.plan, HookName::Update(2));
+    let found = units(&next.plan, Hook::Update(2));
     assert!(
         found.contains(&"r/move after c/create reads update-2:c/create preStart:a~1/create".to_owned()),
         "{found:?}"
@@ -482,8 +482,8 @@ fn a_resource_in_another_cluster_is_undone_where_it_is() {
         let units = &made.plan.hook_plan(hook).unwrap().units;
         units.iter().map(|unit| (unit.key.as_str(), unit.cluster.as_deref())).collect::<Vec<_>>()
     };
-    assert_eq!(clusters(HookName::Update(1)), [("r~1/make.removal", Some("eu")), ("r/make", Some("us"))]);
-    assert_eq!(clusters(HookName::PostStop), [("r/make.removal", Some("us")), ("r~1/make.removal", Some("eu"))]);
+    assert_eq!(clusters(Hook::Update(1)), [("r~1/make.removal", Some("eu")), ("r/make", Some("us"))]);
+    assert_eq!(clusters(Hook::PostStop), [("r/make.removal", Some("us")), ("r~1/make.removal", Some("eu"))]);
     let (none, eu, us) = (object(""), object(", cluster: eu"), object(", cluster: us"));
     for (before, after, expected) in [
         (&eu, &us, ResourceChange::Replaced),
@@ -541,8 +541,8 @@ fn what_destroys_a_resource_reads_what_its_maker_read() {
     let (before, after) = (plugin(""), plugin("net: \"${units.net.outputs.id}\""));
     let made = update(&updatable(&before, "eu", "a"), &updatable(&after, "eu", "a"));
     assert_eq!(made.resources["r"], ResourceChange::Updated);
-    assert_eq!(units(&made.plan, HookName::PostStop), ["r/make.removal undoes preStart:r/make"]);
+    assert_eq!(units(&made.plan, Hook::PostStop), ["r/make.removal undoes preStart:r/make"]);
     let again = update(&made.plan, &updatable(&after, "eu", "b"));
     assert_eq!(again.resources["r"], ResourceChange::Updated);
-    assert_eq!(units(&again.plan, HookName::PostStop), ["r/make.removal undoes preStart:r/make"]);
+    assert_eq!(units(&again.plan, Hook::PostStop), ["r/make.removal undoes preStart:r/make"]);
 }

@@ -87,7 +87,7 @@ fn the_lowest_evidence_of_the_last_pass_counts() {
         (5, vec![(1, failed()), (5, overridden())], RemovalGrade::Unconfirmed),
         (5, vec![(1, late()), (5, overridden())], RemovalGrade::Reported),
     ];
-    let plan = Plan { hooks: vec![HookPlan { hook: HookName::PostStop, units: vec![unit()] }], ..Plan::empty() };
+    let plan = Plan { hooks: vec![HookPlan { hook: Hook::PostStop, units: vec![unit()] }], ..Plan::empty() };
     let graph = Graph::new(vec![vec![]]).unwrap();
     for (last, records, expected) in rows {
         let attempts = [(0, Attempt(last))].into();
@@ -96,7 +96,7 @@ fn the_lowest_evidence_of_the_last_pass_counts() {
         let view = RunView::new(&graph, [(Shard::ROOT, head)]);
         let run = RecordedRun { view, records: [(Unit(0), records.clone())].into() };
         let runs = RecordedRuns::from([(Hook::PostStop, run)]);
-        let found = evidence(&plan, &runs, UnitRef { hook: HookName::PostStop, unit: 0 });
+        let found = evidence(&plan, &runs, UnitRef { hook: Hook::PostStop, unit: 0 });
         assert_eq!(found.map(|evidence| evidence.grade), Some(expected), "{last} {records:?}");
     }
 }
