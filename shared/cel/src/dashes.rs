@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cel::common::ast::{Expr, IdedExpr, LiteralValue, operators};
 
-use crate::names::RootVariable;
 use crate::tokens::{self, NamePosition};
 use crate::walk::each_mut;
 
@@ -40,13 +39,7 @@ impl DashedNames {
             read = name.offset + name.text.len();
             let follows = before.is_some_and(|(end, last)| {
                 let between = &text[end..name.offset];
-                let named = match last {
-                    "outputs" | "labels" => true,
-                    root => matches!(
-                        RootVariable::named(root),
-                        Some(RootVariable::Units | RootVariable::Resources | RootVariable::Params)
-                    ),
-                };
+                let named = ["units", "resources", "params", "outputs", "labels"].contains(&last);
                 named && between.bytes().all(|byte| byte == b'.' || byte == b'?' || byte.is_ascii_whitespace())
             });
             if name.position == NamePosition::AfterDot

@@ -28,8 +28,7 @@ pub enum EvaluationError {
     TooCostly(u64),
 }
 
-/// The functions of all expressions. Functions that are not in [`FUNCTIONS`](crate::FUNCTIONS) are rejected by the
-/// parser.
+/// The functions of all expressions. The parser rejects those that are not [`functions`](crate::names::functions).
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
     let extended =

@@ -31,7 +31,7 @@ use cel::parser::PrattParser;
 use dashes::DashedNames;
 
 pub use evaluate::{EvaluationError, SharedCost, evaluate, evaluate_within};
-pub use names::{FUNCTIONS, RESOURCE_FIELDS, RootVariable, Scope, TARGET_FIELDS};
+pub use names::{RootVariable, Scope};
 pub use near::nearest;
 pub use object_expression::{ObjectExpression, ObjectExpressionError};
 pub use pattern::{MAX_PATTERN, MAX_PATTERN_LENGTH, PATTERN_HELP, PatternError, TextPattern};
@@ -165,27 +165,33 @@ impl Expression {
     }
 }
 
+impl ReferenceSource {
+    /// Returns the path of the value: the name of the root variable, and the selections from it.
+    pub fn path(&self) -> Vec<&str> {
+        match self {
+            Self::Param(name) => vec!["params", name],
+            Self::OldParam(name) => vec!["old", "params", name],
+            Self::Output { unit, output } => vec!["units", unit, "outputs", output],
+            Self::Resource { resource, output } => vec!["resources", resource, "outputs", output],
+            Self::Target(field) => vec!["target", field],
+            Self::OwnResource(field) => vec!["resource", field],
+            Self::Input(name) => vec!["inputs", name],
+            Self::Response => vec!["response"],
+            Self::Poll => vec!["poll"],
+            Self::Object => vec!["object"],
+            Self::Objects => vec!["objects"],
+            Self::Instance => vec!["instance"],
+            Self::Event(root) => vec![root.as_str()],
+        }
+    }
+}
+
 impl std::fmt::Display for ReferenceSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Param(name) => write!(f, "params{}", path::step(name)),
-            Self::OldParam(name) => write!(f, "old.params{}", path::step(name)),
-            Self::Output { unit, output } => {
-                write!(f, "units{}.outputs{}", path::step(unit), path::step(output))
-            }
-            Self::Resource { resource, output } => {
-                write!(f, "resources{}.outputs{}", path::step(resource), path::step(output))
-            }
-            Self::Target(field) => write!(f, "target.{field}"),
-            Self::OwnResource(field) => write!(f, "resource.{field}"),
-            Self::Input(name) => write!(f, "inputs{}", path::step(name)),
-            Self::Response => f.write_str("response"),
-            Self::Poll => f.write_str("poll"),
-            Self::Object => f.write_str("object"),
-            Self::Objects => f.write_str("objects"),
-            Self::Instance => f.write_str("instance"),
-            Self::Event(root) => f.write_str(root.as_str()),
-        }
+        let names = self.path();
+        let (root, selected) = names.split_first().unwrap_or((&"", &[]));
+        f.write_str(root)?;
+        selected.iter().try_for_each(|name| f.write_str(&path::step(name)))
     }
 }
 

@@ -1,86 +1,61 @@
 //! The names of expressions.
 
-/// A root variable of expressions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RootVariable {
-    Params,
+/// Defines the root variables with their names.
+macro_rules! root_variables {
+    ($($(#[$doc:meta])* $variant:ident: $name:literal,)+) => {
+        /// A root variable of expressions.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum RootVariable {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl RootVariable {
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
+
+            /// Returns the name.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+root_variables! {
+    Params: "params",
     /// The resource before an update: `old.params`.
-    Old,
-    Units,
-    Resources,
-    Target,
+    Old: "old",
+    Units: "units",
+    Resources: "resources",
+    Target: "target",
     /// The resource whose plugin is compiled.
-    Resource,
+    Resource: "resource",
     /// The inputs of the unit to which the expression belongs.
-    Inputs,
-    Response,
+    Inputs: "inputs",
+    Response: "response",
     /// The last answer while a webhook unit waits for a state.
-    Poll,
+    Poll: "poll",
     /// The current state of a Kubernetes object.
-    Object,
-    Objects,
+    Object: "object",
+    Objects: "objects",
     /// The resource of an InfraKit plugin.
-    Instance,
+    Instance: "instance",
     /// The headers of a third party's event, by their name in lower case.
-    Headers,
+    Headers: "headers",
     /// The JSON body of a third party's event.
-    Body,
+    Body: "body",
     /// The source that received an event.
-    Source,
+    Source: "source",
     /// The claims of an identity token.
-    Claims,
+    Claims: "claims",
     /// The response to the request by which a source completes an event.
-    Fetched,
+    Fetched: "fetched",
     /// The change of a target that a subscription reports.
-    Notification,
+    Notification: "notification",
 }
 
 impl RootVariable {
-    pub const ALL: [Self; 18] = [
-        Self::Params,
-        Self::Old,
-        Self::Units,
-        Self::Resources,
-        Self::Target,
-        Self::Resource,
-        Self::Inputs,
-        Self::Response,
-        Self::Poll,
-        Self::Object,
-        Self::Objects,
-        Self::Instance,
-        Self::Headers,
-        Self::Body,
-        Self::Source,
-        Self::Claims,
-        Self::Fetched,
-        Self::Notification,
-    ];
-
-    /// Returns the name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Params => "params",
-            Self::Old => "old",
-            Self::Units => "units",
-            Self::Resources => "resources",
-            Self::Target => "target",
-            Self::Resource => "resource",
-            Self::Inputs => "inputs",
-            Self::Response => "response",
-            Self::Poll => "poll",
-            Self::Object => "object",
-            Self::Objects => "objects",
-            Self::Instance => "instance",
-            Self::Headers => "headers",
-            Self::Body => "body",
-            Self::Source => "source",
-            Self::Claims => "claims",
-            Self::Fetched => "fetched",
-            Self::Notification => "notification",
-        }
-    }
-
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|root| root.as_str() == name)
     }
@@ -125,67 +100,33 @@ pub enum Scope {
 
 impl Scope {
     pub fn roots(self) -> &'static [RootVariable] {
+        use RootVariable::*;
         match self {
-            Self::Plugin => &[RootVariable::Params, RootVariable::Units, RootVariable::Target, RootVariable::Resource],
-            Self::Update => &[
-                RootVariable::Params,
-                RootVariable::Old,
-                RootVariable::Units,
-                RootVariable::Target,
-                RootVariable::Resource,
-            ],
-            Self::Own => &[RootVariable::Units, RootVariable::Resources, RootVariable::Target],
-            Self::Sandbox => &[RootVariable::Resources, RootVariable::Target],
-            Self::Response => &[
-                RootVariable::Response,
-                RootVariable::Poll,
-                RootVariable::Params,
-                RootVariable::Inputs,
-                RootVariable::Units,
-                RootVariable::Target,
-                RootVariable::Resource,
-            ],
-            Self::OwnResponse => &[
-                RootVariable::Response,
-                RootVariable::Poll,
-                RootVariable::Inputs,
-                RootVariable::Units,
-                RootVariable::Resources,
-                RootVariable::Target,
-            ],
-            Self::Object => &[RootVariable::Object],
-            Self::Objects => &[RootVariable::Object, RootVariable::Objects],
-            Self::Instance => &[RootVariable::Instance],
-            Self::Event => &[RootVariable::Headers, RootVariable::Body, RootVariable::Source],
-            Self::EventDocument => &[
-                RootVariable::Headers,
-                RootVariable::Body,
-                RootVariable::Source,
-                RootVariable::Resources,
-                RootVariable::Target,
-            ],
-            Self::Identity => &[RootVariable::Claims],
-            Self::FetchedEvent => {
-                &[RootVariable::Headers, RootVariable::Body, RootVariable::Source, RootVariable::Fetched]
-            }
-            Self::FetchedEventDocument => &[
-                RootVariable::Headers,
-                RootVariable::Body,
-                RootVariable::Source,
-                RootVariable::Fetched,
-                RootVariable::Resources,
-                RootVariable::Target,
-            ],
-            Self::Subscription => &[RootVariable::Target],
-            Self::Notification => &[RootVariable::Target, RootVariable::Notification],
+            Self::Plugin => &[Params, Units, Target, Resource],
+            Self::Update => &[Params, Old, Units, Target, Resource],
+            Self::Own => &[Units, Resources, Target],
+            Self::Sandbox => &[Resources, Target],
+            Self::Response => &[Response, Poll, Params, Inputs, Units, Target, Resource],
+            Self::OwnResponse => &[Response, Poll, Inputs, Units, Resources, Target],
+            Self::Object => &[Object],
+            Self::Objects => &[Object, Objects],
+            Self::Instance => &[Instance],
+            Self::Event => &[Headers, Body, Source],
+            Self::EventDocument => &[Headers, Body, Source, Resources, Target],
+            Self::Identity => &[Claims],
+            Self::FetchedEvent => &[Headers, Body, Source, Fetched],
+            Self::FetchedEventDocument => &[Headers, Body, Source, Fetched, Resources, Target],
+            Self::Subscription => &[Target],
+            Self::Notification => &[Target, Notification],
             Self::Plan => &RootVariable::ALL,
         }
     }
 }
 
-pub const TARGET_FIELDS: [&str; 8] = ["name", "namespace", "kind", "uid", "key", "labels", "cluster", "generation"];
+pub(crate) const TARGET_FIELDS: [&str; 8] =
+    ["name", "namespace", "kind", "uid", "key", "labels", "cluster", "generation"];
 
-pub const RESOURCE_FIELDS: [&str; 2] = ["name", "key"];
+pub(crate) const RESOURCE_FIELDS: [&str; 2] = ["name", "key"];
 
 pub(crate) const NOTIFICATION_FIELDS: [&str; 9] =
     ["id", "phase", "time", "run", "unit", "reason", "log", "ended", "link"];
@@ -201,54 +142,19 @@ pub(crate) const INSTANCE_FIELDS: [&str; 11] =
 
 /// Functions of expressions, in addition to `has`, `all`, `exists`, `exists_one`, `map` and `filter`. CEL's `format` is
 /// omitted, because its precision can produce a text of any length.
-pub const FUNCTIONS: [&str; 46] = [
-    "base64.decode",
-    "base64.encode",
-    "bool",
-    "bytes",
-    "charAt",
-    "contains",
-    "double",
-    "duration",
-    "dyn",
-    "endsWith",
-    "getDate",
-    "getDayOfMonth",
-    "getDayOfWeek",
-    "getDayOfYear",
-    "getFullYear",
-    "getHours",
-    "getMilliseconds",
-    "getMinutes",
-    "getMonth",
-    "getSeconds",
-    "hasValue",
-    "indexOf",
-    "int",
-    "join",
-    "lastIndexOf",
-    "lowerAscii",
-    "matches",
-    "optional.none",
-    "optional.of",
-    "optional.ofNonZeroValue",
-    "or",
-    "orValue",
-    "replace",
-    "reverse",
-    "secretRef",
-    "size",
-    "split",
-    "startsWith",
-    "string",
-    "substring",
-    "timestamp",
-    "trim",
-    "type",
-    "uint",
-    "upperAscii",
-    "value",
-];
+const FUNCTIONS: &str = "\
+    base64.decode base64.encode bool bytes charAt contains double duration dyn endsWith getDate getDayOfMonth \
+    getDayOfWeek getDayOfYear getFullYear getHours getMilliseconds getMinutes getMonth getSeconds hasValue indexOf \
+    int join lastIndexOf lowerAscii matches optional.none optional.of optional.ofNonZeroValue or orValue replace \
+    reverse secretRef size split startsWith string substring timestamp trim type uint upperAscii value";
+
+pub(crate) fn functions() -> impl Iterator<Item = &'static str> {
+    FUNCTIONS.split(' ')
+}
+
+pub(crate) fn is_function(name: &str) -> bool {
+    functions().any(|function| function == name)
+}
 
 /// Names of types, as in `type(x) == string`.
 pub(crate) const TYPES: [&str; 12] =

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use crate::names::{
-    FETCHED_FIELDS, FUNCTIONS, INSTANCE_FIELDS, NOTIFICATION_FIELDS, RESOURCE_FIELDS, RESPONSE_FIELDS, RootVariable,
-    SOURCE_FIELDS, Scope, TARGET_FIELDS, TYPES,
+    FETCHED_FIELDS, INSTANCE_FIELDS, NOTIFICATION_FIELDS, RESOURCE_FIELDS, RESPONSE_FIELDS, RootVariable,
+    SOURCE_FIELDS, Scope, TARGET_FIELDS, TYPES, functions, is_function,
 };
 use crate::path::{PathKey, SelectionPath, StepAccess, step};
 use crate::pattern::PATTERN_HELP;
@@ -184,11 +184,11 @@ impl ExpressionWalker<'_> {
                 Expr::Ident(name) => Some(format!("{name}.{}", call.func_name)),
                 _ => None,
             });
-            if namespace.is_some_and(|name| FUNCTIONS.contains(&name.as_str())) {
+            if namespace.is_some_and(|name| is_function(&name)) {
                 call.args.iter().for_each(|arg| self.expr(arg, ReferenceUsage::Part));
                 return;
             }
-            if !FUNCTIONS.contains(&call.func_name.as_str()) {
+            if !is_function(&call.func_name) {
                 self.unknown_function(&call.func_name);
             } else if call.func_name == "secretRef" {
                 self.secret_ref(call);
@@ -285,17 +285,7 @@ impl ExpressionWalker<'_> {
             RootVariable::Params | RootVariable::Inputs | RootVariable::Target | RootVariable::Resource => 1,
             RootVariable::Old => 2,
             RootVariable::Units | RootVariable::Resources => 3,
-            RootVariable::Response
-            | RootVariable::Poll
-            | RootVariable::Object
-            | RootVariable::Objects
-            | RootVariable::Instance
-            | RootVariable::Headers
-            | RootVariable::Body
-            | RootVariable::Source
-            | RootVariable::Claims
-            | RootVariable::Fetched
-            | RootVariable::Notification => 0,
+            _ => 0,
         };
         let Some(source) = self.source(root, path) else { return };
         let last = path.steps.len().checked_sub(1).and_then(|last| path.steps.get(last));
@@ -441,7 +431,7 @@ impl ExpressionWalker<'_> {
     }
 
     fn unknown_function(&mut self, name: &str) {
-        let plain = FUNCTIONS.iter().map(|function| function.rsplit('.').next().unwrap_or(function));
+        let plain = functions().map(|function| function.rsplit('.').next().unwrap_or(function));
         let macros = ["has", "all", "exists", "exists_one", "map", "filter"];
         let help = self.near(name, plain.chain(macros)).map(|near| format!("did you mean `{near}`?"));
         let message = match macros.contains(&name) {
