@@ -18,10 +18,10 @@ mod url;
 
 use std::collections::BTreeMap;
 
-use crate::plan::UnitRef;
+use crate::plan::{Plan, UnitRef};
 
 pub use crate::expr::{MAX_COST, MAX_VALUE_BYTES};
-pub use answers::{AnswerContext, Answers, PollState, WebhookResponse, reads_values};
+pub use answers::{Answers, PollState, WebhookResponse, reads_values};
 pub use evaluate::CompiledExpressions;
 pub use facts::TargetFacts;
 pub use outputs::{TargetEnv, env, outputs_from_instance, resource_outputs};
@@ -78,6 +78,16 @@ pub enum ProducerState {
 
 /// The states of units by their plan reference. A missing unit counts as [`ProducerState::Absent`].
 pub type KnownOutputs = BTreeMap<UnitRef, ProducerState>;
+
+/// A unit of a plan, and the values that it reads.
+#[derive(Clone, Copy)]
+pub struct UnitContext<'a> {
+    pub plan: &'a Plan,
+    pub compiled: &'a CompiledExpressions,
+    pub at: UnitRef,
+    pub facts: &'a TargetFacts,
+    pub known: &'a KnownOutputs,
+}
 
 /// A rendered unit.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,7 +6,7 @@ use ebb_documents::compile::{self, BoundPlugin};
 use ebb_documents::load::{self, Document, DocumentVars, FileError, FileSource, NoFiles};
 use ebb_documents::model::{ParamDoc, ParamKind, PluginDoc, SandboxDoc};
 use ebb_documents::plan::{Plan, SourceLocation, UnitRef};
-use ebb_documents::render::{self, CompiledExpressions, KnownOutputs, TargetFacts};
+use ebb_documents::render::{self, CompiledExpressions, KnownOutputs, TargetFacts, UnitContext};
 use semver::Version;
 
 use crate::{InputParts, placed};
@@ -175,10 +175,8 @@ fn sent(plan: &Plan) {
         hook.graph().unwrap_or_else(|error| panic!("a plan without a graph: {error}"));
         for number in 0..u32::try_from(hook.units.len()).unwrap_or(u32::MAX) {
             let at = UnitRef { hook: hook.hook, unit: number };
-            for made in [
-                render::preview(plan, &compiled, at, &facts, &known),
-                render::unit(plan, &compiled, at, &facts, &known),
-            ] {
+            let context = UnitContext { plan, compiled: &compiled, at, facts: &facts, known: &known };
+            for made in [render::preview(context), render::unit(context)] {
                 if let Err(error) = made {
                     assert!(!error.to_string().is_empty());
                 }

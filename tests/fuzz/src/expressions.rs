@@ -6,7 +6,7 @@ use ebb_documents::expr::{self, Scope};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_documents::render::{
-    self, AnswerContext, Answers, CompiledExpressions, KnownOutputs, MAX_VALUE_BYTES, RenderError, TargetFacts,
+    self, Answers, CompiledExpressions, KnownOutputs, MAX_VALUE_BYTES, RenderError, TargetFacts, UnitContext,
     WebhookResponse,
 };
 use ebb_documents::{compile, model::PluginDoc};
@@ -41,7 +41,7 @@ pub(crate) fn expressions(parts: &InputParts<'_>) {
     let Some(plan) = plan(text) else { return };
     let compiled = CompiledExpressions::new(&plan).unwrap_or_else(|error| panic!("it cannot be evaluated: {error}"));
     let (at, facts, known) = (UnitRef { hook: Hook::PreStart, unit: 0 }, TargetFacts::default(), KnownOutputs::new());
-    let context = AnswerContext { plan: &plan, compiled: &compiled, at, facts: &facts, known: &known };
+    let context = UnitContext { plan: &plan, compiled: &compiled, at, facts: &facts, known: &known };
     let headers = BTreeMap::from([("x-one".to_owned(), format!("one{CANARY}"))]);
     let response = WebhookResponse { status: 200, headers, body: marked(body) }.into_value();
     let answers = Answers { response: &response, poll: None };

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::plan::{Plan, UnitRef};
-use ebb_documents::render::{self, CompiledExpressions, KnownOutputs, RenderedRequest, RenderedUnit, TargetFacts};
+use ebb_documents::render::{
+    self, CompiledExpressions, KnownOutputs, RenderedRequest, RenderedUnit, TargetFacts, UnitContext,
+};
 use ebb_engine::Hook;
 use url::Url;
 
@@ -61,7 +63,7 @@ pub(crate) fn requests(parts: &InputParts<'_>) {
 
 fn request(plan: &Plan, compiled: &CompiledExpressions, facts: &TargetFacts) -> Option<RenderedRequest> {
     let at = UnitRef { hook: Hook::PreStart, unit: 0 };
-    match render::unit(plan, compiled, at, facts, &KnownOutputs::new()) {
+    match render::unit(UnitContext { plan, compiled, at, facts, known: &KnownOutputs::new() }) {
         Ok(RenderedUnit::Webhook(request)) => Some(request),
         Ok(other) => panic!("{other:?} is no request"),
         Err(_) => None,
@@ -70,7 +72,7 @@ fn request(plan: &Plan, compiled: &CompiledExpressions, facts: &TargetFacts) -> 
 
 fn manifest(plan: &Plan, compiled: &CompiledExpressions, facts: &TargetFacts) -> Option<serde_json::Value> {
     let at = UnitRef { hook: Hook::PreStart, unit: 1 };
-    match render::unit(plan, compiled, at, facts, &KnownOutputs::new()) {
+    match render::unit(UnitContext { plan, compiled, at, facts, known: &KnownOutputs::new() }) {
         Ok(RenderedUnit::Object { mut manifests }) => Some(manifests.remove(0)),
         Ok(other) => panic!("{other:?} is no manifest"),
         Err(_) => None,

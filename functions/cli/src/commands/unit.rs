@@ -10,7 +10,7 @@ use clap::Subcommand;
 use ebb_documents::model::PluginDoc;
 use ebb_documents::plan::{Action, Plan, Template, UnitPlan, UnitRef};
 use ebb_documents::render::{
-    self, CompiledExpressions, KnownOutputs, RenderError, RenderedInput, RenderedUnit, TargetFacts,
+    self, CompiledExpressions, KnownOutputs, RenderError, RenderedInput, RenderedUnit, TargetFacts, UnitContext,
 };
 use ebb_flow::run::script_task;
 use ebb_protocol::api::{ForceCompleteUnit, OverrideResponse};
@@ -229,7 +229,8 @@ fn rendered(plan: &Plan, at: UnitRef, unit: &UnitPlan) -> Result<Vec<RenderedInp
         cluster: None,
         labels: BTreeMap::new(),
     };
-    match render::unit(plan, &compiled, at, &facts, &KnownOutputs::new()).map_err(|error| broken(&error))? {
+    let context = UnitContext { plan, compiled: &compiled, at, facts: &facts, known: &KnownOutputs::new() };
+    match render::unit(context).map_err(|error| broken(&error))? {
         RenderedUnit::Pod { inputs } => Ok(inputs),
         _ => Err(CliError::failed(format!("{} is skipped", unit.key))),
     }

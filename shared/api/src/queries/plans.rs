@@ -5,7 +5,7 @@ use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{ConnectionDoc, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc, SubscriptionDoc};
 use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef, UntilPlan, WebhookAction};
-use ebb_documents::render::{self, InputValue, KnownOutputs, RenderedUnit, SkipReason, TargetFacts};
+use ebb_documents::render::{self, InputValue, KnownOutputs, RenderedUnit, SkipReason, TargetFacts, UnitContext};
 use ebb_engine::Unit;
 use ebb_protocol::api::{EdgePreview, HookPreview, PlanPreview, UnitPreview};
 use ebb_protocol::id::TargetKey;
@@ -88,7 +88,9 @@ pub fn show(kind: &str, name: &str, plan: Plan) -> Result<PlanPreview, FlowError
         for Unit(position) in graph.order() {
             let Some(unit) = hook.units.get(position as usize) else { continue };
             let at = UnitRef { hook: hook.hook, unit: position };
-            let rendered = match render::preview(plan, &loaded.compiled, at, &facts, &KnownOutputs::new()) {
+            let known = &KnownOutputs::new();
+            let context = UnitContext { plan, compiled: &loaded.compiled, at, facts: &facts, known };
+            let rendered = match render::preview(context) {
                 Ok(rendered) => shown(&unit.action, rendered),
                 Err(error) => json!({ "error": error.to_string() }),
             };

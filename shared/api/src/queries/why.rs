@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Plan, UnitRef};
-use ebb_documents::render::{self, InputValue, RenderedUnit};
+use ebb_documents::render::{self, InputValue, RenderedUnit, UnitContext};
 use ebb_engine::{Hook, TargetPhase, Timestamp};
 use ebb_protocol::api::{
     FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail, UnitState,
@@ -217,9 +217,9 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<RootCause, F
     let at = UnitRef { hook: run.hook(), unit: found.unit.0 };
     let facts = run.target_facts();
     let mut texts = BTreeMap::new();
-    if let Ok(RenderedUnit::Pod { inputs }) =
-        render::preview(&run.loaded.plan, &run.loaded.compiled, at, &facts, &known)
-    {
+    let (plan, compiled) = (&run.loaded.plan, &run.loaded.compiled);
+    let context = UnitContext { plan, compiled, at, facts: &facts, known: &known };
+    if let Ok(RenderedUnit::Pod { inputs }) = render::preview(context) {
         for input in inputs {
             let value = match input.value {
                 InputValue::Text(text) => limits::excerpt(&text, INPUT_LENGTH),

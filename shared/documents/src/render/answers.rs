@@ -6,10 +6,10 @@ use serde_json::{Value as Json, json};
 
 use super::context::{AnswerValues, LookupResult, NullPolicy, RenderContext, mistyped};
 use super::outputs::outputs_from;
-use super::{CompiledExpressions, KnownOutputs, RenderError, RenderValue, TargetFacts, url};
+use super::{CompiledExpressions, RenderError, RenderValue, UnitContext, url};
 use crate::expr::convert::json_type;
 use crate::expr::{Expression, ReferenceSource};
-use crate::plan::{Action, OutputFrom, Plan, UnitPlan, UnitRef, UntilPlan, WebhookAction};
+use crate::plan::{Action, OutputFrom, UnitPlan, UntilPlan, WebhookAction};
 
 /// The answer to a request of a webhook unit.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,16 +25,6 @@ impl WebhookResponse {
     pub fn into_value(self) -> Json {
         json!({"status": self.status, "headers": self.headers, "body": self.body})
     }
-}
-
-/// The plan and the values that the expressions of a webhook unit read beside the answers.
-#[derive(Clone, Copy)]
-pub struct AnswerContext<'a> {
-    pub plan: &'a Plan,
-    pub compiled: &'a CompiledExpressions,
-    pub at: UnitRef,
-    pub facts: &'a TargetFacts,
-    pub known: &'a KnownOutputs,
 }
 
 /// The answers to the requests of a unit, as [`WebhookResponse::into_value`] returns them.
@@ -55,7 +45,7 @@ pub enum PollState {
     Failed(String),
 }
 
-impl<'a> AnswerContext<'a> {
+impl<'a> UnitContext<'a> {
     fn unit(self) -> Result<&'a UnitPlan, RenderError> {
         self.plan.unit(self.at).ok_or(RenderError::NoUnit(self.at))
     }
@@ -74,7 +64,7 @@ impl<'a> AnswerContext<'a> {
     fn context(self, unit: &'a UnitPlan, answers: Answers<'a>) -> RenderContext<'a> {
         RenderContext {
             answers: Some(AnswerValues { response: answers.response, poll: answers.poll, inputs: &unit.inputs }),
-            ..RenderContext::of_unit(self.plan, self.compiled, self.facts, self.known, (self.at, unit))
+            ..RenderContext::of_unit(self, unit)
         }
     }
 
@@ -185,13 +175,8 @@ pub fn reads_values(compiled: &CompiledExpressions, unit: &UnitPlan) -> bool {
     let until = webhook.until.iter().flat_map(|until| until.ready.iter().chain(&until.failed));
     let mut texts = outputs.chain(&webhook.describe_found).chain(&webhook.absent).chain(until);
     let is_known = |source: &ReferenceSource| {
-        matches!(
-            source,
-            ReferenceSource::Response
-                | ReferenceSource::Poll
-                | ReferenceSource::Target(_)
-                | ReferenceSource::OwnResource(_)
-        )
+        use ReferenceSource::{OwnResource, Poll, Response, Target};
+        matches!(source, Response | Poll | Target(_) | OwnResource(_))
     };
     let reads_more = |text: &String| {
         let parsed = compiled.parsed(text, "");

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::evaluate::{CompiledExpressions, TextPart};
 use super::{
     KnownOutputs, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderValue, SealedValue, SecretKeyRef,
-    TargetFacts,
+    TargetFacts, UnitContext,
 };
 use crate::expr::convert::{self, CelOutput};
 use crate::expr::{self, Expression, ReferenceSource, ReferenceUsage, ValueReference};
@@ -110,19 +110,14 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Creates a context for the values that a unit reads.
-    pub(super) fn of_unit(
-        plan: &'a Plan,
-        compiled: &'a CompiledExpressions,
-        facts: &'a TargetFacts,
-        outputs: &'a KnownOutputs,
-        (at, unit): (UnitRef, &'a UnitPlan),
-    ) -> Self {
+    pub(super) fn of_unit(context: UnitContext<'a>, unit: &'a UnitPlan) -> Self {
+        let UnitContext { plan, compiled, at, facts, known } = context;
         let update = match at.hook {
             Hook::Update(number) => Some(number),
             _ => None,
         };
         let reader = ValueReader::Cluster(plan.cluster(unit));
-        Self { update, reader, ..Self::outside(plan, compiled, facts, outputs, unit.resource()) }
+        Self { update, reader, ..Self::outside(plan, compiled, facts, known, unit.resource()) }
     }
 
     /// Returns the context of a place in which no sensitive value may be.
@@ -137,8 +132,7 @@ impl<'a> RenderContext<'a> {
             other => return Ok(other),
         };
         let Some(open) = self.open else { return Err(sensitive(place, "a value")) };
-        let opened = open(&sealed).ok_or_else(|| RenderError::Undecryptable { place: place.to_owned() })?;
-        Ok(LookupResult::Value(opened))
+        Ok(LookupResult::Value(open(&sealed).ok_or_else(|| RenderError::Undecryptable { place: place.to_owned() })?))
     }
 
     /// Returns the value of a reference, or [`LookupResult::Nothing`] if a part of it is missing.
@@ -472,10 +466,7 @@ fn null(place: &str, expression: &Expression) -> RenderError {
 }
 
 pub(super) fn capped(place: &str, bytes: usize) -> Result<(), RenderError> {
-    match bytes > MAX_VALUE_BYTES {
-        true => Err(RenderError::TooLarge { place: place.to_owned(), bytes }),
-        false => Ok(()),
-    }
+    if bytes > MAX_VALUE_BYTES { Err(RenderError::TooLarge { place: place.to_owned(), bytes }) } else { Ok(()) }
 }
 
 /// Returns a value as JSON, or `None` for a missing value. `what` names the value in the error for a sensitive one.
@@ -510,13 +501,13 @@ struct VariableTree<'v> {
 
 impl<'v> VariableTree<'v> {
     fn set(&mut self, source: &'v ReferenceSource, value: expr::CelValue<'v>) {
-        let path = path(source);
+        let path = source.path();
         self.at(&path).leaf = Some(value);
     }
 
     /// Creates the mapping that would contain a missing value, so that `.?` and `has()` do not fail.
     fn empty(&mut self, source: &'v ReferenceSource) {
-        let path = path(source);
+        let path = source.path();
         if let Some((_, above)) = path.split_last() {
             self.at(above);
         }
@@ -536,23 +527,5 @@ impl<'v> VariableTree<'v> {
     fn variables(mut self) -> BTreeMap<&'static str, expr::CelValue<'v>> {
         let roots = crate::expr::RootVariable::ALL.map(crate::expr::RootVariable::as_str);
         roots.into_iter().filter_map(|root| Some((root, self.branches.remove(root)?.value()))).collect()
-    }
-}
-
-fn path(source: &ReferenceSource) -> Vec<&str> {
-    match source {
-        ReferenceSource::Param(name) => vec!["params", name],
-        ReferenceSource::OldParam(name) => vec!["old", "params", name],
-        ReferenceSource::Output { unit, output } => vec!["units", unit, "outputs", output],
-        ReferenceSource::Resource { resource, output } => vec!["resources", resource, "outputs", output],
-        ReferenceSource::Target(field) => vec!["target", field],
-        ReferenceSource::OwnResource(field) => vec!["resource", field],
-        ReferenceSource::Input(name) => vec!["inputs", name],
-        ReferenceSource::Response => vec!["response"],
-        ReferenceSource::Poll => vec!["poll"],
-        ReferenceSource::Object => vec!["object"],
-        ReferenceSource::Objects => vec!["objects"],
-        ReferenceSource::Instance => vec!["instance"],
-        ReferenceSource::Event(root) => vec![root.as_str()],
     }
 }

@@ -8,11 +8,11 @@ use super::context::{
     LookupResult, MissingPolicy, NullPolicy, PendingOutputs, RenderContext, as_json, capped, mistyped, sensitive,
 };
 use super::{
-    CompiledExpressions, InputValue, KnownOutputs, OpenSealed, ProducerState, RenderError, RenderValue, RenderedInput,
-    RenderedInstance, RenderedRequest, RenderedUnit, SkipReason, TargetFacts, url,
+    InputValue, OpenSealed, ProducerState, RenderError, RenderValue, RenderedInput, RenderedInstance, RenderedRequest,
+    RenderedUnit, SkipReason, UnitContext, url,
 };
 use crate::expr::convert::json_type;
-use crate::plan::{Action, InfrakitAction, InputPlan, Plan, Template, UnitPlan, UnitRef, WebhookAction};
+use crate::plan::{Action, InfrakitAction, InputPlan, Template, UnitPlan, WebhookAction};
 use crate::template::joinable;
 
 /// Renders a unit: either it is skipped, or it runs with the returned values.
@@ -23,29 +23,16 @@ use crate::template::joinable;
 ///
 /// # Errors
 /// Returns [`RenderError`] if a required value is missing, has the wrong type, is too large, or is sensitive.
-pub fn unit(
-    plan: &Plan,
-    compiled: &CompiledExpressions,
-    at: UnitRef,
-    facts: &TargetFacts,
-    known: &KnownOutputs,
-) -> Result<RenderedUnit, RenderError> {
-    render(plan, compiled, at, facts, known, PendingOutputs::Missing, None)
+pub fn unit(context: UnitContext<'_>) -> Result<RenderedUnit, RenderError> {
+    render(context, PendingOutputs::Missing, None)
 }
 
 /// Renders a unit like [`unit()`]. Encrypted values that its recipient may have are decrypted with `open`.
 ///
 /// # Errors
 /// Returns the errors of [`unit()`], and [`RenderError::Undecryptable`] if `open` returns nothing.
-pub fn unit_with_secrets(
-    plan: &Plan,
-    compiled: &CompiledExpressions,
-    at: UnitRef,
-    facts: &TargetFacts,
-    known: &KnownOutputs,
-    open: &OpenSealed<'_>,
-) -> Result<RenderedUnit, RenderError> {
-    render(plan, compiled, at, facts, known, PendingOutputs::Missing, Some(open))
+pub fn unit_with_secrets(context: UnitContext<'_>, open: &OpenSealed<'_>) -> Result<RenderedUnit, RenderError> {
+    render(context, PendingOutputs::Missing, Some(open))
 }
 
 /// Renders a unit for people, otherwise like [`unit()`].
@@ -55,25 +42,16 @@ pub fn unit_with_secrets(
 ///
 /// # Errors
 /// Returns the errors of [`unit()`] that do not depend on unknown values.
-pub fn preview(
-    plan: &Plan,
-    compiled: &CompiledExpressions,
-    at: UnitRef,
-    facts: &TargetFacts,
-    known: &KnownOutputs,
-) -> Result<RenderedUnit, RenderError> {
-    render(plan, compiled, at, facts, known, PendingOutputs::Shown, None)
+pub fn preview(context: UnitContext<'_>) -> Result<RenderedUnit, RenderError> {
+    render(context, PendingOutputs::Shown, None)
 }
 
 fn render(
-    plan: &Plan,
-    compiled: &CompiledExpressions,
-    at: UnitRef,
-    facts: &TargetFacts,
-    known: &KnownOutputs,
+    context: UnitContext<'_>,
     unknowns: PendingOutputs,
     open: Option<&OpenSealed<'_>>,
 ) -> Result<RenderedUnit, RenderError> {
+    let UnitContext { plan, at, known, .. } = context;
     let unit = plan.unit(at).ok_or(RenderError::NoUnit(at))?;
     // An undo runs without its missing inputs.
     let is_plain_pre_stop = unit.is_plain_pre_stop(at.hook);
@@ -90,12 +68,7 @@ fn render(
             _ => {}
         }
     }
-    let context = RenderContext {
-        unknowns,
-        nulls: NullPolicy::Omitted,
-        open,
-        ..RenderContext::of_unit(plan, compiled, facts, known, (at, unit))
-    };
+    let context = RenderContext { unknowns, nulls: NullPolicy::Omitted, open, ..RenderContext::of_unit(context, unit) };
     let lenience = if unit.undoes.is_empty() { MissingPolicy::Strict } else { MissingPolicy::LeaveOut };
     if !wanted(context, unit, lenience)? {
         return Ok(RenderedUnit::Skipped(SkipReason::WhenFalse));
@@ -245,11 +218,7 @@ fn instance(
         init: optional(&action.init, "init")?.unwrap_or_default(),
         tags,
         logical_id: optional(&action.logical_id, "logicalID")?,
-        attachments: action
-            .attachments
-            .as_ref()
-            .map(|attachments| tree(context.closed(), attachments, "attachments"))
-            .transpose()?,
+        attachments: action.attachments.as_ref().map(|it| tree(context.closed(), it, "attachments")).transpose()?,
     })
 }
 

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use ebb_documents::plan::{Action, UnitRef};
 use ebb_documents::render::{
     self, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit, SealedValue, SkipReason, TargetFacts,
+    UnitContext,
 };
 use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
@@ -148,7 +149,7 @@ fn rendered(
         }
     };
     let (plan, compiled) = (&run.loaded.plan, &run.loaded.compiled);
-    let rendered = render::unit_with_secrets(plan, compiled, at, facts, known, &open);
+    let rendered = render::unit_with_secrets(UnitContext { plan, compiled, at, facts, known }, &open);
     (rendered, opened.into_inner().into_texts())
 }
 

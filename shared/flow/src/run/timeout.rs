@@ -1,7 +1,7 @@
 //! The failure of an attempt that has no result at its deadline.
 
 use ebb_documents::plan::{UnitPlan, UnitRef};
-use ebb_documents::render::{self, RenderedUnit};
+use ebb_documents::render::{self, RenderedUnit, UnitContext};
 use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::evidence::Evidence;
@@ -61,8 +61,9 @@ async fn evidence(
 ) -> Result<Option<Box<Evidence>>, FlowError> {
     let known = inputs::read_inputs(env, run, unit, cache).await?;
     let at = UnitRef { hook: run.hook(), unit: attempt.unit.0 };
-    let rendered = render::preview(&run.loaded.plan, &run.loaded.compiled, at, &run.target_facts(), &known);
-    let Ok(RenderedUnit::Webhook(request)) = rendered else { return Ok(None) };
+    let (plan, compiled) = (&run.loaded.plan, &run.loaded.compiled);
+    let context = UnitContext { plan, compiled, at, facts: &run.target_facts(), known: &known };
+    let Ok(RenderedUnit::Webhook(request)) = render::preview(context) else { return Ok(None) };
     let sent = SentRequest { method: &request.method, url: &request.url, headers: &[], opened: &[] };
     Ok(Some(Box::new(Evidence { status: Some(ACCEPTED), ..sent.evidence(unit, None) })))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ebb_documents::plan::{Action, UnitPlan, UnitRef, UntilPlan};
-use ebb_documents::render::{self, AnswerContext, Answers, KnownOutputs, RenderValue, TargetFacts};
+use ebb_documents::render::{self, Answers, KnownOutputs, RenderValue, TargetFacts, UnitContext};
 use ebb_egress::{CallError, HttpResponse, retry_after};
 use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
@@ -77,10 +77,10 @@ pub(super) struct UnitAnswers<'a> {
 }
 
 impl UnitAnswers<'_> {
-    pub(super) fn context(&self) -> AnswerContext<'_> {
+    pub(super) fn context(&self) -> UnitContext<'_> {
         let loaded = &self.run.loaded;
         let (plan, compiled) = (&loaded.plan, &loaded.compiled);
-        AnswerContext { plan, compiled, at: self.at, facts: &self.facts, known: &self.known }
+        UnitContext { plan, compiled, at: self.at, facts: &self.facts, known: &self.known }
     }
 
     /// Returns the state for which the unit waits after a response.

@@ -8,8 +8,8 @@ use super::fixtures::{ALONE, SHARED_PG, TENANT_DB, WIRED, alone, compiled, plann
 use crate::load::{self, DocumentVars, FileError, FileSource, NoFiles};
 use crate::plan::{Plan, UnitRef};
 use crate::render::{
-    self, AnswerContext, Answers, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError,
-    RenderValue, RenderedUnit, SecretKeyRef, SkipReason, TargetFacts,
+    self, Answers, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue,
+    RenderedUnit, SecretKeyRef, SkipReason, TargetFacts, UnitContext,
 };
 
 fn facts() -> TargetFacts {
@@ -55,14 +55,20 @@ fn known(plan: &Plan, states: &[(&str, ProducerState)]) -> KnownOutputs {
 }
 
 fn rendered(plan: &Plan, key: &str, states: &[(&str, ProducerState)]) -> Result<RenderedUnit, RenderError> {
-    render::unit(plan, &CompiledExpressions::new(plan)?, at(plan, key), &facts(), &known(plan, states))
+    let (compiled, known) = (CompiledExpressions::new(plan)?, known(plan, states));
+    render::unit(UnitContext { plan, compiled: &compiled, at: at(plan, key), facts: &facts(), known: &known })
+}
+
+fn previewed(plan: &Plan, key: &str) -> Result<RenderedUnit, RenderError> {
+    let (compiled, known) = (CompiledExpressions::new(plan)?, KnownOutputs::new());
+    render::preview(UnitContext { plan, compiled: &compiled, at: at(plan, key), facts: &facts(), known: &known })
 }
 
 /// Returns the outputs of a webhook with this response.
 fn response_outputs(plan: &Plan, key: &str, body: Value) -> Result<BTreeMap<String, RenderValue>, RenderError> {
     let response = render::WebhookResponse { status: 200, headers: BTreeMap::new(), body }.into_value();
     let (compiled, known) = (CompiledExpressions::new(plan)?, KnownOutputs::new());
-    let context = AnswerContext { plan, compiled: &compiled, at: at(plan, key), facts: &facts(), known: &known };
+    let context = UnitContext { plan, compiled: &compiled, at: at(plan, key), facts: &facts(), known: &known };
     context.outputs(Answers { response: &response, poll: None })
 }
 
@@ -148,24 +154,17 @@ fn units_of_infrakit() {
         rendered(&plan, "r/disk", &[("r/net", outputs.clone())]),
         rendered(&plan, "r/disk", &[("r/net", ProducerState::Absent)]),
         rendered(&plan, "r/disk.removal", &[("r/net", ProducerState::Absent)]),
-        render::preview(&plan, &compiled, at(&plan, "r/disk"), &facts(), &KnownOutputs::new()),
+        previewed(&plan, "r/disk"),
     ));
-    assert_eq!(
-        rendered(&plan, "r/disk.removal", &[("r/net", outputs.clone())]),
-        rendered(&plan, "r/disk", &[("r/net", outputs)])
-    );
+    let known = [("r/net", outputs)];
+    assert_eq!(rendered(&plan, "r/disk.removal", &known), rendered(&plan, "r/disk", &known));
 }
 
 #[test]
 fn previews() {
     let plan = wired();
-    let compiled = CompiledExpressions::new(&plan).unwrap();
     let units = plan.hooks.iter().flat_map(|hook| &hook.units);
-    let shown = units.map(|unit| {
-        let preview = render::preview(&plan, &compiled, at(&plan, &unit.key), &facts(), &KnownOutputs::new());
-        format!("{} {preview:#?}\n", unit.key)
-    });
-    let shown: String = shown.collect();
+    let shown: String = units.map(|unit| format!("{} {:#?}\n", unit.key, previewed(&plan, &unit.key))).collect();
     insta::assert_snapshot!(shown);
 }
 
@@ -190,42 +189,34 @@ fn used(inputs: &str, made: ProducerState) -> String {
 
 #[test]
 fn types_are_kept_and_only_optional_outputs_may_be_absent() {
+    use ProducerState::{Absent, Skipped};
     let o = |value: RenderValue| outputs(&[("o", value)]);
     let mut table = String::new();
     for (input, made) in [
-        (
-            "{i: \"${params.list}\", j: \"n=${size(params.list)}\", k: {value: {a: \"${params.text}\", b: [1]}}}",
-            ProducerState::Absent,
-        ),
-        (
-            "{i: \"${params.list.map(x, x * 2)}\", j: \"${params.list.exists(x, x > 2)}\", k: 5, l: \"$${x}\"}",
-            ProducerState::Absent,
-        ),
+        ("{i: \"${params.list}\", j: \"n=${size(params.list)}\", k: {value: {a: \"${params.text}\", b: [1]}}}", Absent),
+        ("{i: \"${params.list.map(x, x * 2)}\", j: \"${params.list.exists(x, x > 2)}\", k: 5, l: \"$${x}\"}", Absent),
         (
             "{i: \"${units.make.outputs.?o}\", j: \"${units.make.outputs.?o.orValue('d')}\", k: \"${has(units.make.outputs.o)}\"}",
-            ProducerState::Absent,
+            Absent,
         ),
         (
             "{i: \"${units.make.outputs.?o}\", j: \"${units.make.outputs.?o.orValue('d')}\", k: \"<${has(units.make.outputs.o) ? units.make.outputs.o : 'none'}>\"}",
-            ProducerState::Skipped,
+            Skipped,
         ),
-        ("{i: \"${units.make.outputs.o}\"}", ProducerState::Skipped),
-        ("{i: \"${units.make.outputs.o}\"}", ProducerState::Absent),
-        ("{i: \"a ${units.make.outputs.o}\"}", ProducerState::Absent),
+        ("{i: \"${units.make.outputs.o}\"}", Skipped),
+        ("{i: \"${units.make.outputs.o}\"}", Absent),
+        ("{i: \"a ${units.make.outputs.o}\"}", Absent),
         ("{i: \"${units.make.outputs.o + 1}\"}", o(text("not a number, not shown"))),
         ("{i: \"${int(units.make.outputs.o) + 1}\"}", o(text("41"))),
         ("{i: {value: \"${units.make.outputs.o}\", path: /in/i}}", o(RenderValue::Bytes(vec![255]))),
         ("{i: \"${units.make.outputs.o}\"}", o(RenderValue::Bytes(vec![255]))),
-        ("{i: \"${params.big.map(x, params.big.map(y, params.big))}\"}", ProducerState::Absent),
-        ("{i: \"${[1].map(x,[x,x]).map(x,[x,x]).map(x,[x,x]).map(x,[x,x]).map(x,[x,x])}\"}", ProducerState::Absent),
+        ("{i: \"${params.big.map(x, params.big.map(y, params.big))}\"}", Absent),
+        ("{i: \"${[1].map(x,[x,x]).map(x,[x,x]).map(x,[x,x]).map(x,[x,x]).map(x,[x,x])}\"}", Absent),
         (
             "{i: \"${target.labels.team + target.name.replace(' ', '_').upperAscii() + base64.encode(bytes('x'))}\"}",
-            ProducerState::Absent,
+            Absent,
         ),
-        (
-            "{i: \"${target.generation + 1}\", j: \"${[target.generation, 1.5, null, {'b': 1, 'a': true}]}\"}",
-            ProducerState::Absent,
-        ),
+        ("{i: \"${target.generation + 1}\", j: \"${[target.generation, 1.5, null, {'b': 1, 'a': true}]}\"}", Absent),
     ] {
         table += &format!("{input}\n{}\n", used(&format!("      {input}\n"), made));
     }

@@ -8,7 +8,7 @@ use crate::diagnostic::Diagnostics;
 use crate::plan::{Plan, Template, UnitRef};
 use crate::render::{
     self, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit,
-    SealedValue, TargetFacts,
+    SealedValue, TargetFacts, UnitContext,
 };
 
 /// A plugin whose unit `use` reads a sensitive output of a webhook.
@@ -79,7 +79,8 @@ fn an_encrypted_output_is_decrypted_for_its_recipient_only() {
         let plan = alone(&plugin(unit));
         let compiled = CompiledExpressions::new(&plan).unwrap();
         let (at, facts) = (UnitRef { hook, unit: 1 }, TargetFacts::default());
-        match render::unit_with_secrets(&plan, &compiled, at, &facts, &known, &open).unwrap() {
+        let context = UnitContext { plan: &plan, compiled: &compiled, at, facts: &facts, known: &known };
+        match render::unit_with_secrets(context, &open).unwrap() {
             RenderedUnit::Webhook(request) if request.headers.is_empty() => {
                 assert_eq!(request.body, Some(json!({"k": "opened"})));
             }
@@ -91,11 +92,11 @@ fn an_encrypted_output_is_decrypted_for_its_recipient_only() {
             RenderedUnit::Infrakit(instance) => assert_eq!(instance.properties, json!({"k": "opened"})),
             other => panic!("{other:?}"),
         }
-        let lost = render::unit_with_secrets(&plan, &compiled, at, &facts, &known, &|_| None);
+        let lost = render::unit_with_secrets(context, &|_| None);
         assert!(matches!(lost, Err(RenderError::Undecryptable { .. })), "{unit}: {lost:?}");
-        let closed = render::unit(&plan, &compiled, at, &facts, &known);
+        let closed = render::unit(context);
         assert!(matches!(closed, Err(RenderError::Sensitive { .. })), "{unit}: {closed:?}");
-        let preview = render::preview(&plan, &compiled, at, &facts, &known).unwrap();
+        let preview = render::preview(context).unwrap();
         assert!(format!("{preview:?}").contains("<sensitive>"), "{preview:?}");
     }
 }
@@ -147,15 +148,19 @@ fn an_encrypted_literal_is_decrypted_for_its_recipient_only() {
         assert_eq!((sealed.place.as_str(), sealed.text.as_str()), (SealedValue::PARAM, "the text"));
         Some(RenderValue::Json(json!("opened")))
     };
-    let rendered = |plan: &Plan| render::unit_with_secrets(plan, &compiled, at, &facts, &KnownOutputs::new(), &open);
+    let known = KnownOutputs::new();
+    let rendered = |plan: &Plan| {
+        let context = UnitContext { plan, compiled: &compiled, at, facts: &facts, known: &known };
+        render::unit_with_secrets(context, &open)
+    };
     let plain = rendered(&plan);
     assert!(matches!(plain, Err(RenderError::Sensitive { .. })), "{plain:?}");
-    let resource = plan.resources.get_mut("r").unwrap();
-    resource.params.insert("token".to_owned(), Template::Sealed("the text".to_owned()));
+    plan.resources.get_mut("r").unwrap().params.insert("token".to_owned(), Template::Sealed("the text".to_owned()));
     match rendered(&plan).unwrap() {
         RenderedUnit::Webhook(request) => assert_eq!(request.body, Some(json!({"k": "opened"}))),
         other => panic!("{other:?}"),
     }
-    let preview = render::preview(&plan, &compiled, at, &facts, &KnownOutputs::new()).unwrap();
+    let preview =
+        render::preview(UnitContext { plan: &plan, compiled: &compiled, at, facts: &facts, known: &known }).unwrap();
     assert!(format!("{preview:?}").contains("<sensitive>"), "{preview:?}");
 }
