@@ -335,10 +335,7 @@ impl<'a> EventRenderer<'a> {
         };
         let name = self.target_name(target)?;
         let uid = self.uid(entry)?;
-        let time_ms = match &entry.time {
-            Some(time) => self.time(time)?,
-            None => None,
-        };
+        let time_ms = entry.time.as_ref().map_or(Ok(None), |time| self.time(time))?;
         let kind = target.kind.clone();
         Ok(match &entry.action {
             EntryAction::Apply(_, document) => {

@@ -141,8 +141,7 @@ fn written(reader: &DocumentReader<'_>, node: &YamlNode) -> String {
     match yaml::write(node) {
         Ok(text) => lines::mapped(reader.source, node, text),
         Err(reason) => {
-            let message = format!("the document cannot be written down again: {reason}");
-            reader.note(reader.wrong("yaml", node.at, message));
+            reader.note(reader.wrong("yaml", node.at, format!("the document cannot be written down again: {reason}")));
             String::new()
         }
     }

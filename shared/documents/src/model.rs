@@ -24,22 +24,21 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 pub use crate::source::{LineColumn, SourceText};
-pub use collection::{CollectionDoc, CollectionEntry, CollectionForm, CollectionKind, CollectionTarget};
+pub use collection::{CollectionDoc, CollectionEntry, CollectionForm, CollectionTarget};
 pub(crate) use collection::{ControllerCollection, KeyedResource, ListedResource, PluginCollection, PluginResources};
-pub use connection::{AuthChoice, AuthDoc, BasicAuthDoc, ConnectionDoc, ConnectionKind, HeaderAuthDoc, OWN_UNITS};
+pub use connection::{AuthChoice, AuthDoc, BasicAuthDoc, ConnectionDoc, HeaderAuthDoc, OWN_UNITS};
 pub(crate) use event_source::SUPPLIED_KEYS;
 pub use event_source::{
     ApplyDoc, BasicDoc, DeleteDoc, EventAction, EventRule, FetchDoc, HmacAlgorithm, HmacDoc, SecretDoc,
-    SignatureEncoding, SourceDoc, SourceKind, SourceTarget, VerifyChoice, VerifyDoc,
+    SignatureEncoding, SourceDoc, SourceTarget, VerifyChoice, VerifyDoc,
 };
 pub use param::{ParamDoc, ParamKind};
-pub use plugin::{DefaultsDoc, HookDoc, HookOwner, PluginDoc, PluginKind, PluginProfile, RunnerDoc};
+pub use plugin::{DefaultsDoc, HookDoc, HookOwner, PluginDoc, PluginProfile, RunnerDoc};
 pub use sandbox::{
     ConsumerDoc, ParamValue, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc, SandboxKind, TtlStart, VariableSpec,
 };
 pub use subscription::{
     CommentDoc, CommitStatusDoc, NotificationPhase, PostDoc, ReceiverChoice, ReceiverDoc, StandardDoc, SubscriptionDoc,
-    SubscriptionKind,
 };
 pub use template_tree::TemplateTree;
 pub use unit::{
@@ -166,6 +165,25 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
 
         deserializer.deserialize_map(EntriesVisitor(PhantomData))
     }
+}
+
+/// Defines the types of a `kind` with one value.
+macro_rules! kinds {
+    ($($type:ident: $kind:ident;)+) => {$(
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+        pub enum $type {
+            #[default]
+            $kind,
+        }
+    )+};
+}
+
+kinds! {
+    CollectionKind: Collection;
+    ConnectionKind: Connection;
+    PluginKind: Plugin;
+    SourceKind: Source;
+    SubscriptionKind: Subscription;
 }
 
 /// The version of the format.

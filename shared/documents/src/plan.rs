@@ -757,8 +757,7 @@ impl Plan {
     }
 
     pub(crate) fn unit_mut(&mut self, at: UnitRef) -> Option<&mut UnitPlan> {
-        let hook = self.hooks.iter_mut().find(|planned| planned.hook == at.hook)?;
-        hook.units.get_mut(at.unit as usize)
+        self.hooks.iter_mut().find(|planned| planned.hook == at.hook)?.units.get_mut(at.unit as usize)
     }
 }
 

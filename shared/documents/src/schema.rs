@@ -8,42 +8,31 @@ use serde_json::Value;
 use crate::load::signadot::{ResourcePlugin, SignadotSandbox};
 use crate::model::{CollectionTarget, ConnectionDoc, PluginDoc, SandboxDoc, SourceDoc, SubscriptionDoc};
 
-/// Returns the schema of Ebb's `kind: Plugin`.
-pub fn plugin() -> Value {
-    schema_for!(PluginDoc).to_value()
+/// Defines functions that return a schema.
+macro_rules! schemas {
+    ($(#[$doc:meta] $name:ident: $type:ty;)+) => {$(
+        #[$doc]
+        pub fn $name() -> Value {
+            schema_for!($type).to_value()
+        }
+    )+};
 }
 
-/// Returns the schema of Ebb's `kind: Sandbox`.
-pub fn sandbox() -> Value {
-    schema_for!(SandboxDoc).to_value()
-}
-
-/// Returns the schema of Ebb's `kind: Collection`.
-pub fn collection() -> Value {
-    schema_for!(CollectionTarget).to_value()
-}
-
-/// Returns the schema of Ebb's `kind: Source`.
-pub fn event_source() -> Value {
-    schema_for!(SourceDoc).to_value()
-}
-
-/// Returns the schema of Ebb's `kind: Connection`.
-pub fn connection() -> Value {
-    schema_for!(ConnectionDoc).to_value()
-}
-
-/// Returns the schema of Ebb's `kind: Subscription`.
-pub fn subscription() -> Value {
-    schema_for!(SubscriptionDoc).to_value()
-}
-
-/// Returns the schema of Signadot's ResourcePlugin.
-pub fn signadot_plugin() -> Value {
-    schema_for!(ResourcePlugin).to_value()
-}
-
-/// Returns the schema of Signadot's Sandbox. It covers only the parts that concern resources.
-pub fn signadot_sandbox() -> Value {
-    schema_for!(SignadotSandbox).to_value()
+schemas! {
+    /// Returns the schema of Ebb's `kind: Plugin`.
+    plugin: PluginDoc;
+    /// Returns the schema of Ebb's `kind: Sandbox`.
+    sandbox: SandboxDoc;
+    /// Returns the schema of Ebb's `kind: Collection`.
+    collection: CollectionTarget;
+    /// Returns the schema of Ebb's `kind: Source`.
+    event_source: SourceDoc;
+    /// Returns the schema of Ebb's `kind: Connection`.
+    connection: ConnectionDoc;
+    /// Returns the schema of Ebb's `kind: Subscription`.
+    subscription: SubscriptionDoc;
+    /// Returns the schema of Signadot's ResourcePlugin.
+    signadot_plugin: ResourcePlugin;
+    /// Returns the schema of Signadot's Sandbox. It covers only the parts that concern resources.
+    signadot_sandbox: SignadotSandbox;
 }

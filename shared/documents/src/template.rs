@@ -66,6 +66,11 @@ pub fn split(text: &str) -> Result<Vec<TemplatePiece>, UnclosedExpression> {
     Ok(pieces)
 }
 
+/// Returns the template that reads an output of a unit.
+pub(crate) fn of_output(unit: &str, output: &str) -> String {
+    format!("${{units[\"{unit}\"].outputs[\"{output}\"]}}")
+}
+
 /// Returns the template whose value is this text.
 pub fn escape(text: &str) -> String {
     text.replace("${", "$${")
@@ -230,10 +235,8 @@ mod tests {
 
     #[test]
     fn positions_in_documents() {
-        let source = SourceText::new(
-            "t.yaml",
-            "a: ${one}\nb: \"x-${two}\"\nc: |\n  first\n  ${three} and\n  ${four}\nd: '${one}'\n",
-        );
+        let text = "a: ${one}\nb: \"x-${two}\"\nc: |\n  first\n  ${three} and\n  ${four}\nd: '${one}'\n";
+        let source = SourceText::new("t.yaml", text);
         let check = |line, column, text: &str, word: &str, expected: (u32, u32)| {
             let value = At { value: text, at: LineColumn { line, column } };
             let at = place(&source, &value, text.find(word).unwrap());

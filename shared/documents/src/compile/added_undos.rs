@@ -53,6 +53,8 @@ fn removal(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
         Action::Infrakit(_) => (Action::Destroy, unit.reads.clone()),
         _ => (Action::Removal, Vec::new()),
     };
+    let (attempts, max_backoff_ms) = (attempts(hook), max_backoff(hook));
+    let retry = RetryPolicy { attempts, backoff_ms: BACKOFF_MS, max_backoff_ms, on: Vec::new() };
     UnitPlan {
         key: format!("{}{SUFFIX}", unit.key),
         action,
@@ -71,12 +73,7 @@ fn removal(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
         evidence: None,
         // A resource that takes long to create takes long to delete.
         timeout_ms: unit.timeout_ms.max(TIMEOUT_MS),
-        retry: RetryPolicy {
-            attempts: attempts(hook),
-            backoff_ms: BACKOFF_MS,
-            max_backoff_ms: max_backoff(hook),
-            on: Vec::new(),
-        },
+        retry,
         source: unit.source.clone(),
     }
 }

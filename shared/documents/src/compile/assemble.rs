@@ -4,19 +4,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ebb_engine::{Hook, MAX_UNITS};
 
-use super::added_undos;
 use super::checked::{BoundResource, CompiledUnit};
-use super::clusters;
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::order::{self, CycleStep};
 use super::reads::{self, OutputReads, ResourceReads};
 use super::teardown::{self, OrderSource, TeardownUnit};
+use super::{added_undos, clusters};
 use crate::diagnostic::Diagnostic;
 use crate::expr::ReferenceSource;
 use crate::model::{Dialect, SandboxDoc};
 use crate::plan::{
-    HookPlan, OutputRead, PLAN_VERSION, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan, UnitRef,
-    WorkloadRead,
+    HookPlan, OutputRead, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan, UnitRef, WorkloadRead,
 };
 
 /// Assigns a [`UnitRef`] to every unit. Within a hook, units are in the order of the resources of the sandbox.
@@ -54,8 +52,7 @@ pub(super) fn plan(
     let mut units_of: BTreeMap<Hook, Vec<UnitPlan>> = BTreeMap::new();
     for (number, instance) in instances.iter().enumerate() {
         for unit in &instance.checked.units {
-            let made = unit_plan(report, number, instance, unit, wires);
-            units_of.entry(unit.hook).or_default().push(made);
+            units_of.entry(unit.hook).or_default().push(unit_plan(report, number, instance, unit, wires));
         }
     }
     let hooks = units_of.into_iter().map(|(hook, units)| HookPlan { hook, units });
@@ -68,16 +65,13 @@ pub(super) fn plan(
     let resources = instances.iter().enumerate().filter(|(_, instance)| !instance.is_target());
     let resources = resources.map(|(number, i)| (i.name.to_owned(), resource(number, i, wires)));
     Plan {
-        v: PLAN_VERSION,
         target,
         resources: resources.collect(),
         env,
         optional_env: sandbox.env.iter().filter(|entry| entry.optional).map(|entry| entry.name.value.clone()).collect(),
         workloads: workloads(sandbox),
         hooks: hooks.collect(),
-        update: None,
-        former_secret_clusters: BTreeSet::new(),
-        plugin_updates: Vec::new(),
+        ..Plan::empty()
     }
 }
 
@@ -113,10 +107,7 @@ fn resource(number: usize, instance: &BoundResource<'_>, wires: &ResourceReads<'
 }
 
 fn listed(reads: &OutputReads) -> Vec<OutputRead> {
-    reads
-        .iter()
-        .map(|((at, output), optional)| OutputRead { at: *at, output: output.clone(), optional: *optional })
-        .collect()
+    reads.iter().map(|((at, output), &optional)| OutputRead { at: *at, output: output.clone(), optional }).collect()
 }
 
 fn unit_plan(
@@ -196,8 +187,7 @@ fn too_early(
         unit.hook.name(),
         made.hook.name()
     );
-    let help = "a hook reads its own outputs and those of earlier hooks";
-    report.error("hook-order", at, message).help(help)
+    report.error("hook-order", at, message).help("a hook reads its own outputs and those of earlier hooks")
 }
 
 /// Returns the error for an own unit that reads a public output before it is made.
@@ -228,18 +218,11 @@ pub(super) fn check_cycles(
     for hook in &plan.hooks {
         let dependencies: Vec<Vec<usize>> =
             hook.units.iter().map(|unit| unit.dependencies.iter().map(|&n| n as usize).collect()).collect();
-        let Err(cycle) = order::order(&dependencies) else { continue };
-        let names: Vec<&str> = cycle.iter().map(|&n| hook.units[n].key.as_str()).collect();
-        let steps: Vec<CycleStep> = cycle
-            .windows(2)
-            .filter_map(|pair| {
-                let [from, to] = *pair else { return None };
-                let to = UnitRef { hook: hook.hook, unit: u32::try_from(to).ok()? };
-                reason(plan, instances, wires, UnitRef { hook: hook.hook, unit: u32::try_from(from).ok()? }, to)
-            })
-            .collect();
+        let at = |unit: usize| Some(UnitRef { hook: hook.hook, unit: u32::try_from(unit).ok()? });
+        let step = |from: usize, to: usize| reason(plan, instances, wires, at(from)?, at(to)?);
         // Only wires between resources can close such a cycle, and their positions are in the sandbox.
-        report.push(order::cycle_error(&report.source, &names, &steps));
+        let wrong = order::cycle(&report.source, &dependencies, |unit| hook.units[unit].key.as_str(), step);
+        report.found.extend(wrong);
     }
 }
 

@@ -30,8 +30,7 @@ pub(super) struct CheckedPlugin<'a> {
 impl CheckedPlugin<'_> {
     /// Returns the names of the params that may be null.
     pub(super) fn optional_params(&self) -> BTreeSet<String> {
-        let optional = self.params.iter().filter(|(_, param)| param.doc.optional);
-        optional.map(|(name, _)| (*name).to_owned()).collect()
+        self.params.iter().filter(|(_, param)| param.doc.optional).map(|(name, _)| (*name).to_owned()).collect()
     }
 
     /// Returns the least evidence that the plugin requires of its undos.

@@ -35,12 +35,8 @@ pub(super) fn named<'a>(
                 && declared.kind != ParamKind::String
             {
                 let message = format!("param `{name}` is not a string, so it cannot name a cluster");
-                report.push(
-                    report
-                        .error("cluster", text.at, message)
-                        .related(declared.name.at, "the param")
-                        .help("make it a `string`"),
-                );
+                let wrong = report.error("cluster", text.at, message).related(declared.name.at, "the param");
+                report.push(wrong.help("make it a `string`"));
             }
             Some(UnitCluster::Param(name.clone()))
         }
@@ -113,8 +109,7 @@ pub(super) fn check(
                 found.source, instance.name, unit.doc.name.value
             );
             let help = "let both run in one cluster (`cluster:`), or hand on what is not sensitive";
-            let wrong = Diagnostic::error("cluster", source, found.spot.pos(source), message);
-            report.push(wrong.help(help));
+            report.push(Diagnostic::error("cluster", source, found.spot.pos(source), message).help(help));
         }
     }
 }

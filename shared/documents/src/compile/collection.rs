@@ -241,7 +241,7 @@ impl<'c> CollectionUnits<'c> {
             if outputs.len() >= MAX_INPUTS && !outputs.contains_key(&reference.path) {
                 return Err(error("limit", offset, format!("more than {MAX_INPUTS} values of `{name}` are read")));
             }
-            made += &read(&self.names[to], &reference.path);
+            made += &template::of_output(&self.names[to], &reference.path);
             outputs.entry(reference.path).or_insert(At { value: reference.expression, at: text.at });
             self.references.push(ResourceReference { from, to, text: At { ..text }, offset });
         }
@@ -252,18 +252,14 @@ impl<'c> CollectionUnits<'c> {
     fn check_cycles(&self, report: &mut DiagnosticCollector) {
         let mut dependencies = vec![Vec::new(); self.names.len()];
         self.references.iter().for_each(|reference| dependencies[reference.from].push(reference.to));
-        let Err(cycle) = order::order(&dependencies) else { return };
         let name = |number: usize| self.collection.resources[number].name.value.as_str();
-        // The message names only the first steps, and finding a position scans the document.
-        let steps = cycle.windows(2).take(21).filter_map(|pair| {
-            let [from, to] = *pair else { return None };
+        let step = |from: usize, to: usize| {
             let found = self.references.iter().find(|reference| reference.from == from && reference.to == to)?;
             let at = template::place(&report.source, &found.text, found.offset);
             Some(CycleStep { at, text: format!("`{}` refers to `{}`", name(from), name(to)) })
-        });
-        let steps: Vec<CycleStep> = steps.collect();
-        let names: Vec<&str> = cycle.iter().map(|&number| name(number)).collect();
-        report.push(order::cycle_error(&report.source, &names, &steps));
+        };
+        let wrong = order::cycle(&report.source, &dependencies, name, step);
+        report.found.extend(wrong);
     }
 
     /// Adds the outputs to the units. Returns the public outputs.
@@ -273,12 +269,9 @@ impl<'c> CollectionUnits<'c> {
             let at = unit.name.at;
             let named = |value: String| At { value, at };
             for (path, expression) in outputs {
-                let value = At { value: format!("${{{}}}", expression.value), at: expression.at };
-                let from = OutputFromDoc::Value(value);
-                public.push(Named {
-                    name: named(format!("{}.{path}", unit.name.value)),
-                    inner: named(read(&unit.name.value, &path)),
-                });
+                let from = OutputFromDoc::Value(At { value: format!("${{{}}}", expression.value), at: expression.at });
+                let read = template::of_output(&unit.name.value, &path);
+                public.push(Named { name: named(format!("{}.{path}", unit.name.value)), inner: named(read) });
                 let inner = OutputSpec { from, sensitive: None, optional: false, description: None };
                 unit.inner.outputs.0.push(Named { name: named(path), inner });
             }
@@ -292,9 +285,4 @@ fn literal(report: &mut DiagnosticCollector, name: &At<String>) {
         let wrong = report.error("reference", name.at, "a name is literal, and Ebb runs no template function");
         report.push(wrong.help(collection_text::RENDER));
     }
-}
-
-/// Returns the template that reads an output of a unit.
-fn read(unit: &str, output: &str) -> String {
-    format!("${{units[\"{unit}\"].outputs[\"{output}\"]}}")
 }

@@ -168,8 +168,7 @@ impl DiagnosticCollector {
             [] | [TemplatePiece::Literal(_)] => (content.to_owned(), 0),
             _ => {
                 let message = format!("{what} must be one expression");
-                let help = "put all of it into one `${…}`";
-                self.push(self.error("syntax", text.at, message).help(help));
+                self.push(self.error("syntax", text.at, message).help("put all of it into one `${…}`"));
                 return None;
             }
         };

@@ -65,10 +65,7 @@ pub fn bind(
             connection.origin.clone_from(&document.origin.value);
         }
     }
-    match found.has_errors() {
-        true => Err(found.sorted()),
-        false => Ok(()),
-    }
+    if found.has_errors() { Err(found.sorted()) } else { Ok(()) }
 }
 
 impl ConnectionDoc {

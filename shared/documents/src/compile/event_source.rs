@@ -258,11 +258,8 @@ fn labelled(mut document: EventTree, labels: Vec<(String, EventTree)>) -> EventT
 }
 
 fn labels(report: &mut DiagnosticCollector, labels: &Entries<At<String>>) -> Vec<(String, EventTree)> {
-    let label = |label: &crate::model::Named<At<String>>| {
-        let value = plain(report, &label.value, label.inner.at, EventTextRole::Plain);
-        (label.name.value.clone(), value)
-    };
-    labels.iter().map(label).collect()
+    let mut value = |label: &At<String>| plain(report, &label.value, label.at, EventTextRole::Plain);
+    labels.iter().map(|Named { name, inner }| (name.value.clone(), value(inner))).collect()
 }
 
 /// Returns a checked target document. An invalid part is replaced by `null` after it has been reported.
@@ -291,10 +288,9 @@ fn document(report: &mut DiagnosticCollector, document: &At<TemplateTree>) -> Ev
 /// Converts the values of a mapping. The loader has reported another type.
 fn map(tree: &TemplateTree, mut value: impl FnMut(&str, &At<TemplateTree>) -> EventTree) -> EventTree {
     let TemplateTree::Map(entries) = tree else { return EventTree::Literal(Json::Null) };
-    let value = |entry: &crate::model::Named<At<TemplateTree>>| {
-        (entry.name.value.clone(), value(&entry.name.value, &entry.inner))
-    };
-    EventTree::Map(entries.iter().map(value).collect())
+    EventTree::Map(
+        entries.iter().map(|Named { name, inner }| (name.value.clone(), value(&name.value, inner))).collect(),
+    )
 }
 
 /// Converts a text that the target reads as it is, such as a label.

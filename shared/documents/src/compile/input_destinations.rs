@@ -95,13 +95,8 @@ pub(super) fn check_path(report: &mut DiagnosticCollector, path: &At<String>) {
             text.split('/').filter(|part| !part.is_empty() && *part != ".").map(|part| format!("/{part}")).collect();
         let reserved = RESERVED_PATHS.iter().find(|dir| clean == **dir || clean.starts_with(&format!("{dir}/")));
         let Some(reserved) = reserved else { return };
-        (
-            format!("path `{text}` is reserved"),
-            format!(
-                "use a path outside of `{reserved}`, such as `/out/{}`",
-                clean.rsplit('/').next().unwrap_or("file")
-            ),
-        )
+        let file = clean.rsplit('/').next().unwrap_or("file");
+        (format!("path `{text}` is reserved"), format!("use a path outside of `{reserved}`, such as `/out/{file}`"))
     };
     report.push(report.error("path", path.at, message).help(help));
 }

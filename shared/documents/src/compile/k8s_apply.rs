@@ -125,10 +125,8 @@ fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &Res
     let pre_start = data.as_ref().and_then(|(name, data)| {
         let manifest = At { value: TemplateTree::List(manifests(report, data)?), at: data.at };
         let action = ActionDoc::Object(ObjectDoc { manifest, ready, fail: None });
-        let unit = Named {
-            name: At { value: UNIT.to_owned(), at: name.at },
-            inner: UnitSpec { action, ..UnitSpec::default() },
-        };
+        let inner = UnitSpec { action, ..UnitSpec::default() };
+        let unit = Named { name: At { value: UNIT.to_owned(), at: name.at }, inner };
         Some(HookDoc { name: At { value: "preStart".to_owned(), at: name.at }, inner: Entries(vec![unit]) })
     });
     PluginDoc {
@@ -144,8 +142,7 @@ fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &Res
 /// Returns the text of a param. Rejects a param with expressions.
 fn text(report: &mut DiagnosticCollector, name: &At<String>, value: &At<ParamValue>) -> Option<String> {
     let refused = |message: &str, help: &str| {
-        let message = format!("`{}` {message}", name.value);
-        report.error("param-value", value.at, message).help(help)
+        report.error("param-value", value.at, format!("`{}` {message}", name.value)).help(help)
     };
     let wrong = match &value.value {
         ParamValue::Tree(TemplateTree::Text(text)) => match template::split(text) {

@@ -44,6 +44,21 @@ pub(super) fn order(dependencies: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize
     }
 }
 
+/// Returns the error for a cycle of a graph, or `None` without one. `step` describes the edge from a node to one for
+/// which it waits.
+pub(super) fn cycle<'n>(
+    source: &Arc<SourceText>,
+    dependencies: &[Vec<usize>],
+    name: impl Fn(usize) -> &'n str,
+    step: impl Fn(usize, usize) -> Option<CycleStep>,
+) -> Option<Diagnostic> {
+    let cycle = order(dependencies).err()?;
+    let names: Vec<&str> = cycle.iter().map(|&node| name(node)).collect();
+    // The message names only the first steps, and finding a position scans the document.
+    let steps: Vec<CycleStep> = cycle.windows(2).filter_map(|pair| step(pair[0], pair[1])).take(21).collect();
+    Some(cycle_error(source, &names, &steps))
+}
+
 /// Returns the error for a cycle of these names, in the document of its steps.
 pub(super) fn cycle_error(source: &Arc<SourceText>, names: &[&str], steps: &[CycleStep]) -> Diagnostic {
     let mut shown: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();

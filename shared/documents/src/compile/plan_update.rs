@@ -438,8 +438,7 @@ impl PlanMerge<'_> {
             return UnitRef { hook: self.hook, unit };
         }
         let Some(unit) = self.wanted.unit(at).filter(|_| at.hook.is_setup()) else { return at };
-        let made = old.get(unit.resource()).and_then(|origin| origin.units.get(&unit.key));
-        made.copied().unwrap_or(at)
+        old.get(unit.resource()).and_then(|origin| origin.units.get(&unit.key)).copied().unwrap_or(at)
     }
 
     fn finish(
@@ -457,8 +456,7 @@ impl PlanMerge<'_> {
         let has_units = !units.is_empty();
         // The number is used even without units, because former resources can have it.
         let number = self.number;
-        let kept = self.current.iter().filter(|hook| hook.hook.is_setup()).cloned();
-        let mut hooks: Vec<HookPlan> = kept.collect();
+        let mut hooks: Vec<HookPlan> = self.current.iter().filter(|hook| hook.hook.is_setup()).cloned().collect();
         hooks.extend(has_units.then_some(HookPlan { hook: self.hook, units }));
         for hook in self.wanted.hooks.iter().filter(|hook| matches!(hook.hook, Hook::Event(_))) {
             let units = hook.units.iter().map(|unit| with_reads(unit, |at| self.origin(old, at)));

@@ -7,11 +7,8 @@ use ebb_engine::{Hook, MAX_UNITS};
 use super::checked::{CheckedOutput, CheckedPlugin, CompiledUnit, PublicOutputs};
 use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
 use super::order::{self, CycleStep};
-use super::params;
-use super::profile;
 use super::sensitive::{self, Sensitivity, TextRole};
-use super::shared_keys;
-use super::{unit, unit_lints};
+use super::{params, profile, shared_keys, unit, unit_lints};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{ActionDoc, At, Dialect, HookOwner, Named, OutputDoc, PluginDoc, PodDoc};
@@ -350,23 +347,18 @@ impl<'a> CheckedPlugin<'a> {
             let reads = reads.filter(|&first| first != at && self.units[first].hook == unit.hook);
             reads.chain(unit.after.iter().copied()).collect()
         });
-        let Err(cycle) = order::order(&targets.collect::<Vec<_>>()) else { return };
-        let steps = cycle.windows(2).filter_map(|pair| {
-            let [from, to] = *pair else { return None };
-            let (doc, first) = (self.units[from].doc, &self.units[to].doc.name.value);
-            let name = &doc.name.value;
-            if let Some((_, found)) =
-                self.units[from].uses.iter().find(|(_, found)| self.producer(&found.source) == Some(to))
-            {
-                let text = format!("`{name}` reads `{}`", found.source);
+        let name = |unit: usize| self.units[unit].doc.name.value.as_str();
+        let step = |from: usize, to: usize| {
+            let (unit, own, first) = (&self.units[from], name(from), name(to));
+            if let Some((_, found)) = unit.uses.iter().find(|(_, found)| self.producer(&found.source) == Some(to)) {
+                let text = format!("`{own}` reads `{}`", found.source);
                 return Some(CycleStep { at: found.spot.pos(&report.source), text });
             }
-            let at = doc.after.0.iter().find(|after| after.value == *first)?.at;
-            Some(CycleStep { at, text: format!("`{name}` runs after `{first}`") })
-        });
-        let names: Vec<&str> = cycle.iter().map(|&n| self.units[n].doc.name.value.as_str()).collect();
-        let steps: Vec<CycleStep> = steps.collect();
-        report.push(order::cycle_error(&report.source, &names, &steps));
+            let at = unit.doc.after.0.iter().find(|after| after.value == first)?.at;
+            Some(CycleStep { at, text: format!("`{own}` runs after `{first}`") })
+        };
+        let wrong = order::cycle(&report.source, &targets.collect::<Vec<_>>(), name, step);
+        report.found.extend(wrong);
     }
 
     fn warn(&mut self) {

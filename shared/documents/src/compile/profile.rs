@@ -60,8 +60,7 @@ pub(super) fn check(report: &mut DiagnosticCollector, checked: &CheckedPlugin<'_
         let message = format!("the plugin does not have its profile `resource`: {}", message(gap));
         report.push(match gap {
             None => {
-                let help = "add the units that create the resource to preStart";
-                report.error("profile", profile.at, message).help(help)
+                report.error("profile", profile.at, message).help("add the units that create the resource to preStart")
             }
             Some(unit) => {
                 let name = &unit.doc.name;

@@ -141,10 +141,8 @@ fn cycle_of_values(instances: &[BoundResource<'_>], list: &[ResourceValue<'_>], 
         if let ResourceValue::Param(resource, name) = list[n] {
             let given = &instances[resource].params[name];
             source = Some(instances[resource].source);
-            steps.push(CycleStep {
-                at: given.at,
-                text: format!("param `{name}` of `{}` is wired", instances[resource].name),
-            });
+            let text = format!("param `{name}` of `{}` is wired", instances[resource].name);
+            steps.push(CycleStep { at: given.at, text });
         }
     }
     let source = source.unwrap_or(&instances[0].checked.plugin.source);

@@ -9,10 +9,8 @@ use super::BoundPlugin;
 use super::checked::{BoundResource, CheckedParam, CheckedPlugin, ParamBinding, PublicOutputs, UNKNOWN_RESOURCE};
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::MAX_RESOURCES;
-use super::params;
-use super::plugin;
-use super::profile;
 use super::sensitive::{self, Sensitivity, TextRole};
+use super::{params, plugin, profile};
 use crate::diagnostic::Diagnostic;
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{

@@ -72,8 +72,7 @@ pub(super) fn edges(
     if order::order(&teardown.graph(&direct)).is_ok() {
         return direct;
     }
-    let all = teardown.wanted(count, false);
-    teardown.without_cycles(count, all)
+    teardown.without_cycles(count, teardown.wanted(count, false))
 }
 
 struct Teardown<'a> {

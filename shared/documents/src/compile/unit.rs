@@ -5,17 +5,14 @@ use std::collections::HashMap;
 use ebb_engine::Hook;
 
 use super::checked::CompiledUnit;
-use super::clusters;
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::{
     BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, POD_TIMEOUT_MS, RETRY_CLASSES, TIMEOUT_MS, UNTIL_TIMEOUT_MS,
     attempts, max_backoff,
 };
-use super::infrakit_unit;
-use super::input_destinations;
 use super::sensitive::TextRole;
 use super::until::{self, answers};
-use super::webhook;
+use super::{clusters, infrakit_unit, input_destinations, webhook};
 use crate::expr::{self, ReferenceUsage, Scope};
 use crate::model::{
     ActionDoc, At, LineColumn, OutputFromDoc, PluginDoc, PodDoc, TemplateTree, UnitDoc, WebhookDoc, WebhookMethod,
@@ -210,8 +207,7 @@ pub(super) fn compile<'a>(
             report.push(report.error("output", output.name.at, message).help(help));
         }
         let (optional, description) = (output.optional, output.description.clone());
-        let made = OutputPlan { from, sensitive: output.is_sensitive(), optional, description };
-        Some((output.name.value.clone(), made))
+        Some((output.name.value.clone(), OutputPlan { from, sensitive: output.is_sensitive(), optional, description }))
     });
     let outputs = outputs.collect();
     uses.extend(answered.into_iter().map(|found| (TextRole::Answer, found)));
@@ -391,11 +387,8 @@ fn check_manifest(report: &mut DiagnosticCollector, manifest: &At<TemplateTree>)
     }
     let metadata = manifest.value.get("metadata").map(|metadata| &metadata.value);
     if metadata.is_none_or(|metadata| metadata.get("name").is_none()) {
-        report.push(
-            report
-                .error("manifest", manifest.at, "the manifest has no `metadata.name`")
-                .help("such as `name: \"cache-${target.key}\"`"),
-        );
+        let wrong = report.error("manifest", manifest.at, "the manifest has no `metadata.name`");
+        report.push(wrong.help("such as `name: \"cache-${target.key}\"`"));
     }
     if let Some(namespace) = metadata.and_then(|metadata| metadata.get("namespace")) {
         let mut used = Vec::new();

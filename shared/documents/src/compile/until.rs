@@ -89,8 +89,7 @@ pub(super) fn check_answers(report: &mut DiagnosticCollector, doc: &UnitDoc, use
                 let message = format!("`{}` has no input `{name}`", doc.name.value);
                 let wrong = report.error_in("unknown-input", &found.spot, message);
                 let names = doc.inputs.iter().map(|input| input.name.value.as_str());
-                let wrong = report.found.suggest(wrong, name, names);
-                report.push(wrong);
+                report.push(report.found.suggest(wrong, name, names));
             }
             _ => {}
         }

@@ -135,11 +135,8 @@ pub(super) fn headers<'a>(
         let valid =
             !lower.is_empty() && lower.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
         if !valid {
-            report.push(
-                report
-                    .error("header", name.at, format!("`{}` cannot be a header", name.value))
-                    .help("letters, digits and `-`"),
-            );
+            let wrong = report.error("header", name.at, format!("`{}` cannot be a header", name.value));
+            report.push(wrong.help("letters, digits and `-`"));
         } else if RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with("webhook-") {
             report.push(report.error("header", name.at, format!("header `{}` is set by Ebb", name.value)));
         }

@@ -203,8 +203,7 @@ pub(crate) fn parse_unrendered(source: &Arc<SourceText>, wrong: Diagnostic) -> R
         return Err(wrong.help("quote a text with `{{…}}`; InfraKit's templates are read only in collections"));
     }
     let Some(byte) = statement else { return Ok(nodes) };
-    let message = "this template statement is not run here";
-    let wrong = Diagnostic::error("reference", source, source.place(byte), message);
+    let wrong = Diagnostic::error("reference", source, source.place(byte), "this template statement is not run here");
     Err(wrong.help("render the document first with `infrakit template`"))
 }
 

@@ -94,11 +94,8 @@ impl<'a> DirectiveExpansion<'a> {
             if self.found.is_full() {
                 return;
             }
-            let spot = Spot {
-                text: &text[start..end],
-                at: node.at,
-                byte: next_byte(self.source, &mut left, &text[start..end]),
-            };
+            let byte = next_byte(self.source, &mut left, &text[start..end]);
+            let spot = Spot { text: &text[start..end], at: node.at, byte };
             result.push_str(&text[last..start]);
             last = end;
             let Some((bytes, encoding)) = self.value(&spot) else { continue };

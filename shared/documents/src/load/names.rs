@@ -227,12 +227,8 @@ impl DocumentReader<'_> {
                 None
             }
             Err(ReferenceError::Name(name)) => {
-                self.check_name(
-                    &At { value: name, at: text.at },
-                    "the plugin's name",
-                    NameSyntax::Signadot,
-                    MAX_PLUGIN_NAME,
-                );
+                let name = At { value: name, at: text.at };
+                self.check_name(&name, "the plugin's name", NameSyntax::Signadot, MAX_PLUGIN_NAME);
                 None
             }
         }

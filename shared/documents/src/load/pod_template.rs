@@ -112,8 +112,7 @@ impl DocumentReader<'_> {
         let Some(spec) = &spec else { return };
         if let Some(policy) = spec.restart_policy.as_ref().filter(|policy| policy.value != "Never") {
             let message = "the pod's `restartPolicy` can only be `Never`".to_owned();
-            let help = "remove it; `retry` of a unit sets the number of attempts";
-            wrong("restart-policy", policy.at, message, help);
+            wrong("restart-policy", policy.at, message, "remove it; `retry` of a unit sets the number of attempts");
         }
         for (items, reserved, what) in [
             (&spec.volumes, "signadot-execunit-io", "volume"),

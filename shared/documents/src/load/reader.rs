@@ -367,8 +367,7 @@ impl<'n> NodeReader<'_, 'n, '_> {
                         NodePath::Root => "at the top level".to_owned(),
                         path => format!("in `{path}`"),
                     };
-                    let message = format!("unknown key `{}` {place}", key.name);
-                    let wrong = self.reader.wrong("unknown-key", key.at, message);
+                    let wrong = self.reader.wrong("unknown-key", key.at, format!("unknown key `{}` {place}", key.name));
                     self.reader.note_near(wrong, &key.name, fields.iter().copied());
                 }
                 continue;
@@ -601,11 +600,8 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
             (Some(_), _) => {}
             (None, Some(text)) => {
                 let message = format!("{} cannot be `{text}`", self.place());
-                self.reader.note_near(
-                    self.reader.wrong("unknown-value", self.node.at, message),
-                    text,
-                    variants.iter().copied(),
-                );
+                let wrong = self.reader.wrong("unknown-value", self.node.at, message);
+                self.reader.note_near(wrong, text, variants.iter().copied());
                 self.reader.replaced.borrow_mut().insert(self.node.at);
             }
             (None, None) => self.wrong_type("a string"),

@@ -275,28 +275,15 @@ pub(crate) fn shape(document: &YamlNode) -> Option<SignadotKind> {
         return version.starts_with("signadot.com/").then_some(SignadotKind::Alpha);
     }
     let spec = document.get("spec")?;
-    let alpha = ["image", "provisioner", "deprovisioner", "provision", "deprovision", "template", "pod", "container"];
-    let sandbox = [
-        "cluster",
-        "description",
-        "labels",
-        "ttl",
-        "resources",
-        "forks",
-        "local",
-        "virtual",
-        "defaultRouteGroup",
-        "middleware",
-        "routing",
-        "endpoints",
+    let sandbox = "cluster description labels ttl resources forks local virtual defaultRouteGroup middleware routing \
+        endpoints";
+    let kinds = [
+        ("runner create delete", SignadotKind::Plugin),
+        ("image provisioner deprovisioner provision deprovision template pod container", SignadotKind::Alpha),
+        ("match", SignadotKind::RouteGroup),
+        (sandbox, SignadotKind::Sandbox),
     ];
-    let kinds: [(&[&str], _); 4] = [
-        (&["runner", "create", "delete"], SignadotKind::Plugin),
-        (&alpha, SignadotKind::Alpha),
-        (&["match"], SignadotKind::RouteGroup),
-        (&sandbox, SignadotKind::Sandbox),
-    ];
-    kinds.into_iter().find(|(keys, _)| keys.iter().any(|key| spec.get(key).is_some())).map(|(_, kind)| kind)
+    kinds.into_iter().find(|(keys, _)| keys.split(' ').any(|key| spec.get(key).is_some())).map(|(_, kind)| kind)
 }
 
 /// Reads a document. Returns `None` after it has reported an error.
@@ -362,7 +349,7 @@ fn plugin(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Opt
     let outputs = pre_start.iter().flat_map(|hook| hook.iter()).flat_map(|unit| {
         unit.outputs.iter().map(|Named { name, .. }| Named {
             name: At { value: format!("{}.{}", unit.name.value, name.value), at: name.at },
-            inner: At { value: reference(&unit.name.value, &name.value), at: name.at },
+            inner: At { value: template::of_output(&unit.name.value, &name.value), at: name.at },
         })
     });
     Some(PluginDoc {
@@ -387,10 +374,8 @@ fn unit(reader: &DocumentReader<'_>, step: SignadotStep, params: &mut Entries<Pa
     let outputs = step.outputs.into_iter().map(|output| {
         short_name(reader, &output.name, "the output's name");
         let from = OutputFromDoc::File(output.value_from_path);
-        Named {
-            name: output.name,
-            inner: OutputSpec { from, sensitive: None, optional: false, description: output.description },
-        }
+        let inner = OutputSpec { from, sensitive: None, optional: false, description: output.description };
+        Named { name: output.name, inner }
     });
     let inputs = step.inputs.into_iter().filter_map(|one| input(reader, one, params)).collect();
     let spec = UnitSpec {
@@ -418,11 +403,10 @@ fn input(reader: &DocumentReader<'_>, input: SignadotInput, params: &mut Entries
         (None, Some(At { value: step, .. })) => {
             short_name(reader, &step.name, "the step's name");
             short_name(reader, &step.output, "the output's name");
-            (reference(&step.name.value, &step.output.value), step.output.at, false)
+            (template::of_output(&step.name.value, &step.output.value), step.output.at, false)
         }
         (Some(_), Some(step)) => {
-            let wrong = wrong(step.at, "has two sources");
-            reader.note(wrong.help("keep one of `valueFromSandbox` and `valueFromStep`"));
+            reader.note(wrong(step.at, "has two sources").help("keep one of `valueFromSandbox` and `valueFromStep`"));
             return None;
         }
         (None, None) => {
@@ -434,12 +418,7 @@ fn input(reader: &DocumentReader<'_>, input: SignadotInput, params: &mut Entries
     // Signadot's decoder, as usual in Go, does not distinguish an empty text from an absent one.
     let given = |text: Option<At<String>>| text.filter(|text| !text.value.is_empty());
     let value = At { value: TemplateTree::Text(text), at };
-    let spec = InputSpec { value, env: given(input.r#as.env), path: given(input.r#as.path), optional };
-    Some(Named { name, inner: spec })
-}
-
-fn reference(unit: &str, output: &str) -> String {
-    format!("${{units[\"{unit}\"].outputs[\"{output}\"]}}")
+    Some(Named { name, inner: InputSpec { value, env: given(input.r#as.env), path: given(input.r#as.path), optional } })
 }
 
 fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SandboxDoc> {

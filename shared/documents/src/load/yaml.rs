@@ -139,13 +139,9 @@ impl From<serde_json::Value> for YamlNode {
 /// Returns the first error: invalid YAML, a duplicate key, or an exceeded limit.
 pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Vec<YamlNode>, Diagnostic> {
     if source.text.len() > MAX_DOCUMENT {
-        return Err(Diagnostic::error(
-            "too-large",
-            source,
-            None,
-            format!("the document has {} bytes, more than {MAX_DOCUMENT}", source.text.len()),
-        )
-        .help("load large data in a script instead of embedding it"));
+        let message = format!("the document has {} bytes, more than {MAX_DOCUMENT}", source.text.len());
+        let wrong = Diagnostic::error("too-large", source, None, message);
+        return Err(wrong.help("load large data in a script instead of embedding it"));
     }
     serde_saphyr::from_multiple_with_options::<Spanned<RawNode>>(&source.text, options())
         .map(|nodes| nodes.into_iter().map(|spanned| node(source, spanned)).collect())

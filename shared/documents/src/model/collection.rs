@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
 use serde_json::Value;
 
-use super::{ApiVersion, At, DurationMs, Entries, Named, TemplateTree};
+use super::{ApiVersion, At, CollectionKind, DurationMs, Entries, Named, TemplateTree};
 
 /// Named resources of InfraKit's plugins with dependencies. The texts hold references such as `@depend('A/ID')@`; they
 /// are not templates of Ebb.
@@ -72,11 +72,6 @@ pub struct CollectionEntry {
     #[serde(rename = "CacheDescribeInstances")]
     #[schemars(with = "Option<bool>")]
     pub cache_describe_instances: Option<At<Value>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-pub enum CollectionKind {
-    Collection,
 }
 
 /// A sandbox that consists of one collection of InfraKit's resources.

@@ -5,13 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{ApiVersion, At, SecretDoc, SourceText};
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-pub enum ConnectionKind {
-    #[default]
-    Connection,
-}
+use super::{ApiVersion, At, ConnectionKind, SecretDoc, SourceText};
 
 /// The entry of `plugins` for the own units of targets.
 pub const OWN_UNITS: &str = "_target";

@@ -5,13 +5,7 @@ use std::sync::Arc;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 
-use super::{ApiVersion, At, Entries, SandboxDoc, SourceText, TemplateTree};
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-pub enum SourceKind {
-    #[default]
-    Source,
-}
+use super::{ApiVersion, At, Entries, SandboxDoc, SourceKind, SourceText, TemplateTree};
 
 /// A source: maps the webhooks of a third party to the lifecycle of targets.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]

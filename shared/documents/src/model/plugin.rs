@@ -7,15 +7,11 @@ use schemars::JsonSchema;
 use semver::Version;
 use serde::Deserialize;
 
-use super::{ApiVersion, At, Dialect, DurationMs, Entries, Named, ParamDoc, RetryDoc, SourceText, UnitSpec};
+use super::{
+    ApiVersion, At, Dialect, DurationMs, Entries, Named, ParamDoc, PluginKind, RetryDoc, SourceText, UnitSpec,
+};
 use crate::expr::Scope;
 use crate::plan::{PLUGIN_UPDATE, RequiredEvidence};
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-pub enum PluginKind {
-    #[default]
-    Plugin,
-}
 
 /// A plugin: a versioned, immutable definition of units.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]

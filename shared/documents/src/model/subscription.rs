@@ -6,13 +6,7 @@ use ebb_engine::TargetPhase;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ApiVersion, At, SourceText, TemplateTree, WebhookMethod};
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-pub enum SubscriptionKind {
-    #[default]
-    Subscription,
-}
+use super::{ApiVersion, At, SourceText, SubscriptionKind, TemplateTree, WebhookMethod};
 
 /// A subscription: a receiver of the phase changes of targets.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]

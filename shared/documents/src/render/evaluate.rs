@@ -88,11 +88,8 @@ impl CompiledExpressions {
                     }
                     Action::Object(object) => {
                         compiled.tree(&object.manifest, place)?;
-                        object
-                            .ready
-                            .iter()
-                            .chain(&object.fail)
-                            .try_for_each(|text| compiled.expression(text, place))?;
+                        let mut texts = object.ready.iter().chain(&object.fail);
+                        texts.try_for_each(|text| compiled.expression(text, place))?;
                     }
                 }
             }

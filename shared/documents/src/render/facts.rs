@@ -67,13 +67,7 @@ impl TargetFacts {
             "key" => Some(self.key.as_str().into()),
             "generation" => Some(self.generation.into()),
             "cluster" => self.cluster.as_deref().map(Into::into),
-            "labels" => Some(
-                self.labels
-                    .iter()
-                    .map(|(k, v)| (k.clone(), v.as_str().into()))
-                    .collect::<serde_json::Map<_, _>>()
-                    .into(),
-            ),
+            "labels" => Some(serde_json::json!(self.labels)),
             _ => None,
         }
     }

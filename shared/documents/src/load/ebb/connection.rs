@@ -10,18 +10,8 @@ use crate::model::{At, AuthDoc, ConnectionDoc, OWN_UNITS};
 use crate::template::is_loopback;
 
 /// Headers that Ebb or the client sets, besides those with a prefix of [`RESERVED_PREFIXES`].
-const RESERVED: [&str; 10] = [
-    "host",
-    "content-length",
-    "content-type",
-    "transfer-encoding",
-    "connection",
-    "upgrade",
-    "te",
-    "expect",
-    "idempotency-key",
-    "traceparent",
-];
+const RESERVED: &str = "host content-length content-type transfer-encoding connection upgrade te \
+    expect idempotency-key traceparent";
 const RESERVED_PREFIXES: [&str; 3] = ["webhook-", "ebb-", "proxy-"];
 
 /// Reads a connection. Returns `None` after it has reported an error.
@@ -95,7 +85,7 @@ fn check_auth(reader: &DocumentReader<'_>, auth: &AuthDoc) {
         }
         AuthDoc::Header(header) => {
             let name = header.name.value.to_ascii_lowercase();
-            let reserved = RESERVED.contains(&name.as_str());
+            let reserved = RESERVED.split(' ').any(|reserved| reserved == name);
             if reserved || RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
                 let message = format!("the header `{}` is set by Ebb", header.name.value);
                 reader.note(reader.wrong("header", header.name.at, message).help("such as `X-Api-Key`"));

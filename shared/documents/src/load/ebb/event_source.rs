@@ -82,8 +82,7 @@ fn check_verify(reader: &DocumentReader<'_>, verify: &VerifyDoc) {
     check_secret_name(reader, verify.secret());
     let token = |text: &At<String>, what: &str, allowed: fn(char) -> bool, help: &str| {
         if !text.value.chars().all(allowed) {
-            let wrong = reader.wrong("bad-name", text.at, format!("{what} `{}` is not valid", text.value));
-            reader.note(wrong.help(help));
+            reader.note(reader.wrong("bad-name", text.at, format!("{what} `{}` is not valid", text.value)).help(help));
         }
     };
     match verify {
