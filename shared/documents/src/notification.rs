@@ -347,7 +347,7 @@ fn comment_text(target: &NotifiedTarget, facts: &NotificationFacts) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::compile;
     use crate::load::{self, DocumentVars, NoFiles};
@@ -363,7 +363,8 @@ mod tests {
         NotifiedTarget { kind: "sandbox".into(), name: "pr-1".into(), labels, ..NotifiedTarget::default() }
     }
 
-    fn failed(log: &str) -> NotificationFacts {
+    /// Returns the facts about a failure with this log.
+    pub(crate) fn failed(log: &str) -> NotificationFacts {
         NotificationFacts {
             id: "i".into(),
             phase: NotificationPhase::Failed,

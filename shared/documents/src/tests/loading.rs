@@ -60,16 +60,5 @@ fn meaning(document: &Document) -> String {
     kept
 }
 
-const FIXTURES: [&str; 11] = [
-    "bucket.yaml",
-    "bucket-sandbox.yaml",
-    "route-group.yaml",
-    "small.json",
-    "tenant-db.yaml",
-    "pr-1234.yaml",
-    "everything.yaml",
-    "wired.yaml",
-    "collection.yaml",
-    "unrendered.yaml",
-    "source.yaml",
-];
+const FIXTURES: &str = "bucket.yaml bucket-sandbox.yaml route-group.yaml small.json tenant-db.yaml pr-1234.yaml \
+    everything.yaml wired.yaml collection.yaml unrendered.yaml source.yaml";

@@ -9,7 +9,7 @@ use crate::compile;
 use crate::event::EventSource;
 use crate::load::{self, DocumentVars, NoFiles};
 use crate::model::NotificationPhase;
-use crate::notification::{NotificationFacts, NotifiedTarget};
+use crate::notification::{NotifiedTarget, tests::failed};
 use crate::presets::PRESETS;
 use crate::starters::STARTERS;
 
@@ -53,12 +53,8 @@ fn events() -> Vec<(&'static str, &'static str, Value, String)> {
     add("gitlab", "", merge(json!({"action": "merge"})), "delete sandbox/mr-7-5 None AT");
     add("gitlab", "", body.clone(), applied);
     add("gitlab", "", merge(json!({"updated_at": "1970-01-01 02:00:01 +0200", "last_commit": null})), applied);
-    add(
-        "gitlab",
-        "",
-        merge(json!({"action": "update", "oldrev": "ab", "updated_at": "1970-01-01T00:00:01Z"})),
-        applied,
-    );
+    let update = json!({"action": "update", "oldrev": "ab", "updated_at": "1970-01-01T00:00:01Z"});
+    add("gitlab", "", merge(update), applied);
     add("gitlab", "", merge(json!({"action": "update"})), only);
     add("gitlab", "", merge(json!({"action": "approved"})), only);
 
@@ -253,18 +249,11 @@ fn creations_at_github() -> Vec<(&'static str, Value)> {
     let labels = json!([{"name": "preview"}]);
     let labelled = json!({"draft": false, "updated_at": at, "head": head, "labels": labels, "state": "open"});
     let deployment = json!({"id": 5, "environment": "preview", "sha": "ab12", "updated_at": at});
-    vec![
-        ("github", json!({"action": "opened", "number": 7, "repository": repository, "pull_request": pull_request})),
-        (
-            "github-branches",
-            json!({"ref": "a", "ref_type": "branch", "master_branch": "main", "repository": repository}),
-        ),
-        ("github-deployments", json!({"action": "created", "repository": repository, "deployment": deployment})),
-        (
-            "github-labels",
-            json!({"action": "labeled", "number": 7, "repository": repository, "pull_request": labelled}),
-        ),
-    ]
+    let pull = json!({"action": "opened", "number": 7, "repository": repository, "pull_request": pull_request});
+    let branch = json!({"ref": "a", "ref_type": "branch", "master_branch": "main", "repository": repository});
+    let deployed = json!({"action": "created", "repository": repository, "deployment": deployment});
+    let labelled = json!({"action": "labeled", "number": 7, "repository": repository, "pull_request": labelled});
+    vec![("github", pull), ("github-branches", branch), ("github-deployments", deployed), ("github-labels", labelled)]
 }
 
 /// Each starter of a subscription renders its request for the targets of each preset that it reports.
@@ -282,24 +271,12 @@ fn subscriptions_read_the_labels_of_presets() {
             ..NotifiedTarget::default()
         };
         for starter in &STARTERS {
-            let text = starter.document("s");
-            let rule = load::subscription("s.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap();
+            let rule = load::subscription("s.yaml", &starter.document("s"), &NoFiles, &DocumentVars::none()).unwrap();
             let rule = compile::subscription(&rule).unwrap_or_else(|error| panic!("{error}"));
             if !rule.reports(NotificationPhase::Failed, &target) {
                 continue;
             }
-            let facts = NotificationFacts {
-                id: "i".to_owned(),
-                phase: NotificationPhase::Failed,
-                time: String::new(),
-                run: String::new(),
-                unit: "r/u".to_owned(),
-                reason: "exit code 1".to_owned(),
-                log: String::new(),
-                ended: String::new(),
-                link: "https://ebb.example".to_owned(),
-            };
-            rule.render(&target, &facts).unwrap_or_else(|error| panic!("{preset} {}: {error}", starter.receiver));
+            rule.render(&target, &failed("")).unwrap_or_else(|error| panic!("{preset} {}: {error}", starter.receiver));
             reported.insert((starter.receiver, preset));
         }
     }

@@ -105,6 +105,7 @@ fn limits_of_documents() {
         let params: String = (0..count).map(param).collect();
         format!("{HEAD}params:\n{params}preStart:\n  u: {{webhook: {{url: https://e.example.org/}}}}\n")
     };
+    let units: String = (0..10_001).map(|n| format!("  u{n}: {{pod: {{script: '#!/bin/sh'}}}}\n")).collect();
     let cases = [
         ("many patterns that ignore case", patterns(20, r"(?i)[ -\x{10FFFF}]")),
         ("too many patterns that ignore case", patterns(20, &format!("(?i){}", "[^a]".repeat(60)))),
@@ -118,13 +119,7 @@ fn limits_of_documents() {
             "value is very long",
             unit(format!("webhook: {{url: \"https://a.example\"}}\n    timeout: \"{}\"", "x".repeat(5000))),
         ),
-        (
-            "too many units",
-            format!(
-                "{HEAD}preStart:\n{}",
-                (0..10_001).map(|n| format!("  u{n}: {{pod: {{script: '#!/bin/sh'}}}}\n")).collect::<String>()
-            ),
-        ),
+        ("too many units", format!("{HEAD}preStart:\n{units}")),
     ];
     golden("limits", &cases.map(|(name, case)| shown(name, &case)).concat());
 }
@@ -135,24 +130,17 @@ fn documents_of_other_kinds_are_rejected() {
     let vars = DocumentVars::none();
     let message = |result: Result<(), Diagnostics>| result.unwrap_err().plain();
     let sandbox = "name: s\nspec: {cluster: c}\n";
-    assert_eq!(
-        message(load::plugins("s.yaml", sandbox, &files, &vars).map(drop)),
-        "s.yaml:1:7: error[not-a-plugin]: this is a sandbox; expected a plugin\n"
-    );
-    assert_eq!(
-        message(load::sandbox("p.yaml", "name: p\nspec: {runner: {image: a}}\n", &files, &vars).map(drop)),
-        "p.yaml:1:7: error[not-a-sandbox]: this is a plugin; expected a sandbox\n"
-    );
+    let error = message(load::plugins("s.yaml", sandbox, &files, &vars).map(drop));
+    assert_eq!(error, "s.yaml:1:7: error[not-a-plugin]: this is a sandbox; expected a plugin\n");
+    let plugin = "name: p\nspec: {runner: {image: a}}\n";
+    let error = message(load::sandbox("p.yaml", plugin, &files, &vars).map(drop));
+    assert_eq!(error, "p.yaml:1:7: error[not-a-sandbox]: this is a plugin; expected a sandbox\n");
     let two = format!("{sandbox}---\n{sandbox}");
-    assert_eq!(
-        message(load::sandbox("s.yaml", &two, &files, &vars).map(drop)),
-        "s.yaml:4:7: error[several-documents]: expected one document, found 2\n"
-    );
+    let error = message(load::sandbox("s.yaml", &two, &files, &vars).map(drop));
+    assert_eq!(error, "s.yaml:4:7: error[several-documents]: expected one document, found 2\n");
     let embeds = "name: p\nspec:\n  runner: {image: \"@{embed: x}\"}\n";
-    assert!(
-        message(load::plugins("p.yaml", embeds, &files, &vars).map(drop))
-            .contains("p.yaml:3:20: error[embed-not-here]")
-    );
+    let error = message(load::plugins("p.yaml", embeds, &files, &vars).map(drop));
+    assert!(error.contains("p.yaml:3:20: error[embed-not-here]"), "{error}");
 }
 
 #[test]

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use ebb_engine::Hook;
 
+use super::fixtures::plugins;
 use super::updates::{DATABASE, plan};
 use crate::compile::{self, BoundPlugin, PlanRepair, RepairError};
-use crate::load::{self, DocumentVars, NoFiles};
 use crate::plan::{Action, Plan, RequiredEvidence, UnitPlan};
 
 fn repair(plan: &Plan, text: &str) -> Result<PlanRepair, RepairError> {
-    let plugin = load::plugins("db", text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
+    let plugin = plugins(&[text]).unwrap().remove(0);
     let version = semver::Version::new(1, 0, 1);
     compile::repair(plan, &BoundPlugin { plugin: &plugin, version: &version, digest: "sha256:e" })
 }
@@ -36,7 +36,7 @@ fn a_repair_changes_the_content_of_undos_only() {
     let PlanRepair { plan: repaired, changes, ignored } = repair(&current, &fixed).unwrap();
     let changed: Vec<(&str, &str)> =
         changes.iter().map(|change| (change.after.key.as_str(), change.from.as_str())).collect();
-    assert_eq!(changed, [("x/drop", "db@1.0.0"), ("y/drop", "db@1.0.0")]);
+    assert_eq!(changed, [("x/drop", "db@0.0.0"), ("y/drop", "db@0.0.0")]);
     assert_eq!(ignored, ["x/audit", "y/audit"]);
     assert!(
         changes.iter().all(|change| url(&change.after).contains("/remove") && url(&change.before).contains("/drop"))
@@ -53,7 +53,7 @@ fn a_repair_changes_the_content_of_undos_only() {
     }
     assert_eq!(current.hook_plan(Hook::PreStart), repaired.hook_plan(Hook::PreStart));
     let resource = &repaired.resources["x"];
-    assert_eq!((resource.plugin.as_str(), resource.repaired_by.as_deref()), ("db@1.0.0", Some("db@1.0.1")));
+    assert_eq!((resource.plugin.as_str(), resource.repaired_by.as_deref()), ("db@0.0.0", Some("db@1.0.1")));
     assert!(resource.params.contains_key("force") && repaired.resources["s"] == current.resources["s"]);
     // A repetition changes nothing.
     let again = repair(&repaired, &fixed).unwrap();

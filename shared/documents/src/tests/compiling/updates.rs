@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ebb_engine::Hook;
 
-use crate::compile::{self, BoundPlugin, PlanUpdate, ResourceChange, UpdateError};
-use crate::load::{self, Document, DocumentVars, NoFiles};
+use super::fixtures::compiled;
+use crate::compile::{self, PlanUpdate, ResourceChange, UpdateError};
 use crate::plan::{PLUGIN_UPDATE, Plan, UnitRef};
 
 pub(super) const DATABASE: &str = r##"
@@ -68,23 +68,12 @@ postStop:
 "##;
 
 pub(super) fn plan(rest: &str) -> Plan {
-    plan_with(rest, &[("db", DATABASE), ("search", SEARCH), ("reseeded", RESEEDED), ("moved", MOVED)])
+    plan_with(rest, &[DATABASE, SEARCH, RESEEDED, MOVED])
 }
 
 /// Returns the plan of a document with these plugins.
-fn plan_with(rest: &str, plugins: &[(&str, &str)]) -> Plan {
-    let text = format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n{rest}");
-    let Ok(Document::Sandbox(sandbox)) = load::document("document", &text, &NoFiles, &DocumentVars::none()) else {
-        panic!("{text}")
-    };
-    let load = |name, text| load::plugins(name, text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
-    let plugins: BTreeMap<&str, _> = plugins.iter().map(|&(name, text)| (name, load(name, text))).collect();
-    let version = semver::Version::new(1, 0, 0);
-    let bound = sandbox.resources.iter().filter_map(|resource| {
-        let plugin = plugins.get(resource.plugin.value.as_str())?;
-        Some((resource.name.value.clone(), BoundPlugin { plugin, version: &version, digest: "sha256:d" }))
-    });
-    compile::plan(&sandbox, &bound.collect()).unwrap().0
+fn plan_with(rest: &str, plugins: &[&str]) -> Plan {
+    compiled(&format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n{rest}"), plugins).unwrap().0
 }
 
 fn resources(text: &str) -> Plan {
@@ -189,8 +178,7 @@ fn a_resource_depends_on_the_labels_that_it_reads() {
 #[test]
 fn a_changed_resource_is_undone_and_made_with_its_readers() {
     let one = resources(WIRED);
-    let other = resources(&WIRED.replace("{plugin: db}", "{plugin: db, params: {rows: 2}}"));
-    let made = update(&one, &other);
+    let made = update(&one, &resources(&WIRED.replace("{plugin: db}", "{plugin: db, params: {rows: 2}}")));
     assert_eq!(made.number, Some(1));
     let replaced = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), ResourceChange::Replaced)).collect();
     assert_eq!(made.resources, replaced(&["db", "search"]));
@@ -234,8 +222,7 @@ fn units_of_unchanged_resources_keep_their_places() {
         plan.hook_plan(Hook::PreStart).unwrap().units.iter().map(|unit| unit.key.clone()).collect::<Vec<_>>()
     };
     assert_eq!(keys(&made.plan), ["x~1/create", "x~1/seed", "y/create", "y/seed"]);
-    let update_units = units(&made.plan, Hook::Update(1));
-    assert_eq!(update_units[2], "z/create", "nothing of the name is undone before");
+    assert_eq!(units(&made.plan, Hook::Update(1))[2], "z/create", "nothing of the name is undone before");
     let undo = units(&made.plan, Hook::PostStop).into_iter().find(|unit| unit.starts_with("y/")).unwrap();
     assert_eq!(undo, "y/drop undoes preStart:y/create reads preStart:y/create");
 
@@ -276,11 +263,9 @@ fn the_next_update_completes_a_failed_one() {
             "x/seed after x/create reads update-2:x/create",
         ]
     );
-    let last = units(&made.plan, Hook::PostStop).pop().unwrap();
-    assert_eq!(
-        last,
-        "x~1/drop undoes preStart:x~1/create reads preStart:x~1/create unless update-1:x~1/drop update-2:x~1/drop"
-    );
+    let last =
+        "x~1/drop undoes preStart:x~1/create reads preStart:x~1/create unless update-1:x~1/drop update-2:x~1/drop";
+    assert_eq!(units(&made.plan, Hook::PostStop).pop().as_deref(), Some(last));
     // A unit of the setup that is not done makes its resource again, without any change of the resource.
     let wanted = plan("ttl: 1h\nresources: {x: {plugin: db}}\n");
     let made = compile::update(&one, &wanted, |at| at.unit == 0).unwrap().unwrap();
@@ -298,11 +283,11 @@ fn the_place_of_a_target_is_fixed() {
 
 #[test]
 fn update_units_change_a_resource_in_place() {
-    let document = |rows: u32| {
-        resources(&format!(
-            "db: {{plugin: reseeded, params: {{rows: {rows}}}}}, search: {{plugin: search, params: {{dsn: \"${{resources.db.outputs.dsn}}\"}}}}"
-        ))
+    let text = |rows: u32| {
+        let db = format!("{{plugin: reseeded, params: {{rows: {rows}}}}}");
+        format!("resources: {{{}}}\n", WIRED.replace("{plugin: db}", &db))
     };
+    let document = |rows: u32| plan(&text(rows));
     let one = document(1);
     assert_eq!(one.hook_plan(PLUGIN_UPDATE), None, "a creation has no update units");
     assert_eq!(Plan::from_json(&one.to_json()).unwrap().plugin_updates, []);
@@ -320,8 +305,7 @@ fn update_units_change_a_resource_in_place() {
     assert_eq!(again.resources["db"], ResourceChange::Updated);
     assert_eq!(units(&again.plan, Hook::Update(2)).len(), 2);
     // A resource whose setup is incomplete is made again.
-    let incomplete = |at: UnitRef| at.hook != Hook::PreStart;
-    let replaced = compile::update(&one, &document(2), incomplete).unwrap().unwrap();
+    let replaced = compile::update(&one, &document(2), |at: UnitRef| at.hook != Hook::PreStart).unwrap().unwrap();
     assert_eq!(replaced.resources["db"], ResourceChange::Replaced);
     // Without the undo of the new version, the present one runs.
     for rows in [1, 2] {
@@ -333,12 +317,6 @@ fn update_units_change_a_resource_in_place() {
         }
         assert_eq!(update(&one, &kept).resources["db"], ResourceChange::Replaced, "{rows}");
     }
-}
-
-fn text(rows: u32) -> String {
-    format!(
-        "resources: {{db: {{plugin: reseeded, params: {{rows: {rows}}}}}, search: {{plugin: search, params: {{dsn: \"${{resources.db.outputs.dsn}}\"}}}}}}\n"
-    )
 }
 
 #[test]
@@ -377,17 +355,13 @@ fn an_update_reads_the_params_before_it() {
     let one = document("a");
     let made = update(&one, &document("b"));
     assert_eq!(made.resources["r"], ResourceChange::Updated);
-    let found = units(&made.plan, Hook::Update(1));
-    assert!(
-        found.contains(&"r/move after b/create reads update-1:b/create preStart:a~1/create".to_owned()),
-        "{found:?}"
-    );
-    assert!(
-        found.contains(
-            &"a~1/drop after a~1/drain r/move undoes preStart:a~1/create reads preStart:a~1/create".to_owned()
-        ),
-        "{found:?}"
-    );
+    let check = |plan: &Plan, number: u32, expected: &str| {
+        let found = units(plan, Hook::Update(number));
+        assert!(found.iter().any(|unit| unit == expected), "{found:?}");
+    };
+    check(&made.plan, 1, "r/move after b/create reads update-1:b/create preStart:a~1/create");
+    let undo = "a~1/drop after a~1/drain r/move undoes preStart:a~1/create reads preStart:a~1/create";
+    check(&made.plan, 1, undo);
     let before = |plan: &Plan, number: u32| {
         let (reader, resource) = plan.resource_before("r", number).unwrap();
         let database = if resource.params["of"] == one.resources["r"].params["of"] { "a" } else { "b" };
@@ -400,11 +374,7 @@ fn an_update_reads_the_params_before_it() {
     let failed = |at: UnitRef| made.plan.unit(at).unwrap().key != "r/move";
     let next = compile::update(&made.plan, &document("c"), failed).unwrap().unwrap();
     assert_eq!(before(&next.plan, 2), "a~1");
-    let found = units(&next.plan, Hook::Update(2));
-    assert!(
-        found.contains(&"r/move after c/create reads update-2:c/create preStart:a~1/create".to_owned()),
-        "{found:?}"
-    );
+    check(&next.plan, 2, "r/move after c/create reads update-2:c/create preStart:a~1/create");
     // A resource whose units do not read them keeps no earlier params.
     let text = |rows: u32| resources(&format!("x: {{plugin: reseeded, params: {{rows: {rows}}}}}"));
     assert_eq!(update(&text(1), &text(2)).plan.update.unwrap().former, BTreeMap::new());
@@ -450,7 +420,7 @@ fn updatable(units: &str, site: &str, id: &str) -> Plan {
         params: {site: {type: string}, id: {type: string}}\n\
         update: {touch: {webhook: {url: \"https://a.example.org/touch\"}}}\n";
     let rest = format!("labels: {{id: {id}}}\nresources: {{r: {{plugin: p, params: {{site: {site}, id: {id}}}}}}}\n");
-    plan_with(&rest, &[("p", &format!("{head}{units}"))])
+    plan_with(&rest, &[&format!("{head}{units}")])
 }
 
 /// Returns the effect of other units, another `site` and another `id` on a resource.

@@ -1,6 +1,6 @@
 //! Tests that the schemas for editors accept valid documents and reject invalid ones.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::text;
 use crate::load::reader::ALTERNATIVES;
@@ -42,53 +42,52 @@ fn schemas_reject_invalid_documents() {
         document
     };
     assert!(plugin.is_valid(&good));
-    let verified = |question: Value| {
-        spoil("/postStop/unregister", "verify", serde_json::json!({"webhook": question, "timeout": "1m"}))
-    };
-    assert!(plugin.is_valid(&verified(serde_json::json!({"url": "https://x", "absent": "${true}"}))));
+    let verified =
+        |question: Value| spoil("/postStop/unregister", "verify", json!({"webhook": question, "timeout": "1m"}));
+    assert!(plugin.is_valid(&verified(json!({"url": "https://x", "absent": "${true}"}))));
     assert!(plugin.is_valid(&spoil("", "evidence", "confirmed".into())));
     for (bad, what) in [
-        (verified(serde_json::json!({"url": "https://x", "idempotent": false})), "an unknown key of a verification"),
+        (verified(json!({"url": "https://x", "idempotent": false})), "an unknown key of a verification"),
         (spoil("", "evidence", "sure".into()), "an unknown grade"),
         (spoil("", "kind", "Sandbox".into()), "another kind"),
         (spoil("", "apiVersion", "ebb.dev/v2".into()), "another version"),
         (spoil("", "prestart", Value::Null), "an unknown key"),
         (spoil("/preStart/seed", "timeout", "5".into()), "a duration without a unit"),
-        (spoil("/preStart/seed", "webhook", serde_json::json!({"url": "https://x"})), "two kinds"),
+        (spoil("/preStart/seed", "webhook", json!({"url": "https://x"})), "two kinds"),
         (spoil("/preStart/seed", "retries", 3.into()), "an unknown key of a unit"),
-        (spoil("/preStart/seed", "retry", serde_json::json!({"attempts": 101})), "too many attempts"),
-        (spoil("/preStart/seed", "retry", serde_json::json!({"on": [200]})), "a status that is not a failure"),
-        (spoil("/preStart/database/outputs/name", "secret", serde_json::json!({"name": "x"})), "a part of a Secret"),
+        (spoil("/preStart/seed", "retry", json!({"attempts": 101})), "too many attempts"),
+        (spoil("/preStart/seed", "retry", json!({"on": [200]})), "a status that is not a failure"),
+        (spoil("/preStart/database/outputs/name", "secret", json!({"name": "x"})), "a part of a Secret"),
         (spoil("/params/region", "type", "str".into()), "an unknown type"),
         (spoil("/preStart/database/outputs/name", "value", "x".into()), "two sources"),
     ] {
         assert!(!plugin.is_valid(&bad), "{what}");
     }
     let sandbox = jsonschema::validator_for(&schema::sandbox()).unwrap();
-    let with = |resource: Value| serde_json::json!({"apiVersion": "ebb.dev/v1", "kind": "Sandbox", "name": "a", "resources": {"r": resource}});
-    let properties = || serde_json::json!({"a": {"plugin": "net", "Properties": {}}});
-    let controller = serde_json::json!({"kind": "resource", "metadata": {"name": "n"}, "properties": properties()});
-    let keyed = serde_json::json!({"Resources": {"a": {"Plugin": "net", "Type": "t"}}});
-    let listed =
-        serde_json::json!({"ID": "x", "Properties": {"Resources": [{"ID": "a", "Plugin": "net", "Properties": ""}]}});
+    let with = |resource: Value| json!({"apiVersion": "ebb.dev/v1", "kind": "Sandbox", "name": "a", "resources": {"r": resource}});
+    let properties = || json!({"a": {"plugin": "net", "Properties": {}}});
+    let controller = json!({"kind": "resource", "metadata": {"name": "n"}, "properties": properties()});
+    let keyed = json!({"Resources": {"a": {"Plugin": "net", "Type": "t"}}});
+    let listed = json!({"ID": "x", "Properties": {"Resources": [{"ID": "a", "Plugin": "net", "Properties": ""}]}});
     for good in [controller.clone(), keyed, listed] {
-        assert!(sandbox.is_valid(&with(serde_json::json!({"collection": good}))), "{good}");
+        assert!(sandbox.is_valid(&with(json!({"collection": good}))), "{good}");
     }
     for (bad, what) in [
-        (serde_json::json!({}), "no plugin and no collection"),
-        (serde_json::json!({"plugin": "p", "collection": controller}), "a plugin and a collection"),
+        (json!({}), "no plugin and no collection"),
+        (json!({"plugin": "p", "collection": controller}), "a plugin and a collection"),
         (
-            serde_json::json!({"collection": {"kind": "group", "metadata": {"name": "n"}, "properties": properties()}}),
+            json!({"collection": {"kind": "group", "metadata": {"name": "n"}, "properties": properties()}}),
             "another kind",
         ),
-        (serde_json::json!({"collection": {"Resources": {"a": {"plugin": "net"}}}}), "a key in another case"),
+        (json!({"collection": {"Resources": {"a": {"plugin": "net"}}}}), "a key in another case"),
     ] {
         assert!(!sandbox.is_valid(&with(bad)), "{what}");
     }
     let signadot = jsonschema::validator_for(&schema::signadot_sandbox()).unwrap();
-    let bad = serde_json::json!({"name": "a", "spec": {"cluster": "c", "resources": [{"name": "r", "plugin": "p", "params": {"n": 5}}]}});
+    let bad =
+        json!({"name": "a", "spec": {"cluster": "c", "resources": [{"name": "r", "plugin": "p", "params": {"n": 5}}]}});
     assert!(!signadot.is_valid(&bad), "a number in params");
-    let step = |name: &str| serde_json::json!({"name": "p", "spec": {"runner": {"image": "a"}, "create": [{"name": name, "script": "#!/bin/sh"}]}});
+    let step = |name: &str| json!({"name": "p", "spec": {"runner": {"image": "a"}, "create": [{"name": name, "script": "#!/bin/sh"}]}});
     let signadot = jsonschema::validator_for(&schema::signadot_plugin()).unwrap();
     assert!(
         signadot.is_valid(&step("a")) && !signadot.is_valid(&step("a_b")) && !signadot.is_valid(&step(&"a".repeat(31)))

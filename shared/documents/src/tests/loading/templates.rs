@@ -48,8 +48,7 @@ fn values_are_not_expanded_again() {
 #[test]
 fn keys_are_not_expanded() {
     let text = "name: s\nspec:\n  cluster: c\n  labels: {\"@{x}\": v}\n";
-    let sandbox = load::sandbox("f", text, &load::NoFiles, &DocumentVars::none()).unwrap();
-    assert_eq!(sandbox.labels["@{x}"], "v");
+    assert_eq!(load::sandbox("f", text, &load::NoFiles, &DocumentVars::none()).unwrap().labels["@{x}"], "v");
 }
 
 #[test]
