@@ -103,9 +103,7 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             conditions_on_a_missing_item,
             images_equal_the_stored_item,
             sets_add_and_remove_numbers,
-            an_empty_set_has_no_attribute,
-            a_new_run_has_its_facts_and_can_be_read,
-            concurrent_completions_of_one_head_are_all_written;
+            an_empty_set_has_no_attribute;
         document:
             plans_are_stored_in_the_table_or_the_bucket,
             a_rejected_instance_leaves_no_plan,
@@ -156,9 +154,7 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             results_are_read_unchanged,
             damaged_evidence_leaves_its_record_readable,
             further_results_are_stored_after_the_first,
-            distinct_successes_are_stored_up_to_a_limit,
             concurrent_results_share_the_limit,
-            updates_after_the_result_are_ignored,
             attempts_are_accepted_together,
             only_the_requested_units_are_read,
             outlines_are_records_without_outputs,
@@ -207,8 +203,7 @@ pub fn service_trials(table: &TableUnderTest) -> Vec<Trial> {
             transitions_with_a_lost_response_are_made_once,
             documents_with_a_lost_response_are_stored_once;
         strong:
-            reads_of_the_table_are_consistent,
-            a_write_is_read_at_once_by_other_clients;
+            reads_of_the_table_are_consistent;
         target:
             a_missing_table_is_broken_and_a_missing_network_retryable;
     ]

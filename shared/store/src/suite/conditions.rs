@@ -1,8 +1,7 @@
 use std::collections::BTreeSet;
 
 use ebb_protocol::engine::{
-    Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunEvent, RunPhase, SHARD, Shard,
-    Timestamp, Unit,
+    Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, SHARD, Shard, Timestamp,
 };
 use ebb_protocol::id::RunId;
 
@@ -180,26 +179,4 @@ pub(super) async fn an_empty_set_has_no_attribute(fixture: StoreFixture) {
     let item = fixture.item(&partition, "h#0001").await.unwrap();
     let names: BTreeSet<&str> = item.keys().map(String::as_str).collect();
     assert_eq!(names, ["done", "ep", "pk", "sk"].into());
-}
-
-pub(super) async fn a_new_run_has_its_facts_and_can_be_read(fixture: StoreFixture) {
-    let run = fixture.run("a").await;
-    let root = fixture.store.read_root(&run).await.unwrap().unwrap();
-    assert_eq!(root.facts, Some(new_run("a").facts));
-    assert_eq!((root.head.epoch, root.head.version, root.head.phase), (Epoch::FIRST, 0, RunPhase::Running));
-    assert_eq!(root.head.due, Some(new_run("a").due));
-    assert_eq!(fixture.store.read_run(&run).await.unwrap(), vec![root]);
-    let other = new_run("b").id;
-    assert_eq!(fixture.store.read_root(&other).await.unwrap(), None);
-    assert_eq!(fixture.store.read_run(&other).await.unwrap(), vec![]);
-}
-
-pub(super) async fn concurrent_completions_of_one_head_are_all_written(fixture: StoreFixture) {
-    let run = fixture.run("a").await;
-    let writes = (0..100).map(|unit| {
-        fixture.accept(&run, RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt::FIRST, epoch: Epoch::FIRST })
-    });
-    let heads = futures::future::join_all(writes).await;
-    let complete = heads.into_iter().map(written).filter(|head| head.head.done.len() == 100).count();
-    assert_eq!(complete, 1);
 }

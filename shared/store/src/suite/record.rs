@@ -9,7 +9,7 @@ use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::engine::{Attempt, SHARD, Shard, Timestamp, Unit};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::limits;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
+use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use ebb_protocol::value::UnitValue;
 
@@ -111,36 +111,6 @@ pub(super) async fn further_results_are_stored_after_the_first(fixture: StoreFix
     assert_eq!(records[0].2.further_results, vec![second]);
 }
 
-/// Further results are stored up to a limit and then counted.
-pub(super) async fn distinct_successes_are_stored_up_to_a_limit(fixture: StoreFixture) {
-    let run = new_run("a").id;
-    let put =
-        async |unit: Unit, result: &AttemptResult| fixture.store.put_result(&run, unit, A1, result).await.unwrap();
-    let success = |number: usize| result(AttemptOutcome::Succeeded, &number.to_string());
-    for (unit, first) in [(Unit(0), success(0)), (Unit(1), result(AttemptOutcome::Failed, "failed"))] {
-        assert_eq!(put(unit, &first).await, PutOutcome::Created);
-        let stored = limits::DISTINCT_RESULTS - usize::from(first.outcome == AttemptOutcome::Succeeded);
-        for number in 1..=stored {
-            assert_eq!(put(unit, &success(number)).await, PutOutcome::Conflict(first.clone()), "{number}");
-        }
-        for number in stored + 1..=stored + 3 {
-            assert_eq!(put(unit, &success(number)).await, PutOutcome::Excess(first.clone()), "{number}");
-        }
-        // Stored results are recognized. A failure or a cancel is always stored.
-        assert_eq!(put(unit, &success(stored)).await, PutOutcome::Conflict(first.clone()));
-        let cancelled = result(AttemptOutcome::Cancelled, "cancelled");
-        assert_eq!(put(unit, &cancelled).await, PutOutcome::Conflict(first.clone()));
-        let record = fixture.store.read_records(&run, &[unit]).await.unwrap().remove(0).2;
-        assert_eq!((record.further_results.len(), record.excess), (stored + 1, 3));
-        let mut numbers: Vec<_> = record.further_results.iter().map(|other| other.digest.clone()).collect();
-        numbers.sort();
-        let mut wanted: Vec<_> = (1..=stored).map(|number| success(number).digest).collect();
-        wanted.push(cancelled.digest);
-        wanted.sort();
-        assert_eq!((record.result, numbers), (Some(first), wanted));
-    }
-}
-
 /// Concurrent results share the limit.
 pub(super) async fn concurrent_results_share_the_limit(fixture: StoreFixture) {
     let run = new_run("a").id;
@@ -186,55 +156,6 @@ pub(super) async fn attempts_are_accepted_together(fixture: StoreFixture) {
     assert_eq!(store.read_records(&run, &[first]).await.unwrap(), []);
     store.delete_run(&run).await.unwrap();
     assert_eq!(read(&[first, second]).await, []);
-}
-
-pub(super) async fn updates_after_the_result_are_ignored(fixture: StoreFixture) {
-    let run = new_run("a").id;
-    // `update` returns the record before the update. Of each kind, the first or the last update counts.
-    let update = async |update: AttemptUpdate| fixture.store.update_attempt(&run, Unit(0), A1, &update).await.unwrap();
-    assert_eq!(update(AttemptUpdate::Started(Timestamp(10))).await, AttemptRecord::default());
-    assert_eq!(update(AttemptUpdate::Started(Timestamp(11))).await.started, Some(10));
-    assert_eq!(update(AttemptUpdate::Accepted(Timestamp(12))).await.accepted, None);
-    assert_eq!(update(AttemptUpdate::Accepted(Timestamp(13))).await.accepted, Some(12));
-    assert_eq!(update(AttemptUpdate::DispatchAgain(Timestamp(14))).await.next_dispatch, None);
-    assert_eq!(update(AttemptUpdate::DispatchAgain(Timestamp(15))).await.next_dispatch, Some(14));
-    let other = async |update: AttemptUpdate| fixture.store.update_attempt(&run, Unit(1), A1, &update).await.unwrap();
-    other(AttemptUpdate::Started(Timestamp(1))).await;
-    assert_eq!(other(AttemptUpdate::Postponed(Timestamp(3))).await.started, Some(1));
-    let postponed = other(AttemptUpdate::Started(Timestamp(4))).await;
-    assert_eq!((postponed.started, postponed.next_dispatch), (None, Some(3)));
-    let once = async |update: AttemptUpdate| fixture.store.update_attempt(&run, Unit(3), A1, &update).await.unwrap();
-    assert_eq!(once(AttemptUpdate::Posted(Timestamp(5), None)).await.posted, None);
-    assert_eq!(once(AttemptUpdate::Posted(Timestamp(6), None)).await.posted, Some(5));
-    assert_eq!(once(AttemptUpdate::DispatchAgain(Timestamp(7))).await.posted, Some(5));
-    let third = async |update: AttemptUpdate| fixture.store.update_attempt(&run, Unit(2), A1, &update).await.unwrap();
-    assert_eq!(third(AttemptUpdate::Leased(Timestamp(5))).await.leased_until, None);
-    // Of two concurrent leases, the second one sees the first.
-    assert_eq!(third(AttemptUpdate::Leased(Timestamp(6))).await.leased_until, Some(5));
-    for (at, end) in [
-        (7, AttemptUpdate::DispatchAgain(Timestamp(1))),
-        (8, AttemptUpdate::Accepted(Timestamp(1))),
-        (9, AttemptUpdate::Postponed(Timestamp(1))),
-    ] {
-        third(AttemptUpdate::Leased(Timestamp(at))).await;
-        assert_eq!(third(end).await.leased_until, Some(at));
-        assert_eq!(third(AttemptUpdate::Started(Timestamp(1))).await.leased_until, None);
-    }
-    update(AttemptUpdate::Heartbeat(Timestamp(16), Some("1 of 2".into()))).await;
-    update(AttemptUpdate::Heartbeat(Timestamp(17), None)).await;
-    update(AttemptUpdate::Refused("first".into())).await;
-    update(AttemptUpdate::Refused("second".into())).await;
-    let record = fixture.store.read_all_records(&run).await.unwrap().remove(0).2;
-    assert_eq!(record.refused, Some(CallbackRefusals { count: 2, reason: "second".into() }));
-    assert_eq!((record.started, record.accepted, record.next_dispatch), (Some(10), Some(12), Some(15)));
-    assert_eq!((record.heartbeat, record.progress.as_deref()), (Some(17), Some("1 of 2")));
-
-    let done = result(AttemptOutcome::Succeeded, "x");
-    assert_eq!(fixture.store.put_result(&run, Unit(0), A1, &done).await.unwrap(), PutOutcome::Created);
-    let after = update(AttemptUpdate::Heartbeat(Timestamp(99), Some("2 of 2".into()))).await;
-    assert_eq!((after.heartbeat, after.result.clone()), (Some(17), Some(done)));
-    let records = fixture.store.read_all_records(&run).await.unwrap();
-    assert_eq!(records[0], (Unit(0), A1, after));
 }
 
 pub(super) async fn only_the_requested_units_are_read(fixture: StoreFixture) {

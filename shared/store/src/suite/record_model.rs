@@ -133,8 +133,9 @@ pub(super) fn wait(since: Timestamp) -> StateWait {
 fn results() -> impl Strategy<Value = AttemptResult> {
     let successes = 0..limits::DISTINCT_RESULTS + 4;
     prop_oneof![
-        4 => successes.prop_map(|number| result(AttemptOutcome::Succeeded, &number.to_string())),
+        8 => successes.prop_map(|number| result(AttemptOutcome::Succeeded, &number.to_string())),
         1 => Just(result(AttemptOutcome::Failed, "failed")),
+        1 => Just(result(AttemptOutcome::Cancelled, "cancelled")),
     ]
 }
 
@@ -169,7 +170,7 @@ pub(super) async fn the_table_changes_records_like_the_model(fixture: StoreFixtu
     let names = std::sync::atomic::AtomicU32::new(0);
     // The runner of the cases is not async.
     tokio::task::block_in_place(|| {
-        let early = prop::collection::vec(updates().prop_map(RecordChange::Update), 0..6);
+        let early = prop::collection::vec(updates().prop_map(RecordChange::Update), 0..24);
         let results = prop::collection::vec(results().prop_map(RecordChange::Result), 1..60);
         let late = updates().prop_map(|update| vec![RecordChange::Update(update)]);
         proptest!(ProptestConfig::with_cases(48), |(early in early, results in results, late in late)| {

@@ -1,12 +1,11 @@
-use ebb_protocol::engine::{Attempt, Epoch, RunEvent, Timestamp, Unit};
+use ebb_protocol::engine::{Timestamp, Unit};
 use ebb_protocol::id::TargetKey;
-use ebb_protocol::record::AttemptOutcome;
 
 use super::document::plugin;
-use super::fixture::{StoreFixture, begin, result, tombstone, written};
+use super::fixture::StoreFixture;
 use crate::{
-    ListTargets as _, MoveTarget as _, PlanStore as _, PutAttemptResult as _, QueryDue as _, ReadPlugins as _,
-    ReadRecords as _, ReadRun as _, ReadTarget as _, TargetList, WritePlugins as _,
+    ListTargets as _, PlanStore as _, QueryDue as _, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _,
+    TargetList, WritePlugins as _,
 };
 
 /// Every read of the table is strongly consistent. Indexes have no strong reads and are queried for keys only.
@@ -43,22 +42,4 @@ pub(super) async fn reads_of_the_table_are_consistent(fixture: StoreFixture) {
         }
     }
     assert_eq!((indexed, batches), (18, 2));
-}
-
-pub(super) async fn a_write_is_read_at_once_by_other_clients(fixture: StoreFixture) {
-    let (_, other) = fixture.proxy().await;
-    let run = fixture.run("a").await;
-    for unit in 0..30 {
-        let success = RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) };
-        let done = result(AttemptOutcome::Succeeded, &unit.to_string());
-        fixture.store.put_result(&run, Unit(unit), Attempt(1), &done).await.unwrap();
-        let head = written(fixture.accept(&run, success).await);
-        assert_eq!(other.read_root(&run).await.unwrap(), Some(head));
-        let records = other.read_records(&run, &[Unit(unit)]).await.unwrap();
-        assert_eq!(records.len(), 1);
-    }
-    let ended = crate::TargetTransition { tombstone: Some(tombstone("u1")), ..begin("b") };
-    assert!(fixture.store.move_target(&ended).await.unwrap());
-    assert!(other.read_tombstone("u1").await.unwrap().is_some());
-    assert_eq!(other.read_target(TargetKey::new("sandbox", "b")).await.unwrap(), Some(ended.target));
 }
