@@ -9,7 +9,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::config::retry::{RetryConfig, RetryPartition};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_protocol::engine::{Hook, RunEvent, TargetPhase, Timestamp, accept};
+use ebb_protocol::engine::{Hook, RunEvent, Timestamp, accept};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
@@ -22,7 +22,7 @@ use super::{TableDifferences, TablePlace, TableUnderTest};
 use crate::item_table::ItemKey;
 use crate::{
     ItemTable, Meter, MoveTarget as _, NewRun, PatchResult, PatchRun as _, RunFacts, RunHead, S3Bucket, SdkTable,
-    Store, TargetEvents, TargetHead, TargetOutbox, TargetTransition, Tombstone, table,
+    Store, TargetHead, TargetTransition, Tombstone, table,
 };
 
 /// The number of the next table of this test program.
@@ -191,35 +191,16 @@ pub(super) fn new_run(name: &str) -> NewRun {
 
 pub(super) fn target(kind: &str, name: &str) -> TargetHead {
     TargetHead {
-        kind: kind.into(),
-        name: name.into(),
-        owner: None,
-        uid: "u1".into(),
         generation: 1,
         first_generation: 1,
-        updates: 0,
-        phase: TargetPhase::Starting,
         hook: Some(Hook::PreStart),
         plan: ebb_protocol::id::digest(b"plan"),
-        routing_key: None,
-        plugins: vec![],
-        created: Timestamp(1_800_000_000_000),
-        since: Timestamp(1_800_000_000_000),
-        expires: None,
         stop_cause: TargetStopCause::Expired,
         is_overridden: true,
-        unconfirmed: 0,
         is_reopened: true,
-        notification: None,
-        outbox: TargetOutbox::default(),
-        waiting: None,
-        pending_update: None,
-        refused_update: None,
-        events: TargetEvents::default(),
-        release: Vec::new(),
-        removed: None,
         due: Some(Timestamp(1_800_000_060_000)),
         version: 1,
+        ..TargetHead::new(kind, name, "u1", Timestamp(1_800_000_000_000))
     }
 }
 

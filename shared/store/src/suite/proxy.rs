@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -113,16 +114,10 @@ impl FaultProxy {
     }
 }
 
-#[derive(Debug)]
+/// An error that closes the connection.
+#[derive(Debug, thiserror::Error)]
+#[error("injected")]
 struct ConnectionClosed;
-
-impl std::fmt::Display for ConnectionClosed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("injected")
-    }
-}
-
-impl std::error::Error for ConnectionClosed {}
 
 #[derive(Clone)]
 struct ProxyHandler {
@@ -175,8 +170,7 @@ impl ProxyHandler {
 fn respond(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert("content-type", hyper::header::HeaderValue::from_static("application/x-amz-json-1.0"));
+    let content_type = HeaderValue::from_static("application/x-amz-json-1.0");
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use ebb_protocol::engine::{Attempt, LateMark, Patch, PatchChange, SHARD, Shard, Unit};
 use ebb_protocol::id::{TargetKey, digest};
-use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::lifecycle::{self, LifecycleData};
 use ebb_protocol::limits::OUTPUTS_INLINE;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
@@ -109,19 +109,9 @@ pub(super) async fn the_longest_names_of_targets_fit_into_keys(fixture: StoreFix
     };
     for character in ['a', '!', '\u{e4}', '\u{20ac}', '\u{1f40b}'] {
         let name = longest(character);
-        let event = LifecycleData {
-            kind: kind.clone(),
-            name: name.clone(),
-            uid: "\u{1f40b}".repeat(LifecycleData::MAX_UID_BYTES / 4),
-            generation: 1,
-            document: None,
-            routing_key: None,
-            event: None,
-        };
-        event.validate().unwrap();
+        lifecycle::kind(&kind).and_then(|()| lifecycle::name(&name)).unwrap();
         fixture.put(target(&kind, &name)).await;
-        let longer = LifecycleData { name: format!("{name}{character}"), ..event };
-        longer.validate().unwrap_err();
+        lifecycle::name(&format!("{name}{character}")).unwrap_err();
     }
     assert_eq!(fixture.store.list_targets(TargetList::Active, Some(&kind), None, 100).await.unwrap().len(), 5);
 }
