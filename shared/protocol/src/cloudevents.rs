@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::lifecycle::{CREATED, DELETED, EVENT, FieldError, LifecycleData, OutcomeData, UPDATED};
+use crate::lifecycle::{CREATED, DELETED, EVENT, FieldError, LifecycleData, UPDATED};
 use attributes::{EventAttributes, structured};
 
 /// The content type of events in structured mode.
@@ -204,35 +204,12 @@ pub fn lifecycle(
     data: &LifecycleData,
 ) -> (&'static str, Vec<u8>) {
     let subject = format!("{}/{}", data.kind, data.name);
-    event(id, source, event_type.as_type(), &subject, time, data)
+    outcome(id, source, event_type.as_type(), &subject, time, data)
 }
 
-/// Returns content type and body of a notification. `type` is defined in [`crate::lifecycle`], `subject` is
+/// Returns content type and body of an event. The types for the platform are in [`crate::lifecycle`], `subject` is
 /// `KIND/NAME`.
-pub fn outcome(
-    id: &str,
-    source: &str,
-    r#type: &str,
-    subject: &str,
-    time: ebb_engine::Timestamp,
-    data: &OutcomeData,
-) -> (&'static str, Vec<u8>) {
-    event(id, source, r#type, subject, time, data)
-}
-
-/// Returns the content type and the body of a notification of a subscription.
-pub fn subscribed(
-    id: &str,
-    source: &str,
-    r#type: &str,
-    subject: &str,
-    time: ebb_engine::Timestamp,
-    data: &serde_json::Value,
-) -> (&'static str, Vec<u8>) {
-    event(id, source, r#type, subject, time, data)
-}
-
-fn event<T: Serialize>(
+pub fn outcome<T: Serialize>(
     id: &str,
     source: &str,
     r#type: &str,

@@ -323,17 +323,8 @@ fn plain_text(field: &'static str, text: &str, most: usize) -> Result<(), FieldE
 mod tests {
     use super::*;
 
-    fn problem(name: &str) -> Option<String> {
-        let event = LifecycleData {
-            kind: "sandbox".to_owned(),
-            name: name.to_owned(),
-            uid: "u".to_owned(),
-            generation: 1,
-            document: None,
-            routing_key: None,
-            event: None,
-        };
-        event.validate().err().map(|invalid| invalid.to_string())
+    fn problem(text: &str) -> Option<String> {
+        name(text).err().map(|invalid| invalid.to_string())
     }
 
     #[test]
@@ -346,7 +337,7 @@ mod tests {
         }
         assert_eq!(problem("...").or_else(|| problem("a.b-c_d~e:f@g!\"")), None);
         // 75 characters of four bytes.
-        assert_eq!(problem(&"\u{1f40b}".repeat(75)), None);
+        assert_eq!((problem(&"\u{1f40b}".repeat(75)), uid(&"\u{1f40b}".repeat(75))), (None, Ok(())));
         assert_eq!(problem(&"\u{1f40b}".repeat(76)).unwrap(), "name is longer than 300 bytes of UTF-8");
         assert_eq!(problem(&"a".repeat(254)).unwrap(), "name is longer than 253 characters");
     }

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::callback::{FailureReason, ReasonCode};
+use crate::lifecycle::OutcomeData;
 
 const TIME: ebb_engine::Timestamp = ebb_engine::Timestamp(1_790_000_000_123);
 

@@ -110,7 +110,7 @@ pub(super) async fn send(
             };
             let event_type = format!("dev.ebb.target.{}.v1", notice.phase);
             let subject = format!("{}/{}", target.kind, target.name);
-            let (content_type, body) = cloudevents::subscribed(
+            let (content_type, body) = cloudevents::outcome(
                 &facts.id,
                 &env.settings.source,
                 &event_type,
