@@ -161,7 +161,7 @@ impl FunctionContext {
         let settings = settings(variables, host.as_deref())?;
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
         let inside = Arc::new(HttpClient::new(relay_policy(variables)?)?.with_limit(BATCH_RESPONSE_BODY));
-        let clusters = Arc::new(clusters(variables)?);
+        let clusters = Arc::new(variables.parsed_if_any("EBB_CLUSTERS", ClusterRegistry::parse)?);
         let poll_endpoint = Arc::new(PollEndpoint::new(clusters.clone(), store.clone(), clock.clone()));
         let batches = store.clone();
         let relay = ClusterRelay::new(clusters, inside, batches, clock.clone(), random.clone(), settings.grace);
@@ -176,9 +176,9 @@ impl FunctionContext {
             settings,
             cache: InstanceCache::default(),
         });
-        let issuers = OidcIssuers::parse(&variables.optional("EBB_OIDC"))
-            .map_err(|reason| FunctionError::Invalid { name: "EBB_OIDC", reason })?;
-        let tokens = Arc::new(api_tokens(&variables.optional("EBB_API_TOKENS"))?.with_issuers(issuers));
+        let issuers = variables.parsed_if_any("EBB_OIDC", OidcIssuers::parse)?;
+        let tokens = variables.parsed_if_any("EBB_API_TOKENS", api_tokens)?;
+        let tokens = Arc::new(tokens.with_issuers(issuers));
         let telemetry = Arc::new(telemetry(variables)?);
         Ok(Self { env, store, tokens, poll_endpoint, telemetry })
     }
@@ -202,7 +202,7 @@ fn settings(variables: &FunctionVariables, host: Option<&str>) -> Result<Deploym
         webhook_keys: variables.parsed("EBB_WEBHOOK_SECRETS", WebhookKeys::parse)?,
         unit_keys: variables.parsed("EBB_UNIT_SECRETS", WebhookKeys::parse)?,
         token_keys: variables.parsed("EBB_TOKEN_KEYS", TokenKeys::parse)?,
-        secrets: Arc::new(named_secrets(variables)?),
+        secrets: Arc::new(variables.parsed_if_any("EBB_SECRETS", |text| NamedSecrets::parse(text.as_bytes()))?),
         // The sum of three times: a killed function may have sent a request just before its end, the relay then has its
         // response timeout, and clocks differ.
         max_in_flight: Millis(1_000 * (TIMEOUT + RESPONSE_TIMEOUT + SKEW).as_secs()),
@@ -213,7 +213,7 @@ fn settings(variables: &FunctionVariables, host: Option<&str>) -> Result<Deploym
         callback_wait: Duration::ZERO,
         first_sweep_delay: Millis(60_000),
         max_sweep_interval: Millis(3_600_000),
-        retention: retention(variables)?,
+        retention: variables.parsed_if_any("EBB_RETENTION_DAYS", retention)?,
         max_dispatches: 50,
         dispatch_budget: Duration::from_secs(3),
     })
@@ -232,17 +232,9 @@ fn callback_url(variables: &FunctionVariables, host: Option<&str>) -> Result<Str
 
 const DAY: u64 = 86_400_000;
 
-/// Returns a number of days as a duration. 0 or no value returns `None`, which keeps data forever.
-fn retention(variables: &FunctionVariables) -> Result<Option<Millis>, FunctionError> {
-    let name = "EBB_RETENTION_DAYS";
-    let text = variables.optional(name);
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let days: u32 = text.parse().map_err(|_| FunctionError::Invalid {
-        name,
-        reason: "expected a whole number of days, 0 to keep everything".to_owned(),
-    })?;
+/// Returns a number of days as a duration. 0 returns `None`, which keeps data forever.
+fn retention(text: &str) -> Result<Option<Millis>, &'static str> {
+    let days: u32 = text.parse().map_err(|_| "expected a whole number of days, 0 to keep everything")?;
     Ok((days > 0).then(|| Millis(u64::from(days) * DAY)))
 }
 
@@ -262,40 +254,21 @@ fn telemetry(variables: &FunctionVariables) -> Result<Telemetry, FunctionError> 
     })
 }
 
-fn clusters(variables: &FunctionVariables) -> Result<ClusterRegistry, FunctionError> {
-    let name = "EBB_CLUSTERS";
-    match variables.optional(name).as_str() {
-        "" => Ok(ClusterRegistry::default()),
-        text => {
-            ClusterRegistry::parse(text).map_err(|error| FunctionError::Invalid { name, reason: error.to_string() })
-        }
-    }
-}
-
-fn named_secrets(variables: &FunctionVariables) -> Result<NamedSecrets, FunctionError> {
-    let name = "EBB_SECRETS";
-    match variables.optional(name).as_str() {
-        "" => Ok(NamedSecrets::default()),
-        text => NamedSecrets::parse(text.as_bytes()).map_err(|reason| FunctionError::Invalid { name, reason }),
-    }
-}
-
 fn relay_policy(variables: &FunctionVariables) -> Result<Policy, FunctionError> {
     let name = "EBB_RELAY_NETWORKS";
     let networks = variables.optional(name);
     Policy::public().and_networks(&networks).map_err(|reason| FunctionError::Invalid { name, reason })
 }
 
-fn api_tokens(text: &str) -> Result<ApiTokens, FunctionError> {
-    let invalid = |reason: &str| FunctionError::Invalid { name: "EBB_API_TOKENS", reason: reason.to_owned() };
+fn api_tokens(text: &str) -> Result<ApiTokens, &'static str> {
     let mut tokens = Vec::new();
     for entry in text.split(',').filter(|entry| !entry.is_empty()) {
-        let (role, token) = entry.split_once(':').ok_or_else(|| invalid("expected ROLE:TOKEN"))?;
+        let (role, token) = entry.split_once(':').ok_or("expected ROLE:TOKEN")?;
         let role = match role {
             "user" => ApiRole::User,
             "author" => ApiRole::Author,
             "operator" => ApiRole::Operator,
-            _ => return Err(invalid("roles are user, author and operator")),
+            _ => return Err("roles are user, author and operator"),
         };
         tokens.push((token, role));
     }

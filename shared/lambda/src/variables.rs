@@ -73,6 +73,18 @@ impl FunctionVariables {
     ) -> Result<T, FunctionError> {
         parse(&self.required(name)?).map_err(|error| FunctionError::Invalid { name, reason: error.to_string() })
     }
+
+    /// Returns a parsed variable, or the default if it is empty.
+    ///
+    /// # Errors
+    /// Returns [`FunctionError::Invalid`] if it cannot be parsed.
+    pub(crate) fn parsed_if_any<T: Default, E: std::fmt::Display>(
+        &self,
+        name: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, FunctionError> {
+        if self.optional(name).is_empty() { Ok(T::default()) } else { self.parsed(name, parse) }
+    }
 }
 
 fn invalid(reason: &'static str) -> FunctionError {
