@@ -61,6 +61,16 @@ fn pauses() -> ExponentialBuilder {
     ExponentialBuilder::default().with_min_delay(first).with_max_times(5).with_jitter()
 }
 
+/// Waits before a repetition, or fails with `reason` after the last pause.
+async fn wait(pause: Option<Duration>, operation: &'static str, reason: &str) -> StoreResult<()> {
+    let pause = pause.ok_or_else(|| StoreError::Retryable { operation, reason: reason.to_owned() })?;
+    tokio::time::sleep(pause).await;
+    Ok(())
+}
+
+/// A function that parses the item of a response to an operation.
+type ItemParser<T> = fn(&'static str, &Item) -> StoreResult<T>;
+
 /// A table whose requests are counted, and repeated where the table asks for it.
 #[derive(Clone, Debug)]
 pub(crate) struct MeteredTable {
@@ -86,6 +96,24 @@ impl MeteredTable {
         Ok(self.count("GetItem", CapacityKind::Read, self.table.get(key).await?))
     }
 
+    /// Reads an item and parses it with `parse`.
+    async fn read<T>(&self, partition: &str, sort: &str, parse: ItemParser<T>) -> StoreResult<Option<T>> {
+        self.get(partition, sort).await?.map(|item| parse("GetItem", &item)).transpose()
+    }
+
+    /// Reads the items of a list and parses them with `parse`. `attributes` are as for [`Self::batch_get`]. The index may be
+    /// stale.
+    async fn list<T>(
+        &self,
+        list: &str,
+        attributes: Option<&'static [&'static str]>,
+        parse: ItemParser<T>,
+    ) -> StoreResult<Vec<T>> {
+        let keys = self.pages(&ItemQuery::list(list), usize::MAX).await?;
+        let items = self.batch_get(&keys, attributes).await?;
+        items.iter().map(|item| parse("BatchGetItem", item)).collect()
+    }
+
     /// Replaces an item.
     async fn put(&self, item: Item) -> StoreResult<()> {
         self.put_if(item, WriteExpression::default(), 0).await.map(drop)
@@ -102,6 +130,15 @@ impl MeteredTable {
             meter.written(bytes, entries);
         }
         Ok(outcome)
+    }
+
+    /// Replaces an item under the conditions of `expression`. Returns false if they do not hold, unless the item is the
+    /// present one: then this write is repeated, because its first response was lost.
+    async fn put_once(&self, item: Item, expression: WriteExpression, entries: u64) -> StoreResult<bool> {
+        Ok(match self.put_if(item.clone(), expression, entries).await? {
+            WriteOutcome::Written(_) => true,
+            WriteOutcome::Refused(image) => image == item,
+        })
     }
 
     /// Updates an item and returns it as it was before or after. The write changes `entries` index entries.
@@ -200,11 +237,7 @@ impl MeteredTable {
                 let found = self.count("BatchGetItem", CapacityKind::Read, response);
                 // A response holds at most 16 MB. Only an empty one means that the table is throttled.
                 if found.items.is_empty() && !found.unprocessed.is_empty() {
-                    let Some(pause) = pauses.next() else {
-                        let reason = "keys stay unprocessed".to_owned();
-                        return Err(StoreError::Retryable { operation: "BatchGetItem", reason });
-                    };
-                    tokio::time::sleep(pause).await;
+                    wait(pauses.next(), "BatchGetItem", "keys stay unprocessed").await?;
                 }
                 items.extend(found.items);
                 unprocessed = found.unprocessed;
@@ -227,11 +260,7 @@ impl MeteredTable {
             let response = self.table.delete_batch(unprocessed).await?;
             unprocessed = self.count(WRITE, CapacityKind::Write, response);
             if !unprocessed.is_empty() {
-                let Some(pause) = pauses.next() else {
-                    let reason = "items stay unprocessed".to_owned();
-                    return Err(StoreError::Retryable { operation: WRITE, reason });
-                };
-                tokio::time::sleep(pause).await;
+                wait(pauses.next(), WRITE, "items stay unprocessed").await?;
             }
         }
         Ok(())

@@ -105,6 +105,11 @@ pub struct WriteExpression {
 }
 
 impl WriteExpression {
+    /// Returns an expression with one condition and no changes.
+    pub(crate) fn when(condition: WriteCondition) -> Self {
+        Self { conditions: vec![condition], changes: BTreeMap::new() }
+    }
+
     /// Adds a condition. All conditions must hold.
     pub(crate) fn require(&mut self, condition: WriteCondition) {
         self.conditions.push(condition);

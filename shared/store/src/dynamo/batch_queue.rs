@@ -9,7 +9,7 @@ use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, item, number, text};
 use super::{BodyStorage, key};
-use crate::item_table::{ItemQuery, WriteExpression};
+use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
 use crate::ops::{BatchQueue, QueuedBatch, StoreResult};
 use crate::store::{BATCH_INLINE, Store};
 use crate::table::TableSpec;
@@ -43,19 +43,13 @@ fn read(operation: &'static str, item: &Item) -> StoreResult<BatchItem> {
 }
 
 impl Store {
-    async fn store_batch_body(&self, key: String, bytes: &[u8]) -> StoreResult<BodyStorage> {
-        self.store_body(key, bytes, BATCH_INLINE).await
-    }
-
     async fn get_batch_item(&self, cluster: &str, id: &str) -> StoreResult<Option<BatchItem>> {
-        let item = self.table.get(&key::batch_queue(cluster), id).await?;
-        item.map(|item| read("GetItem", &item)).transpose()
+        self.table.read(&key::batch_queue(cluster), id, read).await
     }
 
     /// Returns true for the first caller.
     async fn claim_delivery(&self, cluster: &str, id: &str, now: Timestamp) -> StoreResult<bool> {
-        let mut expression = WriteExpression::default();
-        expression.require_equal("once", number(0));
+        let mut expression = WriteExpression::when(WriteCondition::equal("once", number(0)));
         expression.set("once", number(now.0));
         self.table.update_if((&key::batch_queue(cluster), id), expression).await
     }
@@ -72,7 +66,7 @@ impl Store {
 #[async_trait]
 impl BatchQueue for Store {
     async fn enqueue_batch(&self, cluster: &str, batch: &QueuedBatch) -> StoreResult<()> {
-        let body = self.store_batch_body(format!("batches/{cluster}/{}", batch.id), &batch.body).await?;
+        let body = self.store_body(format!("batches/{cluster}/{}", batch.id), &batch.body, BATCH_INLINE).await?;
         let mut item = item([
             ("pk", text(key::batch_queue(cluster))),
             ("sk", text(&batch.id)),
@@ -141,7 +135,7 @@ impl BatchQueue for Store {
                 return Ok(false);
             }
         }
-        let body = self.store_batch_body(format!("batches/{cluster}/{id}.response"), response).await?;
+        let body = self.store_body(format!("batches/{cluster}/{id}.response"), response, BATCH_INLINE).await?;
         let (name, value) = body.attribute_named("rb", "ro");
         let mut expression = WriteExpression::default();
         expression.require_present("pk");

@@ -8,7 +8,7 @@ use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{ItemReader, number, text};
 use super::key;
-use crate::item_table::WriteExpression;
+use crate::item_table::{WriteCondition, WriteExpression};
 use crate::ops::{OrphanScans, OutageRecord, RelayOutages, StoreResult};
 use crate::store::Store;
 
@@ -25,11 +25,10 @@ impl OrphanScans for Store {
 
     async fn claim_scan(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> StoreResult<bool> {
         let name = key::scan_attribute(cluster);
-        let mut expression = WriteExpression::default();
-        match seen {
-            Some(seen) => expression.require_equal(&name, number(seen.0)),
-            None => expression.require_absent(&name),
-        }
+        let mut expression = WriteExpression::when(match seen {
+            Some(seen) => WriteCondition::equal(&name, number(seen.0)),
+            None => WriteCondition::absent(&name),
+        });
         expression.set(&name, number(next.0));
         // The write is refused if it is a repetition of a write whose response was lost. That scan is skipped.
         self.table.update_if(ITEM, expression).await
@@ -52,8 +51,7 @@ impl RelayOutages for Store {
 
     async fn begin_outage(&self, cluster: &str, since: Timestamp, reason: &str) -> StoreResult<bool> {
         let (since_name, reason_name) = key::outage_attributes(cluster);
-        let mut expression = WriteExpression::default();
-        expression.require_absent(&since_name);
+        let mut expression = WriteExpression::when(WriteCondition::absent(&since_name));
         expression.set(&since_name, number(since.0));
         expression.set(&reason_name, text(reason));
         self.table.update_if(ITEM, expression).await
@@ -61,8 +59,7 @@ impl RelayOutages for Store {
 
     async fn end_outage(&self, cluster: &str) -> StoreResult<bool> {
         let (since_name, reason_name) = key::outage_attributes(cluster);
-        let mut expression = WriteExpression::default();
-        expression.require_present(&since_name);
+        let mut expression = WriteExpression::when(WriteCondition::present(&since_name));
         expression.remove(&since_name);
         expression.remove(&reason_name);
         self.table.update_if(ITEM, expression).await

@@ -6,7 +6,6 @@ use async_trait::async_trait;
 use super::attribute::{Item, ItemReader, item, json, number, optional, text};
 use super::key;
 use super::target::{has_version, ttl_attribute};
-use crate::item_table::WriteOutcome;
 use crate::items::{DesiredKey, DesiredTarget};
 use crate::ops::{DesiredTargets, StoreResult};
 use crate::store::Store;
@@ -22,8 +21,7 @@ fn read_state(operation: &'static str, item: &Item) -> StoreResult<DesiredTarget
 #[async_trait]
 impl DesiredTargets for Store {
     async fn read_desired(&self, key: &DesiredKey) -> StoreResult<Option<DesiredTarget>> {
-        let item = self.table.get(&key::desired(key), key::HEAD).await?;
-        item.map(|item| read_state("GetItem", &item)).transpose()
+        self.table.read(&key::desired(key), key::HEAD, read_state).await
     }
 
     async fn put_desired(&self, desired: &DesiredTarget) -> StoreResult<bool> {
@@ -38,10 +36,6 @@ impl DesiredTargets for Store {
             ("pk", Some(text(partition))),
         ]));
         let seen = desired.version.checked_sub(1).filter(|seen| *seen > 0);
-        Ok(match self.table.put_if(attributes.clone(), has_version(seen), 2).await? {
-            WriteOutcome::Written(_) => true,
-            // A repeated write whose first response was lost.
-            WriteOutcome::Refused(image) => image == attributes,
-        })
+        self.table.put_once(attributes, has_version(seen), 2).await
     }
 }

@@ -12,7 +12,7 @@ use super::attribute::{Item, ItemReader, digest, item, number, text};
 use super::key;
 use super::packed::unpack;
 use crate::error::StoreError;
-use crate::item_table::{ItemQuery, WriteCondition, WriteExpression, WriteOutcome};
+use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
 use crate::ops::{PluginItem, ReadPlugins, StoreResult, WritePlugins};
 use crate::store::{DOCUMENT_INLINE, Store};
 use crate::table::TableSpec;
@@ -102,10 +102,7 @@ impl ReadPlugins for Store {
     }
 
     async fn list_plugins(&self) -> StoreResult<Vec<PluginItem>> {
-        let keys = self.table.pages(&ItemQuery::list(TableSpec::LIST_PLUGINS), usize::MAX).await?;
-        let items = self.table.batch_get(&keys, Some(FACTS)).await?;
-        let mut plugins =
-            items.iter().map(|item| read_plugin("BatchGetItem", item)).collect::<StoreResult<Vec<_>>>()?;
+        let mut plugins = self.table.list(TableSpec::LIST_PLUGINS, Some(FACTS), read_plugin).await?;
         // The index may be stale.
         plugins.retain(|plugin| plugin.withdrawn.is_none());
         plugins.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
@@ -127,23 +124,17 @@ impl WritePlugins for Store {
             ("cr", number(plugin.created.0)),
             body.attribute(),
         ]);
-        let mut expression = WriteExpression::default();
         let is_own = WriteCondition::equal("dg", digest(&plugin.digest));
         let is_published_again = WriteCondition::All(vec![is_own, WriteCondition::present(WITHDRAWN)]);
-        expression.require(WriteCondition::Any(vec![WriteCondition::absent("pk"), is_published_again]));
-        Ok(match self.table.put_if(item.clone(), expression, 1).await? {
-            WriteOutcome::Written(_) => true,
-            // A repeated write whose first response was lost.
-            WriteOutcome::Refused(image) => image == item,
-        })
+        let is_free = WriteCondition::Any(vec![WriteCondition::absent("pk"), is_published_again]);
+        self.table.put_once(item, WriteExpression::when(is_free), 1).await
     }
 
     async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> StoreResult<bool> {
         if !key::can_be(&key::plugin(name), version) {
             return Ok(false);
         }
-        let mut expression = WriteExpression::default();
-        expression.require_present("pk");
+        let mut expression = WriteExpression::when(WriteCondition::present("pk"));
         expression.set_if_absent(WITHDRAWN, number(at.0));
         expression.remove(TableSpec::LIST);
         self.table.update_if((&key::plugin(name), version), expression).await

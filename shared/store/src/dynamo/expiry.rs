@@ -10,7 +10,7 @@ use ebb_protocol::id::{EventRef, RunId};
 
 use super::attribute::{Item, ItemReader, digest, item, number, optional, text};
 use super::plan::plan_objects;
-use super::{BodyStorage, MeteredTable, key};
+use super::{BodyStorage, key};
 use crate::error::StoreError;
 use crate::item_table::{ItemKey, ItemQuery, WriteCondition, WriteExpression};
 use crate::ops::{DamagedExpiry, DueExpiries, InstanceExpiry, LOGS, OUTPUTS, PutExpiry, RemoveExpired, StoreResult};
@@ -75,14 +75,6 @@ fn read_damaged(key: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
     }
 }
 
-struct RunPage {
-    keys: Vec<ItemKey>,
-    /// True if the bucket may contain objects of the run.
-    has_objects: bool,
-    /// True if the run has no further items.
-    is_last: bool,
-}
-
 #[async_trait]
 impl PutExpiry for Store {
     async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
@@ -128,20 +120,28 @@ impl RemoveExpired for Store {
     }
 
     async fn delete_root(&self, run: &RunId) -> StoreResult<bool> {
-        let mut expression = WriteExpression::default();
-        expression.require(WriteCondition::Any(vec![WriteCondition::absent("pk"), WriteCondition::present("rm")]));
-        Ok(self.table.take_if((&key::run(run), key::HEAD), expression).await?.is_written())
+        let may_go = WriteCondition::Any(vec![WriteCondition::absent("pk"), WriteCondition::present("rm")]);
+        Ok(self.table.take_if((&key::run(run), key::HEAD), WriteExpression::when(may_go)).await?.is_written())
     }
 
     async fn delete_run(&self, run: &RunId) -> StoreResult<()> {
+        let query = ItemQuery::partition(key::run(run)).attributes(&["pk", "sk", "ob", "lg"]).limit(PAGE);
         loop {
-            let page = self.table.page_of_run(run).await?;
+            // The first items of the run, heads before records.
+            let page = self.table.page(&query, None).await?;
+            let (mut keys, mut has_objects) = (Vec::new(), false);
+            for item in &page.items {
+                let reader = ItemReader::new("Query", item);
+                let key = ItemKey::new(reader.text("pk")?, reader.text("sk")?);
+                has_objects |= key.sort == key::OUTPUTS || item.contains_key("ob") || item.contains_key("lg");
+                keys.push(key);
+            }
             // Objects are removed before items, so that an interrupted removal is found and repeated.
-            if page.has_objects {
+            if has_objects {
                 self.delete_objects(run).await?;
             }
-            self.table.delete_batches(page.keys).await?;
-            if page.is_last {
+            self.table.delete_batches(keys).await?;
+            if page.next.is_none() {
                 return Ok(());
             }
         }
@@ -160,21 +160,5 @@ impl RemoveExpired for Store {
             // An earlier removal may have been interrupted after it removed the item.
             Some(BodyStorage::Object(_)) | None => self.bucket.remove_all(&plan_objects(instance)).await,
         }
-    }
-}
-
-impl MeteredTable {
-    /// Returns the first items of a run, heads before records.
-    async fn page_of_run(&self, run: &RunId) -> StoreResult<RunPage> {
-        let query = ItemQuery::partition(key::run(run)).attributes(&["pk", "sk", "ob", "lg"]).limit(PAGE);
-        let page = self.page(&query, None).await?;
-        let (mut keys, mut has_objects) = (Vec::new(), false);
-        for item in &page.items {
-            let reader = ItemReader::new("Query", item);
-            let key = ItemKey::new(reader.text("pk")?, reader.text("sk")?);
-            has_objects |= key.sort == key::OUTPUTS || item.contains_key("ob") || item.contains_key("lg");
-            keys.push(key);
-        }
-        Ok(RunPage { keys, has_objects, is_last: page.next.is_none() })
     }
 }

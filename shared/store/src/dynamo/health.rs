@@ -25,7 +25,6 @@ impl HealthMarks for Store {
     }
 
     async fn read_mark(&self, what: HealthMark) -> StoreResult<Option<Timestamp>> {
-        let item = self.table.get(key::CHECK, sort(what)).await?;
-        item.map(|item| ItemReader::new("GetItem", &item).time(AT)).transpose()
+        self.table.read(key::CHECK, sort(what), |operation, item| ItemReader::new(operation, item).time(AT)).await
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn plan_objects(instance: &str) -> String {
 impl PlanStore for Store {
     async fn restore_plan(&self, instance: &str, json: &[u8]) -> StoreResult<()> {
         let body = self.store_plan(instance, json).await?;
-        self.put_plan_item(instance, &body).await
+        self.table.put(plan_item(instance, &body)).await
     }
 
     async fn get_plan(&self, instance: &str) -> StoreResult<Option<Vec<u8>>> {
@@ -65,13 +65,9 @@ impl Store {
         }
     }
 
-    pub(super) async fn put_plan_item(&self, instance: &str, body: &BodyStorage) -> StoreResult<()> {
-        self.table.put(plan_item(instance, body)).await
-    }
-
     pub(super) async fn get_plan_item(&self, instance: &str) -> StoreResult<Option<BodyStorage>> {
-        let item = self.table.get(&key::plan(instance), key::HEAD).await?;
-        item.map(|item| BodyStorage::read(&ItemReader::new("GetItem", &item))).transpose()
+        let read = |operation, item: &Item| BodyStorage::read(&ItemReader::new(operation, item));
+        self.table.read(&key::plan(instance), key::HEAD, read).await
     }
 
     /// Deletes a plan and returns the place of its text.

@@ -229,8 +229,7 @@ impl MeteredTable {
         digest: &str,
         capacity: usize,
     ) -> StoreResult<bool> {
-        let mut expression = WriteExpression::default();
-        expression.require(WriteCondition::Any(vec![
+        let mut expression = WriteExpression::when(WriteCondition::Any(vec![
             WriteCondition::absent("ds"),
             WriteCondition::Contains("ds".to_owned(), text(digest)),
             WriteCondition::SizeBelow("ds".to_owned(), capacity as u64),
@@ -251,9 +250,7 @@ impl MeteredTable {
         let mut item = result_attributes(result)?;
         item.insert("pk".to_owned(), text(key::run(run)));
         item.insert("sk".to_owned(), text(key::second_result(unit, attempt, &result.digest)));
-        let mut absent = WriteExpression::default();
-        absent.require_absent("pk");
-        self.put_if(item, absent, 0).await.map(drop)
+        self.put_if(item, WriteExpression::when(WriteCondition::absent("pk")), 0).await.map(drop)
     }
 }
 
@@ -266,8 +263,7 @@ impl UpdateAttemptRecord for Store {
         attempt: Attempt,
         update: &AttemptUpdate,
     ) -> StoreResult<AttemptRecord> {
-        let mut expression = WriteExpression::default();
-        expression.require_absent("dg");
+        let mut expression = WriteExpression::when(WriteCondition::absent("dg"));
         match update {
             AttemptUpdate::Started(at) => expression.set_if_absent("s", number(at.0)),
             // An accepted request is not sent again.
@@ -346,8 +342,7 @@ impl PutAttemptResult for Store {
         attempt: Attempt,
         result: &AttemptResult,
     ) -> StoreResult<PutOutcome> {
-        let mut expression = WriteExpression::default();
-        expression.require_absent("dg");
+        let mut expression = WriteExpression::when(WriteCondition::absent("dg"));
         for (name, value) in result_attributes(result)? {
             expression.set(&name, value);
         }

@@ -7,7 +7,6 @@ use ebb_protocol::engine::Timestamp;
 use super::attribute::{Item, ItemReader, item, json, number, text};
 use super::key;
 use super::target::{has_version, ttl_attribute};
-use crate::item_table::{ItemQuery, WriteOutcome};
 use crate::items::SourceRejections;
 use crate::ops::{ListRejections, NoteRejections, StoreResult};
 use crate::store::Store;
@@ -25,8 +24,7 @@ fn read_rejections(operation: &'static str, item: &Item) -> StoreResult<SourceRe
 #[async_trait]
 impl NoteRejections for Store {
     async fn read_rejections(&self, source: &str) -> StoreResult<Option<SourceRejections>> {
-        let item = self.table.get(&key::rejections(source), key::HEAD).await?;
-        item.map(|item| read_rejections("GetItem", &item)).transpose()
+        self.table.read(&key::rejections(source), key::HEAD, read_rejections).await
     }
 
     async fn put_rejections(&self, rejections: &SourceRejections) -> StoreResult<bool> {
@@ -41,20 +39,13 @@ impl NoteRejections for Store {
             (TableSpec::TTL, ttl_attribute(newest)),
         ]);
         let seen = rejections.version.checked_sub(1).filter(|seen| *seen > 0);
-        let entries = u64::from(seen.is_none());
-        Ok(match self.table.put_if(attributes.clone(), has_version(seen), entries).await? {
-            WriteOutcome::Written(_) => true,
-            // A repeated write whose first response was lost.
-            WriteOutcome::Refused(image) => image == attributes,
-        })
+        self.table.put_once(attributes, has_version(seen), u64::from(seen.is_none())).await
     }
 }
 
 #[async_trait]
 impl ListRejections for Store {
     async fn list_rejections(&self) -> StoreResult<Vec<SourceRejections>> {
-        let keys = self.table.pages(&ItemQuery::list(TableSpec::LIST_REJECTED), usize::MAX).await?;
-        let items = self.table.batch_get(&keys, None).await?;
-        items.iter().map(|item| read_rejections("BatchGetItem", item)).collect()
+        self.table.list(TableSpec::LIST_REJECTED, None, read_rejections).await
     }
 }

@@ -251,8 +251,7 @@ impl ReadRun for Store {
     }
 
     async fn read_root(&self, run: &RunId) -> StoreResult<Option<RunHead>> {
-        let item = self.table.get(&key::run(run), key::HEAD).await?;
-        item.map(|item| read_head("GetItem", &item)).transpose()
+        self.table.read(&key::run(run), key::HEAD, read_head).await
     }
 }
 
@@ -275,8 +274,7 @@ impl PatchRun for Store {
     }
 
     async fn set_run_plan(&self, run: &RunId, plan: &str) -> StoreResult<bool> {
-        let mut expression = WriteExpression::default();
-        expression.require_present("pk");
+        let mut expression = WriteExpression::when(WriteCondition::present("pk"));
         expression.set("plan", digest(plan));
         self.table.update_if((&key::run(run), key::HEAD), expression).await
     }

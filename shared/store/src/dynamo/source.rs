@@ -44,8 +44,7 @@ impl NamedKind {
 #[async_trait]
 impl ReadDocuments for Store {
     async fn get_document(&self, kind: NamedKind, name: &str) -> StoreResult<Option<NamedDocument>> {
-        let item = self.table.get(&kind.key(name), key::HEAD).await?;
-        item.map(|item| read_document("GetItem", &item)).transpose()
+        self.table.read(&kind.key(name), key::HEAD, read_document).await
     }
 }
 

@@ -15,9 +15,9 @@ use super::attribute::{Item, ItemReader, digest, item, item_size, json, number, 
 use super::document::BodyStorage;
 use super::plan::plan_item;
 use super::run::new_run;
-use super::{MeteredTable, TOMBSTONE_RETENTION_MS, key, pauses};
+use super::{MeteredTable, TOMBSTONE_RETENTION_MS, key, pauses, wait};
 use crate::error::StoreError;
-use crate::item_table::{ItemPut, PutRefusal, TransactionOutcome, WriteExpression, WriteOutcome};
+use crate::item_table::{ItemPut, PutRefusal, TransactionOutcome, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{TargetEvents, TargetHead, TargetList, TargetTransition, Tombstone};
 use crate::meter::CapacityKind;
 use crate::ops::{MoveTarget, ReadTarget, StoreResult};
@@ -155,12 +155,10 @@ fn tombstone_item(tombstone: &Tombstone) -> Item {
 
 /// Returns the condition that a target has the expected version.
 pub(super) fn has_version(version: Option<u64>) -> WriteExpression {
-    let mut expression = WriteExpression::default();
-    match version {
-        None => expression.require_absent("pk"),
-        Some(version) => expression.require_equal("tv", number(version)),
-    }
-    expression
+    WriteExpression::when(match version {
+        None => WriteCondition::absent("pk"),
+        Some(version) => WriteCondition::equal("tv", number(version)),
+    })
 }
 
 /// Returns the upper bound of entries of both indexes that a write creates or removes.
@@ -185,13 +183,12 @@ fn index_entries(target: &TargetHead, seen: Option<u64>) -> u64 {
 #[async_trait]
 impl ReadTarget for Store {
     async fn read_target(&self, target: TargetKey<'_>) -> StoreResult<Option<TargetHead>> {
-        let item = self.table.get(&key::target(target), key::HEAD).await?;
-        item.map(|item| read_target("GetItem", &item)).transpose()
+        self.table.read(&key::target(target), key::HEAD, read_target).await
     }
 
     async fn read_tombstone(&self, instance: &str) -> StoreResult<Option<Timestamp>> {
-        let item = self.table.get(&key::tombstone(instance), key::HEAD).await?;
-        item.map(|item| ItemReader::new("GetItem", &item).time(ENDED)).transpose()
+        let end = |operation, item: &Item| ItemReader::new(operation, item).time(ENDED);
+        self.table.read(&key::tombstone(instance), key::HEAD, end).await
     }
 }
 
@@ -249,10 +246,7 @@ impl MeteredTable {
             if let Some(response) = transaction_outcome(transition, &mark, &refusals) {
                 return response;
             }
-            let Some(pause) = pauses.next() else {
-                return Err(StoreError::Retryable { operation: TRANSACT, reason: cancelled(&refusals) });
-            };
-            tokio::time::sleep(pause).await;
+            wait(pauses.next(), TRANSACT, &cancelled(&refusals)).await?;
         }
     }
 }

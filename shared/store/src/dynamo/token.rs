@@ -7,7 +7,7 @@ use ebb_protocol::engine::Timestamp;
 use super::attribute::{Item, ItemReader, digest, item, number, text};
 use super::key;
 use super::target::ttl_attribute;
-use crate::item_table::{ItemQuery, WriteCondition, WriteExpression, WriteOutcome};
+use crate::item_table::{WriteCondition, WriteExpression};
 use crate::items::TokenItem;
 use crate::ops::{StoreResult, TokenStore};
 use crate::store::Store;
@@ -20,7 +20,7 @@ fn read_token(operation: &'static str, item: &Item) -> StoreResult<TokenItem> {
     let reader = ItemReader::new(operation, item);
     Ok(TokenItem {
         name: reader.text("n")?.to_owned(),
-        digest: reader.digest_if_any("dg")?.ok_or_else(|| reader.broken("attribute dg is missing"))?,
+        digest: reader.digest("dg")?,
         scopes: reader.text("sc")?.split(' ').map(str::to_owned).collect(),
         created: reader.time("cr")?,
         expires: reader.time(EXPIRES)?,
@@ -32,14 +32,11 @@ fn read_token(operation: &'static str, item: &Item) -> StoreResult<TokenItem> {
 #[async_trait]
 impl TokenStore for Store {
     async fn read_token(&self, id: &str) -> StoreResult<Option<TokenItem>> {
-        let item = self.table.get(&key::token(id), key::HEAD).await?;
-        item.map(|item| read_token("GetItem", &item)).transpose()
+        self.table.read(&key::token(id), key::HEAD, read_token).await
     }
 
     async fn list_tokens(&self) -> StoreResult<Vec<TokenItem>> {
-        let keys = self.table.pages(&ItemQuery::list(TableSpec::LIST_TOKENS), usize::MAX).await?;
-        let items = self.table.batch_get(&keys, None).await?;
-        let mut tokens = items.iter().map(|item| read_token("BatchGetItem", item)).collect::<StoreResult<Vec<_>>>()?;
+        let mut tokens = self.table.list(TableSpec::LIST_TOKENS, None, read_token).await?;
         // The index may be stale.
         tokens.retain(|token| token.revoked.is_none());
         tokens.sort_by(|a, b| a.name.cmp(&b.name));
@@ -59,22 +56,16 @@ impl TokenStore for Store {
             ("cb", text(&token.created_by)),
             (TableSpec::TTL, ttl_attribute(token.expires)),
         ]);
-        let mut expression = WriteExpression::default();
-        expression.require(WriteCondition::Any(vec![
+        let expression = WriteExpression::when(WriteCondition::Any(vec![
             WriteCondition::absent("pk"),
             WriteCondition::present(REVOKED),
             WriteCondition::AtMost(EXPIRES.to_owned(), token.created.0),
         ]));
-        Ok(match self.table.put_if(attributes.clone(), expression, 1).await? {
-            WriteOutcome::Written(_) => true,
-            // A repeated write whose first response was lost.
-            WriteOutcome::Refused(image) => image == attributes,
-        })
+        self.table.put_once(attributes, expression, 1).await
     }
 
     async fn revoke_token(&self, name: &str, at: Timestamp) -> StoreResult<bool> {
-        let mut expression = WriteExpression::default();
-        expression.require_present("pk");
+        let mut expression = WriteExpression::when(WriteCondition::present("pk"));
         expression.set_if_absent(REVOKED, number(at.0));
         expression.remove(TableSpec::LIST);
         self.table.update_if((&key::token(&token_id(name)), key::HEAD), expression).await
