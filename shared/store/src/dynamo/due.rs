@@ -88,7 +88,9 @@ impl ListTargets for Store {
                 break;
             }
             if read >= MAX_ENTRIES {
-                found.next = target_of(last);
+                if let Some(DueItem::Target(kind, name)) = key::due_of(last) {
+                    found.next = Some((kind, name));
+                }
                 break;
             }
             // A page for only the missing targets would need one query per stale entry.
@@ -99,14 +101,6 @@ impl ListTargets for Store {
             found.next = found.targets.last().map(|last| (last.kind.clone(), last.name.clone()));
         }
         Ok(found)
-    }
-}
-
-/// Returns kind and name of a target by its partition key.
-fn target_of(partition: &str) -> Option<(String, String)> {
-    match key::due_of(partition)? {
-        DueItem::Target(kind, name) => Some((kind, name)),
-        DueItem::Run(_) | DueItem::Desired(..) => None,
     }
 }
 

@@ -121,27 +121,18 @@ fn read_record(operation: &'static str, item: &Item) -> StoreResult<AttemptRecor
     })
 }
 
-/// Merges records with their further results.
-#[derive(Default)]
-struct RecordAssembly(BTreeMap<(Unit, Attempt), AttemptRecord>);
-
-impl RecordAssembly {
-    fn add(&mut self, item: &Item) -> StoreResult<()> {
-        let reader = ItemReader::new("Query", item);
-        let key_parts =
-            key::record_of(reader.text("sk")?).ok_or_else(|| reader.broken("the sort key is not that of a record"))?;
-        let record = self.0.entry((key_parts.0, key_parts.1)).or_default();
-        match key_parts.2 {
-            // The main item sorts before the items of further results.
-            RecordPart::Main => *record = read_record("Query", item)?,
-            RecordPart::Second => record.further_results.extend(read_result(&reader, item)?),
-        }
-        Ok(())
+/// Adds an item to the records of a run.
+fn add_item(records: &mut BTreeMap<(Unit, Attempt), AttemptRecord>, item: &Item) -> StoreResult<()> {
+    let reader = ItemReader::new("Query", item);
+    let (unit, attempt, part) =
+        key::record_of(reader.text("sk")?).ok_or_else(|| reader.broken("the sort key is not that of a record"))?;
+    let record = records.entry((unit, attempt)).or_default();
+    match part {
+        // The main item sorts before the items of further results.
+        RecordPart::Main => *record = read_record("Query", item)?,
+        RecordPart::Second => record.further_results.extend(read_result(&reader, item)?),
     }
-
-    fn into_records(self) -> impl Iterator<Item = (Unit, Attempt, AttemptRecord)> {
-        self.0.into_iter().map(|((unit, attempt), record)| (unit, attempt, record))
-    }
+    Ok(())
 }
 
 /// Groups units into ranges with one query each.
@@ -172,10 +163,9 @@ impl ReadRecords for Store {
             let (least, greatest) = key::records(first, last);
             self.table.assembled(ItemQuery::range(partition.clone(), least, greatest))
         });
-        let parts: Vec<RecordAssembly> =
-            futures::stream::iter(queries).buffer_unordered(PARALLEL).try_collect().await?;
+        let parts: Vec<Vec<_>> = futures::stream::iter(queries).buffer_unordered(PARALLEL).try_collect().await?;
         let wanted: BTreeSet<Unit> = units.iter().copied().collect();
-        let mut records: Vec<_> = parts.into_iter().flat_map(RecordAssembly::into_records).collect();
+        let mut records: Vec<_> = parts.into_iter().flatten().collect();
         records.retain(|(unit, ..)| wanted.contains(unit));
         records.sort_by_key(|(unit, attempt, _)| (*unit, *attempt));
         Ok(records)
@@ -183,8 +173,7 @@ impl ReadRecords for Store {
 
     async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         let query = ItemQuery::range(key::run(run), "u#", "u$").attributes(&OUTLINE);
-        let records = self.table.assembled(query).await?;
-        Ok(records.into_records().collect())
+        self.table.assembled(query).await
     }
 
     async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
@@ -192,21 +181,21 @@ impl ReadRecords for Store {
     }
 
     async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
-        Ok(self.table.assembled(ItemQuery::range(key::run(run), "u#", "u$")).await?.into_records().collect())
+        self.table.assembled(ItemQuery::range(key::run(run), "u#", "u$")).await
     }
 }
 
 impl MeteredTable {
-    /// Reads records page by page.
-    async fn assembled(&self, query: ItemQuery) -> StoreResult<RecordAssembly> {
-        let mut records = RecordAssembly::default();
+    /// Reads records page by page, and merges them with their further results. They are ordered by unit and attempt.
+    async fn assembled(&self, query: ItemQuery) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
+        let mut records = BTreeMap::new();
         let mut from = None;
         loop {
             let page = self.page(&query, from).await?;
-            page.items.iter().try_for_each(|item| records.add(item))?;
+            page.items.iter().try_for_each(|item| add_item(&mut records, item))?;
             from = page.next;
             if from.is_none() {
-                return Ok(records);
+                return Ok(records.into_iter().map(|((unit, attempt), record)| (unit, attempt, record)).collect());
             }
         }
     }
