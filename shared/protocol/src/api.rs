@@ -128,7 +128,7 @@ impl std::fmt::Debug for SigningSecrets {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetInfo {
     /// For example `sandbox`.
@@ -167,11 +167,12 @@ fn is_zero(number: &u32) -> bool {
 }
 
 /// The phase of a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Phase)]
 pub enum TargetState {
     /// Resources are being created.
+    #[default]
     Starting,
     /// All resources are ready.
     Ready,
@@ -201,7 +202,7 @@ pub struct TargetPage {
 }
 
 /// A target with resources and runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetDetail {
     #[serde(flatten)]
@@ -308,7 +309,7 @@ pub enum RunState {
     Cancelled,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnitDetail {
     /// `RESOURCE/UNIT`.
@@ -377,10 +378,11 @@ pub struct RefusedCallbacks {
 }
 
 /// The state of a unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum UnitState {
     /// Waits for other units.
+    #[default]
     Waiting,
     /// Dispatched or about to be dispatched.
     Running,
@@ -398,7 +400,7 @@ pub enum UnitState {
 }
 
 /// The diagnosis of a target.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetDiagnosis {
     /// `KIND/NAME`.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits;
 
 /// A failed request with its response. Credentials are masked before it is stored.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Evidence {
     pub method: String,
@@ -32,14 +32,6 @@ pub struct Evidence {
 impl Evidence {
     /// Returns a placeholder for unreadable evidence.
     pub fn damaged(reason: &str) -> Self {
-        Self {
-            method: String::new(),
-            url: String::new(),
-            status: None,
-            content_type: None,
-            body: None,
-            truncated: false,
-            damaged: Some(limits::message(reason)),
-        }
+        Self { damaged: Some(limits::message(reason)), ..Self::default() }
     }
 }

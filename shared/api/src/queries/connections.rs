@@ -35,18 +35,7 @@ impl StoredKind for ConnectionDoc {
         let NamedDocument { name, document, changed } = item;
         let text = document.clone();
         let loaded = offload(move || load::connection("document", &text, &NoFiles, &DocumentVars::none())).await?;
-        let unknown = ConnectionInfo {
-            name,
-            origin: String::new(),
-            auth: String::new(),
-            secret: String::new(),
-            has_secret: false,
-            plugins: Vec::new(),
-            sources: Vec::new(),
-            subscriptions: Vec::new(),
-            changed: rfc3339(changed),
-            unreadable: None,
-        };
+        let unknown = ConnectionInfo { name, changed: rfc3339(changed), ..ConnectionInfo::default() };
         let info = match loaded {
             Ok(connection) => about(env, connection, unknown),
             Err(errors) => {

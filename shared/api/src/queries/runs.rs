@@ -196,18 +196,8 @@ mod tests {
             attempt: 1,
             max_attempts: 1,
             attempt_in_series: 1,
-            after: Vec::new(),
             reason: Some(FailureReason { code: ReasonCode::Failed, message: message.clone() }),
-            started: None,
-            accepted: None,
-            ended: None,
-            duration_ms: None,
-            next: None,
-            deadline: None,
-            progress: None,
-            log: false,
-            excess_results: None,
-            refused_callbacks: None,
+            ..UnitDetail::default()
         };
         RunDetail {
             id: "k3-1-pre-start".to_owned(),

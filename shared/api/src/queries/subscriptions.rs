@@ -92,16 +92,11 @@ async fn info(
     });
     let unknown = SubscriptionInfo {
         name: item.name.clone(),
-        on: Vec::new(),
-        to: String::new(),
-        connection: None,
-        origin: None,
-        problem: None,
         waiting: backlog.of(&item.name).count,
         waiting_incomplete: backlog.is_incomplete,
         undelivered,
         changed: rfc3339(item.changed),
-        unreadable: None,
+        ..SubscriptionInfo::default()
     };
     let (rule, to) = match loaded.await? {
         Ok(loaded) => loaded,

@@ -204,19 +204,10 @@ pub async fn get(
 fn without_plan(target: &TargetHead) -> TargetDetail {
     TargetDetail {
         info: about(target),
-        labels: BTreeMap::new(),
-        resources: BTreeMap::new(),
-        env: BTreeMap::new(),
-        workloads: BTreeMap::new(),
-        outputs_error: None,
-        removals: Vec::new(),
-        runs: Vec::new(),
-        pending_notification: None,
         delivery: waits::delivery(target),
         waiting_uid: target.waiting.as_ref().map(|waiting| waiting.uid.clone()),
         pending_generation: target.pending_update.as_ref().map(|pending| pending.generation),
-        outage: None,
-        decided_by: None,
+        ..TargetDetail::default()
     }
 }
 

@@ -152,13 +152,8 @@ fn damaged(target: &TargetHead, what: &str, fix: &str) -> TargetDiagnosis {
         target: format!("{}/{}", target.kind, target.name),
         phase: targets::phase(target.phase),
         summary: format!("{what}; the resources of the target are unknown until it is restored"),
-        cause: None,
-        failed: Vec::new(),
-        remaining: Vec::new(),
-        removals: Vec::new(),
-        notes: Vec::new(),
         next_steps: vec![fix.to_owned()],
-        decided_by: None,
+        ..TargetDiagnosis::default()
     }
 }
 
