@@ -121,14 +121,6 @@ impl fmt::Debug for WebhookSecret {
     }
 }
 
-impl std::str::FromStr for WebhookSecret {
-    type Err = SecretError;
-
-    fn from_str(text: &str) -> Result<Self, SecretError> {
-        Self::parse(text)
-    }
-}
-
 /// Secrets during a rotation, at least one. All verify; [`sign`] uses the first, [`sign_with`] all of them.
 #[derive(Clone, Debug)]
 pub struct WebhookKeys {
@@ -194,14 +186,6 @@ impl MessageId {
 
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-impl std::str::FromStr for MessageId {
-    type Err = MessageIdError;
-
-    fn from_str(text: &str) -> Result<Self, MessageIdError> {
-        Self::parse(text)
     }
 }
 

@@ -105,7 +105,7 @@ impl ExampleService {
 /// Verifies a request with a library of Standard Webhooks and the secret of the plugin.
 fn verify_signature(keys: &PathBuf, plugin: &str, call: &ReceivedCall, body: &[u8]) -> Result<(), String> {
     let keys: Value = serde_json::from_slice(&std::fs::read(keys).unwrap()).unwrap();
-    let keys: WebhookKeys = keys["unitSecret"].as_str().unwrap().parse::<WebhookSecret>().unwrap().into();
+    let keys: WebhookKeys = WebhookSecret::parse(keys["unitSecret"].as_str().unwrap()).unwrap().into();
     let webhook = Webhook::new(&keys.for_plugin(plugin).reveal()[0]).map_err(|error| error.to_string())?;
     webhook.verify(body, &call.headers).map_err(|error| error.to_string())
 }
