@@ -67,7 +67,7 @@ fn first() -> u64 {
 }
 
 /// `data` of a notification.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OutcomeData {
     pub kind: String,

@@ -159,6 +159,25 @@ pub struct AttemptResult {
 }
 
 impl AttemptResult {
+    /// Returns a result without details.
+    pub fn new(outcome: AttemptOutcome, at: u64, digest: String) -> Self {
+        Self {
+            outcome,
+            at,
+            duration_ms: None,
+            outputs: OutputStorage::Nothing,
+            reason: None,
+            evidence: None,
+            removal: None,
+            sent_by: None,
+            made: Vec::new(),
+            next: None,
+            log: false,
+            unanswered: false,
+            digest,
+        }
+    }
+
     /// Returns true if the next attempt undoes further results. It begins at once.
     pub fn has_more(&self) -> bool {
         self.next.is_some() && matches!(self.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped)

@@ -352,7 +352,7 @@ pub struct RefusedUpdate {
 }
 
 /// A creation that waits until the previous instance of the name is gone.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingCreation {
     pub uid: String,
@@ -377,7 +377,7 @@ impl PendingCreation {
 
 /// Identifies the state that a source wants: of a target, or of one instance of it if its events name instances. Sources
 /// do not share states.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DesiredKey {
     pub source: String,
     pub kind: String,
@@ -394,7 +394,7 @@ impl DesiredKey {
 }
 
 /// The state of a target that a source wants. A newer event replaces it, so only the newest is applied.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DesiredTarget {
     pub key: DesiredKey,

@@ -232,15 +232,9 @@ fn outcomes() {
         name: "pr-1234".to_owned(),
         uid: "8c1a".to_owned(),
         generation: 3,
-        outputs: Default::default(),
-        env: Default::default(),
-        workloads: Default::default(),
-        outputs_url: None,
         unit: Some("users/database".to_owned()),
         reason: Some(FailureReason { code: ReasonCode::Exit, message: "exit code 3".to_owned() }),
-        stop_cause: None,
-        overridden: false,
-        removals: Vec::new(),
+        ..OutcomeData::default()
     };
     let (content_type, body) =
         outcome("o-1", "//ebb.example.org", crate::lifecycle::FAILED, "sandbox/pr-1234", TIME, &data);

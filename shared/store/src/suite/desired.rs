@@ -16,18 +16,13 @@ fn desired(delivery: &str, version: u64) -> DesiredTarget {
     DesiredTarget {
         key: key(),
         delivery: delivery.to_owned(),
-        identity: None,
         time: 1_000,
         sent: Some(900),
         new_uid: "u".to_owned(),
-        replaces_due: false,
         document: Some("ttl: 1h".to_owned()),
-        is_delete: false,
-        recent: Vec::new(),
-        result: None,
-        result_time: None,
         due: Some(Timestamp(2_000)),
         version,
+        ..DesiredTarget::default()
     }
 }
 

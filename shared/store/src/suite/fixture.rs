@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Hook, RunEvent, Timestamp, accept};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
-use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
+use ebb_protocol::record::{AttemptOutcome, AttemptResult};
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 use tokio::runtime::Runtime;
@@ -210,19 +210,5 @@ pub(super) fn begin(name: &str) -> TargetTransition {
 }
 
 pub(super) fn result(outcome: AttemptOutcome, digest: &str) -> AttemptResult {
-    AttemptResult {
-        outcome,
-        at: 1_800_000_001_000,
-        duration_ms: None,
-        outputs: OutputStorage::Nothing,
-        reason: None,
-        evidence: None,
-        next: None,
-        log: false,
-        removal: None,
-        sent_by: None,
-        made: Vec::new(),
-        unanswered: false,
-        digest: ebb_protocol::id::digest(digest.as_bytes()),
-    }
+    AttemptResult::new(outcome, 1_800_000_001_000, ebb_protocol::id::digest(digest.as_bytes()))
 }

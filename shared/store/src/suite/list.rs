@@ -85,16 +85,7 @@ pub(super) async fn gone_targets_have_a_separate_list(fixture: StoreFixture) {
     move_to(TargetHead { notification: notified(Some(Hook::PostStop)), ..gone("a", 4) }, 3).await;
     assert_eq!(list(TargetList::Active).await, ["b"]);
     assert_eq!(list(TargetList::Gone).await, ["a", "never-created"]);
-    let waiting = PendingCreation {
-        uid: "next".into(),
-        owner: None,
-        generation: 1,
-        first_generation: None,
-        plan: "sha256:x".into(),
-        routing_key: None,
-        plugins: Vec::new(),
-        ttl_ms: None,
-    };
+    let waiting = PendingCreation { uid: "next".into(), generation: 1, ..PendingCreation::default() };
     move_to(TargetHead { waiting: Some(waiting), ..gone("a", 5) }, 4).await;
     move_to(gone("b", 3), 2).await;
     assert_eq!(list(TargetList::Active).await, ["a"]);
