@@ -13,18 +13,7 @@ pub(crate) fn unit(key: &str, state: UnitState) -> UnitDetail {
         attempt: 1,
         max_attempts: 3,
         attempt_in_series: 1,
-        after: Vec::new(),
-        reason: None,
-        started: None,
-        accepted: None,
-        ended: None,
-        duration_ms: None,
-        next: None,
-        deadline: None,
-        progress: None,
-        log: false,
-        excess_results: None,
-        refused_callbacks: None,
+        ..UnitDetail::default()
     }
 }
 

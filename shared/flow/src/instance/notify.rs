@@ -239,15 +239,7 @@ async fn notification_data(
         name: target.name.clone(),
         uid: target.uid.clone(),
         generation: target.generation,
-        outputs: BTreeMap::new(),
-        env: BTreeMap::new(),
-        workloads: BTreeMap::new(),
-        outputs_url: None,
-        unit: None,
-        reason: None,
-        stop_cause: None,
-        overridden: false,
-        removals: Vec::new(),
+        ..OutcomeData::default()
     };
     match notification {
         Notification::Gone => {

@@ -33,25 +33,15 @@ fn succeeded_later(record: &AttemptRecord) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ebb_protocol::record::{AttemptResult, OutputStorage};
+    use ebb_protocol::record::AttemptResult;
 
     use super::*;
 
     fn result(outcome: AttemptOutcome, code: Option<ReasonCode>) -> AttemptResult {
         AttemptResult {
-            outcome,
-            at: 1,
-            duration_ms: None,
-            outputs: OutputStorage::Nothing,
             reason: code.map(|code| FailureReason { code, message: "why".to_owned() }),
-            evidence: None,
-            next: None,
-            log: false,
-            removal: None,
-            sent_by: None,
-            made: Vec::new(),
             unanswered: code == Some(ReasonCode::Timeout),
-            digest: String::new(),
+            ..AttemptResult::new(outcome, 1, String::new())
         }
     }
 

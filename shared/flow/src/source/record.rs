@@ -107,15 +107,11 @@ fn new_state(event: &TargetEvent, sent: Option<u64>, now: Timestamp) -> DesiredT
         identity: event.identity.clone(),
         time: sent.unwrap_or(now.0),
         sent,
-        new_uid: String::new(),
-        replaces_due: false,
         document: event.document.clone(),
         is_delete: event.document.is_none(),
-        recent: Vec::new(),
-        result: None,
-        result_time: None,
         due: Some(now.plus(RETRY_WAIT)),
         version: 1,
+        ..DesiredTarget::default()
     }
 }
 

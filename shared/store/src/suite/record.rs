@@ -39,10 +39,8 @@ fn full() -> AttemptResult {
             method: "POST".into(),
             url: "https://api.example.org/db".into(),
             status: Some(400),
-            content_type: None,
             body: Some("tier must be gold".into()),
-            truncated: false,
-            damaged: None,
+            ..Evidence::default()
         })),
         log: true,
         unanswered: true,

@@ -84,13 +84,8 @@ mod tests {
             generation: 1,
             phase: TargetState::Ready,
             since: "2026-11-21T09:00:00.123Z".to_owned(),
-            created: "2026-11-21T09:00:00.123Z".to_owned(),
-            expires: None,
-            stop_cause: None,
-            overridden: false,
-            unconfirmed: 0,
             plugins: vec!["db@1.0.0".to_owned(), "queue@0.0.0".to_owned()],
-            waits_for: None,
+            ..TargetInfo::default()
         };
         insta::assert_snapshot!(text(&[target]), @r"
         KIND     NAME  PHASE  SINCE                 PLUGINS          EXPIRES  WAITS FOR

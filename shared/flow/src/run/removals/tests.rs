@@ -2,7 +2,7 @@ use ebb_documents::plan::HookPlan;
 use ebb_engine::{Epoch, Graph, HeadState, Shard};
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::evidence::Evidence;
-use ebb_protocol::record::{AttemptResult, OutputStorage};
+use ebb_protocol::record::AttemptResult;
 use serde_json::json;
 
 use super::*;
@@ -18,21 +18,7 @@ fn unit() -> UnitPlan {
 }
 
 fn result(outcome: AttemptOutcome) -> AttemptResult {
-    AttemptResult {
-        outcome,
-        at: 1,
-        duration_ms: None,
-        outputs: OutputStorage::Nothing,
-        reason: None,
-        evidence: None,
-        removal: None,
-        sent_by: None,
-        made: Vec::new(),
-        next: None,
-        log: false,
-        unanswered: false,
-        digest: String::new(),
-    }
+    AttemptResult::new(outcome, 1, String::new())
 }
 
 fn record(first: AttemptResult) -> AttemptRecord {
@@ -59,10 +45,7 @@ fn refused(method: &str, status: u16) -> AttemptResult {
         method: method.to_owned(),
         url: "https://api.example.org/a".to_owned(),
         status: Some(status),
-        content_type: None,
-        body: None,
-        truncated: false,
-        damaged: None,
+        ..Evidence::default()
     };
     AttemptResult { evidence: Some(Box::new(evidence)), ..result(AttemptOutcome::Failed) }
 }
