@@ -53,16 +53,11 @@ pub enum CallError {
     #[error("{0}")]
     Connect(String),
     /// No complete response arrived in time. The server may have received the request.
-    #[error("no response within {}", seconds(*.0))]
+    #[error("no response within {} s", .0.as_secs_f64())]
     Timeout(Duration),
     /// The response is larger than the limit. This is final.
     #[error("the response is larger than {0} bytes")]
     TooLarge(usize),
-}
-
-/// Formats a duration for display: `3 s`, `0.25 s`.
-fn seconds(time: Duration) -> String {
-    format!("{} s", time.as_secs_f64())
 }
 
 #[async_trait]

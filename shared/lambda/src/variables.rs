@@ -45,7 +45,7 @@ impl FunctionVariables {
             .await
             .map_err(|error| FunctionError::Secret { reason: DisplayErrorContext(&error).to_string(), name })?;
         let secret = parse_secret(response.secret_string().unwrap_or_default());
-        secret.map(|secret| Self { secret }).map_err(invalid)
+        secret.map(|secret| Self { secret }).map_err(|reason| FunctionError::Invalid { name: SECRET_NAME, reason })
     }
 
     /// Returns a variable of the environment, otherwise that of the secret, otherwise an empty text.
@@ -87,17 +87,12 @@ impl FunctionVariables {
     }
 }
 
-fn invalid(reason: &'static str) -> FunctionError {
-    FunctionError::Invalid { name: SECRET_NAME, reason: reason.to_owned() }
-}
-
 /// Parses a secret. Errors contain no part of it.
-fn parse_secret(text: &str) -> Result<BTreeMap<String, String>, &'static str> {
-    let values: BTreeMap<String, Value> = serde_json::from_str(text).map_err(|_| "the secret is not a JSON object")?;
+fn parse_secret(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let values: BTreeMap<String, Value> =
+        serde_json::from_str(text).map_err(|_| "the secret is not a JSON object".to_owned())?;
     if values.keys().any(|name| !SECRET_VARIABLES.contains(&name.as_str())) {
-        return Err("the secret has an unknown name; expected EBB_WEBHOOK_SECRETS, EBB_PLATFORM_SECRETS, \
-                    EBB_UNIT_SECRETS, EBB_TOKEN_KEYS, EBB_API_TOKENS, EBB_OIDC, EBB_CLUSTERS, EBB_SECRETS, \
-                    OTEL_EXPORTER_OTLP_HEADERS");
+        return Err(format!("the secret has an unknown name; expected {}", SECRET_VARIABLES.join(", ")));
     }
     let text = |value| match value {
         Value::String(text) => text,

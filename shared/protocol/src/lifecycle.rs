@@ -227,7 +227,7 @@ impl LifecycleData {
         name(&self.name)?;
         uid(&self.uid)?;
         if let Some(key) = &self.routing_key {
-            plain_text("routingKey", key, Self::MAX_ROUTING_KEY)?;
+            plain_text("routingKey", key, Self::MAX_ROUTING_KEY, usize::MAX)?;
         }
         if let Some(event) = self.event.as_deref().filter(|event| EventName::new(event).is_none()) {
             let problem = format!(
@@ -271,8 +271,7 @@ pub fn kind(kind: &str) -> Result<(), FieldError> {
 /// Checks a name: not empty, not too long, no white space, no control characters, no characters with a meaning in a
 /// path.
 pub fn name(name: &str) -> Result<(), FieldError> {
-    plain_text("name", name, LifecycleData::MAX_NAME)?;
-    at_most("name", name, LifecycleData::MAX_NAME_BYTES)
+    plain_text("name", name, LifecycleData::MAX_NAME, LifecycleData::MAX_NAME_BYTES)
 }
 
 /// The prefix of the UIDs of instances that events of sources begin without naming one.
@@ -293,26 +292,20 @@ pub fn unreserved_uid(uid: &str) -> Result<(), FieldError> {
 
 /// Checks a UID in the same way as a name.
 pub fn uid(uid: &str) -> Result<(), FieldError> {
-    plain_text("uid", uid, LifecycleData::MAX_UID)?;
-    at_most("uid", uid, LifecycleData::MAX_UID_BYTES)
+    plain_text("uid", uid, LifecycleData::MAX_UID, LifecycleData::MAX_UID_BYTES)
 }
 
-fn at_most(field: &'static str, text: &str, bytes: usize) -> Result<(), FieldError> {
-    match text.len() > bytes {
-        true => Err(FieldError { field, problem: format!("is longer than {bytes} bytes of UTF-8") }),
-        false => Ok(()),
-    }
-}
-
-fn plain_text(field: &'static str, text: &str, most: usize) -> Result<(), FieldError> {
+fn plain_text(field: &'static str, text: &str, characters: usize, bytes: usize) -> Result<(), FieldError> {
     let problem = if text.is_empty() {
         "is empty".to_owned()
-    } else if text.chars().count() > most {
-        format!("is longer than {most} characters")
+    } else if text.chars().count() > characters {
+        format!("is longer than {characters} characters")
     } else if text.chars().any(|c| c.is_control() || c.is_whitespace() || UNSAFE.contains(&c)) {
         "contains white space, a control character or one of / # % ? \\: remove them".to_owned()
     } else if matches!(text, "." | "..") {
         format!("is {text:?}, which is a folder in a path: use another text")
+    } else if text.len() > bytes {
+        format!("is longer than {bytes} bytes of UTF-8")
     } else {
         return Ok(());
     };

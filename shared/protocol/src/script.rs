@@ -159,6 +159,9 @@ fn kind(about: &Metadata) -> &'static str {
     }
 }
 
+/// The limit of a result by [`lambda_event_size`]. A poll has further content.
+const MOST: usize = LAMBDA_EVENT - (64 << 10);
+
 impl Callback {
     /// Adds an output: as text if the bytes are UTF-8, as base64 otherwise.
     pub fn hold(&mut self, name: &str, bytes: Vec<u8>) {
@@ -210,12 +213,7 @@ impl Callback {
         );
         Self { log: full_log, duration_ms: self.duration_ms, ..Self::failed(ReasonCode::OutputTooLarge, &message) }
     }
-}
 
-/// The limit of a result by [`lambda_event_size`]. A poll has further content.
-const MOST: usize = LAMBDA_EVENT - (64 << 10);
-
-impl Callback {
     /// Checks that each output has one valid value.
     fn readable(&self) -> Result<(), String> {
         for (name, text) in &self.binary {

@@ -171,13 +171,7 @@ fn index_entries(target: &TargetHead, seen: Option<u64>) -> u64 {
         (Some(_), TargetPhase::Starting, Some(Hook::PreStart) | None) => 2,
         (Some(_), _, _) => 0,
     };
-    let due = match (target.due, seen) {
-        (Some(_), None) => 1,
-        (Some(_), Some(_)) => 2,
-        (None, Some(_)) => 1,
-        (None, None) => 0,
-    };
-    listed + due
+    listed + u64::from(target.due.is_some()) + u64::from(seen.is_some())
 }
 
 #[async_trait]
