@@ -132,9 +132,10 @@ impl fmt::Debug for EventName {
 }
 
 /// The phase of a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TargetPhase {
     /// The units of `preStart` run.
+    #[default]
     Starting,
     Ready,
     /// The units of an update run.

@@ -124,10 +124,11 @@ pub struct WorkloadValue {
 }
 
 /// The reason of a stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum TargetStopCause {
     /// The target was deleted. Also the value of a target that does not stop.
+    #[default]
     Deleted,
     /// The `ttl` ended.
     Expired,

@@ -10,7 +10,7 @@ use ebb_protocol::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
 
 /// A target. Every write increments its version, on condition that the version is still the one that was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetHead {
     /// For example `sandbox`.
     pub kind: String,
@@ -69,37 +69,8 @@ pub struct TargetHead {
 impl TargetHead {
     /// Returns a target that was never written and has no plan.
     pub fn new(kind: &str, name: &str, uid: &str, now: Timestamp) -> Self {
-        Self {
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-            uid: uid.to_owned(),
-            owner: None,
-            generation: 0,
-            first_generation: 0,
-            updates: 0,
-            phase: TargetPhase::Starting,
-            hook: None,
-            plan: String::new(),
-            routing_key: None,
-            plugins: Vec::new(),
-            created: now,
-            since: now,
-            expires: None,
-            stop_cause: TargetStopCause::Deleted,
-            is_overridden: false,
-            unconfirmed: 0,
-            is_reopened: false,
-            notification: None,
-            outbox: TargetOutbox::default(),
-            waiting: None,
-            pending_update: None,
-            refused_update: None,
-            events: TargetEvents::default(),
-            release: Vec::new(),
-            removed: None,
-            due: None,
-            version: 0,
-        }
+        let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.to_owned());
+        Self { kind, name, uid, created: now, since: now, ..Self::default() }
     }
 
     pub fn target_key(&self) -> TargetKey<'_> {

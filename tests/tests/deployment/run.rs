@@ -170,18 +170,12 @@ async fn sources(instance: &LifecycleRun) {
                 uid: None,
             },
             delivery: "1".into(),
-            identity: None,
             time: 1,
-            sent: None,
             new_uid: format!("event-{plugin}"),
-            replaces_due: false,
             document: Some(document),
-            is_delete: false,
-            recent: Vec::new(),
-            result: None,
-            result_time: None,
             due: Some(Timestamp(1)),
             version: 1,
+            ..DesiredTarget::default()
         };
         assert!(instance.functions.table.put_desired(&desired).await.unwrap());
     }

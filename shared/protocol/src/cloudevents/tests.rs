@@ -8,11 +8,8 @@ use crate::lifecycle::OutcomeData;
 const TIME: ebb_engine::Timestamp = ebb_engine::Timestamp(1_790_000_000_123);
 
 fn headers(given: &[(&str, &str)]) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for (name, value) in given {
-        headers.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_bytes(value.as_bytes()).unwrap());
-    }
-    headers
+    let value = |value: &str| HeaderValue::from_bytes(value.as_bytes()).unwrap();
+    given.iter().map(|(name, text)| (HeaderName::try_from(*name).unwrap(), value(text))).collect()
 }
 
 fn read(body: &str) -> Result<LifecycleEvent, EventError> {

@@ -1,4 +1,4 @@
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 use proptest::prelude::*;
 
 use super::*;
@@ -16,11 +16,7 @@ fn id() -> MessageId {
 }
 
 fn headers(given: &[(&'static str, &str)]) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for (name, value) in given {
-        headers.append(*name, HeaderValue::from_str(value).unwrap());
-    }
-    headers
+    given.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())).collect()
 }
 
 fn signed(secret: &str, now: Timestamp, body: &[u8]) -> HeaderMap {

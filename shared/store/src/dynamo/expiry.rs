@@ -155,7 +155,8 @@ impl RemoveExpired for Store {
     }
 
     async fn delete_plan(&self, instance: &str) -> StoreResult<()> {
-        match self.take_plan_item(instance).await? {
+        let item = self.table.take(&key::plan(instance), key::HEAD).await?;
+        match item.map(|item| BodyStorage::read(&ItemReader::new("DeleteItem", &item))).transpose()? {
             Some(BodyStorage::Inline(_)) => Ok(()),
             // An earlier removal may have been interrupted after it removed the item.
             Some(BodyStorage::Object(_)) | None => self.bucket.remove_all(&plan_objects(instance)).await,

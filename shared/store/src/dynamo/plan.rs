@@ -69,10 +69,4 @@ impl Store {
         let read = |operation, item: &Item| BodyStorage::read(&ItemReader::new(operation, item));
         self.table.read(&key::plan(instance), key::HEAD, read).await
     }
-
-    /// Deletes a plan and returns the place of its text.
-    pub(super) async fn take_plan_item(&self, instance: &str) -> StoreResult<Option<BodyStorage>> {
-        let item = self.table.take(&key::plan(instance), key::HEAD).await?;
-        item.map(|item| BodyStorage::read(&ItemReader::new("DeleteItem", &item))).transpose()
-    }
 }
