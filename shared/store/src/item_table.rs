@@ -115,18 +115,6 @@ impl WriteExpression {
         self.conditions.push(condition);
     }
 
-    pub(crate) fn require_equal(&mut self, attribute: &str, value: AttributeValue) {
-        self.require(WriteCondition::equal(attribute, value));
-    }
-
-    pub(crate) fn require_present(&mut self, attribute: &str) {
-        self.require(WriteCondition::present(attribute));
-    }
-
-    pub(crate) fn require_absent(&mut self, attribute: &str) {
-        self.require(WriteCondition::absent(attribute));
-    }
-
     /// Changes an attribute. The last change of an attribute counts.
     fn change(&mut self, attribute: &str, change: AttributeChange) {
         self.changes.insert(attribute.to_owned(), change);

@@ -137,10 +137,10 @@ impl BatchQueue for Store {
         }
         let body = self.store_body(format!("batches/{cluster}/{id}.response"), response, BATCH_INLINE).await?;
         let (name, value) = body.attribute_named("rb", "ro");
-        let mut expression = WriteExpression::default();
-        expression.require_present("pk");
-        expression.require_absent("rb");
-        expression.require_absent("ro");
+        let mut expression = WriteExpression::when(WriteCondition::present("pk"));
+        for name in ["rb", "ro"] {
+            expression.require(WriteCondition::absent(name));
+        }
         expression.set(name, value);
         let is_first = self.table.update_if((&key::batch_queue(cluster), id), expression).await?;
         if !is_first && self.get_batch_item(cluster, id).await?.is_none() {

@@ -102,27 +102,18 @@ fn read_head(operation: &'static str, item: &Item) -> StoreResult<RunHead> {
     Ok(RunHead { shard, head, facts })
 }
 
-fn require(expression: &mut WriteExpression, shard: Shard, condition: PatchCondition) {
+fn write_condition(shard: Shard, condition: PatchCondition) -> WriteCondition {
     match condition {
-        PatchCondition::EpochIs(epoch) if shard == Shard::ROOT => expression.require_equal("ep", number(epoch.0)),
-        PatchCondition::EpochIs(epoch) => expression.require(absent_or_equal("ep", epoch.0)),
-        PatchCondition::AttemptIs(slot, Attempt::FIRST) => {
-            expression.require(absent_or_equal(&attempt_name(slot), Attempt::FIRST.0));
-        }
-        PatchCondition::AttemptIs(slot, attempt) => {
-            expression.require_equal(&attempt_name(slot), number(attempt.0));
-        }
-        PatchCondition::NotDone(slot) => require_without(expression, "done", slot),
-        PatchCondition::NotFailed(slot) => require_without(expression, "failed", slot),
-        PatchCondition::DueIs(due) => expression.require_equal("due", number(due.0)),
-        PatchCondition::DueAfter(due) => {
-            expression.require(WriteCondition::Above("due".to_owned(), due.0));
-        }
-        PatchCondition::VersionIs(0) => {
-            expression.require_present("pk");
-            expression.require(absent_or_equal("tv", 0));
-        }
-        PatchCondition::VersionIs(version) => expression.require_equal("tv", number(version)),
+        PatchCondition::EpochIs(epoch) if shard == Shard::ROOT => WriteCondition::equal("ep", number(epoch.0)),
+        PatchCondition::EpochIs(epoch) => absent_or_equal("ep", epoch.0),
+        PatchCondition::AttemptIs(slot, Attempt::FIRST) => absent_or_equal(&attempt_name(slot), Attempt::FIRST.0),
+        PatchCondition::AttemptIs(slot, attempt) => WriteCondition::equal(&attempt_name(slot), number(attempt.0)),
+        PatchCondition::NotDone(slot) => WriteCondition::Lacks("done".to_owned(), number(slot)),
+        PatchCondition::NotFailed(slot) => WriteCondition::Lacks("failed".to_owned(), number(slot)),
+        PatchCondition::DueIs(due) => WriteCondition::equal("due", number(due.0)),
+        PatchCondition::DueAfter(due) => WriteCondition::Above("due".to_owned(), due.0),
+        PatchCondition::VersionIs(0) => absent_or_equal("tv", 0),
+        PatchCondition::VersionIs(version) => WriteCondition::equal("tv", number(version)),
     }
 }
 
@@ -133,10 +124,6 @@ fn absent_or_equal(attribute: &str, value: impl ToString) -> WriteCondition {
 
 fn attempt_name(slot: u32) -> String {
     format!("a{slot}")
-}
-
-fn require_without(expression: &mut WriteExpression, set: &str, slot: u32) {
-    expression.require(WriteCondition::Lacks(set.to_owned(), number(slot)));
 }
 
 #[derive(Default)]
@@ -174,14 +161,17 @@ impl SetChange {
 fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
     let mut expression = WriteExpression::default();
     if patch.shard == Shard::ROOT {
-        expression.require_present("pk");
+        expression.require(WriteCondition::present("pk"));
     }
     let mut epoch = Some(Epoch::FIRST);
     for &condition in &patch.conditions {
-        require(&mut expression, patch.shard, condition);
-        if let PatchCondition::EpochIs(now) = condition {
-            epoch = Some(now);
+        match condition {
+            PatchCondition::EpochIs(now) => epoch = Some(now),
+            // An item has no version before its first change, and a missing item has none either.
+            PatchCondition::VersionIs(0) => expression.require(WriteCondition::present("pk")),
+            _ => {}
         }
+        expression.require(write_condition(patch.shard, condition));
     }
     let (mut done, mut failed) = (SetChange::default(), SetChange::default());
     let (mut sealed, mut late, mut versions) = (SetChange::default(), BTreeSet::new(), 0_u64);
