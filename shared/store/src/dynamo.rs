@@ -40,7 +40,7 @@ use crate::item_table::{
     ItemKey, ItemPage, ItemQuery, ItemTable, ItemWrite, MAX_DELETE_BATCH, MAX_GET_BATCH, TableError, TableResponse,
     UpdateImage, WriteAction, WriteExpression, WriteOutcome,
 };
-use crate::meter::{CapacityKind, Meter};
+use crate::meter::Meter;
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
 
@@ -79,10 +79,11 @@ pub(crate) struct MeteredTable {
 }
 
 impl MeteredTable {
-    fn count<T>(&self, operation: &'static str, direction: CapacityKind, response: TableResponse<T>) -> T {
+    /// Counts a request. `add` adds its units.
+    fn count<T>(&self, operation: &'static str, add: fn(&Meter, f64), response: TableResponse<T>) -> T {
         if let Some(meter) = &self.meter {
             meter.request(operation);
-            meter.capacity(direction, response.units);
+            add(meter, response.units);
         }
         response.value
     }
@@ -93,7 +94,7 @@ impl MeteredTable {
             return Ok(None);
         }
         let key = ItemKey::new(partition, sort);
-        Ok(self.count("GetItem", CapacityKind::Read, self.table.get(key).await?))
+        Ok(self.count("GetItem", Meter::read, self.table.get(key).await?))
     }
 
     /// Reads an item and parses it with `parse`.
@@ -194,7 +195,7 @@ impl MeteredTable {
         };
         let is_conflict = |error: &TableError| matches!(error, TableError::Conflict(_));
         let response = (|| self.table.write(&write)).retry(pauses()).when(is_conflict).await?;
-        let outcome = self.count(operation, CapacityKind::Write, response);
+        let outcome = self.count(operation, Meter::write, response);
         if let (WriteOutcome::Refused(item), Some(meter)) = (&outcome, &self.meter) {
             meter.refused(item_size(item));
         }
@@ -222,7 +223,7 @@ impl MeteredTable {
 
     /// Reads a page of a query.
     async fn page(&self, query: &ItemQuery, from: Option<Item>) -> StoreResult<ItemPage> {
-        Ok(self.count("Query", CapacityKind::Read, self.table.query(query, from).await?))
+        Ok(self.count("Query", Meter::read, self.table.query(query, from).await?))
     }
 
     /// Reads items in no order, strongly consistent. `attributes` are returned, or all. An item that cannot be decoded
@@ -234,7 +235,7 @@ impl MeteredTable {
             let mut pauses = pauses().build();
             while !unprocessed.is_empty() {
                 let response = self.table.get_batch(unprocessed, attributes).await?;
-                let found = self.count("BatchGetItem", CapacityKind::Read, response);
+                let found = self.count("BatchGetItem", Meter::read, response);
                 // A response holds at most 16 MB. Only an empty one means that the table is throttled.
                 if found.items.is_empty() && !found.unprocessed.is_empty() {
                     wait(pauses.next(), "BatchGetItem", "keys stay unprocessed").await?;
@@ -258,7 +259,7 @@ impl MeteredTable {
         let mut pauses = pauses().build();
         while !unprocessed.is_empty() {
             let response = self.table.delete_batch(unprocessed).await?;
-            unprocessed = self.count(WRITE, CapacityKind::Write, response);
+            unprocessed = self.count(WRITE, Meter::write, response);
             if !unprocessed.is_empty() {
                 wait(pauses.next(), WRITE, "items stay unprocessed").await?;
             }

@@ -28,12 +28,6 @@ pub struct TableUsage {
     pub unreadable: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CapacityKind {
-    Read,
-    Write,
-}
-
 impl Meter {
     pub fn new() -> Self {
         Self::default()
@@ -57,12 +51,12 @@ impl Meter {
         *self.lock().requests.entry(operation).or_default() += 1;
     }
 
-    pub(crate) fn capacity(&self, direction: CapacityKind, units: f64) {
-        let mut usage = self.lock();
-        match direction {
-            CapacityKind::Read => usage.read_units += units,
-            CapacityKind::Write => usage.write_units += units,
-        }
+    pub(crate) fn read(&self, units: f64) {
+        self.lock().read_units += units;
+    }
+
+    pub(crate) fn write(&self, units: f64) {
+        self.lock().write_units += units;
     }
 
     pub(crate) fn written(&self, bytes: usize, index_entries: u64) {

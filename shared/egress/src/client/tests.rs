@@ -15,13 +15,8 @@ use super::*;
 use crate::guard::UrlSchemes;
 
 fn request(method: &str, url: String) -> HttpRequest {
-    HttpRequest {
-        method: method.to_owned(),
-        url,
-        headers: Vec::new(),
-        body: Vec::new(),
-        timeout: Duration::from_secs(5),
-    }
+    let (method, timeout) = (method.to_owned(), Duration::from_secs(5));
+    HttpRequest { method, url, headers: Vec::new(), body: Vec::new(), timeout }
 }
 
 fn local() -> HttpClient {

@@ -19,7 +19,7 @@ use super::{MeteredTable, TOMBSTONE_RETENTION_MS, key, pauses, wait};
 use crate::error::StoreError;
 use crate::item_table::{ItemPut, PutRefusal, TransactionOutcome, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{TargetEvents, TargetHead, TargetList, TargetTransition, Tombstone};
-use crate::meter::CapacityKind;
+use crate::meter::Meter;
 use crate::ops::{MoveTarget, ReadTarget, StoreResult};
 use crate::store::Store;
 use crate::table::TableSpec;
@@ -227,7 +227,7 @@ impl MeteredTable {
         let mut pauses = pauses().build();
         loop {
             let response = self.table.transact(&puts, &mark).await?;
-            let refusals = match self.count(TRANSACT, CapacityKind::Write, response) {
+            let refusals = match self.count(TRANSACT, Meter::write, response) {
                 TransactionOutcome::Written => {
                     if let Some(meter) = &self.meter {
                         let sizes = puts.iter().map(|put| item_size(&put.item));
