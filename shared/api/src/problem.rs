@@ -25,15 +25,6 @@ impl HttpProblem {
         Self::new(StatusCode::NOT_FOUND, "not-found", detail)
     }
 
-    /// Creates a 422 with the errors of a document.
-    pub fn document(errors: &Diagnostics) -> Self {
-        let list: Vec<DocumentError> = errors.iter().map(Self::document_error).collect();
-        let first = list.first().map(|error| error.message.clone()).unwrap_or_default();
-        let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-document", first);
-        problem.0.errors = list;
-        problem
-    }
-
     pub fn document_error(diagnostic: &Diagnostic) -> DocumentError {
         let position = diagnostic.at.map(|at| diagnostic.source.author(at));
         DocumentError {
@@ -106,8 +97,13 @@ impl<R: Into<HttpProblem>> From<RequestError<R>> for HttpProblem {
 }
 
 impl From<Diagnostics> for HttpProblem {
+    /// Creates a 422 with the errors of a document.
     fn from(errors: Diagnostics) -> Self {
-        Self::document(&errors)
+        let list: Vec<DocumentError> = errors.iter().map(Self::document_error).collect();
+        let first = list.first().map(|error| error.message.clone()).unwrap_or_default();
+        let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-document", first);
+        problem.0.errors = list;
+        problem
     }
 }
 
