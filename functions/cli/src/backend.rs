@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use ebb_flow::telemetry::Telemetry;
 use ebb_local::{ContainerEngine, KubernetesOptions, RemoteRelays, StackSettings, UnitBackend};
 
-use crate::exit::CliError;
+use crate::exit::{CliError, Result};
 
 /// Options of the part that runs units. Without options, units run as processes of this machine.
 #[derive(Clone, Debug, clap::Args)]
@@ -91,7 +91,7 @@ impl BackendArgs {
     /// # Errors
     /// Returns an error if the address cannot receive callbacks, or a program is missing: the relay, the entrypoint or
     /// a container engine.
-    pub(crate) async fn settings(self) -> Result<StackSettings, CliError> {
+    pub(crate) async fn settings(self) -> Result<StackSettings> {
         let Self { cluster, pods } = self;
         let containers = pods.containers().await?;
         if cluster.listen.is_unspecified() {
@@ -115,7 +115,7 @@ impl BackendArgs {
 
 impl ClusterArgs {
     /// Returns the cluster of `--kubeconfig`, or `None` without that option.
-    fn kubernetes(self) -> Result<Option<KubernetesOptions>, CliError> {
+    fn kubernetes(self) -> Result<Option<KubernetesOptions>> {
         let (Some(kubeconfig), Some(address), Some(entrypoint_image)) =
             (self.kubeconfig, self.advertise_address, self.entrypoint_image)
         else {
@@ -135,7 +135,7 @@ impl ClusterArgs {
 
 impl PodsArgs {
     /// Returns the container engine that the options select.
-    async fn containers(self) -> Result<Option<ContainerEngine>, CliError> {
+    async fn containers(self) -> Result<Option<ContainerEngine>> {
         let programs: &[&str] = match self.pods {
             PodRuntime::Process => return Ok(None),
             PodRuntime::Docker => &["docker", "podman"],
@@ -159,7 +159,7 @@ impl PodsArgs {
 }
 
 /// Returns the path of the relay's program: `given`, or the first that exists.
-fn relay(given: Option<PathBuf>) -> Result<PathBuf, CliError> {
+fn relay(given: Option<PathBuf>) -> Result<PathBuf> {
     let missing = given.as_ref().map_or("found no `ebb-relay` next to this program or in PATH".to_owned(), |file| {
         format!("the relay {} does not exist", file.display())
     });
@@ -180,7 +180,7 @@ const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 /// Returns telemetry that sends spans to the collector of the environment, if there is one.
 #[cfg(feature = "otlp")]
-fn telemetry() -> Result<Telemetry, CliError> {
+fn telemetry() -> Result<Telemetry> {
     let variable = |name| std::env::var(name).unwrap_or_default();
     let collector = ebb_otlp::OtlpExporter::open(&variable(ENDPOINT), &variable("OTEL_EXPORTER_OTLP_HEADERS"))
         .map_err(|error| CliError::broken(error.to_string()))?;
@@ -193,7 +193,7 @@ fn telemetry() -> Result<Telemetry, CliError> {
 
 /// Returns telemetry without spans. Warns if the environment names a collector, because it will not receive any.
 #[cfg(not(feature = "otlp"))]
-fn telemetry() -> Result<Telemetry, CliError> {
+fn telemetry() -> Result<Telemetry> {
     if std::env::var_os(ENDPOINT).is_some_and(|endpoint| !endpoint.is_empty()) {
         crate::output::status_line(&format!(
             "warning: {ENDPOINT} is set, but this `ebb` was built without the exporter of traces: build it with \

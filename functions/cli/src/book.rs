@@ -28,7 +28,7 @@ use ebb_protocol::relay::Batch;
 use serde_json::Value;
 
 use crate::commands::EbbCli;
-use crate::exit::CliError;
+use crate::exit::{CliError, Result};
 use crate::offline;
 
 /// Pages whose commands name files of the reader.
@@ -226,7 +226,7 @@ fn plugins(examples: &[Example<'_>], page: &Page) -> Vec<PluginDoc> {
 }
 
 /// Compiles a document with these plugins. Returns the warnings.
-fn compiled(document: &Document, plugins: &[PluginDoc]) -> Result<Vec<Diagnostic>, CliError> {
+fn compiled(document: &Document, plugins: &[PluginDoc]) -> Result<Vec<Diagnostic>> {
     match document {
         Document::Plugin(plugin) => Ok(compile::check_plugin(plugin)?),
         Document::Sandbox(target) | Document::RouteGroup(RouteGroupDoc { target, .. }) => {
@@ -242,7 +242,7 @@ fn compiled(document: &Document, plugins: &[PluginDoc]) -> Result<Vec<Diagnostic
 }
 
 /// Compiles the document that a source makes of an event of GitHub with these plugins.
-fn target_of(source: &SourceDoc, event: &Value, plugins: &[PluginDoc]) -> Result<(), CliError> {
+fn target_of(source: &SourceDoc, event: &Value, plugins: &[PluginDoc]) -> Result<()> {
     let (source, _) = compile::event_source(source)?;
     let input = EventInput { headers: BTreeMap::new(), body: event.clone(), fetched: None };
     match source.evaluate(&input) {

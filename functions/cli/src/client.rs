@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::{Host, Url};
 
-use crate::exit::CliError;
+use crate::exit::{CliError, Result};
 use crate::refusal::refused;
 use crate::server::{AddressOrigin, ServerAccess};
 use crate::target::{TargetRef, fresh_uid};
@@ -69,7 +69,7 @@ pub(crate) struct ValueSelection<'a> {
 }
 
 impl ApiClient {
-    pub(crate) fn new(server: ServerAccess) -> Result<Self, CliError> {
+    pub(crate) fn new(server: ServerAccess) -> Result<Self> {
         let mut http = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).connect_timeout(CONNECT_TIMEOUT);
         let loopback = match server.url.host() {
             Some(Host::Domain(name)) => name == "localhost",
@@ -85,51 +85,47 @@ impl ApiClient {
     }
 
     /// Returns the versions of a plugin, highest first, or `None` if it was never published.
-    pub(crate) async fn versions(&self, name: &str) -> Result<Option<Vec<PluginInfo>>, CliError> {
+    pub(crate) async fn versions(&self, name: &str) -> Result<Option<Vec<PluginInfo>>> {
         found(self.list(&["plugins", name], "plugins").await)
     }
 
     /// Returns a version of a plugin. `latest` selects the highest one.
-    pub(crate) async fn plugin(&self, name: &str, version: &str) -> Result<Option<PluginDetail>, CliError> {
+    pub(crate) async fn plugin(&self, name: &str, version: &str) -> Result<Option<PluginDetail>> {
         found(self.read(self.get(&["plugins", name, "versions", version])).await)
     }
 
     /// Returns the signing secrets of a plugin's webhooks, or `None` if it was never published.
-    pub(crate) async fn signing_secrets(&self, name: &str) -> Result<Option<SigningSecrets>, CliError> {
+    pub(crate) async fn signing_secrets(&self, name: &str) -> Result<Option<SigningSecrets>> {
         found(self.read(self.get(&["plugins", name, "signing-secret"])).await)
     }
 
     /// Publishes the plugin in `document`. The status is 200 if the same document was published before, and 201
     /// otherwise.
-    pub(crate) async fn publish(&self, document: &str) -> Result<(StatusCode, PluginInfo), CliError> {
+    pub(crate) async fn publish(&self, document: &str) -> Result<(StatusCode, PluginInfo)> {
         let body = PublishPlugin { document: document.to_owned() };
         let response = self.send(self.request(Method::POST, &["plugins"]).json(&body)).await?;
         Ok((response.status(), self.parse(response).await?))
     }
 
     /// Withdraws one version of a plugin.
-    pub(crate) async fn delete_plugin(&self, name: &str, version: &str) -> Result<(), CliError> {
+    pub(crate) async fn delete_plugin(&self, name: &str, version: &str) -> Result<()> {
         self.send(self.request(Method::DELETE, &["plugins", name, "versions", version])).await.map(drop)
     }
 
     /// Returns all items of a collection: `plugins`, `sources`, `connections`, `subscriptions`, `tokens` or `clusters`.
-    pub(crate) async fn all<T: DeserializeOwned>(&self, collection: &str) -> Result<Vec<T>, CliError> {
+    pub(crate) async fn all<T: DeserializeOwned>(&self, collection: &str) -> Result<Vec<T>> {
         self.list(&[collection], collection).await
     }
 
     /// Returns the items in a member of a response.
-    async fn list<T: DeserializeOwned>(&self, path: &[&str], member: &str) -> Result<Vec<T>, CliError> {
+    async fn list<T: DeserializeOwned>(&self, path: &[&str], member: &str) -> Result<Vec<T>> {
         let mut body: serde_json::Map<_, _> = self.read(self.get(path)).await?;
         serde_json::from_value(body.remove(member).unwrap_or_default())
             .map_err(|error| unexpected(StatusCode::OK, &format!("`{member}` does not match the API: {error}")))
     }
 
     /// Returns a document of a collection, or `None` if it does not exist.
-    pub(crate) async fn document<T: DeserializeOwned>(
-        &self,
-        collection: &str,
-        name: &str,
-    ) -> Result<Option<T>, CliError> {
+    pub(crate) async fn document<T: DeserializeOwned>(&self, collection: &str, name: &str) -> Result<Option<T>> {
         found(self.read(self.get(&[collection, name])).await)
     }
 
@@ -139,18 +135,18 @@ impl ApiClient {
         collection: &str,
         name: &str,
         document: &str,
-    ) -> Result<T, CliError> {
+    ) -> Result<T> {
         let body = serde_json::json!({"document": document});
         self.read(self.request(Method::PUT, &[collection, name]).json(&body)).await
     }
 
     /// Deletes an item of a collection. Returns `None` if it does not exist.
-    pub(crate) async fn delete(&self, collection: &str, name: &str) -> Result<Option<()>, CliError> {
+    pub(crate) async fn delete(&self, collection: &str, name: &str) -> Result<Option<()>> {
         found(self.send(self.request(Method::DELETE, &[collection, name])).await.map(drop))
     }
 
     /// Creates a named token.
-    pub(crate) async fn create_token(&self, body: &CreateToken) -> Result<CreatedToken, CliError> {
+    pub(crate) async fn create_token(&self, body: &CreateToken) -> Result<CreatedToken> {
         self.read(self.request(Method::POST, &["tokens"]).json(body)).await
     }
 
@@ -161,7 +157,7 @@ impl ApiClient {
         headers: BTreeMap<String, String>,
         url_secret: Option<&str>,
         body: String,
-    ) -> Result<SourceResponse, CliError> {
+    ) -> Result<SourceResponse> {
         let mut url = self.url(&["sources", name]);
         if let Some(secret) = url_secret {
             url.query_pairs_mut().append_pair("secret", secret);
@@ -190,7 +186,7 @@ impl ApiClient {
         &self,
         kind: Option<&str>,
         TargetSelection { gone, unconfirmed }: TargetSelection,
-    ) -> Result<(Vec<TargetInfo>, BTreeSet<String>), CliError> {
+    ) -> Result<(Vec<TargetInfo>, BTreeSet<String>)> {
         let (mut targets, mut damaged) = (Vec::new(), BTreeSet::new());
         let mut token: Option<String> = None;
         loop {
@@ -207,7 +203,7 @@ impl ApiClient {
     }
 
     /// Returns a target with all units of its runs, or `None` if the server does not have it.
-    pub(crate) async fn target(&self, target: &TargetRef) -> Result<Option<TargetDetail>, CliError> {
+    pub(crate) async fn target(&self, target: &TargetRef) -> Result<Option<TargetDetail>> {
         found(self.detail(target, &[]).await)
     }
 
@@ -215,7 +211,7 @@ impl ApiClient {
     pub(crate) async fn target_or_rejection(
         &self,
         target: &TargetRef,
-    ) -> Result<(Option<TargetDetail>, Option<String>), CliError> {
+    ) -> Result<(Option<TargetDetail>, Option<String>)> {
         match self.detail(target, &[]).await {
             Err(error) if error.has_status(StatusCode::NOT_FOUND.as_u16()) => {
                 let rejection = error.problem().filter(|problem| problem.code == EVENT_REJECTED);
@@ -225,7 +221,7 @@ impl ApiClient {
         }
     }
 
-    async fn detail(&self, target: &TargetRef, query: &[(&str, Option<&str>)]) -> Result<TargetDetail, CliError> {
+    async fn detail(&self, target: &TargetRef, query: &[(&str, Option<&str>)]) -> Result<TargetDetail> {
         let request = self.query(&["targets", &target.kind, &target.name], query);
         let mut detail: TargetDetail = self.read(request).await?;
         for run in &mut detail.runs {
@@ -240,7 +236,7 @@ impl ApiClient {
     }
 
     /// Returns a target. A missing target is an error.
-    pub(crate) async fn existing(&self, target: &TargetRef) -> Result<TargetDetail, CliError> {
+    pub(crate) async fn existing(&self, target: &TargetRef) -> Result<TargetDetail> {
         self.with_values(target, ValueSelection::default()).await
     }
 
@@ -249,36 +245,36 @@ impl ApiClient {
         &self,
         target: &TargetRef,
         ValueSelection { outputs, reveal }: ValueSelection<'_>,
-    ) -> Result<TargetDetail, CliError> {
+    ) -> Result<TargetDetail> {
         let query = [("outputs", outputs), ("reveal", reveal.then_some("true"))];
         self.detail(target, &query).await.map_err(|error| missing(target, error))
     }
 
     /// Creates a target or updates a living one.
-    pub(crate) async fn apply_target(&self, body: &ApplyTarget) -> Result<TargetReceipt, CliError> {
+    pub(crate) async fn apply_target(&self, body: &ApplyTarget) -> Result<TargetReceipt> {
         let request = self.request(Method::POST, &["targets"]).header("idempotency-key", fresh_uid());
         self.read(request.json(body)).await
     }
 
     /// Returns the effect of [`Self::apply_target`], which it does not make.
-    pub(crate) async fn preview_target(&self, body: &ApplyTarget) -> Result<TargetReceipt, CliError> {
+    pub(crate) async fn preview_target(&self, body: &ApplyTarget) -> Result<TargetReceipt> {
         let mut url = self.url(&["targets"]);
         url.query_pairs_mut().append_pair("dryRun", "true");
         self.read(self.authorized(self.http.post(url)).json(body)).await
     }
 
     /// Deletes every instance of a target.
-    pub(crate) async fn delete_target(&self, target: &TargetRef) -> Result<TargetReceipt, CliError> {
+    pub(crate) async fn delete_target(&self, target: &TargetRef) -> Result<TargetReceipt> {
         self.of_target(target, self.request(Method::DELETE, &["targets", &target.kind, &target.name])).await
     }
 
     /// Returns the diagnosis of a target.
-    pub(crate) async fn why(&self, target: &TargetRef) -> Result<TargetDiagnosis, CliError> {
+    pub(crate) async fn why(&self, target: &TargetRef) -> Result<TargetDiagnosis> {
         self.of_target(target, self.get(&["targets", &target.kind, &target.name, "why"])).await
     }
 
     /// Retries the failed units of a target, with another version of a plugin if `body` names one.
-    pub(crate) async fn retry(&self, target: &TargetRef, body: &RetryTarget) -> Result<RetryResponse, CliError> {
+    pub(crate) async fn retry(&self, target: &TargetRef, body: &RetryTarget) -> Result<RetryResponse> {
         self.act(target, "retry", body).await
     }
 
@@ -287,38 +283,29 @@ impl ApiClient {
         &self,
         target: &TargetRef,
         body: &ForceCompleteUnit,
-    ) -> Result<OverrideResponse, CliError> {
+    ) -> Result<OverrideResponse> {
         self.act(target, "force-complete", body).await
     }
 
     /// Ends the teardown of a target that is stuck.
-    pub(crate) async fn force_delete(
-        &self,
-        target: &TargetRef,
-        body: &ForceDeleteTarget,
-    ) -> Result<OverrideResponse, CliError> {
+    pub(crate) async fn force_delete(&self, target: &TargetRef, body: &ForceDeleteTarget) -> Result<OverrideResponse> {
         self.act(target, "force-delete", body).await
     }
 
     /// Posts a request for an action on a target.
-    async fn act<T: DeserializeOwned>(
-        &self,
-        target: &TargetRef,
-        action: &str,
-        body: &impl Serialize,
-    ) -> Result<T, CliError> {
+    async fn act<T: DeserializeOwned>(&self, target: &TargetRef, action: &str, body: &impl Serialize) -> Result<T> {
         let request = self.request(Method::POST, &["targets", &target.kind, &target.name, action]);
         self.of_target(target, request.json(body)).await
     }
 
     /// Returns the health checks of the server.
-    pub(crate) async fn checks(&self) -> Result<CheckList, CliError> {
+    pub(crate) async fn checks(&self) -> Result<CheckList> {
         self.read(self.get(&["checks"])).await
     }
 
     /// Posts a signed event of an unknown type. Returns the server's rejection, or `None` if the server accepts the
     /// event.
-    pub(crate) async fn probe_signature(&self) -> Result<Option<ProblemDetails>, CliError> {
+    pub(crate) async fn probe_signature(&self) -> Result<Option<ProblemDetails>> {
         let body = br#"{"specversion":"1.0","id":"check","source":"ebb-cli","type":"dev.ebb.check"}"#;
         refusal(self.send(self.event("msg_check", timestamp(), cloudevents::CONTENT_TYPE, body.into())?).await)
     }
@@ -330,17 +317,17 @@ impl ApiClient {
 
     /// Posts a callback without a token to `url`. Returns the server's rejection, or `None` if the server accepts the
     /// callback.
-    pub(crate) async fn probe_callback(&self, url: Url) -> Result<Option<ProblemDetails>, CliError> {
+    pub(crate) async fn probe_callback(&self, url: Url) -> Result<Option<ProblemDetails>> {
         refusal(self.send(self.http.post(url)).await)
     }
 
     /// Returns the objects of ended targets that remain in clusters.
-    pub(crate) async fn orphans(&self) -> Result<OrphanList, CliError> {
+    pub(crate) async fn orphans(&self) -> Result<OrphanList> {
         self.read(self.get(&["orphans"])).await
     }
 
     /// Deletes the orphans with these uids, if Ebb owns them.
-    pub(crate) async fn delete_orphans(&self, uids: Vec<String>) -> Result<DeleteOrphansResponse, CliError> {
+    pub(crate) async fn delete_orphans(&self, uids: Vec<String>) -> Result<DeleteOrphansResponse> {
         let body = DeleteOrphans { uids };
         self.read(self.request(Method::POST, &["orphans", "delete"]).json(&body)).await
     }
@@ -353,7 +340,7 @@ impl ApiClient {
         run: &str,
         unit: &str,
         attempt: Option<u32>,
-    ) -> Result<Option<(Option<u32>, String)>, CliError> {
+    ) -> Result<Option<(Option<u32>, String)>> {
         let number = attempt.map(|attempt| attempt.to_string());
         let query = [("unit", Some(unit)), ("attempt", number.as_deref())];
         let request = self.query(&["runs", run, "logs"], &query);
@@ -365,7 +352,7 @@ impl ApiClient {
     }
 
     /// Returns the plan of a document without applying the document.
-    pub(crate) async fn preview(&self, document: &str) -> Result<PlanPreview, CliError> {
+    pub(crate) async fn preview(&self, document: &str) -> Result<PlanPreview> {
         let body = PreviewPlan { document: document.to_owned() };
         self.read(self.request(Method::POST, &["plans"]).json(&body)).await
     }
@@ -374,11 +361,7 @@ impl ApiClient {
     ///
     /// Target, uid and generation determine the id of the CloudEvent, so a repeated post is recognised. Each event of a
     /// target has an id of its own.
-    pub(crate) async fn lifecycle(
-        &self,
-        change: LifecycleType,
-        data: &LifecycleData,
-    ) -> Result<LifecycleResponse, CliError> {
+    pub(crate) async fn lifecycle(&self, change: LifecycleType, data: &LifecycleData) -> Result<LifecycleResponse> {
         let number = match change {
             LifecycleType::Event => fresh_uid(),
             _ => data.generation.to_string(),
@@ -391,7 +374,7 @@ impl ApiClient {
     }
 
     /// Returns the signed request of an event.
-    fn event(&self, id: &str, now: Timestamp, content_type: &str, body: Vec<u8>) -> Result<RequestBuilder, CliError> {
+    fn event(&self, id: &str, now: Timestamp, content_type: &str, body: Vec<u8>) -> Result<RequestBuilder> {
         let unsigned = |error: SecretError| {
             CliError::broken(format!("cannot sign the lifecycle webhook: {error}")).with_hint("set EBB_WEBHOOK_SECRET")
         };
@@ -455,17 +438,17 @@ impl ApiClient {
         }
     }
 
-    async fn read<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, CliError> {
+    async fn read<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {
         let response = self.send(request).await?;
         self.parse(response).await
     }
 
     /// Reads the response to a request for a target. A missing target is an error.
-    async fn of_target<T: DeserializeOwned>(&self, target: &TargetRef, request: RequestBuilder) -> Result<T, CliError> {
+    async fn of_target<T: DeserializeOwned>(&self, target: &TargetRef, request: RequestBuilder) -> Result<T> {
         self.read(request).await.map_err(|error| missing(target, error))
     }
 
-    async fn parse<T: DeserializeOwned>(&self, response: Response) -> Result<T, CliError> {
+    async fn parse<T: DeserializeOwned>(&self, response: Response) -> Result<T> {
         let status = response.status();
         let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
         serde_json::from_slice(&body)
@@ -473,7 +456,7 @@ impl ApiClient {
     }
 
     /// Sends a request and returns its response if the status is a success.
-    async fn send(&self, request: RequestBuilder) -> Result<Response, CliError> {
+    async fn send(&self, request: RequestBuilder) -> Result<Response> {
         let response = request.send().await.map_err(|error| self.unreachable(error))?;
         let status = response.status();
         if status.is_success() {
@@ -507,7 +490,7 @@ fn unexpected(status: StatusCode, text: &str) -> CliError {
 }
 
 /// Converts status 404 to `None`.
-fn found<T>(response: Result<T, CliError>) -> Result<Option<T>, CliError> {
+fn found<T>(response: Result<T>) -> Result<Option<T>> {
     match response {
         Ok(body) => Ok(Some(body)),
         Err(error) if error.has_status(StatusCode::NOT_FOUND.as_u16()) => Ok(None),
@@ -516,7 +499,7 @@ fn found<T>(response: Result<T, CliError>) -> Result<Option<T>, CliError> {
 }
 
 /// Returns the problem document of a rejected request, or `None` for an accepted one.
-fn refusal(response: Result<Response, CliError>) -> Result<Option<ProblemDetails>, CliError> {
+fn refusal(response: Result<Response>) -> Result<Option<ProblemDetails>> {
     let Err(error) = response else { return Ok(None) };
     error.problem().cloned().map(Some).ok_or(error)
 }

@@ -8,7 +8,7 @@ use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, FolderFiles, MAX_DOCUMENT};
 use ebb_documents::model::{PluginDoc, SandboxDoc, SourceText};
 
-use crate::exit::CliError;
+use crate::exit::{CliError, Result};
 use crate::output;
 use crate::target::TargetRef;
 
@@ -20,7 +20,7 @@ pub(crate) struct SetArgs {
 }
 
 impl SetArgs {
-    pub(crate) fn vars(&self) -> Result<DocumentVars, CliError> {
+    pub(crate) fn vars(&self) -> Result<DocumentVars> {
         DocumentVars::parse(&self.sets)
             .map_err(|error| CliError::broken(error.to_string()).with_hint("write --set NAME=VALUE, each name once"))
     }
@@ -43,7 +43,7 @@ pub(crate) struct DocumentSource {
 
 impl DocumentSource {
     /// Reads a file; `-` is standard input.
-    pub(crate) fn read(path: &Path) -> Result<Self, CliError> {
+    pub(crate) fn read(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
             let bytes = bounded("<stdin>", std::io::stdin())?
                 .map_err(|error| CliError::broken("cannot read standard input").with_causes(&error))?;
@@ -61,7 +61,7 @@ impl DocumentSource {
         Self::new(path.display().to_string(), bytes, folder)
     }
 
-    fn new(name: String, bytes: Vec<u8>, folder: PathBuf) -> Result<Self, CliError> {
+    fn new(name: String, bytes: Vec<u8>, folder: PathBuf) -> Result<Self> {
         match String::from_utf8(bytes) {
             Ok(text) => Ok(Self { name, text, folder: FolderFiles::new(folder) }),
             Err(error) => {
@@ -81,7 +81,7 @@ impl DocumentSource {
 }
 
 /// Reads at most `MAX_DOCUMENT` bytes, because a device can be endless.
-fn bounded(name: &str, file: impl std::io::Read) -> Result<std::io::Result<Vec<u8>>, CliError> {
+fn bounded(name: &str, file: impl std::io::Read) -> Result<std::io::Result<Vec<u8>>> {
     let mut bytes = Vec::new();
     let read = file.take(MAX_DOCUMENT as u64 + 1).read_to_end(&mut bytes);
     if bytes.len() > MAX_DOCUMENT {
@@ -108,7 +108,7 @@ pub(crate) fn unexpected(file: &str, document: &Document, expected: &str) -> Cli
 }
 
 /// Reads a file that contains only plugins.
-pub(crate) fn plugins(path: &Path, vars: &DocumentVars) -> Result<Vec<PluginDoc>, CliError> {
+pub(crate) fn plugins(path: &Path, vars: &DocumentVars) -> Result<Vec<PluginDoc>> {
     let source = DocumentSource::read(path)?;
     let plugins = source.documents(vars)?.into_iter().map(|document| match document {
         Document::Plugin(plugin) => Ok(plugin),
@@ -118,7 +118,7 @@ pub(crate) fn plugins(path: &Path, vars: &DocumentVars) -> Result<Vec<PluginDoc>
 }
 
 /// Reads the plugins of several files.
-pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<PluginDoc>, CliError> {
+pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<PluginDoc>> {
     let mut all = Vec::new();
     for path in paths {
         all.extend(plugins(path, vars)?);
@@ -132,7 +132,7 @@ pub(crate) struct TargetDocument(pub(crate) Box<SandboxDoc>);
 
 impl TargetDocument {
     /// Reads a file that contains one target.
-    pub(crate) fn read(path: &Path, vars: &DocumentVars) -> Result<Self, CliError> {
+    pub(crate) fn read(path: &Path, vars: &DocumentVars) -> Result<Self> {
         let source = DocumentSource::read(path)?;
         let mut documents = source.documents(vars)?;
         match documents.pop() {

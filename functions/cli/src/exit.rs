@@ -36,6 +36,8 @@ impl From<Exit> for ExitCode {
     }
 }
 
+pub(crate) type Result<T, E = CliError> = std::result::Result<T, E>;
+
 /// The error of a command.
 #[derive(Debug)]
 pub(crate) enum CliError {

@@ -3,7 +3,7 @@
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::exit::CliError;
+use crate::exit::{CliError, Result};
 
 /// The number of SIGINT, SIGTERM and SIGHUP signals so far.
 #[derive(Clone)]
@@ -13,7 +13,7 @@ pub(crate) struct InterruptCount {
 
 impl InterruptCount {
     /// Starts to handle SIGINT, SIGTERM and SIGHUP. They then no longer end the program by themselves.
-    pub(crate) fn listen() -> Result<Self, CliError> {
+    pub(crate) fn listen() -> Result<Self> {
         let broken = |error| CliError::broken("cannot handle signals").with_causes(&error);
         let mut interrupt = signal(SignalKind::interrupt()).map_err(broken)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(broken)?;

@@ -6,7 +6,7 @@ use ebb_protocol::api::{TargetDetail, TargetState};
 use ebb_protocol::lifecycle::LifecycleData;
 
 use crate::client::ApiClient;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::interrupt::InterruptCount;
 use crate::output;
 use crate::progress::follow::{FollowEnd, FollowGoal, FollowLimits, WatchedInstance, follow};
@@ -40,7 +40,7 @@ pub(crate) async fn wait(
     instance: &WatchedInstance,
     goal: FollowGoal,
     timeout: Duration,
-) -> Result<Exit, CliError> {
+) -> Result<Exit> {
     let interrupts = InterruptCount::listen()?;
     let limits = FollowLimits { timeout: Some(timeout), interrupts: (&interrupts, 0) };
     let target = &instance.target;

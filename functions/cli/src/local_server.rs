@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ebb_local::{Stack, StackSettings};
 
 use crate::client::ApiClient;
-use crate::exit::CliError;
+use crate::exit::{CliError, Result};
 use crate::server::{AddressOrigin, FILE, ServerAccess};
 
 /// A running control plane. Other commands find it through its state folder.
@@ -18,7 +18,7 @@ pub(crate) struct LocalServer {
 
 impl LocalServer {
     /// Starts a control plane with `settings`.
-    pub(crate) async fn start(settings: StackSettings) -> Result<Self, CliError> {
+    pub(crate) async fn start(settings: StackSettings) -> Result<Self> {
         let state = settings.state.clone();
         let stack = Stack::start(settings).await.map_err(|error| {
             CliError::broken(format!("cannot start the local server with its state in {}", state.display()))

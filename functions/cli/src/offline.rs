@@ -10,7 +10,7 @@ use ebb_documents::plan::Plan;
 use ebb_protocol::api::PlanPreview;
 use semver::Version;
 
-use crate::exit::CliError;
+use crate::exit::{CliError, Result};
 
 /// A plan and the warnings of its documents.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ fn candidate<'a>(resource: &ResourceDoc, plugins: &'a [PluginDoc]) -> Option<&'a
 }
 
 /// Compiles a sandbox with plugins from files.
-pub(crate) fn plan(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<LocalPlan, CliError> {
+pub(crate) fn plan(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<LocalPlan> {
     let mut missing = Diagnostics::new();
     let mut chosen = Vec::new();
     for resource in &sandbox.resources {
@@ -79,7 +79,7 @@ pub(crate) fn plan(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<LocalP
 }
 
 /// Compiles one plugin in a sandbox with one resource, named like the plugin, without params.
-pub(crate) fn plan_alone(plugin: &PluginDoc) -> Result<LocalPlan, CliError> {
+pub(crate) fn plan_alone(plugin: &PluginDoc) -> Result<LocalPlan> {
     let mut plugin = plugin.clone();
     for param in &mut plugin.params.0 {
         // The picture does not depend on params, so missing ones are allowed.
@@ -104,7 +104,7 @@ fn resource_name(plugin: &PluginDoc) -> String {
 
 /// Compiles the expanded documents, as the server does, so that the digest equals the server's. The server encrypts literals
 /// of sensitive params, so a plan with one has another digest there.
-pub(crate) fn as_published(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<Plan, CliError> {
+pub(crate) fn as_published(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<Plan> {
     let vars = DocumentVars::none();
     let mut published = Vec::new();
     for plugin in plugins {
@@ -118,7 +118,7 @@ pub(crate) fn as_published(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Resul
 }
 
 /// Returns the preview of a plan in the format of the server.
-pub(crate) fn preview(kind: &str, name: &str, plan: Plan) -> Result<PlanPreview, CliError> {
+pub(crate) fn preview(kind: &str, name: &str, plan: Plan) -> Result<PlanPreview> {
     ebb_api::queries::plans::show(kind, name, plan)
         .map_err(|error| CliError::broken("cannot show the plan").with_causes(&error))
 }

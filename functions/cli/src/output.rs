@@ -14,7 +14,7 @@ use ebb_protocol::api::DocumentChange as FieldChange;
 use ebb_protocol::limits;
 use serde::Serialize;
 
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
@@ -49,12 +49,12 @@ impl OutputArgs {
     }
 
     /// Writes `data` in the selected format, or the text that `text` returns.
-    pub(crate) fn write<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Result<(), CliError> {
+    pub(crate) fn write<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
         if self.format.is_none() { print(&text(data)) } else { self.write_data(data) }
     }
 
     /// Writes `data` in the selected format, or the text of `text` to standard error.
-    pub(crate) fn write_status<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Result<(), CliError> {
+    pub(crate) fn write_status<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
         if self.format.is_none() {
             status_line(&text(data));
         }
@@ -62,7 +62,7 @@ impl OutputArgs {
     }
 
     /// Writes `data` in the selected format, or nothing without one.
-    pub(crate) fn write_data(self, data: &impl Serialize) -> Result<(), CliError> {
+    pub(crate) fn write_data(self, data: &impl Serialize) -> Result<()> {
         let Some(format) = self.format else { return Ok(()) };
         WRITTEN.store(true, Ordering::Relaxed);
         print_data(&encoded(format, data)?)
@@ -89,7 +89,7 @@ pub(crate) fn report(error: &CliError, format: Option<OutputFormat>) -> Exit {
 }
 
 /// Returns `data` as JSON or YAML that ends with a line break.
-fn encoded<T: Serialize>(format: OutputFormat, data: &T) -> Result<String, CliError> {
+fn encoded<T: Serialize>(format: OutputFormat, data: &T) -> Result<String> {
     let broken = |error: &(dyn std::error::Error + 'static)| {
         CliError::broken("cannot write the data in this format").with_causes(error)
     };
@@ -100,12 +100,12 @@ fn encoded<T: Serialize>(format: OutputFormat, data: &T) -> Result<String, CliEr
 }
 
 /// Writes text for people to standard output and adds the missing line break.
-pub(crate) fn print(text: &str) -> Result<(), CliError> {
+pub(crate) fn print(text: &str) -> Result<()> {
     print_data(&limits::printable(text))
 }
 
 /// Writes data for programs to standard output and adds the missing line break.
-pub(crate) fn print_data(text: &str) -> Result<(), CliError> {
+pub(crate) fn print_data(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes()));

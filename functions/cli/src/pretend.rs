@@ -7,13 +7,13 @@ use ebb_protocol::limits;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::exit::CliError;
+use crate::exit::{CliError, Result};
 
 /// Adds the response of each unit's plugin to its preview, as `pretend`.
 ///
 /// # Errors
 /// Returns an error if a plugin is not running, or rejects the properties of its unit.
-pub(crate) async fn ask(preview: &mut PlanPreview) -> Result<(), CliError> {
+pub(crate) async fn ask(preview: &mut PlanPreview) -> Result<()> {
     let units = preview.hooks.iter_mut().flat_map(|hook| &mut hook.units).filter(|unit| unit.kind == "infrakit");
     for unit in units {
         let response = respond(&unit.key, &unit.rendered).await;

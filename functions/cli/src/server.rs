@@ -9,7 +9,7 @@ use ebb_local::files::StateFileError;
 use ebb_local::stack::StackConnection;
 use url::Url;
 
-use crate::exit::CliError;
+use crate::exit::{CliError, Result};
 
 /// The default state folder.
 pub(crate) const STATE: &str = ".ebb";
@@ -60,7 +60,7 @@ pub(crate) enum AddressOrigin {
 
 impl ServerArgs {
     /// Returns the server that the options, the environment or a state folder select.
-    pub(crate) fn find(&self) -> Result<ServerAccess, CliError> {
+    pub(crate) fn find(&self) -> Result<ServerAccess> {
         let here = std::env::current_dir().map_err(|error| {
             let error = CliError::broken("cannot find the working directory").with_causes(&error);
             error.with_hint("another command may have deleted it; change to an existing folder")
@@ -68,7 +68,7 @@ impl ServerArgs {
         self.find_from(&here)
     }
 
-    fn find_from(&self, here: &Path) -> Result<ServerAccess, CliError> {
+    fn find_from(&self, here: &Path) -> Result<ServerAccess> {
         if let Some(url) = self.server.iter().flatten().next() {
             return Ok(ServerAccess {
                 url: url.clone(),

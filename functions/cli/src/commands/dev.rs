@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 use url::Url;
 
 use crate::backend::BackendArgs;
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::interrupt::InterruptCount;
 use crate::local_server::LocalServer;
 use crate::{output, server};
@@ -77,7 +77,7 @@ pub(crate) struct DevArgs {
 }
 
 impl DevArgs {
-    pub(crate) async fn run(self) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self) -> Result<Exit> {
         log_to_stderr();
         let interrupts = InterruptCount::listen()?;
         let machine = LocalServer::start(StackSettings {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::client::ApiClient;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::output::{self, OutputArgs};
 use crate::timing;
 
@@ -47,7 +47,7 @@ impl DoctorCheck {
 }
 
 impl DoctorArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let sent = timing::now().as_millisecond();
         let response = client.checks().await;
         let here = sent.midpoint(timing::now().as_millisecond());

@@ -9,7 +9,7 @@ use ebb_protocol::api::PlanPreview;
 use super::plan;
 use crate::documents::{self, DocumentSource, SetArgs, TargetDocument, unexpected};
 use crate::drawing::DiagramFormat;
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::server::ServerArgs;
 use crate::{offline, output};
 
@@ -31,7 +31,7 @@ pub(crate) struct GraphArgs {
 }
 
 impl GraphArgs {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         let vars = self.sets.vars()?;
         let source = DocumentSource::read(&self.file)?;
         let mut pictures = Vec::new();
@@ -64,7 +64,7 @@ pub(crate) struct PluginGraphArgs {
 }
 
 impl PluginGraphArgs {
-    pub(crate) fn run(self) -> Result<Exit, CliError> {
+    pub(crate) fn run(self) -> Result<Exit> {
         let plugins = documents::plugins(&self.file, &self.sets.vars()?)?;
         let pictures = plugins.iter().map(|plugin| plugin_picture(plugin, self.format));
         output::print(&pictures.collect::<Result<Vec<_>, _>>()?.join("\n"))?;
@@ -72,7 +72,7 @@ impl PluginGraphArgs {
     }
 }
 
-fn plugin_picture(plugin: &PluginDoc, format: DiagramFormat) -> Result<String, CliError> {
+fn plugin_picture(plugin: &PluginDoc, format: DiagramFormat) -> Result<String> {
     let title = offline::full_name(plugin);
     let plan = offline::preview("sandbox", &title, offline::plan_alone(plugin)?.plan)?;
     Ok(picture(&title, plan, format))

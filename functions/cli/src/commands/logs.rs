@@ -8,7 +8,7 @@ use ebb_protocol::api::{RunDetail, TargetDetail, UnitDetail, UnitState};
 use serde::Serialize;
 
 use crate::client::ApiClient;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::lifecycle::named;
 use crate::output::printable;
 use crate::output::{self, OutputArgs};
@@ -49,7 +49,7 @@ struct AttemptLog {
 }
 
 impl LogsArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let target = self.target.target();
         if self.follow {
             return self.follow(client, &target).await;

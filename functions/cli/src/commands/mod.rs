@@ -23,7 +23,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::client::ApiClient;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::server::ServerArgs;
 use crate::target::TargetCommandArgs;
 use crate::{output, why};
@@ -105,7 +105,7 @@ enum EbbCommand {
 }
 
 impl EbbCli {
-    pub(crate) async fn run(self) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self) -> Result<Exit> {
         let server = &self.server;
         match self.command {
             EbbCommand::Run(args) => Box::pin(args.run()).await,
@@ -146,12 +146,12 @@ impl EbbCli {
 }
 
 /// Returns a client of the server that `server` selects.
-fn connect(server: &ServerArgs) -> Result<ApiClient, CliError> {
+fn connect(server: &ServerArgs) -> Result<ApiClient> {
     ApiClient::new(server.find()?)
 }
 
 /// Returns a client of the server for a command that can also read plugins from files.
-fn connect_for_plugins(server: &ServerArgs) -> Result<ApiClient, CliError> {
+fn connect_for_plugins(server: &ServerArgs) -> Result<ApiClient> {
     connect(server).map_err(|error| error.with_hint("or add the plugins' files with --plugin, which needs no server"))
 }
 

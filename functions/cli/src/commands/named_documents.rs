@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::client::ApiClient;
 use crate::documents::{DocumentSource, SetArgs};
 use crate::dry_run::{self, ChangeKind, DocumentChange, DryRunArgs};
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::output::{self, OutputArgs, OutputFormat};
 use crate::timing;
 
@@ -29,13 +29,13 @@ pub(crate) trait NamedDocument: Sized {
     type Detail: Serialize + DeserializeOwned;
 
     /// Loads a document and checks everything that needs no server.
-    fn load(file: &DocumentSource, vars: &DocumentVars) -> Result<Self, CliError>;
+    fn load(file: &DocumentSource, vars: &DocumentVars) -> Result<Self>;
 
     /// Returns the name and the text with all `@{…}` expanded.
     fn content(&self) -> (&str, &str);
 
     /// Prints warnings that need a server.
-    async fn warn(&self, _client: &ApiClient) -> Result<(), CliError> {
+    async fn warn(&self, _client: &ApiClient) -> Result<()> {
         Ok(())
     }
 
@@ -58,12 +58,12 @@ fn unknown<D: NamedDocument>(name: &str) -> CliError {
 }
 
 /// Returns a stored document.
-pub(crate) async fn stored<D: NamedDocument>(client: &ApiClient, name: &str) -> Result<D::Detail, CliError> {
+pub(crate) async fn stored<D: NamedDocument>(client: &ApiClient, name: &str) -> Result<D::Detail> {
     client.document(D::COLLECTION, name).await?.ok_or_else(|| unknown::<D>(name))
 }
 
 /// Stores a document.
-pub(crate) async fn put<D: NamedDocument>(client: &ApiClient, document: &D) -> Result<D::Detail, CliError> {
+pub(crate) async fn put<D: NamedDocument>(client: &ApiClient, document: &D) -> Result<D::Detail> {
     let (name, text) = document.content();
     client.put_document(D::COLLECTION, name, text).await
 }
@@ -88,10 +88,7 @@ pub(crate) struct NamedApplyArgs {
 }
 
 impl NamedApplyArgs {
-    pub(crate) async fn run<D: NamedDocument>(
-        self,
-        client: impl FnOnce() -> Result<ApiClient, CliError>,
-    ) -> Result<Exit, CliError> {
+    pub(crate) async fn run<D: NamedDocument>(self, client: impl FnOnce() -> Result<ApiClient>) -> Result<Exit> {
         let document = D::load(&DocumentSource::read(&self.file)?, &self.sets.vars()?)?;
         let client = client()?;
         document.warn(&client).await?;
@@ -120,7 +117,7 @@ pub(crate) struct NamedListArgs {
 }
 
 impl NamedListArgs {
-    pub(crate) async fn run<D: NamedDocument>(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run<D: NamedDocument>(self, client: &ApiClient) -> Result<Exit> {
         let all: Vec<D::Info> = client.all(D::COLLECTION).await?;
         self.output.write(&all, |all| output::table(D::COLUMNS, all.iter().map(D::row)))?;
         Ok(Exit::Done)
@@ -136,7 +133,7 @@ pub(crate) struct NamedGetArgs {
 }
 
 impl NamedGetArgs {
-    pub(crate) async fn run<D: NamedDocument>(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run<D: NamedDocument>(self, client: &ApiClient) -> Result<Exit> {
         let detail = stored::<D>(client, &self.name).await?;
         match self.output.format() {
             Some(OutputFormat::Yaml) => output::print_data(D::document(&detail))?,
@@ -157,7 +154,7 @@ pub(crate) struct NamedDeleteArgs {
 }
 
 impl NamedDeleteArgs {
-    pub(crate) async fn run<D: NamedDocument>(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run<D: NamedDocument>(self, client: &ApiClient) -> Result<Exit> {
         let change = DocumentChange::planned(D::KIND, self.name.clone(), ChangeKind::Delete);
         if self.dry_run.is_set() {
             stored::<D>(client, &self.name).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ebb_protocol::api::{ClusterError, DeleteOrphansResponse, Orphan};
 
 use crate::client::ApiClient;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::output::{self, OutputArgs};
 use crate::timing;
 
@@ -23,7 +23,7 @@ pub(crate) struct OrphansArgs {
 }
 
 impl OrphansArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let list = client.orphans().await?;
         let owned: Vec<String> =
             list.orphans.iter().filter(|orphan| orphan.owned).map(|orphan| orphan.uid.clone()).collect();
@@ -56,7 +56,7 @@ impl OrphansArgs {
 /// # Errors
 /// Returns an error if standard input is not a terminal, or if the user types another text. The error text of the
 /// latter is `otherwise`.
-fn confirm(question: &str, otherwise: &str) -> Result<(), CliError> {
+fn confirm(question: &str, otherwise: &str) -> Result<()> {
     if !stdin().is_terminal() {
         return Err(CliError::broken("cannot ask for confirmation: standard input is not a terminal")
             .with_hint("add --yes to skip the question"));

@@ -7,7 +7,7 @@ use ebb_protocol::api::PlanPreview;
 
 use crate::documents::{self, SetArgs, TargetDocument};
 use crate::drawing;
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::offline;
 use crate::output::OutputArgs;
 use crate::pretend;
@@ -32,7 +32,7 @@ pub(crate) struct PlanArgs {
 }
 
 impl PlanArgs {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         let vars = self.sets.vars()?;
         let document = TargetDocument::read(&self.file, &vars)?;
         let mut preview = preview(server, &document, &self.plugins, &vars).await?;
@@ -51,7 +51,7 @@ pub(super) async fn preview(
     document: &TargetDocument,
     plugins: &[PathBuf],
     vars: &DocumentVars,
-) -> Result<PlanPreview, CliError> {
+) -> Result<PlanPreview> {
     let target = document.target("sandbox");
     let sandbox = &document.0;
     // Collections and built-in plugins need no server.

@@ -6,7 +6,7 @@ use ebb_protocol::api::{RetryResponse, RetryTarget, TargetState};
 
 use crate::client::{ApiClient, TargetSelection};
 use crate::dry_run::DryRunArgs;
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs};
 use crate::target::{KindArgs, TargetRef};
 
@@ -33,7 +33,7 @@ pub(crate) struct RetryArgs {
 }
 
 impl RetryArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let body = RetryTarget { plugin: self.plugin.clone(), dry_run: self.dry_run.is_set() };
         let target = |name: &str| TargetRef { kind: self.kind.kind().to_owned(), name: name.to_owned() };
         if let Some(name) = &self.name {

@@ -15,7 +15,7 @@ use super::named_documents::{self, NamedDocument as _};
 use crate::backend::BackendArgs;
 use crate::client::ApiClient;
 use crate::documents::{self, DocumentSource, SetArgs, TargetDocument};
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::interrupt::InterruptCount;
 use crate::lifecycle::{data, is_alive, named};
 use crate::local_server::LocalServer;
@@ -88,7 +88,7 @@ struct LocalSandbox<'a> {
 }
 
 impl RunArgs {
-    pub(crate) async fn run(self) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self) -> Result<Exit> {
         let vars = self.sets.vars()?;
         let document = TargetDocument::read(&self.file, &vars)?;
         let plugins = documents::all_plugins(&self.plugins, &vars)?;
@@ -131,7 +131,7 @@ impl LocalSandbox<'_> {
         connections: &[ConnectionDoc],
         rm: bool,
         output: OutputArgs,
-    ) -> Result<Exit, CliError> {
+    ) -> Result<Exit> {
         self.refuse_existing().await?;
         for connection in connections {
             named_documents::put(&self.client, connection).await?;
@@ -195,7 +195,7 @@ impl LocalSandbox<'_> {
     }
 
     /// Fails if a sandbox of this name exists already.
-    async fn refuse_existing(&self) -> Result<(), CliError> {
+    async fn refuse_existing(&self) -> Result<()> {
         let target = &self.instance.target;
         let Some(seen) = self.client.target(target).await? else { return Ok(()) };
         if seen.info.phase == TargetState::Gone {
@@ -207,7 +207,7 @@ impl LocalSandbox<'_> {
         Err(CliError::failed(format!("{target} exists already, {phase} since {since}")).with_hint(next))
     }
 
-    async fn follow(&mut self, goal: FollowGoal, interrupts: u32) -> Result<FollowEnd, CliError> {
+    async fn follow(&mut self, goal: FollowGoal, interrupts: u32) -> Result<FollowEnd> {
         let limits = FollowLimits { timeout: self.timeout, interrupts: (&self.interrupts, interrupts) };
         let (ended, seen) =
             follow(&self.client, Some(self.machine), &self.instance, goal, limits, &mut self.screen).await?;
@@ -218,7 +218,7 @@ impl LocalSandbox<'_> {
     /// Deletes the sandbox.
     ///
     /// Returns `exit` if the deletion succeeds. `interrupts` is the number of interrupts so far.
-    async fn delete(&mut self, exit: Exit, interrupts: u32) -> Result<Exit, CliError> {
+    async fn delete(&mut self, exit: Exit, interrupts: u32) -> Result<Exit> {
         self.client.lifecycle(LifecycleType::Deleted, &data(&self.instance, None)).await?;
         Ok(match self.follow(FollowGoal::Gone, interrupts).await? {
             FollowEnd::Reached | FollowEnd::Deleted => {
@@ -256,7 +256,7 @@ impl LocalSandbox<'_> {
 }
 
 /// Publishes a plugin. A version with the same content counts as success.
-async fn publish(client: &ApiClient, plugin: &PluginDoc) -> Result<(), CliError> {
+async fn publish(client: &ApiClient, plugin: &PluginDoc) -> Result<()> {
     match client.publish(&plugin.expanded).await {
         Ok(_) => Ok(()),
         Err(error) if error.has_status(409) => {

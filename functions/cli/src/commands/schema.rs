@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use ebb_documents::schema;
 
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::output;
 
 #[derive(Debug, clap::Args)]
@@ -32,7 +32,7 @@ enum SchemaDocument {
 }
 
 impl SchemaArgs {
-    pub(crate) fn run(self) -> Result<Exit, CliError> {
+    pub(crate) fn run(self) -> Result<Exit> {
         let schema = match (self.document, self.signadot) {
             (SchemaDocument::Plugin, false) => schema::plugin(),
             (SchemaDocument::Sandbox, false) => schema::sandbox(),

@@ -4,7 +4,7 @@ use clap::Subcommand;
 use ebb_protocol::api::{CreateToken, TokenInfo};
 
 use crate::client::ApiClient;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::output::{self, OutputArgs};
 use crate::timing;
 
@@ -19,7 +19,7 @@ pub(crate) enum TokenCommand {
 }
 
 impl TokenCommand {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         match self {
             Self::Create(args) => args.run(client).await,
             Self::List(args) => args.run(client).await,
@@ -46,7 +46,7 @@ pub(crate) struct TokenCreateArgs {
 }
 
 impl TokenCreateArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    async fn run(self, client: &ApiClient) -> Result<Exit> {
         let request = CreateToken { name: self.name, scopes: self.scopes, ttl: Some(self.ttl) };
         let created = client.create_token(&request).await?;
         let expires = timing::clock(&created.info.expires);
@@ -66,7 +66,7 @@ pub(crate) struct TokenListArgs {
 }
 
 impl TokenListArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    async fn run(self, client: &ApiClient) -> Result<Exit> {
         let tokens: Vec<TokenInfo> = client.all("tokens").await?;
         self.output.write(&tokens, |tokens| {
             let rows = tokens.iter().map(|token| {
@@ -86,7 +86,7 @@ pub(crate) struct TokenRevokeArgs {
 }
 
 impl TokenRevokeArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    async fn run(self, client: &ApiClient) -> Result<Exit> {
         let unknown =
             || CliError::failed(format!("the token {} does not exist", self.name)).with_hint("ebb token list");
         client.delete("tokens", &self.name).await?.ok_or_else(unknown)?;

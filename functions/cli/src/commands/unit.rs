@@ -23,7 +23,7 @@ use ebb_protocol::relay::{ScriptTask, TaskId};
 use crate::backend::BackendArgs;
 use crate::client::ApiClient;
 use crate::documents::{self, SetArgs};
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::interrupt::InterruptCount;
 use crate::output::OutputArgs;
 use crate::progress::labels;
@@ -90,7 +90,7 @@ pub(crate) struct ForceCompleteArgs {
 }
 
 impl ForceCompleteArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    async fn run(self, client: &ApiClient) -> Result<Exit> {
         let target = self.target.target();
         let request = ForceCompleteUnit { unit: self.unit, reason: self.reason, by: self.by };
         self.output.write_status(&client.force_complete(&target, &request).await?, override_text)?;
@@ -107,7 +107,7 @@ pub(crate) fn override_text(response: &OverrideResponse) -> String {
 }
 
 impl UnitCommand {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         match self {
             Self::Run(args) => args.run().await,
             Self::ForceComplete(args) => args.run(&super::connect(server)?).await,
@@ -116,7 +116,7 @@ impl UnitCommand {
 }
 
 impl UnitRunArgs {
-    async fn run(self) -> Result<Exit, CliError> {
+    async fn run(self) -> Result<Exit> {
         let given = given(&self.inputs)?;
         let plugins = documents::plugins(&self.file, &self.sets.vars()?)?;
         let plugin = plugins
@@ -137,7 +137,7 @@ impl UnitRunArgs {
         }
     }
 
-    fn print_result(&self, ended: &Callback) -> Result<Exit, CliError> {
+    fn print_result(&self, ended: &Callback) -> Result<Exit> {
         if ended.status != CallbackStatus::Succeeded {
             let reason = ended.reason.as_ref().map(labels::reason);
             let reason = reason.unwrap_or_else(|| "it reported no reason".to_owned());
@@ -151,7 +151,7 @@ impl UnitRunArgs {
     }
 }
 
-fn given(inputs: &[String]) -> Result<BTreeMap<String, String>, CliError> {
+fn given(inputs: &[String]) -> Result<BTreeMap<String, String>> {
     let mut given = BTreeMap::new();
     for input in inputs {
         let (name, value) = input.split_once('=').ok_or_else(|| {
@@ -178,7 +178,7 @@ fn unknown_unit(unit: &str, plugins: &[PluginDoc]) -> CliError {
 }
 
 /// Returns the script of a unit, rendered with its inputs, and its timeout. `given` replaces inputs of the plan.
-fn script(mut plan: Plan, name: &str, mut given: BTreeMap<String, String>) -> Result<(ScriptTask, Duration), CliError> {
+fn script(mut plan: Plan, name: &str, mut given: BTreeMap<String, String>) -> Result<(ScriptTask, Duration)> {
     let found = plan.hooks.iter().enumerate().find_map(|(hook, of)| {
         let unit = of.units.iter().position(|unit| unit.key.split_once('/').is_some_and(|(_, unit)| unit == name))?;
         Some((hook, unit))
@@ -212,7 +212,7 @@ fn script(mut plan: Plan, name: &str, mut given: BTreeMap<String, String>) -> Re
     Ok((script, Duration::from_millis(unit.timeout_ms)))
 }
 
-fn rendered(plan: &Plan, at: UnitRef, unit: &UnitPlan) -> Result<Vec<RenderedInput>, CliError> {
+fn rendered(plan: &Plan, at: UnitRef, unit: &UnitPlan) -> Result<Vec<RenderedInput>> {
     let broken = |error: &RenderError| {
         CliError::failed("cannot compute the unit's inputs")
             .with_causes(error)

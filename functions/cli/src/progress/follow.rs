@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::screen::ProgressScreen;
 use crate::client::ApiClient;
-use crate::exit::CliError;
+use crate::exit::Result;
 use crate::interrupt::InterruptCount;
 use crate::local_server::LocalServer;
 use crate::output::printable;
@@ -72,7 +72,7 @@ pub(crate) async fn follow(
     goal: FollowGoal,
     limits: FollowLimits<'_>,
     screen: &mut ProgressScreen,
-) -> Result<(FollowEnd, Option<TargetDetail>), CliError> {
+) -> Result<(FollowEnd, Option<TargetDetail>)> {
     let begun = Instant::now();
     let mut unanswered = 0;
     let mut reported = false;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::output::{self, OutputArgs};
 
 /// The manifests of the relay's chart, with placeholders for the values of this command.
@@ -58,7 +58,7 @@ struct ClusterConnection {
 }
 
 impl ClusterConnectArgs {
-    pub(crate) fn run(self) -> Result<Exit, CliError> {
+    pub(crate) fn run(self) -> Result<Exit> {
         let secret = WebhookSecret::from_bytes(&rand::random::<[u8; 32]>()).expect("32 bytes are enough");
         let connection = self.connection(&secret)?;
         self.output.write(&connection, |connection| connection.manifests.clone())?;
@@ -72,7 +72,7 @@ impl ClusterConnectArgs {
         Ok(Exit::Done)
     }
 
-    fn connection(&self, secret: &WebhookSecret) -> Result<ClusterConnection, CliError> {
+    fn connection(&self, secret: &WebhookSecret) -> Result<ClusterConnection> {
         if self.namespace == self.unit_namespace {
             return Err(CliError::broken(
                 "--namespace and --unit-namespace must be two namespaces: the relay's namespace holds no units",
@@ -127,7 +127,7 @@ impl ClusterConnectArgs {
 }
 
 /// Returns the host and port of a URL.
-fn server(url: &Url, which: &str) -> Result<(String, u16), CliError> {
+fn server(url: &Url, which: &str) -> Result<(String, u16)> {
     let (host, port) = (url.host_str(), url.port_or_known_default());
     match (url.scheme(), host, port) {
         ("http" | "https", Some(host), Some(port)) if url.username().is_empty() => Ok((host.to_owned(), port)),

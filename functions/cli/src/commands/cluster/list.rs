@@ -5,7 +5,7 @@ use std::time::Duration;
 use ebb_protocol::api::{ClusterInfo, TransportKind};
 
 use crate::client::ApiClient;
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs};
 use crate::timing;
 
@@ -16,7 +16,7 @@ pub(crate) struct ClusterListArgs {
 }
 
 impl ClusterListArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let clusters: Vec<ClusterInfo> = client.all("clusters").await?;
         self.output.write(&clusters, |clusters| text(clusters))?;
         Ok(Exit::Done)

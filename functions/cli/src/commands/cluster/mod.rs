@@ -6,7 +6,7 @@ mod list;
 use clap::Subcommand;
 
 use crate::commands::connect as server_of;
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
@@ -18,7 +18,7 @@ pub(crate) enum ClusterCommand {
 }
 
 impl ClusterCommand {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         match self {
             Self::Connect(args) => args.run(),
             Self::List(args) => args.run(&server_of(server)?).await,

@@ -12,7 +12,7 @@ use crate::commands::named_documents::{
 };
 use crate::commands::plugin::validate::PluginValidateArgs;
 use crate::documents::DocumentSource;
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::output;
 use crate::server::ServerArgs;
 use crate::timing;
@@ -34,7 +34,7 @@ pub(crate) enum ConnectionCommand {
 }
 
 impl ConnectionCommand {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         match self {
             Self::New(args) => args.run(),
             Self::Validate(args) => args.run(),
@@ -83,7 +83,7 @@ enum AuthScheme {
 }
 
 impl ConnectionNewArgs {
-    fn run(self) -> Result<Exit, CliError> {
+    fn run(self) -> Result<Exit> {
         let Self { name, origin, auth, plugins, sources, subscriptions } = self;
         let secret = format!("{}_TOKEN", name.to_ascii_uppercase().replace('-', "_"));
         let auth = match auth {
@@ -117,7 +117,7 @@ impl NamedDocument for ConnectionDoc {
     type Info = ConnectionInfo;
     type Detail = ConnectionDetail;
 
-    fn load(file: &DocumentSource, vars: &DocumentVars) -> Result<Self, CliError> {
+    fn load(file: &DocumentSource, vars: &DocumentVars) -> Result<Self> {
         Ok(load::connection(&file.name, &file.text, &file.folder, vars)?)
     }
 

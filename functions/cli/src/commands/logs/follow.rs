@@ -10,7 +10,7 @@ use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDeta
 
 use super::{LogsArgs, clean, heading};
 use crate::client::ApiClient;
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::output;
 use crate::target::TargetRef;
 
@@ -38,7 +38,7 @@ struct UnitLog {
 
 impl LogsArgs {
     /// Prints new lines until the selected units have ended.
-    pub(super) async fn follow(&self, client: &ApiClient, target: &TargetRef) -> Result<Exit, CliError> {
+    pub(super) async fn follow(&self, client: &ApiClient, target: &TargetRef) -> Result<Exit> {
         let mut printed = LogPrinter::default();
         let mut uid: Option<String> = None;
         let mut unanswered = 0;
@@ -68,7 +68,7 @@ impl LogsArgs {
         target: &TargetRef,
         uid: &mut Option<String>,
         printed: &mut LogPrinter,
-    ) -> Result<FollowState, CliError> {
+    ) -> Result<FollowState> {
         let seen = match uid {
             None => client.existing(target).await?,
             Some(uid) => match client.target(target).await? {
@@ -115,7 +115,7 @@ fn is_settled(seen: &TargetDetail) -> bool {
 }
 
 impl LogPrinter {
-    async fn unit(&mut self, client: &ApiClient, run: &RunDetail, unit: &UnitDetail) -> Result<(), CliError> {
+    async fn unit(&mut self, client: &ApiClient, run: &RunDetail, unit: &UnitDetail) -> Result<()> {
         let key = (run.id.clone(), unit.key.clone());
         if matches!(unit.state, UnitState::Waiting | UnitState::Blocked | UnitState::Skipped) {
             return Ok(());
@@ -134,7 +134,7 @@ impl LogPrinter {
         run: &RunDetail,
         unit: &UnitDetail,
         followed: &mut UnitLog,
-    ) -> Result<(), CliError> {
+    ) -> Result<()> {
         loop {
             // An attempt that has a successor has ended.
             let is_last = followed.attempt >= unit.attempt;
@@ -156,7 +156,7 @@ impl LogPrinter {
         }
     }
 
-    fn print(&mut self, run: &RunDetail, unit: &UnitDetail, attempt: u32, new: &LogDelta) -> Result<(), CliError> {
+    fn print(&mut self, run: &RunDetail, unit: &UnitDetail, attempt: u32, new: &LogDelta) -> Result<()> {
         if new.has_gap {
             output::status_line(&format!(
                 "some lines of {} are missing here: the log grew faster than it was read",

@@ -12,7 +12,7 @@ use crate::client::ApiClient;
 use crate::commands::connect;
 use crate::documents::{self, SetArgs};
 use crate::dry_run::{self, ChangeKind, DocumentChange, DryRunArgs};
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::offline;
 use crate::output::{self, OutputArgs};
 use crate::server::ServerArgs;
@@ -31,7 +31,7 @@ pub(crate) struct PluginApplyArgs {
 }
 
 impl PluginApplyArgs {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         let plugins = documents::plugins(&self.file, &self.sets.vars()?)?;
         for plugin in &plugins {
             documents::warn(&compile::check_plugin(plugin)?);
@@ -63,7 +63,7 @@ impl PluginApplyArgs {
 }
 
 /// Returns the change that publishing a plugin would make.
-async fn planned(client: &ApiClient, plugin: &PluginDoc) -> Result<DocumentChange, CliError> {
+async fn planned(client: &ApiClient, plugin: &PluginDoc) -> Result<DocumentChange> {
     let full = offline::full_name(plugin);
     let version = offline::version(plugin).to_string();
     let change = match client.plugin(&plugin.name.value, &version).await? {

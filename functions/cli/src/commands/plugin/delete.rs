@@ -3,7 +3,7 @@
 use super::VersionedName;
 use crate::client::ApiClient;
 use crate::dry_run::{self, ChangeKind, DocumentChange, DryRunArgs};
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs};
 
 #[derive(Debug, clap::Args)]
@@ -18,7 +18,7 @@ pub(crate) struct PluginDeleteArgs {
 }
 
 impl PluginDeleteArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let Self { plugin, dry_run, output } = self;
         let detail = client.plugin(&plugin.name, &plugin.version()).await?.ok_or_else(|| plugin.unknown())?;
         let full = format!("{}@{}", detail.info.name, detail.info.version);

@@ -7,7 +7,7 @@ use ebb_protocol::api::PluginDetail;
 
 use super::VersionedName;
 use crate::client::ApiClient;
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs, OutputFormat};
 use crate::timing;
 
@@ -26,7 +26,7 @@ pub(crate) struct PluginGetArgs {
 }
 
 impl PluginGetArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         if self.signing_secret {
             return self.print_secrets(client).await;
         }
@@ -39,7 +39,7 @@ impl PluginGetArgs {
         Ok(Exit::Done)
     }
 
-    async fn print_secrets(self, client: &ApiClient) -> Result<Exit, CliError> {
+    async fn print_secrets(self, client: &ApiClient) -> Result<Exit> {
         let secrets = client.signing_secrets(&self.plugin.name).await?;
         let secrets = secrets.ok_or_else(|| super::never_published(&self.plugin.name))?;
         self.output.write(&secrets, |secrets| secrets.secrets.iter().map(|secret| format!("{secret}\n")).collect())?;

@@ -4,7 +4,7 @@ use ebb_protocol::api::PluginInfo;
 
 use super::never_published;
 use crate::client::ApiClient;
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs};
 use crate::timing;
 
@@ -18,7 +18,7 @@ pub(crate) struct PluginListArgs {
 }
 
 impl PluginListArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let mut all: Vec<PluginInfo> = client.all("plugins").await?;
         sort(&mut all);
         let several = all.windows(2).any(|pair| pair[0].name == pair[1].name);
@@ -43,7 +43,7 @@ pub(crate) struct PluginVersionsArgs {
 }
 
 impl PluginVersionsArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let versions = client.versions(&self.name).await?.filter(|versions| !versions.is_empty());
         let versions = versions.ok_or_else(|| never_published(&self.name))?;
         self.output.write(&versions, |versions| {

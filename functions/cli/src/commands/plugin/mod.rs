@@ -12,7 +12,7 @@ use std::str::FromStr;
 use clap::Subcommand;
 use ebb_documents::model::PluginDoc;
 
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::offline;
 use crate::server::ServerArgs;
 
@@ -37,7 +37,7 @@ pub(crate) enum PluginCommand {
 }
 
 impl PluginCommand {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         match self {
             Self::Apply(args) => args.run(server).await,
             Self::List(args) => args.run(&super::connect(server)?).await,

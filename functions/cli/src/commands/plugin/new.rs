@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 
 use super::VersionedName;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::output;
 
 const EBB: &str = include_str!("new.ebb.yaml");
@@ -23,7 +23,7 @@ pub(crate) struct PluginNewArgs {
 }
 
 impl PluginNewArgs {
-    pub(crate) fn run(self) -> Result<Exit, CliError> {
+    pub(crate) fn run(self) -> Result<Exit> {
         let name = &self.name.name;
         let shaped = name.starts_with(|c: char| c.is_ascii_alphabetic())
             && name.ends_with(|c: char| c.is_ascii_alphanumeric())

@@ -7,7 +7,7 @@ use ebb_documents::diagnostic::Diagnostics;
 use ebb_documents::load::{self, Document, DocumentVars};
 
 use crate::documents::{self, DocumentSource, SetArgs};
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs};
 
 #[derive(Debug, clap::Args)]
@@ -22,7 +22,7 @@ pub(crate) struct PluginValidateArgs {
 }
 
 impl PluginValidateArgs {
-    pub(crate) fn run(self) -> Result<Exit, CliError> {
+    pub(crate) fn run(self) -> Result<Exit> {
         let vars = self.sets.vars()?;
         let sources = self.files.iter().map(|file| DocumentSource::read(file)).collect::<Result<Vec<_>, _>>()?;
         let (mut valid, mut found) = (Vec::new(), Diagnostics::new());

@@ -10,7 +10,7 @@ use super::WaitArgs;
 use crate::commands::connect;
 use crate::documents::{SetArgs, TargetDocument};
 use crate::dry_run::DryRunArgs;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::lifecycle::{named, wait};
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
@@ -45,7 +45,7 @@ pub(crate) struct SandboxApplyArgs {
 }
 
 impl SandboxApplyArgs {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         let document = TargetDocument::read(&self.file, &self.sets.vars()?)?;
         let client = connect(server)?;
         let target = document.target(self.kind.kind());
@@ -111,8 +111,8 @@ impl SandboxApplyArgs {
 fn not_replaced(
     WatchedInstance { target, uid, generation }: &WatchedInstance,
     seen: &TargetDetail,
-    ended: Result<Exit, CliError>,
-) -> Result<Exit, CliError> {
+    ended: Result<Exit>,
+) -> Result<Exit> {
     let present = seen.info.generation;
     match ended {
         Ok(Exit::Done) if seen.info.uid == *uid && present > *generation => Err(CliError::failed(format!(

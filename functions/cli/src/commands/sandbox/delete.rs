@@ -11,7 +11,7 @@ use crate::commands::connect;
 use crate::commands::unit::override_text;
 use crate::documents::{SetArgs, TargetDocument};
 use crate::dry_run::DryRunArgs;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::lifecycle::{is_alive, named, wait};
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
@@ -53,7 +53,7 @@ pub(crate) struct SandboxDeleteArgs {
 }
 
 impl SandboxDeleteArgs {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         let target = self.target()?;
         let client = connect(server)?;
         let seen = client.existing(&target).await?;
@@ -81,7 +81,7 @@ impl SandboxDeleteArgs {
         self.wait_until_gone(&client, &instance, seen).await
     }
 
-    async fn force_delete(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit, CliError> {
+    async fn force_delete(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit> {
         let by = self.by.clone().or_else(|| std::env::var("USER").ok());
         let body = ForceDeleteTarget { reason: self.reason.clone().unwrap_or_default(), by };
         if seen.waiting_uid.is_some() && !is_alive(&seen) {
@@ -106,7 +106,7 @@ impl SandboxDeleteArgs {
         client: &ApiClient,
         instance: &WatchedInstance,
         seen: TargetDetail,
-    ) -> Result<Exit, CliError> {
+    ) -> Result<Exit> {
         let exit = match self.wait.limit(self.wait_timeout) {
             None => {
                 output::status_line(&format!("{} is being deleted", instance.target));
@@ -122,7 +122,7 @@ impl SandboxDeleteArgs {
         Ok(exit)
     }
 
-    fn target(&self) -> Result<TargetRef, CliError> {
+    fn target(&self) -> Result<TargetRef> {
         match (&self.name, &self.file) {
             (Some(name), _) if self.sets.is_empty() => {
                 Ok(TargetRef { kind: self.kind.kind().to_owned(), name: name.clone() })

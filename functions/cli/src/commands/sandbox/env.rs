@@ -8,7 +8,7 @@ use ebb_protocol::api::{TargetDetail, TargetState};
 use ebb_protocol::lifecycle::OutputValue;
 
 use crate::client::{ApiClient, ValueSelection};
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::lifecycle::named;
 use crate::output;
 use crate::target::{TargetArgs, TargetRef, fresh_uid};
@@ -55,7 +55,7 @@ pub(crate) struct SandboxEnvArgs {
 }
 
 impl SandboxEnvArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let target = self.target.target();
         let selection = ValueSelection { outputs: self.resource.as_deref(), reveal: self.reveal };
         let seen = client.with_values(&target, selection).await?;
@@ -96,7 +96,7 @@ fn is_null(value: &OutputValue) -> bool {
 }
 
 /// Returns a ready target with its values, or an error.
-fn ready(target: &TargetRef, seen: TargetDetail) -> Result<TargetDetail, CliError> {
+fn ready(target: &TargetRef, seen: TargetDetail) -> Result<TargetDetail> {
     let name = named(target);
     let phase = seen.info.phase;
     if phase != TargetState::Ready {
@@ -112,11 +112,7 @@ fn ready(target: &TargetRef, seen: TargetDetail) -> Result<TargetDetail, CliErro
 }
 
 /// Returns the variables of a workload. Variables of single containers count, too.
-fn workload_variables(
-    target: &TargetRef,
-    seen: TargetDetail,
-    workload: &str,
-) -> Result<BTreeMap<String, OutputValue>, CliError> {
+fn workload_variables(target: &TargetRef, seen: TargetDetail, workload: &str) -> Result<BTreeMap<String, OutputValue>> {
     let is_meant = |name: &str| name == workload || name.rsplit('/').next() == Some(workload);
     let names: Vec<&str> = seen.workloads.keys().map(String::as_str).collect();
     let [meant] = names.iter().copied().filter(|name| is_meant(name)).collect::<Vec<_>>()[..] else {
@@ -139,11 +135,7 @@ fn workload_variables(
 }
 
 /// Returns the values of a ready target by variable: its `env`, or the outputs of a resource.
-fn values(
-    target: &TargetRef,
-    seen: TargetDetail,
-    resource: Option<&str>,
-) -> Result<BTreeMap<String, OutputValue>, CliError> {
+fn values(target: &TargetRef, seen: TargetDetail, resource: Option<&str>) -> Result<BTreeMap<String, OutputValue>> {
     let mut seen = ready(target, seen)?;
     let Some(resource) = resource else { return Ok(seen.env) };
     // `RESOURCE/OUTPUT` selects one output.
@@ -160,7 +152,7 @@ fn values(
 }
 
 /// Returns the text of each variable. JSON that is not a text is written in one line.
-fn texts(values: &BTreeMap<String, OutputValue>) -> Result<BTreeMap<&str, String>, CliError> {
+fn texts(values: &BTreeMap<String, OutputValue>) -> Result<BTreeMap<&str, String>> {
     let mut texts = BTreeMap::new();
     let (mut sensitive, mut hidden) = (Vec::new(), Vec::new());
     for (name, value) in values {
@@ -193,7 +185,7 @@ fn texts(values: &BTreeMap<String, OutputValue>) -> Result<BTreeMap<&str, String
 }
 
 /// Returns all variables in a format, or an error if the format cannot hold one of them.
-fn text(format: EnvFormat, texts: &BTreeMap<&str, String>) -> Result<String, CliError> {
+fn text(format: EnvFormat, texts: &BTreeMap<&str, String>) -> Result<String> {
     if format == EnvFormat::Json {
         let json = serde_json::to_string_pretty(texts);
         return json.map(|json| json + "\n").map_err(|error| CliError::broken("cannot write JSON").with_causes(&error));
@@ -283,7 +275,7 @@ mod tests {
         values.into_iter().enumerate().map(|(number, text)| (format!("V_{number}"), text.to_owned())).collect()
     }
 
-    fn written(format: EnvFormat, values: &BTreeMap<String, String>) -> Result<String, CliError> {
+    fn written(format: EnvFormat, values: &BTreeMap<String, String>) -> Result<String> {
         text(format, &values.iter().map(|(name, text)| (name.as_str(), text.clone())).collect())
     }
 

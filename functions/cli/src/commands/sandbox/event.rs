@@ -5,7 +5,7 @@ use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 
 use super::delete::watched;
 use crate::client::ApiClient;
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::lifecycle::{data, named};
 use crate::output::{self, OutputArgs};
 use crate::target::TargetArgs;
@@ -22,7 +22,7 @@ pub(crate) struct SandboxEventArgs {
 }
 
 impl SandboxEventArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let target = self.target.target();
         let instance = watched(&target, &client.existing(&target).await?);
         let event = LifecycleData { event: Some(self.event.clone()), ..data(&instance, None) };

@@ -7,7 +7,7 @@ use ebb_protocol::lifecycle::OutputValue;
 use jiff::Timestamp;
 
 use crate::client::{ApiClient, ValueSelection};
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::lifecycle::named;
 use crate::progress::labels;
 use crate::target::{TargetCommandArgs, TargetRef};
@@ -23,7 +23,7 @@ pub(crate) struct SandboxGetArgs {
 }
 
 impl SandboxGetArgs {
-    pub(super) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let TargetCommandArgs { target, output } = self.target;
         let selection = ValueSelection { outputs: None, reveal: self.reveal };
         let seen = client.with_values(&target.target(), selection).await?;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ebb_protocol::api::TargetInfo;
 
 use crate::client::{ApiClient, TargetSelection};
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::output::printable;
 use crate::output::{self, OutputArgs};
 use crate::progress::labels;
@@ -30,7 +30,7 @@ pub(crate) struct SandboxListArgs {
 }
 
 impl SandboxListArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let kind = (self.kind != "all").then_some(self.kind.as_str());
         let (mut targets, mut damaged) = (Vec::new(), BTreeSet::new());
         let of = |gone| TargetSelection { gone, unconfirmed: self.unconfirmed };

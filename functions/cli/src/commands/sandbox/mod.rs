@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Subcommand};
 
-use crate::exit::{CliError, Exit};
+use crate::exit::{Exit, Result};
 use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
@@ -34,7 +34,7 @@ pub(crate) enum SandboxCommand {
 }
 
 impl SandboxCommand {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         match self {
             Self::Apply(args) => args.run(server).await,
             Self::Get(args) => args.run(&super::connect(server)?).await,

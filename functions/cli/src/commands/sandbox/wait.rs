@@ -6,7 +6,7 @@ use ebb_protocol::api::{TargetDetail, TargetState};
 
 use super::delete::watched;
 use crate::client::ApiClient;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::interrupt::InterruptCount;
 use crate::lifecycle;
 use crate::output::{self, OutputArgs};
@@ -33,7 +33,7 @@ pub(crate) struct SandboxWaitArgs {
 }
 
 impl SandboxWaitArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let begun = Instant::now();
         let target = self.target.target();
         let goal = self.goal;
@@ -74,7 +74,7 @@ impl SandboxWaitArgs {
     }
 
     /// Waits until the target exists. Returns `None` after an interrupt.
-    async fn created(&self, client: &ApiClient, begun: Instant) -> Result<Option<TargetDetail>, CliError> {
+    async fn created(&self, client: &ApiClient, begun: Instant) -> Result<Option<TargetDetail>> {
         let interrupts = InterruptCount::listen()?;
         let target = self.target.target();
         let mut reported: Option<String> = None;

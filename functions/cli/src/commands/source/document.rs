@@ -13,7 +13,7 @@ use super::local_secret;
 use crate::client::ApiClient;
 use crate::commands::named_documents::NamedDocument;
 use crate::documents::{self, DocumentSource};
-use crate::exit::CliError;
+use crate::exit::Result;
 use crate::output::printable;
 use crate::{output, timing};
 
@@ -32,7 +32,7 @@ impl NamedDocument for CheckedSource {
     type Info = SourceInfo;
     type Detail = SourceDetail;
 
-    fn load(file: &DocumentSource, vars: &DocumentVars) -> Result<Self, CliError> {
+    fn load(file: &DocumentSource, vars: &DocumentVars) -> Result<Self> {
         let document = load::event_source(&file.name, &file.text, &file.folder, vars)?;
         let (source, warnings) = compile::event_source(&document)?;
         documents::warn(&warnings);
@@ -43,7 +43,7 @@ impl NamedDocument for CheckedSource {
         (self.source.name(), &self.document.expanded)
     }
 
-    async fn warn(&self, client: &ApiClient) -> Result<(), CliError> {
+    async fn warn(&self, client: &ApiClient) -> Result<()> {
         for plugin in compile::named_plugins(&self.source) {
             let version = plugin.version.as_ref().map_or("latest".to_owned(), ToString::to_string);
             if client.plugin(&plugin.name, &version).await?.is_none_or(|found| found.withdrawn.is_some()) {

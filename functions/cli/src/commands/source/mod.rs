@@ -12,7 +12,7 @@ use ebb_protocol::named_secrets::{SecretReader as _, SecretText};
 use self::document::CheckedSource;
 use super::named_documents::{NamedApplyArgs, NamedDeleteArgs, NamedGetArgs, NamedListArgs};
 use crate::client::ApiClient;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
@@ -34,7 +34,7 @@ pub(crate) enum SourceCommand {
 }
 
 impl SourceCommand {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         match self {
             Self::New(args) => args.run(),
             Self::Test(args) => args.run(),
@@ -51,7 +51,7 @@ impl SourceCommand {
 ///
 /// # Errors
 /// Returns an error if the file of the secrets is invalid.
-fn local_secret(client: &ApiClient, name: &str) -> Result<Option<SecretText>, CliError> {
+fn local_secret(client: &ApiClient, name: &str) -> Result<Option<SecretText>> {
     let Some(state) = client.state_folder() else { return Ok(None) };
     SecretFile::of(state).secret(name).map_err(CliError::failed)
 }

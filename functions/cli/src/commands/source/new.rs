@@ -4,7 +4,7 @@ use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::VerifyDoc;
 use ebb_documents::presets::{PRESETS, SourcePreset, preset};
 
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::output;
 
 #[derive(Debug, clap::Args)]
@@ -21,7 +21,7 @@ pub(crate) struct SourceNewArgs {
 }
 
 impl SourceNewArgs {
-    pub(crate) fn run(self) -> Result<Exit, CliError> {
+    pub(crate) fn run(self) -> Result<Exit> {
         if self.list {
             let rows = PRESETS.iter().map(|preset| [preset.name.to_owned(), preset.summary().to_owned()]);
             output::print(&output::table(&["PRESET", "SUMMARY"], rows))?;

@@ -16,7 +16,7 @@ use super::test::headers;
 use crate::client::ApiClient;
 use crate::commands::named_documents::{NamedDocument as _, stored};
 use crate::documents::{DocumentSource, SetArgs};
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::output::{self, OutputArgs};
 use crate::progress::labels;
 use crate::target::fresh_uid;
@@ -50,7 +50,7 @@ fn delivery(text: &str) -> Result<MessageId, String> {
 }
 
 impl SourceSendArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let source = self.source(client).await?;
         let name = &source.verify().secret().value;
         let secret = local_secret(client, name)?.ok_or_else(|| {
@@ -74,7 +74,7 @@ impl SourceSendArgs {
     }
 
     /// Returns the source of a file, or the published one.
-    async fn source(&self, client: &ApiClient) -> Result<EventSource, CliError> {
+    async fn source(&self, client: &ApiClient) -> Result<EventSource> {
         let path = Path::new(&self.source);
         if path.is_file() {
             return Ok(CheckedSource::load(&DocumentSource::read(path)?, &self.sets.vars()?)?.source);

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::document::CheckedSource;
 use crate::commands::named_documents::NamedDocument as _;
 use crate::documents::{DocumentSource, SetArgs};
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::output::OutputArgs;
 
 #[derive(Debug, clap::Args)]
@@ -49,7 +49,7 @@ struct EventEffect {
 }
 
 impl SourceTestArgs {
-    pub(crate) fn run(self) -> Result<Exit, CliError> {
+    pub(crate) fn run(self) -> Result<Exit> {
         let source = CheckedSource::load(&DocumentSource::read(&self.file)?, &self.sets.vars()?)?.source;
         let fetched = match &self.fetched {
             Some(file) => Some(serde_json::json!({"status": 200, "body": payload(file)?})),
@@ -73,7 +73,7 @@ impl SourceTestArgs {
 }
 
 /// Parses headers. Names become lower case, and the first value of a name is kept.
-pub(super) fn headers(texts: &[String]) -> Result<BTreeMap<String, String>, CliError> {
+pub(super) fn headers(texts: &[String]) -> Result<BTreeMap<String, String>> {
     let mut headers = BTreeMap::new();
     for text in texts {
         let Some((name, value)) = text.split_once(['=', ':']) else {
@@ -84,7 +84,7 @@ pub(super) fn headers(texts: &[String]) -> Result<BTreeMap<String, String>, CliE
     Ok(headers)
 }
 
-fn payload(path: &Path) -> Result<serde_json::Value, CliError> {
+fn payload(path: &Path) -> Result<serde_json::Value> {
     let source = DocumentSource::read(path)?;
     serde_json::from_str(&source.text).map_err(|error| {
         CliError::failed(format!("{} is not JSON", source.name)).with_causes(&error).with_hint("save the body as sent")

@@ -18,7 +18,7 @@ use crate::commands::named_documents::{
 };
 use crate::commands::plugin::validate::PluginValidateArgs;
 use crate::documents::{DocumentSource, SetArgs};
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, Result};
 use crate::output;
 use crate::server::ServerArgs;
 use crate::timing;
@@ -42,7 +42,7 @@ pub(crate) enum SubscriptionCommand {
 }
 
 impl SubscriptionCommand {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         match self {
             Self::New(args) => args.run(),
             Self::Validate(args) => args.run(),
@@ -80,7 +80,7 @@ enum ReceiverName {
 }
 
 impl SubscriptionNewArgs {
-    fn run(self) -> Result<Exit, CliError> {
+    fn run(self) -> Result<Exit> {
         let receiver = self.to.to_possible_value().expect("no receiver is hidden");
         let starter = starters::starter(receiver.get_name()).expect("each receiver has a starter");
         let document = starter.document(&self.name);
@@ -114,7 +114,7 @@ pub(crate) struct SubscriptionTestArgs {
 }
 
 impl SubscriptionTestArgs {
-    fn run(self) -> Result<Exit, CliError> {
+    fn run(self) -> Result<Exit> {
         let document = SubscriptionDoc::load(&DocumentSource::read(&self.file)?, &self.sets.vars()?)?;
         let rule = compile::subscription(&document)?;
         let phase: NotificationPhase = serde_json::from_value(self.phase.as_str().into()).map_err(|_| {
@@ -167,7 +167,7 @@ impl NamedDocument for SubscriptionDoc {
     type Info = SubscriptionInfo;
     type Detail = SubscriptionDetail;
 
-    fn load(file: &DocumentSource, vars: &DocumentVars) -> Result<Self, CliError> {
+    fn load(file: &DocumentSource, vars: &DocumentVars) -> Result<Self> {
         let subscription = load::subscription(&file.name, &file.text, &file.folder, vars)?;
         compile::subscription(&subscription)?;
         Ok(subscription)

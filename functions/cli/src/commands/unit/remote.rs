@@ -14,7 +14,7 @@ use ebb_protocol::limits;
 use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptTask, TaskBody, TaskId, TaskState, VERSION};
 
 use crate::commands::logs::LogPosition;
-use crate::exit::CliError;
+use crate::exit::{CliError, Result};
 use crate::interrupt::InterruptCount;
 use crate::local_server::LocalServer;
 use crate::output;
@@ -52,7 +52,7 @@ impl SingleScript {
         state: &Path,
         settings: StackSettings,
         interrupts: &InterruptCount,
-    ) -> Result<SingleResult, CliError> {
+    ) -> Result<SingleResult> {
         let containers = match settings.units {
             UnitBackend::Processes => None,
             UnitBackend::Containers(containers) => Some(containers),
@@ -71,11 +71,7 @@ impl SingleScript {
         ended
     }
 
-    async fn run_in_cluster(
-        self,
-        settings: StackSettings,
-        interrupts: &InterruptCount,
-    ) -> Result<SingleResult, CliError> {
+    async fn run_in_cluster(self, settings: StackSettings, interrupts: &InterruptCount) -> Result<SingleResult> {
         let machine = LocalServer::start(settings).await?;
         let env = machine.stack.env();
         let relay = env.relay.as_ref();
@@ -97,7 +93,7 @@ impl SingleScript {
         relay: &dyn RelayClient,
         callback_url: String,
         interrupts: &InterruptCount,
-    ) -> Result<SingleResult, CliError> {
+    ) -> Result<SingleResult> {
         let ended = tokio::select! {
             ended = self.run_to_end(relay, callback_url) => ended.map(Some),
             () = interrupts.more_than(0) => {
@@ -115,7 +111,7 @@ impl SingleScript {
         ended
     }
 
-    async fn run_to_end(&self, relay: &dyn RelayClient, callback_url: String) -> Result<Callback, CliError> {
+    async fn run_to_end(&self, relay: &dyn RelayClient, callback_url: String) -> Result<Callback> {
         let cluster = self.cluster.as_deref();
         // This command polls for the result. The callback exists for relays that require one. Its token is invalid.
         let callback = CallbackEndpoint { url: callback_url, token: "alone".to_owned(), installation: String::new() };
@@ -147,7 +143,7 @@ impl SingleScript {
     }
 
     /// Cancels the script and waits until it has ended.
-    async fn cancel(&self, relay: &dyn RelayClient) -> Result<(), CliError> {
+    async fn cancel(&self, relay: &dyn RelayClient) -> Result<()> {
         let cluster = self.cluster.as_deref();
         loop {
             match until_response(async || relay.cancel(cluster, &self.task, GRACE).await).await? {
@@ -172,7 +168,7 @@ fn print_log(tail: &mut LogPosition, log: &str, is_over: bool) {
 }
 
 /// Repeats a request until the relay responds.
-async fn until_response(request: impl AsyncFn() -> Result<TaskState, RelayError>) -> Result<TaskState, CliError> {
+async fn until_response(request: impl AsyncFn() -> Result<TaskState, RelayError>) -> Result<TaskState> {
     let begun = Instant::now();
     loop {
         match request().await {
