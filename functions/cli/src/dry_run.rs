@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::exit::Result;
+use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs};
 
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -49,7 +49,7 @@ impl DocumentChange {
 }
 
 /// Prints the changes of a dry run.
-pub(crate) fn print(changes: &[DocumentChange], output: OutputArgs) -> Result<()> {
+pub(crate) fn print(changes: &[DocumentChange], output: OutputArgs) -> Result<Exit> {
     for DocumentChange { kind, name, change, .. } in changes {
         output::status_line(&match change {
             ChangeKind::Create => format!("Would create {kind} {name}"),

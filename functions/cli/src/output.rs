@@ -3,6 +3,8 @@
 //! Text for people can contain text of others: labels, titles of pull requests, logs, errors of servers. [`print`],
 //! [`status_line`] and [`status_drawn`] replace its control characters, because these could control the terminal. Data for
 //! programs is exact.
+//!
+//! The functions for standard output return [`Exit::Done`], so that a command can end with one of them.
 
 use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,12 +51,12 @@ impl OutputArgs {
     }
 
     /// Writes `data` in the selected format, or the text that `text` returns.
-    pub(crate) fn write<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
+    pub(crate) fn write<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Result<Exit> {
         if self.format.is_none() { print(&text(data)) } else { self.write_data(data) }
     }
 
     /// Writes `data` in the selected format, or the text of `text` to standard error.
-    pub(crate) fn write_status<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
+    pub(crate) fn write_status<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Result<Exit> {
         if self.format.is_none() {
             status_line(&text(data));
         }
@@ -62,8 +64,8 @@ impl OutputArgs {
     }
 
     /// Writes `data` in the selected format, or nothing without one.
-    pub(crate) fn write_data(self, data: &impl Serialize) -> Result<()> {
-        let Some(format) = self.format else { return Ok(()) };
+    pub(crate) fn write_data(self, data: &impl Serialize) -> Result<Exit> {
+        let Some(format) = self.format else { return Ok(Exit::Done) };
         WRITTEN.store(true, Ordering::Relaxed);
         print_data(&encoded(format, data)?)
     }
@@ -100,16 +102,16 @@ fn encoded<T: Serialize>(format: OutputFormat, data: &T) -> Result<String> {
 }
 
 /// Writes text for people to standard output and adds the missing line break.
-pub(crate) fn print(text: &str) -> Result<()> {
+pub(crate) fn print(text: &str) -> Result<Exit> {
     print_data(&limits::printable(text))
 }
 
 /// Writes data for programs to standard output and adds the missing line break.
-pub(crate) fn print_data(text: &str) -> Result<()> {
+pub(crate) fn print_data(text: &str) -> Result<Exit> {
     let mut out = io::stdout().lock();
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes()));
-    written.and_then(|()| out.flush()).map_err(CliError::Output)
+    written.and_then(|()| out.flush()).map(|()| Exit::Done).map_err(CliError::Output)
 }
 
 /// Prints a text to standard error, with one line break at its end. A closed standard error is ignored.

@@ -46,8 +46,7 @@ impl GraphArgs {
                 other => return Err(unexpected(&source.name, &other, "a sandbox or plugins")),
             }
         }
-        output::print(&pictures.join("\n"))?;
-        Ok(Exit::Done)
+        output::print(&pictures.join("\n"))
     }
 }
 
@@ -67,8 +66,7 @@ impl PluginGraphArgs {
     pub(crate) fn run(self) -> Result<Exit> {
         let plugins = documents::plugins(&self.file, &self.sets.vars()?)?;
         let pictures = plugins.iter().map(|plugin| plugin_picture(plugin, self.format));
-        output::print(&pictures.collect::<Result<Vec<_>, _>>()?.join("\n"))?;
-        Ok(Exit::Done)
+        output::print(&pictures.collect::<Result<Vec<_>, _>>()?.join("\n"))
     }
 }
 

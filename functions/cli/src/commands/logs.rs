@@ -83,8 +83,7 @@ impl LogsArgs {
             let units: Vec<&UnitDetail> = chosen.iter().map(|(_, unit)| *unit).collect();
             return Err(no_log(&units, self.attempt));
         }
-        self.output.write(&logs, |logs| text(logs))?;
-        Ok(Exit::Done)
+        self.output.write(&logs, |logs| text(logs))
     }
 
     fn chosen<'a>(&self, seen: &'a TargetDetail) -> Vec<(&'a RunDetail, &'a UnitDetail)> {

@@ -122,8 +122,7 @@ impl EbbCli {
             EbbCommand::Logs(args) => args.run(&connect(server)?).await,
             EbbCommand::Why(args) => {
                 let why = connect(server)?.why(&args.target.target()).await?;
-                args.output.write(&why, why::text)?;
-                Ok(Exit::Done)
+                args.output.write(&why, why::text)
             }
             EbbCommand::Graph(args) => args.run(server).await,
             EbbCommand::Apply { .. } => {
@@ -137,8 +136,7 @@ impl EbbCli {
             EbbCommand::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Self::command(), "ebb", &mut script);
-                output::print_data(&String::from_utf8_lossy(&script))?;
-                Ok(Exit::Done)
+                output::print_data(&String::from_utf8_lossy(&script))
             }
             EbbCommand::Schema(args) => args.run(),
         }

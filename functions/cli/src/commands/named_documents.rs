@@ -100,13 +100,11 @@ impl NamedApplyArgs {
                 Some(found) if D::document(&found) == text => ChangeKind::None,
                 Some(_) => ChangeKind::Replace,
             };
-            dry_run::print(&[DocumentChange::planned(D::KIND, name.to_owned(), change)], self.output)?;
-            return Ok(Exit::Done);
+            return dry_run::print(&[DocumentChange::planned(D::KIND, name.to_owned(), change)], self.output);
         }
         let detail = put(&client, &document).await?;
         document.report(&client, &detail);
-        self.output.write_data(&detail)?;
-        Ok(Exit::Done)
+        self.output.write_data(&detail)
     }
 }
 
@@ -119,8 +117,7 @@ pub(crate) struct NamedListArgs {
 impl NamedListArgs {
     pub(crate) async fn run<D: NamedDocument>(self, client: &ApiClient) -> Result<Exit> {
         let all: Vec<D::Info> = client.all(D::COLLECTION).await?;
-        self.output.write(&all, |all| output::table(D::COLUMNS, all.iter().map(D::row)))?;
-        Ok(Exit::Done)
+        self.output.write(&all, |all| output::table(D::COLUMNS, all.iter().map(D::row)))
     }
 }
 
@@ -136,10 +133,9 @@ impl NamedGetArgs {
     pub(crate) async fn run<D: NamedDocument>(self, client: &ApiClient) -> Result<Exit> {
         let detail = stored::<D>(client, &self.name).await?;
         match self.output.format() {
-            Some(OutputFormat::Yaml) => output::print_data(D::document(&detail))?,
-            Some(OutputFormat::Json) | None => self.output.write(&detail, D::text)?,
+            Some(OutputFormat::Yaml) => output::print_data(D::document(&detail)),
+            Some(OutputFormat::Json) | None => self.output.write(&detail, D::text),
         }
-        Ok(Exit::Done)
     }
 }
 
@@ -158,12 +154,10 @@ impl NamedDeleteArgs {
         let change = DocumentChange::planned(D::KIND, self.name.clone(), ChangeKind::Delete);
         if self.dry_run.is_set() {
             stored::<D>(client, &self.name).await?;
-            dry_run::print(&[change], self.output)?;
-            return Ok(Exit::Done);
+            return dry_run::print(&[change], self.output);
         }
         client.delete(D::COLLECTION, &self.name).await?.ok_or_else(|| unknown::<D>(&self.name))?;
         output::status_line(&format!("Deleted {} {}; {}", D::KIND, self.name, D::DELETED));
-        self.output.write_data(&[DocumentChange { dry_run: false, ..change }])?;
-        Ok(Exit::Done)
+        self.output.write_data(&[DocumentChange { dry_run: false, ..change }])
     }
 }

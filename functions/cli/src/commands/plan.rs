@@ -40,8 +40,7 @@ impl PlanArgs {
             pretend::ask(&mut preview).await?;
         }
         let title = format!("{}  {}", document.target("sandbox").name, preview.digest);
-        self.output.write(&preview, |preview| drawing::text(&title, preview))?;
-        Ok(Exit::Done)
+        self.output.write(&preview, |preview| drawing::text(&title, preview))
     }
 }
 

@@ -38,8 +38,7 @@ impl RetryArgs {
         let target = |name: &str| TargetRef { kind: self.kind.kind().to_owned(), name: name.to_owned() };
         if let Some(name) = &self.name {
             let done = client.retry(&target(name), &body).await?;
-            self.output.write_status(&done, |done| text(done, body.dry_run))?;
-            return Ok(Exit::Done);
+            return self.output.write_status(&done, |done| text(done, body.dry_run));
         }
         let (targets, _) = client.targets(Some(self.kind.kind()), TargetSelection::default()).await?;
         let (mut all, mut exit) = (Vec::new(), Exit::Done);

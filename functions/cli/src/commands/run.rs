@@ -163,7 +163,7 @@ impl LocalSandbox<'_> {
         // A closed standard output does not stop the deletion.
         let printed = match &reached {
             Some(seen) if exit == Exit::Done && output.format().is_none() => output::print(&outputs(seen)),
-            _ => Ok(()),
+            _ => Ok(Exit::Done),
         };
         if let Some(problem) = reached.as_ref().and_then(|seen| seen.outputs_error.as_ref()) {
             output::status_line(&format!("warning: {problem}"));

@@ -52,7 +52,6 @@ impl SchemaArgs {
             (SchemaDocument::Plugin, true) => schema::signadot_plugin(),
             (SchemaDocument::Sandbox, true) => schema::signadot_sandbox(),
         };
-        output::print_data(&format!("{schema:#}\n"))?;
-        Ok(Exit::Done)
+        output::print_data(&format!("{schema:#}\n"))
     }
 }

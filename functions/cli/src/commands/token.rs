@@ -54,8 +54,7 @@ impl TokenCreateArgs {
             "Created token {}, valid until {expires}. It is printed once:",
             created.info.name
         ));
-        self.output.write(&created, |created| format!("{}\n", created.token))?;
-        Ok(Exit::Done)
+        self.output.write(&created, |created| format!("{}\n", created.token))
     }
 }
 
@@ -74,8 +73,7 @@ impl TokenListArgs {
                 [token.name.clone(), token.scopes.join(", "), expires, output::printable(&token.created_by)]
             });
             output::table(&["NAME", "SCOPES", "EXPIRES", "CREATED BY"], rows)
-        })?;
-        Ok(Exit::Done)
+        })
     }
 }
 

@@ -93,8 +93,7 @@ impl ForceCompleteArgs {
     async fn run(self, client: &ApiClient) -> Result<Exit> {
         let target = self.target.target();
         let request = ForceCompleteUnit { unit: self.unit, reason: self.reason, by: self.by };
-        self.output.write_status(&client.force_complete(&target, &request).await?, override_text)?;
-        Ok(Exit::Done)
+        self.output.write_status(&client.force_complete(&target, &request).await?, override_text)
     }
 }
 
@@ -146,8 +145,7 @@ impl UnitRunArgs {
         let outputs = outputs(ended);
         self.output.write(&outputs, |outputs| {
             outputs.iter().map(|(name, value)| format!("{name} = {}\n", why::value_line(value))).collect()
-        })?;
-        Ok(Exit::Done)
+        })
     }
 }
 

@@ -18,8 +18,7 @@ pub(crate) struct ClusterListArgs {
 impl ClusterListArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let clusters: Vec<ClusterInfo> = client.all("clusters").await?;
-        self.output.write(&clusters, |clusters| text(clusters))?;
-        Ok(Exit::Done)
+        self.output.write(&clusters, |clusters| text(clusters))
     }
 }
 

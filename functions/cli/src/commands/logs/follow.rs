@@ -175,7 +175,7 @@ impl LogPrinter {
             self.attempts_printed += 1;
             self.last = Some(from);
         }
-        output::print(&clean(&new.text))
+        output::print(&clean(&new.text)).map(drop)
     }
 }
 

@@ -42,8 +42,7 @@ impl PluginApplyArgs {
             for plugin in &plugins {
                 changes.push(planned(&client, plugin).await?);
             }
-            dry_run::print(&changes, self.output)?;
-            return Ok(Exit::Done);
+            return dry_run::print(&changes, self.output);
         }
         let mut published: Vec<PluginInfo> = Vec::new();
         for plugin in &plugins {
@@ -57,8 +56,7 @@ impl PluginApplyArgs {
                 Err(error) => return Err(error),
             }
         }
-        self.output.write_data(&published)?;
-        Ok(Exit::Done)
+        self.output.write_data(&published)
     }
 }
 

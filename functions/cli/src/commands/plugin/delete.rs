@@ -24,8 +24,7 @@ impl PluginDeleteArgs {
         let full = format!("{}@{}", detail.info.name, detail.info.version);
         if dry_run.is_set() {
             let change = if detail.withdrawn.is_some() { ChangeKind::None } else { ChangeKind::Delete };
-            dry_run::print(&[DocumentChange::planned("plugin", full, change)], output)?;
-            return Ok(Exit::Done);
+            return dry_run::print(&[DocumentChange::planned("plugin", full, change)], output);
         }
         client.delete_plugin(&detail.info.name, &detail.info.version).await?;
         let remaining = match client.versions(&plugin.name).await?.map_or(0, |versions| versions.len()) {
@@ -35,7 +34,6 @@ impl PluginDeleteArgs {
         };
         output::status_line(&format!("Withdrew resource plugin {full}{remaining}"));
         let change = DocumentChange::planned("plugin", full, ChangeKind::Delete);
-        output.write_data(&[DocumentChange { dry_run: false, ..change }])?;
-        Ok(Exit::Done)
+        output.write_data(&[DocumentChange { dry_run: false, ..change }])
     }
 }

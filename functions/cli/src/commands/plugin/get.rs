@@ -33,17 +33,15 @@ impl PluginGetArgs {
         let detail = client.plugin(&self.plugin.name, &self.plugin.version()).await?;
         let detail = detail.ok_or_else(|| self.plugin.unknown())?;
         match self.output.format() {
-            Some(OutputFormat::Yaml) => output::print_data(&detail.document)?,
-            Some(OutputFormat::Json) | None => self.output.write(&detail, text)?,
+            Some(OutputFormat::Yaml) => output::print_data(&detail.document),
+            Some(OutputFormat::Json) | None => self.output.write(&detail, text),
         }
-        Ok(Exit::Done)
     }
 
     async fn print_secrets(self, client: &ApiClient) -> Result<Exit> {
         let secrets = client.signing_secrets(&self.plugin.name).await?;
         let secrets = secrets.ok_or_else(|| super::never_published(&self.plugin.name))?;
-        self.output.write(&secrets, |secrets| secrets.secrets.iter().map(|secret| format!("{secret}\n")).collect())?;
-        Ok(Exit::Done)
+        self.output.write(&secrets, |secrets| secrets.secrets.iter().map(|secret| format!("{secret}\n")).collect())
     }
 }
 

@@ -49,8 +49,7 @@ impl PluginVersionsArgs {
         self.output.write(&versions, |versions| {
             let rows = versions.iter().map(|info| [info.version.clone(), timing::clock(&info.created)]);
             output::table(&["VERSION", "CREATED"], rows)
-        })?;
-        Ok(Exit::Done)
+        })
     }
 }
 

@@ -41,8 +41,7 @@ impl PluginValidateArgs {
         if found.has_errors() {
             return Err(found.into());
         }
-        self.output.write_data(&valid)?;
-        Ok(Exit::Done)
+        self.output.write_data(&valid)
     }
 }
 

@@ -61,8 +61,7 @@ impl SandboxApplyArgs {
             let receipt = client.preview_target(&request).await.map_err(shown)?;
             output::status_line(&planned(receipt.result, &target));
             warn_of_end(&target, receipt.expires.as_deref());
-            self.output.write(&receipt, effect)?;
-            return Ok(Exit::Done);
+            return self.output.write(&receipt, effect);
         }
         let response = client.apply_target(&request).await.map_err(shown)?;
         let uid = response.uid.unwrap_or_default();
@@ -93,15 +92,15 @@ impl SandboxApplyArgs {
             _ => ended,
         };
         let prints = self.output.format().is_some() || matches!(ended, Ok(Exit::Done));
-        match seen {
-            Ok(Some(seen)) if prints => self.output.write(&seen, |seen| {
+        // The error of the wait is more important than that of the last request.
+        if seen.is_err() && ended.is_err() {
+            return ended;
+        }
+        if let Some(seen) = seen?.filter(|_| prints) {
+            self.output.write(&seen, |seen| {
                 let resources = &seen.resources;
                 why::output_lines(resources.iter().map(|(name, resource)| (name, &resource.outputs)))
-            })?,
-            Ok(_) => {}
-            // The error of the wait is more important than this one.
-            Err(error) if ended.is_ok() => return Err(error),
-            Err(_) => {}
+            })?;
         }
         ended
     }

@@ -61,8 +61,7 @@ impl SandboxDeleteArgs {
             let is_gone = seen.info.phase == TargetState::Gone && seen.waiting_uid.is_none();
             let verb = if is_gone { "not change" } else { "delete" };
             output::status_line(&format!("Would {verb} {target}"));
-            self.output.write_data(&seen)?;
-            return Ok(Exit::Done);
+            return self.output.write_data(&seen);
         }
         if self.force && seen.info.phase != TargetState::Gone {
             return self.force_delete(&client, &target, seen).await;
@@ -74,8 +73,7 @@ impl SandboxDeleteArgs {
         }
         if info.phase == TargetState::Gone {
             output::status_line(&format!("{target} was deleted at {}", timing::clock(&info.since)));
-            self.output.write_data(&seen)?;
-            return Ok(Exit::Done);
+            return self.output.write_data(&seen);
         }
         let instance = watched(&target, &seen);
         self.wait_until_gone(&client, &instance, seen).await

@@ -85,8 +85,7 @@ impl SandboxEnvArgs {
                 self.resource.map_or("no `env` in its document".to_owned(), |name| format!("no outputs of {name}"));
             output::status_line(&format!("{target} has {origin}"));
         }
-        output::print_data(&text(self.format, &texts(&values)?)?)?;
-        Ok(Exit::Done)
+        output::print_data(&text(self.format, &texts(&values)?)?)
     }
 }
 

@@ -33,7 +33,6 @@ impl SandboxEventArgs {
             LifecycleResult::Unchanged => format!("{target} has no unit for {event}"),
             _ => format!("{event} of {target} runs; see `ebb sandbox get {}`", named(&target)),
         });
-        self.output.write_data(&response)?;
-        Ok(Exit::Done)
+        self.output.write_data(&response)
     }
 }

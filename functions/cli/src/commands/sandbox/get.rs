@@ -27,8 +27,7 @@ impl SandboxGetArgs {
         let TargetCommandArgs { target, output } = self.target;
         let selection = ValueSelection { outputs: None, reveal: self.reveal };
         let seen = client.with_values(&target.target(), selection).await?;
-        output.write(&seen, |seen| text(seen, timing::now()))?;
-        Ok(Exit::Done)
+        output.write(&seen, |seen| text(seen, timing::now()))
     }
 }
 

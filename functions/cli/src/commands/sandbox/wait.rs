@@ -63,11 +63,10 @@ impl SandboxWaitArgs {
             }
         };
         if self.output.format().is_some() {
-            match client.target(&target).await {
-                Ok(seen) => self.output.write_data(&seen)?,
-                // The error of the wait is more important than this one.
-                Err(error) if exit.is_ok() => return Err(error),
-                Err(_) => {}
+            let seen = client.target(&target).await;
+            // The error of the wait is more important than this one.
+            if seen.is_ok() || exit.is_ok() {
+                self.output.write_data(&seen?)?;
             }
         }
         exit

@@ -24,8 +24,7 @@ impl SourceNewArgs {
     pub(crate) fn run(self) -> Result<Exit> {
         if self.list {
             let rows = PRESETS.iter().map(|preset| [preset.name.to_owned(), preset.summary().to_owned()]);
-            output::print(&output::table(&["PRESET", "SUMMARY"], rows))?;
-            return Ok(Exit::Done);
+            return output::print(&output::table(&["PRESET", "SUMMARY"], rows));
         }
         let wanted = self.preset.unwrap_or_default();
         let Some(preset) = preset(&wanted) else {

@@ -67,8 +67,7 @@ impl SourceTestArgs {
         let EventExplanation { skipped, entry, outcome } = source.explain(&input);
         let outcome = outcome.map_err(|error| failed(&error))?;
         let effect = EventEffect { source: source.name().to_owned(), entry, skipped, delivery_id, outcome };
-        self.output.write(&effect, text)?;
-        Ok(Exit::Done)
+        self.output.write(&effect, text)
     }
 }
 

@@ -154,8 +154,7 @@ impl SubscriptionTestArgs {
         };
         let request = rule.render(&target, &facts).map_err(CliError::failed)?;
         let json = serde_json::to_value(&request).unwrap_or_default();
-        output::print_data(&format!("{json:#}\n"))?;
-        Ok(Exit::Done)
+        output::print_data(&format!("{json:#}\n"))
     }
 }
 
