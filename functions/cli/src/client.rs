@@ -5,10 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use ebb_protocol::api::{
-    ApplyTarget, CheckList, CreateToken, CreatedToken, DeleteOrphans, DeleteOrphansResponse, ForceCompleteUnit,
-    ForceDeleteTarget, OrphanList, OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan,
-    ProblemDetails, PublishPlugin, RetryResponse, RetryTarget, RunDetail, SigningSecrets, SourceResponse, TargetDetail,
-    TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt,
+    ApplyTarget, CheckList, CreateToken, CreatedToken, DeleteOrphans, DeleteOrphansResponse, OrphanList, PlanPreview,
+    PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin, RunDetail, SigningSecrets, SourceResponse,
+    TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -273,27 +272,13 @@ impl ApiClient {
         self.of_target(target, self.get(&["targets", &target.kind, &target.name, "why"])).await
     }
 
-    /// Retries the failed units of a target, with another version of a plugin if `body` names one.
-    pub(crate) async fn retry(&self, target: &TargetRef, body: &RetryTarget) -> Result<RetryResponse> {
-        self.act(target, "retry", body).await
-    }
-
-    /// Marks a failed unit of a teardown as complete.
-    pub(crate) async fn force_complete(
+    /// Posts a request for an action on a target: `retry`, `force-complete` or `force-delete`.
+    pub(crate) async fn act<T: DeserializeOwned>(
         &self,
         target: &TargetRef,
-        body: &ForceCompleteUnit,
-    ) -> Result<OverrideResponse> {
-        self.act(target, "force-complete", body).await
-    }
-
-    /// Ends the teardown of a target that is stuck.
-    pub(crate) async fn force_delete(&self, target: &TargetRef, body: &ForceDeleteTarget) -> Result<OverrideResponse> {
-        self.act(target, "force-delete", body).await
-    }
-
-    /// Posts a request for an action on a target.
-    async fn act<T: DeserializeOwned>(&self, target: &TargetRef, action: &str, body: &impl Serialize) -> Result<T> {
+        action: &str,
+        body: &impl Serialize,
+    ) -> Result<T> {
         let request = self.request(Method::POST, &["targets", &target.kind, &target.name, action]);
         self.of_target(target, request.json(body)).await
     }

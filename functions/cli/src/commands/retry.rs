@@ -37,13 +37,13 @@ impl RetryArgs {
         let body = RetryTarget { plugin: self.plugin.clone(), dry_run: self.dry_run.is_set() };
         let target = |name: &str| TargetRef { kind: self.kind.kind().to_owned(), name: name.to_owned() };
         if let Some(name) = &self.name {
-            let done = client.retry(&target(name), &body).await?;
+            let done: RetryResponse = client.act(&target(name), "retry", &body).await?;
             return self.output.write_status(&done, |done| text(done, body.dry_run));
         }
         let (targets, _) = client.targets(Some(self.kind.kind()), TargetSelection::default()).await?;
-        let (mut all, mut exit) = (Vec::new(), Exit::Done);
+        let (mut all, mut exit) = (Vec::<RetryResponse>::new(), Exit::Done);
         for stuck in targets.iter().filter(|target| target.phase == TargetState::Stuck) {
-            match client.retry(&target(&stuck.name), &body).await {
+            match client.act(&target(&stuck.name), "retry", &body).await {
                 Ok(done) => all.push(done),
                 Err(error) if error.has_code("plugin-unused") => {}
                 // Other targets can be repaired although one cannot.

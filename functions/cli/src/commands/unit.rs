@@ -93,7 +93,8 @@ impl ForceCompleteArgs {
     async fn run(self, client: &ApiClient) -> Result<Exit> {
         let target = self.target.target();
         let request = ForceCompleteUnit { unit: self.unit, reason: self.reason, by: self.by };
-        self.output.write_status(&client.force_complete(&target, &request).await?, override_text)
+        let response: OverrideResponse = client.act(&target, "force-complete", &request).await?;
+        self.output.write_status(&response, override_text)
     }
 }
 

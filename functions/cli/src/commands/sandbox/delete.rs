@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_protocol::api::{ForceDeleteTarget, TargetDetail, TargetState};
+use ebb_protocol::api::{ForceDeleteTarget, OverrideResponse, TargetDetail, TargetState};
 
 use super::WaitArgs;
 use crate::client::ApiClient;
@@ -87,12 +87,10 @@ impl SandboxDeleteArgs {
             client.delete_target(target).await?;
             withdrawn(target, &seen);
         }
-        let response = client.force_delete(target, &body).await.map_err(|error| {
-            let is_not_stuck = error.problem().is_some_and(|problem| problem.code == "not-stuck");
-            match is_not_stuck && is_alive(&seen) {
-                true => error.with_hint(format!("ebb sandbox delete {}", named(target))),
-                false => error,
-            }
+        let response: Result<OverrideResponse> = client.act(target, "force-delete", &body).await;
+        let response = response.map_err(|error| match error.has_code("not-stuck") && is_alive(&seen) {
+            true => error.with_hint(format!("ebb sandbox delete {}", named(target))),
+            false => error,
         })?;
         output::status_line(&override_text(&response));
         let instance = watched(target, &seen);

@@ -63,22 +63,17 @@ impl SandboxEnvArgs {
             Some(workload) => workload_variables(&target, ready(&target, seen)?, workload)?,
             None => values(&target, seen, self.resource.as_deref())?,
         };
-        let left_out = |name: &str, why: &str| output::status_line(&format!("{name} is left out: its value is {why}"));
-        values.retain(|name, value| {
-            let is_null = is_null(value);
-            if is_null {
-                left_out(name, "null");
-            }
-            !is_null
-        });
-        if self.skip_sensitive {
+        let mut leave_out = |why: &str, is_left_out: fn(&OutputValue) -> bool| {
             values.retain(|name, value| {
-                let is_sensitive = matches!(value, OutputValue::Secret(_) | OutputValue::Sensitive(_));
-                if is_sensitive {
-                    left_out(name, "sensitive");
+                if is_left_out(value) {
+                    output::status_line(&format!("{name} is left out: its value is {why}"));
                 }
-                !is_sensitive
+                !is_left_out(value)
             });
+        };
+        leave_out("null", is_null);
+        if self.skip_sensitive {
+            leave_out("sensitive", |value| matches!(value, OutputValue::Secret(_) | OutputValue::Sensitive(_)));
         }
         if values.is_empty() {
             let origin =
