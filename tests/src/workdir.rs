@@ -10,6 +10,7 @@ use ebb_protocol::api::{TargetDetail, TargetState};
 use ebb_protocol::lifecycle::{GONE, READY};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
@@ -55,8 +56,18 @@ pub struct CommandResult {
 impl CommandResult {
     /// Checks that the command succeeded.
     pub fn done(self) -> Self {
-        assert_eq!(self.code, Some(0), "{self:#?}");
+        self.ends_with(0, "")
+    }
+
+    /// Checks the exit code, and that standard error contains a text.
+    pub fn ends_with(self, code: i32, text: &str) -> Self {
+        assert!(self.code == Some(code) && self.stderr.contains(text), "expected {code} and {text:?}: {self:#?}");
         self
+    }
+
+    /// Returns standard output, which is JSON.
+    pub fn json<T: DeserializeOwned>(&self) -> T {
+        serde_json::from_str(&self.stdout).unwrap()
     }
 }
 
@@ -150,8 +161,7 @@ impl Workdir {
 
     /// Returns a sandbox by `ebb sandbox get`.
     pub async fn get(&self, name: &str) -> TargetDetail {
-        let ran = self.ebb(&["sandbox", "get", name, "-o", "json"]).await.done();
-        serde_json::from_str(&ran.stdout).unwrap()
+        self.ebb(&["sandbox", "get", name, "-o", "json"]).await.done().json()
     }
 
     /// Applies a document of a kind such as `plugin`, and waits for the end of the command.

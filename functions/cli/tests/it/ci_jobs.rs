@@ -158,6 +158,12 @@ impl<'a> CiJob<'a> {
         Self { workdir, url: server["url"].as_str().unwrap().to_owned(), token }
     }
 
+    /// Runs the script with these inputs. Checks that it ends with a code and a message.
+    async fn ends(&self, code: i32, message: &str, command: &str, inputs: &[(&str, &str)]) {
+        let (ended, messages) = self.run(command, inputs).await;
+        assert!(ended == code && messages.contains(message), "{command}: {ended}, not {code} {message:?}: {messages}");
+    }
+
     /// Runs the script with these inputs. Returns its exit code and its messages.
     async fn run(&self, command: &str, inputs: &[(&str, &str)]) -> (i32, String) {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../infra/ci/sandbox.sh");
@@ -187,36 +193,28 @@ async fn a_job_starts_and_deletes_a_sandbox() {
     let github = workdir.write("github-env", "EARLIER=1\n");
 
     let inputs = [("EBB_DOCUMENT", document.as_str()), ("EBB_NAME", "run-1")];
-    let (code, messages) = job.run("start", &[&inputs[..], &[("GITHUB_ENV", &github)]].concat()).await;
-    assert_eq!(code, 0, "{messages}");
+    job.ends(0, "", "start", &[&inputs[..], &[("GITHUB_ENV", &github)]].concat()).await;
     let written = std::fs::read_to_string(&github).unwrap();
     let lines: Vec<&str> = written.lines().collect();
     assert_eq!((lines[0], lines[2], lines.len()), ("EARLIER=1", "a=run-1", 4), "{written}");
     // A second start of a job that runs again keeps the sandbox.
-    let (code, messages) = job.run("start", &inputs).await;
-    assert_eq!(code, 0, "{messages}");
+    job.ends(0, "", "start", &inputs).await;
     assert_eq!(std::fs::read_to_string(workdir.path().join("ebb.env")).unwrap(), "TEXT=a=run-1\n");
     for _ in 0..2 {
-        let (code, messages) = job.run("delete", &[("EBB_NAME", "run-1")]).await;
-        assert_eq!(code, 0, "{messages}");
+        job.ends(0, "", "delete", &[("EBB_NAME", "run-1")]).await;
     }
 
     let sensitive = SANDBOX.replace("outputs.text", "outputs.token");
     let sensitive = [("EBB_DOCUMENT", &*workdir.write("sensitive.yaml", &sensitive)), ("EBB_NAME", "run-2")];
-    let (code, messages) = job.run("start", &sensitive).await;
-    assert_eq!(code, 1, "{messages}");
-    let (code, messages) = job.run("start", &[&sensitive[..], &[("EBB_SKIP_SENSITIVE", "true")]].concat()).await;
-    assert_eq!(code, 0, "{messages}");
+    job.ends(1, "", "start", &sensitive).await;
+    job.ends(0, "", "start", &[&sensitive[..], &[("EBB_SKIP_SENSITIVE", "true")]].concat()).await;
 
     let failing = workdir.write("failing.yaml", &SANDBOX.replace("1.0.0}", "1.0.0, params: {fail: \"yes\"}}"));
-    let (code, messages) = job.run("start", &[("EBB_DOCUMENT", &failing), ("EBB_NAME", "run-3")]).await;
-    assert_eq!(code, 1, "{messages}");
-    assert!(messages.contains("v/create"), "{messages}");
+    job.ends(1, "v/create", "start", &[("EBB_DOCUMENT", &failing), ("EBB_NAME", "run-3")]).await;
 
     let other = workdir.write("other.yaml", &SANDBOX.replace("@{name}", "other"));
-    let (code, messages) = job.run("start", &[("EBB_DOCUMENT", &other), ("EBB_NAME", "run-4")]).await;
-    assert_eq!(code, 2, "{messages}");
-    assert!(messages.contains("the document names another target than sandbox/run-4"), "{messages}");
+    let message = "the document names another target than sandbox/run-4";
+    job.ends(2, message, "start", &[("EBB_DOCUMENT", &other), ("EBB_NAME", "run-4")]).await;
     dev.stop().await;
 }
 
@@ -232,13 +230,11 @@ async fn a_job_needs_each_documented_scope() {
     for (number, missing) in scopes.iter().enumerate() {
         let others: Vec<&str> = scopes.iter().copied().filter(|scope| scope != missing).collect();
         let job = CiJob::with_token(&workdir, &format!("without-{number}"), &others).await;
-        let (code, messages) = job.run("start", &[("EBB_DOCUMENT", &document), ("EBB_NAME", "run-1")]).await;
-        assert_eq!(code, 1, "{messages}");
-        assert!(messages.contains(&format!("the scope {missing}")), "{messages}");
+        let inputs = [("EBB_DOCUMENT", document.as_str()), ("EBB_NAME", "run-1")];
+        job.ends(1, &format!("the scope {missing}"), "start", &inputs).await;
     }
     let job = CiJob::with_token(&workdir, "ci", &scopes).await;
-    let (code, messages) = job.run("start", &[("EBB_DOCUMENT", &document), ("EBB_NAME", "run-2")]).await;
-    assert_eq!(code, 0, "{messages}");
+    job.ends(0, "", "start", &[("EBB_DOCUMENT", &document), ("EBB_NAME", "run-2")]).await;
     let waiting = CiJob::with_token(&workdir, "waiting", &["read"]).await;
     let step = block("- run: |\n")[0]["run"].as_str().unwrap().to_owned();
     let github = workdir.write("github-env", "");
@@ -265,15 +261,12 @@ async fn an_input_is_never_executed() {
                 job.run("delete", &inputs).await;
             }
         }
-        let (code, messages) = job.run(hostile, &[("EBB_NAME", "run-1")]).await;
-        assert_eq!(code, 2, "{messages}");
+        job.ends(2, "", hostile, &[("EBB_NAME", "run-1")]).await;
     }
     assert!(!workdir.path().join("pwned").exists());
     for missing in ["EBB_URL", "EBB_TOKEN", "EBB_NAME", "EBB_DOCUMENT"] {
         let inputs = [("EBB_NAME", "run-1"), ("EBB_DOCUMENT", &document), (missing, "")];
-        let (code, messages) = job.run("start", &inputs).await;
-        assert_eq!(code, 2, "{messages}");
-        assert!(messages.contains(missing), "{messages}");
+        job.ends(2, missing, "start", &inputs).await;
     }
     dev.stop().await;
 }

@@ -108,8 +108,7 @@ async fn a_lost_table_is_reported() {
     let table = workdir.state().join("table");
     std::fs::remove_dir_all(&table).unwrap();
     let refused = workdir.ebb(&["dev", "--port", "0", "--s3-port", "0"]).await;
-    assert_eq!(refused.code, Some(2), "{refused:#?}");
-    assert!(refused.stderr.contains("table.sqlite is missing or empty"), "{refused:#?}");
+    refused.ends_with(2, "table.sqlite is missing or empty");
     assert!(!table.exists());
     // A server with its table in a DynamoDB leaves none in the folder.
     let file = workdir.state().join("server.json");

@@ -45,44 +45,34 @@ async fn a_job_waits_and_reads_the_environment() {
     // The sandbox does not exist yet, as when a webhook creates it.
     let waits = workdir.start(&["sandbox", "wait", "pr-1", "-o", "json"]);
     let none = workdir.ebb(&["sandbox", "wait", "pr-1", "--timeout", "100ms"]).await;
-    assert_eq!(none.code, Some(124), "{none:#?}");
-    assert!(none.stderr.contains("sandbox/pr-1 does not exist after 0.1s"), "{none:#?}");
+    none.ends_with(124, "sandbox/pr-1 does not exist after 0.1s");
     workdir.ebb(&["sandbox", "wait", "pr-1", "--for", "gone"]).await.done();
 
     let file = workdir.write("sandbox.yaml", &sandbox("pr-1", workdir.path(), ""));
     workdir.ebb(&["sandbox", "apply", "-f", &file, "--wait=false"]).await.done();
-    let early = workdir.ebb(&["sandbox", "env", "pr-1", "-o", "json"]).await;
-    assert_eq!(early.code, Some(1), "{early:#?}");
-    let error: Value = serde_json::from_str(&early.stdout).unwrap();
-    assert_eq!(error["error"]["nextSteps"], json!(["ebb sandbox wait pr-1"]));
+    let early: Value = workdir.ebb(&["sandbox", "env", "pr-1", "-o", "json"]).await.ends_with(1, "").json();
+    assert_eq!(early["error"]["nextSteps"], json!(["ebb sandbox wait pr-1"]));
     let late = workdir.ebb(&["sandbox", "wait", "pr-1", "--timeout", "500ms"]).await;
-    assert_eq!(late.code, Some(124), "{late:#?}");
-    assert!(late.stderr.contains("sandbox/pr-1 is starting after "), "{late:#?}");
+    late.ends_with(124, "sandbox/pr-1 is starting after ");
     workdir.write("go", "");
-    let waited = waits.end().await.done();
-    assert_eq!(serde_json::from_str::<Value>(&waited.stdout).unwrap()["phase"], "ready");
+    assert_eq!(waits.end().await.done().json::<Value>()["phase"], "ready");
 
-    let refused = workdir.ebb(&["sandbox", "env", "pr-1"]).await;
-    assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""), "{refused:#?}");
-    assert!(refused.stderr.contains("  TOKEN: secret "), "{refused:#?}");
+    let refused = workdir.ebb(&["sandbox", "env", "pr-1"]).await.ends_with(1, "  TOKEN: secret ");
+    assert_eq!(refused.stdout, "");
     let text = "it's $HOME\n`id` \"x\"\n";
     for arguments in [&["--skip-sensitive"][..], &["--resource", "v/text"]] {
         let printed = workdir.ebb(&[&["sandbox", "env", "pr-1", "-o", "json"][..], arguments].concat()).await.done();
-        assert_eq!(serde_json::from_str::<Value>(&printed.stdout).unwrap(), json!({"TEXT": text}));
+        assert_eq!(printed.json::<Value>(), json!({"TEXT": text}));
     }
-    let unknown = workdir.ebb(&["sandbox", "env", "pr-1", "--resource", "nosuch"]).await;
-    assert_eq!(unknown.code, Some(1), "{unknown:#?}");
+    workdir.ebb(&["sandbox", "env", "pr-1", "--resource", "nosuch"]).await.ends_with(1, "");
 
     let failing = workdir.write("failing.yaml", &sandbox("pr-2", workdir.path(), ", fail: true"));
     workdir.ebb(&["sandbox", "apply", "-f", &failing, "--wait=false"]).await.done();
-    let failed = workdir.ebb(&["sandbox", "wait", "pr-2"]).await;
-    assert_eq!(failed.code, Some(1), "{failed:#?}");
-    assert!(failed.stderr.contains("v/create"), "{failed:#?}");
+    workdir.ebb(&["sandbox", "wait", "pr-2"]).await.ends_with(1, "v/create");
 
     workdir.ebb(&["sandbox", "delete", "pr-1", "--wait=false"]).await.done();
     workdir.ebb(&["sandbox", "wait", "pr-1", "--for", "gone"]).await.done();
-    let gone = workdir.ebb(&["sandbox", "wait", "pr-1", "--timeout", "100ms"]).await;
-    assert_eq!(gone.code, Some(124), "{gone:#?}");
+    workdir.ebb(&["sandbox", "wait", "pr-1", "--timeout", "100ms"]).await.ends_with(124, "");
     dev.stop().await;
 }
 
@@ -128,15 +118,13 @@ async fn a_forced_deletion_withdraws_the_instance_that_waits() {
     let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: pr-1\nresources: {r: {plugin: stuck@1.0.0}}\n";
     let file = workdir.write("sandbox.yaml", document);
     workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
-    let stuck = workdir.ebb(&["sandbox", "delete", "pr-1"]).await;
-    assert_eq!(stuck.code, Some(1), "{stuck:#?}");
-    let waits = workdir.ebb(&["sandbox", "apply", "-f", &file, "--wait=false"]).await.done();
-    assert!(waits.stderr.contains("Waiting sandbox/pr-1"), "{waits:#?}");
-    let forced = workdir.ebb(&["sandbox", "delete", "pr-1", "--force", "--reason", "a test"]).await.done();
-    assert!(forced.stderr.contains(" waited for the name, and does not begin any more"), "{forced:#?}");
-    let gone = workdir.ebb(&["sandbox", "get", "pr-1", "-o", "json"]).await.done();
-    let gone: Value = serde_json::from_str(&gone.stdout).unwrap();
-    assert_eq!((&gone["phase"], &gone["waitingUid"]), (&json!("gone"), &Value::Null));
+    workdir.ebb(&["sandbox", "delete", "pr-1"]).await.ends_with(1, "");
+    let waits = workdir.ebb(&["sandbox", "apply", "-f", &file, "--wait=false"]).await;
+    waits.ends_with(0, "Waiting sandbox/pr-1");
+    let forced = workdir.ebb(&["sandbox", "delete", "pr-1", "--force", "--reason", "a test"]).await;
+    forced.ends_with(0, " waited for the name, and does not begin any more");
+    let gone = workdir.get("pr-1").await;
+    assert_eq!((gone.info.phase, gone.waiting_uid), (TargetState::Gone, None));
     dev.stop().await;
 }
 
@@ -150,8 +138,7 @@ async fn one_command_repairs_every_stuck_sandbox() {
         let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {r: {plugin: stuck@1.0.0}}\n";
         let file = workdir.write("sandbox.yaml", &document.replace("NAME", name));
         workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
-        let stuck = workdir.ebb(&["sandbox", "delete", name]).await;
-        assert_eq!(stuck.code, Some(1), "{stuck:#?}");
+        workdir.ebb(&["sandbox", "delete", name]).await.ends_with(1, "");
     }
     workdir.apply("plugin", &STUCK.replace("stuck@1.0.0", "stuck@1.0.1").replace("/bin/false", "/bin/true")).await;
     let repair = ["retry", "--all-stuck", "--plugin", "stuck@1.0.1"];
@@ -207,8 +194,7 @@ async fn a_dry_run_changes_nothing() {
     let source = workdir.write("source.yaml", SOURCE);
     let other = workdir.write("other.yaml", &SOURCE.replace("t-$", "u-$"));
     let change = async |arguments: &[&str]| {
-        let ran = workdir.ebb(&[arguments, &["-o", "json"]].concat()).await.done();
-        let changes: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let changes: Value = workdir.ebb(&[arguments, &["-o", "json"]].concat()).await.done().json();
         let [change] = changes.as_array().unwrap().as_slice() else { panic!("{changes}") };
         (change["name"].as_str().unwrap().to_owned(), change["change"].clone(), change["dryRun"].clone())
     };
@@ -236,8 +222,7 @@ async fn a_dry_run_changes_nothing() {
     for _ in 0..2 {
         let replaced = change(&["source", "apply", "-f", &other, "--dry-run"]).await;
         assert_eq!(replaced, ("previews".to_owned(), json!("replace"), json!(true)));
-        let refused = workdir.ebb(&["plugin", "apply", "-f", &changed, "--dry-run"]).await;
-        assert_eq!(refused.code, Some(1), "{refused:#?}");
+        workdir.ebb(&["plugin", "apply", "-f", &changed, "--dry-run"]).await.ends_with(1, "");
     }
     for (kind, name, _) in documents {
         assert_eq!(change(&[kind, "delete", name]).await, (name.to_owned(), json!("delete"), json!(false)));
@@ -245,8 +230,7 @@ async fn a_dry_run_changes_nothing() {
     // A withdrawn version stays readable.
     let withdrawn = change(&["plugin", "delete", "values@1.0.0", "--dry-run"]).await;
     assert_eq!(withdrawn, ("values@1.0.0".to_owned(), json!("none"), json!(true)));
-    let missing = workdir.ebb(&["source", "delete", "previews", "--dry-run"]).await;
-    assert_eq!(missing.code, Some(1), "{missing:#?}");
+    workdir.ebb(&["source", "delete", "previews", "--dry-run"]).await.ends_with(1, "");
     dev.stop().await;
 }
 
@@ -262,19 +246,15 @@ async fn a_dry_run_of_a_sandbox_shows_its_effect() {
         sandbox("pr-1", workdir.path(), ", fail: true").replace("name: pr-1\n", "name: pr-1\nlabels: {team: x}\n");
     let changed = changed.replace("}}}\n", "}}, w: {plugin: values@1.0.0, params: {at: /}}}\n");
     let changed = workdir.write("changed.yaml", &changed);
-    let apply = async |file: &str| workdir.ebb(&["sandbox", "apply", "-f", file, "--dry-run"]).await.done();
+    let apply = async |file: &str| workdir.ebb(&["sandbox", "apply", "-f", file, "--dry-run"]).await;
     // A dry run that creates the sandbox would change the result of the next one.
     for _ in 0..2 {
-        let first = apply(&file).await;
-        assert!(first.stderr.contains("Would create sandbox/pr-1"), "{first:#?}");
+        apply(&file).await.ends_with(0, "Would create sandbox/pr-1");
     }
     workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
-    let same = apply(&file).await;
-    assert_eq!(same.stdout, "");
-    assert!(same.stderr.contains("Would not change sandbox/pr-1"), "{same:#?}");
+    assert_eq!(apply(&file).await.ends_with(0, "Would not change sandbox/pr-1").stdout, "");
     for _ in 0..2 {
-        let shown = apply(&changed).await;
-        assert!(shown.stderr.contains("Would update sandbox/pr-1 by a run"), "{shown:#?}");
+        let shown = apply(&changed).await.ends_with(0, "Would update sandbox/pr-1 by a run");
         let expected = [
             "labels.team: - → x",
             "resources.v.params.fail: false → true",
@@ -285,29 +265,21 @@ async fn a_dry_run_of_a_sandbox_shows_its_effect() {
         assert_eq!(shown.stdout.lines().collect::<Vec<_>>(), expected);
     }
     let receipt = workdir.ebb(&["sandbox", "apply", "-f", &changed, "--dry-run", "-o", "json"]).await.done();
-    let receipt: Value = serde_json::from_str(&receipt.stdout).unwrap();
-    assert_eq!(
-        (&receipt["result"], &receipt["resources"]),
-        (&json!("updating"), &json!({"v": "replaced", "w": "added"}))
-    );
+    let receipt: Value = receipt.json();
+    assert_eq!(receipt["result"], "updating");
+    assert_eq!(receipt["resources"], json!({"v": "replaced", "w": "added"}));
     assert!(receipt["plan"]["hooks"].is_array(), "{receipt}");
     let wrong = workdir.write("wrong.yaml", &document.replace("values@1.0.0", "values@9.0.0"));
-    let refused = workdir.ebb(&["sandbox", "apply", "-f", &wrong, "--dry-run"]).await;
-    assert_eq!(refused.code, Some(1), "{refused:#?}");
     // The server names no file. The command names it, and shows the line.
-    assert!(refused.stderr.contains("wrong.yaml:4:"), "{refused:#?}");
-    assert!(refused.stderr.contains("\n    4 | resources: {v: {plugin: values@9.0.0, "), "{refused:#?}");
+    let refused = apply(&wrong).await.ends_with(1, "wrong.yaml:4:");
+    refused.ends_with(1, "\n    4 | resources: {v: {plugin: values@9.0.0, ");
 
-    for (name, code) in [("pr-1", 0), ("pr-2", 1)] {
-        let deleted = workdir.ebb(&["sandbox", "delete", name, "--dry-run"]).await;
-        assert_eq!(deleted.code, Some(code), "{deleted:#?}");
-        assert_eq!(deleted.stderr.contains("Would delete sandbox/pr-1"), code == 0, "{deleted:#?}");
-    }
-    let ready = workdir.ebb(&["sandbox", "get", "pr-1", "-o", "json"]).await.done();
-    let ready: Value = serde_json::from_str(&ready.stdout).unwrap();
-    assert_eq!((&ready["phase"], &ready["generation"]), (&json!("ready"), &json!(1)));
+    let delete = async |name: &str| workdir.ebb(&["sandbox", "delete", name, "--dry-run"]).await;
+    delete("pr-1").await.ends_with(0, "Would delete sandbox/pr-1");
+    assert!(!delete("pr-2").await.ends_with(1, "").stderr.contains("Would delete"));
+    let ready = workdir.get("pr-1").await.info;
+    assert_eq!((ready.phase, ready.generation), (TargetState::Ready, 1));
     workdir.ebb(&["sandbox", "delete", "pr-1"]).await.done();
-    let gone = workdir.ebb(&["sandbox", "delete", "pr-1", "--dry-run"]).await.done();
-    assert!(gone.stderr.contains("Would not change sandbox/pr-1"), "{gone:#?}");
+    delete("pr-1").await.ends_with(0, "Would not change sandbox/pr-1");
     dev.stop().await;
 }
