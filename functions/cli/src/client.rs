@@ -347,10 +347,7 @@ impl ApiClient {
     /// Target, uid and generation determine the id of the CloudEvent, so a repeated post is recognised. Each event of a
     /// target has an id of its own.
     pub(crate) async fn lifecycle(&self, change: LifecycleType, data: &LifecycleData) -> Result<LifecycleResponse> {
-        let number = match change {
-            LifecycleType::Event => fresh_uid(),
-            _ => data.generation.to_string(),
-        };
+        let number = if matches!(change, LifecycleType::Event) { fresh_uid() } else { data.generation.to_string() };
         let parts = [SOURCE, change.as_type(), &data.kind, &data.name, &data.uid, &number];
         let id = format!("msg_{}", ebb_protocol::id::short_digest(&parts, 26));
         let now = timestamp();
@@ -403,10 +400,7 @@ impl ApiClient {
     }
 
     fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
-        match &self.server.token {
-            Some(token) => request.bearer_auth(token),
-            None => request,
-        }
+        if let Some(token) = &self.server.token { request.bearer_auth(token) } else { request }
     }
 
     fn unreachable(&self, error: reqwest::Error) -> CliError {

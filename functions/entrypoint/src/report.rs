@@ -124,10 +124,7 @@ impl ReportClient {
         let request = request
             .header("authorization", format!("Bearer {}", self.address.token))
             .header("content-type", "application/json");
-        let request = match &self.trace {
-            Some(trace) => request.header(TRACEPARENT, trace),
-            None => request,
-        };
+        let request = if let Some(trace) = &self.trace { request.header(TRACEPARENT, trace) } else { request };
         match request.send(body).map(|answer| answer.status().as_u16()) {
             Ok(200..=299) => ReportReply::Accepted,
             Ok(410) => ReportReply::Gone,

@@ -42,10 +42,7 @@ pub(crate) fn relay() -> anyhow::Result<PathBuf> {
 pub(crate) fn all(arguments: &ImagesArgs) -> anyhow::Result<()> {
     let to = arguments.to.clone().unwrap_or_else(|| folder().join("images"));
     fs::create_dir_all(&to).with_context(|| to.display().to_string())?;
-    let relay = match &arguments.relay {
-        Some(program) => program.clone(),
-        None => relay()?,
-    };
+    let relay = if let Some(program) = &arguments.relay { program.clone() } else { relay()? };
     let mut images = vec![("ebb-relay", relay)];
     if !arguments.only_relay {
         images.push(("ebb-entrypoint", entrypoint::built()?));

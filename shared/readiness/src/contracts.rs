@@ -225,10 +225,7 @@ pub fn contract(object: &Value) -> &'static str {
 }
 
 pub(crate) fn judge(object: ObjectView<'_>) -> ObjectReadiness {
-    match find(object) {
-        Some(row) => row.rule.judge(object),
-        None => unknown::judge(object),
-    }
+    find(object).map_or_else(|| unknown::judge(object), |row| row.rule.judge(object))
 }
 
 fn find(object: ObjectView<'_>) -> Option<&'static ContractRow> {

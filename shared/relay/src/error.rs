@@ -52,10 +52,7 @@ pub(crate) async fn within<T>(time: Duration, done: impl Future<Output = Result<
 
 /// Returns the HTTP status of a response with an error.
 pub(crate) fn status(error: &kube::Error) -> Option<u16> {
-    match error {
-        kube::Error::Api(status) => Some(status.code),
-        _ => None,
-    }
+    if let kube::Error::Api(status) = error { Some(status.code) } else { None }
 }
 
 /// Returns the reason why the API server refuses an object, or `None` if the request can be repeated.
@@ -98,8 +95,5 @@ pub(crate) fn error_message(error: &kube::Error) -> String {
 
 /// Returns the message of a refusal, or the error itself if the API server did not respond.
 pub(crate) fn refusal_message(error: kube::Error) -> Result<String, kube::Error> {
-    match status(&error) {
-        Some(_) => Ok(error_message(&error)),
-        None => Err(error),
-    }
+    if status(&error).is_some() { Ok(error_message(&error)) } else { Err(error) }
 }

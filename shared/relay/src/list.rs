@@ -107,10 +107,7 @@ impl Reconciler {
 
     /// Returns the namespaces that may contain objects of a kind, or `None` for a cluster-wide kind.
     fn namespaces_of(&self, kind: &ResourceKind) -> Vec<Option<&str>> {
-        match kind.namespaced {
-            true => self.settings.unit_namespaces().into_iter().map(Some).collect(),
-            false => vec![None],
-        }
+        if kind.namespaced { self.settings.unit_namespaces().into_iter().map(Some).collect() } else { vec![None] }
     }
 
     /// Returns the kinds that tasks may create and that the cluster serves.

@@ -131,10 +131,7 @@ impl UnitRunArgs {
         let task = TaskId { unit: TaskId::unit_of(&run, Unit(0)), attempt: 1 };
         let single = SingleScript { task, script, timeout, cluster: self.named.clone() };
         let ended = single.run(&self.state, settings, &interrupts).await?;
-        match ended {
-            Some(ended) => self.print_result(&ended),
-            None => Ok(Exit::Interrupted),
-        }
+        if let Some(ended) = ended { self.print_result(&ended) } else { Ok(Exit::Interrupted) }
     }
 
     fn print_result(&self, ended: &Callback) -> Result<Exit> {

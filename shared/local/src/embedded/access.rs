@@ -67,10 +67,7 @@ fn check_key(key: &str) -> S3Result<()> {
 }
 
 fn check_source(source: &CopySource) -> S3Result<()> {
-    match source {
-        CopySource::Bucket { key, .. } => check_key(key),
-        _ => Ok(()),
-    }
+    if let CopySource::Bucket { key, .. } = source { check_key(key) } else { Ok(()) }
 }
 
 /// Returns true if a file is below `folder`. Deleted objects leave empty folders.

@@ -210,10 +210,7 @@ fn items(connection: &Connection, sql: &str, parameters: impl Params, query: &It
             page.is_cut = true;
             break;
         }
-        let item = match query.keeps_damaged {
-            true => stored_item::read_any(row, 2)?.0,
-            false => stored_item::read(row, 2)?,
-        };
+        let item = if query.keeps_damaged { stored_item::read_any(row, 2)?.0 } else { stored_item::read(row, 2)? };
         page.bytes += item_size(&item);
         page.items.push(item);
     }

@@ -78,10 +78,7 @@ pub(super) fn core(object: ObjectView<'_>) -> ObjectReadiness {
         let missing = conditions::first_missing(object, object.conditions_at(path), &["Available"]);
         return missing.unwrap_or(ObjectReadiness::Ready);
     }
-    let wanted = match object.kind() {
-        "Cluster" => "Provisioned",
-        _ => "Running",
-    };
+    let wanted = if object.kind() == "Cluster" { "Provisioned" } else { "Running" };
     if !phase.is_empty() && phase != wanted {
         return ObjectReadiness::awaits("status.phase", phase, wanted);
     }
