@@ -28,19 +28,21 @@ pub(crate) enum RequestError {
     Failed(ReconcileError),
 }
 
+pub(crate) type RequestResult<T> = Result<T, RequestError>;
+
 impl<E: Into<ReconcileError>> From<E> for RequestError {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
 }
 
-pub(crate) fn refuse<T>(why: impl Into<String>) -> Result<T, RequestError> {
+pub(crate) fn refuse<T>(why: impl Into<String>) -> RequestResult<T> {
     Err(RequestError::Refused(why.into()))
 }
 
 impl Reconciler {
     /// Checks a request and fills in namespaces and labels. Reads the cluster and changes nothing.
-    pub(crate) async fn validate(&self, request: &mut EnsureTask<ObjectTask>) -> Result<(), RequestError> {
+    pub(crate) async fn validate(&self, request: &mut EnsureTask<ObjectTask>) -> RequestResult<()> {
         if request.v != VERSION {
             return refuse(format!("version {} of the request is not supported; expected {VERSION}", request.v));
         }
@@ -117,7 +119,7 @@ impl Reconciler {
         namespace: &str,
         allowed: &ClusterPolicy,
         is_awaited: bool,
-    ) -> Result<ResourceKind, RequestError> {
+    ) -> RequestResult<ResourceKind> {
         if !manifest["metadata"]["name"].is_string() {
             return refuse("a manifest has no `metadata.name`");
         }
@@ -206,7 +208,7 @@ pub async fn check_admission(client: &Client, namespace: &str) -> Result<(), Str
 const POD_SECURITY: &str = "PodSecurity";
 
 /// Requests a new object without storing it. Returns the status and the reasons for a rejection.
-async fn dry_run(client: &Client, url: &str, manifest: &Value) -> Result<(u16, String), kube::Error> {
+async fn dry_run(client: &Client, url: &str, manifest: &Value) -> kube::Result<(u16, String)> {
     let url = format!("{url}?dryRun=All&fieldManager={MANAGER}&fieldValidation=Strict");
     let request = http::Request::post(url).header(CONTENT_TYPE, "application/json");
     let request = request.body(Body::from(manifest.to_string().into_bytes()));
@@ -259,9 +261,8 @@ fn check_expressions(objects: &ObjectTask) -> Result<(), String> {
         if objects.apply.is_empty() || !seen.insert(&output.name) {
             return Err(format!("output {:?} is a duplicate or has no object", output.name));
         }
-        match &output.from {
-            ObjectOutputFrom::Value(text) | ObjectOutputFrom::Secret { name: text, .. } => texts.push(text),
-        }
+        let (ObjectOutputFrom::Value(text) | ObjectOutputFrom::Secret { name: text, .. }) = &output.from;
+        texts.push(text);
     }
     texts.into_iter().try_for_each(|text| ready_rules::check(text).map_err(|why| format!("`{text}`: {why}")))
 }

@@ -13,7 +13,7 @@ use ebb_protocol::relay::{
 use futures::StreamExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::admit::RequestError;
+use crate::admit::{RequestError, RequestResult};
 use crate::error::ReconcileError;
 use crate::names;
 use crate::reconcile::CONFLICT_PAUSE;
@@ -210,7 +210,7 @@ impl Reconciler {
         request: &RelayRequest,
         received: &BatchContext,
         permit: &mut Option<SemaphorePermit<'_>>,
-    ) -> Result<RelayResponse, RequestError> {
+    ) -> RequestResult<RelayResponse> {
         Ok(match request {
             RelayRequest::Ensure(request) => RelayResponse::State(self.ensure(request, received).await?),
             RelayRequest::Get(name) => RelayResponse::State(self.get(name).await?),

@@ -55,7 +55,7 @@ impl Reconciler {
             let whole = self.log(pod, container).await;
             result.log = Some(if log == LogPart::Script { logs::script_part(&whole).to_owned() } else { whole });
         }
-        if may_start { self.terminate_with_result(held, *result).await } else { self.finish(held, *result).await }
+        if may_start { self.terminate_with(held, *result).await } else { self.finish(held, *result).await }
     }
 
     /// Returns the pods of a Job, the newest last, and the state of its container.

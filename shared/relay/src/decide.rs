@@ -7,7 +7,7 @@ use ebb_readiness::ObjectReadiness;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
-use crate::error::{StepError, fail, status};
+use crate::error::{StepResult, fail, status};
 use crate::pod::{self, BlockerKind, ContainerExit, PodObservation, STUCK_MS, StartBlocker};
 use crate::ready_rules;
 use crate::record::{AppliedObject, TaskPhase, TaskRecord, TaskSpec};
@@ -70,7 +70,7 @@ pub(crate) fn terminated(
 }
 
 /// Returns true if no container of a task with a result runs.
-pub(crate) fn is_slot_free(pods: Result<Vec<Pod>, kube::Error>, now_ms: u64) -> Result<bool, kube::Error> {
+pub(crate) fn is_slot_free(pods: kube::Result<Vec<Pod>>, now_ms: u64) -> kube::Result<bool> {
     match pods {
         // The namespace and its rights were deleted. The relay can start nothing there.
         Err(error) if matches!(status(&error), Some(403 | 404)) => Ok(true),
@@ -110,7 +110,7 @@ pub(crate) fn judge(
     applied: &AppliedObject,
     object: Option<&Value>,
     rules: Option<&ReadyRules>,
-) -> Result<Option<String>, StepError> {
+) -> StepResult<Option<String>> {
     let object_ref = &applied.object_ref;
     let rules = match (rules, object) {
         (Some(rules), Some(object)) => ready_rules::judge(rules, object),

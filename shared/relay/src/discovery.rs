@@ -42,7 +42,7 @@ impl DiscoveryCache {
         client: &Client,
         api_version: &str,
         kind: &str,
-    ) -> Result<Option<ResourceKind>, kube::Error> {
+    ) -> kube::Result<Option<ResourceKind>> {
         let key = (api_version.to_owned(), kind.to_owned());
         if let Some(known) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(Some(known.clone()));
@@ -67,7 +67,7 @@ impl DiscoveryCache {
         &self,
         client: &Client,
         object_ref: &ObjectRef,
-    ) -> Result<Option<Api<DynamicObject>>, kube::Error> {
+    ) -> kube::Result<Option<Api<DynamicObject>>> {
         let kind = match self.find(client, &object_ref.api_version, &object_ref.kind).await? {
             Some(kind) => Some(kind),
             None => other_version(client, object_ref).await?,
@@ -83,7 +83,7 @@ impl DiscoveryCache {
 }
 
 /// Finds a kind in other versions of its group.
-async fn other_version(client: &Client, object_ref: &ObjectRef) -> Result<Option<ResourceKind>, kube::Error> {
+async fn other_version(client: &Client, object_ref: &ObjectRef) -> kube::Result<Option<ResourceKind>> {
     let Some((group, _)) = object_ref.api_version.rsplit_once('/') else { return Ok(None) };
     let group = match oneshot::group(client, group).await {
         Ok(group) => group,
@@ -96,10 +96,7 @@ async fn other_version(client: &Client, object_ref: &ObjectRef) -> Result<Option
     Ok(found.map(|(resource, can)| ResourceKind { resource, namespaced: can.scope == Scope::Namespaced }))
 }
 
-async fn discover(
-    client: &Client,
-    wanted: &GroupVersionKind,
-) -> Result<Option<(ApiResource, ApiCapabilities)>, kube::Error> {
+async fn discover(client: &Client, wanted: &GroupVersionKind) -> kube::Result<Option<(ApiResource, ApiCapabilities)>> {
     match oneshot::pinned_kind(client, wanted).await {
         Ok(found) => Ok(Some(found)),
         Err(kube::Error::Discovery(_)) => Ok(None),

@@ -8,7 +8,7 @@ use ebb_protocol::relay::{FillWith, SecretDocument, TaskId};
 use ebb_protocol::value::{SecretRef, UnitValue};
 use serde_json::{Value, json};
 
-use crate::error::{StepError, fail};
+use crate::error::{StepResult, fail};
 use crate::names::{self, INSTANCE, OUTPUT, PART};
 use crate::reconciler::Reconciler;
 use crate::record::{ObjectRef, TaskSpec};
@@ -48,7 +48,7 @@ impl Reconciler {
         name: &TaskId,
         spec: &TaskSpec,
         document: &SecretDocument,
-    ) -> Result<Value, StepError> {
+    ) -> StepResult<Value> {
         let mut filled = document.document.clone();
         for fill in &document.fill {
             let value = match &fill.with {
@@ -81,7 +81,7 @@ impl Reconciler {
     }
 
     /// Returns the value of a key of a Secret.
-    async fn secret_value(&self, spec: &TaskSpec, from: &SecretRef) -> Result<UnitValue, StepError> {
+    async fn secret_value(&self, spec: &TaskSpec, from: &SecretRef) -> StepResult<UnitValue> {
         let namespace = from.namespace.as_deref().unwrap_or(&spec.namespace);
         let object_ref = ObjectRef::secret(namespace, &from.name);
         let refused = |why: &str| fail(ReasonCode::Render, &format!("{object_ref}: {why}"));

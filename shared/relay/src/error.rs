@@ -33,6 +33,8 @@ pub(crate) enum StepError {
     Incomplete(ReconcileError),
 }
 
+pub(crate) type StepResult<T> = Result<T, StepError>;
+
 impl<E: Into<ReconcileError>> From<E> for StepError {
     fn from(error: E) -> Self {
         Self::Incomplete(error.into())
@@ -40,7 +42,7 @@ impl<E: Into<ReconcileError>> From<E> for StepError {
 }
 
 /// Returns the error of a step whose task fails.
-pub(crate) fn fail<T>(code: ReasonCode, why: &str) -> Result<T, StepError> {
+pub(crate) fn fail<T>(code: ReasonCode, why: &str) -> StepResult<T> {
     Err(StepError::Failed(Box::new(Callback::failed(code, why))))
 }
 
@@ -94,6 +96,6 @@ pub(crate) fn error_message(error: &kube::Error) -> String {
 }
 
 /// Returns the message of a refusal, or the error itself if the API server did not respond.
-pub(crate) fn refusal_message(error: kube::Error) -> Result<String, kube::Error> {
+pub(crate) fn refusal_message(error: kube::Error) -> kube::Result<String> {
     if status(&error).is_some() { Ok(error_message(&error)) } else { Err(error) }
 }

@@ -20,7 +20,7 @@ const ENTRYPOINT_PREFIX: &str = "ebb-entrypoint: ";
 
 impl Reconciler {
     /// Returns the pods of a task's Job, the newest last.
-    pub(crate) async fn pods(&self, spec: &TaskSpec) -> Result<Vec<Pod>, kube::Error> {
+    pub(crate) async fn pods(&self, spec: &TaskSpec) -> kube::Result<Vec<Pod>> {
         let Some(job) = spec.manifests().next() else { return Ok(Vec::new()) };
         let namespace = job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace);
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
@@ -43,7 +43,7 @@ impl Reconciler {
     }
 
     /// Returns the end of a task's log, truncated to the size of a response.
-    pub(crate) async fn task_log(&self, spec: &TaskSpec) -> Result<String, kube::Error> {
+    pub(crate) async fn task_log(&self, spec: &TaskSpec) -> kube::Result<String> {
         let Some(container) = spec.container() else { return Ok(String::new()) };
         match self.pods(spec).await?.last() {
             Some(pod) => Ok(fit_response(script_part(&self.log(pod, container).await).to_owned())),

@@ -29,14 +29,10 @@ pub(crate) fn task_labels(name: &TaskId, instance: &str) -> BTreeMap<String, Str
 }
 
 /// Returns the labels of a Secret of the relay.
-pub(crate) fn secret_labels(
-    name: &TaskId,
-    instance: Option<&str>,
-    others: &[(&str, &str)],
-) -> BTreeMap<String, String> {
+pub(crate) fn secret_labels(name: &TaskId, instance: Option<&str>, more: &[(&str, &str)]) -> BTreeMap<String, String> {
     let attempt = name.attempt.to_string();
     let labels = [(UNIT, &*name.unit), (ATTEMPT, &attempt)].into_iter().chain(instance.map(|it| (INSTANCE, it)));
-    labels.chain(others.iter().copied()).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    labels.chain(more.iter().copied()).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 /// The label with which Kubernetes marks the pods of a Job. Plugins cannot set it.

@@ -13,7 +13,7 @@ use crate::record::{AppliedObject, ObjectRef};
 
 impl Reconciler {
     /// Returns the present state of an object.
-    pub(crate) async fn read(&self, object_ref: &ObjectRef) -> Result<Option<Value>, kube::Error> {
+    pub(crate) async fn read(&self, object_ref: &ObjectRef) -> kube::Result<Option<Value>> {
         let Some(api) = self.discovery.api_for(&self.client, object_ref).await? else { return Ok(None) };
         let found = match client::retry_forbidden(&self.client, || api.get(&object_ref.name)).await {
             Err(error) if status(&error) == Some(404) && !names_object(&error, object_ref) => {
@@ -32,14 +32,14 @@ impl Reconciler {
         }
     }
 
-    async fn served_api(&self, object_ref: &ObjectRef) -> Result<Api<DynamicObject>, kube::Error> {
+    async fn served_api(&self, object_ref: &ObjectRef) -> kube::Result<Api<DynamicObject>> {
         let kind = self.discovery.find(&self.client, &object_ref.api_version, &object_ref.kind).await?;
         let missing = || kube::Error::Discovery(kube::error::DiscoveryError::MissingKind(object_ref.to_string()));
         Ok(kind.ok_or_else(missing)?.api(&self.client, object_ref.namespace.as_deref()))
     }
 
     /// Applies a manifest to an object that the task owns, or creates it. Returns the UID.
-    pub(crate) async fn apply(&self, object_ref: &ObjectRef, manifest: &Value) -> Result<String, kube::Error> {
+    pub(crate) async fn apply(&self, object_ref: &ObjectRef, manifest: &Value) -> kube::Result<String> {
         let api = self.served_api(object_ref).await?;
         let how = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let (how, patch) = (how.validation_strict(), Patch::Apply(manifest));
@@ -48,7 +48,7 @@ impl Reconciler {
     }
 
     /// Creates an object and returns its UID. Fails with 409 if the object exists.
-    pub(crate) async fn create(&self, object_ref: &ObjectRef, manifest: &Value) -> Result<String, kube::Error> {
+    pub(crate) async fn create(&self, object_ref: &ObjectRef, manifest: &Value) -> kube::Result<String> {
         let api = self.served_api(object_ref).await?;
         // This is a hand-written request. The client's `create` drops unknown fields, but they must be refused, as by
         // `apply`.
@@ -65,7 +65,7 @@ impl Reconciler {
         object_ref: &ObjectRef,
         object: &Value,
         manifest: &Value,
-    ) -> Result<String, kube::Error> {
+    ) -> kube::Result<String> {
         let mut version = object["metadata"]["resourceVersion"].clone();
         if let Some(managed) = as_apply_managed(&object["metadata"]["managedFields"]) {
             let patch = json!({"metadata": {
@@ -83,7 +83,7 @@ impl Reconciler {
 
     /// Deletes an applied object and its dependents if it still has the recorded UID and labels. Returns the reason if
     /// it still exists.
-    pub(crate) async fn delete(&self, name: &TaskId, applied: &AppliedObject) -> Result<Option<String>, kube::Error> {
+    pub(crate) async fn delete(&self, name: &TaskId, applied: &AppliedObject) -> kube::Result<Option<String>> {
         let AppliedObject { object_ref, uid: recorded, .. } = applied;
         let Some(object) = self.read(object_ref).await? else { return Ok(None) };
         if uid(&object) != recorded || owner(&object).as_ref() != Some(name) {
@@ -121,7 +121,7 @@ impl Reconciler {
 }
 
 /// Deletes an object with this UID. Does nothing if the object is gone or was replaced.
-pub(crate) async fn delete_uid<K>(api: &Api<K>, name: &str, uid: String, how: DeleteParams) -> Result<(), kube::Error>
+pub(crate) async fn delete_uid<K>(api: &Api<K>, name: &str, uid: String, how: DeleteParams) -> kube::Result<()>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {

@@ -208,6 +208,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use BlockerKind::{Permanent, Transient};
 
     /// Observations that a test cluster of one node cannot produce.
     #[test]
@@ -249,18 +250,9 @@ mod tests {
         for (status, expected) in [
             (waiting("containerStatuses", "ContainerCreating"), None),
             (waiting("initContainerStatuses", "PodInitializing"), None),
-            (
-                waiting("initContainerStatuses", "ImagePullBackOff"),
-                Some((ReasonCode::ImagePull, BlockerKind::Transient(0))),
-            ),
-            (
-                waiting("containerStatuses", "RunContainerError"),
-                Some((ReasonCode::NotStartable, BlockerKind::Transient(0))),
-            ),
-            (
-                waiting("containerStatuses", "InvalidImageName"),
-                Some((ReasonCode::NotStartable, BlockerKind::Permanent)),
-            ),
+            (waiting("initContainerStatuses", "ImagePullBackOff"), Some((ReasonCode::ImagePull, Transient(0)))),
+            (waiting("containerStatuses", "RunContainerError"), Some((ReasonCode::NotStartable, Transient(0)))),
+            (waiting("containerStatuses", "InvalidImageName"), Some((ReasonCode::NotStartable, Permanent))),
         ] {
             let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
             let PodObservation::Waiting(blocker) = observe(None, &[pod], "main") else { panic!("{status}") };

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::decide::{self, ObjectsStep, deadline_failure};
 use crate::documents;
-use crate::error::{ReconcileError, Result, StepError, error_message, fail, is_final, status};
+use crate::error::{ReconcileError, Result, StepError, StepResult, error_message, fail, is_final, status};
 use crate::ready_rules;
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
@@ -34,14 +34,10 @@ impl Reconciler {
             Err(StepError::Failed(result)) => *result,
             Ok(next) => return Ok(next),
         };
-        self.terminate_with_result(held, result).await
+        self.terminate_with(held, result).await
     }
 
-    async fn try_wait(
-        self: &Arc<Self>,
-        held: &mut VersionedRecord,
-        spec: &TaskSpec,
-    ) -> Result<ReconcileAction, StepError> {
+    async fn try_wait(self: &Arc<Self>, held: &mut VersionedRecord, spec: &TaskSpec) -> StepResult<ReconcileAction> {
         let name = held.record.name.clone();
         let removing = match self.remove_units(&name, &spec.objects.remove).await {
             // Rights may be granted until the deadline.
@@ -68,7 +64,7 @@ impl Reconciler {
     }
 
     /// Reads the objects of a task. Returns them with the first reason why one is not ready.
-    async fn read_objects(self: &Arc<Self>, spec: &TaskSpec) -> Result<(Vec<Value>, Option<String>), StepError> {
+    async fn read_objects(self: &Arc<Self>, spec: &TaskSpec) -> StepResult<(Vec<Value>, Option<String>)> {
         let rules = match &spec.objects.until {
             TaskCompletion::Ready(rules) => rules.as_slice(),
             TaskCompletion::Ended { .. } => &[],
@@ -85,7 +81,7 @@ impl Reconciler {
     }
 
     /// Collects the outputs. Fails if one is missing or invalid.
-    async fn collect(&self, name: &TaskId, spec: &TaskSpec, objects: &[Value]) -> Result<Callback, StepError> {
+    async fn collect(&self, name: &TaskId, spec: &TaskSpec, objects: &[Value]) -> StepResult<Callback> {
         let mut result = Callback::new(CallbackStatus::Succeeded);
         let mut total = 0;
         for (number, output) in spec.objects.outputs.iter().enumerate() {
@@ -111,12 +107,7 @@ impl Reconciler {
         Ok(result)
     }
 
-    async fn read_output(
-        &self,
-        spec: &TaskSpec,
-        output: &ObjectOutput,
-        objects: &[Value],
-    ) -> Result<UnitValue, StepError> {
+    async fn read_output(&self, spec: &TaskSpec, output: &ObjectOutput, objects: &[Value]) -> StepResult<UnitValue> {
         let failed = |code, why: &str| fail(code, &format!("output {:?}: {why}", output.name));
         let (text, key) = match &output.from {
             ObjectOutputFrom::Value(text) => (text, None),

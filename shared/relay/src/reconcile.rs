@@ -47,7 +47,7 @@ impl Reconciler {
         api_version: &str,
         kind: &str,
         namespace: Option<&str>,
-    ) -> Result<(), kube::Error> {
+    ) -> kube::Result<()> {
         let Some(kind) = self.discovery.find(&self.client, api_version, kind).await? else { return Ok(()) };
         // A weak reference, so that the watch does not keep the relay alive.
         let inner = Arc::downgrade(self);

@@ -7,7 +7,7 @@ use ebb_protocol::relay::{EnsureTask, ObjectTask, TaskId, TaskState};
 use rand::Rng as _;
 use tokio::sync::SemaphorePermit;
 
-use crate::admit::RequestError;
+use crate::admit::{RequestError, RequestResult};
 use crate::batch::BatchContext;
 use crate::decide::{self, OtherAttempts};
 use crate::documents;
@@ -31,7 +31,7 @@ impl Reconciler {
         self: &Arc<Self>,
         request: &EnsureTask<ObjectTask>,
         received: &BatchContext,
-    ) -> Result<TaskState, RequestError> {
+    ) -> RequestResult<TaskState> {
         let name = &request.task;
         let valid_for = Duration::from_millis(request.valid_for_ms);
         let mut admitted: Option<EnsureTask<ObjectTask>> = None;
@@ -69,11 +69,7 @@ impl Reconciler {
     }
 
     /// Creates the record and applies as many objects as possible.
-    async fn begin(
-        self: &Arc<Self>,
-        request: &EnsureTask<ObjectTask>,
-        received_ms: u64,
-    ) -> Result<TaskState, RequestError> {
+    async fn begin(self: &Arc<Self>, request: &EnsureTask<ObjectTask>, received_ms: u64) -> RequestResult<TaskState> {
         let mut objects = request.body.clone();
         let documents = objects.secrets.clone();
         for document in &mut objects.secrets {
@@ -115,7 +111,7 @@ impl Reconciler {
         self: &Arc<Self>,
         mut held: VersionedRecord,
         request: &EnsureTask<ObjectTask>,
-    ) -> Result<TaskState, RequestError> {
+    ) -> RequestResult<TaskState> {
         if held.record.renew(&request.callback) {
             self.store.save(&mut held).await?;
         }

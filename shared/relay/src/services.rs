@@ -14,7 +14,7 @@ use kube::client::Body;
 use serde::Deserialize;
 use url::Url;
 
-use crate::admit::{RequestError, refuse};
+use crate::admit::{RequestError, RequestResult, refuse};
 use crate::batch::BatchContext;
 use crate::client::SendOnce;
 use crate::error::{ReconcileError, error_message, status};
@@ -31,7 +31,7 @@ impl Reconciler {
         &self,
         request: &ServiceRequest,
         received: &BatchContext,
-    ) -> Result<ServiceResponse, RequestError> {
+    ) -> RequestResult<ServiceResponse> {
         let Some(allowed) = self.settings.policy.services.get(&request.service) else {
             let help = "ask the operator of the cluster to add it to `policy.services`";
             return refuse(format!("the service `{}` is not allowed; {help}", request.service));

@@ -12,7 +12,7 @@ use ebb_protocol::relay::{SecretDocument, TaskId};
 use serde_json::Value;
 
 use crate::decide::{self, OtherAttempts};
-use crate::error::{ReconcileError, Result, StepError, api_refusal, error_message, fail, is_final, status};
+use crate::error::{ReconcileError, Result, StepError, StepResult, api_refusal, error_message, fail, is_final, status};
 use crate::objects::{self, ObjectOwnership};
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
@@ -35,12 +35,12 @@ impl Reconciler {
         let done = match self.try_start(held, documents).await {
             Err(StepError::Failed(result)) => {
                 let result = after_apply(held.record.spec.as_ref(), *result);
-                self.terminate_with_result(held, result).await
+                self.terminate_with(held, result).await
             }
             // Rights may be granted until the task may no longer start.
             Err(StepError::Incomplete(ReconcileError::Api(error))) if is_final(&error, not_after_ms) => {
                 let result = Callback::failed(api_refusal(&error).unwrap_or(ReasonCode::Lost), &error_message(&error));
-                self.terminate_with_result(held, result).await
+                self.terminate_with(held, result).await
             }
             Err(StepError::Incomplete(error)) => Err(error),
             Ok(next) => Ok(next),
@@ -56,7 +56,7 @@ impl Reconciler {
         self: &Arc<Self>,
         held: &mut VersionedRecord,
         documents: &[SecretDocument],
-    ) -> Result<ReconcileAction, StepError> {
+    ) -> StepResult<ReconcileAction> {
         let name = held.record.name.clone();
         // A queued task is checked when it gets its slot.
         if held.record.applied().is_empty() && self.queue.position(&name).is_none() {
@@ -134,7 +134,7 @@ impl Reconciler {
         &self,
         held: &mut VersionedRecord,
         documents: &[SecretDocument],
-    ) -> Result<Option<ReconcileAction>, StepError> {
+    ) -> StepResult<Option<ReconcileAction>> {
         let name = held.record.name.clone();
         let Some(mut spec) = held.record.spec.clone() else { return Ok(None) };
         let (all, was_confirmed): (Vec<_>, _) = (spec.object_refs().collect(), held.confirmed);
@@ -198,7 +198,7 @@ impl Reconciler {
         held: &VersionedRecord,
         number: usize,
         documents: &[SecretDocument],
-    ) -> Result<Option<Value>, StepError> {
+    ) -> StepResult<Option<Value>> {
         if let Some(number) = number.checked_sub(spec.objects.secrets.len()) {
             return Ok(spec.objects.apply.get(number).cloned());
         }

@@ -68,6 +68,9 @@ impl VersionedRecord {
     }
 }
 
+/// Records, and the token of the next page.
+pub(crate) type RecordPage = (Vec<TaskRecord>, Option<String>);
+
 pub(crate) struct RecordStore {
     secrets: Api<Secret>,
     /// The versions of starting tasks that are confirmed. A version that another relay has written is not.
@@ -126,12 +129,8 @@ impl RecordStore {
         Ok(all)
     }
 
-    /// Returns a page of the records of a unit, or of all, and the token of the next page.
-    pub(crate) async fn page(
-        &self,
-        unit: Option<&str>,
-        after: Option<&str>,
-    ) -> Result<(Vec<TaskRecord>, Option<String>)> {
+    /// Returns a page of the records of a unit, or of all.
+    pub(crate) async fn page(&self, unit: Option<&str>, after: Option<&str>) -> Result<RecordPage> {
         let of_unit = unit.map(|unit| format!(",{UNIT}={unit}")).unwrap_or_default();
         let mut page = ListParams::default().labels(&format!("{PART}={RECORD}{of_unit}")).limit(PAGE);
         page.continue_token = after.map(str::to_owned);
@@ -274,7 +273,7 @@ impl RecordStore {
     }
 }
 
-fn ignore_missing<T>(response: Result<T, kube::Error>) -> Result<()> {
+fn ignore_missing<T>(response: kube::Result<T>) -> Result<()> {
     match response {
         Err(error) if status(&error) != Some(404) => Err(write_error(error)),
         _ => Ok(()),

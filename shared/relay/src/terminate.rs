@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_protocol::callback::Callback;
+use ebb_protocol::relay::TaskId;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
@@ -24,11 +25,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Reconciler {
     /// Ends a task with this result. All objects that may still run or appear are terminated first.
-    pub(crate) async fn terminate_with_result(
-        &self,
-        held: &mut VersionedRecord,
-        result: Callback,
-    ) -> Result<ReconcileAction> {
+    pub(crate) async fn terminate_with(&self, held: &mut VersionedRecord, result: Callback) -> Result<ReconcileAction> {
         let may_run = held.record.spec.as_ref().is_some_and(|spec| spec.container().is_some());
         if may_run || held.may_be_in_flight() {
             self.begin_termination(held, GRACE_MS, Some(result)).await?;
@@ -91,7 +88,7 @@ impl Reconciler {
         };
         let unknown = self.resolve_unconfirmed(held, since_ms).await?;
         let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
-        let remaining = self.terminate_objects(held, &spec, grace_ms).await?.or(unknown);
+        let remaining = self.terminate_objects(&held.record.name, &spec, grace_ms).await?.or(unknown);
         let result = if held.result.is_some() { Some(held.result()?) } else { None };
         if remaining.is_none() && !spec.objects.keep {
             held.record.clear_applied();
@@ -133,15 +130,10 @@ impl Reconciler {
     }
 
     /// Deletes all objects that are not kept. Returns the reason if one still exists.
-    async fn terminate_objects(
-        &self,
-        held: &VersionedRecord,
-        spec: &TaskSpec,
-        grace_ms: u64,
-    ) -> Result<Option<String>> {
+    async fn terminate_objects(&self, name: &TaskId, spec: &TaskSpec, grace_ms: u64) -> Result<Option<String>> {
         let job = spec.manifests().next().filter(|_| spec.container().is_some());
         let to_delete = spec.applied.iter().filter(|it| !spec.objects.keep || Some(*it) == job);
-        let mut remaining = self.delete_all(&held.record.name, to_delete).await?;
+        let mut remaining = self.delete_all(name, to_delete).await?;
         if job.is_none() {
             return Ok(remaining);
         }
@@ -159,7 +151,7 @@ impl Reconciler {
         Ok(remaining)
     }
 
-    async fn terminate_pod(&self, pod: &Pod, grace_ms: u64) -> Result<(), kube::Error> {
+    async fn terminate_pod(&self, pod: &Pod, grace_ms: u64) -> kube::Result<()> {
         if pod.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }

@@ -4,6 +4,7 @@ use kube::core::Status;
 use serde_json::json;
 
 use super::*;
+use crate::error::StepError;
 use PodObservation::{Gone, Running, Terminated, Waiting};
 use ReasonCode::{Evicted, Exit, Failed, ImagePull, Lost, OutOfMemory, Timeout, Unschedulable};
 
@@ -178,7 +179,7 @@ fn steps_of_a_container() {
         end(0, "Completed", &message)
     };
     let blocked = |code, kind| Waiting(Some(StartBlocker { code, message: "blocked".to_owned(), kind }));
-    let image = |kind| blocked(ImagePull, kind);
+    let unpulled_for = |ms: u64| blocked(ImagePull, BlockerKind::Transient(NOW - ms));
     let unschedulable = || blocked(Unschedulable, BlockerKind::Unschedulable(0));
     let killed = || end(137, "OOMKilled", "");
     let (running, deleted) = (pod("Running", None), pod("Running", Some("1970-01-01T00:14:00Z")));
@@ -196,17 +197,9 @@ fn steps_of_a_container() {
         // A container that cannot start.
         (None, Waiting(None), None, None, false, before, "wait until 500"),
         (None, Waiting(None), None, None, false, deadline, "terminate Timeout Whole"),
-        (present, image(BlockerKind::Permanent), None, None, false, before, "terminate ImagePull Nothing"),
-        (
-            present,
-            image(BlockerKind::Transient(NOW - 60_000)),
-            None,
-            None,
-            false,
-            before,
-            "terminate ImagePull Nothing",
-        ),
-        (present, image(BlockerKind::Transient(NOW - 59_900)), None, None, false, before, "wait until 100"),
+        (present, blocked(ImagePull, BlockerKind::Permanent), None, None, false, before, "terminate ImagePull Nothing"),
+        (present, unpulled_for(60_000), None, None, false, before, "terminate ImagePull Nothing"),
+        (present, unpulled_for(59_900), None, None, false, before, "wait until 100"),
         (present, unschedulable(), None, None, false, before, "wait until 500"),
         (present, unschedulable(), None, None, false, deadline, "terminate Unschedulable Whole"),
         // The report, then the termination message, then the kubelet.
