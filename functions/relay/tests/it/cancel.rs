@@ -111,11 +111,8 @@ async fn a_record_that_cannot_be_read_blocks_its_unit() {
     create(&fixture.records(), damaged).await;
     let unit = name("unit", 2);
     let response = fixture.apply(&unit, script(&unit, "#")).await;
-    let RelayResponse::Unavailable(message) = response else { panic!("{response:?}") };
-    assert!(
-        message.contains("ebb-task.unit.1") && message.contains("line 1") && !message.contains("hunter2"),
-        "{message}"
-    );
+    let RelayResponse::Unavailable(why) = response else { panic!("{response:?}") };
+    assert!(why.contains("ebb-task.unit.1") && why.contains("line 1") && !why.contains("hunter2"), "{why}");
     fixture.records().delete("ebb-task.unit.1", &Default::default()).await.unwrap();
     fixture.close().await;
 }
@@ -132,8 +129,7 @@ async fn cancellation_of_an_object_with_a_finalizer() {
         let started = Instant::now();
         let response = fixture.state(cancel(&unit)).await;
         assert!(matches!(response, TaskState::Running { .. }) && started.elapsed() < RESPONSE_TIMEOUT, "{response:?}");
-        fixture.kill().await;
-        fixture.start().await;
+        fixture.restart().await;
     }
     merge(&maps, "unit", finalizers(json!([]))).await;
     assert_eq!(fixture.state(cancel(&unit)).await, TaskState::Tombstoned);

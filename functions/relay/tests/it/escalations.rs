@@ -1,7 +1,6 @@
 //! Privilege escalation by a plugin. The relay rejects each case with a reason before it applies anything. The policy is
 //! that of the chart, with more kinds than an operator would allow.
 
-use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom};
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
@@ -179,8 +178,7 @@ async fn permitted_scripts_and_secrets() {
     {
         let unit = name(&format!("reads-{number}"), 1);
         let map = config_map(&format!("map-{number}"));
-        let from = ObjectOutputFrom::Secret { name: format!("'{secret_name}'"), key: "value".to_owned() };
-        let output = ObjectOutput { name: "a".to_owned(), from, sensitive: false, optional: false };
+        let output = output("a", &format!("'{secret_name}'"), "value", false);
         let task = ObjectTask { outputs: vec![output], ..objects(vec![map]) };
         fixture.apply(&unit, task).await;
         let result = fixture.result(&unit).await;

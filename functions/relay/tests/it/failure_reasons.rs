@@ -11,22 +11,22 @@ use crate::fixture::*;
 
 type ManifestChange = fn(&mut Value);
 
-fn main_container(pod: &mut Value) -> &mut Value {
+fn main_of(pod: &mut Value) -> &mut Value {
     &mut pod["containers"][0]
 }
 
 fn image_never_pulled(pod: &mut Value) {
-    main_container(pod)["image"] = "ebb.test/none:1".into();
-    main_container(pod)["imagePullPolicy"] = "Never".into();
+    main_of(pod)["image"] = "ebb.test/none:1".into();
+    main_of(pod)["imagePullPolicy"] = "Never".into();
 }
 
 fn little_memory(pod: &mut Value) {
-    main_container(pod)["resources"] = json!({"limits": {"memory": "32Mi"}});
+    main_of(pod)["resources"] = json!({"limits": {"memory": "32Mi"}});
 }
 
 fn no_such_secret(pod: &mut Value) {
     let from = json!({"secretKeyRef": {"name": "none", "key": "k"}});
-    main_container(pod)["env"] = json!([{"name": "A", "valueFrom": from}]);
+    main_of(pod)["env"] = json!([{"name": "A", "valueFrom": from}]);
 }
 
 fn wrong_install(pod: &mut Value) {
@@ -42,29 +42,15 @@ async fn failures_of_pods() {
     let cases: [(&str, &str, ManifestChange, u64, ReasonCode, &str); 14] = [
         ("exit", "exit 7", unchanged, LONG, Exit, "the script ended with 7"),
         ("killed", "kill -9 $$", unchanged, LONG, Exit, "SIGKILL"),
-        ("missing", "#", |pod| main_container(pod)["image"] = "127.0.0.1:1/none:1".into(), LONG, ImagePull, "none:1"),
+        ("missing", "#", |pod| main_of(pod)["image"] = "127.0.0.1:1/none:1".into(), LONG, ImagePull, "none:1"),
         ("never", "#", image_never_pulled, LONG, NotStartable, "ErrImageNeverPull"),
-        (
-            "invalid",
-            "#",
-            |pod| main_container(pod)["image"] = "Not::an image".into(),
-            LONG,
-            NotStartable,
-            "InvalidImageName",
-        ),
+        ("invalid", "#", |pod| main_of(pod)["image"] = "Not::an image".into(), LONG, NotStartable, "InvalidImageName"),
         ("node", "#", |pod| pod["nodeSelector"] = json!({"no": "such"}), 20_000, Unschedulable, "node"),
         ("memory", "tail /dev/zero", little_memory, LONG, OutOfMemory, "memory"),
         ("slow", "echo slow; sleep 1000", unchanged, 25_000, Timeout, "longer than 25000 ms"),
-        (
-            "mute",
-            "#",
-            |pod| main_container(pod)["command"] = json!(["sh", "-c", "exit 7"]),
-            LONG,
-            Exit,
-            "7 and without",
-        ),
-        ("nothing", "#", |pod| main_container(pod)["command"] = json!(["true"]), LONG, Failed, "with 0 and without"),
-        ("program", "#", |pod| main_container(pod)["command"] = json!(["/none"]), LONG, NotStartable, "/none"),
+        ("mute", "#", |pod| main_of(pod)["command"] = json!(["sh", "-c", "exit 7"]), LONG, Exit, "7 and without"),
+        ("nothing", "#", |pod| main_of(pod)["command"] = json!(["true"]), LONG, Failed, "with 0 and without"),
+        ("program", "#", |pod| main_of(pod)["command"] = json!(["/none"]), LONG, NotStartable, "/none"),
         ("config", "#", no_such_secret, LONG, NotStartable, "none"),
         ("init", "#", wrong_install, LONG, NotStartable, "ebb-install"),
         ("deadline", "sleep 1000", |pod| pod["activeDeadlineSeconds"] = 4.into(), LONG, Timeout, "deadline"),

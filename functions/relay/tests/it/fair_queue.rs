@@ -101,7 +101,7 @@ async fn instances_share_the_slots_fairly() {
         let (requested, early) = (started.elapsed(), observed.counts().1.len() - past);
         memory.sample(&fixture);
         let kill = (number == 0).then_some(tasks / 2);
-        wait_for_results(&fixture, &units, kill, &mut memory).await;
+        await_results(&fixture, &units, kill, &mut memory).await;
         until("the deletion of all objects", async || fixture.remaining().await.is_empty().then_some(())).await;
         memory.sample(&fixture);
         let (most, began) = observed.counts();
@@ -148,12 +148,7 @@ async fn request_tasks(fixture: &RelayFixture, round: usize, tasks: usize) -> Ve
 }
 
 /// Waits until all tasks have succeeded. Restarts the relay when the number `kill` of them has.
-async fn wait_for_results(
-    fixture: &RelayFixture,
-    units: &[TaskId],
-    mut kill: Option<usize>,
-    memory: &mut MemoryRounds,
-) {
+async fn await_results(fixture: &RelayFixture, units: &[TaskId], mut kill: Option<usize>, memory: &mut MemoryRounds) {
     let ended = |fixture: &RelayFixture| {
         units.iter().filter(|unit| !fixture.callbacks.accepted(&token(unit)).is_empty()).count()
     };
@@ -167,8 +162,7 @@ async fn wait_for_results(
         }
         assert!(progress.1.elapsed() < Duration::from_secs(150), "{progress:?}\n{}", fixture.log());
         if kill.take_if(|kill| now >= *kill).is_some() {
-            fixture.kill().await;
-            fixture.start().await;
+            fixture.restart().await;
         }
     }
     for unit in units {
@@ -207,8 +201,7 @@ async fn queued_tasks() {
     assert_eq!(fixture.state(cancel(&dropped)).await, TaskState::Tombstoned);
     assert_eq!(fixture.get(&dropped).await, TaskState::Tombstoned);
     assert!(matches!(fixture.ensure(own).await, RelayResponse::State(TaskState::Queued { ahead: 0 })));
-    fixture.kill().await;
-    fixture.start().await;
+    fixture.restart().await;
     assert_queued(&fixture, &first, 0).await;
     assert_queued(&fixture, &second, 1).await;
     // Longer than the timeout of the second task and the validity of the requests.

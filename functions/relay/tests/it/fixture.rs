@@ -34,7 +34,9 @@ pub(crate) use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Po
 pub(crate) use serde_json::{Value, json};
 
 pub(crate) use crate::cluster::cluster;
-pub(crate) use crate::requests::{ScriptJob, cancel, config_map, finalizers, name, objects, ready_if, script, token};
+pub(crate) use crate::requests::{
+    ScriptJob, cancel, config_map, finalizers, name, objects, output, ready_if, script, token,
+};
 pub(crate) use crate::wait::until;
 
 /// Creates an object.
@@ -58,12 +60,12 @@ pub(crate) async fn post(
     http: &reqwest::Client,
     url: &str,
     body: &Value,
-    signer: &WebhookSecret,
+    key: &WebhookSecret,
 ) -> Option<(u16, String)> {
     let body = body.to_string();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let id = MessageId::parse("m1").unwrap();
-    let headers = sign(signer, &id, Timestamp(now.as_millis() as u64), body.as_bytes());
+    let headers = sign(key, &id, Timestamp(now.as_millis() as u64), body.as_bytes());
     let mut request = http.post(format!("{url}/v1/batch")).body(body);
     for (name, value) in headers {
         request = request.header(name, value);
@@ -175,6 +177,12 @@ impl RelayFixture {
     pub(crate) async fn kill(&self) {
         let relay = self.relay.lock().unwrap().take();
         relay.unwrap().kill().await.unwrap();
+    }
+
+    /// Kills the relay and starts it again.
+    pub(crate) async fn restart(&self) {
+        self.kill().await;
+        self.start().await;
     }
 
     /// Returns the log of the relay.

@@ -110,8 +110,7 @@ async fn outputs_of_the_maximum_size() {
     script.spec.log_tail = 256 << 10;
     fixture.run(&unit, script).await;
     until("a callback", async || (fixture.callbacks.rejected(&token(&unit)) > 0).then_some(())).await;
-    fixture.kill().await;
-    fixture.start().await;
+    fixture.restart().await;
     fixture.callbacks.reject_with(None);
     let result = fixture.result(&unit).await;
     for output in ["a", "b", "c"] {

@@ -79,8 +79,7 @@ async fn an_api_version_is_removed() {
     remove(&fixture, "known").await;
     assert!(matches!(fixture.get(&waits).await, TaskState::Running { .. }));
     merge(&second, "waits", json!({"spec": {"done": "yes"}})).await;
-    fixture.kill().await;
-    fixture.start().await;
+    fixture.restart().await;
     fixture.success(&waits).await;
     until("the deletion", async || second.get_opt("waits").await.unwrap().is_none().then_some(())).await;
     remove(&fixture, "unknown").await;

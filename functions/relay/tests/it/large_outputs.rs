@@ -57,9 +57,6 @@ async fn an_output_and_a_log_that_are_too_large() {
     };
     let most = pods_mib();
     until("the deletion of the log", async || (pods_mib() == 0).then_some(())).await;
-    println!(
-        "{mib} MiB of log in {:.1?}, {most} MiB on the node at the end of the script, then none",
-        started.elapsed()
-    );
+    println!("{mib} MiB of log in {:.1?}, {most} MiB on the node when the script ended", started.elapsed());
     fixture.close().await;
 }

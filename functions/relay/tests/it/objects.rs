@@ -1,6 +1,6 @@
 //! Tasks that apply objects, wait until they are ready, or remove them.
 
-use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom};
+use ebb_protocol::relay::ObjectOutput;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 
 use crate::fixture::*;
@@ -63,8 +63,7 @@ async fn applied_ready_and_removed() {
     let undo = name("undo", 1);
     fixture.apply(&undo, removal(&["make", "waiting", "unknown"])).await;
     until("the deletion to begin", async || maps.get("held").await.unwrap().metadata.deletion_timestamp).await;
-    fixture.kill().await;
-    fixture.start().await;
+    fixture.restart().await;
     assert!(matches!(fixture.get(&undo).await, TaskState::Running { .. }));
     merge(&maps, "held", finalizers(Value::Null)).await;
     fixture.success(&undo).await;
@@ -155,16 +154,6 @@ fn ready(rules: &[(&str, &str)]) -> TaskCompletion {
     let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let rules = rules.iter().map(|(ready, fail)| ReadyRules { ready: text(ready), fail: text(fail) });
     TaskCompletion::Ready(rules.collect())
-}
-
-/// Returns an output: the value of an expression, or with a key that of the Secret that the expression names.
-fn output(name: &str, text: &str, key: &str, sensitive: bool) -> ObjectOutput {
-    let (text, key) = (text.to_owned(), key.to_owned());
-    let from = match key.is_empty() {
-        true => ObjectOutputFrom::Value(text),
-        false => ObjectOutputFrom::Secret { name: text, key },
-    };
-    ObjectOutput { name: name.to_owned(), from, sensitive, optional: false }
 }
 
 /// Rules become true after changes by other clients. The relay reads the outputs then.

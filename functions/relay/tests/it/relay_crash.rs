@@ -35,8 +35,7 @@ async fn killed_while_tasks_start() {
             // The response is ignored.
             let _ = tokio::time::timeout(Duration::from_millis(moment), sent).await;
         }
-        fixture.kill().await;
-        fixture.start().await;
+        fixture.restart().await;
         let response = fixture.ensure(request).await;
         assert!(matches!(response, ebb_protocol::relay::RelayResponse::State(_)), "{unit:?}: {response:?}");
     }
@@ -73,8 +72,7 @@ async fn killed_while_scripts_run_and_report() {
     fixture.start().await;
     // The relay is killed while it deletes objects of one task and sends the callbacks of the others.
     fixture.result(&units[0]).await;
-    fixture.kill().await;
-    fixture.start().await;
+    fixture.restart().await;
     for unit in &units {
         check(&fixture, unit).await;
     }

@@ -1,7 +1,5 @@
 //! `Release` deletes the sensitive outputs of an instance in all namespaces.
 
-use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom};
-
 use crate::fixture::*;
 use crate::rights::{grant_role, rights, rule_for};
 
@@ -34,18 +32,12 @@ async fn release_deletes_sensitive_outputs_in_all_namespaces() {
     for (unit, namespace, instance) in
         [("own", units, "instance-1"), ("there", all, "instance-1"), ("theirs", all, "instance-2")]
     {
-        let output = ObjectOutput {
-            name: "kept".to_owned(),
-            from: ObjectOutputFrom::Value("object.data.a".to_owned()),
-            sensitive: true,
-            optional: false,
-        };
         let map =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit}, "data": {"a": "hunter2"}});
         let task = ObjectTask {
             instance: instance.to_owned(),
             namespace: Some(namespace.to_owned()),
-            outputs: vec![output],
+            outputs: vec![output("kept", "object.data.a", "", true)],
             ..objects(vec![map])
         };
         let unit = name(unit, 1);
@@ -78,8 +70,9 @@ async fn release_deletes_sensitive_outputs_in_all_namespaces() {
         other => panic!("{other:?}"),
     });
     let message = rejected.await;
-    assert!(
-        message.contains(none.as_str()) && message.contains(read.as_str()) && !message.contains(all.as_str()),
+    assert_eq!(
+        [none, read, all].map(|namespace| message.contains(namespace.as_str())),
+        [true, true, false],
         "{message}"
     );
     assert_eq!(remaining().await, ["old", "old", "ebb-output.theirs.1.0"]);

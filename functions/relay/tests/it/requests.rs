@@ -2,8 +2,8 @@
 
 use ebb_protocol::entrypoint::{EntrypointSpec, RelayAddress, VERSION};
 use ebb_protocol::relay::{
-    CallbackEndpoint, DocumentFill, EnsureTask, FillWith, ObjectTask, ReadyRules, RelayRequest, ScriptInput,
-    ScriptOutput, SecretDocument, TaskCompletion, TaskId,
+    CallbackEndpoint, DocumentFill, EnsureTask, FillWith, ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules,
+    RelayRequest, ScriptInput, ScriptOutput, SecretDocument, TaskCompletion, TaskId,
 };
 use ebb_protocol::value::UnitValue as Input;
 use serde_json::{Value, json};
@@ -53,6 +53,14 @@ pub(crate) fn objects(apply: Vec<Value>) -> ObjectTask {
 /// Returns the completion of a task whose first object is ready by a rule.
 pub(crate) fn ready_if(rule: &str) -> TaskCompletion {
     TaskCompletion::Ready(vec![ReadyRules { ready: Some(rule.to_owned()), fail: None }])
+}
+
+/// Returns an output: the value of an expression, or with a key that of the Secret that the expression names.
+pub(crate) fn output(name: &str, text: &str, key: &str, sensitive: bool) -> ObjectOutput {
+    let (text, key) = (text.to_owned(), key.to_owned());
+    let from =
+        if key.is_empty() { ObjectOutputFrom::Value(text) } else { ObjectOutputFrom::Secret { name: text, key } };
+    ObjectOutput { name: name.to_owned(), from, sensitive, optional: false }
 }
 
 /// Returns the task of a script.
