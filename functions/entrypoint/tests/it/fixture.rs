@@ -88,10 +88,9 @@ impl EntrypointFixture {
 
     /// Returns a script for `/bin/sh`. Its outputs are files in the folder, whose path is in `$W`.
     pub(crate) fn sh(&self, text: &str, outputs: &[&str]) -> EntrypointSpec {
-        let output = |name: &&str| ScriptOutput { name: name.to_string(), path: self.at(name), sensitive: false };
         EntrypointSpec {
             env: vec![("W".to_owned(), self.at(""))],
-            outputs: outputs.iter().map(output).collect(),
+            outputs: outputs.iter().map(|name| output(name, &self.at(name))).collect(),
             ..self.spec(&format!("#!/bin/sh\n{text}"))
         }
     }
@@ -112,6 +111,12 @@ impl EntrypointFixture {
         self.exit_of(self.command(spec).output().expect("the entrypoint starts"))
     }
 
+    /// Waits until the termination message is written.
+    pub(crate) fn wait_for_message(&self) {
+        let written = || fs::read(self.at("termination-log")).is_ok_and(|it| !it.is_empty()).then_some(());
+        until("the termination message", written);
+    }
+
     /// Reads the termination message of an entrypoint that has ended.
     pub(crate) fn exit_of(&self, output: Output) -> EntrypointExit {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -121,6 +126,10 @@ impl EntrypointFixture {
         assert_eq!(termination.result.log, None);
         EntrypointExit { code: output.status.code(), stdout: output.stdout, stderr, termination }
     }
+}
+
+pub(crate) fn output(name: &str, path: &str) -> ScriptOutput {
+    ScriptOutput { name: name.to_owned(), path: path.to_owned(), sensitive: false }
 }
 
 pub(crate) fn relay(url: String) -> Option<RelayAddress> {

@@ -74,11 +74,7 @@ fn termination_result(fixture: &EntrypointFixture) -> TerminationResult {
 fn a_script_runs_in_a_read_only_root_as_an_unprivileged_user() {
     let fixture = image(true);
     let mut spec = spec(&fixture, "id -u; echo out >/ebb/own/a; cat /proc/1/comm; sleep 1000 & [ ! -w /tmp ]");
-    spec.outputs.push(ebb_protocol::relay::ScriptOutput {
-        name: "a".to_owned(),
-        path: "/ebb/own/a".to_owned(),
-        sensitive: false,
-    });
+    spec.outputs.push(output("a", "/ebb/own/a"));
     let output = run_in_root(&fixture, Some(&spec), RUN);
     let printed = String::from_utf8_lossy(&output.stdout);
     assert_eq!(printed, format!("{INSTALLED}65534\nebb-entrypoint\n"), "{output:?}");

@@ -1,9 +1,9 @@
 //! Outputs of scripts.
 
 use ebb_protocol::callback::{CallbackStatus, ReasonCode};
-use ebb_protocol::entrypoint::{EntrypointSpec, REPORT_BODY, ReportState};
+use ebb_protocol::entrypoint::{EntrypointSpec, REPORT_BODY, ReportState, TerminationResult};
 use ebb_protocol::limits::{OUTPUT, OUTPUTS};
-use ebb_protocol::relay::{ScriptInput, ScriptOutput};
+use ebb_protocol::relay::ScriptInput;
 use ebb_protocol::value::UnitValue;
 use sha2::{Digest as _, Sha256};
 
@@ -50,11 +50,7 @@ fn large_outputs_are_only_in_the_report() {
         ("head -c 5000 /dev/zero | tr '\\0' x >$W/a", vec!["a"], Ok(5_000)),
         (&*format!("head -c {OUTPUT} /dev/zero | tr '\\0' x >$W/a"), vec!["a"], Ok(OUTPUT)),
         // Each NUL takes six bytes in JSON.
-        (
-            "for f in a b; do head -c 1000000 /dev/zero >$W/$f; done",
-            vec!["a", "b"],
-            Err("bytes as JSON; the limit is 5242880"),
-        ),
+        ("for f in a b; do head -c 1000000 /dev/zero >$W/$f; done", vec!["a", "b"], Err("the limit is 5242880")),
     ] {
         let fixture = EntrypointFixture::new();
         let server = ReportSink::start([ServerReply::Status(200)]);
@@ -102,26 +98,21 @@ fn sensitive_outputs_are_only_in_the_report() {
     assert_eq!(ended.sensitive.len(), 4);
     assert_eq!(ended.result.outputs.keys().collect::<Vec<_>>(), ["b"]);
     assert!(body.len() <= REPORT_BODY && 3 * OUTPUT < OUTPUTS);
-    assert!(
-        exit.termination.report.is_some() && exit.termination.reported && exit.termination.result.outputs.is_empty()
-    );
+    let TerminationResult { report, reported, result, .. } = &exit.termination;
+    assert!(report.is_some() && *reported && result.outputs.is_empty());
     let message = std::fs::read_to_string(fixture.at("termination-log")).unwrap() + &exit.stderr;
     assert!(!message.contains("czNjcjN0") && !message.contains("s3cr3t"));
     // A failed unit reports no sensitive outputs, because no teardown would delete them.
     let server = ReportSink::start([ServerReply::Status(200)]);
     let missing = sensitive(fixture.sh("rm -f $W/z; echo x >$W/a", &["a", "z"]));
-    assert_eq!(
-        fixture.run(&EntrypointSpec { relay: relay(server.url()), ..missing }).reason(),
-        Some(ReasonCode::OutputMissing)
-    );
+    let exit = fixture.run(&EntrypointSpec { relay: relay(server.url()), ..missing });
+    assert_eq!(exit.reason(), Some(ReasonCode::OutputMissing));
     let ReportState::Ended(ended) = server.wait_for_end().0.state else { panic!() };
     assert!(ended.sensitive.is_empty());
     // Without a relay the unit fails before the script runs.
     let exit = fixture.run(&spec);
-    assert_eq!(
-        (exit.code, exit.reason(), exit.termination.exit_code),
-        (Some(126), Some(ReasonCode::NotStartable), None)
-    );
+    assert_eq!((exit.code, exit.reason()), (Some(126), Some(ReasonCode::NotStartable)));
+    assert_eq!(exit.termination.exit_code, None);
     assert!(exit.message().contains("output \"a\" is sensitive and requires a relay"), "{exit:?}");
 }
 
@@ -134,7 +125,7 @@ fn invalid_output_paths() {
     ] {
         let fixture = EntrypointFixture::new();
         let mut spec = fixture.sh("echo ran", &[]);
-        spec.outputs.push(ScriptOutput { name: "o".to_owned(), path: path.to_owned(), sensitive: false });
+        spec.outputs.push(output("o", path));
         let exit = fixture.run(&spec);
         assert_eq!((exit.code, exit.message(), exit.stdout.len()), (Some(126), expected, 0), "{exit:?}");
     }

@@ -78,7 +78,7 @@ fn the_report_is_repeated_until_the_relay_runs() {
     let address = unused_address();
     let spec = EntrypointSpec { relay: relay(format!("http://{address}/v1/reports/a")), ..fixture.sh("exit 4", &[]) };
     let child = fixture.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
-    until("the termination message", || fs::exists(fixture.at("termination-log")).unwrap().then_some(()));
+    fixture.wait_for_message();
     let server = ReportSink::on(address, [ServerReply::Status(200)], ServerReply::Status(200));
     let exit = fixture.exit_of(child.wait_with_output().unwrap());
     assert_eq!((exit.code, exit.termination.reported, server.ends().len()), (Some(4), true, 1));
@@ -101,9 +101,7 @@ fn a_signal_ends_the_repetition_of_reports_after_the_grace_period() {
     let address = RelayAddress { report_retry_ms: u64::MAX, ..relay(format!("http://{}/", unused_address())).unwrap() };
     let spec = EntrypointSpec { relay: Some(address), grace_ms: 200, ..fixture.sh("exit 6", &[]) };
     let child = fixture.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
-    until("the termination message", || {
-        fs::read(fixture.at("termination-log")).is_ok_and(|it| !it.is_empty()).then_some(())
-    });
+    fixture.wait_for_message();
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
     let exit = fixture.exit_of(child.wait_with_output().unwrap());
     assert_eq!((exit.code, exit.termination.reported, exit.reason()), (Some(6), false, Some(ReasonCode::Exit)));
@@ -122,9 +120,7 @@ fn a_slow_relay_does_not_delay_the_script() {
     until("a heartbeat", || server.reports().pop());
     let started = Instant::now();
     fs::write(fixture.at("go"), "").unwrap();
-    until("the end of the script", || {
-        fs::read(fixture.at("termination-log")).is_ok_and(|it| !it.is_empty()).then_some(())
-    });
+    fixture.wait_for_message();
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
     assert!(server.ends().is_empty());
     let exit = fixture.exit_of(child.wait_with_output().unwrap());

@@ -24,6 +24,8 @@ fn codes_and_reasons() {
         ("#!/bin/sh\nkill -TERM $$", 143, Some(ReasonCode::Exit), "the script was ended by SIGTERM"),
         ("#!/bin/sh\nkill -SEGV $$", 139, Some(ReasonCode::Exit), "the script was ended by SIGSEGV"),
         ("#!/bin/sh\nkill -KILL $$", 137, Some(ReasonCode::Exit), "by SIGKILL, as it happens where memory"),
+        // `nix` has no name for real-time signals.
+        ("#!/bin/sh\nkill -34 $$", 128 + 34, Some(ReasonCode::Exit), ""),
         ("#!/no/such -x\n", 127, Some(ReasonCode::NotStartable), "this image has no /no/such, the script's"),
         ("#!/usr/bin/env no-such\n", 127, Some(ReasonCode::NotStartable), "has no \"no-such\", the script's"),
         ("#!/etc/passwd\n", 126, Some(ReasonCode::NotStartable), "/etc/passwd, the script's interpreter, may not"),
