@@ -10,18 +10,15 @@ use crate::fixture::*;
 
 pub(crate) async fn exit_codes() {
     let fixture = PodsFixture::new();
-    for (code, attempt) in [(0, 1), (7, 2)] {
-        let mut request = sh(&format!("echo said; echo so >&2; exit {code}"));
-        request.task.attempt = attempt;
-        let result = fixture.run(request).await;
+    for (code, number) in [(0, 1), (7, 2)] {
+        let result = fixture.run(attempt(number, sh(&format!("echo said; echo so >&2; exit {code}")))).await;
         assert_eq!(result.log.as_deref(), Some("said\nso\n"));
         assert!(result.duration_ms.is_some());
         if code == 0 {
             assert_eq!(result.status, CallbackStatus::Succeeded);
         } else {
             assert_eq!(result.status, CallbackStatus::Failed);
-            assert_eq!(reason(&result).code, ReasonCode::Exit);
-            assert_eq!(reason(&result).message, format!("the script ended with {code}"));
+            assert_failed(&result, ReasonCode::Exit, &format!("the script ended with {code}"));
         }
     }
 }
@@ -32,8 +29,7 @@ pub(crate) async fn not_after_is_kept() {
     request.valid_for_ms = 0;
     // To store the request and start a process takes longer than 0 ms.
     let result = fixture.run(request).await;
-    assert_eq!(reason(&result).code, ReasonCode::Lost);
-    assert!(reason(&result).message.contains("expired before"), "{result:?}");
+    assert_failed(&result, ReasonCode::Lost, "expired before");
 }
 
 pub(crate) async fn long_log() {
@@ -52,13 +48,11 @@ pub(crate) async fn long_log() {
 pub(crate) async fn last_line() {
     let fixture = PodsFixture::new();
     let request = sh("printf 'one\\ntwo 10%%\\rtwo 20%%\\n\\n'; echo done >&2; sleep 1000");
-    fixture.ensure(request.clone()).await;
-    fixture.prints(&request.task, "done").await;
+    fixture.starts(&request, "done").await;
     assert_eq!(fixture.relay.last_line(&request.task).unwrap(), "done");
     assert_eq!(fixture.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
 
-    let mut request = sh("printf 'one\\ntwo 10%%\\rtwo 20%%\\n\\n'");
-    request.task.attempt = 2;
+    let request = attempt(2, sh("printf 'one\\ntwo 10%%\\rtwo 20%%\\n\\n'"));
     fixture.run(request.clone()).await;
     assert_eq!(fixture.relay.last_line(&request.task).unwrap(), "two 20%");
     assert_eq!(fixture.relay.last_line(&name("other", 1)), None);
@@ -67,15 +61,13 @@ pub(crate) async fn last_line() {
 pub(crate) async fn not_startable() {
     let fixture = PodsFixture::new();
     let result = fixture.run(request("#!/no/such/shell\n")).await;
-    assert_eq!(reason(&result).code, ReasonCode::NotStartable);
-    assert!(reason(&result).message.starts_with("this machine has no /no/such/shell"), "{result:?}");
+    assert_failed(&result, ReasonCode::NotStartable, "this machine has no /no/such/shell");
 }
 
 pub(crate) async fn cancel_kills() {
     let fixture = PodsFixture::new();
     let request = sh("trap '' TERM; sleep 1000 & echo $$ $!; while :; do sleep 1; done");
-    fixture.ensure(request.clone()).await;
-    let log = fixture.prints(&request.task, "\n").await;
+    let log = fixture.starts(&request, "\n").await;
     assert_eq!(fixture.cancel(&request.task, Duration::from_millis(50)).await, TaskState::Tombstoned);
     for pid in log.split_whitespace() {
         assert!(!lives(pid));
@@ -83,14 +75,13 @@ pub(crate) async fn cancel_kills() {
     assert_eq!(fixture.ensure(request.clone()).await, TaskState::Tombstoned);
     assert_eq!(fixture.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
     // A cancelled task sends no callback.
-    assert!(fixture.control.requests.lock().unwrap().is_empty());
+    assert_eq!(fixture.sent(), 0);
 }
 
 pub(crate) async fn cancel_with_grace() {
     let fixture = PodsFixture::new();
     let request = sh("trap 'echo tidying; exit 3' TERM; echo up; while :; do sleep 0.05; done");
-    fixture.ensure(request.clone()).await;
-    fixture.prints(&request.task, "up").await;
+    fixture.starts(&request, "up").await;
     assert_eq!(fixture.cancel(&request.task, PATIENCE).await, TaskState::Tombstoned);
     let log = std::fs::read_to_string(fixture.folder(&request.task).join("log")).unwrap();
     assert!(log.contains("tidying"), "{log}");
@@ -103,13 +94,9 @@ pub(crate) async fn cancel_of_the_ended() {
     assert_eq!(fixture.cancel(&request.task, PATIENCE).await, TaskState::Ended(Box::new(result)));
 
     // A script that ends with 0 after `SIGTERM` has succeeded.
-    let mut request = with_outputs(
-        sh("trap 'printf made >/out/x; exit 0' TERM; echo up; while :; do sleep 0.05; done"),
-        &[("x", "/out/x")],
-    );
-    request.task.attempt = 2;
-    fixture.ensure(request.clone()).await;
-    fixture.prints(&request.task, "up").await;
+    let text = "trap 'printf made >/out/x; exit 0' TERM; echo up; while :; do sleep 0.05; done";
+    let request = attempt(2, with_outputs(sh(text), &[("x", "/out/x")]));
+    fixture.starts(&request, "up").await;
     match fixture.cancel(&request.task, PATIENCE).await {
         TaskState::Ended(result) => assert_eq!(output(&result, "x"), "made"),
         other => panic!("{other:?}"),

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
 use ebb_flow::ports::RelayClient as _;
 use ebb_local::pods::{LocalRelay, LocalRelayOptions};
-use ebb_protocol::callback::{Callback, FailureReason};
+use ebb_protocol::callback::{Callback, FailureReason, ReasonCode};
 use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutput, ScriptTask, TaskId, TaskState};
 use ebb_protocol::value::UnitValue;
 use tempfile::TempDir;
@@ -79,6 +79,17 @@ impl PodsFixture {
             other => panic!("{other:?}"),
         })
         .await
+    }
+
+    /// Starts a script and waits until it has printed `text`.
+    pub(crate) async fn starts(&self, request: &EnsureTask<ScriptTask>, text: &str) -> String {
+        self.ensure(request.clone()).await;
+        self.prints(&request.task, text).await
+    }
+
+    /// Returns the number of callbacks.
+    pub(crate) fn sent(&self) -> usize {
+        self.control.requests.lock().unwrap().len()
     }
 
     /// Waits until the script has printed `text`.
@@ -158,6 +169,18 @@ pub(crate) fn input(name: &str, env: Option<&str>, path: Option<&str>, value: Op
 
 pub(crate) fn text(value: &str) -> Option<UnitValue> {
     Some(UnitValue::Json(value.into()))
+}
+
+/// Returns the same request as another attempt.
+pub(crate) fn attempt(number: u32, mut request: EnsureTask<ScriptTask>) -> EnsureTask<ScriptTask> {
+    request.task.attempt = number;
+    request
+}
+
+/// Checks that a script failed with a code and a part of a message.
+pub(crate) fn assert_failed(result: &Callback, code: ReasonCode, part: &str) {
+    let reason = reason(result);
+    assert!(reason.code == code && reason.message.contains(part), "{code:?} {part:?}: {result:?}");
 }
 
 pub(crate) fn reason(result: &Callback) -> &FailureReason {

@@ -34,12 +34,11 @@ pub(crate) async fn ensure_is_idempotent() {
     assert!(matches!(fixture.ensure(request.clone()).await, TaskState::Running { .. }));
     assert!(matches!(fixture.ensure(request.clone()).await, TaskState::Running { .. }));
     let result = fixture.ended(&request.task).await;
-    let sent = || fixture.control.requests.lock().unwrap().len();
-    eventually("the first callback", async || (sent() == 1).then_some(())).await;
+    eventually("the first callback", async || (fixture.sent() == 1).then_some(())).await;
     // The same id with another script is the same task.
     let other = EnsureTask { task: request.task.clone(), ..counted(&file, "exit 9") };
     assert_eq!(fixture.ensure(other).await, TaskState::Ended(Box::new(result.clone())));
-    eventually("the callback once more", async || (sent() == 2).then_some(())).await;
+    eventually("the callback once more", async || (fixture.sent() == 2).then_some(())).await;
     assert_eq!(runs(&file), 1);
     let requests = fixture.control.requests.lock().unwrap();
     for callback in requests.iter() {
@@ -76,9 +75,7 @@ pub(crate) async fn cancel_before_ensure() {
     assert_eq!(fixture.ensure(request.clone()).await, TaskState::Tombstoned);
     assert_eq!(fixture.relay.get(None, &request.task).await.unwrap(), TaskState::Tombstoned);
     // The next attempt is another task.
-    let mut next = request.clone();
-    next.task.attempt = 2;
-    assert_eq!(fixture.run(next).await.status, CallbackStatus::Succeeded);
+    assert_eq!(fixture.run(attempt(2, request)).await.status, CallbackStatus::Succeeded);
     assert_eq!(runs(&file), 1);
 }
 
@@ -86,13 +83,10 @@ pub(crate) async fn higher_attempts_replace_lower() {
     let (fixture, counts) = (PodsFixture::new(), count());
     let file = counts.path().join("runs");
     let first = counted(&file, "echo up; sleep 1000");
-    fixture.ensure(first.clone()).await;
-    fixture.prints(&first.task, "up").await;
-    let mut third = counted(&file, &format!("! kill -0 $(head -n1 {})", file.display()));
-    third.task.attempt = 3;
+    fixture.starts(&first, "up").await;
+    let third = attempt(3, counted(&file, &format!("! kill -0 $(head -n1 {})", file.display())));
     assert_eq!(fixture.run(third).await.status, CallbackStatus::Succeeded, "the first one still ran");
-    let mut second = first.clone();
-    second.task.attempt = 2;
+    let second = attempt(2, first.clone());
     assert_eq!(fixture.relay.get(None, &second.task).await.unwrap(), TaskState::Tombstoned);
     assert_eq!(fixture.ensure(second).await, TaskState::Tombstoned);
     assert_eq!(fixture.ensure(first).await, TaskState::Tombstoned);
@@ -126,23 +120,20 @@ pub(crate) async fn callbacks_until_taken() {
     fixture.run(request.clone()).await;
     let taken = fixture.folder(&request.task).join("taken");
     eventually("the result is taken", async || taken.exists().then_some(())).await;
-    assert_eq!(fixture.control.requests.lock().unwrap().len(), 4);
+    assert_eq!(fixture.sent(), 4);
 
     // 4xx ends the callbacks too.
     *fixture.control.answers.lock().unwrap() = vec![Ok(410)];
-    let mut request = sh("");
-    request.task.attempt = 2;
+    let request = attempt(2, sh(""));
     fixture.run(request.clone()).await;
     let taken = fixture.folder(&request.task).join("taken");
     eventually("the result is refused", async || taken.exists().then_some(())).await;
-    assert_eq!(fixture.control.requests.lock().unwrap().len(), 5);
+    assert_eq!(fixture.sent(), 5);
 
     // An acknowledged result is not sent again after the state was opened again.
     let control = Arc::new(ControlPlane::default());
     let again = LocalRelay::open(fixture.state.path(), options(control.clone())).unwrap();
-    let mut request = sh("");
-    request.task.attempt = 3;
-    again.ensure(None, request.into()).await.unwrap();
+    again.ensure(None, attempt(3, sh("")).into()).await.unwrap();
     eventually("a callback", async || (control.requests.lock().unwrap().len() == 1).then_some(())).await;
 }
 
@@ -170,10 +161,7 @@ pub(crate) async fn refused() {
         let answer = fixture.relay.ensure(None, request.into()).await;
         assert!(matches!(answer, Err(RelayError::Refused(_))), "{unit}: {answer:?}");
     }
-    let mut request = sh("");
-    request.task.attempt = 0;
-    assert!(matches!(fixture.relay.ensure(None, request.into()).await, Err(RelayError::Refused(_))));
-    let mut request = sh("");
-    request.v = 2;
-    assert!(matches!(fixture.relay.ensure(None, request.into()).await, Err(RelayError::Refused(_))));
+    for request in [attempt(0, sh("")), EnsureTask { v: 2, ..sh("") }] {
+        assert!(matches!(fixture.relay.ensure(None, request.into()).await, Err(RelayError::Refused(_))));
+    }
 }

@@ -21,9 +21,7 @@ pub(crate) async fn too_large() {
     let outputs: Vec<_> = names.iter().map(|(name, path)| (*name, path.as_str())).collect();
     let result =
         fixture.run(with_outputs(sh("for f in a b c d; do head -c 1000000 /dev/zero >/out/$f; done"), &outputs)).await;
-    assert_eq!(reason(&result).code, ReasonCode::OutputTooLarge);
-    let expected = "bytes as JSON; the limit is 5242880";
-    assert!(reason(&result).message.contains(expected), "{:?}", reason(&result));
+    assert_failed(&result, ReasonCode::OutputTooLarge, "bytes as JSON; the limit is 5242880");
 }
 
 /// Returns the names of the secrets of a state, sorted.
@@ -69,11 +67,8 @@ pub(crate) async fn sensitive() {
     request.body.inputs = vec![input("dsn", Some("DSN"), Some("/in/dsn"), secret("admin", "dsn"))];
     request.body.outputs[0].sensitive = true;
     let result = fixture.run(request).await;
-    assert_eq!(
-        (result.status, result.log.as_deref()),
-        (CallbackStatus::Succeeded, Some("the ***\n***\n")),
-        "{result:?}"
-    );
+    assert_eq!(result.log.as_deref(), Some("the ***\n***\n"), "{result:?}");
+    assert_eq!(result.status, CallbackStatus::Succeeded);
     let place = &result.secrets["the x"];
     assert_eq!(secrets::get(state, &place.name, &place.key).unwrap().unwrap(), b"canary-out\n");
     assert!(result.outputs.is_empty() && result.binary.is_empty());
@@ -104,13 +99,11 @@ pub(crate) async fn sensitive() {
     assert_eq!((reason(&result).code, result.log.as_deref()), (ReasonCode::Exit, Some("***")));
     assert!(result.secrets.is_empty());
 
-    let mut request = sh("");
-    request.task.attempt = 3;
+    let mut request = attempt(3, sh(""));
     request.body.inputs = vec![input("dsn", Some("DSN"), None, secret("admin", "other"))];
     let result = fixture.run(request).await;
-    assert_eq!(reason(&result).code, ReasonCode::NotStartable);
     let message = "input \"dsn\": this machine has no key \"other\" of secret \"admin\"";
-    assert_eq!(reason(&result).message, message);
+    assert_failed(&result, ReasonCode::NotStartable, message);
 
     assert_eq!(stored(state).len(), 2);
     assert!(secrets::put(state, "../x", "k", b"").is_err());
@@ -159,24 +152,16 @@ pub(crate) async fn inputs_replace_files() {
 
 pub(crate) async fn unusable_inputs() {
     let fixture = PodsFixture::new();
-    for (attempt, (bad, expected)) in [
-        (
-            input("a", Some("A"), None, text("x\0y")),
-            "input \"a\": \"A\": an environment variable cannot hold NUL bytes",
-        ),
+    for (number, (bad, expected)) in (1..).zip([
+        (input("a", Some("A"), None, text("x\0y")), "input \"a\": \"A\": an environment variable cannot hold NUL"),
         (input("a", None, Some("relative"), text("x")), "input \"a\": \"relative\": the path is not absolute"),
         (input("a", None, Some("/proc/self/x"), text("x")), "/proc belongs to the kernel"),
         (input("a", None, Some("/etc"), text("x")), "this machine has a folder there"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let mut request = sh("echo ran");
-        request.task.attempt = attempt as u32 + 1;
+    ]) {
+        let mut request = attempt(number, sh("echo ran"));
         request.body.inputs = vec![bad];
         let result = fixture.run(request).await;
-        assert_eq!(reason(&result).code, ReasonCode::NotStartable);
-        assert!(reason(&result).message.contains(expected), "{result:?}");
+        assert_failed(&result, ReasonCode::NotStartable, expected);
         assert_eq!(result.log.unwrap_or_default(), "");
     }
 }

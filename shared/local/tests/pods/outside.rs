@@ -46,8 +46,7 @@ fn send(signal: &str, pid: &str) {
 pub(crate) async fn supervisor_killed() {
     let fixture = PodsFixture::new();
     let request = sh("(setsid sh -c 'echo $$; echo up; exec sleep 1000' &) ; sleep 1000 & echo $$ $!; wait");
-    fixture.ensure(request.clone()).await;
-    let log = fixture.prints(&request.task, "up").await;
+    let log = fixture.starts(&request, "up").await;
     let log = if log.split_whitespace().count() < 4 { fixture.prints(&request.task, " ").await } else { log };
     kill(&fs::read_to_string(fixture.folder(&request.task).join("pid")).unwrap());
     let result = fixture.ended(&request.task).await;
@@ -56,8 +55,7 @@ pub(crate) async fn supervisor_killed() {
     for pid in log.split_whitespace().filter(|word| *word != "up") {
         assert!(!lives(pid), "{pid}");
     }
-    let sent = || fixture.control.requests.lock().unwrap().len();
-    eventually("the callback", async || (sent() == 1).then_some(())).await;
+    eventually("the callback", async || (fixture.sent() == 1).then_some(())).await;
     // A task that may have run does not run again.
     assert!(matches!(fixture.ensure(request).await, TaskState::Ended(_)));
 }
@@ -65,14 +63,12 @@ pub(crate) async fn supervisor_killed() {
 /// `SIGTERM` to the supervisor, as when a machine stops: the script gets it too, and has time to clean up.
 pub(crate) async fn supervisor_asked_to_end() {
     let fixture = PodsFixture::new();
-    for (code, attempt) in [(3, 1), (0, 2)] {
+    for (code, number) in [(3, 1), (0, 2)] {
         let text = format!(
             "trap 'echo tidying; printf made >/out/x; exit {code}' TERM; echo up; while :; do sleep 0.05; done"
         );
-        let mut request = with_outputs(sh(&text), &[("x", "/out/x")]);
-        request.task.attempt = attempt;
-        fixture.ensure(request.clone()).await;
-        fixture.prints(&request.task, "up").await;
+        let request = attempt(number, with_outputs(sh(&text), &[("x", "/out/x")]));
+        fixture.starts(&request, "up").await;
         send("-TERM", &fs::read_to_string(fixture.folder(&request.task).join("pid")).unwrap());
         let result = fixture.ended(&request.task).await;
         let log = result.log.as_deref().unwrap_or_default();
@@ -80,9 +76,8 @@ pub(crate) async fn supervisor_asked_to_end() {
         if code == 0 {
             assert_eq!(output(&result, "x"), "made");
         } else {
-            assert_eq!(reason(&result).code, ReasonCode::Lost);
             let expected = "the supervisor was asked to end by SIGTERM, and the script ended with 3";
-            assert_eq!(reason(&result).message, expected);
+            assert_failed(&result, ReasonCode::Lost, expected);
         }
     }
 }
@@ -92,8 +87,7 @@ pub(crate) async fn children_without_environment_die() {
     let fixture = PodsFixture::new();
     let request = sh("env -i setsid sh -c 'echo $$; echo up; exec sleep 1000' & \
                       until [ -e /tmp/go ]; do sleep 0.02; done; kill -9 $PPID; sleep 1000");
-    fixture.ensure(request.clone()).await;
-    let log = fixture.prints(&request.task, "up").await;
+    let log = fixture.starts(&request, "up").await;
     let child = log.split_whitespace().next().unwrap().to_owned();
     fs::write(fixture.folder(&request.task).join("root/tmp/go"), b"").unwrap();
     let result = fixture.ended(&request.task).await;
@@ -158,10 +152,9 @@ pub(crate) async fn owner_killed() {
 
     let fixture = PodsFixture::in_folder(state);
     assert!(matches!(fixture.relay.get(None, &running.task).await.unwrap(), TaskState::Running { .. }));
-    let sent = || fixture.control.requests.lock().unwrap().len();
-    eventually("the early callback", async || (sent() == 1).then_some(())).await;
+    eventually("the early callback", async || (fixture.sent() == 1).then_some(())).await;
     fs::write(&open, "").unwrap();
-    eventually("the late callback", async || (sent() == 2).then_some(())).await;
+    eventually("the late callback", async || (fixture.sent() == 2).then_some(())).await;
     assert_eq!(output(&fixture.ended(&done.task).await, "x"), "early");
     assert_eq!(output(&fixture.ended(&running.task).await, "x"), "late");
 }
@@ -184,8 +177,7 @@ pub(crate) async fn crash_before_the_start() {
 
     let fixture = PodsFixture::in_folder(state);
     assert_eq!(fixture.ended(&request.task).await.log.as_deref(), Some("ran\n"));
-    let mut second = request.clone();
-    second.task.attempt = 2;
+    let second = attempt(2, request);
     assert_eq!(fixture.relay.get(None, &second.task).await.unwrap(), TaskState::Unknown);
     assert_eq!(fixture.run(second).await.status, CallbackStatus::Succeeded);
 }
