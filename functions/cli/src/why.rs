@@ -26,12 +26,8 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
         write_cause(&mut text, cause);
     }
     let others = why.failed.iter().filter(|failed| why.cause.as_ref().is_none_or(|cause| cause.unit != failed.unit));
-    for (number, failed) in others.enumerate() {
-        if number == 0 {
-            text.push_str("\nalso failed\n");
-        }
-        let _ = writeln!(text, "  {}, attempt {}: {}", failed.unit, failed.attempt, labels::reason(&failed.reason));
-    }
+    let others = others.map(|it| format!("{}, attempt {}: {}", it.unit, it.attempt, labels::reason(&it.reason)));
+    write_section(&mut text, "also failed", others);
     if !why.remaining.is_empty() {
         text.push_str("\nremaining resources\n");
         for existing in &why.remaining {
@@ -45,33 +41,29 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
             }
         }
     }
-    if !why.removals.is_empty() {
-        text.push_str("\nremovals\n");
-        why.removals.iter().for_each(|removal| write_removal(&mut text, removal));
-    }
-    if !why.notes.is_empty() {
-        text.push_str("\nwarnings\n");
-        for note in &why.notes {
-            let _ = writeln!(text, "  {}", printable(note));
-        }
-    }
-    if !why.next_steps.is_empty() {
-        text.push_str("\nnext steps\n");
-        for (number, step) in why.next_steps.iter().enumerate() {
-            let _ = writeln!(text, "  {}. {}", number + 1, printable(step));
-        }
-    }
+    write_section(&mut text, "removals", why.removals.iter().map(removal_line));
+    write_section(&mut text, "warnings", why.notes.iter().map(|note| printable(note)));
+    let steps = (1_usize..).zip(&why.next_steps);
+    write_section(&mut text, "next steps", steps.map(|(number, step)| format!("{number}. {}", printable(step))));
     text
 }
 
-fn write_removal(text: &mut String, ResourceRemoval { unit, by, evidence }: &ResourceRemoval) {
+/// Writes a title and lines, or nothing without lines.
+fn write_section(text: &mut String, title: &str, lines: impl Iterator<Item = String>) {
+    let lines: String = lines.map(|line| format!("  {line}\n")).collect();
+    if !lines.is_empty() {
+        let _ = write!(text, "\n{title}\n{lines}");
+    }
+}
+
+fn removal_line(ResourceRemoval { unit, by, evidence }: &ResourceRemoval) -> String {
     let by = by.as_ref().map(|undo| format!(" by {undo}")).unwrap_or_default();
     let answer = match (&evidence.asked, &evidence.answered) {
         (Some(asked), Some(answered)) => format!(": {} was answered {}", printable(asked), printable(answered)),
         (None, Some(answered)) => format!(": {}", printable(answered)),
         (_, None) => String::new(),
     };
-    let _ = writeln!(text, "  {unit}  {}{by}{answer}", evidence.grade);
+    format!("{unit}  {}{by}{answer}", evidence.grade)
 }
 
 fn write_cause(text: &mut String, cause: &RootCause) {

@@ -6,15 +6,10 @@ use ebb_protocol::callback::{FailureReason, ReasonCode};
 pub(crate) const NOW: &str = "2026-11-21T09:00:10Z";
 
 pub(crate) fn unit(key: &str, state: UnitState) -> UnitDetail {
-    UnitDetail {
-        key: key.to_owned(),
-        kind: "pod".to_owned(),
-        state,
-        attempt: 1,
-        max_attempts: 3,
-        attempt_in_series: 1,
-        ..UnitDetail::default()
-    }
+    let json = serde_json::json!({
+        "unit": key, "kind": "pod", "state": state, "attempt": 1, "maxAttempts": 3, "attemptInSeries": 1,
+    });
+    serde_json::from_value(json).unwrap()
 }
 
 fn units() -> Vec<UnitDetail> {

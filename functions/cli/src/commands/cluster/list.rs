@@ -55,41 +55,23 @@ fn text(clusters: &[ClusterInfo]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ebb_protocol::api::RelayOutage;
+    use serde_json::json;
 
     use super::*;
     use crate::progress::fixtures;
 
     #[test]
     fn one_row_for_each_cluster() {
-        let eu = ClusterInfo {
-            name: "eu".to_owned(),
-            transport: TransportKind::Push,
-            uid: Some("8c1a".to_owned()),
-            version: Some("0.1.0".to_owned()),
-            up_seconds: Some(3725),
-            tasks: Some(3),
-            error: None,
-            outage: None,
-        };
-        let outage = RelayOutage {
-            cluster: "pull".to_owned(),
-            since: fixtures::NOW.to_owned(),
-            reason: "the API server is down".to_owned(),
-            units: vec![],
-        };
-        let degraded = ClusterInfo { name: "degraded".to_owned(), outage: Some(outage.clone()), ..eu.clone() };
-        let pull = ClusterInfo {
-            name: "pull".to_owned(),
-            transport: TransportKind::Pull,
-            uid: None,
-            version: None,
-            up_seconds: None,
-            tasks: None,
-            error: Some("the relay does not respond: no poll returned a response within 5 s".to_owned()),
-            outage: Some(outage),
-        };
-        insta::assert_snapshot!(text(&[degraded, eu, pull]), @r"
+        let outage = json!({"cluster": "pull", "since": fixtures::NOW, "reason": "the API server is down"});
+        let error = "the relay does not respond: no poll returned a response within 5 s";
+        let eu = json!({
+            "name": "eu", "transport": "push", "uid": "8c1a", "version": "0.1.0", "upSeconds": 3725, "tasks": 3,
+        });
+        let mut degraded = eu.clone();
+        (degraded["name"], degraded["outage"]) = ("degraded".into(), outage.clone());
+        let pull = json!({"name": "pull", "transport": "pull", "error": error, "outage": outage});
+        let clusters: Vec<ClusterInfo> = serde_json::from_value(json!([degraded, eu, pull])).unwrap();
+        insta::assert_snapshot!(text(&clusters), @r"
         NAME      TRANSPORT  UID   VERSION  TASKS  STATUS
         degraded  push       8c1a  0.1.0    3      degraded since 2026-11-21 09:00:10Z: the API server is down
         eu        push       8c1a  0.1.0    3      up 1h02m

@@ -247,6 +247,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::progress::fixtures;
 
     const HOSTILE: [&str; 14] = [
         "",
@@ -364,10 +365,7 @@ mod tests {
     }
 
     fn ready(detail: serde_json::Value) -> TargetDetail {
-        let mut all = serde_json::json!({
-            "kind": "sandbox", "name": "pr-1", "uid": "a", "generation": 1, "phase": "ready", "since": "x",
-            "created": "x", "plugins": [], "resources": {}, "runs": [],
-        });
+        let mut all = serde_json::to_value(fixtures::target("ready", "x")).unwrap();
         all.as_object_mut().unwrap().extend(detail.as_object().unwrap().clone());
         serde_json::from_value(all).unwrap()
     }

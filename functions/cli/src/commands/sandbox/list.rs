@@ -71,22 +71,13 @@ fn text(targets: &[TargetInfo]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ebb_protocol::api::TargetState;
-
     use super::*;
+    use crate::progress::fixtures;
 
     #[test]
     fn one_row_for_each_target() {
-        let target = TargetInfo {
-            kind: "sandbox".to_owned(),
-            name: "pr-1".to_owned(),
-            uid: "a".to_owned(),
-            generation: 1,
-            phase: TargetState::Ready,
-            since: "2026-11-21T09:00:00.123Z".to_owned(),
-            plugins: vec!["db@1.0.0".to_owned(), "queue@0.0.0".to_owned()],
-            ..TargetInfo::default()
-        };
+        let plugins = vec!["db@1.0.0".to_owned(), "queue@0.0.0".to_owned()];
+        let target = TargetInfo { plugins, ..fixtures::target("ready", "2026-11-21T09:00:00.123Z").info };
         insta::assert_snapshot!(text(&[target]), @r"
         KIND     NAME  PHASE  SINCE                 PLUGINS          EXPIRES  WAITS FOR
         sandbox  pr-1  ready  2026-11-21 09:00:00Z  db@1.0.0, queue
