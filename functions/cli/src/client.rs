@@ -129,12 +129,7 @@ impl ApiClient {
     }
 
     /// Creates or replaces a document of a collection.
-    pub(crate) async fn put_document<T: DeserializeOwned>(
-        &self,
-        collection: &str,
-        name: &str,
-        document: &str,
-    ) -> Result<T> {
+    pub(crate) async fn put<T: DeserializeOwned>(&self, collection: &str, name: &str, document: &str) -> Result<T> {
         let body = serde_json::json!({"document": document});
         self.read(self.request(Method::PUT, &[collection, name]).json(&body)).await
     }

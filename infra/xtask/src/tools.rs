@@ -43,18 +43,14 @@ fn install(program: &str, probe: &[&str], version: &str, options: &[&str]) -> an
     run(&mut command)
 }
 
-/// Fills `folder` with `make`, unless it is complete for the versions in the file `versions`.
-pub(crate) fn installed(
-    versions: &Path,
-    folder: &Path,
-    make: impl FnOnce() -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let expected = fs::read_to_string(versions).with_context(|| versions.display().to_string())?;
+/// Fills `folder` with `make`, unless it is complete for the versions in the file `pins`.
+pub(crate) fn installed(pins: &Path, folder: &Path, make: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let expected = fs::read_to_string(pins).with_context(|| pins.display().to_string())?;
     let complete = folder.join("complete");
     if fs::read_to_string(&complete).is_ok_and(|found| found == expected) {
         return Ok(());
     }
-    eprintln!("installing {} into {}", versions.display(), folder.display());
+    eprintln!("installing {} into {}", pins.display(), folder.display());
     let fill = || {
         // The folder may contain another version, or an incomplete one.
         remove(folder)?;
@@ -62,7 +58,7 @@ pub(crate) fn installed(
         make()?;
         anyhow::Ok(fs::write(&complete, expected)?)
     };
-    fill().with_context(|| format!("cannot install {}", versions.display()))
+    fill().with_context(|| format!("cannot install {}", pins.display()))
 }
 
 /// Packages of tests that run scripts.

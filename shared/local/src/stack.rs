@@ -145,7 +145,7 @@ impl Stack {
     pub async fn start(settings: StackSettings) -> Result<Self, StackError> {
         raise_open_files();
         let state = &settings.state;
-        let lock = keys::lock(state).await?;
+        let _lock = keys::lock(state).await?;
         let keys = StackKeys::open(state)?;
         let last = match StackConnection::read(state) {
             // It is written again below.
@@ -225,19 +225,7 @@ impl Stack {
         let sweeps = sweep_forever(Arc::clone(&env), Arc::clone(&store), telemetry, stopped);
         tasks.push(tokio::spawn(sweeps));
         connection.write(state)?;
-        Ok(Self {
-            connection,
-            s3,
-            relay: opened.processes,
-            env,
-            store,
-            meter,
-            stop,
-            tasks,
-            background,
-            last,
-            _lock: lock,
-        })
+        Ok(Self { connection, s3, relay: opened.processes, env, store, meter, stop, tasks, background, last, _lock })
     }
 
     /// Returns the URL of the functions.
@@ -405,19 +393,14 @@ fn flow_settings(
 }
 
 /// Sweeps until the stack stops. The first sweep covers all open runs, whose tasks may have been killed.
-async fn sweep_forever(
-    env: Arc<Env>,
-    store: Arc<Store>,
-    telemetry: Arc<Telemetry>,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn sweep_forever(env: Arc<Env>, store: Arc<Store>, telemetry: Arc<Telemetry>, mut stop: watch::Receiver<bool>) {
     if let Err(error) = recover(&env, &store).await {
         tracing::warn!(%error, "cannot resume unfinished runs; sweeps resume them when they are due");
     }
     let mut sweeps = JoinSet::new();
     loop {
         tokio::select! {
-            _ = stopped.wait_for(|&stopped| stopped) => break,
+            _ = stop.wait_for(|&stopped| stopped) => break,
             () = tokio::time::sleep(SWEEP_INTERVAL) => {}
         }
         if sweeps.len() < MAX_SWEEPS {

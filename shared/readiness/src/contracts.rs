@@ -20,12 +20,14 @@ use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
 use ContractRule::{Applied, Conditions, Observed, Own, Phase};
 
+type Texts = &'static [&'static str];
+
 struct ContractRow {
     name: &'static str,
     /// The API group, `""` for the core group. `*.example.org` also matches subdomains.
     group: &'static str,
     /// Kinds. `*` matches all, `*Suffix` matches a suffix.
-    kinds: &'static [&'static str],
+    kinds: Texts,
     rule: ContractRule,
 }
 
@@ -35,27 +37,22 @@ enum ContractRule {
     /// Ready when `status.observedGeneration` equals the generation.
     Observed,
     /// Ready when all of these conditions are true, failed by a terminal condition.
-    Conditions(&'static [&'static str], &'static [TerminalCondition]),
+    Conditions(Texts, &'static [TerminalCondition]),
     /// Judged by `status.phase`: the values of a ready object, and those of a failed one. The reason of a pending
     /// object contains the first value of a ready one.
-    Phase(&'static [&'static str], &'static [&'static str]),
+    Phase(Texts, Texts),
     Own(fn(ObjectView<'_>) -> ObjectReadiness),
 }
 
-const fn row(
-    name: &'static str,
-    group: &'static str,
-    kinds: &'static [&'static str],
-    rule: ContractRule,
-) -> ContractRow {
+const fn row(name: &'static str, group: &'static str, kinds: Texts, rule: ContractRule) -> ContractRow {
     ContractRow { name, group, kinds, rule }
 }
 
-const fn applied(group: &'static str, kinds: &'static [&'static str]) -> ContractRow {
+const fn applied(group: &'static str, kinds: Texts) -> ContractRow {
     row("applied", group, kinds, Applied)
 }
 
-const fn ends(kind: &'static str, status: &'static str, reasons: &'static [&'static str]) -> TerminalCondition {
+const fn ends(kind: &'static str, status: &'static str, reasons: Texts) -> TerminalCondition {
     TerminalCondition { kind, status, reasons }
 }
 

@@ -138,10 +138,8 @@ fn rules_of_a_document_override_the_contracts() {
     ] {
         let verdict = judge(Some(&object), None, DocumentRules { ready, fail });
         let text = format!("{verdict:?}").replace("Ready", "ready");
-        assert!(
-            text.contains(wanted) && (wanted == "ready") == (verdict == ObjectReadiness::Ready),
-            "{wanted}: {text}"
-        );
+        let is_ready = verdict == ObjectReadiness::Ready;
+        assert!(text.contains(wanted) && (wanted == "ready") == is_ready, "{wanted}: {text}");
     }
 }
 

@@ -70,13 +70,8 @@ impl LogsArgs {
                         "attempt {last} of {key} {state}; this is the log of attempt {attempt}"
                     ));
                 }
-                logs.push(AttemptLog {
-                    run: run.id.clone(),
-                    hook: run.hook.clone(),
-                    unit: unit.key.clone(),
-                    attempt,
-                    log,
-                });
+                let (hook, unit) = (run.hook.clone(), unit.key.clone());
+                logs.push(AttemptLog { run: run.id.clone(), hook, unit, attempt, log });
             }
         }
         if logs.is_empty() {

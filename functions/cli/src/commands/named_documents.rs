@@ -65,7 +65,7 @@ pub(crate) async fn stored<D: NamedDocument>(client: &ApiClient, name: &str) -> 
 /// Stores a document.
 pub(crate) async fn put<D: NamedDocument>(client: &ApiClient, document: &D) -> Result<D::Detail> {
     let (name, text) = document.content();
-    client.put_document(D::COLLECTION, name, text).await
+    client.put(D::COLLECTION, name, text).await
 }
 
 /// Returns the text of a stored document that the server cannot read.

@@ -63,10 +63,8 @@ fn confirm(question: &str, otherwise: &str) -> Result<()> {
     }
     output::status_line(&format!("{question} Type yes:"));
     let mut line = String::new();
-    match stdin().read_line(&mut line) {
-        Ok(_) if line.trim() == "yes" => Ok(()),
-        _ => Err(CliError::failed(otherwise)),
-    }
+    let is_read = stdin().read_line(&mut line).is_ok();
+    if is_read && line.trim() == "yes" { Ok(()) } else { Err(CliError::failed(otherwise)) }
 }
 
 fn not_checked(error: &ClusterError) -> String {

@@ -56,16 +56,11 @@ where
 }
 
 /// Posts a signed body to the relay at a URL. Returns `None` without a response.
-pub(crate) async fn post(
-    http: &reqwest::Client,
-    url: &str,
-    body: &Value,
-    key: &WebhookSecret,
-) -> Option<(u16, String)> {
+pub(crate) async fn post(http: &reqwest::Client, url: &str, body: &Value, by: &WebhookSecret) -> Option<(u16, String)> {
     let body = body.to_string();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let id = MessageId::parse("m1").unwrap();
-    let headers = sign(key, &id, Timestamp(now.as_millis() as u64), body.as_bytes());
+    let headers = sign(by, &id, Timestamp(now.as_millis() as u64), body.as_bytes());
     let mut request = http.post(format!("{url}/v1/batch")).body(body);
     for (name, value) in headers {
         request = request.header(name, value);

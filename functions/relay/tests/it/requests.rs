@@ -159,15 +159,11 @@ impl ScriptJob {
 
     pub(crate) fn into_task(self, name: &TaskId) -> ObjectTask {
         let document = serde_json::to_value(&self.spec).unwrap();
+        let (name, key) = (secret_of(name), "spec.json".to_owned());
         ObjectTask {
             instance: "instance-1".to_owned(),
             apply: vec![self.job],
-            secrets: vec![SecretDocument {
-                name: secret_of(name),
-                key: "spec.json".to_owned(),
-                document,
-                fill: self.fill,
-            }],
+            secrets: vec![SecretDocument { name, key, document, fill: self.fill }],
             until: TaskCompletion::Ended { container: "main".to_owned() },
             ..ObjectTask::default()
         }

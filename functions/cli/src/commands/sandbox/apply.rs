@@ -74,10 +74,8 @@ impl SandboxApplyArgs {
             LifecycleResult::Updated => "Updated",
             LifecycleResult::Starting | LifecycleResult::Running | LifecycleResult::Stopping => "Created",
         };
-        output::status_line(&format!(
-            "{result} {} (uid {}, generation {})",
-            instance.target, instance.uid, instance.generation
-        ));
+        let WatchedInstance { target, uid, generation } = &instance;
+        output::status_line(&format!("{result} {target} (uid {uid}, generation {generation})"));
         if matches!(response.result, LifecycleResult::Updated | LifecycleResult::Updating | LifecycleResult::Waiting) {
             let seen = client.target(&instance.target).await?.filter(|seen| seen.info.uid == instance.uid);
             warn_of_end(&instance.target, seen.and_then(|seen| seen.info.expires).as_deref());

@@ -76,7 +76,7 @@ impl SandboxDeleteArgs {
             return self.output.write_data(&seen);
         }
         let instance = watched(&target, &seen);
-        self.wait_until_gone(&client, &instance, seen).await
+        self.await_gone(&client, &instance, seen).await
     }
 
     async fn force_delete(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit> {
@@ -94,15 +94,10 @@ impl SandboxDeleteArgs {
         })?;
         output::status_line(&override_text(&response));
         let instance = watched(target, &seen);
-        self.wait_until_gone(client, &instance, seen).await
+        self.await_gone(client, &instance, seen).await
     }
 
-    async fn wait_until_gone(
-        &self,
-        client: &ApiClient,
-        instance: &WatchedInstance,
-        seen: TargetDetail,
-    ) -> Result<Exit> {
+    async fn await_gone(&self, client: &ApiClient, instance: &WatchedInstance, seen: TargetDetail) -> Result<Exit> {
         let exit = match self.wait.limit(self.wait_timeout) {
             None => {
                 output::status_line(&format!("{} is being deleted", instance.target));

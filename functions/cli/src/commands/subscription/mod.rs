@@ -84,12 +84,8 @@ impl SubscriptionNewArgs {
         let receiver = self.to.to_possible_value().expect("no receiver is hidden");
         let starter = starters::starter(receiver.get_name()).expect("each receiver has a starter");
         let document = starter.document(&self.name);
-        compile::subscription(&load::subscription(
-            "the new subscription",
-            &document,
-            &NoFiles,
-            &DocumentVars::none(),
-        )?)?;
+        let loaded = load::subscription("the new subscription", &document, &NoFiles, &DocumentVars::none())?;
+        compile::subscription(&loaded)?;
         output::print_data(&document)?;
         output::status_line("Complete it, then: ebb subscription apply -f FILE");
         Ok(Exit::Done)
@@ -223,13 +219,8 @@ impl NamedDocument for SubscriptionDoc {
             text.push_str(&format!("Last error:   {at}  {target}: {reason}; next attempt at {next}\n"));
         }
         for failure in failures {
-            let at = timing::clock(&failure.at);
-            text.push_str(&format!(
-                "{at}  {}  {}: {}\n",
-                failure.target,
-                failure.phase,
-                output::printable(&failure.reason)
-            ));
+            let (at, reason) = (timing::clock(&failure.at), output::printable(&failure.reason));
+            text.push_str(&format!("{at}  {}  {}: {reason}\n", failure.target, failure.phase));
         }
         text
     }

@@ -39,7 +39,7 @@ pub(super) struct SingleScript {
 }
 
 /// The result of the script, or `None` if the user interrupted it.
-pub(super) type SingleResult = Option<Callback>;
+pub(super) type SingleResult = Result<Option<Callback>>;
 
 impl SingleScript {
     /// Runs the script with `settings`, prints its log to standard error, and deletes the task afterwards. `state`
@@ -47,12 +47,7 @@ impl SingleScript {
     ///
     /// # Errors
     /// Returns an error if the relay rejects the task, or does not respond for a minute.
-    pub(super) async fn run(
-        self,
-        state: &Path,
-        settings: StackSettings,
-        interrupts: &InterruptCount,
-    ) -> Result<SingleResult> {
+    pub(super) async fn run(self, state: &Path, settings: StackSettings, interrupts: &InterruptCount) -> SingleResult {
         let containers = match settings.units {
             UnitBackend::Processes => None,
             UnitBackend::Containers(containers) => Some(containers),
@@ -71,7 +66,7 @@ impl SingleScript {
         ended
     }
 
-    async fn run_in_cluster(self, settings: StackSettings, interrupts: &InterruptCount) -> Result<SingleResult> {
+    async fn run_in_cluster(self, settings: StackSettings, interrupts: &InterruptCount) -> SingleResult {
         let machine = LocalServer::start(settings).await?;
         let env = machine.stack.env();
         let relay = env.relay.as_ref();
@@ -88,12 +83,7 @@ impl SingleScript {
         ended
     }
 
-    async fn run_on(
-        &self,
-        relay: &dyn RelayClient,
-        callback_url: String,
-        interrupts: &InterruptCount,
-    ) -> Result<SingleResult> {
+    async fn run_on(&self, relay: &dyn RelayClient, callback_url: String, interrupts: &InterruptCount) -> SingleResult {
         let ended = tokio::select! {
             ended = self.run_to_end(relay, callback_url) => ended.map(Some),
             () = interrupts.more_than(0) => {
