@@ -17,22 +17,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// The kinds that are allowed without `--policy`. All of them are namespaced.
-const KINDS: [&str; 14] = [
-    "ConfigMap",
-    "Secret",
-    "Service",
-    "ServiceAccount",
-    "PersistentVolumeClaim",
-    "Pod",
-    "Job.batch",
-    "CronJob.batch",
-    "Deployment.apps",
-    "StatefulSet.apps",
-    "DaemonSet.apps",
-    "Ingress.networking.k8s.io",
-    "NetworkPolicy.networking.k8s.io",
-    "PodDisruptionBudget.policy",
-];
+const KINDS: &str = "ConfigMap Secret Service ServiceAccount PersistentVolumeClaim Pod Job.batch CronJob.batch \
+    Deployment.apps StatefulSet.apps DaemonSet.apps Ingress.networking.k8s.io NetworkPolicy.networking.k8s.io \
+    PodDisruptionBudget.policy";
 
 /// Reads the secrets from the first line of standard input. A thread ends the program when standard input ends, which
 /// also happens when the parent is killed.
@@ -52,7 +39,7 @@ pub(crate) fn default_policy(units: &str) -> ClusterPolicy {
     ClusterPolicy {
         pod_security_level: PodSecurityLevel::Baseline,
         namespaces: BTreeMap::from([(units.to_owned(), BTreeSet::from(["default".to_owned()]))]),
-        kinds: KINDS.map(str::to_owned).into(),
+        kinds: KINDS.split(' ').map(str::to_owned).collect(),
         ..ClusterPolicy::default()
     }
 }

@@ -6,16 +6,8 @@ use crate::run::{cargo, command, folder, root, run};
 use crate::{aws, chart, dynamodb_local, entrypoint, fuzz, images, mutants, python, tools};
 
 /// The paths that affect the execution of a run.
-const PROTOCOL: [&str; 8] = [
-    "shared/engine",
-    "shared/flow",
-    "shared/documents",
-    "shared/store",
-    "shared/protocol",
-    "tests/model",
-    "tests/simulation",
-    "tests/src/virtual_runtime.rs",
-];
+const PROTOCOL: &str = "shared/engine shared/flow shared/documents shared/store shared/protocol tests/model \
+    tests/simulation tests/src/virtual_runtime.rs";
 
 /// All parts, the quick ones first.
 pub(super) const PARTS: &[VerifyPart] = &[
@@ -23,7 +15,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "deny",
         covers: "licences, sources and banned crates of all dependencies, by cargo-deny",
         needs: "builds cargo-deny",
-        paths: &["Cargo.lock", "Cargo.toml", ".deny.toml"],
+        paths: "Cargo.lock Cargo.toml .deny.toml",
         run: |this| {
             tools::cargo_deny()?;
             // `cargo deny` would also need the folder of installed programs in PATH.
@@ -34,7 +26,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "docs",
         covers: "rustdoc without warnings, the commands and examples of the book, the relay's chart and its manifests, the tests of xtask",
         needs: "Go, to build helm; Python, openssl and curl",
-        paths: &["docs", "shared", "functions", "tests/src", "tests/tests/e2e", "infra"],
+        paths: "docs shared functions tests/src tests/tests/e2e infra",
         run: |this| {
             this.run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
             e2e(this, &["book::"])?;
@@ -47,7 +39,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "dynamodb-local",
         covers: "the conformance suite of the store on Amazon's DynamoDB Local",
         needs: "Java and Maven, by apt; DynamoDB Local from Maven Central",
-        paths: &["shared/store"],
+        paths: "shared/store",
         run: |this| {
             dynamodb_local::fetch()?;
             let table = [("EBB_TEST_TABLE", "dynamodb-local".to_owned())];
@@ -58,7 +50,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "simulation",
         covers: "3,000 instances of random targets in simulations with random faults, ten times the random cases and races of `cargo test` (--full: 100,000 instances)",
         needs: "nothing",
-        paths: &PROTOCOL,
+        paths: PROTOCOL,
         run: |this| {
             let instances = this.pick("3000", "100000");
             program(this, "simulate", &["--instances", instances, "--seed", "1"])?;
@@ -74,7 +66,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "model",
         covers: "every order of the steps of small graphs (--full: of large ones, too)",
         needs: "nothing",
-        paths: &PROTOCOL,
+        paths: PROTOCOL,
         run: |this| {
             let large: &[&str] = this.pick(&[], &["--large"]);
             program(this, "model", large)
@@ -84,22 +76,15 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "rules",
         covers: "the model notices each rule of the state protocol that is left out",
         needs: "nothing",
-        paths: &PROTOCOL,
+        paths: PROTOCOL,
         run: |this| this.run(command(rules::build()?).arg("--rules").args(this.options)),
     },
     VerifyPart {
         name: "api",
         covers: "the OpenAPI document by a validator, each operation by schemathesis with signed requests, events by the SDKs of Standard Webhooks and CloudEvents, the life of a pull request by GitHub's OpenAPI description",
         needs: "Python with venv; tools from PyPI; GitHub's description and example events from npm",
-        paths: &[
-            "shared/api",
-            "shared/protocol",
-            "shared/documents/presets/github.yaml",
-            "shared/documents/src/notification.rs",
-            "shared/flow/src/instance/outbox.rs",
-            "functions/cli/src",
-            "infra/api",
-        ],
+        paths: "shared/api shared/protocol shared/documents/presets/github.yaml shared/documents/src/notification.rs \
+            shared/flow/src/instance/outbox.rs functions/cli/src infra/api",
         run: |this| {
             python::PythonTools::Api.install()?;
             run(cargo().args(["build", "-p", "ebb"]))?;
@@ -118,7 +103,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "scripts",
         covers: "the entrypoint of pods in namespaces of its own, scripts as containers of Podman, the example with PostgreSQL",
         needs: "root; busybox, curl, Podman, runc and PostgreSQL, by apt",
-        paths: &["functions/entrypoint", "shared/script", "shared/local", "tests/examples", "tests/tests/e2e"],
+        paths: "functions/entrypoint shared/script shared/local tests/examples tests/tests/e2e",
         run: |this| {
             tools::packages(tools::TEST_PACKAGES)?;
             entrypoint::all()?;
@@ -130,7 +115,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "fuzz",
         covers: "hostile input guided by coverage, 40 s for each target (--full: 600 s)",
         needs: "a C++ compiler",
-        paths: &["shared/engine", "shared/cel", "shared/documents", "shared/protocol", "tests/fuzz"],
+        paths: "shared/engine shared/cel shared/documents shared/protocol tests/fuzz",
         run: |this| {
             fuzz::all(this.pick(40, 600), this.options)?;
             this.tests += 1;
@@ -141,7 +126,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "kills",
         covers: "kill -9 of `ebb dev` over 1,000 events of a source, 10 times, over all examples and DynamoDB Local, 40 times, and of any part of a cluster, 6 times (--full: 200 and 100)",
         needs: "as `cluster`; Java, Maven and PostgreSQL, by apt",
-        paths: &["shared/flow", "shared/store", "shared/local", "shared/relay", "functions/cli/src"],
+        paths: "shared/flow shared/store shared/local shared/relay functions/cli/src",
         run: |this| {
             tools::packages(tools::TEST_PACKAGES)?;
             dynamodb_local::fetch()?;
@@ -161,21 +146,9 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "cluster",
         covers: "the relay, its chart, pods, objects, pushes and polls in a real Kubernetes (--full: 500 tasks at once)",
         needs: "root and Go; containerd, nftables and more, by apt; Kubernetes, etcd, helm and kro from Go modules",
-        paths: &[
-            "shared/relay",
-            "shared/podspec",
-            "shared/readiness",
-            "shared/script",
-            "shared/protocol",
-            "shared/relay_client",
-            "shared/local",
-            "functions/cli/src",
-            "functions/relay",
-            "functions/entrypoint",
-            "infra/relay",
-            "infra/cluster",
-            "tests/tests/e2e",
-        ],
+        paths: "shared/relay shared/podspec shared/readiness shared/script shared/protocol shared/relay_client \
+            shared/local functions/cli/src functions/relay functions/entrypoint infra/relay infra/cluster \
+            tests/tests/e2e",
         run: |this| {
             tools::packages(tools::TEST_PACKAGES)?;
             entrypoint::all()?;
@@ -193,22 +166,14 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "aws",
         covers: "the template by SAM, cfn-lint and checkov; the functions built, deployed to MiniStack, started under Lambda's emulator",
         needs: "root, Python with venv; iproute2, by apt; tools from PyPI",
-        paths: &[
-            "template.yaml",
-            "functions/lambda",
-            "infra/aws",
-            "shared/api",
-            "shared/flow",
-            "shared/lambda",
-            "tests/src/bin/aws_e2e",
-        ],
+        paths: "template.yaml functions/lambda infra/aws shared/api shared/flow shared/lambda tests/src/bin/aws_e2e",
         run: |this| aws::all(&mut this.tests),
     },
     VerifyPart {
         name: "mutants",
         covers: "changes of the engine and the store, one at a time: a test notices each (one of 16 of them; --full: all)",
         needs: "builds cargo-mutants",
-        paths: &["shared/engine", "shared/store/src/dynamo", ".cargo/mutants.toml"],
+        paths: "shared/engine shared/store/src/dynamo .cargo/mutants.toml",
         run: |this| {
             let some: &[&str] = this.pick(&["--shard", "0/16"], &[]);
             let options =
