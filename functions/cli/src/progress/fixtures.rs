@@ -1,60 +1,51 @@
 //! Views of targets for tests.
 
 use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDetail, UnitState};
-use ebb_protocol::callback::{FailureReason, ReasonCode};
+use serde_json::{Value, json};
 
 pub(crate) const NOW: &str = "2026-11-21T09:00:10Z";
 
 pub(crate) fn unit(key: &str, state: UnitState) -> UnitDetail {
-    let json = serde_json::json!({
-        "unit": key, "kind": "pod", "state": state, "attempt": 1, "maxAttempts": 3, "attemptInSeries": 1,
-    });
-    serde_json::from_value(json).unwrap()
+    unit_of(&json!({"unit": key, "state": state}))
+}
+
+/// Returns the first of three attempts of a script, with other fields.
+fn unit_of(fields: &Value) -> UnitDetail {
+    let mut unit = json!({"kind": "pod", "attempt": 1, "maxAttempts": 3, "attemptInSeries": 1});
+    unit.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    serde_json::from_value(unit).unwrap()
 }
 
 fn units() -> Vec<UnitDetail> {
-    let at = |time: &str| Some(format!("2026-11-21T{time}Z"));
-    vec![
-        UnitDetail { duration_ms: Some(432), ..unit("db/provision", UnitState::Succeeded) },
-        UnitDetail {
-            after: vec!["db/provision".to_owned()],
-            attempt: 2,
-            attempt_in_series: 2,
-            started: at("09:00:05.500"),
-            deadline: at("09:05:05.500"),
-            progress: Some("inserting rows 2000-3000".to_owned()),
-            ..unit("db/seed", UnitState::Running)
-        },
-        UnitDetail {
-            after: vec!["db/provision".to_owned(), "db/seed".to_owned()],
-            ..unit("db/check", UnitState::Waiting)
-        },
-        UnitDetail {
-            reason: Some(FailureReason { code: ReasonCode::HttpStatus, message: "the server answered 503".to_owned() }),
-            attempt: 2,
-            attempt_in_series: 2,
-            next: at("09:00:14"),
-            ..unit("billing/register", UnitState::Retrying)
-        },
-        UnitDetail {
-            reason: Some(FailureReason { code: ReasonCode::Exit, message: "the script ended with code 3".to_owned() }),
-            attempt: 3,
-            attempt_in_series: 3,
-            duration_ms: Some(12_000),
-            ..unit("queue/create", UnitState::Failed)
-        },
-        UnitDetail { after: vec!["queue/create".to_owned()], ..unit("queue/subscribe", UnitState::Blocked) },
-        unit("cache/warm", UnitState::Skipped),
-    ]
+    let units = [
+        json!({"unit": "db/provision", "state": "succeeded", "durationMs": 432}),
+        json!({
+            "unit": "db/seed", "state": "running", "attempt": 2, "attemptInSeries": 2, "after": ["db/provision"],
+            "started": "2026-11-21T09:00:05.500Z", "deadline": "2026-11-21T09:05:05.500Z",
+            "progress": "inserting rows 2000-3000",
+        }),
+        json!({"unit": "db/check", "state": "waiting", "after": ["db/provision", "db/seed"]}),
+        json!({
+            "unit": "billing/register", "state": "retrying", "attempt": 2, "attemptInSeries": 2,
+            "next": "2026-11-21T09:00:14Z", "reason": {"code": "httpStatus", "message": "the server answered 503"},
+        }),
+        json!({
+            "unit": "queue/create", "state": "failed", "attempt": 3, "attemptInSeries": 3, "durationMs": 12_000,
+            "reason": {"code": "exit", "message": "the script ended with code 3"},
+        }),
+        json!({"unit": "queue/subscribe", "state": "blocked", "after": ["queue/create"]}),
+        json!({"unit": "cache/warm", "state": "skipped"}),
+    ];
+    units.iter().map(unit_of).collect()
 }
 
 /// Returns a target without runs.
 pub(crate) fn target(phase: &str, since: &str) -> TargetDetail {
-    let json = serde_json::json!({
+    let target = json!({
         "kind": "sandbox", "name": "pr-1", "uid": "a", "generation": 2, "phase": phase,
         "since": since, "created": since, "plugins": [], "resources": {}, "runs": [],
     });
-    serde_json::from_value(json).unwrap()
+    serde_json::from_value(target).unwrap()
 }
 
 /// Returns a view with a unit in every state.

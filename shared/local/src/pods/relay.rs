@@ -201,15 +201,12 @@ impl RelayClient for LocalRelay {
     async fn acknowledge(&self, _: Option<&str>, name: &TaskId) -> Result<(), RelayError> {
         check(name)?;
         let task = self.inner().task_folder(name);
-        match task.state().map_err(busy)? {
-            FolderState::Ended(_) => {
-                files::write_whole(&task.acknowledged(), b"").map_err(busy)?;
-                self.inner().cleanup(name, &task);
-                self.inner().wake(name);
-                Ok(())
-            }
-            _ => Ok(()),
+        if let FolderState::Ended(_) = task.state().map_err(busy)? {
+            files::write_whole(&task.acknowledged(), b"").map_err(busy)?;
+            self.inner().cleanup(name, &task);
+            self.inner().wake(name);
         }
+        Ok(())
     }
 
     async fn call(&self, _: Option<&str>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {

@@ -151,20 +151,14 @@ fn texts(values: &BTreeMap<String, OutputValue>) -> Result<BTreeMap<&str, String
     let (mut sensitive, mut hidden) = (Vec::new(), Vec::new());
     for (name, value) in values {
         match value {
-            OutputValue::Value(serde_json::Value::String(text)) => texts.insert(name.as_str(), text.clone()),
-            OutputValue::Value(json) => texts.insert(name, json.to_string()),
+            OutputValue::Value(serde_json::Value::String(text)) => drop(texts.insert(name.as_str(), text.clone())),
+            OutputValue::Value(json) => drop(texts.insert(name, json.to_string())),
             OutputValue::Base64(_) => {
                 return Err(CliError::failed(format!("{name} is not text, and a variable holds text only")));
             }
-            OutputValue::Secret(_) => {
-                sensitive.push(format!("{name}: {}", crate::why::value_line(value)));
-                continue;
-            }
-            OutputValue::Sensitive(_) => {
-                hidden.push(name.as_str());
-                continue;
-            }
-        };
+            OutputValue::Secret(_) => sensitive.push(format!("{name}: {}", crate::why::value_line(value))),
+            OutputValue::Sensitive(_) => hidden.push(name.as_str()),
+        }
     }
     if sensitive.is_empty() && hidden.is_empty() {
         return Ok(texts);

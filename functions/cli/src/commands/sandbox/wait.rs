@@ -42,10 +42,8 @@ impl SandboxWaitArgs {
             Some(seen) if exists(&seen) => Some(seen),
             _ => {
                 output::status_line(&format!("{target} does not exist yet"));
-                match self.created(client, begun).await? {
-                    Some(seen) => Some(seen),
-                    None => return Ok(Exit::Interrupted),
-                }
+                let Some(seen) = self.created(client, begun).await? else { return Ok(Exit::Interrupted) };
+                Some(seen)
             }
         };
         let exit = match seen {

@@ -10,6 +10,7 @@ use ebb_flow::ports::{RelayClient, RelayError};
 use ebb_local::pods::{LocalRelay, LocalRelayOptions};
 use ebb_local::{StackSettings, UnitBackend};
 use ebb_protocol::callback::Callback;
+use ebb_protocol::engine::Millis;
 use ebb_protocol::limits;
 use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptTask, TaskBody, TaskId, TaskState, VERSION};
 
@@ -108,8 +109,8 @@ impl SingleScript {
         let request = || EnsureTask {
             v: VERSION,
             task: self.task.clone(),
-            valid_for_ms: millis(RELAY_TIMEOUT),
-            timeout_ms: millis(self.timeout),
+            valid_for_ms: Millis::from(RELAY_TIMEOUT).0,
+            timeout_ms: Millis::from(self.timeout).0,
             callback: callback.clone(),
             body: TaskBody::Script(self.script.clone()),
         };
@@ -172,8 +173,4 @@ async fn until_response(request: impl AsyncFn() -> Result<TaskState, RelayError>
             Err(RelayError::Unreachable(_) | RelayError::Busy(_)) => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
