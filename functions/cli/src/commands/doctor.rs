@@ -181,7 +181,7 @@ fn text(checks: &[DoctorCheck]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ebb_protocol::api::{RejectedEvent, RejectionSummary};
+    use serde_json::json;
 
     use super::*;
 
@@ -205,26 +205,18 @@ mod tests {
 
     #[test]
     fn rejected_events_are_a_warning_for_a_day() {
-        let source = |name: &str, rejected: Option<(usize, &str)>| SourceInfo {
-            name: name.to_owned(),
-            changed: "2026-11-01T00:00:00Z".to_owned(),
-            rejected: rejected.map(|(count, time)| RejectionSummary {
-                count,
-                since: "2026-11-20T09:00:00Z".to_owned(),
-                last: RejectedEvent {
-                    time: time.to_owned(),
-                    delivery: "d-1".to_owned(),
-                    target: None,
-                    uid: None,
-                    detail: "no plugin \"db\" is published\n  help: publish it".to_owned(),
-                },
-            }),
+        let rejected = |count: usize, time: &str| {
+            let detail = "no plugin \"db\" is published\n  help: publish it";
+            let last = json!({"time": time, "delivery": "d-1", "detail": detail});
+            json!({"count": count, "since": "2026-11-20T09:00:00Z", "last": last})
         };
-        let sources = [
-            source("quiet", None),
-            source("previews", Some((3, "2026-11-21T09:00:00Z"))),
-            source("old", Some((1, "2026-11-20T09:00:00Z"))),
-        ];
+        let changed = "2026-11-01T00:00:00Z";
+        let sources: Vec<SourceInfo> = serde_json::from_value(json!([
+            {"name": "quiet", "changed": changed},
+            {"name": "previews", "changed": changed, "rejected": rejected(3, "2026-11-21T09:00:00Z")},
+            {"name": "old", "changed": changed, "rejected": rejected(1, "2026-11-20T09:00:00Z")},
+        ]))
+        .unwrap();
         let now = "2026-11-21T10:00:00Z".parse().unwrap();
         insta::assert_snapshot!(text(&rejections(&sources, now)), @r#"
         CHECK            RESULT   DETAIL

@@ -106,32 +106,24 @@ impl NamedDocument for CheckedSource {
 
 #[cfg(test)]
 mod tests {
-    use ebb_protocol::api::{RejectedEvent, RejectionSummary};
+    use serde_json::json;
 
     use super::*;
 
     #[test]
     fn rejected_events_are_listed() {
-        let time = "2026-11-21T09:00:00Z".to_owned();
-        let last = RejectedEvent {
-            time: time.clone(),
-            delivery: "d-1".to_owned(),
-            target: Some("sandbox/pr-7".to_owned()),
-            uid: None,
-            detail: "no plugin \"db\" is published\n  help: publish it".to_owned(),
-        };
-        let first =
-            RejectedEvent { target: None, detail: "entry 4: `time`: expected a time".to_owned(), ..last.clone() };
-        let rejected = Some(RejectionSummary { count: 2, since: time.clone(), last: last.clone() });
-        let info = SourceInfo { name: "previews".to_owned(), changed: time.clone(), rejected };
+        let time = "2026-11-21T09:00:00Z";
+        let reason = "no plugin \"db\" is published\n  help: publish it";
+        let last = json!({"time": time, "delivery": "d-1", "target": "sandbox/pr-7", "detail": reason});
+        let first = json!({"time": time, "delivery": "d-1", "detail": "entry 4: `time`: expected a time"});
+        let rejected = json!({"count": 2, "since": time, "last": last});
+        let info = json!({"name": "previews", "changed": time, "rejected": rejected});
+        let info: SourceInfo = serde_json::from_value(info).unwrap();
         assert_eq!(CheckedSource::row(&info)[2..], ["2", "2026-11-21 09:00:00Z"]);
-        let detail = SourceDetail {
-            name: "previews".to_owned(),
-            changed: time,
-            document: String::new(),
-            path: "/v1/sources/previews".to_owned(),
-            rejected: vec![last, first],
-        };
+        let path = "/v1/sources/previews";
+        let detail =
+            json!({"name": "previews", "changed": time, "document": "", "path": path, "rejected": [last, first]});
+        let detail: SourceDetail = serde_json::from_value(detail).unwrap();
         insta::assert_snapshot!(CheckedSource::text(&detail), @r#"
         Name:     previews
         Changed:  2026-11-21 09:00:00Z
