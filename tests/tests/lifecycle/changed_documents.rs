@@ -487,7 +487,8 @@ pub(crate) async fn update_units_change_a_resource_in_place() {
     assert_eq!(requests(&harness), ["reseed db-1 1 to 2"]);
     // The same document retries the failed unit, and another one runs all of them.
     assert_eq!(send(&harness, 3, &document(2)).await, LifecycleResult::Retrying);
-    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(harness.phase("a", TargetState::Ready).await.info.generation, 3);
+    assert_eq!(send(&harness, 3, &document(2)).await, LifecycleResult::Unchanged);
     assert_eq!(requests(&harness), ["reseed db-1 1 to 2"]);
     assert_eq!(send(&harness, 4, &document(4)).await, LifecycleResult::Updating);
     harness.phase("a", TargetState::Ready).await;

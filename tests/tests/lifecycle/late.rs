@@ -1,8 +1,7 @@
 //! Successes of attempts that were given up. Every reported resource is undone.
 
 use ebb_flow::advance::reopen::{ReopenCause, reopen_seen};
-use ebb_flow::loaded_run::AttemptRef;
-use ebb_flow::loaded_run::Run;
+use ebb_flow::loaded_run::{AttemptRef, Run};
 use ebb_flow::run::attempt_end::{AttemptEnd, AttemptSuccess};
 use ebb_flow::run::dispatch_outcome::DispatchReason;
 use ebb_flow::run::inputs::InvocationCache;
@@ -44,12 +43,6 @@ async fn late(harness: &Harness, call: &ReceivedCall, id: &str) {
     harness.callback(call.token(), &succeeded(id)).await.is_problem(409, "late-result");
 }
 
-/// Waits until a result was undone and the target is gone.
-async fn undone_then_gone(harness: &Harness, id: &str) {
-    until(&format!("the undo of {id}"), async || undone(harness).contains(id).then_some(())).await;
-    harness.phase("a", TargetState::Gone).await;
-}
-
 pub(crate) async fn a_success_after_the_teardown_is_undone() {
     let harness = Harness::new().await;
     let call = harness.accepted("makes", MAKE).await;
@@ -57,8 +50,8 @@ pub(crate) async fn a_success_after_the_teardown_is_undone() {
     // The resource may exist, so the undo ran without its id.
     assert_eq!(undone(&harness), ids(["unknown"]));
     late(&harness, &call, "x").await;
-    undone_then_gone(&harness, "x").await;
-    let target = harness.target("a").await.unwrap();
+    until("the undo of x", async || undone(&harness).contains("x").then_some(())).await;
+    let target = harness.phase("a", TargetState::Gone).await;
     assert_eq!(states(&target, "preStart", ["make"]), [UnitState::Cancelled]);
     assert!(harness.remaining("a").await.is_empty());
     harness.notified("a", &["gone", "gone"]).await;
@@ -181,20 +174,6 @@ async fn send_again(harness: &Harness, attempt: AttemptRef) {
     ebb_flow::run::dispatch::send(env, &run, attempt, &InvocationCache::default(), DispatchReason::Result)
         .await
         .unwrap();
-}
-
-/// The first attempt succeeds after the second one.
-pub(crate) async fn results_of_both_attempts_are_undone() {
-    let (harness, first, second) = two_attempts(&two_attempts_document()).await;
-    harness.succeed(&second, "two").await;
-    harness.phase("a", TargetState::Ready).await;
-    late(&harness, &first, "one").await;
-    assert_eq!(outputs(&harness.phase("a", TargetState::Ready).await), json!({"id": {"value": "two"}}));
-    let exists = harness.remaining("a").await;
-    assert!(exists.iter().all(|(_, certainty)| *certainty == Certainty::Exists), "{exists:?}");
-    harness.tear_down("a").await;
-    assert_eq!(undone(&harness), ids(["one", "two"]));
-    assert!(harness.remaining("a").await.is_empty());
 }
 
 /// Reports as many late successes as reopen an undo. Returns their ids.

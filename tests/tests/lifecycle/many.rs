@@ -1,6 +1,6 @@
-//! Large outputs, the lists of targets, and versions of plugins that are in memory or withdrawn.
+//! Large outputs, and versions of plugins that are in memory or withdrawn.
 
-use ebb_protocol::api::{PluginDetail, TargetPage};
+use ebb_protocol::api::PluginDetail;
 use ebb_protocol::record::OutputStorage;
 
 use crate::harness::*;
@@ -46,26 +46,6 @@ async fn remove_output_object(harness: &Harness, plugin: &str, rest: &str) {
     let kept: Vec<String> = kept.collect();
     assert_eq!(kept.len(), 1, "the outputs are in one object of the bucket");
     harness.stack().store().bucket.remove(&kept[0]).await.unwrap();
-}
-
-/// Gone targets are not in the list of active targets.
-pub(crate) async fn gone_targets_have_a_separate_list() {
-    let harness = Harness::new().await;
-    harness.publish("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n").await;
-    let names = async |path: &str| {
-        let page: TargetPage = harness.get(path).await.is(200).json();
-        page.targets.into_iter().map(|target| target.name).collect::<Vec<_>>()
-    };
-    for name in ["a", "b"] {
-        harness.ready(name, "one").await;
-    }
-    assert_eq!(names("/v1/targets").await, ["a", "b"]);
-    assert_eq!(names("/v1/targets?gone=true").await, Vec::<String>::new());
-    harness.tear_down("a").await;
-    // A gone target is listed until the platform has accepted its outcome.
-    harness.notification_accepted("a").await;
-    assert_eq!(names("/v1/targets").await, ["b"]);
-    assert_eq!(names("/v1/targets?gone=true").await, ["a"]);
 }
 
 /// A plugin is read and parsed once. Its withdrawal counts at once.

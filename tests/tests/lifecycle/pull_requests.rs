@@ -48,7 +48,6 @@ impl Harness {
         let harness = Self::new().await;
         harness.write_secrets(&json!({"GITHUB_WEBHOOK": SECRET}).to_string());
         harness.publish("db@1.0.0", PLUGIN).await;
-        harness.publish("db-of-the-platform@1.0.0", "preStart: {make: {webhook: {url: \"RECEIVER/make\"}}}\n").await;
         harness.put("Source", "prs", SOURCE).await.is(200);
         harness
     }
@@ -148,29 +147,6 @@ pub(crate) async fn events_that_concern_no_target_change_nothing() {
     assert!(problem.detail.contains("GITHUB_WEBHOOK"), "{}", problem.detail);
     harness.write_secrets("{");
     harness.send(prs, SECRET, &event(), body()).await.is_problem(503, "invalid-secrets");
-}
-
-pub(crate) async fn a_source_controls_only_its_own_targets() {
-    let harness = Harness::with_source().await;
-    harness.receiver.always("POST /make", CannedReply::ok(json!({"id": "one"})));
-    let platforms = harness.ready("pr-7-1", "db-of-the-platform").await;
-    assert_eq!(platforms.decided_by, None);
-    let events = || [pull_request("1", "opened", 1), pull_request("2", "closed", 2)];
-    for event in events() {
-        let rejected = harness.github(&event, (200, SourceResult::Rejected)).await;
-        assert!(rejected.detail.contains("another sender"), "{}", rejected.detail);
-    }
-    harness.phase("pr-7-1", TargetState::Ready).await;
-    harness.tear_down("pr-7-1").await;
-    harness.github(&pull_request("3", "opened", 3), (202, SourceResult::Starting)).await;
-    harness.phase("pr-7-1", TargetState::Ready).await;
-    harness.put("Source", "other", SOURCE).await.is(200);
-    for event in events() {
-        let reply = harness.send("/v1/sources/other", SECRET, &event, event.body.to_string().into_bytes()).await;
-        let rejected: SourceResponse = reply.json();
-        assert_eq!((reply.status, rejected.result), (200, SourceResult::Rejected), "{rejected:?}");
-        assert!(rejected.detail.contains("another sender") && !rejected.detail.contains("prs"), "{}", rejected.detail);
-    }
 }
 
 /// Each rejected event is listed, also one without a target. A missing target shows its rejected event.

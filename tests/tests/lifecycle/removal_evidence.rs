@@ -53,6 +53,7 @@ pub(crate) async fn a_first_not_found_is_unconfirmed() {
     let of_other = harness.why("b").await;
     assert_eq!(only(&of_other).evidence, RemovalEvidence::from(RemovalGrade::Reported));
     assert!(of_other.summary.ends_with(": nothing remains"), "{}", of_other.summary);
+    assert_eq!(listed(&harness, "gone=false").await, [""; 0]);
     assert_eq!(listed(&harness, "gone=true").await, ["a", "b"]);
     assert_eq!(listed(&harness, "gone=true&unconfirmed=true").await, ["a"]);
     assert_eq!(listed(&harness, "unconfirmed=true").await, [""; 0]);

@@ -251,26 +251,6 @@ pub(crate) async fn an_instance_after_an_overridden_one_is_not_overridden() {
     assert_eq!((&notified[2]["overridden"], &notified[4]["overridden"]), (&json!(true), &Value::Null));
 }
 
-pub(crate) async fn a_missing_resource_counts_as_deleted() {
-    let harness = Harness::new().await;
-    let rest = r#"
-preStart:
-  one: {webhook: {url: "RECEIVER/one"}}
-  two: {webhook: {url: "RECEIVER/two"}}
-postStop:
-  drop-one: {undoes: one, webhook: {method: DELETE, url: "RECEIVER/one"}}
-  drop-two: {undoes: two, webhook: {method: DELETE, url: "RECEIVER/two"}}
-"#;
-    harness.receiver.always("DELETE /one", 404);
-    harness.receiver.always("DELETE /two", 410);
-    harness.run("a", "absent", rest, TargetState::Ready).await;
-    let target = harness.tear_down("a").await;
-    for unit in ["drop-one", "drop-two"] {
-        let unit = find(&target, "postStop", unit).unwrap();
-        assert_eq!((unit.state, unit.attempt), (UnitState::Succeeded, 1));
-    }
-}
-
 /// `make` has one attempt and times out. The receiver may process its request for 4 seconds.
 const SLOW: &str = r#"
 preStart:

@@ -4,8 +4,7 @@ use std::fs;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_flow::loaded_run::AttemptRef;
-use ebb_flow::loaded_run::Run;
+use ebb_flow::loaded_run::{AttemptRef, Run};
 use ebb_flow::run::attempt_end::AttemptEnd;
 use ebb_flow::run::dispatch;
 use ebb_flow::run::dispatch_outcome::DispatchReason;

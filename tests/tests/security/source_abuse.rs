@@ -354,7 +354,7 @@ pub(crate) async fn names_in_events_and_paths() {
 pub(crate) async fn targets_of_others() {
     let harness = Harness::with_schemes().await;
     harness.publish("none@1.0.0", "preStart: {make: {webhook: {url: \"RECEIVER/make\"}, cleanup: none}}\n").await;
-    harness.ready("shared-1", "none").await;
+    assert_eq!(harness.ready("shared-1", "none").await.decided_by, None);
     let rest = EVENTS.replace("NAME", "shared");
     for name in ["bearer", "other"] {
         harness.put_source(name, "{bearer: {secret: PLAIN}}", &rest).await.is(200);
@@ -373,6 +373,7 @@ pub(crate) async fn targets_of_others() {
     let refused = async |source: &str, id: &str, body: Value| {
         let (result, detail) = send(source, id, &body).await;
         assert_eq!(result, SourceResult::Rejected, "{source} {body}: {detail}");
+        assert!(detail.contains("another sender") && !detail.contains("bearer"), "{source} {body}: {detail}");
     };
     // The platform has created shared-1 with the UID shared-1-uid.
     for (action, uid) in [
@@ -428,6 +429,9 @@ pub(crate) async fn targets_of_others() {
     for body in [json!({"action": "delete", "n": 2}), json!({"action": "delete", "n": 3, "uid": "u3"})] {
         assert_eq!(send("bearer", "5", &body).await.0, SourceResult::Stopping);
     }
+    // The name is free when the instance of the platform is gone.
+    harness.tear_down("shared-1").await;
+    assert_eq!(send("bearer", "11", &json!({"action": "apply", "n": 1, "more": 11})).await.0, SourceResult::Starting);
 }
 
 /// A sender cannot name a UID that Ebb makes before the instance exists, and so block or take over that of another sender.

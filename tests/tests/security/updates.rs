@@ -57,19 +57,6 @@ pub(crate) async fn updates_without_a_change() {
     assert!(page.body.contains("1.1.0"), "{page:?}");
 }
 
-pub(crate) async fn an_update_retries_failed_units() {
-    let harness = harness().await;
-    harness.receiver.replies("POST /make", &[400, 200]);
-    accepted_result(&harness, LifecycleType::Created, &event("u", 1, DOCUMENT)).await;
-    harness.phase("a", TargetState::Failed).await;
-    let again = accepted_result(&harness, LifecycleType::Updated, &event("u", 2, DOCUMENT)).await;
-    assert_eq!(again, (LifecycleResult::Retrying, 2));
-    harness.phase("a", TargetState::Ready).await;
-    assert_eq!(harness.receiver.count("POST /make"), 2);
-    let again = accepted_result(&harness, LifecycleType::Updated, &event("u", 2, DOCUMENT)).await;
-    assert_eq!(again, (LifecycleResult::Unchanged, 2));
-}
-
 /// A document that is like the present one is newer than one that arrives after it with a lower generation.
 pub(crate) async fn an_older_document_changes_nothing() {
     let harness = harness().await;
