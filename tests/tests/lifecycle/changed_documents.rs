@@ -2,6 +2,7 @@
 
 use ebb_documents::plan::Plan;
 use ebb_flow::lifecycle;
+use ebb_protocol::api::TargetDetail;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult, OutputValue, TargetStopCause};
 use ebb_store::{MoveTarget as _, PendingUpdate, PlanStore as _};
@@ -31,8 +32,18 @@ postStop:
 async fn harness() -> Harness {
     let harness = Harness::new().await;
     harness.receiver.on("POST /create", |_, number| CannedReply::ok(serde_json::json!({"id": format!("db-{number}")})));
-    harness.publish("database@1.0.0", DATABASE).await;
-    harness.publish("index@1.0.0", INDEX).await;
+    for (plugin, rest) in [("database", DATABASE), ("index", INDEX), ("drained", DRAINED), ("reseeded", RESEEDED)] {
+        harness.publish(&format!("{plugin}@1.0.0"), rest).await;
+    }
+    harness
+}
+
+/// Starts a stack with a ready sandbox of this document. The requests of its setup are forgotten.
+async fn ready(rest: &str) -> Harness {
+    let harness = harness().await;
+    send(&harness, 1, rest).await;
+    harness.phase("a", TargetState::Ready).await;
+    requests(&harness);
     harness
 }
 
@@ -41,6 +52,19 @@ async fn send(harness: &Harness, generation: u64, rest: &str) -> LifecycleResult
     let data = LifecycleData { generation, ..ebb_tests::platform::sandbox("a", "a-uid", rest) };
     let event_type = if generation == 1 { LifecycleType::Created } else { LifecycleType::Updated };
     harness.lifecycle(event_type, &data).await.is(202).json::<LifecycleResponse>().result
+}
+
+/// Sends a document that starts a run, and waits for the phase after it.
+async fn update(harness: &Harness, generation: u64, rest: &str, phase: TargetState) -> TargetDetail {
+    assert_eq!(send(harness, generation, rest).await, LifecycleResult::Updating);
+    harness.phase("a", phase).await
+}
+
+/// Deletes the sandbox, and checks the requests of its teardown.
+async fn tear_down(harness: &Harness, expected: &[&str]) {
+    harness.tear_down("a").await;
+    assert_eq!(requests(harness), expected);
+    assert_eq!(harness.remaining("a").await, []);
 }
 
 /// Returns the requests since the last call, each with its body.
@@ -60,10 +84,8 @@ const ENV: &str = "env: {ID: \"${resources.db.outputs.id}\"}\n";
 const INDEXED: &str = "index: {plugin: index, params: {of: \"${resources.db.outputs.id}\"}}";
 
 pub(crate) async fn labels_environment_and_ttl_change_without_a_run() {
-    let harness = harness().await;
-    send(&harness, 1, "resources: {db: {plugin: database}}\n").await;
-    let before = harness.phase("a", TargetState::Ready).await;
-    requests(&harness);
+    let harness = ready("resources: {db: {plugin: database}}\n").await;
+    let before = harness.target("a").await.unwrap();
     let changed = format!("labels: {{team: x}}\nttl: 2h\n{ENV}resources: {{db: {{plugin: database}}}}\n");
     assert_eq!(send(&harness, 2, &changed).await, LifecycleResult::Updated);
     let target = harness.phase("a", TargetState::Ready).await;
@@ -71,14 +93,10 @@ pub(crate) async fn labels_environment_and_ttl_change_without_a_run() {
     assert_eq!(target.labels["team"], "x");
     assert!(target.info.expires.is_some());
     let notified = harness.notified("a", &["ready", "ready"]).await;
-    assert_eq!(
-        (notified[1]["generation"].as_u64(), notified[1]["env"]["ID"]["value"].as_str()),
-        (Some(2), Some("db-1"))
-    );
+    assert_eq!((&notified[1]["generation"], &notified[1]["env"]["ID"]["value"]), (&json!(2), &json!("db-1")));
     assert_eq!(send(&harness, 3, &changed).await, LifecycleResult::Unchanged);
     assert_eq!(requests(&harness), Vec::<String>::new());
-    harness.tear_down("a").await;
-    assert_eq!(requests(&harness), ["drop db-1 1"]);
+    tear_down(&harness, &["drop db-1 1"]).await;
 }
 
 pub(crate) async fn a_changed_resource_is_replaced_with_its_readers() {
@@ -91,8 +109,8 @@ pub(crate) async fn a_changed_resource_is_replaced_with_its_readers() {
     assert_eq!(made[..2], ["create 1", "create 1"]);
     let index = made[2].replace("index ", "");
 
-    assert_eq!(send(&harness, 2, &document("{plugin: database, params: {rows: 2}}")).await, LifecycleResult::Updating);
-    let target = harness.phase("a", TargetState::Ready).await;
+    let changed = document("{plugin: database, params: {rows: 2}}");
+    let target = update(&harness, 2, &changed, TargetState::Ready).await;
     let expected = [&format!("unindex {index}"), &format!("drop {index} 1"), "create 2", "index db-1"];
     assert_eq!(requests(&harness), expected);
     assert_eq!(target.env["ID"], OutputValue::Value("db-1".into()));
@@ -115,54 +133,35 @@ pub(crate) async fn a_changed_resource_is_replaced_with_its_readers() {
 }
 
 pub(crate) async fn resources_are_added_and_removed() {
-    let harness = harness().await;
-    send(&harness, 1, "resources: {x: {plugin: database}}\n").await;
-    harness.phase("a", TargetState::Ready).await;
-    requests(&harness);
+    let harness = ready("resources: {x: {plugin: database}}\n").await;
     let document = "resources: {y: {plugin: database, params: {rows: 2}}, x: {plugin: database}}\n";
-    assert_eq!(send(&harness, 2, document).await, LifecycleResult::Updating);
-    harness.phase("a", TargetState::Ready).await;
+    update(&harness, 2, document, TargetState::Ready).await;
     assert_eq!(requests(&harness), ["create 2"]);
-    assert_eq!(
-        send(&harness, 3, "resources: {y: {plugin: database, params: {rows: 2}}}\n").await,
-        LifecycleResult::Updating
-    );
-    let target = harness.phase("a", TargetState::Ready).await;
+    let document = "resources: {y: {plugin: database, params: {rows: 2}}}\n";
+    let target = update(&harness, 3, document, TargetState::Ready).await;
     assert_eq!(requests(&harness), ["drop db-1 1"]);
     assert_eq!(target.resources.keys().collect::<Vec<_>>(), ["y"]);
-    harness.tear_down("a").await;
-    assert_eq!(requests(&harness), ["drop db-1 2"]);
-    assert_eq!(harness.remaining("a").await, []);
+    tear_down(&harness, &["drop db-1 2"]).await;
 }
 
 pub(crate) async fn the_next_update_completes_a_failed_one() {
-    let harness = harness().await;
     let document =
         |rows: u32| format!("resources: {{db: {{plugin: database, params: {{rows: {rows}}}}}, {INDEXED}}}\n");
-    send(&harness, 1, &document(1)).await;
-    harness.phase("a", TargetState::Ready).await;
-    requests(&harness);
+    let harness = ready(&document(1)).await;
     // The undo of the present database fails, so nothing is made.
     harness.receiver.replies("POST /drop", &[400]);
-    assert_eq!(send(&harness, 2, &document(2)).await, LifecycleResult::Updating);
-    harness.phase("a", TargetState::Failed).await;
+    update(&harness, 2, &document(2), TargetState::Failed).await;
     assert_eq!(requests(&harness), ["unindex db-1", "drop db-1 1"]);
     assert_eq!(harness.remaining("a").await.len(), 1);
     harness.notified("a", &["ready", "failed"]).await;
     harness.receiver.replies("POST /drop", &[200]);
-    assert_eq!(send(&harness, 3, &document(3)).await, LifecycleResult::Updating);
-    harness.phase("a", TargetState::Ready).await;
+    update(&harness, 3, &document(3), TargetState::Ready).await;
     assert_eq!(requests(&harness), ["drop db-1 1", "create 3", "index db-1"]);
-    harness.tear_down("a").await;
-    assert_eq!(requests(&harness), ["unindex db-1", "drop db-1 3"]);
-    assert_eq!(harness.remaining("a").await, []);
+    tear_down(&harness, &["unindex db-1", "drop db-1 3"]).await;
 }
 
 pub(crate) async fn a_deletion_overtakes_an_update() {
-    let harness = harness().await;
-    send(&harness, 1, &format!("resources: {{db: {{plugin: database}}, {INDEXED}}}\n")).await;
-    harness.phase("a", TargetState::Ready).await;
-    requests(&harness);
+    let harness = ready(&format!("resources: {{db: {{plugin: database}}, {INDEXED}}}\n")).await;
     let hold = harness.receiver.hold("POST /drop");
     let changed = format!("resources: {{db: {{plugin: database, params: {{rows: 2}}}}, {INDEXED}}}\n");
     assert_eq!(send(&harness, 2, &changed).await, LifecycleResult::Updating);
@@ -191,24 +190,17 @@ params: {rows: {type: integer, default: 1}}
 
 /// A resource that an update does not complete is not drained: neither by the next update, nor by the deletion.
 pub(crate) async fn a_resource_that_was_never_ready_is_not_drained() {
-    let harness = harness().await;
-    harness.publish("drained@1.0.0", DRAINED).await;
     let document = |rows: u64| format!("resources: {{db: {{plugin: drained, params: {{rows: {rows}}}}}}}\n");
-    send(&harness, 1, &document(1)).await;
-    harness.phase("a", TargetState::Ready).await;
-    requests(&harness);
+    let harness = ready(&document(1)).await;
     harness.receiver.replies("POST /create", &[400]);
     let effects = [(2, &["close 1", "create 2", "drain db-1 1", "drop db-1 1"][..]), (3, &["create 3", "drop 2"])];
     for (generation, expected) in effects {
-        assert_eq!(send(&harness, generation, &document(generation)).await, LifecycleResult::Updating);
-        harness.phase("a", TargetState::Failed).await;
+        update(&harness, generation, &document(generation), TargetState::Failed).await;
         let mut made = requests(&harness);
         made.sort();
         assert_eq!(made, expected);
     }
-    harness.tear_down("a").await;
-    assert_eq!(requests(&harness), ["drop 3"]);
-    assert_eq!(harness.remaining("a").await, []);
+    tear_down(&harness, &["drop 3"]).await;
 }
 
 pub(crate) async fn the_newest_update_waits_for_the_run() {
@@ -358,8 +350,7 @@ pub(crate) async fn a_failed_setup_is_corrected_by_an_update() {
     assert!(steps.iter().any(|step| step.contains("ebb sandbox apply -f FILE")), "{steps:?}");
     let index = requests(&harness).pop().unwrap();
     harness.receiver.replies("POST /index", &[200]);
-    assert_eq!(send(&harness, 2, &document(6)).await, LifecycleResult::Updating);
-    harness.phase("a", TargetState::Ready).await;
+    update(&harness, 2, &document(6), TargetState::Ready).await;
     let mut made = requests(&harness);
     made.sort();
     let of = index.replace("index ", "");
@@ -423,11 +414,8 @@ pub(crate) async fn a_removed_check_that_had_failed_blocks_no_update() {
         harness.phase("a", TargetState::Ready).await;
         harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is_problem(409, "nothing-failed");
         assert_eq!(send(&harness, 3, &document(2, "", &rest)).await, LifecycleResult::Updating);
-        until("the last update", async || {
-            let target = harness.target("a").await?;
-            ((target.info.generation, target.info.phase) == (3, TargetState::Ready)).then_some(())
-        })
-        .await;
+        harness.generation("a", 3).await;
+        harness.phase("a", TargetState::Ready).await;
         assert_eq!(harness.receiver.count("GET /probe"), 1);
     }
 }
@@ -437,13 +425,9 @@ pub(crate) async fn a_failed_undo_of_an_update_is_retried() {
     let replaced = "resources: {db: {plugin: database, params: {rows: 2}}}\n";
     let removed = "resources: {more: {plugin: database}}\n";
     for (document, made) in [(replaced, "create 2"), (removed, "create 1")] {
-        let harness = harness().await;
-        send(&harness, 1, "resources: {db: {plugin: database}}\n").await;
-        harness.phase("a", TargetState::Ready).await;
-        harness.receiver.forget();
+        let harness = ready("resources: {db: {plugin: database}}\n").await;
         harness.receiver.replies("POST /drop", &[400, 400, 200]);
-        assert_eq!(send(&harness, 2, document).await, LifecycleResult::Updating);
-        harness.phase("a", TargetState::Failed).await;
+        update(&harness, 2, document, TargetState::Failed).await;
         let retried: Value = harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202).json();
         assert_eq!(retried["units"], json!(["db~1/drop"]));
         harness.receiver.call("POST /drop", 2).await;
@@ -472,17 +456,13 @@ outputs: {id: "${units.create.outputs.id}"}
 "#;
 
 pub(crate) async fn update_units_change_a_resource_in_place() {
-    let harness = harness().await;
-    harness.publish("reseeded@1.0.0", RESEEDED).await;
     let document =
         |rows: u32| format!("resources: {{db: {{plugin: reseeded, params: {{rows: {rows}}}}}, {INDEXED}}}\n");
-    send(&harness, 1, &document(1)).await;
-    let target = harness.phase("a", TargetState::Ready).await;
+    let harness = ready(&document(1)).await;
+    let target = harness.target("a").await.unwrap();
     assert_eq!(target.runs[0].units.len(), 2, "a creation does not run the units of updates");
-    requests(&harness);
     harness.receiver.replies("POST /reseed", &[400]);
-    assert_eq!(send(&harness, 2, &document(2)).await, LifecycleResult::Updating);
-    harness.phase("a", TargetState::Failed).await;
+    update(&harness, 2, &document(2), TargetState::Failed).await;
     harness.receiver.replies("POST /reseed", &[200]);
     assert_eq!(requests(&harness), ["reseed db-1 1 to 2"]);
     // The same document retries the failed unit, and another one runs all of them.
@@ -490,28 +470,21 @@ pub(crate) async fn update_units_change_a_resource_in_place() {
     assert_eq!(harness.phase("a", TargetState::Ready).await.info.generation, 3);
     assert_eq!(send(&harness, 3, &document(2)).await, LifecycleResult::Unchanged);
     assert_eq!(requests(&harness), ["reseed db-1 1 to 2"]);
-    assert_eq!(send(&harness, 4, &document(4)).await, LifecycleResult::Updating);
-    harness.phase("a", TargetState::Ready).await;
+    update(&harness, 4, &document(4), TargetState::Ready).await;
     assert_eq!(requests(&harness), ["reseed db-1 2 to 4"]);
     // The next update reads the params before the failed one, too.
     harness.receiver.replies("POST /reseed", &[400]);
-    assert_eq!(send(&harness, 5, &document(5)).await, LifecycleResult::Updating);
-    harness.phase("a", TargetState::Failed).await;
+    update(&harness, 5, &document(5), TargetState::Failed).await;
     harness.receiver.replies("POST /reseed", &[200]);
-    assert_eq!(send(&harness, 6, &document(6)).await, LifecycleResult::Updating);
-    harness.phase("a", TargetState::Ready).await;
+    update(&harness, 6, &document(6), TargetState::Ready).await;
     assert_eq!(requests(&harness), ["reseed db-1 4 to 5", "reseed db-1 4 to 6"]);
     harness.notified("a", &["ready", "failed", "ready", "ready", "failed", "ready"]).await;
-    harness.tear_down("a").await;
-    assert_eq!(requests(&harness), ["unindex db-1", "drop db-1 6"]);
-    assert_eq!(harness.remaining("a").await, []);
+    tear_down(&harness, &["unindex db-1", "drop db-1 6"]).await;
 }
 
 /// A creation with a higher generation changes an instance that waits. It keeps its routing key.
 pub(crate) async fn the_newest_document_of_a_waiting_instance_begins() {
-    let harness = harness().await;
-    send(&harness, 1, "resources: {db: {plugin: database}}\n").await;
-    harness.phase("a", TargetState::Ready).await;
+    let harness = ready("resources: {db: {plugin: database}}\n").await;
     let next = |generation, rows: u32, routing_key: Option<&str>| {
         let rest = format!("resources: {{db: {{plugin: database, params: {{rows: {rows}}}}}}}\n");
         let data = ebb_tests::platform::sandbox("a", "b-uid", &rest);
@@ -519,13 +492,8 @@ pub(crate) async fn the_newest_document_of_a_waiting_instance_begins() {
     };
     harness.lifecycle(LifecycleType::Created, &next(1, 1, Some("key"))).await.is(202);
     harness.lifecycle(LifecycleType::Created, &next(2, 7, None)).await.is(202);
-    requests(&harness);
     harness.delete("a").await;
-    until("the next instance", async || {
-        let target = harness.target("a").await?;
-        ((target.info.uid.as_str(), target.info.phase) == ("b-uid", TargetState::Ready)).then_some(())
-    })
-    .await;
+    harness.instance_is_ready("a", "b-uid").await;
     assert_eq!(requests(&harness), ["drop db-1 1", "create 7"]);
     let target = harness.stack().store().read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
     assert_eq!((target.generation, target.routing_key.as_deref()), (2, Some("key")));

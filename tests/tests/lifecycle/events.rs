@@ -65,17 +65,23 @@ fn with_database(harness: Harness) -> Harness {
     harness
 }
 
+/// Starts a sandbox `a` whose event `sleep` runs. Returns its last request.
+async fn asleep() -> (Harness, ReceivedCall) {
+    let harness = with_database(Harness::new().await);
+    harness.receiver.always("POST /pause", 202);
+    harness.run("a", "database", DATABASE, TargetState::Ready).await;
+    assert_eq!(harness.result_of("sleep", "1").await, "running");
+    let pause = harness.receiver.call("POST /pause", 1).await;
+    (harness, pause)
+}
+
 /// Returns the run of an event of the sandbox `a`.
 fn event_run(event: &str, id: &str) -> RunId {
     RunId::of_event(&instance("a"), 1, &EventRef::new(ebb_engine::EventName::new(event).unwrap(), id))
 }
 
 pub(crate) async fn events_run_one_after_the_other() {
-    let harness = with_database(Harness::new().await);
-    harness.receiver.always("POST /pause", 202);
-    harness.run("a", "database", DATABASE, TargetState::Ready).await;
-    assert_eq!(harness.result_of("sleep", "1").await, "running");
-    let pause = harness.receiver.call("POST /pause", 1).await;
+    let (harness, pause) = asleep().await;
     assert_eq!(harness.receiver.calls("POST /dump")[0].body, json!({"id": "db-1"}));
     // A repetition, and an event without units.
     assert_eq!(harness.result_of("sleep", "1").await, "unchanged");
@@ -90,14 +96,10 @@ pub(crate) async fn events_run_one_after_the_other() {
     // The second run of an event has keys of its own. Its failure changes nothing.
     let second = harness.receiver.call("POST /pause", 2).await;
     assert_ne!(second.header(IDEMPOTENCY_KEY), pause.header(IDEMPOTENCY_KEY));
-    assert_eq!(
-        harness.receiver.order()[1..],
-        ["/dump", "/pause", "/resume", "/dump", "/pause"].map(|path| format!("POST {path}"))
-    );
-    harness
-        .callback(second.token(), &json!({"status": "failed", "reason": {"code": "failed", "message": "no quota"}}))
-        .await
-        .is(204);
+    let calls = ["/dump", "/pause", "/resume", "/dump", "/pause"].map(|path| format!("POST {path}"));
+    assert_eq!(harness.receiver.order()[1..], calls);
+    let failed = json!({"status": "failed", "reason": {"code": "failed", "message": "no quota"}});
+    harness.callback(second.token(), &failed).await.is(204);
     harness.run_state("sleep", "4", "failed").await;
     let why = harness.why("a").await;
     assert!(why.summary.contains("sleep: unit r/pause failed") && why.summary.contains("no quota"), "{why:?}");
@@ -132,11 +134,7 @@ pub(crate) async fn an_event_of_a_waiting_update_runs_after_it() {
 
 /// An update without the units of a waiting event drops the event. The target takes updates and a deletion.
 pub(crate) async fn an_update_drops_a_waiting_event_without_units() {
-    let harness = with_database(Harness::new().await);
-    harness.receiver.always("POST /pause", 202);
-    harness.run("a", "database", DATABASE, TargetState::Ready).await;
-    assert_eq!(harness.result_of("sleep", "1").await, "running");
-    let pause = harness.receiver.call("POST /pause", 1).await;
+    let (harness, pause) = asleep().await;
     assert_eq!(harness.result_of("wake", "2").await, "waiting");
     let wake = "  wake:\n    resume: {webhook: {url: \"RECEIVER/resume\"}}\n";
     assert!(DATABASE.contains(wake));
@@ -220,17 +218,13 @@ pub(crate) async fn a_waiting_instance_takes_no_events() {
 
 /// At most 16 events wait.
 pub(crate) async fn a_queue_of_events_has_a_limit() {
-    let harness = with_database(Harness::new().await);
-    harness.receiver.always("POST /pause", 202);
-    harness.run("a", "database", DATABASE, TargetState::Ready).await;
-    assert_eq!(harness.result_of("sleep", "first").await, "running");
-    for number in 0..16 {
+    let (harness, pause) = asleep().await;
+    for number in 2..18 {
         assert_eq!(harness.result_of("wake", &number.to_string()).await, "waiting");
     }
-    harness.send_event("wake", "16").await.is_problem(503, "busy");
-    let pause = harness.receiver.call("POST /pause", 1).await;
+    harness.send_event("wake", "18").await.is_problem(503, "busy");
     harness.callback(pause.token(), &done()).await.is(204);
-    harness.run_state("wake", "15", "succeeded").await;
+    harness.run_state("wake", "17", "succeeded").await;
     assert_eq!(harness.receiver.count("POST /resume"), 16);
     // The last events are shown.
     let shown = harness.target("a").await.unwrap().runs.iter().filter(|run| run.hook == "wake").count();

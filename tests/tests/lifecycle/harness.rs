@@ -296,6 +296,12 @@ impl Harness {
         self.phase(name, TargetState::Gone).await
     }
 
+    /// Deletes a sandbox whose teardown fails, and waits until it is stuck.
+    pub(crate) async fn stuck(&self, name: &str) -> TargetDetail {
+        self.delete(name).await;
+        self.phase(name, TargetState::Stuck).await
+    }
+
     /// Waits until a target is gone, the platform has accepted its last notification, and its runs are closed.
     pub(crate) async fn settled(&self, name: &str) {
         until("the end of all runs", async || {

@@ -324,8 +324,7 @@ pub(crate) async fn lost_outputs_are_reported() {
     let harness = harness(Some(RETENTION * 10)).await;
     harness.receiver.always("POST /drop", 400);
     harness.ready("a", "long").await;
-    harness.delete("a").await;
-    harness.phase("a", TargetState::Stuck).await;
+    harness.stuck("a").await;
     harness.post("/v1/targets/sandbox/a/force-delete", json!({"reason": "a test"})).await.is(202);
     harness.phase("a", TargetState::Gone).await;
     let store = harness.stack().store();

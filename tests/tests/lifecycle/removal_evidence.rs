@@ -22,6 +22,11 @@ fn only(why: &TargetDiagnosis) -> ResourceRemoval {
     removal.clone()
 }
 
+/// Returns the grade of a removal, and the answer to its request.
+fn found(removal: &ResourceRemoval) -> (RemovalGrade, Option<&str>) {
+    (removal.evidence.grade, removal.evidence.answered.as_deref())
+}
+
 /// Returns the names of targets of a list.
 async fn listed(harness: &Harness, query: &str) -> Vec<String> {
     let page: TargetPage = harness.get(&format!("/v1/targets?{query}")).await.is(200).json();
@@ -41,10 +46,7 @@ pub(crate) async fn a_first_not_found_is_unconfirmed() {
     let (target, why) = (harness.target("a").await.unwrap(), harness.why("a").await);
     let removal = only(&why);
     assert_eq!((removal.unit.as_str(), removal.by.as_deref()), ("r/make", Some("r/drop")));
-    assert_eq!(
-        (removal.evidence.grade, removal.evidence.answered.as_deref()),
-        (RemovalGrade::Unconfirmed, Some("404"))
-    );
+    assert_eq!(found(&removal), (RemovalGrade::Unconfirmed, Some("404")));
     // The values of a query can be secrets.
     let asked = format!("DELETE {}/thing?token=***", harness.receiver.url());
     assert_eq!(removal.evidence.asked, Some(asked));
@@ -152,11 +154,7 @@ postStop:
     harness.receiver.always("DELETE /branches/1", 202);
     harness.run("a", "branch", rest, TargetState::Ready).await;
     harness.tear_down("a").await;
-    let removal = only(&harness.why("a").await);
-    assert_eq!(
-        (removal.evidence.grade, removal.evidence.answered.as_deref()),
-        (RemovalGrade::Unconfirmed, Some("202"))
-    );
+    assert_eq!(found(&only(&harness.why("a").await)), (RemovalGrade::Unconfirmed, Some("202")));
 }
 
 /// An undo with less evidence than its plugin requires is retried, and the target is stuck.
@@ -168,8 +166,7 @@ pub(crate) async fn missing_evidence_stops_the_teardown() {
         let harness = Harness::new().await;
         harness.receiver.always("DELETE /thing", answer);
         harness.run("a", "strict", &format!("evidence: {required}{PLUGIN}"), TargetState::Ready).await;
-        harness.delete("a").await;
-        harness.phase("a", TargetState::Stuck).await;
+        harness.stuck("a").await;
         assert_eq!(harness.receiver.count("DELETE /thing"), 3);
         let why = harness.why("a").await;
         let reason = why.cause.unwrap().reason.message;
@@ -180,12 +177,8 @@ pub(crate) async fn missing_evidence_stops_the_teardown() {
         let target = harness.phase("a", TargetState::Gone).await;
         assert_eq!(target.info.unconfirmed, 1);
         let why = harness.why("a").await;
-        let removal = only(&why);
         let overridden = Some("overridden by ada: removed by hand");
-        assert_eq!(
-            (removal.evidence.grade, removal.evidence.answered.as_deref()),
-            (RemovalGrade::Unconfirmed, overridden)
-        );
+        assert_eq!(found(&only(&why)), (RemovalGrade::Unconfirmed, overridden));
         assert!(why.summary.contains("1 resource may remain: r/make; r/drop: overridden by ada"), "{}", why.summary);
     }
 }
@@ -196,18 +189,13 @@ pub(crate) async fn a_skipped_undo_is_no_evidence() {
     let harness = Harness::new().await;
     harness.run("a", "kept", &skipped, TargetState::Ready).await;
     let target = harness.tear_down("a").await;
-    let removal = only(&harness.why("a").await);
-    let why = Some("`when` is false");
-    assert_eq!((removal.evidence.grade, removal.evidence.answered.as_deref()), (RemovalGrade::Unconfirmed, why));
+    assert_eq!(found(&only(&harness.why("a").await)), (RemovalGrade::Unconfirmed, Some("`when` is false")));
     assert_eq!(target.info.unconfirmed, 1);
     harness.run("b", "strict", &format!("evidence: reported{skipped}"), TargetState::Ready).await;
-    harness.delete("b").await;
-    harness.phase("b", TargetState::Stuck).await;
+    harness.stuck("b").await;
     let reason = harness.why("b").await.cause.unwrap().reason.message;
-    assert!(
-        reason.contains("is unconfirmed (`when` is false), but the plugin requires `evidence: reported`"),
-        "{reason}"
-    );
+    let expected = "is unconfirmed (`when` is false), but the plugin requires `evidence: reported`";
+    assert!(reason.contains(expected), "{reason}");
     assert_eq!(harness.receiver.count("DELETE /thing"), 0);
 }
 
@@ -232,8 +220,8 @@ pub(crate) async fn a_list_without_the_thing_confirms_its_removal() {
     assert_eq!(harness.receiver.calls("GET /things")[0].token(), "", "the response decides");
     let why = harness.why("a").await;
     let removal = only(&why);
-    assert_eq!((removal.by.as_deref(), removal.evidence.grade), (Some("r/drop-verify"), RemovalGrade::Confirmed));
-    assert_eq!(removal.evidence.answered.as_deref(), Some("200"));
+    assert_eq!(removal.by.as_deref(), Some("r/drop-verify"));
+    assert_eq!(found(&removal), (RemovalGrade::Confirmed, Some("200")));
     assert!(why.summary.ends_with("nothing remains"), "{}", why.summary);
     assert_eq!(target.info.unconfirmed, 0);
 }
@@ -248,8 +236,7 @@ pub(crate) async fn a_thing_that_still_exists_stops_the_teardown() {
         let harness = Harness::new().await;
         harness.receiver.always("GET /things", json!({"items": [1]}));
         harness.run("a", "verified", &verified(verify), TargetState::Ready).await;
-        harness.delete("a").await;
-        harness.phase("a", TargetState::Stuck).await;
+        harness.stuck("a").await;
         let why = harness.why("a").await;
         let cause = why.cause.unwrap();
         assert_eq!((cause.unit.as_str(), cause.attempt), ("r/drop-verify", 3), "{verify}");
@@ -264,8 +251,7 @@ pub(crate) async fn a_retry_of_a_verification_repeats_its_undo() {
     let harness = Harness::new().await;
     harness.receiver.always("GET /things", json!({"items": [1]}));
     harness.run("a", "verified", &verified(LIST), TargetState::Ready).await;
-    harness.delete("a").await;
-    harness.phase("a", TargetState::Stuck).await;
+    harness.stuck("a").await;
     harness.receiver.always("GET /things", json!({"items": []}));
     let retried = harness.post("/v1/targets/sandbox/a/retry", json!({})).await;
     assert_eq!(retried.is(202).json::<Value>()["units"], json!(["r/drop", "r/drop-verify"]), "{retried:?}");
@@ -289,7 +275,7 @@ pub(crate) async fn not_found_confirms_what_an_undo_has_seen() {
         harness.run("a", "verified", &verified(verify), TargetState::Ready).await;
         harness.tear_down("a").await;
         let removal = only(&harness.why("a").await);
-        let found = (removal.by.as_deref(), removal.evidence.grade);
-        assert_eq!(found, (Some("r/drop-verify"), grade), "{verify} {answer}");
+        let seen = (removal.by.as_deref(), removal.evidence.grade);
+        assert_eq!(seen, (Some("r/drop-verify"), grade), "{verify} {answer}");
     }
 }

@@ -69,6 +69,10 @@ pub(crate) async fn remove_expired_at(env: &Env, store: &dyn RemoveExpired, then
 /// Creates and deletes an instance, and waits until the platform is notified.
 pub(crate) async fn create_and_delete(harness: &Harness, name: &str, plugin: &str) {
     harness.ready(name, plugin).await;
+    delete(harness, name).await;
+}
+
+async fn delete(harness: &Harness, name: &str) {
     harness.tear_down(name).await;
     harness.notified(name, &["ready", "gone"]).await;
     harness.settled(name).await;
@@ -80,9 +84,7 @@ pub(crate) async fn instances_are_removed_after_their_retention() {
         harness.ready(name, "long").await;
     }
     let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
-    harness.tear_down("ends").await;
-    harness.notified("ends", &["ready", "gone"]).await;
-    harness.settled("ends").await;
+    delete(&harness, "ends").await;
     assert_eq!(objects(&harness).await, 2);
     let (ended, lasting) = (stored(&harness, "ends").await, stored(&harness, "lasts").await);
     assert!(ended > 0 && lasting > 0);
@@ -156,9 +158,7 @@ pub(crate) async fn objects_without_a_record_are_removed() {
             store.mark_outputs(&run).await.unwrap();
         }
         store.put_object(&format!("{object}/{run}/0/9.x"), vec![1]).await.unwrap();
-        harness.tear_down(name).await;
-        harness.notified(name, &["ready", "gone"]).await;
-        harness.settled(name).await;
+        delete(&harness, name).await;
     }
     assert_eq!(objects(&harness).await, before + 2);
     assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 2);
@@ -197,8 +197,7 @@ pub(crate) async fn records_of_possible_resources_are_kept() {
     let harness = harness(Some(RETENTION)).await;
     harness.receiver.always("POST /drop", 400);
     harness.ready("a", "long").await;
-    harness.delete("a").await;
-    harness.phase("a", TargetState::Stuck).await;
+    harness.stuck("a").await;
     // The instance is due, and its teardown has not ended.
     assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 0);
     assert!(stored(&harness, "a").await > 0);

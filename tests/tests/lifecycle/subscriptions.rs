@@ -71,6 +71,11 @@ impl Harness {
         self.put("Subscription", name, rest).await.is(200);
     }
 
+    /// Stores a subscription whose notifications the receiver gets at `POST /PATH`. `rest` has its conditions.
+    async fn subscribe_receiver(&self, name: &str, path: &str, rest: &str) {
+        self.subscribe(name, &format!("{rest}\nto: {{standard: {{url: RECEIVER/{path}, secret: SIGNING}}}}")).await;
+    }
+
     fn sign_events(&self) {
         let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
         self.write_secrets(&json!({"SIGNING": secret.reveal().as_str()}).to_string());
@@ -171,19 +176,9 @@ pub(crate) async fn the_documented_subscriptions_report_the_targets_of_a_preset(
 pub(crate) async fn notifications_survive_an_outage_and_a_restart() {
     let mut harness = Harness::simple().await;
     harness.sign_events();
-    harness
-        .subscribe(
-            "all",
-            "on: [starting, ready, stopping, gone]\nto: {standard: {url: RECEIVER/events, secret: SIGNING}}",
-        )
-        .await;
-    harness.subscribe("other", "on: [gone]\nto: {standard: {url: RECEIVER/other, secret: SIGNING}}").await;
-    harness
-        .subscribe(
-            "none",
-            "on: [ready]\nwhen: ${target.labels.team == 'x'}\nto: {standard: {url: RECEIVER/none, secret: SIGNING}}",
-        )
-        .await;
+    harness.subscribe_receiver("all", "events", "on: [starting, ready, stopping, gone]").await;
+    harness.subscribe_receiver("other", "other", "on: [gone]").await;
+    harness.subscribe_receiver("none", "none", "on: [ready]\nwhen: ${target.labels.team == 'x'}").await;
     harness.receiver.always("POST /events", 503);
     harness.create("a", "simple").await;
     harness.phase("a", TargetState::Ready).await;
@@ -222,18 +217,11 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
     harness.write_secrets(&json!({"GITHUB_TOKEN": TOKEN, "SLACK": slack, "PLAIN": plain}).to_string());
     harness.subscribe("slack", "on: [ready]\nto: {slack: {secret: SLACK}}").await;
     harness.subscribe("plain", "on: [ready]\nto: {slack: {secret: PLAIN}}").await;
-    harness
-        .subscribe(
-            "own",
-            "on: [ready]\nto: {webhook: {connection: github, path: /hook, body: {text: \"${notification.phase}\"}}}",
-        )
-        .await;
+    let own = "to: {webhook: {connection: github, path: /hook, body: {text: \"${notification.phase}\"}}}";
+    harness.subscribe("own", &format!("on: [ready]\n{own}")).await;
     harness.ready("a", "simple").await;
-    for (name, text) in [
-        ("own", "does not permit the subscription own"),
-        ("slack", "Slack gave no answer"),
-        ("plain", "not be encrypted"),
-    ] {
+    let denied = "does not permit the subscription own";
+    for (name, text) in [("own", denied), ("slack", "Slack gave no answer"), ("plain", "not be encrypted")] {
         until(text, async || {
             let target = harness.stack().store().read_target(TargetKey::new("sandbox", "a")).await.unwrap()?;
             target.outbox.failed.get(name).filter(|state| state.reason.contains(text)).cloned()
@@ -243,10 +231,8 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
     assert_eq!(harness.receiver.count("POST /hook"), 0);
     harness.connect_github("own").await;
     let call = harness.receiver.call("POST /hook", 1).await;
-    assert_eq!(
-        (call.header("authorization"), &call.body),
-        (format!("Bearer {TOKEN}").as_str(), &json!({"text": "ready"}))
-    );
+    assert_eq!(call.header("authorization"), format!("Bearer {TOKEN}"));
+    assert_eq!(call.body, json!({"text": "ready"}));
     for path in ["/v1/subscriptions", "/v1/subscriptions/own", "/v1/targets/sandbox/a"] {
         assert!(!harness.get(path).await.is(200).body.contains(TOKEN), "{path}");
     }
@@ -269,8 +255,7 @@ pub(crate) async fn what_hangs_delays_no_other_receiver() {
     let harness = Harness::with_platform().await;
     harness.sign_events();
     for name in ["hangs", "responds"] {
-        let to = format!("to: {{standard: {{url: RECEIVER/{name}, secret: SIGNING}}}}");
-        harness.subscribe(name, &format!("on: [ready, gone]\n{to}")).await;
+        harness.subscribe_receiver(name, name, "on: [ready, gone]").await;
     }
     harness.publish("simple@1.0.0", SIMPLE).await;
     let _holds = ["POST /hangs", "POST /platform"].map(|line| harness.receiver.hold(line));
@@ -303,9 +288,8 @@ pub(crate) async fn a_notification_without_a_value_blocks_no_other() {
     until("the failure", async || (subscription().await["undelivered"] == 1).then_some(())).await;
     harness.tear_down("a").await;
     harness.receiver.call("POST /7", 1).await;
-    let shown =
-        until("the end of the delivery", async || Some(subscription().await).filter(|shown| shown["waiting"] == 0))
-            .await;
+    let delivered = async || Some(subscription().await).filter(|shown| shown["waiting"] == 0);
+    let shown = until("the end of the delivery", delivered).await;
     let failure = &shown["failures"][0];
     assert_eq!((&failure["target"], &failure["phase"]), (&json!("sandbox/a"), &json!("ready")));
     assert!(failure["reason"].as_str().unwrap().contains("missing"), "{shown}");
@@ -315,14 +299,14 @@ pub(crate) async fn a_notification_without_a_value_blocks_no_other() {
 /// The response about a subscription has the notifications that wait, the last error and what is missing.
 pub(crate) async fn the_backlog_of_a_subscription_is_shown() {
     let harness = Harness::simple().await;
-    harness.subscribe("all", "on: [ready, gone]\nto: {standard: {url: RECEIVER/events, secret: SIGNING}}").await;
+    harness.subscribe_receiver("all", "events", "on: [ready, gone]").await;
     harness.subscribe("other", "on: [gone]\nto: {webhook: {connection: github, path: /x}}").await;
     let subscription =
         async |name: &str| -> Value { harness.get(&format!("/v1/subscriptions/{name}")).await.is(200).json() };
-    let problem = subscription("all").await["problem"].as_str().unwrap().to_owned();
-    assert!(problem.contains("no secret SIGNING"), "{problem}");
-    let problem = subscription("other").await["problem"].as_str().unwrap().to_owned();
-    assert!(problem.contains("connection github does not exist"), "{problem}");
+    for (name, text) in [("all", "no secret SIGNING"), ("other", "connection github does not exist")] {
+        let problem = subscription(name).await["problem"].as_str().unwrap().to_owned();
+        assert!(problem.contains(text), "{problem}");
+    }
     harness.sign_events();
     assert_eq!(subscription("all").await["problem"], Value::Null);
     harness.receiver.always("POST /events", 503);
@@ -340,10 +324,7 @@ pub(crate) async fn the_backlog_of_a_subscription_is_shown() {
     assert!(shown["lastError"]["at"].is_string() && shown["oldest"].is_string(), "{shown}");
     assert_eq!(shown["origin"], json!(harness.receiver.url()));
     let listed: Value = harness.get("/v1/subscriptions").await.is(200).json();
-    assert_eq!(
-        (&listed["subscriptions"][0]["waiting"], &listed["subscriptions"][1]["waiting"]),
-        (&json!(3), &json!(1))
-    );
+    assert_eq!([0_usize, 1].map(|number| &listed["subscriptions"][number]["waiting"]), [3, 1]);
 }
 
 /// A target stores the names of subscriptions, so their number is limited. A deleted one makes room.

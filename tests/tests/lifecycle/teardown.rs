@@ -124,8 +124,7 @@ postStop:
 "#;
     harness.receiver.always("POST /drop", 500);
     harness.run("a", "stuck", rest, TargetState::Ready).await;
-    harness.delete("a").await;
-    harness.phase("a", TargetState::Stuck).await;
+    harness.stuck("a").await;
     assert_eq!(harness.receiver.count("POST /drop"), 2);
     assert_eq!(remaining_units(&harness).await, ["r/make"]);
     assert_eq!(harness.why("a").await.cause.unwrap().unit, "r/drop");
@@ -173,8 +172,7 @@ async fn stuck() -> Harness {
     ] {
         harness.post(path, body).await.is_problem(409, "not-stuck");
     }
-    harness.delete("a").await;
-    harness.phase("a", TargetState::Stuck).await;
+    harness.stuck("a").await;
     harness
 }
 
@@ -379,6 +377,5 @@ pub(crate) async fn a_rejected_creation_needs_no_undo() {
     let once = plugin.replace("timeout: 5m", "timeout: 5m\n    retry: {attempts: 1}");
     let once = once.replace("undoes: make", "undoes: make\n    retry: {attempts: 1}");
     harness.run("b", "unanswered", &once, TargetState::Failed).await;
-    harness.delete("b").await;
-    harness.phase("b", TargetState::Stuck).await;
+    harness.stuck("b").await;
 }

@@ -180,8 +180,7 @@ pub(crate) async fn values_of_a_rotated_root_secret() {
     let shown: Value = reveal(&harness, &token, name).await.is(200).json();
     assert_eq!(shown["env"]["DSN"], json!({"sensitive": true}), "{shown}");
     assert!(shown["outputsError"].as_str().unwrap().contains("EBB_UNIT_SECRETS"), "{shown}");
-    harness.delete(name).await;
-    harness.phase(name, TargetState::Stuck).await;
+    harness.stuck(name).await;
     let cause = harness.why(name).await.cause.unwrap();
     assert_eq!(cause.unit, "r/drop");
     assert!(cause.reason.message.contains("the root secret that encrypted it is missing"), "{:?}", cause.reason);
