@@ -365,19 +365,10 @@ pub(crate) async fn internal_origins() {
 /// An origin that is not exactly the origin of an encrypted server is refused, and the response repeats no password.
 pub(crate) async fn origins_that_are_refused() {
     let harness = Harness::connected(BEARER).await;
-    for origin in [
-        "http://api.example",
-        "http://10.0.0.1",
-        "https://ebb:canary-4711-given@api.example",
-        "https://api.example@evil.example",
-        "https://api.example/",
-        "https://api.example/v1",
-        "https://api.example\\@evil.example",
-        "https://api.example:443",
-        "\"https://${params.host}\"",
-        "ftp://api.example",
-        "//api.example",
-    ] {
+    let origins = "http://api.example http://10.0.0.1 https://ebb:canary-4711-given@api.example https://api.example/ \
+                   https://api.example@evil.example https://api.example\\@evil.example https://api.example/v1 \
+                   https://api.example:443 \"https://${params.host}\" ftp://api.example //api.example";
+    for origin in origins.split(' ') {
         let response = harness.put("Connection", "api", &connection(origin, BEARER, "branch")).await;
         let problem = response.is_problem(422, "invalid-document");
         assert_eq!(problem.errors[0].code, "origin", "{origin}: {problem:?}");

@@ -94,16 +94,10 @@ pub(crate) async fn destinations_and_paths_are_not_templates() {
         assert!(error.line.is_some(), "{unit}: {error:?}");
         error.code
     };
-    for url in [
-        "${params.v}",
-        "https://${params.v}/a",
-        "https://a.${params.v}.example.org/",
-        "https://${params.v}@example.org/",
-        "https://example.org:${params.v}/",
-        "${params.v}://example.org/",
-        "https://user:pass@example.org/",
-        "file:///etc/passwd",
-    ] {
+    let urls = "${params.v} https://${params.v}/a https://a.${params.v}.example.org/ https://${params.v}@example.org/ \
+                https://example.org:${params.v}/ ${params.v}://example.org/ https://user:pass@example.org/ \
+                file:///etc/passwd";
+    for url in urls.split(' ') {
         assert_eq!(refused(&format!("webhook: {{url: \"{url}\"}}")).await, "url", "{url}");
     }
     for path in ["../x", "x", "/tmp/../etc/x", "/proc/self/environ", "/ebb/x", "/dev/null", "${params.v}"] {
