@@ -19,6 +19,11 @@ pub fn http() -> Client {
     Client::builder().no_proxy().build().unwrap()
 }
 
+/// Returns a document of a kind with this name and rest.
+pub fn named(kind: &str, name: &str, rest: &str) -> String {
+    format!("apiVersion: ebb.dev/v1\nkind: {kind}\nname: {name}\n{rest}")
+}
+
 /// Returns an event of a sandbox. `rest` is the rest of its document.
 pub fn sandbox(name: &str, uid: &str, rest: &str) -> LifecycleData {
     LifecycleData {
@@ -26,7 +31,7 @@ pub fn sandbox(name: &str, uid: &str, rest: &str) -> LifecycleData {
         name: name.to_owned(),
         uid: uid.to_owned(),
         generation: 1,
-        document: Some(format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\n{rest}")),
+        document: Some(named("Sandbox", name, rest)),
         routing_key: None,
         event: None,
     }

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
+use crate::platform::named;
 use crate::program;
 use crate::stored_bytes::contains;
 pub use crate::wait::{POLL_INTERVAL, WAIT_TIMEOUT, until};
@@ -168,6 +169,22 @@ impl Workdir {
     pub async fn apply(&self, kind: &str, document: &str) -> CommandResult {
         let file = self.write(&format!("{kind}-to-apply.yaml"), document);
         self.ebb(&[kind, "apply", "-f", &file]).await.done()
+    }
+
+    /// Publishes a plugin. `rest` is the rest of its document.
+    pub async fn publish(&self, name: &str, rest: &str) {
+        self.apply("plugin", &named("Plugin", name, rest)).await;
+    }
+
+    /// Writes the document of a sandbox and returns its path.
+    pub fn write_sandbox(&self, name: &str, rest: &str) -> String {
+        self.write(&format!("{name}.yaml"), &named("Sandbox", name, rest))
+    }
+
+    /// Requests a sandbox.
+    pub async fn create(&self, name: &str, rest: &str) {
+        let file = self.write_sandbox(name, rest);
+        self.ebb(&["sandbox", "apply", "-f", &file, "--wait=false"]).await.done();
     }
 
     /// Waits until a sandbox is in a phase.

@@ -8,7 +8,7 @@ use ebb_protocol::id::{self, RunId};
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::relay::TaskId;
 use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets as _};
-use ebb_tests::platform::{SignedRequest, http, sandbox};
+use ebb_tests::platform::{SignedRequest, http, named, sandbox};
 use ebb_tests::receiver::TestReceiver;
 use ebb_tests::wait::until;
 use serde_json::{Value, json};
@@ -65,13 +65,15 @@ impl LifecycleRun {
         self.api(Method::DELETE, path, None, 204).await;
     }
 
-    async fn put(&self, path: &str, document: &str) {
-        self.api(Method::PUT, path, Some(json!({"document": document})), 200).await;
+    /// Stores a document of a kind such as `Source`.
+    async fn put(&self, kind: &str, name: &str, rest: &str) {
+        let document = named(kind, name, rest).replace("OUTSIDE", self.outside.url());
+        let path = format!("/v1/{}s/{name}", kind.to_lowercase());
+        self.api(Method::PUT, &path, Some(json!({"document": document})), 200).await;
     }
 
     pub(crate) async fn publish(&self, name: &str, rest: &str) {
-        let document = format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}\n{rest}");
-        let document = document.replace("OUTSIDE", self.outside.url());
+        let document = named("Plugin", name, rest).replace("OUTSIDE", self.outside.url());
         self.post("/v1/plugins", json!({ "document": document }), 201).await;
     }
 
@@ -145,7 +147,7 @@ async fn sources(instance: &LifecycleRun) {
     let send = async |function: &str, body: Value| {
         instance.request(TOKEN, (function, Method::POST, "/v1/sources/events"), Some(body)).await.0
     };
-    instance.put("/v1/sources/events", SOURCE).await;
+    instance.put("Source", "events", SOURCE).await;
     let event = |plugin: &str, apply: bool| json!({"plugin": plugin, "name": format!("by-{plugin}"), "apply": apply});
     // The second event changes the target.
     for (round, function) in [(1, "Receive"), (2, "Second")] {
@@ -159,16 +161,11 @@ async fn sources(instance: &LifecycleRun) {
     assert_eq!(send("Receive", event("wohle", true)).await, 200);
     // States whose invocation ended before it applied them.
     for plugin in ["whole", "wohle"] {
-        let document = format!(
-            "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: swept-{plugin}\ncluster: {CLUSTER}\nresources: {{r: {{plugin: {plugin}}}}}\n"
-        );
+        let (source, kind, name) = ("events".into(), "sandbox".into(), format!("swept-{plugin}"));
+        let rest = format!("cluster: {CLUSTER}\nresources: {{r: {{plugin: {plugin}}}}}\n");
+        let document = named("Sandbox", &name, &rest);
         let desired = DesiredTarget {
-            key: DesiredKey {
-                source: "events".into(),
-                kind: "sandbox".into(),
-                name: format!("swept-{plugin}"),
-                uid: None,
-            },
+            key: DesiredKey { source, kind, name, uid: None },
             delivery: "1".into(),
             time: 1,
             new_uid: format!("event-{plugin}"),
@@ -200,7 +197,7 @@ async fn requests(instance: &LifecycleRun) {
     let send = async |function: &str, method: Method, path: &str, body: Option<Value>| {
         instance.request(created["token"].as_str().unwrap(), (function, method, path), body).await.0
     };
-    let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: by-token\nresources: {r: {plugin: stuck}}\n";
+    let document = named("Sandbox", "by-token", "resources: {r: {plugin: stuck}}\n");
     let body = json!({"kind": "sandbox", "name": "by-token", "document": document});
     for (path, expected) in [("/v1/targets?dryRun=true", 200), ("/v1/targets", 202)] {
         assert_eq!(send("Receive", Method::POST, path, Some(body.clone())).await, expected);
@@ -213,10 +210,10 @@ async fn requests(instance: &LifecycleRun) {
 /// Runs all instances, and returns the functions with the rights that they needed.
 pub(crate) async fn all() -> DeployedFunctions {
     let instance = LifecycleRun::begin(Telemetry::default(), SeenTraces::default()).await;
-    instance.put("/v1/connections/outside", &CONNECTION.replace("OUTSIDE", instance.outside.url())).await;
+    instance.put("Connection", "outside", CONNECTION).await;
     for (name, path) in [("phases", "/ok"), ("refused", "/refused")] {
-        let document = SUBSCRIPTION.replace("NAME", name).replace("PATH", path);
-        instance.put(&format!("/v1/subscriptions/{name}"), &document).await;
+        let to = format!("to: {{webhook: {{connection: outside, path: {path}}}}}");
+        instance.put("Subscription", name, &format!("on: [ready, failed, gone]\n{to}\n")).await;
     }
     // The document and its compressed plan are too large for the table.
     let noise = (1..=256_u64).map(|number| format!("{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
@@ -329,25 +326,12 @@ postStop:
 outputs: {id: "${units.ok.outputs.id}", long: "${units.long.outputs.id}"}
 "##;
 const CONNECTION: &str = r#"
-apiVersion: ebb.dev/v1
-kind: Connection
-name: outside
 origin: OUTSIDE
 auth: {bearer: {secret: SENDER}}
 plugins: [whole]
 subscriptions: [phases, refused]
 "#;
-const SUBSCRIPTION: &str = r#"
-apiVersion: ebb.dev/v1
-kind: Subscription
-name: NAME
-on: [ready, failed, gone]
-to: {webhook: {connection: outside, path: PATH}}
-"#;
 const SOURCE: &str = r#"
-apiVersion: ebb.dev/v1
-kind: Source
-name: events
 verify: {bearer: {secret: SENDER}}
 target: {kind: sandbox, name: "${body.name}"}
 document: {cluster: inside, resources: {r: {plugin: stuck}}, labels: {round: "${body.?round.orValue(\"none\")}"}}

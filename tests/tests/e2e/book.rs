@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::platform::named;
 use crate::program;
 use crate::receiver::TestReceiver;
 use crate::workdir::{WAIT_TIMEOUT, Workdir};
@@ -229,9 +230,9 @@ async fn examples_of_a_platform() {
         let result = command.output().unwrap();
         assert!(result.status.success(), "{command:?}: {}", String::from_utf8_lossy(&result.stdout));
     };
-    workdir.apply("plugin", PLUGIN).await;
+    workdir.publish("p@1.0.0", PLUGIN).await;
     for name in ["a", "b"] {
-        workdir.write(&format!("{name}.yaml"), &SANDBOX.replace("NAME", name));
+        workdir.write_sandbox(name, "resources: {r: {plugin: p@1.0.0}}\n");
     }
     run(&format!("{examples}/send.sh created a uid-a 1 a.yaml"));
     run(&format!("python3 {examples}/send.py created b uid-b --file b.yaml"));
@@ -242,9 +243,7 @@ async fn examples_of_a_platform() {
     dev.stop().await;
 }
 
-const PLUGIN: &str = r##"apiVersion: ebb.dev/v1
-kind: Plugin
-name: p@1.0.0
+const PLUGIN: &str = r##"
 runners: {shell: {image: "busybox:1.36"}}
 preStart:
   create:
@@ -252,7 +251,6 @@ preStart:
     outputs: {name: {file: /tmp/name}}
 outputs: {name: "${units.create.outputs.name}"}
 "##;
-const SANDBOX: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {r: {plugin: p@1.0.0}}\n";
 
 /// The page about connections, with a server in place of the provider.
 #[tokio::test(flavor = "multi_thread")]
@@ -282,9 +280,8 @@ async fn the_example_of_connections() {
 
     workdir.apply("connection", &connection.replace(origin, provider.url())).await;
     workdir.apply("plugin", plugin).await;
-    let resources = "resources: {db: {plugin: neon-branch, params: {project: quiet-sea-1}}}";
-    let applied =
-        workdir.apply("sandbox", &format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n{resources}\n")).await;
+    let resources = "resources: {db: {plugin: neon-branch, params: {project: quiet-sea-1}}}\n";
+    let applied = workdir.apply("sandbox", &named("Sandbox", "a", resources)).await;
     assert!(applied.stdout.contains("ep-1.example.com"), "{applied:?}");
     let revealed = workdir.ebb(&["sandbox", "get", "a", "--reveal"]).await.done();
     assert!(revealed.stdout.contains(dsn), "{revealed:?}");

@@ -127,11 +127,9 @@ preStart:
 outputs: {large: "${units.large.outputs.large}"}
 "##;
 
-fn sandbox(workdir: &Workdir, name: &str, params: &str) -> String {
-    let text = format!(
-        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{r: {{plugin: {name}, params: {params}}}}}\n"
-    );
-    workdir.write(&format!("{name}.yaml"), &text)
+/// Returns the rest of the document of a sandbox with a plugin.
+fn resource(plugin: &str, params: &str) -> String {
+    format!("resources: {{r: {{plugin: {plugin}, params: {params}}}}}\n")
 }
 
 #[tokio::test]
@@ -141,20 +139,18 @@ async fn scripts_run_in_their_images() {
     let dev = workdir.dev().await;
     workdir.apply("plugin", PLUGIN).await;
 
-    let stubborn = sandbox(&workdir, "stubborn", "{}");
-    workdir.ebb(&["sandbox", "apply", "-f", &stubborn, "--wait=false"]).await.done();
+    workdir.create("stubborn", &resource("stubborn", "{}")).await;
     let mut log = workdir.start(&["logs", "stubborn", "--unit", "stubborn", "--follow"]);
     log.says("started").await;
     // Its grace period ends before this test does.
     workdir.ebb(&["sandbox", "delete", "stubborn", "--wait=false"]).await.done();
 
-    let large = sandbox(&workdir, "large", "{}");
+    let large = workdir.write_sandbox("large", &resource("large", "{}"));
     let failed = workdir.ebb(&["sandbox", "apply", "-f", &large]).await;
     assert!(failed.code == Some(1) && failed.stderr.contains("has 1048577 bytes"), "{failed:#?}");
 
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-    let boxed = sandbox(&workdir, "boxed", &format!("{{port: \"{port}\"}}"));
-    workdir.ebb(&["sandbox", "apply", "-f", &boxed, "--wait=false"]).await.done();
+    workdir.create("boxed", &resource("boxed", &format!("{{port: \"{port}\"}}"))).await;
     let key = until("the second container", async || {
         let log = workdir.ebb(&["logs", "boxed", "--unit", "wait"]).await.stdout;
         log.strip_prefix("for ").map(|key| key.trim().to_owned())
@@ -188,22 +184,20 @@ async fn image_pulls_that_hang() {
     let registry = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = registry.local_addr().unwrap().port();
     for (name, timeout) in [("cancelled", "10m"), ("late", "3s")] {
-        let plugin = format!(
-            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}@1.0.0\n\
-             runners: {{shell: {{image: \"127.0.0.1:{port}/never:1\"}}}}\n\
+        let rest = format!(
+            "runners: {{shell: {{image: \"127.0.0.1:{port}/never:1\"}}}}\n\
              preStart: {{it: {{timeout: {timeout}, retry: {{attempts: 1}}, pod: {{script: \"#!/bin/sh\\ntrue\"}}}}}}\n"
         );
-        workdir.apply("plugin", &plugin).await;
+        workdir.publish(&format!("{name}@1.0.0"), &rest).await;
     }
-    let cancelled = sandbox(&workdir, "cancelled", "{}");
-    workdir.ebb(&["sandbox", "apply", "-f", &cancelled, "--wait=false"]).await.done();
+    workdir.create("cancelled", &resource("cancelled", "{}")).await;
     let pull = tokio::time::timeout(WAIT_TIMEOUT, registry.accept()).await;
     let _connection = pull.expect("a pull of the image").unwrap();
     workdir.ebb(&["sandbox", "delete", "cancelled"]).await.done();
     let gone = workdir.get("cancelled").await;
     assert_eq!(gone.runs[0].units[0].state, UnitState::Cancelled, "{gone:#?}");
 
-    let late = sandbox(&workdir, "late", "{}");
+    let late = workdir.write_sandbox("late", &resource("late", "{}"));
     let failed = workdir.ebb(&["sandbox", "apply", "-f", &late]).await;
     let message = "the container did not start within the 3000 ms of the unit";
     assert!(failed.code == Some(1) && failed.stderr.contains(message), "{failed:#?}");

@@ -10,10 +10,7 @@ const ATTEMPT_END: Duration = Duration::from_secs(5 + 15 + 3);
 /// pod, `undo` adds to the second unit.
 async fn sandbox(workdir: &Workdir, name: &str, image: &str, template: &str, script: &str, undo: &str) {
     let plugin = format!(
-        r##"apiVersion: ebb.dev/v1
-kind: Plugin
-name: {name}@1.0.0
-runners:
+        r##"runners:
   first: {{image: "{image}", podTemplate: "spec: {{securityContext: {{runAsUser: 65532}}{template}}}"}}
   last: {{image: "{BUSYBOX}", podTemplate: "spec: {{securityContext: {{runAsUser: 65532}}}}"}}
 defaults: {{timeout: 1m, retry: {{attempts: 1}}}}
@@ -25,11 +22,8 @@ postStop:
     pod: {{runner: last, script: "#!/bin/sh\necho deleted"}}
 "##
     );
-    workdir.apply("plugin", &plugin).await;
-    let sandbox =
-        format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{it: {{plugin: {name}@1.0.0}}}}\n");
-    let sandbox = workdir.write(&format!("{name}.yaml"), &sandbox);
-    workdir.ebb(&["sandbox", "apply", "-f", &sandbox, "--wait=false"]).await.done();
+    workdir.publish(&format!("{name}@1.0.0"), &plugin).await;
+    workdir.create(name, &format!("resources: {{it: {{plugin: {name}@1.0.0}}}}\n")).await;
 }
 
 /// Pods that never start fail with their reasons. A script that ignores signals is killed, and its undo runs before its

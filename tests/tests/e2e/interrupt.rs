@@ -6,13 +6,11 @@ use std::path::Path;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
+use crate::platform::named;
 use crate::workdir::{Workdir, shared_folder};
 
 /// Creates a directory and waits for a file that never exists. The undo waits for a file, too.
 const PLUGIN: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: slow@1.0.0
 params: {root: {type: string}}
 runners: {shell: {image: "busybox:1.37"}}
 preStart:
@@ -30,13 +28,7 @@ postStop:
     inputs: {root: "${params.root}", made: "${units.make.outputs.path}"}
 "##;
 
-const SANDBOX: &str = r#"
-apiVersion: ebb.dev/v1
-kind: Sandbox
-name: impatient
-cluster: local
-resources: {thing: {plugin: slow@1.0.0, params: {root: "@{root}"}}}
-"#;
+const SANDBOX: &str = "cluster: local\nresources: {thing: {plugin: slow@1.0.0, params: {root: \"@{root}\"}}}\n";
 
 struct InterruptScenario {
     workdir: Workdir,
@@ -50,8 +42,8 @@ impl InterruptScenario {
 
     /// Starts `ebb run`. Waits until the second unit runs.
     async fn start(&self) -> crate::workdir::RunningCommand {
-        let plugin = self.workdir.write("plugin.yaml", PLUGIN);
-        let sandbox = self.workdir.write("sandbox.yaml", SANDBOX);
+        let plugin = self.workdir.write("plugin.yaml", &named("Plugin", "slow@1.0.0", PLUGIN));
+        let sandbox = self.workdir.write_sandbox("impatient", SANDBOX);
         let set = format!("root={}", self.root.path().display());
         let mut run = self.workdir.start(&["run", &sandbox, "--plugin", &plugin, "--set", &set]);
         run.line(&["thing/fill", "running"]).await;
@@ -95,10 +87,9 @@ async fn a_second_interrupt_stops_the_command_at_once() {
     let result = run.end().await;
     assert_eq!(result.code, Some(130), "{result:#?}");
     let message = result.stderr.split("stopped at once").nth(1).unwrap_or_else(|| panic!("{result:#?}"));
-    assert!(
-        message.contains("thing/make") && message.contains("`ebb dev` and `ebb sandbox delete impatient`"),
-        "{message}"
-    );
+    for part in ["thing/make", "`ebb dev` and `ebb sandbox delete impatient`"] {
+        assert!(message.contains(part), "{message}");
+    }
     assert!(scenario.root.path().join("made").exists());
 
     scenario.allow_removal();

@@ -134,10 +134,7 @@ async fn a_single_unit() {
     let workdir = workdir_setup::in_cluster(cluster, UNITS).await;
     let before = objects_and_records(cluster).unwrap();
     let plugin = format!(
-        r##"apiVersion: ebb.dev/v1
-kind: Plugin
-name: hello@1.0.0
-runners: {{shell: {{image: "{BUSYBOX}"}}}}
+        r##"runners: {{shell: {{image: "{BUSYBOX}"}}}}
 params: {{name: {{type: string}}}}
 preStart:
   greet:
@@ -146,7 +143,7 @@ preStart:
     outputs: {{greeting: {{file: /tmp/greeting}}}}
 "##
     );
-    let plugin = workdir.write("hello.yaml", &plugin);
+    let plugin = workdir.write("hello.yaml", &crate::platform::named("Plugin", "hello@1.0.0", &plugin));
     let greet = ["unit", "run", &plugin, "greet", "--input", "name=you"];
     let result = workdir.ebb_there(&greet).await.done();
     assert_eq!((&*result.stdout, &*result.stderr), ("greeting = hello you\n", "greets\n"));

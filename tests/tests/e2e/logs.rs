@@ -7,9 +7,6 @@ use ebb_protocol::limits::LOG_TAIL;
 use crate::workdir::{Workdir, shared_folder};
 
 const PLUGIN: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: talk@1.0.0
 params: {root: {type: string}}
 runners: {shell: {image: "busybox:1.37"}}
 preStart:
@@ -41,12 +38,8 @@ async fn followed_logs_contain_each_line_once() {
     let (workdir, root) = (Workdir::new(), shared_folder());
     let path = root.path().to_str().unwrap();
     let dev = workdir.dev().await;
-    workdir.apply("plugin", PLUGIN).await;
-    let sandbox = format!(
-        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: talker\nresources: {{r: {{plugin: talk, params: {{root: {path}}}}}}}\n"
-    );
-    let sandbox = workdir.write("sandbox.yaml", &sandbox);
-    workdir.ebb(&["sandbox", "apply", "-f", &sandbox, "--wait=false"]).await.done();
+    workdir.publish("talk@1.0.0", PLUGIN).await;
+    workdir.create("talker", &format!("resources: {{r: {{plugin: talk, params: {{root: {path}}}}}}}\n")).await;
 
     let mut one = workdir.start(&["logs", "talker", "--unit", "talk", "--follow"]);
     let all = workdir.start(&["logs", "talker", "--follow"]);

@@ -9,9 +9,6 @@ use crate::prelude::*;
 
 /// A reader of a database. It fails if it runs twice, or if the database does not exist.
 const REPORT: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: report@1.0.0
 params: {url: {type: string}}
 runners: {psql: {image: "postgres:17-alpine", namespace: signadot}}
 defaults: {retry: {attempts: 1}}
@@ -48,7 +45,7 @@ pub(crate) async fn live(workdir: &Workdir, server: &PostgresServer) {
     for file in ["plugin.yaml", "app-db.yaml"] {
         workdir.ebb(&["plugin", "apply", "-f", &example(&format!("postgres/{file}"))]).await.done();
     }
-    workdir.apply("plugin", REPORT).await;
+    workdir.publish("report@1.0.0", REPORT).await;
 
     life.apply("1h", &[("db", "app-db", "customers: 3")], &["Would create sandbox/billing-pr-7"]).await;
     let db = life.has(&["db"], "db", 3).await;
@@ -121,9 +118,7 @@ impl DatabaseLife<'_> {
     /// has to print the effect.
     async fn apply(&self, ttl: &str, databases: &[(&str, &str, &str)], effect: &[&str]) {
         let server = self.server;
-        let mut document =
-            format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {SANDBOX}\ncluster: local\nttl: {ttl}\n");
-        document += "resources:\n";
+        let mut document = format!("cluster: local\nttl: {ttl}\nresources:\n");
         for (name, plugin, params) in databases {
             let place = format!("host: {}, port: \"{}\", user: {USER}", server.host, server.port);
             document += &format!("  {name}: {{plugin: {plugin}, params: {{{place}, {params}}}}}\n");
@@ -131,7 +126,7 @@ impl DatabaseLife<'_> {
         let (name, plugin, _) = databases[0];
         let url = format!("\"${{resources.{name}.outputs['{}']}}\"", url_output(plugin));
         document += &format!("  report: {{plugin: report, params: {{url: {url}}}}}\nenv: {{DATABASE_URL: {url}}}\n");
-        let file = self.workdir.write("living.yaml", &document);
+        let file = self.workdir.write_sandbox(SANDBOX, &document);
         let dry = self.workdir.ebb(&["sandbox", "apply", "-f", &file, "--dry-run"]).await.done();
         let lines = dry.stderr.lines().chain(dry.stdout.lines());
         let lines: Vec<&str> =

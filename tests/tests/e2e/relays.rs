@@ -16,9 +16,6 @@ use crate::platform::{SignedRequest, http, now};
 use crate::prelude::*;
 
 const PLUGIN: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: word@1.0.0
 runners: {shell: {image: IMAGE}}
 defaults: {timeout: 2m}
 preStart:
@@ -31,9 +28,6 @@ outputs: {word: "${units.slow.outputs.word}"}
 
 /// Most units run in the cluster of a parameter, the others in the cluster of the sandbox.
 const SPREAD: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: spread@1.0.0
 params: {data: {type: string}}
 runners: {shell: {image: IMAGE}}
 defaults: {timeout: 2m}
@@ -62,11 +56,8 @@ postStop:
 outputs: {word: "${units.use.outputs.word}", password: "${units.make.outputs.password}"}
 "##;
 
-fn sandbox(name: &str, cluster: &str) -> String {
-    format!(
-        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\ncluster: {cluster}\nresources:\n  word: {{plugin: word@1.0.0}}\n"
-    )
-}
+/// The resource of most sandboxes.
+const WORD: &str = "word: {plugin: word@1.0.0}";
 
 /// Returns the output of `kubectl`, or `None` if it fails.
 fn kubectl(cluster: &TestCluster, arguments: &[&str], input: &str) -> Option<String> {
@@ -195,25 +186,25 @@ async fn crashes_outages_and_orphans_of_relays() {
     let poll = ["--pull-url", &*dev.url, "--cluster", "pull"];
     pull_relay.start(&poll).await;
     push_relay.start(&[]).await;
-    for plugin in [PLUGIN, SPREAD] {
-        workdir.apply("plugin", &plugin.replace("IMAGE", BUSYBOX)).await;
+    for (name, rest) in [("word@1.0.0", PLUGIN), ("spread@1.0.0", SPREAD)] {
+        workdir.publish(name, &rest.replace("IMAGE", BUSYBOX)).await;
     }
-    let apply = async |name: &str, cluster: &str| {
-        let file = workdir.write(&format!("{name}.yaml"), &sandbox(name, cluster));
-        workdir.start(&["sandbox", "apply", "-f", &file])
+    let sandbox = |name: &str, cluster: &str, resource: &str| {
+        workdir.write_sandbox(name, &format!("cluster: {cluster}\nresources: {{{resource}}}\n"))
+    };
+    let apply = |name: &str, cluster: &str, resource: &str| {
+        workdir.start(&["sandbox", "apply", "-f", &sandbox(name, cluster, resource)])
     };
 
     // This sandbox is deleted while the relay of its cluster does not respond.
-    let lost = workdir.write("lost.yaml", &sandbox("lost", "gone"));
+    let lost = sandbox("lost", "gone", WORD);
     for arguments in [["apply", "-f", &lost, "--wait=false"].as_slice(), &["delete", "lost", "--wait=false"]] {
         workdir.ebb(&[&["sandbox"], arguments].concat()).await.done();
     }
 
     // The relay is killed while its Job runs, and restarts.
-    let (pulled, pushed) = (apply("pulled", "pull").await, apply("pushed", "push").await);
-    let spread = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: spread\ncluster: push\nresources:\n  db: {plugin: spread@1.0.0, params: {data: pull}}\n";
-    let spread = workdir.write("spread-sandbox.yaml", spread);
-    let spread = workdir.start(&["sandbox", "apply", "-f", &spread]);
+    let (pulled, pushed) = (apply("pulled", "pull", WORD), apply("pushed", "push", WORD));
+    let spread = apply("spread", "push", "db: {plugin: spread@1.0.0, params: {data: pull}}");
     until("a pod", async || (!pull_relay.object_names("pods").await.is_empty()).then_some(())).await;
     pull_relay.kill().await;
     pull_relay.start(&poll).await;
@@ -227,11 +218,10 @@ async fn crashes_outages_and_orphans_of_relays() {
     let OutputValue::Secret(password) = &target.resources["db"].outputs["password"] else { panic!("{target:?}") };
     assert_eq!(password.cluster.as_deref(), Some("pull"));
     assert!(pull_relay.object_names("secrets").await.contains(&password.name));
-    assert_eq!(
-        (pull_relay.object_names("configmaps").await.len(), push_relay.object_names("configmaps").await.len()),
-        (2, 1)
-    );
-    assert_eq!((pull_relay.count_jobs().await, push_relay.count_jobs().await), (3, 2));
+    for (relay, configmaps, jobs) in [(&pull_relay, 2, 3), (&push_relay, 1, 2)] {
+        let seen = (relay.object_names("configmaps").await.len(), relay.count_jobs().await);
+        assert_eq!(seen, (configmaps, jobs), "{}", relay.units);
+    }
 
     let result = workdir.ebb(&["cluster", "list", "-o", "json"]).await.done();
     let infos: Vec<ClusterInfo> = serde_json::from_str(&result.stdout).unwrap();

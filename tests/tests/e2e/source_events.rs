@@ -15,9 +15,6 @@ const TARGETS: usize = 400;
 const SENDERS: usize = 8;
 const KILLS: usize = 10;
 const SOURCE: &str = r#"
-apiVersion: ebb.dev/v1
-kind: Source
-name: events
 verify: {bearer: {secret: SENDER}}
 id: ${string(body.id)}
 target: {kind: sandbox, name: "t-${string(body.number)}"}
@@ -50,8 +47,7 @@ async fn an_event_with_a_response_is_applied_after_kills() {
     let workdir = Workdir::new();
     let mut dev = workdir.dev().await;
     workdir.write_secrets(&json!({"SENDER": "a secret of the test"}));
-    let source = workdir.write("events.yaml", SOURCE);
-    workdir.ebb(&["source", "apply", "-f", &source]).await.done();
+    workdir.apply("source", &crate::platform::named("Source", "events", SOURCE)).await;
     let http = reqwest::Client::new();
     let url = Arc::new(RwLock::new(dev.url.clone()));
     let begun = Instant::now();

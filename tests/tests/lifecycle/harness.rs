@@ -33,7 +33,7 @@ pub(crate) use ebb_protocol::lifecycle::LifecycleData;
 pub(crate) use ebb_protocol::limits;
 pub(crate) use ebb_protocol::sign::WebhookSecret;
 pub(crate) use ebb_store::{ReadRecords, ReadRun, ReadTarget};
-pub(crate) use ebb_tests::platform::now;
+pub(crate) use ebb_tests::platform::{named, now};
 pub(crate) use ebb_tests::receiver::{CannedReply, ReceivedCall, TestReceiver};
 pub(crate) use ebb_tests::wait::{POLL_INTERVAL, WAIT_TIMEOUT, until};
 pub(crate) use serde_json::{Value, json};
@@ -531,11 +531,6 @@ pub(crate) fn ids<const N: usize>(ids: [&str; N]) -> BTreeSet<String> {
 /// Returns a plugin document with this name and rest.
 pub(crate) fn plugin(name: &str, rest: &str) -> String {
     named("Plugin", name, rest)
-}
-
-/// Returns a document of a kind with this name and rest.
-pub(crate) fn named(kind: &str, name: &str, rest: &str) -> String {
-    format!("apiVersion: ebb.dev/v1\nkind: {kind}\nname: {name}\n{rest}")
 }
 
 /// Serves the routes that `router` returns for a URL. Returns the URL.

@@ -24,9 +24,7 @@ postStop:
 fn document(kind: &str, receiver: &str) -> String {
     let own = OWN.replace("ID", "resources.r.outputs.id").replace("RECEIVER", receiver);
     match kind {
-        "namespace" => format!(
-            "apiVersion: ebb.dev/v1\nkind: Target\ntargetKind: namespace\nname: a\nresources: {{r: {{plugin: db}}}}\n{own}"
-        ),
+        "namespace" => named("Target", "a", &format!("targetKind: namespace\nresources: {{r: {{plugin: db}}}}\n{own}")),
         _ => format!(
             "name: a\nspec:\n  match: {{label: {{key: k, value: v}}}}\n  resources: [{{name: r, plugin: db}}]\n{}",
             own.lines().map(|line| format!("  {line}\n")).collect::<String>()

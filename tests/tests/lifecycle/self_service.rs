@@ -6,8 +6,7 @@ use ebb_protocol::lifecycle::LifecycleResult;
 use crate::harness::*;
 
 fn body(name: &str) -> Value {
-    let document =
-        format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{r: {{plugin: simple}}}}\n");
+    let document = named("Sandbox", name, "resources: {r: {plugin: simple}}\n");
     json!({"kind": "sandbox", "name": name, "document": document})
 }
 
