@@ -161,8 +161,7 @@ fn main() {
         lifecycle::state_waits: a_unit_is_done_when_the_provider_is_ready
             a_wait_that_fails_is_undone_with_the_outputs_of_the_response
             a_wait_survives_a_restart_and_stores_no_secret a_thing_that_was_never_seen_is_gone_without_confirmation
-            a_list_shows_what_a_lost_request_has_made a_deleted_thing_may_remain_visible
-            a_question_has_the_headers_of_its_webhook;
+            a_deleted_thing_may_remain_visible a_question_has_the_headers_of_its_webhook;
         lifecycle::many: unreferenced_outputs_are_not_read an_undo_reads_only_the_outputs_that_it_uses
             a_parsed_plugin_is_used_until_its_withdrawal
             a_withdrawn_version_remains_usable_for_existing_targets;

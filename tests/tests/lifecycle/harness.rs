@@ -205,6 +205,13 @@ impl Harness {
         ApiReply::to(&self.http, &self.url(path), Some(&token), method, body).await
     }
 
+    /// Sends a request such as `GET /v1/targets` with a token.
+    pub(crate) async fn with_token(&self, token: &str, line: &str, body: Option<Value>) -> ApiReply {
+        let (method, path) = line.split_once(' ').unwrap();
+        let authorization = format!("Bearer {token}");
+        ApiReply::to(&self.http, &self.url(path), Some(&authorization), method.parse().unwrap(), body).await
+    }
+
     pub(crate) async fn get(&self, path: &str) -> ApiReply {
         self.request(Method::GET, path, None).await
     }

@@ -273,9 +273,8 @@ impl ProviderExample {
     async fn assert_revealed(&self, harness: &Harness) {
         let token = json!({"name": "job", "scopes": ["read", "targets:reveal"]});
         let created: Value = harness.post("/v1/tokens", token).await.is(201).json();
-        let authorization = format!("Bearer {}", created["token"].as_str().unwrap());
-        let url = harness.url(&format!("/v1/targets/sandbox/{}?reveal=true", Mishap::Nothing.account()));
-        let reply = ApiReply::to(&harness.http, &url, Some(&authorization), Method::GET, None).await;
+        let line = format!("GET /v1/targets/sandbox/{}?reveal=true", Mishap::Nothing.account());
+        let reply = harness.with_token(created["token"].as_str().unwrap(), &line, None).await;
         let env = reply.is(200).json::<Value>()["env"].to_string();
         assert_eq!(env.contains(MADE), self.api != ProviderApi::Rds, "{}: {env}", self.folder);
     }

@@ -15,19 +15,12 @@ async fn create(harness: &Harness, name: &str, scopes: &[&str]) -> CreatedToken 
     harness.post("/v1/tokens", json!({"name": name, "scopes": scopes})).await.is(201).json()
 }
 
-/// Sends a request with a token.
-async fn send(harness: &Harness, token: &str, line: &str, body: Option<Value>) -> ApiReply {
-    let (method, path) = line.split_once(' ').unwrap();
-    let authorization = format!("Bearer {token}");
-    ApiReply::to(&harness.http, &harness.url(path), Some(&authorization), method.parse().unwrap(), body).await
-}
-
 pub(crate) async fn a_plugin_scope_covers_one_plugin() {
     let harness = Harness::new().await;
     harness.publish("theirs@1.0.0", SCRIPT).await;
     let token = create(&harness, "own", &["plugins:write:own"]).await.token;
     let publish = async |name: &str| {
-        send(&harness, &token, "POST /v1/plugins", Some(json!({"document": plugin(name, SCRIPT)}))).await
+        harness.with_token(&token, "POST /v1/plugins", Some(json!({"document": plugin(name, SCRIPT)}))).await
     };
     publish("own@1.0.0").await.is(201);
     for name in ["theirs@2.0.0", "own2@1.0.0", "own-other@1.0.0"] {
@@ -38,12 +31,12 @@ pub(crate) async fn a_plugin_scope_covers_one_plugin() {
     for path in
         ["plugins/theirs/signing-secret", "plugins/_target/signing-secret", "sources", "connections", "subscriptions"]
     {
-        send(&harness, &token, &format!("GET /v1/{path}"), None).await.is_problem(403, "forbidden");
+        harness.with_token(&token, &format!("GET /v1/{path}"), None).await.is_problem(403, "forbidden");
     }
-    send(&harness, &token, "DELETE /v1/plugins/theirs/versions/1.0.0", None).await.is_problem(403, "forbidden");
-    send(&harness, &token, "GET /v1/plugins/own/signing-secret", None).await.is(200);
-    send(&harness, &token, "DELETE /v1/plugins/own/versions/1.0.0", None).await.is(204);
-    let listed: Value = send(&harness, &token, "GET /v1/plugins", None).await.is(200).json();
+    harness.with_token(&token, "DELETE /v1/plugins/theirs/versions/1.0.0", None).await.is_problem(403, "forbidden");
+    harness.with_token(&token, "GET /v1/plugins/own/signing-secret", None).await.is(200);
+    harness.with_token(&token, "DELETE /v1/plugins/own/versions/1.0.0", None).await.is(204);
+    let listed: Value = harness.with_token(&token, "GET /v1/plugins", None).await.is(200).json();
     assert_eq!(listed["plugins"].as_array().unwrap().len(), 1, "{listed}");
 }
 
@@ -51,7 +44,7 @@ pub(crate) async fn forged_tokens() {
     let harness = Harness::new().await;
     let token = create(&harness, "a", &["read"]).await.token;
     let other = create(&harness, "b", &["read"]).await.token;
-    send(&harness, &token, "GET /v1/targets", None).await.is(200);
+    harness.with_token(&token, "GET /v1/targets", None).await.is(200);
     let (_, secret) = token.strip_prefix("ebbt_").unwrap().split_once('_').unwrap();
     let (id, other_secret) = other.strip_prefix("ebbt_").unwrap().split_once('_').unwrap();
     let digest = ebb_protocol::api_token::token_digest(&token);
@@ -73,10 +66,10 @@ pub(crate) async fn forged_tokens() {
         format!("ebbt_{id}_{digest}"),
         secret.to_owned(),
     ] {
-        let problem = send(&harness, &wrong, "GET /v1/targets", None).await.is_problem(401, "invalid-token");
+        let problem = harness.with_token(&wrong, "GET /v1/targets", None).await.is_problem(401, "invalid-token");
         assert_eq!(problem.detail, "the token is unknown", "{wrong}");
     }
-    let huge = send(&harness, &"x".repeat((16 << 10) + 1), "GET /v1/targets", None).await;
+    let huge = harness.with_token(&"x".repeat((16 << 10) + 1), "GET /v1/targets", None).await;
     assert!(huge.is_problem(401, "invalid-token").detail.contains("longer than 16384 bytes"));
     // A token in a URL or another header reaches logs of proxies, so it has no effect.
     for path in [format!("/v1/targets?token={token}"), format!("/v1/targets?access_token={token}")] {
@@ -119,12 +112,12 @@ pub(crate) async fn expired_and_revoked_tokens() {
     for _ in 0..2 {
         harness.request(Method::DELETE, "/v1/tokens/ci", None).await.is(204);
     }
-    let problem = send(&harness, &token, "GET /v1/targets", None).await.is_problem(401, "token-revoked");
+    let problem = harness.with_token(&token, "GET /v1/targets", None).await.is_problem(401, "token-revoked");
     assert!(problem.detail.starts_with("the token ci was revoked at "), "{problem:?}");
     // The name can be used again. The first token stays invalid.
     let second = create(&harness, "ci", &["read"]).await.token;
-    send(&harness, &second, "GET /v1/targets", None).await.is(200);
-    send(&harness, &token, "GET /v1/targets", None).await.is_problem(401, "invalid-token");
+    harness.with_token(&second, "GET /v1/targets", None).await.is(200);
+    harness.with_token(&token, "GET /v1/targets", None).await.is_problem(401, "invalid-token");
     harness.request(Method::DELETE, "/v1/tokens/none", None).await.is_problem(404, "not-found");
 }
 
@@ -158,12 +151,12 @@ pub(crate) async fn a_secret_is_shown_once() {
     assert_eq!(list.tokens, std::slice::from_ref(&created.info));
     assert_eq!(created.info.created_by, "role operator");
     let secret = &created.token[created.token.len() - 43..];
-    send(&harness, &created.token, "GET /v1/tokens", None).await.is_problem(403, "forbidden");
+    harness.with_token(&created.token, "GET /v1/tokens", None).await.is_problem(403, "forbidden");
     let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: audited\n";
     let body = json!({"kind": "sandbox", "name": "audited", "document": document});
-    send(&harness, &created.token, "POST /v1/targets", Some(body)).await.is(202);
+    harness.with_token(&created.token, "POST /v1/targets", Some(body)).await.is(202);
     harness.request(Method::DELETE, "/v1/tokens/ci", None).await.is(204);
-    let refused = send(&harness, &created.token, "GET /v1/targets", None).await;
+    let refused = harness.with_token(&created.token, "GET /v1/targets", None).await;
     assert!(!refused.is_problem(401, "token-revoked").detail.contains(secret));
     let log = std::fs::read_to_string(crate::log_file()).unwrap();
     assert!(!log.contains(secret));

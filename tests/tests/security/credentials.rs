@@ -397,8 +397,7 @@ impl Harness {
 
     async fn build(&self, secret: &str, id: &Value) -> ApiReply {
         let body = json!({"kind": "build", "id": id, "full": "a&admin=1"});
-        let authorization = format!("Bearer {secret}");
-        ApiReply::to(&self.http, &self.url("/v1/sources/builds"), Some(&authorization), Method::POST, Some(body)).await
+        self.with_token(secret, "POST /v1/sources/builds", Some(body)).await
     }
 }
 
@@ -428,10 +427,7 @@ pub(crate) async fn a_source_completes_its_events() {
     harness.build(SENDER, &json!(7)).await.is(202);
     harness.phase("b-7", TargetState::Gone).await;
     // An event that needs no completion.
-    let other = json!({"kind": "ping"});
-    let authorization = format!("Bearer {SENDER}");
-    let url = harness.url("/v1/sources/builds");
-    let reply = ApiReply::to(&harness.http, &url, Some(&authorization), Method::POST, Some(other)).await;
+    let reply = harness.with_token(SENDER, "POST /v1/sources/builds", Some(json!({"kind": "ping"}))).await;
     assert_eq!(reply.is(200).json::<Value>()["result"], "ignored");
     assert_eq!(harness.receiver.count("GET /builds/7"), 2);
 }

@@ -99,7 +99,7 @@ impl TrustedStack {
     }
 
     async fn get(&self, token: &str, path: &str) -> ApiReply {
-        get_with(&self.harness, token, path).await
+        self.harness.with_token(token, &format!("GET {path}"), None).await
     }
 
     /// Checks that a token is refused. The reason contains a text and no part of the token.
@@ -121,10 +121,6 @@ impl TrustedStack {
     }
 }
 
-async fn get_with(harness: &Harness, token: &str, path: &str) -> ApiReply {
-    ApiReply::to(&harness.http, &harness.url(path), Some(&format!("Bearer {token}")), Method::GET, None).await
-}
-
 fn encoded(part: &Value) -> String {
     URL_SAFE_NO_PAD.encode(part.to_string())
 }
@@ -132,13 +128,9 @@ fn encoded(part: &Value) -> String {
 pub(crate) async fn claims_of_pipelines_grant_scopes() {
     let stack = TrustedStack::new().await;
     let token = stack.sign(&stack.github());
-    let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: by-pipeline\n";
-    let body = json!({"kind": "sandbox", "name": "by-pipeline", "document": document});
-    let authorization = format!("Bearer {token}");
-    let post = async |path: &str, body: Value| {
-        let url = stack.harness.url(path);
-        ApiReply::to(&stack.harness.http, &url, Some(&authorization), Method::POST, Some(body)).await
-    };
+    let body = json!({"kind": "sandbox", "name": "by-pipeline", "document": named("Sandbox", "by-pipeline", "")});
+    let post =
+        async |path: &str, body: Value| stack.harness.with_token(&token, &format!("POST {path}"), Some(body)).await;
     post("/v1/targets", body).await.is(202);
     stack.get(&token, "/v1/targets/sandbox/by-pipeline").await.is(200);
     let log = std::fs::read_to_string(crate::log_file()).unwrap();
@@ -201,27 +193,25 @@ pub(crate) async fn forged_identity_tokens() {
             stack.refused(&token, "invalid-token", "expected RS256 or ES256").await;
         }
     }
-    for algorithm in [Algorithm::RS384, Algorithm::RS512, Algorithm::PS256] {
-        let token = jsonwebtoken::encode(&stack.header(algorithm), &claims, &stack.rsa).unwrap();
-        stack.refused(&token, "invalid-token", "expected RS256 or ES256").await;
-    }
-    // Another key under the id of a known one, and a known key under the id of another one.
-    let other = jsonwebtoken::encode(&stack.header(Algorithm::RS256), &claims, &rsa_key()).unwrap();
-    stack.refused(&other, "invalid-token", "signature").await;
-    let other = jsonwebtoken::encode(&stack.header(Algorithm::ES256), &claims, &ec_key()).unwrap();
-    stack.refused(&other, "invalid-token", "signature").await;
-    let header = Header { kid: Some("ec-1".to_owned()), ..Header::new(Algorithm::RS256) };
-    let mixed = jsonwebtoken::encode(&header, &claims, &stack.rsa).unwrap();
-    stack.refused(&mixed, "invalid-token", "has no key \"ec-1\" for RS256").await;
-    // The key of the sender, in the header.
-    let own = rsa_key();
+    let (own, other_ec) = (rsa_key(), ec_key());
     let jwk = serde_json::from_value(public(&own, Algorithm::RS256, "rsa-1")).unwrap();
-    let header = Header { jwk: Some(jwk), ..stack.header(Algorithm::RS256) };
-    stack.refused(&jsonwebtoken::encode(&header, &claims, &own).unwrap(), "invalid-token", "signature").await;
-    let header = Header { jku: Some(format!("{}/keys", stack.issuer)), ..stack.header(Algorithm::RS256) };
-    stack.refused(&jsonwebtoken::encode(&header, &claims, &own).unwrap(), "invalid-token", "signature").await;
-    let header = Header { crit: Some(vec!["b64".to_owned()]), ..stack.header(Algorithm::RS256) };
-    stack.refused(&jsonwebtoken::encode(&header, &claims, &stack.rsa).unwrap(), "invalid-token", "`crit`").await;
+    let header = || stack.header(Algorithm::RS256);
+    for (header, key, reason) in [
+        (stack.header(Algorithm::RS384), &stack.rsa, "expected RS256 or ES256"),
+        (stack.header(Algorithm::RS512), &stack.rsa, "expected RS256 or ES256"),
+        (stack.header(Algorithm::PS256), &stack.rsa, "expected RS256 or ES256"),
+        // Another key under the id of a known one, and a known key under the id of another one.
+        (header(), &own, "signature"),
+        (stack.header(Algorithm::ES256), &other_ec, "signature"),
+        (Header { kid: Some("ec-1".to_owned()), ..header() }, &stack.rsa, "has no key \"ec-1\" for RS256"),
+        // The key of the sender, in the header.
+        (Header { jwk: Some(jwk), ..header() }, &own, "signature"),
+        (Header { jku: Some(format!("{}/keys", stack.issuer)), ..header() }, &own, "signature"),
+        (Header { crit: Some(vec!["b64".to_owned()]), ..header() }, &stack.rsa, "`crit`"),
+    ] {
+        let token = jsonwebtoken::encode(&header, &claims, key).unwrap();
+        stack.refused(&token, "invalid-token", reason).await;
+    }
     // Other claims, or another header, under the same signature.
     let more = encoded(&stack.changed("repository_owner_id", "1".into()));
     stack.refused(&format!("{}.{more}.{}", parts[0], parts[2]), "invalid-token", "signature").await;
@@ -296,7 +286,7 @@ pub(crate) async fn keys_that_are_not_accepted() {
     ] {
         let header = Header { kid: Some(kid.to_owned()), ..Header::new(algorithm) };
         let token = jsonwebtoken::encode(&header, &claims, key).unwrap();
-        let reply = get_with(&harness, &token, "/v1/targets").await;
+        let reply = harness.with_token(&token, "GET /v1/targets", None).await;
         reply.is(status);
         assert!(status == 200 || reply.is_problem(401, "invalid-token").detail.contains("RS"), "{reply:?}");
     }
@@ -304,29 +294,30 @@ pub(crate) async fn keys_that_are_not_accepted() {
 
 pub(crate) async fn issuers_that_cannot_be_trusted() {
     let key = rsa_key();
-    let keys = || vec![public(&key, Algorithm::RS256, "rsa-1")];
-    let other =
-        issuer(keys(), |_| json!({"issuer": "https://other.test", "jwks_uri": "https://other.test/keys"})).await;
-    let plain = issuer(keys(), |url| json!({"issuer": url, "jwks_uri": "http://issuer.test/keys"})).await;
-    let inside = issuer(keys(), |url| json!({"issuer": url, "jwks_uri": "https://10.0.0.1/keys"})).await;
-    let metadata = issuer(keys(), |url| json!({"issuer": url, "jwks_uri": "https://169.254.169.254/keys"})).await;
-    let broken = issuer(keys(), |url| json!({ "issuer": url })).await;
-    let issuers = [&other, &plain, &inside, &metadata, &broken];
-    let rules = json!([{"when": "true", "scopes": ["operate"]}]);
-    let list = issuers.map(|issuer| json!({"issuer": issuer, "audience": AUDIENCE, "rules": rules}));
-    let harness = Harness::with_issuers(&json!(list)).await;
-    let time = now().0 / 1_000;
-    for (issuer, reason) in [
-        (&other, "names another issuer"),
-        (&plain, "has the scheme http; expected https"),
-        (&inside, "is not allowed"),
-        (&metadata, "is not allowed"),
-        (&broken, "missing field `jwks_uri`"),
+    let mut issuers = Vec::new();
+    for (keys, reason) in [
+        ("https://other.test/keys", "names another issuer"),
+        ("http://issuer.test/keys", "has the scheme http; expected https"),
+        ("https://10.0.0.1/keys", "is not allowed"),
+        ("https://169.254.169.254/keys", "is not allowed"),
+        ("", "missing field `jwks_uri`"),
     ] {
+        let discovery = |url: &str| match keys {
+            "" => json!({ "issuer": url }),
+            "https://other.test/keys" => json!({"issuer": "https://other.test", "jwks_uri": keys}),
+            _ => json!({"issuer": url, "jwks_uri": keys}),
+        };
+        issuers.push((issuer(vec![public(&key, Algorithm::RS256, "rsa-1")], discovery).await, reason));
+    }
+    let rules = json!([{"when": "true", "scopes": ["operate"]}]);
+    let list = issuers.iter().map(|(issuer, _)| json!({"issuer": issuer, "audience": AUDIENCE, "rules": rules}));
+    let harness = Harness::with_issuers(&list.collect()).await;
+    let time = now().0 / 1_000;
+    for (issuer, reason) in &issuers {
         let claims = json!({"iss": issuer, "aud": AUDIENCE, "sub": "a", "exp": time + 300});
         let header = Header { kid: Some("rsa-1".to_owned()), ..Header::new(Algorithm::RS256) };
         let token = jsonwebtoken::encode(&header, &claims, &key).unwrap();
-        let reply = get_with(&harness, &token, "/v1/targets").await;
+        let reply = harness.with_token(&token, "GET /v1/targets", None).await;
         let problem = reply.is_problem(503, "issuer-unavailable");
         assert!(problem.detail.contains(reason), "{problem:?}");
     }

@@ -39,9 +39,7 @@ pub(crate) async fn headers_and_urls() {
     // Tokens of nearly the maximum size of a header.
     for token in ["x".repeat(60_000), format!("ebb1.{}", "a.".repeat(30_000))] {
         harness.callback(&token, &done()).await.is_problem(403, "invalid-token");
-        let (url, token) = (harness.url("/v1/targets"), format!("Bearer {token}"));
-        let response = ApiReply::to(&harness.http, &url, Some(&token), Method::GET, None).await;
-        response.is_problem(401, "invalid-token");
+        harness.with_token(&token, "GET /v1/targets", None).await.is_problem(401, "invalid-token");
     }
     harness.get("/healthz").await.is(200);
 }

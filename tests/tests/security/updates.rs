@@ -24,11 +24,7 @@ fn event(uid: &str, generation: u64, rest: &str) -> LifecycleData {
 const DOCUMENT: &str = "resources: {r: {plugin: simple}}\n";
 const CHANGED: &str = "resources: {r: {plugin: simple, params: {size: big}}}\n";
 
-async fn accepted_result(
-    harness: &Harness,
-    event_type: LifecycleType,
-    event: &LifecycleData,
-) -> (LifecycleResult, u64) {
+async fn sent(harness: &Harness, event_type: LifecycleType, event: &LifecycleData) -> (LifecycleResult, u64) {
     let response: LifecycleResponse = harness.lifecycle(event_type, event).await.is(202).json();
     (response.result, response.generation)
 }
@@ -36,19 +32,17 @@ async fn accepted_result(
 pub(crate) async fn updates_without_a_change() {
     let harness = harness().await;
     let document = "resources: {r: {plugin: simple}, s: {plugin: simple@1.0.0, params: {size: big}}}\n";
-    assert_eq!(
-        accepted_result(&harness, LifecycleType::Created, &event("u", 1, document)).await,
-        (LifecycleResult::Starting, 1)
-    );
+    let begun = sent(&harness, LifecycleType::Created, &event("u", 1, document)).await;
+    assert_eq!(begun, (LifecycleResult::Starting, 1));
     harness.phase("a", TargetState::Ready).await;
     harness.publish("simple@1.1.0", &SIMPLE.replace("default: small", "default: tiny")).await;
     let reordered =
         "# A comment.\nresources:\n  s:\n    params: {size: big}\n    plugin: simple@1.0.0\n  r: {plugin: simple}\n";
-    for (sent, document, generation) in
+    for (number, document, generation) in
         [(1, document, 1), (2, document, 2), (2, reordered, 2), (7, reordered, 7), (3, document, 7)]
     {
-        let again = accepted_result(&harness, LifecycleType::Updated, &event("u", sent, document)).await;
-        assert_eq!(again, (LifecycleResult::Unchanged, generation), "{sent} {document}");
+        let again = sent(&harness, LifecycleType::Updated, &event("u", number, document)).await;
+        assert_eq!(again, (LifecycleResult::Unchanged, generation), "{number} {document}");
     }
     let target = harness.target("a").await.unwrap();
     assert_eq!((target.info.generation, &target.info.plugins[..]), (7, &["simple@1.0.0".to_owned()][..]));
@@ -60,11 +54,11 @@ pub(crate) async fn updates_without_a_change() {
 /// A document that is like the present one is newer than one that arrives after it with a lower generation.
 pub(crate) async fn an_older_document_changes_nothing() {
     let harness = harness().await;
-    accepted_result(&harness, LifecycleType::Created, &event("u", 1, DOCUMENT)).await;
+    sent(&harness, LifecycleType::Created, &event("u", 1, DOCUMENT)).await;
     harness.phase("a", TargetState::Ready).await;
-    accepted_result(&harness, LifecycleType::Created, &event("v", 1, DOCUMENT)).await;
+    sent(&harness, LifecycleType::Created, &event("v", 1, DOCUMENT)).await;
     for uid in ["u", "v"] {
-        let again = accepted_result(&harness, LifecycleType::Updated, &event(uid, 3, DOCUMENT)).await;
+        let again = sent(&harness, LifecycleType::Updated, &event(uid, 3, DOCUMENT)).await;
         assert_eq!(again, (LifecycleResult::Unchanged, 3), "{uid}");
         harness.lifecycle(LifecycleType::Updated, &event(uid, 2, CHANGED)).await.is_problem(409, "outdated");
     }
@@ -73,17 +67,12 @@ pub(crate) async fn an_older_document_changes_nothing() {
 
 pub(crate) async fn an_update_of_a_waiting_instance() {
     let harness = harness().await;
-    accepted_result(&harness, LifecycleType::Created, &event("u", 1, DOCUMENT)).await;
+    sent(&harness, LifecycleType::Created, &event("u", 1, DOCUMENT)).await;
     harness.phase("a", TargetState::Ready).await;
-    assert_eq!(
-        accepted_result(&harness, LifecycleType::Created, &event("v", 1, DOCUMENT)).await.0,
-        LifecycleResult::Waiting
-    );
-    assert_eq!(
-        accepted_result(&harness, LifecycleType::Updated, &event("v", 2, DOCUMENT)).await.0,
-        LifecycleResult::Unchanged
-    );
-    let changed = accepted_result(&harness, LifecycleType::Updated, &event("v", 3, CHANGED)).await;
+    let created = sent(&harness, LifecycleType::Created, &event("v", 1, DOCUMENT)).await.0;
+    let updated = sent(&harness, LifecycleType::Updated, &event("v", 2, DOCUMENT)).await.0;
+    assert_eq!((created, updated), (LifecycleResult::Waiting, LifecycleResult::Unchanged));
+    let changed = sent(&harness, LifecycleType::Updated, &event("v", 3, CHANGED)).await;
     assert_eq!(changed, (LifecycleResult::Waiting, 3));
     harness.lifecycle(LifecycleType::Updated, &event("v", 3, DOCUMENT)).await.is_problem(409, "outdated");
     assert_eq!(harness.target("a").await.unwrap().waiting_uid.as_deref(), Some("v"));
