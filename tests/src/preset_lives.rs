@@ -84,16 +84,12 @@ const fn life(
 /// The lives of all presets.
 pub const LIVES: [PresetLife; 16] = {
     use SenderProof::{Bearer, E2b, Gitea, Github, GitlabToken, Standard, Svix, Url, Vercel};
+    const CLAUDE: &str = "sandbox/claude-sesn-5-d1d700989ee14a04";
+    const VERCEL: &str = "sandbox/vercel-dpl-5-84b773f9d272ca9f";
     [
         life("argocd", "sandbox/argocd-shop-pr-7", Bearer, "body.project", (true, true)),
         life("cdevents", "sandbox/cdevents-pr7", Bearer, "body.subject.content.name", (true, true)),
-        life(
-            "claude-sessions",
-            "sandbox/claude-sesn-5-d1d700989ee14a04",
-            Standard,
-            "body.data.workspace_id",
-            (true, false),
-        ),
+        life("claude-sessions", CLAUDE, Standard, "body.data.workspace_id", (true, false)),
         life("coder", "workspace/coder-ann-web-872582a7d926e107", Url, "body.payload.labels.version", (false, false)),
         life("daytona", "sandbox/daytona-s5", Svix, "fetched.body.labels.note", (true, true)),
         life("e2b", "sandbox/e2b-i5", E2b, "body.event_data.sandbox_metadata.note", (true, true)),
@@ -106,13 +102,7 @@ pub const LIVES: [PresetLife; 16] = {
         life("gitlab-branches", "sandbox/branch-5-fix", GitlabToken, "body.checkout_sha", (false, true)),
         life("gitlab-deployments", "sandbox/environment-5-review-a-x1", Standard, "body.short_sha", (true, true)),
         life("qovery", "sandbox/qovery-e1", Url, "body.payload.id", (true, true)),
-        life(
-            "vercel",
-            "sandbox/vercel-dpl-5-84b773f9d272ca9f",
-            Vercel,
-            "body.payload.deployment.meta.sha",
-            (true, true),
-        ),
+        life("vercel", VERCEL, Vercel, "body.payload.deployment.meta.sha", (true, true)),
     ]
 };
 

@@ -129,10 +129,8 @@ fn shown_metrics_are_emitted() {
     let resources = template["Resources"].as_object().unwrap().values();
     let own = resources.map(|it| &it["Properties"]).filter(|it| it["Namespace"] == "Ebb/${AWS::StackName}");
     let alarms: BTreeSet<&str> = own.map(|alarm| alarm["MetricName"].as_str().unwrap()).collect();
-    assert_eq!(
-        alarms,
-        BTreeSet::from(["Orphaned", "Outages", "Stuck", "SweepLag", "UnconfirmedRemovals", "Undelivered"])
-    );
+    let expected = ["Orphaned", "Outages", "Stuck", "SweepLag", "UnconfirmedRemovals", "Undelivered"];
+    assert_eq!(alarms, BTreeSet::from(expected));
     let namespace = &template["Globals"]["Function"]["Environment"]["Variables"]["EBB_METRICS_NAMESPACE"];
     assert_eq!(*namespace, "Ebb/${AWS::StackName}");
 }
@@ -228,6 +226,8 @@ fn parameters_set_network_memory_and_logs() {
     let addresses = ["ec2:AssignPrivateIpAddresses", "ec2:UnassignPrivateIpAddresses"];
     let interfaces = ["ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface"];
     let policy = "/Resources/VpcAccessPolicy/Properties/PolicyDocument/Statement";
+    let wakeup = "/Resources/Sweep/Properties/Events/Wakeup/Properties";
+    let log = "/Resources/HttpApiLog/Properties";
     let statement = |number: u8, key: &str| format!("{policy}/{number}/{key}");
     let mut rows = vec![
         ("/Globals/Function/VpcConfig".to_owned(), json!(["InNetwork", network, NO_VALUE])),
@@ -243,17 +243,11 @@ fn parameters_set_network_memory_and_logs() {
         (statement(2, "Action"), json!("ec2:*")),
         (statement(2, "Condition"), json!({"Null": {"lambda:SourceFunctionArn": "false"}})),
         (statement(3, "Effect"), Value::Null),
-        (
-            "/Resources/Sweep/Properties/Events/Wakeup/Properties/ScalingConfig".to_owned(),
-            json!({"MaximumConcurrency": "WakeupConcurrency"}),
-        ),
+        (format!("{wakeup}/ScalingConfig"), json!({"MaximumConcurrency": "WakeupConcurrency"})),
         // The minimum on AWS is 2.
         ("/Parameters/WakeupConcurrency/MinValue".to_owned(), json!(2)),
         // Other logs of API Gateway fill the account's resource policy for logs, which has 5,120 bytes.
-        (
-            "/Resources/HttpApiLog/Properties/LogGroupName".to_owned(),
-            json!("/aws/vendedlogs/http-api/${AWS::StackName}"),
-        ),
+        (format!("{log}/LogGroupName"), json!("/aws/vendedlogs/http-api/${AWS::StackName}")),
     ];
     for name in ["SubnetIds", "SecurityGroupIds"] {
         rows.push((format!("/Parameters/{name}/Type"), json!("CommaDelimitedList")));

@@ -5,7 +5,7 @@ use ebb_flow::loaded_run::{AttemptRef, Run};
 use ebb_flow::run::attempt_end::{AttemptEnd, AttemptSuccess};
 use ebb_flow::run::dispatch_outcome::DispatchReason;
 use ebb_flow::run::inputs::InvocationCache;
-use ebb_flow::run::records;
+use ebb_flow::run::{dispatch, records};
 use ebb_protocol::record::AttemptResult;
 
 use crate::harness::*;
@@ -171,9 +171,7 @@ async fn last_attempt(harness: &Harness) -> AttemptRef {
 async fn send_again(harness: &Harness, attempt: AttemptRef) {
     let env = harness.stack().env();
     let run = Run::load(env, &run_id("a", Hook::PostStop)).await.unwrap().unwrap();
-    ebb_flow::run::dispatch::send(env, &run, attempt, &InvocationCache::default(), DispatchReason::Result)
-        .await
-        .unwrap();
+    dispatch::send(env, &run, attempt, &InvocationCache::default(), DispatchReason::Result).await.unwrap();
 }
 
 /// Reports as many late successes as reopen an undo. Returns their ids.

@@ -61,12 +61,8 @@ pub(crate) async fn a_notification_ends_without_a_platform() {
 /// A sandbox of Signadot whose fork and local workload read an output.
 pub(crate) async fn workloads_get_the_outputs_that_they_read() {
     let harness = Harness::new().await;
-    let outputs =
-        "preStart: {make: {webhook: {url: \"RECEIVER/make\"}, outputs: {id: {value: \"${response.body.id}\"}}}}
-postStop: {drop: {undoes: make, webhook: {url: \"RECEIVER/drop\"}}}
-outputs: {id: \"${units.make.outputs.id}\"}\n";
-    harness.receiver.on("POST /make", |_, _| CannedReply::ok(json!({"id": "db-1"})));
-    harness.publish("simple@1.0.0", outputs).await;
+    harness.receiver.always("POST /make", json!({"id": "db-1"}));
+    harness.publish("simple@1.0.0", MAKE).await;
     let read = "valueFrom: {resource: {name: db, outputKey: id}}";
     let document = format!(
         "name: a\nspec:\n  cluster: local\n  resources: [{{name: db, plugin: simple}}]\n  forks:\n  - forkOf: {{kind: Deployment, \

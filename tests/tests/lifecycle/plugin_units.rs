@@ -277,22 +277,15 @@ pub(crate) async fn a_call_without_a_result_has_its_reason() {
     let hello = || result(json!({"Objects": {"Instance/0.6.1": []}}));
     let (valid, none) = (|| result(json!({"OK": true})), || result(json!({"Descriptions": null})));
     let old = result(json!({"Objects": {"Instance/0.5.0": [], "Flavor/0.1.0": []}}));
+    // The second attempt does not check the plugin again.
+    let full = vec![hello(), valid(), none(), error("disk full"), none(), error("disk full")];
+    let described = result(json!({"Descriptions": [{"ID": "i"}]}));
+    let empty = vec![hello(), valid(), none(), result(json!({"ID": "i"})), described];
     for (name, replies, attempt, expected) in [
         ("old", vec![old], 1, "has the interfaces Flavor/0.1.0, Instance/0.5.0; expected Instance/0.6.1"),
         ("invalid", vec![hello(), error("no size")], 1, "Instance.Validate: no size"),
-        (
-            "full",
-            // The second attempt does not check the plugin again.
-            vec![hello(), valid(), none(), error("disk full"), none(), error("disk full")],
-            2,
-            "Instance.Provision: disk full",
-        ),
-        (
-            "empty",
-            vec![hello(), valid(), none(), result(json!({"ID": "i"})), result(json!({"Descriptions": [{"ID": "i"}]}))],
-            1,
-            "output `path` is not in the response",
-        ),
+        ("full", full, 2, "Instance.Provision: disk full"),
+        ("empty", empty, 1, "output `path` is not in the response"),
     ] {
         harness.receiver.forget();
         harness.receiver.replies("POST /", &replies);

@@ -60,11 +60,8 @@ pub(crate) async fn a_repeated_request_begins_no_second_instance() {
 pub(crate) async fn concurrent_requests_begin_one_instance() {
     let harness = Harness::simple().await;
     let requests = (0..4).map(|_| harness.post("/v1/targets", body("a")));
-    let uids: BTreeSet<Option<String>> = futures::future::join_all(requests)
-        .await
-        .iter()
-        .map(|reply| reply.is(202).json::<TargetReceipt>().uid)
-        .collect();
+    let replies = futures::future::join_all(requests).await;
+    let uids = BTreeSet::from_iter(replies.iter().map(|reply| reply.is(202).json::<TargetReceipt>().uid));
     let ready = harness.phase("a", TargetState::Ready).await;
     assert_eq!(uids, BTreeSet::from([Some(ready.info.uid)]));
     assert_eq!((ready.waiting_uid, harness.receiver.count("POST /make")), (None, 1));

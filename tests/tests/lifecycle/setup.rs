@@ -207,12 +207,8 @@ postStop:
     let target = harness.run("a", "slow", rest, TargetState::Failed).await;
     for (unit, attempt) in [("slow", 1), ("silent", 2)] {
         let unit = find(&target, "preStart", unit).unwrap();
-        let code = unit.reason.as_ref().map(|reason| reason.code);
-        assert_eq!(
-            (unit.state, unit.attempt, code),
-            (UnitState::Failed, attempt, Some(ReasonCode::Timeout)),
-            "{unit:?}"
-        );
+        let ended = (unit.state, unit.attempt, unit.reason.as_ref().map(|reason| reason.code));
+        assert_eq!(ended, (UnitState::Failed, attempt, Some(ReasonCode::Timeout)), "{unit:?}");
     }
     assert_eq!(harness.receiver.count("POST /silent"), 2);
     harness.tear_down("a").await;

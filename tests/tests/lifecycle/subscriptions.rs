@@ -119,8 +119,7 @@ pub(crate) async fn a_pull_request_shows_the_phases_of_its_target() {
     harness.phase("a", TargetState::Ready).await;
     until("the success", async || (github.states().last()? == "success").then_some(())).await;
     harness.tear_down("a").await;
-    until("the last comment", async || github.comments.lock().unwrap()[1].1.contains("is **gone**").then_some(()))
-        .await;
+    until("its end", async || github.comments.lock().unwrap()[1].1.contains("is **gone**").then_some(())).await;
     assert_eq!(github.states(), ["pending", "failure", "pending", "success"]);
     let comments = github.comments.lock().unwrap().clone();
     assert!(comments.len() == 2 && comments[0].1.ends_with("<!-- ebb:other -->"), "{comments:?}");
@@ -167,8 +166,7 @@ pub(crate) async fn the_documented_subscriptions_report_the_targets_of_a_preset(
     assert_eq!(send("closed", 3, "def456").await, SourceResult::Stopping);
     harness.phase("pr-7-1296269", TargetState::Gone).await;
     assert!(!page.exists());
-    until("the last comment", async || github.comments.lock().unwrap()[1].1.contains("is **gone**").then_some(()))
-        .await;
+    until("its end", async || github.comments.lock().unwrap()[1].1.contains("is **gone**").then_some(())).await;
     assert!(github.comments.lock().unwrap()[1].1.contains("`sandbox/pr-7-1296269`"));
 }
 

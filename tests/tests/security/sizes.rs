@@ -86,9 +86,8 @@ preStart: {make: {webhook: {url: "RECEIVER/large"}, outputs: {id: {value: "${res
 outputs: {id: "${units.make.outputs.id}", name: "${target.name}"}
 "#;
     harness.publish("large@1.0.0", text).await;
-    let target = harness
-        .ready("c", "large}, s: {plugin: large}, t: {plugin: large}, u: {plugin: large}, v: {plugin: large")
-        .await;
+    let five = "large}, s: {plugin: large}, t: {plugin: large}, u: {plugin: large}, v: {plugin: large";
+    let target = harness.ready("c", five).await;
     let reason = target.outputs_error.unwrap();
     assert!(reason.contains("more than 4 MiB together; read those of one resource with"), "{reason}");
     let data = harness.notified("c", &["ready"]).await.remove(0);

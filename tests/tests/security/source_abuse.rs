@@ -8,6 +8,8 @@ use crate::harness::*;
 
 /// Each scheme as the document has it, with its secret of [`Harness::with_schemes`].
 fn schemes() -> Vec<(&'static str, &'static str, &'static str, SourceScheme)> {
+    let with_hmac =
+        "{hmac: {secret: PLAIN, header: X-Signature, prefix: \"v0=\", algorithm: sha512, encoding: base64}}";
     let hmac = SourceScheme::Hmac {
         header: "x-signature".to_owned(),
         prefix: "v0=".to_owned(),
@@ -21,12 +23,7 @@ fn schemes() -> Vec<(&'static str, &'static str, &'static str, SourceScheme)> {
         ("gitea", "{gitea: {secret: PLAIN}}", PLAIN, SourceScheme::gitea()),
         ("vercel", "{vercel: {secret: PLAIN}}", PLAIN, SourceScheme::vercel()),
         ("standard", "{standard: {secret: SIGNING}}", SIGNING, SourceScheme::Standard),
-        (
-            "hmac",
-            "{hmac: {secret: PLAIN, header: X-Signature, prefix: \"v0=\", algorithm: sha512, encoding: base64}}",
-            PLAIN,
-            hmac,
-        ),
+        ("hmac", with_hmac, PLAIN, hmac),
         ("e2b", "{e2b: {secret: PLAIN}}", PLAIN, SourceScheme::E2b),
         ("bearer", "{bearer: {secret: PLAIN}}", PLAIN, SourceScheme::Bearer),
         ("basic", "{basic: {user: ebb, secret: PLAIN}}", PLAIN, SourceScheme::Basic { user: "ebb".to_owned() }),
@@ -200,12 +197,10 @@ pub(crate) async fn malformed_bodies() {
     ];
     let nested = |open: &str, close: &str| format!("{}{}", open.repeat(100_000), close.repeat(100_000));
     let text = String::from_utf8(event("apply", 1)).unwrap();
+    let latin: Vec<u8> = text.replace("apply", "\u{e9}").chars().map(|c| c as u8).collect();
     for (attempt, request) in [
         ("compressed", SourceRequest::bearer(compressed).header("content-encoding", "gzip")),
-        (
-            "not UTF-8",
-            SourceRequest::bearer(text.replace("apply", "\u{e9}").chars().map(|c| c as u8).collect::<Vec<_>>()),
-        ),
+        ("not UTF-8", SourceRequest::bearer(latin)),
         ("UTF-16", SourceRequest::bearer(text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>())),
         ("a byte order mark", SourceRequest::bearer(format!("\u{feff}{text}"))),
         ("nested lists", SourceRequest::bearer(nested("[", "]"))),
@@ -406,11 +401,8 @@ pub(crate) async fn targets_of_others() {
     }
     for name in ["shared-1", "shared-2", "shared-3", "shared-4"] {
         let target = harness.target(name).await.unwrap();
-        assert_eq!(
-            (target.info.phase, target.info.generation, target.waiting_uid),
-            (TargetState::Ready, 1, None),
-            "{name}"
-        );
+        let seen = (target.info.phase, target.info.generation, target.waiting_uid);
+        assert_eq!(seen, (TargetState::Ready, 1, None), "{name}");
     }
     // Its own source ends each of them, by its UID or without it.
     for body in [json!({"action": "delete", "n": 2}), json!({"action": "delete", "n": 3, "uid": "u3"})] {

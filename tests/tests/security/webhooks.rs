@@ -91,13 +91,10 @@ pub(crate) async fn binary_mode() {
 pub(crate) async fn invalid_documents() {
     let harness = Harness::simple().await;
     let document = |text: &str| format!("apiVersion: ebb.dev/v1\nkind: Sandbox\n{text}");
+    let several = "name: a\nresources:\n  r: {plugin: simple, parms: {}}\n  s: {plugn: simple}\n";
     let rows: [(String, &[&str], &[u32]); 7] = [
         // Several errors are reported at once.
-        (
-            document("name: a\nresources:\n  r: {plugin: simple, parms: {}}\n  s: {plugn: simple}\n"),
-            &["unknown-key", "resource-kind", "unknown-key"],
-            &[5, 6, 6],
-        ),
+        (document(several), &["unknown-key", "resource-kind", "unknown-key"], &[5, 6, 6]),
         (document("name: a\nresources: {r: {plugin: simpel}}\n"), &["unknown-plugin"], &[4]),
         (document("name: a\nresources: {r: {plugin: simple@2.0.0}}\n"), &["unknown-version"], &[4]),
         (document("name: b\n"), &["other-name"], &[3]),
