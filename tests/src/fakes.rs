@@ -117,16 +117,10 @@ pub fn env(
     queue: Arc<dyn MessageQueue>,
     settings: DeploymentSettings,
 ) -> Env {
-    let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
+    let (clock, random, grace) = (Arc::new(SystemClock), Arc::new(SystemRandom), Duration::from_secs(1));
+    let (requests, queued) = (server.clone(), store.clone());
     // No cluster is connected.
-    let relay = ClusterRelay::new(
-        Arc::default(),
-        server.clone(),
-        store.clone(),
-        clock.clone(),
-        random.clone(),
-        Duration::from_secs(1),
-    );
+    let relay = ClusterRelay::new(Arc::default(), requests, queued, clock.clone(), random.clone(), grace);
     Env {
         store,
         clock,

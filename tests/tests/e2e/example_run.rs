@@ -1,6 +1,7 @@
 //! Examples of the repository, and checks of the resources that they create and delete.
 
 use std::fs;
+use std::net::Ipv4Addr;
 
 use ebb_protocol::api::TargetDetail;
 use ebb_protocol::lifecycle::OutputValue;
@@ -59,7 +60,8 @@ impl<'a> ExampleRun<'a> {
                 (postgres_server::SANDBOX, ResourceSystem::Databases(server), &["plugin.yaml"])
             }
             ExampleKind::Webhooks => {
-                let receiver = ExampleService::start(workdir.state().join("keys.json")).await;
+                let keys = workdir.state().join("keys.json");
+                let receiver = ExampleService::start(Ipv4Addr::LOCALHOST, keys, "tenant-services").await;
                 ("search-pr-9", ResourceSystem::Services(receiver), &["plugin.yaml"])
             }
             ExampleKind::Wired => {

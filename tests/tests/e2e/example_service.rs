@@ -1,7 +1,7 @@
 //! The service of the examples `webhooks` and `mixed`. It verifies the signatures of requests.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
@@ -20,23 +20,14 @@ pub(crate) struct ExampleService {
 }
 
 impl ExampleService {
-    /// Starts the service of the example `webhooks`. `keys` is the file with the secret from which the secrets of plugins
-    /// are derived. Each request reads it.
-    pub(crate) async fn start(keys: PathBuf) -> Self {
-        Self::start_on(Ipv4Addr::LOCALHOST.into(), keys, "tenant-services").await
-    }
-
-    /// Starts the service of the example `mixed` on all addresses of this machine.
-    pub(crate) async fn start_on_all_addresses(keys: PathBuf) -> Self {
-        Self::start_on(Ipv4Addr::UNSPECIFIED.into(), keys, "shop").await
-    }
-
-    async fn start_on(address: IpAddr, keys: PathBuf, plugin: &'static str) -> Self {
+    /// Starts the service of a plugin. `keys` is the file with the secret from which the secrets of plugins are derived.
+    /// Each request reads it.
+    pub(crate) async fn start(address: Ipv4Addr, keys: PathBuf, plugin: &'static str) -> Self {
         let verify = move |call: &ReceivedCall, body: &[u8]| {
             let is_signed = !UNSIGNED_PATHS.iter().any(|path| call.path().starts_with(path));
             if is_signed { verify_signature(&keys, plugin, call, body) } else { Ok(()) }
         };
-        let receiver = TestReceiver::start_at(address, verify).await;
+        let receiver = TestReceiver::start_at(address.into(), verify).await;
         receiver.always("*", 404);
         receiver.always("DELETE *", 204);
         receiver.always("POST /goods/*", 200);
@@ -53,11 +44,6 @@ impl ExampleService {
 
     pub(crate) fn url(&self) -> &str {
         self.receiver.url()
-    }
-
-    /// Returns the URL for clients that reach this machine at `host`.
-    pub(crate) fn url_at(&self, host: &str) -> String {
-        self.receiver.url().replace("127.0.0.1", host)
     }
 
     /// Discards the recorded requests.

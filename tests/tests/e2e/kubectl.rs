@@ -1,13 +1,13 @@
 //! Queries of the cluster, and locks for tests that stop its servers.
 
-use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::prelude::*;
 
 /// Tests that need the servers of the cluster hold a read lock. Tests that stop them hold the write lock.
 static SERVERS: RwLock<()> = RwLock::const_new(());
-/// Relays that `ebb` starts have the same port and namespace of records.
-static RELAY: Mutex<()> = Mutex::const_new(());
+/// Held while `ebb` runs its relay, because these relays have the same port and namespace of records.
+pub(crate) static RELAY: Mutex<()> = Mutex::const_new(());
 
 /// Returns a shared lock of the cluster. Its servers run while the lock is held.
 pub(crate) async fn shared_lock() -> RwLockReadGuard<'static, ()> {
@@ -17,11 +17,6 @@ pub(crate) async fn shared_lock() -> RwLockReadGuard<'static, ()> {
 /// Returns the exclusive lock of the cluster. No other test uses its servers while the lock is held.
 pub(crate) async fn exclusive_lock() -> RwLockWriteGuard<'static, ()> {
     SERVERS.write().await
-}
-
-/// Returns the lock of the relay that `ebb` starts.
-pub(crate) async fn relay_lock() -> MutexGuard<'static, ()> {
-    RELAY.lock().await
 }
 
 /// Returns the objects that `kubectl get` lists, or `None` if the API server does not respond.

@@ -1,6 +1,7 @@
 //! The example `mixed` with all kinds of units and an installed relay.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
 use crate::example_run::output;
 use crate::example_service::ExampleService;
@@ -23,14 +24,16 @@ impl MixedSetup {
         let policy = json!({"policy": {"kinds": ["Job.batch", "Secret"]}});
         let relay = InstalledRelay::new(cluster().await, title, policy).await;
         let workdir = workdir_setup::with_relay(&relay);
-        let service = ExampleService::start_on_all_addresses(workdir.state().join("keys.json")).await;
+        let keys = workdir.state().join("keys.json");
+        let service = ExampleService::start(Ipv4Addr::UNSPECIFIED, keys, "shop").await;
         Self { relay, workdir, service }
     }
 
     /// Publishes the plugin to the running server.
     pub(crate) async fn publish(&self) {
         let service = format!("service={}", self.service.url());
-        let for_pods = format!("service-for-pods={}", self.service.url_at(&self.relay.cluster.host));
+        let for_pods = self.service.url().replace("127.0.0.1", &self.relay.cluster.host);
+        let for_pods = format!("service-for-pods={for_pods}");
         let curl = format!("curl={CURL}");
         let (plugin, sets) = (example("mixed/plugin.yaml"), [service, for_pods, curl]);
         let sets = sets.iter().flat_map(|set| ["--set", set]);

@@ -87,9 +87,8 @@ impl PersistentPlatform {
             if target.as_ref().is_some_and(is_reached) {
                 return Ok(());
             }
-            let is_stuck = target
-                .as_ref()
-                .is_some_and(|target| matches!(target.info.phase, TargetState::Failed | TargetState::Stuck));
+            let seen = target.as_ref().map(|target| target.info.phase);
+            let is_stuck = matches!(seen, Some(TargetState::Failed | TargetState::Stuck));
             let waited = since.elapsed();
             assert!(!is_stuck && waited < WAIT_TIMEOUT, "waited for {phase:?} for {waited:?}: {target:#?}");
             tokio::time::sleep(POLL_INTERVAL).await;

@@ -12,7 +12,7 @@ pub(crate) async fn in_cluster(cluster: &TestCluster, units: &str) -> Workdir {
     // Builds the relay next to `ebb`, which starts it.
     program::relay();
     // All tests take the locks in this order.
-    let locks = (kubectl::shared_lock().await, kubectl::relay_lock().await);
+    let locks = (kubectl::shared_lock().await, kubectl::RELAY.lock().await);
     Workdir::with(&arguments).and(&["--unit-namespace", units]).holding(locks)
 }
 

@@ -21,7 +21,6 @@ postStop: {drop: {undoes: make, webhook: {url: "RECEIVER/drop", body: {id: "${un
 /// An event of GitHub.
 struct GithubEvent {
     delivery: &'static str,
-    event: &'static str,
     body: Value,
 }
 
@@ -36,7 +35,7 @@ fn pull_request(delivery: &'static str, action: &str, minute: u32) -> GithubEven
             "updated_at": format!("2026-01-01T00:{minute:02}:00Z"), "head": {"repo": {"id": 1}},
         },
     });
-    GithubEvent { delivery, event: "pull_request", body }
+    GithubEvent { delivery, body }
 }
 
 pub(crate) fn signature(secret: &str, body: &[u8]) -> String {
@@ -53,7 +52,7 @@ impl Harness {
     }
 
     async fn send(&self, path: &str, secret: &str, event: &GithubEvent, body: Vec<u8>) -> ApiReply {
-        let request = self.http.post(self.url(path)).header("x-github-event", event.event);
+        let request = self.http.post(self.url(path)).header("x-github-event", "pull_request");
         let request = request.header("x-github-delivery", event.delivery).header("content-type", "application/json");
         let request = request.header("x-hub-signature-256", signature(secret, &body));
         ApiReply::of(request.body(body).send().await.unwrap()).await

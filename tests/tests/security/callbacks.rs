@@ -70,35 +70,25 @@ pub(crate) async fn foreign_tokens() {
 pub(crate) async fn invalid_bodies() {
     let (harness, call) = accepted().await;
     let before = harness.state("a", SETUP).await;
-    let secret = json!({"name": "s", "key": "k"});
-    let wrong = [
-        json!([]),
-        json!("succeeded"),
-        json!({}),
-        json!({"status": "finished"}),
-        json!({"status": "SUCCEEDED"}),
-        json!({"status": 1}),
-        json!({"status": "succeeded", "outputs": ["x"]}),
+    let secrets = json!({"id": {"name": "s", "key": "k"}});
+    let wrong = json!([
+        [], "succeeded", {}, {"status": "finished"}, {"status": "SUCCEEDED"}, {"status": 1},
+        {"status": "succeeded", "outputs": ["x"]}, {"status": "succeeded", "v": 2},
         // The body cannot name a unit or run, because the token does.
-        json!({"status": "succeeded", "unit": 1}),
-        json!({"status": "heartbeat", "unit": 1, "run": "x"}),
-        json!({"status": "succeeded", "v": 2}),
-        json!({"status": "succeeded", "binary": {"id": "not base64!"}}),
-        json!({"status": "succeeded", "outputs": {"id": "x"}, "binary": {"id": "eA=="}}),
+        {"status": "succeeded", "unit": 1}, {"status": "heartbeat", "unit": 1, "run": "x"},
+        {"status": "succeeded", "binary": {"id": "not base64!"}},
+        {"status": "succeeded", "outputs": {"id": "x"}, "binary": {"id": "eA=="}},
         // Only a relay may report references.
-        json!({"status": "succeeded", "secrets": {"id": secret}}),
-        json!({"status": "failed", "secrets": {"id": secret}}),
-        json!({"status": "failed", "reason": {"code": "No quota", "message": "x"}}),
-        json!({"status": "failed", "reason": {"code": "no-quota"}}),
-        json!({"status": "again"}),
-        json!({"status": "again", "retryAfter": 86_401}),
-        json!({"status": "again", "retryAfter": -1}),
-        json!({"status": "succeeded", "outputs": {"id": "x"}, "log": "a line"}),
-        json!({"status": "failed", "progress": "3 of 7"}),
-    ];
+        {"status": "succeeded", "secrets": secrets}, {"status": "failed", "secrets": secrets},
+        {"status": "failed", "reason": {"code": "No quota", "message": "x"}},
+        {"status": "failed", "reason": {"code": "no-quota"}}, {"status": "failed", "progress": "3 of 7"},
+        {"status": "again"}, {"status": "again", "retryAfter": 86_401}, {"status": "again", "retryAfter": -1},
+        {"status": "succeeded", "outputs": {"id": "x"}, "log": "a line"},
+    ]);
     let no_json =
         [&b""[..], b"succeeded", b"{\"status\": \"succeeded\"", b"\xff\xfe", b"{\"status\":\"succeeded\"} {}"];
-    let bodies: Vec<Vec<u8>> = wrong.iter().map(|body| body.to_string().into_bytes()).collect();
+    let wrong = wrong.as_array().unwrap().iter();
+    let bodies: Vec<Vec<u8>> = wrong.map(|body| body.to_string().into_bytes()).collect();
     let many = format!("{{\"status\":\"succeeded\",\"outputs\":{{\"id\":[{}0]}}}}", "[],".repeat(200_000));
     let bodies = [bodies, no_json.map(<[u8]>::to_vec).to_vec(), vec![many.into_bytes()]].concat();
     let sent = bodies.len() as u64;

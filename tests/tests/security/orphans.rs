@@ -80,20 +80,10 @@ type Owner = (OwnerKind, bool);
 /// Whether the task is listed, whether it is owned, and whether a scan deletes it.
 type Expected = (bool, bool, bool);
 
-struct OrphanCase {
-    name: &'static str,
-    /// The current uid of the name, its phase, and the time in this phase. `None` if the target is unknown.
-    target: Target,
-    age_ms: u64,
-    owner: Owner,
-    expected: Expected,
-}
-
+/// The current uid of the name, its phase, and the time in this phase. `None` if the target is unknown.
 type Target = Option<(&'static str, TargetPhase, u64)>;
-
-const fn case(name: &'static str, target: Target, age_ms: u64, owner: Owner, expected: Expected) -> OrphanCase {
-    OrphanCase { name, target, age_ms, owner, expected }
-}
+/// A name, its target, and the age, the owner and the treatment of its task.
+type OrphanCase = (&'static str, Target, u64, Owner, Expected);
 
 const OURS: Owner = (OwnerKind::Us, true);
 const OTHERS: Owner = (OwnerKind::Others, true);
@@ -102,30 +92,30 @@ const LISTED: Expected = (true, true, false);
 const DELETED: Expected = (true, true, true);
 const LONG: u64 = 2 * HOUR;
 const CASES: [OrphanCase; 13] = [
-    case("starts", Some(("starts-uid", Starting, 0)), LONG, OURS, NO),
-    case("active", Some(("active-uid", Ready, LONG)), LONG, OURS, NO),
-    case("ends", Some(("ends-uid", Stopping, LONG)), LONG, OURS, NO),
-    case("stuck", Some(("stuck-uid", Stuck, LONG)), LONG, OURS, NO),
-    case("gone", Some(("gone-uid", Gone, LONG)), LONG, OURS, DELETED),
-    case("just-gone", Some(("just-gone-uid", Gone, 0)), LONG, OURS, LISTED),
-    case("young", Some(("young-uid", Gone, LONG)), 1000, OURS, LISTED),
-    case("again", Some(("another-uid", Ready, LONG)), LONG, OURS, DELETED),
-    case("unknown", None, LONG, OURS, LISTED),
-    case("relabelled", Some(("relabelled-uid", Gone, LONG)), LONG, (OwnerKind::Us, false), (true, false, false)),
-    case("elsewhere", Some(("elsewhere-uid", Gone, LONG)), LONG, OTHERS, NO),
-    case("elsewhere-unknown", None, LONG, OTHERS, NO),
-    case("moved", Some(("moved-uid", Gone, LONG)), LONG, (OwnerKind::UsElsewhere, true), DELETED),
+    ("starts", Some(("starts-uid", Starting, 0)), LONG, OURS, NO),
+    ("active", Some(("active-uid", Ready, LONG)), LONG, OURS, NO),
+    ("ends", Some(("ends-uid", Stopping, LONG)), LONG, OURS, NO),
+    ("stuck", Some(("stuck-uid", Stuck, LONG)), LONG, OURS, NO),
+    ("gone", Some(("gone-uid", Gone, LONG)), LONG, OURS, DELETED),
+    ("just-gone", Some(("just-gone-uid", Gone, 0)), LONG, OURS, LISTED),
+    ("young", Some(("young-uid", Gone, LONG)), 1000, OURS, LISTED),
+    ("again", Some(("another-uid", Ready, LONG)), LONG, OURS, DELETED),
+    ("unknown", None, LONG, OURS, LISTED),
+    ("relabelled", Some(("relabelled-uid", Gone, LONG)), LONG, (OwnerKind::Us, false), (true, false, false)),
+    ("elsewhere", Some(("elsewhere-uid", Gone, LONG)), LONG, OTHERS, NO),
+    ("elsewhere-unknown", None, LONG, OTHERS, NO),
+    ("moved", Some(("moved-uid", Gone, LONG)), LONG, (OwnerKind::UsElsewhere, true), DELETED),
 ];
 
 /// Writes the run of a task, and the present target, into the table.
-async fn store_case(harness: &Harness, case: &OrphanCase) {
-    let Some((uid, phase, since)) = case.target else { return };
-    let (store, own) = (harness.stack().store(), format!("{}-uid", case.name));
+async fn store_case(harness: &Harness, name: &str, target: Target) {
+    let Some((uid, phase, since)) = target else { return };
+    let (store, own) = (harness.stack().store(), format!("{name}-uid"));
     let at = Timestamp(now().0 - since);
-    let first = TargetHead { generation: 1, version: 1, ..TargetHead::new("sandbox", case.name, &own, at) };
+    let first = TargetHead { generation: 1, version: 1, ..TargetHead::new("sandbox", name, &own, at) };
     let facts = RunFacts {
         kind: "sandbox".to_owned(),
-        name: case.name.to_owned(),
+        name: name.to_owned(),
         uid: own.clone(),
         generation: 1,
         plan: id::digest(b"plan"),
@@ -133,7 +123,7 @@ async fn store_case(harness: &Harness, case: &OrphanCase) {
         started: at,
     };
     // Not due during the test.
-    let run = NewRun { id: run_id(case.name, Hook::PreStart), facts, due: Timestamp(now().0 + HOUR) };
+    let run = NewRun { id: run_id(name, Hook::PreStart), facts, due: Timestamp(now().0 + HOUR) };
     let begin = TargetTransition { target: first.clone(), expected_version: None, run: Some(run), tombstone: None };
     assert!(store.move_target(&begin).await.unwrap());
     let target = TargetHead { uid: uid.to_owned(), phase, version: 2, ..first };
@@ -151,24 +141,24 @@ async fn harness() -> (Harness, OrphanRelay, TestReceiver) {
     let cluster = json!({"url": server.url(), "secret": secret, "uid": "uid", "entrypointImage": "r"});
     let harness = Harness::with_clusters(&json!({"eu": cluster})).await;
     let callback = harness.stack().env().settings.callback_url.clone();
-    for case in &CASES {
-        store_case(&harness, case).await;
+    for (name, target, age_ms, (owner, labelled), _) in CASES {
+        store_case(&harness, name, target).await;
         relay.tasks.lock().unwrap().push(TaskSummary {
-            task: TaskId { unit: unit(case.name), attempt: 1 },
+            task: TaskId { unit: unit(name), attempt: 1 },
             phase: "acknowledged".to_owned(),
-            instance: instance(case.name),
-            callback: match case.owner.0 {
+            instance: instance(name),
+            callback: match owner {
                 OwnerKind::Us => callback.clone(),
                 OwnerKind::UsElsewhere | OwnerKind::Others => "https://other/v1/callbacks".to_owned(),
             },
-            installation: match case.owner.0 {
+            installation: match owner {
                 // The callback URL identifies the installation.
                 OwnerKind::Us => String::new(),
                 OwnerKind::UsElsewhere => harness.stack().env().settings.installation.clone(),
                 OwnerKind::Others => "others".to_owned(),
             },
-            age_ms: case.age_ms,
-            objects: vec![object(case.name, case.owner.1)],
+            age_ms,
+            objects: vec![object(name, labelled)],
         });
     }
     // Labels without a record: of an active instance, of an ended one, of the removed run of an event of both, and of no run.
@@ -193,10 +183,8 @@ pub(crate) async fn orphans_are_listed_and_scanned() {
     let (harness, relay, _server) = harness().await;
     let list: OrphanList = harness.get("/v1/orphans").await.is(200).json();
     let of = |name: &str| list.orphans.iter().find(|orphan| orphan.name == name);
-    for case in &CASES {
-        let seen = of(case.name).map(|orphan| orphan.owned);
-        let expected = case.expected.0.then_some(case.expected.1);
-        assert_eq!(seen, expected, "{}", case.name);
+    for (name, .., (is_listed, is_owned, _)) in CASES {
+        assert_eq!(of(name).map(|orphan| orphan.owned), is_listed.then_some(is_owned), "{name}");
     }
     assert_eq!((of("of-active"), of("of-active-event")), (None, None));
     assert!(of("of-gone-event").unwrap().reason.contains("sandbox/gone"), "{list:?}");
@@ -207,12 +195,11 @@ pub(crate) async fn orphans_are_listed_and_scanned() {
     assert_eq!((&*list.errors[0].cluster, &*list.errors[0].reason), ("eu", "ConfigMap: forbidden"));
 
     let (env, store) = (harness.stack().env(), harness.stack().store().as_ref());
-    let expected = CASES.iter().filter(|case| case.expected.2).count();
-    assert_eq!(ebb_flow::sweep::orphans::scan(env, store).await.unwrap(), expected);
+    let scanned = units(CASES.into_iter().filter(|(.., (_, _, is_deleted))| *is_deleted).map(|(name, ..)| name));
+    assert_eq!(ebb_flow::sweep::orphans::scan(env, store).await.unwrap(), scanned.len());
     // The next scan is not due yet.
     assert_eq!(ebb_flow::sweep::orphans::scan(env, store).await.unwrap(), 0);
-    let scanned = CASES.iter().filter(|case| case.expected.2).map(|case| case.name);
-    assert_eq!(*relay.deleted.lock().unwrap(), units(scanned));
+    assert_eq!(*relay.deleted.lock().unwrap(), scanned);
 }
 
 pub(crate) async fn only_owned_orphans_are_deleted_on_request() {
@@ -220,7 +207,7 @@ pub(crate) async fn only_owned_orphans_are_deleted_on_request() {
     for body in [json!({}), json!({"uids": "all"}), json!({"uids": [], "force": true})] {
         harness.post("/v1/orphans/delete", body).await.is_problem(400, "invalid-json");
     }
-    let all: Vec<String> = CASES.iter().map(|case| format!("uid-{}", case.name)).collect();
+    let all: Vec<String> = CASES.iter().map(|(name, ..)| format!("uid-{name}")).collect();
     let unmanaged = ["of-active", "of-gone", "forged"].map(|name| format!("uid-{name}"));
     let deletion = |uids: &[String]| json!({ "uids": uids });
     for uids in [&[][..], &["uid-active".to_owned(), "x".to_owned()], &unmanaged] {
@@ -231,7 +218,8 @@ pub(crate) async fn only_owned_orphans_are_deleted_on_request() {
     let response = harness.post("/v1/orphans/delete", deletion(&all)).await;
     let deleted: Vec<String> =
         response.is(200).json::<DeleteOrphansResponse>().deleted.into_iter().map(|orphan| orphan.name).collect();
-    let owned: Vec<&str> = CASES.iter().filter(|case| case.expected.1).map(|case| case.name).collect();
+    let owned: Vec<&str> =
+        CASES.into_iter().filter(|(.., (_, is_owned, _))| *is_owned).map(|(name, ..)| name).collect();
     assert_eq!(deleted, owned);
     assert_eq!(*relay.deleted.lock().unwrap(), units(owned));
 }
