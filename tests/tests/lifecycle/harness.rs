@@ -9,7 +9,7 @@ use ebb_engine::RunPhase;
 use ebb_flow::Env;
 use ebb_flow::system::SystemClock;
 use ebb_local::stack::{RemoteRelays, Stack, StackSettings, UnitBackend};
-use ebb_protocol::api::{ProblemDetails, TargetDetail, TargetDiagnosis, UnitDetail};
+use ebb_protocol::api::{ProblemDetails, TargetDetail, TargetDiagnosis, TargetPage, UnitDetail};
 use ebb_protocol::id;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::record::AttemptRecord;
@@ -328,6 +328,12 @@ impl Harness {
     pub(crate) async fn target(&self, name: &str) -> Option<TargetDetail> {
         let response = self.get(&format!("/v1/targets/sandbox/{name}")).await;
         (response.status != 404).then(|| response.is(200).json())
+    }
+
+    /// Returns the names of the active targets, or of those that a query such as `gone=true` selects.
+    pub(crate) async fn listed(&self, query: &str) -> Vec<String> {
+        let page: TargetPage = self.get(&format!("/v1/targets?{query}")).await.is(200).json();
+        page.targets.into_iter().map(|target| target.name).collect()
     }
 
     pub(crate) async fn why(&self, name: &str) -> TargetDiagnosis {

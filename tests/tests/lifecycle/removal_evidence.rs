@@ -1,6 +1,6 @@
 //! The evidence that undone resources are gone: its grades, the grade that a plugin requires, and verifications.
 
-use ebb_protocol::api::{TargetDiagnosis, TargetPage};
+use ebb_protocol::api::TargetDiagnosis;
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade, ResourceRemoval};
 
 use crate::harness::*;
@@ -27,12 +27,6 @@ fn found(removal: &ResourceRemoval) -> (RemovalGrade, Option<&str>) {
     (removal.evidence.grade, removal.evidence.answered.as_deref())
 }
 
-/// Returns the names of targets of a list.
-async fn listed(harness: &Harness, query: &str) -> Vec<String> {
-    let page: TargetPage = harness.get(&format!("/v1/targets?{query}")).await.is(200).json();
-    page.targets.into_iter().map(|target| target.name).collect()
-}
-
 /// A server that shows nothing to a credential answers the same as one without the thing.
 pub(crate) async fn a_first_not_found_is_unconfirmed() {
     let harness = Harness::new().await;
@@ -55,10 +49,10 @@ pub(crate) async fn a_first_not_found_is_unconfirmed() {
     let of_other = harness.why("b").await;
     assert_eq!(only(&of_other).evidence, RemovalEvidence::from(RemovalGrade::Reported));
     assert!(of_other.summary.ends_with(": nothing remains"), "{}", of_other.summary);
-    assert_eq!(listed(&harness, "gone=false").await, [""; 0]);
-    assert_eq!(listed(&harness, "gone=true").await, ["a", "b"]);
-    assert_eq!(listed(&harness, "gone=true&unconfirmed=true").await, ["a"]);
-    assert_eq!(listed(&harness, "unconfirmed=true").await, [""; 0]);
+    assert_eq!(harness.listed("gone=false").await, [""; 0]);
+    assert_eq!(harness.listed("gone=true").await, ["a", "b"]);
+    assert_eq!(harness.listed("gone=true&unconfirmed=true").await, ["a"]);
+    assert_eq!(harness.listed("unconfirmed=true").await, [""; 0]);
     let [_, gone] = harness.notified("a", &["ready", "gone"]).await.try_into().unwrap();
     assert_eq!(gone["removals"], json!([removal]));
     let [_, gone] = harness.notified("b", &["ready", "gone"]).await.try_into().unwrap();

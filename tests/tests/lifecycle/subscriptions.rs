@@ -235,8 +235,8 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
         assert!(!harness.get(path).await.is(200).body.contains(TOKEN), "{path}");
     }
     let stored = secrets::stored(&harness.folder().join("state"));
-    for (path, bytes) in stored.iter().filter(|(path, _)| !path.ends_with("secrets.json")) {
-        assert!(!secrets::contains(bytes, TOKEN.as_bytes()), "{}", path.display());
+    for (path, bytes) in stored {
+        assert!(!secrets::contains(&bytes, TOKEN.as_bytes()), "{}", path.display());
     }
     // A body cannot read a secret.
     for body in ["${secrets.GITHUB_TOKEN}", "${params.x}"] {

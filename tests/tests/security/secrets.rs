@@ -71,10 +71,10 @@ pub(crate) fn contains_canary(bytes: &[u8]) -> bool {
     needles().iter().any(|needle| contains(bytes, needle))
 }
 
-/// Returns all stored files except the secrets of the relay.
+/// Returns all stored files except the secrets of the relay and those that sources and connections name.
 pub(crate) fn stored(state: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let kept = state.join("secrets");
-    let others = files(state).into_iter().filter(|file| !file.starts_with(&kept));
+    let kept = ["secrets", "secrets.json"].map(|name| state.join(name));
+    let others = files(state).into_iter().filter(|file| !kept.iter().any(|kept| file.starts_with(kept)));
     others.filter_map(|file| fs::read(&file).ok().map(|bytes| (file, bytes))).collect()
 }
 
@@ -102,23 +102,28 @@ pub(crate) async fn api_responses(harness: &Harness, name: &str) -> Vec<(String,
     responses
 }
 
-/// Checks that no canary is in the state outside the secrets of the relay, in a response, in a notification or in the log.
-/// `marker` is a stored text.
+/// Checks that no canary is in the state outside the secrets, in a response, in a notification or in the log. `marker` is a
+/// stored text.
 pub(crate) async fn assert_not_leaked(harness: &Harness, name: &str, marker: &str) {
+    assert_has_none(harness, name, marker, contains_canary).await;
+}
+
+/// The same with another search, in all but the notifications.
+pub(crate) async fn assert_has_none(harness: &Harness, name: &str, marker: &str, has_secret: impl Fn(&[u8]) -> bool) {
     let state = harness.folder().join("state");
     let stored = stored(&state);
     assert!(stored.keys().any(|file| file.starts_with(state.join("table"))), "{:?}", stored.keys());
     assert!(stored.values().any(|bytes| contains(bytes, marker.as_bytes())), "the search does not find {marker}");
-    let leaks: Vec<_> = stored.iter().filter(|(_, bytes)| contains_canary(bytes)).map(|(file, _)| file).collect();
+    let leaks: Vec<_> = stored.iter().filter(|(_, bytes)| has_secret(bytes)).map(|(file, _)| file).collect();
     assert!(leaks.is_empty(), "a sensitive value is in {leaks:?}");
     for (path, body) in api_responses(harness, name).await {
-        assert!(!contains_canary(body.as_bytes()), "{path}: {body}");
+        assert!(!has_secret(body.as_bytes()), "{path}: {body}");
     }
     assert_no_event_contains_it(harness);
     let log = fs::read(crate::log_file()).unwrap();
     let run = run_id(name, Hook::PreStart).to_string();
     assert!(contains(&log, run.as_bytes()), "the log has no lines about {name}");
-    assert!(!contains_canary(&log), "a sensitive value is in the log");
+    assert!(!has_secret(&log), "a sensitive value is in the log");
 }
 
 pub(crate) fn assert_no_event_contains_it(harness: &Harness) {

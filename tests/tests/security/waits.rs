@@ -11,12 +11,6 @@ async fn listed(harness: &Harness) -> Option<String> {
     page.targets.into_iter().find(|target| target.name == "a")?.waits_for
 }
 
-/// Returns the names in the list of gone targets.
-async fn gone(harness: &Harness) -> Vec<String> {
-    let page: TargetPage = harness.get("/v1/targets?gone=true").await.is(200).json();
-    page.targets.into_iter().map(|target| target.name).collect()
-}
-
 pub(crate) async fn a_rejected_notification_is_shown() {
     let harness = Harness::with_platform().await;
     harness.run("a", "simple", SIMPLE, TargetState::Ready).await;
@@ -29,7 +23,7 @@ pub(crate) async fn a_rejected_notification_is_shown() {
     assert!(delivery.next.is_some());
     // A gone target stays in the list of active targets until the platform has accepted its notification.
     assert!(listed(&harness).await.is_some_and(|waits| waits.contains("`gone`")));
-    assert_eq!(gone(&harness).await, Vec::<String>::new());
+    assert_eq!(harness.listed("gone=true").await, [""; 0]);
     let response = harness.lifecycle(LifecycleType::Created, &sandbox("a", "next", "simple")).await;
     assert_eq!(response.is(202).json::<LifecycleResponse>().result, LifecycleResult::Waiting);
     let why = harness.why("a").await;
@@ -43,7 +37,7 @@ pub(crate) async fn a_rejected_notification_is_shown() {
     harness.instance_is_ready("a", "next").await;
     assert_eq!(listed(&harness).await, None);
     harness.lifecycle(LifecycleType::Deleted, &sandbox("a", "next", "simple")).await.is(202);
-    until("a to be in the list of gone targets", async || (gone(&harness).await == ["a"]).then_some(())).await;
+    until("a to be listed as gone", async || (harness.listed("gone=true").await == ["a"]).then_some(())).await;
 }
 
 const TWO: &str = r#"
