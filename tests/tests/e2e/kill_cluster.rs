@@ -126,7 +126,10 @@ async fn wait_until_due(
     sequence: &KillSequence,
 ) -> (KillHit, Option<Pid>) {
     let (after, pause) = kill.after;
-    let ended = async || observer.get(&sequence.dev).await.unwrap().map_or(0, |target| count_ended(&target));
+    let ended = async || {
+        let units = observer.get(&sequence.dev).await.unwrap().into_iter().flat_map(|target| target.runs);
+        units.flat_map(|run| run.units).filter(|unit| unit.state == UnitState::Succeeded).count()
+    };
     while ended().await < after {
         tokio::time::sleep(LOOK).await;
     }
@@ -136,12 +139,6 @@ async fn wait_until_due(
         other => Some(until("a process to kill", async || other.process(&sequence.setup.relay)).await),
     };
     (KillHit { component: kill.component, step: PlatformStep::Create, ended: ended().await }, process)
-}
-
-/// Returns the number of units that have succeeded.
-fn count_ended(target: &TargetDetail) -> usize {
-    let units = target.runs.iter().flat_map(|run| &run.units);
-    units.filter(|unit| unit.state == UnitState::Succeeded).count()
 }
 
 /// Checks that every unit succeeded, and that only the number `lost` of pods cost further attempts.

@@ -124,7 +124,8 @@ impl DatabaseLife<'_> {
             document += &format!("  {name}: {{plugin: {plugin}, params: {{{place}, {params}}}}}\n");
         }
         let (name, plugin, _) = databases[0];
-        let url = format!("\"${{resources.{name}.outputs['{}']}}\"", url_output(plugin));
+        let field = if plugin == "postgres-db" { "provision.url" } else { "url" };
+        let url = format!("\"${{resources.{name}.outputs['{field}']}}\"");
         document += &format!("  report: {{plugin: report, params: {{url: {url}}}}}\nenv: {{DATABASE_URL: {url}}}\n");
         let file = self.workdir.write_sandbox(SANDBOX, &document);
         let dry = self.workdir.ebb(&["sandbox", "apply", "-f", &file, "--dry-run"]).await.done();
@@ -207,9 +208,4 @@ impl DatabaseLife<'_> {
         let file = self.workdir.path().join("app-db.yaml");
         self.workdir.ebb(&["plugin", "apply", "-f", file.to_str().unwrap()]).await.done();
     }
-}
-
-/// Returns the output of a plugin with the URL of its database.
-fn url_output(plugin: &str) -> &'static str {
-    if plugin == "postgres-db" { "provision.url" } else { "url" }
 }

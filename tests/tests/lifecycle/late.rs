@@ -10,15 +10,12 @@ use ebb_protocol::record::AttemptResult;
 
 use crate::harness::*;
 
-fn too_slow() -> Value {
-    json!({"status": "failed", "reason": {"code": "timeout", "message": "too slow"}})
-}
-
 /// Starts a sandbox `a`. The first attempt of `make` has failed and the second is accepted.
 async fn two_attempts(document: &str) -> (Harness, ReceivedCall, ReceivedCall) {
     let harness = Harness::new().await;
     let first = harness.accepted("makes", document).await;
-    harness.callback(first.token(), &too_slow()).await.is(204);
+    let too_slow = json!({"status": "failed", "reason": {"code": "timeout", "message": "too slow"}});
+    harness.callback(first.token(), &too_slow).await.is(204);
     let second = harness.receiver.call("POST /make", 2).await;
     (harness, first, second)
 }
@@ -96,7 +93,9 @@ pub(crate) async fn a_new_pass_undoes_every_result() {
     harness.receiver.always("POST /undo", 202);
     harness.delete("a").await;
     let first = harness.receiver.call("POST /undo", 1).await;
-    let before = last_attempt(&harness).await;
+    let head = harness.state("a", Hook::PostStop).await.heads.remove(0).head;
+    let number = head.attempts.get(&0).copied().unwrap_or(Attempt::FIRST);
+    let before = AttemptRef { unit: Unit(0), number, epoch: head.epoch };
     harness.callback(first.token(), &done()).await.is(204);
     harness.phase("a", TargetState::Gone).await;
     harness.succeed(&make, "y").await;
@@ -158,13 +157,6 @@ pub(crate) async fn a_late_success_is_undone_while_the_undo_advances() {
     }
     harness.phase("a", TargetState::Gone).await;
     assert_eq!(undone(&harness), ids(["x", "y", "z"]));
-}
-
-/// Returns the last recorded attempt of the undo of the sandbox `a`.
-async fn last_attempt(harness: &Harness) -> AttemptRef {
-    let state = harness.state("a", Hook::PostStop).await;
-    let head = &state.heads[0].head;
-    AttemptRef { unit: Unit(0), number: head.attempts.get(&0).copied().unwrap_or(Attempt::FIRST), epoch: head.epoch }
 }
 
 /// Dispatches an attempt of the undo of the sandbox `a` again.

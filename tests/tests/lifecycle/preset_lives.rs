@@ -34,11 +34,6 @@ fn row<'a>(rows: &'a [Vec<String>], preset: &str) -> Option<&'a Vec<String>> {
     rows.iter().find(|cells| words(&cells[0]).any(is_it))
 }
 
-fn server(harness: &Harness) -> LifeServer {
-    let token = harness.stack().token().to_owned();
-    LifeServer { http: harness.http.clone(), url: harness.url(""), token }
-}
-
 /// Returns the requests of a target's units, in their order.
 fn requests(harness: &Harness, life: &PresetLife) -> Vec<String> {
     let calls = harness.receiver.all().into_iter().filter(|call| call.body["target"] == life.name());
@@ -62,7 +57,8 @@ pub(crate) async fn each_preset_has_a_target_from_its_creation_to_its_end() {
     // The creation and its redelivery complete their events before the labels change.
     let labels = |note: &str| json!({"id": "s5", "labels": {"note": note}});
     harness.receiver.replies("GET /api/sandbox/s5", &[labels(FIRST), labels(FIRST), labels(CHANGED)]);
-    let server = server(&harness);
+    let token = harness.stack().token().to_owned();
+    let server = LifeServer { http: harness.http.clone(), url: harness.url(""), token };
     let live = async |life: &PresetLife| {
         let mut source = life.source(&format!("{{r: {{plugin: life@1, params: {{note: \"${{{}}}\"}}}}}}", life.note));
         match life.preset {
