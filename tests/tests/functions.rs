@@ -86,43 +86,37 @@ fn main() {
             tenants_of_an_own_service;
         lifecycle::late: a_success_after_the_teardown_is_undone the_condition_of_an_undo_is_evaluated_for_each_result
             a_repeated_attempt_undoes_the_same_result a_new_pass_undoes_every_result
-            a_late_success_is_undone_while_the_undo_advances
-            an_undo_that_has_not_begun_covers_every_late_success
+            a_late_success_is_undone_while_the_undo_advances an_undo_that_has_not_begun_covers_every_late_success
             the_teardown_covers_every_late_success_after_the_undo_of_an_update;
         lifecycle::teardown: a_script_that_ignores_signals_is_killed units_that_never_started_are_not_undone
-            the_first_undo_seals_all_units hooks_run_in_order
-            a_stuck_teardown_is_retried a_stuck_unit_is_force_completed
-            a_stuck_target_is_force_deleted an_instance_after_an_overridden_one_is_not_overridden
-            a_rejected_creation_needs_no_undo
+            the_first_undo_seals_all_units hooks_run_in_order a_stuck_teardown_is_retried
+            a_stuck_unit_is_force_completed a_stuck_target_is_force_deleted
+            an_instance_after_an_overridden_one_is_not_overridden a_rejected_creation_needs_no_undo
             the_undo_is_repeated_while_a_receiver_may_act the_undo_is_repeated_after_a_gateway_timeout
             an_undo_that_succeeds_after_a_force_delete_is_recorded an_undo_request_has_the_idempotency_key_of_its_unit;
         lifecycle::repair: a_fixed_version_repairs_a_stuck_teardown other_edges_and_unknown_versions_are_refused;
         lifecycle::setup: dependents_of_a_failed_unit_are_blocked responses_of_a_webhook_unit a_script_is_retried
-            acceptances_are_one_item_and_no_records
-            an_acceptance_after_the_result_is_not_stored fast_callbacks_cost_no_acceptance
-            a_repeated_request_is_accepted attempts_time_out
-            an_accepted_request_without_a_callback_is_shown
-            a_false_condition_skips_dependents failure_after_ready a_non_idempotent_request_is_not_repeated
-            the_outcome_of_a_non_idempotent_request_is_described a_sweep_does_not_repeat_a_request_in_flight
-            units_that_never_started_are_not_listed;
-        lifecycle::changed_documents: a_resource_that_was_never_ready_is_not_drained labels_environment_and_ttl_change_without_a_run
-            a_changed_resource_is_replaced_with_its_readers resources_are_added_and_removed
-            the_next_update_completes_a_failed_one a_deletion_overtakes_an_update
+            acceptances_are_one_item_and_no_records an_acceptance_after_the_result_is_not_stored
+            fast_callbacks_cost_no_acceptance a_repeated_request_is_accepted attempts_time_out
+            an_accepted_request_without_a_callback_is_shown a_false_condition_skips_dependents failure_after_ready
+            a_non_idempotent_request_is_not_repeated the_outcome_of_a_non_idempotent_request_is_described
+            a_sweep_does_not_repeat_a_request_in_flight units_that_never_started_are_not_listed;
+        lifecycle::changed_documents: a_resource_that_was_never_ready_is_not_drained
+            labels_environment_and_ttl_change_without_a_run a_changed_resource_is_replaced_with_its_readers
+            resources_are_added_and_removed the_next_update_completes_a_failed_one a_deletion_overtakes_an_update
             the_newest_update_waits_for_the_run the_ttl_of_a_waiting_update_counts
-            the_routing_key_of_a_replaced_update_stays
-            an_update_that_is_refused_later_is_shown a_failed_setup_is_corrected_by_an_update
-            a_removed_check_that_had_failed_blocks_no_update a_failed_undo_of_an_update_is_retried
-            the_newest_document_of_a_waiting_instance_begins
+            the_routing_key_of_a_replaced_update_stays an_update_that_is_refused_later_is_shown
+            a_failed_setup_is_corrected_by_an_update a_removed_check_that_had_failed_blocks_no_update
+            a_failed_undo_of_an_update_is_retried the_newest_document_of_a_waiting_instance_begins
             update_units_change_a_resource_in_place another_routing_key_completes_a_failed_target;
-        lifecycle::preset_lives: each_preset_has_a_target_from_its_creation_to_its_end
-            each_preset_is_documented;
+        lifecycle::preset_lives: each_preset_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
         lifecycle::documented: the_first_source_runs_the_first_plugin a_merge_request_shows_the_results_of_its_target
             sources_replace_parts_of_a_preset templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;
         lifecycle::pull_requests: a_pull_request_has_a_target_until_it_is_closed
-            the_next_event_completes_a_failed_target
-            events_that_concern_no_target_change_nothing rejected_events_are_listed;
-        lifecycle::platform: time_to_live workloads_get_the_outputs_that_they_read notifications_are_repeated_until_they_are_accepted
-            a_notification_ends_without_a_platform
+            the_next_event_completes_a_failed_target events_that_concern_no_target_change_nothing
+            rejected_events_are_listed;
+        lifecycle::platform: time_to_live workloads_get_the_outputs_that_they_read
+            notifications_are_repeated_until_they_are_accepted a_notification_ends_without_a_platform
             a_run_continues_after_a_restart;
         lifecycle::subscriptions: a_pull_request_shows_the_phases_of_its_target
             notifications_survive_an_outage_and_a_restart a_connection_permits_its_subscriptions
@@ -132,39 +126,38 @@ fn main() {
         lifecycle::retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept
             records_of_open_instances_are_kept an_unreadable_instance_is_postponed objects_without_a_record_are_removed
             the_plan_of_a_replaced_update_is_removed without_a_retention_everything_is_kept;
-        lifecycle::removal: a_run_that_another_function_removed_is_gone a_function_with_a_slow_clock_finds_no_removed_run
-            a_run_that_is_removed_with_its_plan_is_gone a_removal_is_withdrawn_for_a_reopened_undo
-            a_late_success_is_not_taken_after_the_announcement_of_a_removal an_announced_removal_waits_without_the_plan
-            the_plan_of_a_target_is_cleared_before_its_runs_are_removed
+        lifecycle::removal: a_run_that_another_function_removed_is_gone
+            a_function_with_a_slow_clock_finds_no_removed_run a_run_that_is_removed_with_its_plan_is_gone
+            a_removal_is_withdrawn_for_a_reopened_undo a_late_success_is_not_taken_after_the_announcement_of_a_removal
+            an_announced_removal_waits_without_the_plan the_plan_of_a_target_is_cleared_before_its_runs_are_removed
             a_new_instance_does_not_shorten_the_retention_of_the_former_one
             a_damaged_expiry_does_not_block_other_instances a_removal_that_hangs_does_not_block_other_instances
             an_instance_with_an_update_and_without_its_plan_is_kept lost_outputs_are_reported;
         lifecycle::removal_evidence: earlier_answers_decide_about_not_found a_thing_that_still_exists_stops_the_teardown
-            missing_evidence_stops_the_teardown not_found_confirms_what_an_undo_has_seen a_first_not_found_is_unconfirmed
-            a_skipped_undo_is_no_evidence a_list_without_the_thing_confirms_its_removal
+            missing_evidence_stops_the_teardown not_found_confirms_what_an_undo_has_seen
+            a_first_not_found_is_unconfirmed a_skipped_undo_is_no_evidence a_list_without_the_thing_confirms_its_removal
             an_accepted_removal_without_a_callback_is_unconfirmed the_answers_to_another_token_confirm_no_removal
             a_retry_of_a_verification_repeats_its_undo;
-        lifecycle::events: events_run_one_after_the_other an_event_of_a_waiting_update_runs_after_it an_update_drops_a_waiting_event_without_units
-            a_deletion_after_an_event_and_an_update_ends a_deletion_ends_events a_failed_target_takes_no_events
-            a_waiting_instance_takes_no_events
+        lifecycle::events: events_run_one_after_the_other an_event_of_a_waiting_update_runs_after_it
+            an_update_drops_a_waiting_event_without_units a_deletion_after_an_event_and_an_update_ends
+            a_deletion_ends_events a_failed_target_takes_no_events a_waiting_instance_takes_no_events
             a_queue_of_events_has_a_limit runs_of_events_are_removed_after_their_retention;
-        lifecycle::self_service: a_target_is_created_and_deleted_with_a_token a_repeated_request_begins_no_second_instance
-            concurrent_requests_begin_one_instance a_named_instance_waits_for_the_former_one a_dry_run_writes_nothing;
+        lifecycle::self_service: a_target_is_created_and_deleted_with_a_token
+            a_repeated_request_begins_no_second_instance concurrent_requests_begin_one_instance
+            a_named_instance_waits_for_the_former_one a_dry_run_writes_nothing;
         lifecycle::own_hooks: a_namespace_and_a_route_group_with_own_hooks another_kind_than_that_of_the_document;
         lifecycle::plugin_units: a_late_list_makes_no_second_instance
-            a_collection_is_made_once_and_destroyed_in_reverse_order
-            an_instance_with_the_tag_is_adopted several_instances_with_the_tag_are_refused_and_listed
-            instances_that_are_not_listed_are_destroyed an_instance_without_its_outputs_is_destroyed
-            a_plugin_without_its_instances_is_stuck a_removal_continues_after_a_crash
-            a_removal_waits_for_a_plugin_that_destroys_in_the_background a_list_is_no_evidence_of_a_removal
-            a_call_without_a_result_has_its_reason;
+            a_collection_is_made_once_and_destroyed_in_reverse_order an_instance_with_the_tag_is_adopted
+            several_instances_with_the_tag_are_refused_and_listed instances_that_are_not_listed_are_destroyed
+            an_instance_without_its_outputs_is_destroyed a_plugin_without_its_instances_is_stuck
+            a_removal_continues_after_a_crash a_removal_waits_for_a_plugin_that_destroys_in_the_background
+            a_list_is_no_evidence_of_a_removal a_call_without_a_result_has_its_reason;
         lifecycle::state_waits: a_unit_is_done_when_the_provider_is_ready
-            a_wait_that_fails_is_undone_with_the_outputs_of_the_response
-            a_wait_survives_a_restart_and_stores_no_secret a_thing_that_was_never_seen_is_gone_without_confirmation
-            a_deleted_thing_may_remain_visible a_question_has_the_headers_of_its_webhook;
+            a_wait_that_fails_is_undone_with_the_outputs_of_the_response a_wait_survives_a_restart_and_stores_no_secret
+            a_thing_that_was_never_seen_is_gone_without_confirmation a_deleted_thing_may_remain_visible
+            a_question_has_the_headers_of_its_webhook;
         lifecycle::many: unreferenced_outputs_are_not_read an_undo_reads_only_the_outputs_that_it_uses
-            a_parsed_plugin_is_used_until_its_withdrawal
-            a_withdrawn_version_remains_usable_for_existing_targets;
+            a_parsed_plugin_is_used_until_its_withdrawal a_withdrawn_version_remains_usable_for_existing_targets;
         lifecycle::nulls: an_output_of_a_response_is_null_only_if_it_is_optional
             an_output_of_a_callback_is_null_only_if_it_is_optional
             a_param_that_is_null_fails_its_reader_unless_it_is_optional
@@ -188,26 +181,25 @@ fn main() {
         security::encrypted_values: only_recipients_get_encrypted_values evidence_contains_no_opened_values
             a_reveal_needs_its_scope values_of_a_rotated_root_secret;
         security::heads: headers_are_checked_before_bodies unverified_bodies_are_limited;
-        security::identity_tokens: claims_of_pipelines_grant_scopes forged_identity_tokens times_and_names_of_identity_tokens
-            keys_that_are_not_accepted issuers_that_cannot_be_trusted;
+        security::identity_tokens: claims_of_pipelines_grant_scopes forged_identity_tokens
+            times_and_names_of_identity_tokens keys_that_are_not_accepted issuers_that_cannot_be_trusted;
         security::orphans: orphans_are_listed_and_scanned only_owned_orphans_are_deleted_on_request;
         security::polls: invalid_polls replies_to_batches stored_replies_are_encrypted invalid_replies
             unfetched_batches_expire;
         security::secrets: sensitive_values_are_stored_by_the_relay_only evidence_contains_no_credentials
             plain_values_of_sensitive_params references_from_receivers secrets_of_a_late_success;
         security::sizes: headers_and_urls large_outputs large_documents;
-        security::source_abuse: proofs_of_each_scheme malformed_bodies contents_that_select
-            values_of_sensitive_params
+        security::source_abuse: proofs_of_each_scheme malformed_bodies contents_that_select values_of_sensitive_params
             names_in_events_and_paths targets_of_others reserved_identities reused_delivery_ids;
-        security::api_tokens: a_plugin_scope_covers_one_plugin forged_tokens
-            expired_and_revoked_tokens invalid_requests_for_tokens a_secret_is_shown_once secrets_differ;
+        security::api_tokens: a_plugin_scope_covers_one_plugin forged_tokens expired_and_revoked_tokens
+            invalid_requests_for_tokens a_secret_is_shown_once secrets_differ;
         security::updates: updates_without_a_change an_update_of_a_waiting_instance an_older_document_changes_nothing;
         security::users: values_are_not_interpreted header_injection destinations_and_paths_are_not_templates
             internal_addresses;
         security::waits: a_rejected_notification_is_shown every_failed_unit_is_shown a_unit_between_two_attempts
             a_lost_plan_is_restored;
-        security::webhooks: signatures invalid_bodies binary_mode invalid_documents
-            events_out_of_order a_uid_belongs_to_its_kind_and_name repeated_events a_second_instance_waits_for_the_name
+        security::webhooks: signatures invalid_bodies binary_mode invalid_documents events_out_of_order
+            a_uid_belongs_to_its_kind_and_name repeated_events a_second_instance_waits_for_the_name
             a_third_instance_does_not_displace_the_second;
     };
     log();

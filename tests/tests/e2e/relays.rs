@@ -100,22 +100,13 @@ impl E2eRelay {
 
     async fn start(&mut self, more: &[&str]) {
         let log = std::fs::File::options().create(true).append(true).open(self.file("log")).unwrap();
-        let mut child = Command::new(program::relay())
-            .args(["--listen", &format!("0.0.0.0:{}", self.port), "--callback-hosts", "127.0.0.1"])
-            .args(["--advertise-url", &format!("http://{}:{}", self.cluster.host, self.port)])
-            .args(["--namespace", &format!("{}-relay", self.units), "--unit-namespace", &self.units])
-            .arg("--kubeconfig")
-            .arg(&self.cluster.kubeconfig)
-            .arg("--policy")
-            .arg(self.file("policy"))
-            .arg("--secret")
-            .arg(self.file("secret"))
-            .args(more)
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let mut relay = Command::new(program::relay());
+        relay.args(["--listen", &format!("0.0.0.0:{}", self.port), "--callback-hosts", "127.0.0.1"]);
+        relay.args(["--advertise-url", &format!("http://{}:{}", self.cluster.host, self.port)]);
+        relay.args(["--namespace", &format!("{}-relay", self.units), "--unit-namespace", &self.units]);
+        relay.arg("--kubeconfig").arg(&self.cluster.kubeconfig);
+        relay.arg("--policy").arg(self.file("policy")).arg("--secret").arg(self.file("secret")).args(more);
+        let mut child = relay.stdout(Stdio::piped()).stderr(log).kill_on_drop(true).spawn().unwrap();
         let line = BufReader::new(child.stdout.take().unwrap()).lines().next_line().await.unwrap();
         assert!(line.is_some(), "{}", std::fs::read_to_string(self.file("log")).unwrap());
         self.child = Some(child);
