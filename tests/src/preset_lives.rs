@@ -209,6 +209,7 @@ impl PresetLife {
         };
         let shop = json!({"id": 1, "name": "shop", "full_name": "acme/shop", "pushed_at": at});
         let project = json!({"id": 5, "path_with_namespace": "acme/shop", "default_branch": "main"});
+        let pull_request = of("pull_request", "pull_request", "pull_request", "issues");
         let mut headers = Vec::new();
         let body = match self.preset {
             "argocd" => json!({
@@ -269,8 +270,7 @@ impl PresetLife {
                 body
             }
             "github" => {
-                headers
-                    .push(("x-github-event", of("pull_request", "pull_request", "pull_request", "issues").to_owned()));
+                headers.push(("x-github-event", pull_request.to_owned()));
                 let request = json!({"draft": false, "updated_at": at, "head": {"sha": note, "repo": {"id": 1}}});
                 let action = of("opened", "synchronize", "closed", "opened");
                 let mut body = json!({"action": action, "number": 7, "repository": shop, "pull_request": request});
@@ -278,8 +278,7 @@ impl PresetLife {
                 body
             }
             "github-labels" => {
-                headers
-                    .push(("x-github-event", of("pull_request", "pull_request", "pull_request", "issues").to_owned()));
+                headers.push(("x-github-event", pull_request.to_owned()));
                 let labels = if change == Deleted { json!([]) } else { json!([{"name": "preview"}]) };
                 let request = json!({
                     "draft": false, "state": "open", "labels": labels, "updated_at": at,

@@ -126,8 +126,7 @@ fn main() {
         lifecycle::retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept
             records_of_open_instances_are_kept an_unreadable_instance_is_postponed objects_without_a_record_are_removed
             the_plan_of_a_replaced_update_is_removed without_a_retention_everything_is_kept;
-        lifecycle::removal: a_run_that_another_function_removed_is_gone
-            a_function_with_a_slow_clock_finds_no_removed_run a_run_that_is_removed_with_its_plan_is_gone
+        lifecycle::removal: a_run_that_another_function_removed_is_gone a_run_that_is_removed_with_its_plan_is_gone
             a_removal_is_withdrawn_for_a_reopened_undo a_late_success_is_not_taken_after_the_announcement_of_a_removal
             an_announced_removal_waits_without_the_plan the_plan_of_a_target_is_cleared_before_its_runs_are_removed
             a_new_instance_does_not_shorten_the_retention_of_the_former_one

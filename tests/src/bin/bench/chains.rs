@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail, ensure};
 use ebb_protocol::lifecycle::OutputValue;
+use ebb_tests::platform::named;
 use ebb_tests::workdir::Workdir;
 
 mod watch;
@@ -73,7 +74,7 @@ pub(crate) async fn chains(arguments: &ChainsArgs) -> anyhow::Result<()> {
     let image = &arguments.entrypoint_image;
     let place = place.and(&["--advertise-port", "7881", "--entrypoint-image", image, "--unit-namespace", UNITS]);
     let dev = place.dev().await;
-    place.apply("plugin", &plugin(arguments.units, &arguments.image)).await;
+    place.publish("chain@1.0.0", &plugin(arguments.units, &arguments.image)).await;
     let mut rounds = Vec::new();
     for round in 0..=arguments.rounds {
         eprintln!("round {round} of {}", arguments.rounds);
@@ -91,9 +92,7 @@ async fn measured(place: &Workdir, round: usize, arguments: &ChainsArgs) -> anyh
     let name = format!("chain-{round}");
     let watch = JobWatch::start(arguments)?;
     let began = Instant::now();
-    let document =
-        format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{it: {{plugin: chain@1.0.0}}}}\n");
-    place.apply("sandbox", &document).await;
+    place.apply("sandbox", &named("Sandbox", &name, "resources: {it: {plugin: chain@1.0.0}}\n")).await;
     let chain = began.elapsed();
     let jobs = watch.stop(arguments.units)?;
     let ends = ends(place, &name, arguments.units).await?;
@@ -120,11 +119,9 @@ async fn ends(place: &Workdir, name: &str, units: usize) -> anyhow::Result<Vec<S
 /// The script of each unit. It writes its end time, in milliseconds since 1970.
 const SCRIPT: &str = "date +%s%3N >/tmp/end";
 
-/// Returns a plugin in which each unit waits for the previous one.
+/// Returns the rest of a plugin in which each unit waits for the previous one.
 fn plugin(units: usize, image: &str) -> String {
-    let mut text = format!(
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: chain@1.0.0\nrunners:\n  it: {{image: \"{image}\"}}\npreStart:\n"
-    );
+    let mut text = format!("runners:\n  it: {{image: \"{image}\"}}\npreStart:\n");
     let mut outputs = String::from("outputs:\n");
     for unit in 0..units {
         let inputs = match unit.checked_sub(1) {
