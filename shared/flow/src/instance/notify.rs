@@ -1,6 +1,5 @@
 //! Delivers notifications to the platform: signed CloudEvents, repeated until they are accepted.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ebb_egress::{DeliveryOutcome, WebhookMessage as Outgoing, deliver};
