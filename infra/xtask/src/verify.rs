@@ -205,7 +205,11 @@ mod tests {
         for part in PARTS {
             assert!(!part.paths.is_empty(), "{}", part.name);
             for path in part.paths.split(' ') {
-                assert!(root().join(path).exists(), "{} watches {path}, which does not exist", part.name);
+                assert!(
+                    !path.is_empty() && root().join(path).exists(),
+                    "{} watches {path}, which does not exist",
+                    part.name
+                );
             }
         }
     }

@@ -15,10 +15,10 @@ mod dashes;
 mod evaluate;
 mod fields;
 mod names;
-mod near;
 mod object_expression;
 mod path;
 mod pattern;
+mod suggestion;
 mod tokens;
 mod walk;
 
@@ -32,9 +32,9 @@ use dashes::DashedNames;
 
 pub use evaluate::{EvaluationError, SharedCost, evaluate, evaluate_within};
 pub use names::{RootVariable, Scope};
-pub use near::nearest;
 pub use object_expression::{ObjectExpression, ObjectExpressionError};
 pub use pattern::{MAX_PATTERN, MAX_PATTERN_LENGTH, PATTERN_HELP, PatternError, TextPattern};
+pub use suggestion::nearest;
 pub use tokens::string_end;
 
 /// The maximum length of an expression, in bytes.

@@ -529,6 +529,45 @@ mod tests {
     const SLEEP: fn() -> EventName = || EventName::new("sleep").unwrap();
 
     #[test]
+    fn hooks_have_names_and_a_stored_form() {
+        let event = Hook::Event(SLEEP());
+        let hooks = Hook::ALL.into_iter().chain([Hook::Update(12), event]);
+        let rows = hooks.map(|hook| (hook.name().to_owned(), hook.to_string(), hook.is_setup()));
+        let expected = [
+            ("preStart", "preStart", true),
+            ("postStart", "postStart", true),
+            ("preStop", "preStop", false),
+            ("postStop", "postStop", false),
+            ("update", "update-12", true),
+            ("sleep", "sleep", false),
+        ];
+        assert_eq!(rows.collect::<Vec<_>>(), expected.map(|(name, text, setup)| (name.into(), text.into(), setup)));
+        for hook in Hook::ALL.into_iter().chain([Hook::Update(12), event]) {
+            assert_eq!(hook.to_string().parse(), Ok(hook));
+        }
+        for text in ["", "On", "on", "update", "update-0", "update-01", "prestart"] {
+            assert_eq!(text.parse::<Hook>().unwrap_err().to_string(), format!("{text:?} is not the name of a hook"));
+        }
+    }
+
+    /// Outputs flow to the same hook and to later ones, but not out of an update or an event.
+    #[test]
+    fn units_read_outputs_of_earlier_hooks() {
+        let (update, event) = (Hook::Update(1), Hook::Event(SLEEP()));
+        for (reader, makers) in [
+            (Hook::PreStart, vec![Hook::PreStart]),
+            (Hook::PostStart, vec![Hook::PreStart, Hook::PostStart]),
+            (update, vec![Hook::PreStart, Hook::PostStart, update]),
+            (event, vec![Hook::PreStart, Hook::PostStart, event]),
+            (Hook::PostStop, vec![Hook::PreStart, Hook::PostStart, Hook::PreStop, Hook::PostStop]),
+        ] {
+            let hooks = [Hook::PreStart, Hook::PostStart, update, event, Hook::PreStop, Hook::PostStop];
+            let readable: Vec<Hook> = hooks.into_iter().filter(|&maker| reader.can_read(maker)).collect();
+            assert_eq!(readable, makers, "{reader}");
+        }
+    }
+
+    #[test]
     fn events_run_one_after_the_other_while_the_target_is_ready() {
         use {EventDecision as D, TargetPhase as P};
         let decisions = PHASES.map(|phase| event(Some(&target(phase, None, None)), "own"));

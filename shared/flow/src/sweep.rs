@@ -13,12 +13,12 @@ mod polls;
 mod runs;
 mod targets;
 
-use ebb_protocol::id::TargetKey;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 
 use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
+use ebb_protocol::id::TargetKey;
 use ebb_store::{DueItem, HealthMark};
 use futures::StreamExt as _;
 use futures::future::{Either, select};

@@ -309,7 +309,7 @@ pub enum RunState {
     Cancelled,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnitDetail {
     /// `RESOURCE/UNIT`.
@@ -378,11 +378,10 @@ pub struct RefusedCallbacks {
 }
 
 /// The state of a unit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum UnitState {
     /// Waits for other units.
-    #[default]
     Waiting,
     /// Dispatched or about to be dispatched.
     Running,

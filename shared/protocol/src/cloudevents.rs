@@ -204,12 +204,12 @@ pub fn lifecycle(
     data: &LifecycleData,
 ) -> (&'static str, Vec<u8>) {
     let subject = format!("{}/{}", data.kind, data.name);
-    outcome(id, source, event_type.as_type(), &subject, time, data)
+    event(id, source, event_type.as_type(), &subject, time, data)
 }
 
 /// Returns content type and body of an event. The types for the platform are in [`crate::lifecycle`], `subject` is
 /// `KIND/NAME`.
-pub fn outcome<T: Serialize>(
+pub fn event<T: Serialize>(
     id: &str,
     source: &str,
     r#type: &str,

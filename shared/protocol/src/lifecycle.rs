@@ -204,14 +204,6 @@ pub struct FieldError {
 }
 
 impl LifecycleData {
-    pub fn target_key(&self) -> TargetKey<'_> {
-        TargetKey::new(&self.kind, &self.name)
-    }
-
-    pub fn instance(&self) -> InstanceRef<'_> {
-        self.target_key().instance(&self.uid)
-    }
-
     pub const MAX_KIND: usize = 63;
     pub const MAX_NAME: usize = 253;
     /// Bytes of a name. In a key, a non-ASCII byte takes three bytes, and an index key may have 1,024 bytes.
@@ -220,6 +212,14 @@ impl LifecycleData {
     /// Bytes of a UID, limited like the name.
     pub const MAX_UID_BYTES: usize = 300;
     pub const MAX_ROUTING_KEY: usize = 128;
+
+    pub fn target_key(&self) -> TargetKey<'_> {
+        TargetKey::new(&self.kind, &self.name)
+    }
+
+    pub fn instance(&self) -> InstanceRef<'_> {
+        self.target_key().instance(&self.uid)
+    }
 
     /// Checks all fields except the document. Texts are counted in characters. They become parts of keys and URL
     /// paths, so characters with a meaning in a path are rejected.

@@ -47,11 +47,16 @@ pub(crate) enum Termination {
 }
 
 /// Decides about a task that is terminating. `left` is the reason why one of its objects still exists.
-pub(crate) fn terminated(phase: &TaskPhase, result: Option<Callback>, left: Option<String>, now: u64) -> Termination {
+pub(crate) fn terminated(
+    phase: &TaskPhase,
+    result: Option<Callback>,
+    left: Option<String>,
+    now_ms: u64,
+) -> Termination {
     let TaskPhase::Terminating { grace_ms, since_ms, has_result, .. } = *phase else { return Termination::Pending };
     // A success is kept even if the task was cancelled, because its undo needs the outputs.
     let result = result.filter(|it| has_result || it.status == CallbackStatus::Succeeded);
-    let is_stuck = now.saturating_sub(since_ms) > grace_ms.saturating_add(STUCK_MS);
+    let is_stuck = now_ms.saturating_sub(since_ms) > grace_ms.saturating_add(STUCK_MS);
     match (left, result) {
         (Some(_), _) if !is_stuck => Termination::Pending,
         (_, Some(result)) => Termination::Ended(Box::new(result)),

@@ -37,12 +37,17 @@ pub(crate) struct DiscoveryCache(Mutex<HashMap<(String, String), ResourceKind>>)
 
 impl DiscoveryCache {
     /// Finds a kind. Returns `None` if the cluster does not have it at present.
-    pub(crate) async fn find(&self, client: &Client, version: &str, kind: &str) -> kube::Result<Option<ResourceKind>> {
-        let key = (version.to_owned(), kind.to_owned());
+    pub(crate) async fn find(
+        &self,
+        client: &Client,
+        api_version: &str,
+        kind: &str,
+    ) -> kube::Result<Option<ResourceKind>> {
+        let key = (api_version.to_owned(), kind.to_owned());
         if let Some(known) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(Some(known.clone()));
         }
-        let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         let wanted = GroupVersionKind::gvk(group, version, kind);
         let mut found = discover(client, &wanted).await?;
         if found.is_none() {

@@ -349,8 +349,13 @@ pub(crate) async fn a_failed_setup_is_corrected_by_an_update() {
     let steps = harness.why("a").await.next_steps;
     assert!(steps.iter().any(|step| step.contains("ebb sandbox apply -f FILE")), "{steps:?}");
     let index = requests(&harness).pop().unwrap();
+    // The same document with a higher generation makes what has failed again.
+    harness.receiver.replies("POST /index", &[400]);
+    assert_eq!(send(&harness, 2, &document(5)).await, LifecycleResult::Retrying);
+    harness.phase("a", TargetState::Failed).await;
+    assert_eq!(requests(&harness), [index.clone()]);
     harness.receiver.replies("POST /index", &[200]);
-    update(&harness, 2, &document(6), TargetState::Ready).await;
+    update(&harness, 3, &document(6), TargetState::Ready).await;
     let mut made = requests(&harness);
     made.sort();
     let of = index.replace("index ", "");

@@ -317,15 +317,16 @@ pub(crate) async fn a_non_idempotent_request_is_not_repeated() {
 pub(crate) async fn the_outcome_of_a_non_idempotent_request_is_described() {
     let harness = Harness::new().await;
     harness.receiver.replies("POST /make", &[504.into(), CannedReply::ok(json!({"id": "second"}))]);
-    // The first request created nothing.
-    harness.receiver.always("GET /made", 404);
-    let described = ONCE.replace("DESCRIBE", ", describe: {url: \"RECEIVER/made\"}");
+    // The first request created nothing. The response shows the resource of another sandbox.
+    harness.receiver.always("GET /made", json!({"by": "another", "id": "foreign"}));
+    let describe = ", describe: {url: \"RECEIVER/made\", found: \"${response.body.by == target.name}\"}";
+    let described = ONCE.replace("DESCRIBE", describe);
     let described = described.replace("attempts: 3", "attempts: 3, on: [exit]");
     harness.run("a", "once", &described, TargetState::Ready).await;
     assert_eq!(harness.receiver.order(), ["POST /make", "GET /made", "POST /make"]);
     // The request of another sandbox created something.
     harness.receiver.always("POST /make", 504);
-    harness.receiver.always("GET /made", json!({"id": "found"}));
+    harness.receiver.always("GET /made", json!({"by": "b", "id": "found"}));
     harness.ready("b", "once").await;
     assert_eq!(harness.receiver.count("POST /make"), 3);
     harness.tear_down("b").await;

@@ -138,6 +138,11 @@ pub(crate) async fn a_repeated_credential_is_masked_everywhere() {
         assert!(leaks(sent.as_bytes()), "the request had no credential");
 
         assert_has_none(&harness, "a", "br-1", leaks).await;
+        let log = std::fs::read(crate::log_file()).unwrap();
+        assert!(
+            contains(&log, run_id("a", Hook::PostStop).as_str().as_bytes()),
+            "the log has no lines about the teardown"
+        );
         for path in ["/v1/connections", "/v1/connections/api", "/v1/plugins/branch/versions/0.9.0"] {
             let response = harness.get(path).await;
             assert!(!leaks(response.is(200).body.as_bytes()), "{response:?}");

@@ -12,7 +12,7 @@ use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_store::{
     AttemptUpdate, DesiredKey, DesiredTarget, InstanceExpiry, NamedDocument, NamedKind, NewRun, RemoveExpired,
-    RunFacts, SourceRejections, Store, StoreResult, TargetHead, TargetTransition, Tombstone,
+    RunFacts, SourceRejections, Store, StoreError, StoreResult, TargetHead, TargetTransition, Tombstone,
 };
 use ebb_tests::simulation::{KIND, SimRuntime, SimTable};
 use proptest::prelude::*;
@@ -122,9 +122,13 @@ fn result(number: u8) -> AttemptResult {
     }
 }
 
-/// Returns what an operation returned, as text. The reason of an error differs.
+/// Returns what an operation returned, as text. Callers handle errors by their kind, and the reason may differ.
 fn shown<T: Debug>(result: StoreResult<T>) -> String {
-    result.map_or_else(|_| "an error".to_owned(), |value| format!("{value:?}"))
+    match result {
+        Ok(value) => format!("{value:?}"),
+        Err(StoreError::Retryable { operation, .. }) => format!("retryable: {operation}"),
+        Err(error) => format!("{:?}", std::mem::discriminant(&error)),
+    }
 }
 
 /// Returns values whose order is not promised in one order.

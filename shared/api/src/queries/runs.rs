@@ -182,22 +182,18 @@ fn blocked(run: &Run, view: &RunView) -> BTreeSet<Unit> {
 
 #[cfg(test)]
 mod tests {
-    use ebb_protocol::callback::{FailureReason, ReasonCode};
 
     use super::*;
 
     /// Returns a run of failed units with the longest reasons. Each character takes two bytes in an event.
     fn failed(count: usize) -> RunDetail {
         let message = "\"".repeat(limits::MESSAGE);
-        let unit = |number: usize| UnitDetail {
-            key: format!("resource/unit-{number}"),
-            kind: "webhook".to_owned(),
-            state: UnitState::Failed,
-            attempt: 1,
-            max_attempts: 1,
-            attempt_in_series: 1,
-            reason: Some(FailureReason { code: ReasonCode::Failed, message: message.clone() }),
-            ..UnitDetail::default()
+        let unit = |number: usize| -> UnitDetail {
+            let json = serde_json::json!({
+                "unit": format!("resource/unit-{number}"), "kind": "webhook", "state": "failed", "attempt": 1,
+                "maxAttempts": 1, "attemptInSeries": 1, "reason": {"code": "failed", "message": message},
+            });
+            serde_json::from_value(json).unwrap()
         };
         RunDetail {
             id: "k3-1-pre-start".to_owned(),

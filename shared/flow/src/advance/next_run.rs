@@ -1,12 +1,12 @@
 //! Begins the run that waits for the end of another run of the target: of an update first, then of an event.
 
-use ebb_protocol::id::TargetKey;
 use std::collections::BTreeSet;
 
 use ebb_documents::compile::{self, PlanUpdate, UpdateError};
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_engine::target::{next_event, update as decide_update};
 use ebb_engine::{Hook, Millis, RunPhase, TargetPhase, UnitProgress};
+use ebb_protocol::id::TargetKey;
 use ebb_store::{PendingUpdate, RefusedUpdate, TargetHead};
 
 use crate::advance::progress::Continuation;

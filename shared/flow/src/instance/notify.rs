@@ -87,7 +87,7 @@ async fn send(
     // has a new one.
     let message = format!("{instance}-{}-{notification_name}-{}", target.generation, target.since.0);
     let message = MessageId::parse(&message).map_err(|error| FlowError::Broken(error.to_string()))?;
-    let (content_type, body) = ebb_protocol::cloudevents::outcome(
+    let (content_type, body) = ebb_protocol::cloudevents::event(
         message.as_str(),
         &env.settings.source,
         event_type(if data.reason.is_some() && state.notification == Notification::Ready {

@@ -118,9 +118,13 @@ impl EmbeddedTable {
     }
 
     /// Reads on the thread of the caller, because a read takes less time than a change of threads.
-    fn read<T>(&self, name: &'static str, action: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> StoreResult<T> {
+    fn read<T>(
+        &self,
+        operation: &'static str,
+        action: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> StoreResult<T> {
         let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        action(&reader).map_err(|error| failed(name, &error))
+        action(&reader).map_err(|error| failed(operation, &error))
     }
 }
 

@@ -104,6 +104,7 @@ pub(crate) async fn sensitive() {
     let result = fixture.run(request).await;
     let message = "input \"dsn\": this machine has no key \"other\" of secret \"admin\"";
     assert_failed(&result, ReasonCode::NotStartable, message);
+    assert_eq!(reason(&result).message, message);
 
     assert_eq!(stored(state).len(), 2);
     assert!(secrets::put(state, "../x", "k", b"").is_err());

@@ -78,6 +78,7 @@ pub(crate) async fn supervisor_asked_to_end() {
         } else {
             let expected = "the supervisor was asked to end by SIGTERM, and the script ended with 3";
             assert_failed(&result, ReasonCode::Lost, expected);
+            assert_eq!(reason(&result).message, expected);
         }
     }
 }

@@ -234,13 +234,13 @@ fn outcomes() {
         ..OutcomeData::default()
     };
     let (content_type, body) =
-        outcome("o-1", "//ebb.example.org", crate::lifecycle::FAILED, "sandbox/pr-1234", TIME, &data);
+        super::event("o-1", "//ebb.example.org", crate::lifecycle::FAILED, "sandbox/pr-1234", TIME, &data);
     assert_eq!(content_type, CONTENT_TYPE);
     let event: CloudEvent<OutcomeData> = serde_json::from_slice(&body).unwrap();
     assert_eq!(event.data, data);
     insta::assert_json_snapshot!(event);
     // The maximum timestamp does not panic.
-    let (_, body) = outcome("o", "s", "t", "s", ebb_engine::Timestamp(u64::MAX), &data);
+    let (_, body) = super::event("o", "s", "t", "s", ebb_engine::Timestamp(u64::MAX), &data);
     assert!(String::from_utf8(body).unwrap().contains("9999-12-30"));
 }
 

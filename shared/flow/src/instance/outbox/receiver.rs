@@ -110,14 +110,8 @@ pub(super) async fn send(
             };
             let event_type = format!("dev.ebb.target.{}.v1", notice.phase);
             let subject = format!("{}/{}", target.kind, target.name);
-            let (content_type, body) = cloudevents::outcome(
-                &facts.id,
-                &env.settings.source,
-                &event_type,
-                &subject,
-                Timestamp(notice.at),
-                &data,
-            );
+            let (content_type, body) =
+                cloudevents::event(&facts.id, &env.settings.source, &event_type, &subject, Timestamp(notice.at), &data);
             let outgoing = WebhookMessage { url, id: &id, content_type, body: &body };
             Ok(match post((env.egress.as_ref(), &env.cache.byte_budget), &keys, outgoing, env.now()).await {
                 DeliveryOutcome::Accepted => NotificationDelivery::Accepted,
