@@ -45,6 +45,17 @@ pub trait TableGate: Send + Sync {
     fn saw(&self, _: &dyn Debug) {}
 }
 
+#[async_trait]
+impl<F, Passed> TableGate for F
+where
+    F: Fn(TableAccess) -> Passed + Send + Sync,
+    Passed: Future<Output = WriteFate> + Send + 'static,
+{
+    async fn pass(&self, access: TableAccess, _: &'static str) -> WriteFate {
+        self(access).await
+    }
+}
+
 /// The content of the table and the bucket.
 #[derive(Clone, Default)]
 pub struct TableState {

@@ -1,31 +1,25 @@
 //! The number of reads of invocations.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use async_trait::async_trait;
 use ebb_engine::TargetPhase;
 use ebb_flow::ports::QueueMessage;
 use ebb_tests::simulation::{
-    KIND, Scenario, SetupUnit, SimOptions, Simulation, TableAccess, TableGate, UnitAction, UnitBehavior, WriteFate,
+    KIND, Scenario, SetupUnit, SimOptions, Simulation, TableAccess, UnitAction, UnitBehavior, WriteFate,
 };
-
-struct CountedReads(AtomicUsize);
-
-#[async_trait]
-impl TableGate for CountedReads {
-    async fn pass(&self, access: TableAccess, _: &'static str) -> WriteFate {
-        self.0.fetch_add(usize::from(access == TableAccess::Read), Ordering::Relaxed);
-        WriteFate::Proceed
-    }
-}
 
 /// Returns the number of reads while `act` runs.
 fn reads(simulation: &Simulation, act: impl FnOnce()) -> usize {
-    let gate = Arc::new(CountedReads(AtomicUsize::new(0)));
-    simulation.table.set_gate(gate.clone());
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&reads);
+    simulation.table.set_gate(Arc::new(move |access: TableAccess| {
+        counted.fetch_add(usize::from(access == TableAccess::Read), Ordering::Relaxed);
+        ready(WriteFate::Proceed)
+    }));
     act();
-    gate.0.load(Ordering::Relaxed)
+    reads.load(Ordering::Relaxed)
 }
 
 /// Returns a simulation of a target with one unit.

@@ -1,19 +1,19 @@
 //! Regression tests of errors that random simulations found.
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use async_trait::async_trait;
 use ebb_engine::{Epoch, EventName, HeadState, Hook, Millis, RunPhase, Shard, TargetPhase};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_store::RunHead;
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, InvocationFailure, KIND, SimOptions, SimReport, Simulation, TableAccess, TableGate,
-    TargetScenario, TraceMode, UnitBehavior, WriteFate, simulate_target,
+    FaultInjector, FaultKind, InvocationFailure, KIND, SimOptions, SimReport, Simulation, TableAccess, TargetScenario,
+    TraceMode, UnitBehavior, WriteFate, simulate_target,
 };
 
 use crate::every_injection_point::check_every_fault;
@@ -177,17 +177,6 @@ fn stuck() -> FaultInjector {
     FaultInjector::none().and_at(FaultKind::UndoBroken, [1])
 }
 
-/// Ends the task that makes the first write.
-struct FirstWriterDies(AtomicBool);
-
-#[async_trait]
-impl TableGate for FirstWriterDies {
-    async fn pass(&self, access: TableAccess, _: &'static str) -> WriteFate {
-        let is_first = access == TableAccess::Write && !self.0.swap(true, Ordering::Relaxed);
-        if is_first { WriteFate::Die } else { WriteFate::Proceed }
-    }
-}
-
 /// A retry crashes after it has moved the target, and is not repeated. A sweep retries the undo, which fails again.
 #[test]
 fn a_sweep_continues_an_interrupted_retry() {
@@ -200,7 +189,11 @@ fn a_sweep_continues_an_interrupted_retry() {
     let phase = || simulation.target().map(|target| target.phase);
     assert_eq!(phase(), Some(TargetPhase::Stuck), "{}", simulation.trace());
     let attempts = simulation.ledger.state().attempts.len();
-    simulation.table.set_gate(Arc::new(FirstWriterDies(AtomicBool::new(false))));
+    let has_written = AtomicBool::new(false);
+    simulation.table.set_gate(Arc::new(move |access: TableAccess| {
+        let is_first = access == TableAccess::Write && !has_written.swap(true, Ordering::Relaxed);
+        ready(if is_first { WriteFate::Die } else { WriteFate::Proceed })
+    }));
     let functions = Arc::clone(&simulation.functions);
     let retried = simulation.runtime.run(async move { functions.retry(KIND, "s").await });
     assert_eq!((retried, phase()), (Some(Err(InvocationFailure)), Some(TargetPhase::Stopping)));

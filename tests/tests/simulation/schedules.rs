@@ -14,9 +14,9 @@ use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::token::{TokenClaims, TokenKind};
 use ebb_store::{InstanceExpiry, RunFacts, RunHead};
 use ebb_tests::simulation::{
-    AttemptFate, ClusterOptions, FaultInjector, FaultKind, InvocationFailure, KIND, Scenario, SetupUnit, SimFunctions,
-    SimOptions, SimRuntime, SimTask, SimTaskId, Simulation, TableAccess, TableGate, TargetScenario, UNREACHABLE,
-    UnitAction, WriteFate, settings, unreachable_target,
+    AttemptFate, ClusterOptions, FaultInjector, FaultKind, InvocationFailure, KIND, Scenario, SetupUnit, SimOptions,
+    SimRuntime, SimTask, SimTaskId, Simulation, TableAccess, TableGate, TargetScenario, UNREACHABLE, UnitAction,
+    WriteFate, settings, unreachable_target,
 };
 
 use crate::crash_points::assert_none;
@@ -491,33 +491,6 @@ fn no_concurrent_request_is_lost() {
     in_every_order(&target, operations(), FaultInjector::none, set_up, race, check);
 }
 
-/// Ends an instance before the second operation of the first task that uses the table. The next instance then begins.
-struct EndsMeanwhile {
-    runtime: SimRuntime,
-    functions: Arc<SimFunctions>,
-    instance: LifecycleData,
-    first: Mutex<Option<(SimTaskId, usize)>>,
-}
-
-#[async_trait]
-impl TableGate for EndsMeanwhile {
-    async fn pass(&self, _: TableAccess, _: &'static str) -> WriteFate {
-        let task = self.runtime.current();
-        let is_second = {
-            let mut first = self.first.lock().unwrap();
-            let (first, operations) = first.get_or_insert((task, 0));
-            *operations += usize::from(*first == task);
-            *first == task && *operations == 2
-        };
-        if is_second {
-            let deletion = (LifecycleType::Deleted, "deleted".to_owned());
-            self.functions.lifecycle(deletion, self.instance.clone()).await.unwrap().unwrap();
-            self.runtime.sleep(15 * SECOND).await;
-        }
-        WriteFate::Proceed
-    }
-}
-
 /// A request removes the surplus instance of an earlier one, which waits for the name. It has begun in between.
 #[test]
 fn a_request_does_not_end_an_instance_that_has_begun() {
@@ -540,11 +513,27 @@ fn a_request_does_not_end_an_instance_that_has_begun() {
         .runtime
         .run(async move { functions.lifecycle((LifecycleType::Created, String::new()), waiting).await });
     assert!(matches!(waits, Some(Ok(Ok(_)))), "{waits:?}");
-    simulation.table.set_gate(Arc::new(EndsMeanwhile {
-        runtime: simulation.runtime.clone(),
-        functions: Arc::clone(&simulation.functions),
-        instance: instance("uid-1"),
-        first: Mutex::default(),
+    // The first instance ends before the second operation of the request. The next one then begins.
+    let (runtime, functions, ended) =
+        (simulation.runtime.clone(), Arc::clone(&simulation.functions), instance("uid-1"));
+    let first = Mutex::new(None::<(SimTaskId, usize)>);
+    simulation.table.set_gate(Arc::new(move |_: TableAccess| {
+        let task = runtime.current();
+        let is_second = {
+            let mut first = first.lock().unwrap();
+            let (first, operations) = first.get_or_insert((task, 0));
+            *operations += usize::from(*first == task);
+            *first == task && *operations == 2
+        };
+        let (runtime, functions, ended) = (runtime.clone(), Arc::clone(&functions), ended.clone());
+        async move {
+            if is_second {
+                let deletion = (LifecycleType::Deleted, "deleted".to_owned());
+                functions.lifecycle(deletion, ended).await.unwrap().unwrap();
+                runtime.sleep(15 * SECOND).await;
+            }
+            WriteFate::Proceed
+        }
     }));
     let (functions, request) = (Arc::clone(&simulation.functions), request(&target, "9h"));
     let applied = simulation.runtime.run(async move { functions.apply(request).await });

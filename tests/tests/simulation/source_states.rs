@@ -1,9 +1,9 @@
 //! States that a source wants: replaced while they are applied, changed by a person meanwhile, and for names that are taken.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use async_trait::async_trait;
 use ebb_documents::plan::Plan;
 use ebb_engine::{Millis, TargetPhase, Timestamp};
 use ebb_flow::source::record::TargetEvent;
@@ -11,7 +11,7 @@ use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_store::{DesiredKey, DesiredTarget};
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOptions, SimTable, SimTask, Simulation, TableAccess,
-    TableGate, TargetScenario, UnitAction, WriteFate,
+    TargetScenario, UnitAction, WriteFate,
 };
 
 use crate::schedules::{in_every_order, operations};
@@ -230,50 +230,36 @@ fn a_state_whose_name_is_taken_is_applied_seldom() {
     assert_eq!((replaced.due, replaced.document), (None, None));
 }
 
-/// Notes whether a rejected state is stored at any time without a place in the list of rejected events. An invocation can
-/// end after each operation.
-struct RejectionCheck {
-    table: Arc<SimTable>,
-    is_unlisted: AtomicBool,
+/// Returns true if a rejected state is stored without a place in the list of rejected events.
+fn has_unlisted(table: &SimTable) -> bool {
+    let state = table.state();
+    let is_rejected = |one: &&DesiredTarget| one.result.as_ref().is_some_and(|outcome| outcome.result.is_failure());
+    let mut rejected = state.desired.values().filter(is_rejected);
+    rejected.any(|one| {
+        let events = state.rejections.get("src").map(|rejections| rejections.events.as_slice());
+        !events.unwrap_or_default().iter().any(|event| event.delivery == one.delivery)
+    })
 }
 
-impl RejectionCheck {
-    fn check(&self) {
-        let state = self.table.state();
-        let is_rejected = |one: &&DesiredTarget| one.result.as_ref().is_some_and(|outcome| outcome.result.is_failure());
-        let mut rejected = state.desired.values().filter(is_rejected);
-        let is_unlisted = rejected.any(|one| {
-            let events = state.rejections.get("src").map(|rejections| rejections.events.as_slice());
-            !events.unwrap_or_default().iter().any(|event| event.delivery == one.delivery)
-        });
-        self.is_unlisted.fetch_or(is_unlisted, Ordering::Relaxed);
-    }
-}
-
-#[async_trait]
-impl TableGate for RejectionCheck {
-    async fn pass(&self, _: TableAccess, _: &'static str) -> WriteFate {
-        self.check();
-        WriteFate::Proceed
-    }
-}
-
-/// The target belongs to the platform. A sweep rejects the state again.
+/// The target belongs to the platform. A sweep rejects the state again. An invocation can end after each operation.
 #[test]
 fn a_rejected_state_is_listed_before_its_result_is_stored() {
     let simulation = simulation();
     simulation.create();
     simulation.run_until_idle();
-    let table = Arc::clone(&simulation.table);
-    let gate = Arc::new(RejectionCheck { table, is_unlisted: AtomicBool::new(false) });
-    simulation.table.set_gate(gate.clone());
+    let (table, is_unlisted) = (Arc::clone(&simulation.table), Arc::new(AtomicBool::new(false)));
+    let found = Arc::clone(&is_unlisted);
+    simulation.table.set_gate(Arc::new(move |_: TableAccess| {
+        found.fetch_or(has_unlisted(&table), Ordering::Relaxed);
+        ready(WriteFate::Proceed)
+    }));
     assert_eq!(send(&simulation, applied("1", None)), SourceResult::Rejected);
     make_due(&simulation, |state| (state.result, state.document) = (None, applied("1", None).document));
     simulation.advance(5 * MINUTE);
-    gate.check();
     let state = state(&simulation, None);
     assert_eq!((state.due, state.result.unwrap().result), (None, SourceResult::Rejected));
-    assert!(!gate.is_unlisted.load(Ordering::Relaxed), "{}", simulation.trace());
+    let is_listed = !is_unlisted.load(Ordering::Relaxed) && !has_unlisted(&simulation.table);
+    assert!(is_listed, "{}", simulation.trace());
     let rejections = simulation.table.state().rejections["src"].clone();
     assert_eq!(rejections.events.len(), 1, "{rejections:?}");
 }
