@@ -1,7 +1,6 @@
 //! Simulations with their own course of events: random ones, and those of one target.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use ebb_engine::{Millis, TargetPhase};
 use ebb_flow::advance::retry::RetryOutcome;
@@ -139,8 +138,7 @@ fn retry_failed(simulation: &Simulation) {
     simulation.ledger.repair();
     let targets: Vec<TargetHead> = simulation.table.state().targets.values().cloned().collect();
     for TargetHead { name, uid, .. } in targets.into_iter().filter(|target| target.phase == TargetPhase::Failed) {
-        let functions = Arc::clone(&simulation.functions);
-        let retried = simulation.runtime.run(async move { functions.retry(KIND, &name).await });
+        let retried = simulation.invoke(|functions| async move { functions.retry(KIND, &name).await });
         // The target may have been stopped since.
         let is_failed = |target: &TargetHead| target.uid == uid && target.phase == TargetPhase::Failed;
         if let Some(Ok(RetryOutcome::NothingFailed(why))) = retried
@@ -156,7 +154,7 @@ pub fn simulate_target(target: &TargetScenario, name: &str, faults: FaultInjecto
     let options = SimOptions { faults, operator: SimOperator::Retries, trace, ..SimOptions::default() };
     let mut simulation = Simulation::new([target], options);
     simulation.add(target, name, "uid-1", None);
-    let setup = simulation.run_target();
+    let setup = simulation.run_to_end().setup;
     if setup != Some(TargetPhase::Ready) {
         simulation.ledger.report_violation(format!("its setup has ended as {setup:?}"));
     }

@@ -19,7 +19,7 @@ use super::relay::{ClusterOptions, SimRelay, UNREACHABLE};
 use super::runtime::lock;
 use super::scenario::TargetScenario;
 use super::servers::{SimPlatform, SimServers};
-use super::{FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable, settings};
+use super::{FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable, SimTask, settings};
 use super::{checks, owners, provider, provider_documents, receivers};
 
 const SWEEP_MS: u64 = 60_000;
@@ -320,15 +320,46 @@ impl Simulation {
         self.runtime.run(async move { platform.delete(&instance).await });
     }
 
+    /// Creates the first instance, and runs until nothing is in progress.
+    pub fn set_up(&self) {
+        self.create();
+        self.run_until_idle();
+    }
+
+    /// Deletes the first instance, and runs until nothing is in progress.
+    pub fn tear_down(&self) {
+        self.delete();
+        self.run_until_idle();
+    }
+
+    /// Runs an invocation to its end.
+    pub fn invoke<F>(&self, call: impl FnOnce(Arc<SimFunctions>) -> F) -> Option<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        self.runtime.run(call(Arc::clone(&self.functions)))
+    }
+
+    /// Starts an invocation, whose result is dropped.
+    pub fn start<F>(&self, call: impl FnOnce(Arc<SimFunctions>) -> F) -> SimTask<()>
+    where
+        F: Future + Send + 'static,
+    {
+        let invocation = call(Arc::clone(&self.functions));
+        self.runtime.spawn(async move {
+            invocation.await;
+        })
+    }
+
     /// Advances the virtual time.
     pub fn advance(&self, millis: u64) {
         let runtime = self.runtime.clone();
         self.runtime.run(async move { runtime.sleep(millis).await });
     }
 
-    /// Creates the first instance, sends its events after its setup, deletes it, and runs until all instances are gone. Returns the phase
-    /// after the setup.
-    pub fn run_target(&self) -> Option<TargetPhase> {
+    /// Creates the first instance, sends its events after its setup, deletes it, and runs until all instances are gone.
+    /// Returns the state at the end.
+    pub fn run_to_end(&self) -> TargetEnd {
         self.start_sweeps();
         for instance in self.unreachable() {
             let platform = self.platform.clone();
@@ -348,7 +379,7 @@ impl Simulation {
         }
         self.delete();
         self.finish(&SimRandom::new(self.seed));
-        setup
+        self.end(setup)
     }
 
     /// Runs until nothing is in progress in clusters that respond. Targets may stay ready, failed or stuck.
@@ -388,8 +419,7 @@ impl Simulation {
                 break;
             }
             self.advance(MAX_POSTPONED_MS);
-            let functions = Arc::clone(&self.functions);
-            self.runtime.run(async move { functions.remove_expired().await });
+            self.invoke(|functions| async move { functions.remove_expired().await });
         }
         checks::removed(self);
     }

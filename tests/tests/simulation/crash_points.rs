@@ -29,15 +29,10 @@ fn graphs() -> Vec<(String, TargetScenario)> {
     all
 }
 
-fn run(simulation: &Simulation) -> TargetEnd {
-    let setup = simulation.run_target();
-    simulation.end(setup)
-}
-
 /// Returns the end of a target without faults, and the number of writes.
 fn without_faults(target: &TargetScenario) -> (TargetEnd, u64) {
     let simulation = Simulation::of(target, SimOptions::default());
-    let end = run(&simulation);
+    let end = simulation.run_to_end();
     assert_eq!(end.violations, Vec::<String>::new(), "{}", simulation.trace());
     assert_eq!((end.setup, end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)));
     assert!(end.remaining.is_empty());
@@ -62,7 +57,7 @@ fn two_crashes_do_not_change_the_result() {
             for second in first + 1..=first + 4 {
                 let faults = FaultInjector::none().and_at(FaultKind::DeathAfterWrite, [first, second]);
                 let simulation = Simulation::of(&target, SimOptions { faults, ..SimOptions::default() });
-                let end = run(&simulation);
+                let end = simulation.run_to_end();
                 if end != expected {
                     let trace = simulation.trace();
                     wrong.push(format!("{name}: crashes after writes {first} and {second}: {end:?}\n{trace}"));
@@ -170,7 +165,7 @@ fn no_object_remains_after_a_deletion_at_any_write() {
                 let options = SimOptions { max_in_flight_ms, ..SimOptions::default() };
                 let simulation = Simulation::of(&target, options);
                 let response = delete_at(&simulation, number, side);
-                let end = run(&simulation);
+                let end = simulation.run_to_end();
                 let response = *response.lock().unwrap();
                 if let Some(error) = check_cancelled(&simulation, &end, response, max_in_flight_ms) {
                     let (limit, trace) = (max_in_flight_ms, simulation.trace());

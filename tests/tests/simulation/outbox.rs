@@ -55,8 +55,7 @@ fn no_fault_loses_or_reorders_a_notification() {
 fn a_crash_after_each_request_repeats_its_notification() {
     let run = |faults| {
         let simulation = Simulation::of(&subscribed(), SimOptions { faults, ..SimOptions::default() });
-        let setup = simulation.run_target();
-        let end = simulation.end(setup);
+        let end = simulation.run_to_end();
         assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), vec![]), "{}", simulation.trace());
         (received(&simulation), simulation.injected(FaultKind::DeathAfterCall))
     };

@@ -34,8 +34,7 @@ impl Run {
     }
 
     fn of(simulation: Simulation, scenario: Scenario) -> Self {
-        let setup = simulation.run_target();
-        let end = simulation.end(setup);
+        let end = simulation.run_to_end();
         Self { scenario, simulation, end }
     }
 
@@ -240,11 +239,9 @@ fn an_undo_that_always_fails_leaves_the_target_stuck() {
         units[1].undo.as_mut().unwrap().fate = AttemptFate::Never;
         let simulation = Simulation::of(&Scenario::of(units).target(), SimOptions::default());
         simulation.start_sweeps();
-        simulation.create();
-        simulation.run_until_idle();
+        simulation.set_up();
         assert_eq!(simulation.target().map(|target| target.phase), Some(TargetPhase::Ready));
-        simulation.delete();
-        simulation.run_until_idle();
+        simulation.tear_down();
         let end = simulation.end(None);
         assert_eq!((end.violations, end.phase), (vec![], Some(TargetPhase::Stuck)), "{}", simulation.trace());
         // The undo of `u0` waits for the failed one.
@@ -331,8 +328,7 @@ fn after_a_deletion_no_queued_script_starts() {
         simulation.advance(100);
     }
     assert_eq!((starts(), simulation.relay.queued()), (SLOTS, SCRIPTS - SLOTS));
-    simulation.delete();
-    simulation.run_until_idle();
+    simulation.tear_down();
     assert_eq!(starts(), SLOTS);
     let end = simulation.end(None);
     assert_eq!((end.violations, end.phase, end.remaining.len()), (vec![], Some(TargetPhase::Gone), 0));

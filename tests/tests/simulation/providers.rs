@@ -2,7 +2,6 @@
 //! their faults.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use ebb_engine::TargetPhase;
 use ebb_flow::advance::retry::RetryOutcome;
@@ -41,8 +40,7 @@ fn run(unit: ProviderUnit, faults: &[FaultKind]) -> (Simulation, TargetEnd) {
     let with = |all: FaultInjector, &kind: &FaultKind| all.and_at(kind, [1]);
     let options = SimOptions { faults: faults.iter().fold(FaultInjector::none(), with), ..SimOptions::default() };
     let simulation = Simulation::of(&unit.target(""), options);
-    let setup = simulation.run_target();
-    let end = simulation.end(setup);
+    let end = simulation.run_to_end();
     for &kind in faults {
         assert_eq!(simulation.injected(kind), 1, "{kind}\n{}", simulation.trace());
     }
@@ -127,17 +125,14 @@ fn each_thing_of_a_retried_unit_is_deleted() {
     let target = thing(ThingCreation::Once).target("");
     let simulation = Simulation::of(&target, SimOptions { faults, ..SimOptions::default() });
     simulation.start_sweeps();
-    simulation.create();
-    simulation.run_until_idle();
-    let functions = Arc::clone(&simulation.functions);
-    let retried = simulation.runtime.run(async move { functions.retry(KIND, "s").await });
+    simulation.set_up();
+    let retried = simulation.invoke(|functions| async move { functions.retry(KIND, "s").await });
     assert!(matches!(retried, Some(Ok(RetryOutcome::Retried(_)))), "{retried:?}");
     simulation.run_until_idle();
     let ready = simulation.end(None);
     assert_eq!((ready.phase, posts(&simulation)), (Some(TargetPhase::Ready), 2), "{}", simulation.trace());
     assert_eq!(simulation.injected(FaultKind::KeyIgnored), 1);
-    simulation.delete();
-    simulation.run_until_idle();
+    simulation.tear_down();
     let end = simulation.end(None);
     assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
     assert_eq!(end.remaining, BTreeSet::new(), "{}", simulation.trace());
@@ -167,10 +162,8 @@ fn run_with(unit: ProviderUnit, kind: FaultKind, number: u64) -> Simulation {
     let faults = FaultInjector::none().and_at(kind, [number]);
     let simulation = Simulation::of(&unit.target(""), SimOptions { faults, ..SimOptions::default() });
     simulation.start_sweeps();
-    simulation.create();
-    simulation.run_until_idle();
-    simulation.delete();
-    simulation.run_until_idle();
+    simulation.set_up();
+    simulation.tear_down();
     assert_eq!(simulation.injected(kind), 1, "{}", simulation.trace());
     simulation
 }
@@ -186,9 +179,9 @@ fn what_a_provider_may_have_left_is_listed() {
         let end = simulation.end(None);
         assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
         assert_eq!(end.remaining, BTreeSet::from(["r/thing".to_owned()]), "{}", simulation.trace());
-        let (target, functions) = (simulation.target().unwrap(), Arc::clone(&simulation.functions));
+        let target = simulation.target().unwrap();
         assert_eq!(target.unconfirmed, 1, "{}", simulation.trace());
-        let listed = simulation.runtime.run(async move { functions.unconfirmed_removals(target).await });
+        let listed = simulation.invoke(|functions| async move { functions.unconfirmed_removals(target).await });
         assert_eq!(listed, Some(Ok(vec!["r/thing".to_owned()])));
     }
 }
@@ -232,8 +225,7 @@ fn the_token_of_another_project_is_no_evidence() {
                 let faults = others.iter().fold(faults, |all, &kind| all.and_at(kind, [1]));
                 let options = SimOptions { faults, operator: SimOperator::Retries, ..SimOptions::default() };
                 let simulation = Simulation::of(&unit.target(""), options);
-                let setup = simulation.run_target();
-                let end = simulation.end(setup);
+                let end = simulation.run_to_end();
                 let of = format!("{removal:?} {creation:?} {number} {others:?}\n{}", simulation.trace());
                 // A setup that fails sends fewer requests.
                 assert!(simulation.injected(FaultKind::ForeignToken) == 1 || !others.is_empty(), "{of}");
@@ -264,8 +256,7 @@ fn an_instance_that_is_not_listed_is_destroyed() {
     check_faults("an instance", &instance(), "t", &[FaultKind::InstanceListedLate]);
     let faults = FaultInjector::none().and_at(FaultKind::InstanceListedLate, [1]);
     let simulation = Simulation::of(&instance(), SimOptions { faults, ..SimOptions::default() });
-    let setup = simulation.run_target();
-    let end = simulation.end(setup);
+    let end = simulation.run_to_end();
     assert_eq!((end.setup, end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)), "{}", simulation.trace());
     assert_eq!((end.violations, end.remaining), (Vec::new(), BTreeSet::new()), "{}", simulation.trace());
     assert_eq!(simulation.injected(FaultKind::InstanceListedLate), 1);
@@ -281,8 +272,7 @@ fn an_instance_without_access_is_not_gone() {
         let faults = FaultInjector::none().and_at(FaultKind::PluginEmpty, [number]);
         let options = SimOptions { faults, operator: SimOperator::Retries, ..SimOptions::default() };
         let simulation = Simulation::of(&instance(), options);
-        let setup = simulation.run_target();
-        let end = simulation.end(setup);
+        let end = simulation.run_to_end();
         assert_eq!(simulation.injected(FaultKind::PluginEmpty), 1, "{number}\n{}", simulation.trace());
         let phase = (end.phase, end.violations);
         assert_eq!(phase, (Some(TargetPhase::Gone), Vec::new()), "{number}\n{}", simulation.trace());

@@ -63,9 +63,8 @@ fn a_creation_of_many_resources_reads_no_more_than_that_of_one() {
 fn a_message_for_a_target_without_work_reads_three_items() {
     let simulation = simulation(UnitAction::Once);
     create(&simulation);
-    let functions = Arc::clone(&simulation.functions);
     let message = QueueMessage::Target(KIND.to_owned(), "s".to_owned());
-    let deliver = || simulation.runtime.run(async move { functions.message(message).await });
+    let deliver = || simulation.invoke(|functions| async move { functions.message(message).await });
     let count = reads(&simulation, || assert_eq!(deliver(), Some(Ok(()))));
     assert_eq!(count, 3, "{}", simulation.trace());
 }

@@ -75,9 +75,8 @@ fn update(simulation: &Simulation, name: &str, uid: &str, document: &str) {
         routing_key: None,
         event: None,
     };
-    let functions = Arc::clone(&simulation.functions);
     let event = (LifecycleType::Updated, "1".to_owned());
-    let updated = simulation.runtime.run(async move { functions.lifecycle(event, data).await });
+    let updated = simulation.invoke(|functions| async move { functions.lifecycle(event, data).await });
     assert!(matches!(updated, Some(Ok(Ok(_)))), "{updated:?}");
 }
 
@@ -87,8 +86,7 @@ fn update(simulation: &Simulation, name: &str, uid: &str, document: &str) {
 fn an_update_that_begins_an_event_has_its_own_time() {
     const DAY: u64 = 86_400_000;
     let simulation = Simulation::of(&with_an_event(), SimOptions::default());
-    simulation.create();
-    simulation.run_until_idle();
+    simulation.set_up();
     simulation.advance(4 * DAY);
     let waiting = EventRef::new(EventName::new("sleep").unwrap(), "uid-1-0");
     let key = (KIND.to_owned(), "s".to_owned());
@@ -120,8 +118,7 @@ fn instances_of_one_plan_read_their_own() {
     let second = of("a").plan;
     assert_ne!(second, first);
     let wanted = ["a", "b"].map(|name| (of(name).instance_key(), first.clone()));
-    let functions = Arc::clone(&simulation.functions);
-    let read = simulation.runtime.run(async move { functions.read_plans(&wanted).await });
+    let read = simulation.invoke(|functions| async move { functions.read_plans(&wanted).await });
     assert_eq!(read, Some(vec![Some(second), Some(first)]));
 }
 
@@ -182,10 +179,8 @@ fn stuck() -> FaultInjector {
 fn a_sweep_continues_an_interrupted_retry() {
     let simulation = Simulation::of(&with_one_undo(), SimOptions { faults: stuck(), ..SimOptions::default() });
     simulation.start_sweeps();
-    simulation.create();
-    simulation.run_until_idle();
-    simulation.delete();
-    simulation.run_until_idle();
+    simulation.set_up();
+    simulation.tear_down();
     let phase = || simulation.target().map(|target| target.phase);
     assert_eq!(phase(), Some(TargetPhase::Stuck), "{}", simulation.trace());
     let attempts = simulation.ledger.state().attempts.len();
@@ -194,8 +189,7 @@ fn a_sweep_continues_an_interrupted_retry() {
         let is_first = access == TableAccess::Write && !has_written.swap(true, Ordering::Relaxed);
         ready(if is_first { WriteFate::Die } else { WriteFate::Proceed })
     }));
-    let functions = Arc::clone(&simulation.functions);
-    let retried = simulation.runtime.run(async move { functions.retry(KIND, "s").await });
+    let retried = simulation.invoke(|functions| async move { functions.retry(KIND, "s").await });
     assert_eq!((retried, phase()), (Some(Err(InvocationFailure)), Some(TargetPhase::Stopping)));
     simulation.advance(10 * 60_000);
     assert_eq!(phase(), Some(TargetPhase::Stuck), "{}", simulation.trace());
@@ -224,8 +218,7 @@ fn a_run_of_an_event_without_units_ends() {
         let target = with_one_undo();
         let simulation = Simulation::of(&target, SimOptions::default());
         simulation.start_sweeps();
-        simulation.create();
-        simulation.run_until_idle();
+        simulation.set_up();
         let run = begin_event_without_units(&simulation);
         if is_swept {
             simulation.advance(2 * 60_000);
@@ -233,8 +226,7 @@ fn a_run_of_an_event_without_units_ends() {
             assert_eq!(phase, Some(RunPhase::Closed), "{}", simulation.trace());
         }
         update(&simulation, "s", "uid-1", &target.document.replace("resources:", "labels: {a: b}\nresources:"));
-        simulation.delete();
-        simulation.run_until_idle();
+        simulation.tear_down();
         let end = simulation.end(None);
         assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
     }
@@ -267,18 +259,15 @@ fn every_function_instance_continues_a_repaired_teardown() {
         let faults = FaultInjector::none().and_at(FaultKind::AttemptFails, [2]).and_at(FaultKind::ColdStart, cold);
         let simulation = Simulation::of(&with_a_repair(), SimOptions { faults, ..SimOptions::default() });
         simulation.start_sweeps();
-        simulation.create();
-        simulation.run_until_idle();
-        simulation.delete();
-        simulation.run_until_idle();
+        simulation.set_up();
+        simulation.tear_down();
         assert_eq!(simulation.target().unwrap().phase, TargetPhase::Stuck, "{}", simulation.trace());
         simulation
     };
     let repair = stuck(Range::default()).functions.invocations() + 1;
     for warm in repair + 1..=repair + 5 {
         let simulation = stuck(repair..warm);
-        let functions = Arc::clone(&simulation.functions);
-        let repaired = simulation.runtime.run(async move { functions.repair(KIND, "s").await });
+        let repaired = simulation.invoke(|functions| async move { functions.repair(KIND, "s").await });
         assert_eq!(repaired, Some(Ok(())));
         simulation.run_until_idle();
         let end = simulation.end(None);

@@ -106,12 +106,6 @@ fn check_gone(simulation: &Simulation, uid: &str) -> Result<(), String> {
     Err(format!("{phase:?} {end:?}"))
 }
 
-/// Creates the first instance, and waits for the end of its setup.
-fn set_up(simulation: &Simulation) {
-    simulation.create();
-    simulation.run_until_idle();
-}
-
 #[test]
 fn no_object_remains_after_a_concurrent_creation_and_deletion() {
     let race = |simulation: &Simulation| [create(simulation, 0), delete(simulation, 0)];
@@ -144,7 +138,7 @@ fn no_object_remains_after_a_crashed_creation_and_a_deletion() {
 #[test]
 fn a_waiting_instance_starts_or_is_deleted() {
     let before = |simulation: &Simulation| {
-        set_up(simulation);
+        simulation.set_up();
         let waiting = create(simulation, 1);
         simulation.runtime.run(waiting);
     };
@@ -162,7 +156,7 @@ fn a_second_instance_starts_when_the_first_one_ends() {
         let is_good = is_ready && end.violations.is_empty() && end.remaining.len() == 2;
         if is_good { Ok(()) } else { Err(format!("{end:?}")) }
     };
-    in_every_order(&scenario().target(), operations(), FaultInjector::none, set_up, race, check);
+    in_every_order(&scenario().target(), operations(), FaultInjector::none, Simulation::set_up, race, check);
 }
 
 /// Sends the event with this number to the first instance.
@@ -173,7 +167,7 @@ fn send_event(simulation: &Simulation, number: usize) -> SimTask<()> {
 
 /// Sets the target up and sends its first event, which ends in a millisecond.
 fn end_event(simulation: &Simulation) {
-    set_up(simulation);
+    simulation.set_up();
     drop(send_event(simulation, 0));
     simulation.advance(EVENT_MS - 1);
 }
@@ -189,7 +183,7 @@ fn check_events(simulation: &Simulation) -> Result<(), String> {
 #[test]
 fn two_events_run_one_after_the_other() {
     let race = |simulation: &Simulation| [send_event(simulation, 0), send_event(simulation, 1)];
-    in_every_order(&with_an_event(), operations(), FaultInjector::none, set_up, race, check_events);
+    in_every_order(&with_an_event(), operations(), FaultInjector::none, Simulation::set_up, race, check_events);
 }
 
 #[test]
@@ -203,7 +197,7 @@ fn an_event_runs_that_comes_when_another_one_ends() {
 fn no_event_runs_after_a_concurrent_deletion() {
     let race = |simulation: &Simulation| [send_event(simulation, 0), delete(simulation, 0)];
     let check = |simulation: &Simulation| check_gone(simulation, "uid-1");
-    in_every_order(&with_an_event(), operations(), FaultInjector::none, set_up, race, check);
+    in_every_order(&with_an_event(), operations(), FaultInjector::none, Simulation::set_up, race, check);
 }
 
 #[test]
@@ -211,14 +205,11 @@ fn no_object_remains_after_a_concurrent_retry_and_deletion() {
     let mut scenario = scenario();
     scenario.units[1].fate = AttemptFate::Never;
     let before = |simulation: &Simulation| {
-        set_up(simulation);
+        simulation.set_up();
         assert_eq!(phase(simulation), Some(("uid-1".to_owned(), TargetPhase::Failed)));
     };
     let race = |simulation: &Simulation| {
-        let functions = Arc::clone(&simulation.functions);
-        let retry = simulation.runtime.spawn(async move {
-            functions.retry(KIND, "s").await.ok();
-        });
+        let retry = simulation.start(|functions| async move { functions.retry(KIND, "s").await });
         [retry, delete(simulation, 0)]
     };
     let check = |simulation: &Simulation| check_gone(simulation, "uid-1");
@@ -234,12 +225,7 @@ fn one_of_two_sweeps_posts_a_webhook_again() {
         let faults = FaultInjector::often(1, &[(FaultKind::MessageLost, 100)]);
         faults.and_at(FaultKind::DeathBeforeCall, [1]).and_at(FaultKind::SweepMissed, [1])
     };
-    let sweep = |simulation: &Simulation| {
-        let functions = Arc::clone(&simulation.functions);
-        simulation.runtime.spawn(async move {
-            functions.sweep().await.ok();
-        })
-    };
+    let sweep = |simulation: &Simulation| simulation.start(|functions| async move { functions.sweep().await });
     let before = |simulation: &Simulation| {
         let (platform, instance) = (simulation.platform.clone(), simulation.instances[0].clone());
         simulation.runtime.run(async move { platform.create_once(&instance).await });
@@ -280,10 +266,7 @@ const NOTICE_MS: u64 = 107 * SECOND;
 
 /// Removes expired data once.
 fn remove(simulation: &Simulation) -> SimTask<()> {
-    let functions = Arc::clone(&simulation.functions);
-    simulation.runtime.spawn(async move {
-        functions.remove_expired().await.ok();
-    })
+    simulation.start(|functions| async move { functions.remove_expired().await })
 }
 
 /// Reports another success of the first unit.
@@ -313,9 +296,8 @@ fn an_accepted_success_is_undone_before_its_instance_is_removed() {
     for (round, order) in (0..2).flat_map(|round| (0..1_u32 << operations()).map(move |order| (round, order))) {
         let options = SimOptions { retention: Some(Millis(1)), ..SimOptions::default() };
         let simulation = Simulation::of(&target, options);
-        set_up(&simulation);
-        simulation.delete();
-        simulation.run_until_idle();
+        simulation.set_up();
+        simulation.tear_down();
         for _ in 0..round {
             simulation.runtime.run(remove(&simulation));
             simulation.advance(NOTICE_MS);
@@ -477,10 +459,8 @@ fn no_concurrent_request_is_lost() {
     let target = scenario().target();
     let race = |simulation: &Simulation| {
         ["8h", "9h"].map(|ttl| {
-            let (functions, request) = (Arc::clone(&simulation.functions), request(&target, ttl));
-            simulation.runtime.spawn(async move {
-                functions.apply(request).await.ok();
-            })
+            let request = request(&target, ttl);
+            simulation.start(|functions| async move { functions.apply(request).await })
         })
     };
     let check = |simulation: &Simulation| {
@@ -488,7 +468,7 @@ fn no_concurrent_request_is_lost() {
         let is_good = (target.phase, target.generation) == (TargetPhase::Ready, 3);
         if is_good { Ok(()) } else { Err(format!("{target:?}")) }
     };
-    in_every_order(&target, operations(), FaultInjector::none, set_up, race, check);
+    in_every_order(&target, operations(), FaultInjector::none, Simulation::set_up, race, check);
 }
 
 /// A request removes the surplus instance of an earlier one, which waits for the name. It has begun in between.
@@ -498,7 +478,7 @@ fn a_request_does_not_end_an_instance_that_has_begun() {
     let document = target.document.replace("NAME", "s");
     let simulation = Simulation::of(&target, SimOptions::default());
     simulation.start_sweeps();
-    set_up(&simulation);
+    simulation.set_up();
     let instance = |uid: &str| LifecycleData {
         kind: KIND.to_owned(),
         name: "s".to_owned(),
@@ -508,10 +488,8 @@ fn a_request_does_not_end_an_instance_that_has_begun() {
         routing_key: None,
         event: None,
     };
-    let (functions, waiting) = (Arc::clone(&simulation.functions), instance("api-waiting"));
-    let waits = simulation
-        .runtime
-        .run(async move { functions.lifecycle((LifecycleType::Created, String::new()), waiting).await });
+    let (creation, waiting) = ((LifecycleType::Created, String::new()), instance("api-waiting"));
+    let waits = simulation.invoke(|functions| async move { functions.lifecycle(creation, waiting).await });
     assert!(matches!(waits, Some(Ok(Ok(_)))), "{waits:?}");
     // The first instance ends before the second operation of the request. The next one then begins.
     let (runtime, functions, ended) =
@@ -535,8 +513,8 @@ fn a_request_does_not_end_an_instance_that_has_begun() {
             WriteFate::Proceed
         }
     }));
-    let (functions, request) = (Arc::clone(&simulation.functions), request(&target, "9h"));
-    let applied = simulation.runtime.run(async move { functions.apply(request).await });
+    let request = request(&target, "9h");
+    let applied = simulation.invoke(|functions| async move { functions.apply(request).await });
     assert!(matches!(applied, Some(Ok(Ok(_)))), "{applied:?}");
     simulation.run_until_idle();
     let target = simulation.target().unwrap();
@@ -557,10 +535,8 @@ fn a_recovery_that_runs_out_of_time_is_repeated() {
     let runs = runs(&simulation);
     assert_eq!(runs.len(), TARGETS);
     for run in &runs {
-        let (functions, message) = (Arc::clone(&simulation.functions), QueueMessage::Recover(run.clone()));
-        simulation.runtime.spawn(async move {
-            functions.message(message).await.ok();
-        });
+        let message = QueueMessage::Recover(run.clone());
+        drop(simulation.start(|functions| async move { functions.message(message).await }));
     }
     simulation.advance(60 * SECOND);
     let repeated = count(&simulation, |message| matches!(message, QueueMessage::Recover(_)));
@@ -590,8 +566,8 @@ fn messages_after_deletion(extra: usize) -> usize {
     let message = QueueMessage::Run(runs(&simulation).remove(0));
     let before = count(&simulation, |sent| *sent == message);
     for _ in 0..extra {
-        let (functions, message) = (Arc::clone(&simulation.functions), message.clone());
-        simulation.runtime.run(async move { functions.message(message).await.ok() });
+        let message = message.clone();
+        simulation.invoke(|functions| async move { functions.message(message).await });
     }
     simulation.run_until_idle();
     assert_eq!(simulation.end(None).violations, Vec::<String>::new(), "{}", simulation.trace());
@@ -614,11 +590,10 @@ fn a_dispatch_continues_while_the_next_one_is_prepared() {
     let units = [(100, &[][..]), (100, &[0]), (2_000, &[])];
     let units = units.map(|(millis, reads)| SetupUnit::plain(UnitAction::Once, millis, reads));
     let simulation = simulation(&Scenario::of(units.into()));
-    set_up(&simulation);
+    simulation.set_up();
     // The write is delayed until the next one has started.
     let gate = DelayedWrites::new(&simulation, |writers, write| write + 1 == SEAL && writers.len() == SEAL);
-    simulation.delete();
-    simulation.run_until_idle();
+    simulation.tear_down();
     assert_eq!(simulation.target().map(|target| target.phase), Some(TargetPhase::Gone));
     let writes = gate.writers.lock().unwrap().len();
     assert!(writes > SEAL && !gate.is_expired.load(Ordering::Relaxed), "{}", simulation.trace());

@@ -77,8 +77,7 @@ fn a_state_that_was_applied_does_not_undo_the_deletion_of_a_person() {
         });
         assert_eq!(send(&simulation, applied("2", None)), SourceResult::Updating);
         simulation.advance(5_000);
-        let functions = Arc::clone(&simulation.functions);
-        simulation.runtime.run(async move { functions.delete_target(KIND, "s").await }).unwrap().unwrap();
+        simulation.invoke(|functions| async move { functions.delete_target(KIND, "s").await }).unwrap().unwrap();
         simulation.advance(10 * MINUTE);
         let target = simulation.target().unwrap();
         let trace = simulation.trace();
@@ -245,8 +244,7 @@ fn has_unlisted(table: &SimTable) -> bool {
 #[test]
 fn a_rejected_state_is_listed_before_its_result_is_stored() {
     let simulation = simulation();
-    simulation.create();
-    simulation.run_until_idle();
+    simulation.set_up();
     let (table, is_unlisted) = (Arc::clone(&simulation.table), Arc::new(AtomicBool::new(false)));
     let found = Arc::clone(&is_unlisted);
     simulation.table.set_gate(Arc::new(move |_: TableAccess| {
