@@ -25,6 +25,7 @@ use ebb_store::{DueItem, MoveTarget as _, TargetHead};
 use super::choice::FaultBudget;
 use super::environment::{ModelEnvironment, ModelPlatform, PendingDelivery};
 use super::gates::StepGates;
+use crate::platform::sandbox;
 use crate::simulation::{
     KIND, POD, SimClock, SimRuntime, SimTable, SimTaskId, TargetScenario, UnitBehavior, lock, settings,
 };
@@ -445,15 +446,8 @@ impl ModelSimulation {
                     lifecycle::delete(&env, TargetKey::new(KIND, NAME).instance(UID), TargetStopCause::Deleted).await?
                 }
                 ModelInvocation::Update(number) => {
-                    let event = LifecycleData {
-                        kind: KIND.to_owned(),
-                        name: NAME.to_owned(),
-                        uid: UID.to_owned(),
-                        generation: 1 + number as u64,
-                        document: Some(documents.documents[number].clone()),
-                        routing_key: None,
-                        event: None,
-                    };
+                    let (generation, document) = (1 + number as u64, Some(documents.documents[number].clone()));
+                    let event = LifecycleData { generation, document, ..sandbox(NAME, UID, "") };
                     let id = (LifecycleType::Updated, "update");
                     match lifecycle::receive(&env, documents.plugins.as_ref(), id, &event).await {
                         Ok(_) | Err(RequestError::Rejected(LifecycleRejection::Conflict("stale", _))) => {}

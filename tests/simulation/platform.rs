@@ -11,6 +11,7 @@ use super::executor::SimExecutor;
 use super::ledger::SimActivity;
 use super::owners::{self, AcceptedDocument, DIRECT};
 use super::{FaultKind, InvocationFailure, SimRandom};
+use crate::platform::sandbox;
 
 /// The event of the targets that have one.
 pub(super) const EVENT: &str = "sleep";
@@ -59,15 +60,9 @@ pub struct PlatformSender(pub(super) Arc<SimExecutor>);
 impl PlatformSender {
     fn event(instance: &SimInstance, event_type: LifecycleType, generation: u64, document: &str) -> SimWebhook {
         let needs_document = matches!(event_type, LifecycleType::Created | LifecycleType::Updated);
-        let data = LifecycleData {
-            kind: KIND.to_owned(),
-            name: instance.name.clone(),
-            uid: instance.uid.clone(),
-            generation,
-            document: needs_document.then(|| document.to_owned()),
-            routing_key: None,
-            event: (event_type == LifecycleType::Event).then(|| EVENT.to_owned()),
-        };
+        let document = needs_document.then(|| document.to_owned());
+        let event = (event_type == LifecycleType::Event).then(|| EVENT.to_owned());
+        let data = LifecycleData { generation, document, event, ..sandbox(&instance.name, &instance.uid, "") };
         SimWebhook { event_type, id: format!("{}-{event_type:?}", instance.uid), data, revision: String::new() }
     }
 

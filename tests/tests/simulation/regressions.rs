@@ -11,6 +11,7 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_store::RunHead;
+use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, InvocationFailure, KIND, SimOptions, SimReport, Simulation, TableAccess, TargetScenario,
     TraceMode, UnitBehavior, WriteFate, simulate_target,
@@ -66,15 +67,8 @@ pub(crate) fn with_an_event() -> TargetScenario {
 
 /// Sends the second document of an instance, which is accepted.
 fn update(simulation: &Simulation, name: &str, uid: &str, document: &str) {
-    let data = LifecycleData {
-        kind: KIND.to_owned(),
-        name: name.to_owned(),
-        uid: uid.to_owned(),
-        generation: 2,
-        document: Some(document.replace("NAME", name)),
-        routing_key: None,
-        event: None,
-    };
+    let document = Some(document.replace("NAME", name));
+    let data = LifecycleData { generation: 2, document, ..sandbox(name, uid, "") };
     let event = (LifecycleType::Updated, "1".to_owned());
     let updated = simulation.invoke(|functions| async move { functions.lifecycle(event, data).await });
     assert!(matches!(updated, Some(Ok(Ok(_)))), "{updated:?}");

@@ -13,6 +13,7 @@ use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::token::{TokenClaims, TokenKind};
 use ebb_store::{InstanceExpiry, RunFacts, RunHead};
+use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
     AttemptFate, ClusterOptions, FaultInjector, FaultKind, InvocationFailure, KIND, Scenario, SetupUnit, SimOptions,
     SimRuntime, SimTask, SimTaskId, Simulation, TableAccess, TableGate, TargetScenario, UNREACHABLE, UnitAction,
@@ -479,15 +480,7 @@ fn a_request_does_not_end_an_instance_that_has_begun() {
     let simulation = Simulation::of(&target, SimOptions::default());
     simulation.start_sweeps();
     simulation.set_up();
-    let instance = |uid: &str| LifecycleData {
-        kind: KIND.to_owned(),
-        name: "s".to_owned(),
-        uid: uid.to_owned(),
-        generation: 1,
-        document: Some(document.clone()),
-        routing_key: None,
-        event: None,
-    };
+    let instance = |uid: &str| LifecycleData { document: Some(document.clone()), ..sandbox("s", uid, "") };
     let (creation, waiting) = ((LifecycleType::Created, String::new()), instance("api-waiting"));
     let waits = simulation.invoke(|functions| async move { functions.lifecycle(creation, waiting).await });
     assert!(matches!(waits, Some(Ok(Ok(_)))), "{waits:?}");

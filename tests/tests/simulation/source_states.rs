@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ebb_documents::plan::Plan;
 use ebb_engine::{Millis, TargetPhase, Timestamp};
 use ebb_flow::source::record::TargetEvent;
-use ebb_protocol::api::{SourceResponse, SourceResult};
+use ebb_protocol::api::SourceResult;
 use ebb_store::{DesiredKey, DesiredTarget};
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOptions, SimTable, SimTask, Simulation, TableAccess,
-    TargetScenario, UnitAction, WriteFate,
+    FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOptions, SimTable, Simulation, TableAccess, TargetScenario,
+    UnitAction, WriteFate,
 };
 
 use crate::schedules::{in_every_order, operations};
@@ -43,13 +43,9 @@ fn simulation() -> Simulation {
     simulation
 }
 
-fn task(simulation: &Simulation, event: TargetEvent) -> SimTask<Option<SourceResponse>> {
-    let functions = Arc::clone(&simulation.functions);
-    simulation.runtime.spawn(async move { functions.source_event(event).await.ok().flatten() })
-}
-
 fn send(simulation: &Simulation, event: TargetEvent) -> SourceResult {
-    simulation.runtime.run(task(simulation, event)).flatten().flatten().unwrap().result
+    let response = simulation.invoke(|functions| async move { functions.source_event(event).await });
+    response.unwrap().unwrap().unwrap().result
 }
 
 fn state(simulation: &Simulation, uid: Option<&str>) -> DesiredTarget {
@@ -93,10 +89,8 @@ fn the_newest_of_concurrent_events_decides() {
         simulation.run_until_idle();
     };
     let race = |simulation: &Simulation| {
-        [deleted("2", None), applied("3", None)].map(|event| {
-            let sent = task(simulation, event);
-            simulation.runtime.spawn(async move { drop(sent.await) })
-        })
+        [deleted("2", None), applied("3", None)]
+            .map(|event| simulation.start(|functions| async move { functions.source_event(event).await }))
     };
     let check = |simulation: &Simulation| {
         simulation.advance(10 * MINUTE);
@@ -175,10 +169,8 @@ fn no_concurrent_change_of_an_instance_is_lost() {
         simulation.run_until_idle();
     };
     let race = |simulation: &Simulation| {
-        [applied("2", Some("named")), applied("3", None)].map(|event| {
-            let sent = task(simulation, event);
-            simulation.runtime.spawn(async move { drop(sent.await) })
-        })
+        [applied("2", Some("named")), applied("3", None)]
+            .map(|event| simulation.start(|functions| async move { functions.source_event(event).await }))
     };
     let check = |simulation: &Simulation| {
         let target = simulation.target().unwrap();
@@ -368,10 +360,7 @@ fn one_of_two_sources_gets_a_name() {
     let race = |simulation: &Simulation| {
         let (first, second) = (applied("1", None), applied("2", None));
         let second = TargetEvent { key: DesiredKey { source: "other".to_owned(), ..key(None) }, ..second };
-        [first, second].map(|event| {
-            let sent = task(simulation, event);
-            simulation.runtime.spawn(async move { drop(sent.await) })
-        })
+        [first, second].map(|event| simulation.start(|functions| async move { functions.source_event(event).await }))
     };
     let check = |simulation: &Simulation| {
         let (target, table) = (simulation.target().unwrap(), simulation.table.state());
