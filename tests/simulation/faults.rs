@@ -9,13 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::SimRandom;
 
 macro_rules! faults {
-    ($($(#[$doc:meta])* $kind:ident = $name:literal, $weight:literal;)*) => {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal, $weight:literal $(, $harmless:ident)?;)*) => {
         /// A kind of fault.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum FaultKind { $($(#[$doc])* $kind,)* }
 
         impl FaultKind {
             pub const ALL: &'static [Self] = &[$(Self::$kind,)*];
+            /// Those that must not change the result of a target. Random simulations test the other kinds.
+            pub const HARMLESS: &'static [Self] = &[$($(Self::$harmless(Self::$kind),)?)*];
+
+            const fn harmless(self) -> Self {
+                self
+            }
 
             /// Returns the name on the command line.
             pub fn name(self) -> &'static str {
@@ -32,21 +38,21 @@ macro_rules! faults {
 
 faults! {
     /// The invocation dies before a write of the table or the bucket.
-    DeathBeforeWrite = "death-before-write", 40;
-    DeathAfterWrite = "death-after-write", 40;
-    DeathBeforeRead = "death-before-read", 20;
+    DeathBeforeWrite = "death-before-write", 40, harmless;
+    DeathAfterWrite = "death-after-write", 40, harmless;
+    DeathBeforeRead = "death-before-read", 20, harmless;
     /// The invocation dies before a request to a relay, a server, the platform or the queue.
-    DeathBeforeCall = "death-before-call", 60;
+    DeathBeforeCall = "death-before-call", 60, harmless;
     /// The invocation dies after such a request has arrived.
-    DeathAfterCall = "death-after-call", 60;
+    DeathAfterCall = "death-after-call", 60, harmless;
     /// A write fails and can be repeated.
-    WriteFails = "write-fails", 40;
+    WriteFails = "write-fails", 40, harmless;
     /// A write is made, and its response is lost.
-    WriteAnswerLost = "write-answer-lost", 40;
+    WriteAnswerLost = "write-answer-lost", 40, harmless;
     /// A write is made, its response is lost, and the client repeats it.
-    WrittenTwice = "written-twice", 60;
+    WrittenTwice = "written-twice", 60, harmless;
     /// A read fails and can be repeated.
-    ReadFails = "read-fails", 20;
+    ReadFails = "read-fails", 20, harmless;
     /// An operation of the table takes up to ten seconds.
     SlowOperation = "slow-operation", 25;
     /// The index of due items is as it was at the query before.
@@ -54,36 +60,36 @@ faults! {
     /// The schedule leaves out a sweep.
     SweepMissed = "sweep-missed", 400;
     /// A message of the queue is never delivered.
-    MessageLost = "message-lost", 300;
-    MessageDuplicated = "message-duplicated", 300;
+    MessageLost = "message-lost", 300, harmless;
+    MessageDuplicated = "message-duplicated", 300, harmless;
     /// A message is delivered up to ten minutes late.
-    MessageLate = "message-late", 200;
+    MessageLate = "message-late", 200, harmless;
     /// A callback does not arrive; it is sent again.
-    CallbackLost = "callback-lost", 200;
+    CallbackLost = "callback-lost", 200, harmless;
     /// The response to a callback is lost; the callback is sent again.
-    CallbackAnswerLost = "callback-answer-lost", 200;
+    CallbackAnswerLost = "callback-answer-lost", 200, harmless;
     /// A callback is sent once more, up to ten minutes later.
-    CallbackDuplicated = "callback-duplicated", 200;
+    CallbackDuplicated = "callback-duplicated", 200, harmless;
     /// A callback is first sent up to two minutes late.
-    CallbackLate = "callback-late", 100;
+    CallbackLate = "callback-late", 100, harmless;
     /// The server of a webhook unit never calls back.
     CallbackForgotten = "callback-forgotten", 60;
     /// A lifecycle webhook does not arrive; it is sent again.
-    EventLost = "event-lost", 200;
+    EventLost = "event-lost", 200, harmless;
     /// The response to a lifecycle webhook is lost; the webhook is sent again.
-    EventAnswerLost = "event-answer-lost", 200;
+    EventAnswerLost = "event-answer-lost", 200, harmless;
     /// A lifecycle webhook is sent once more, up to five minutes later.
-    EventDuplicated = "event-duplicated", 300;
+    EventDuplicated = "event-duplicated", 300, harmless;
     /// A lifecycle webhook is first sent up to half a minute late, so that events overtake each other.
     EventLate = "event-late", 200;
     /// A relay is unreachable for one request.
-    RelayAway = "relay-away", 150;
+    RelayAway = "relay-away", 150, harmless;
     /// A relay is unreachable for up to five minutes.
     RelayAwayLong = "relay-away-long", 15;
     /// The response of a relay is lost.
-    RelayAnswerLost = "relay-answer-lost", 100;
+    RelayAnswerLost = "relay-answer-lost", 100, harmless;
     /// A request to start work reaches the relay once more, up to 20 seconds later.
-    RelayRequestDuplicated = "relay-request-duplicated", 100;
+    RelayRequestDuplicated = "relay-request-duplicated", 100, harmless;
     /// The pod of a unit vanishes.
     PodLost = "pod-lost", 60;
     /// A request to a webhook unit's server does not arrive.
@@ -101,13 +107,13 @@ faults! {
     /// A teardown unit fails until an operator repairs it.
     UndoBroken = "undo-broken", 30;
     /// The platform refuses a notification once.
-    PlatformRefuses = "platform-refuses", 200;
+    PlatformRefuses = "platform-refuses", 200, harmless;
     /// The platform refuses everything for up to five minutes.
     PlatformAway = "platform-away", 40;
     /// The platform does not respond, and gets no notification.
     PlatformHangs = "platform-hangs", 40;
     /// The response of the platform to a notification is lost.
-    PlatformAnswerLost = "platform-answer-lost", 150;
+    PlatformAnswerLost = "platform-answer-lost", 150, harmless;
     /// An invocation runs in a function instance with an empty cache.
     ColdStart = "cold-start", 1000;
     /// The clock of a function instance is up to a minute off.

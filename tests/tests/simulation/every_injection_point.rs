@@ -11,33 +11,6 @@ use ebb_tests::simulation::{
     FaultInjector, FaultKind, SimReport, TargetScenario, TraceMode, UnitBehavior, simulate_target,
 };
 
-/// Faults that must not change the result of a target. Random simulations test the other kinds.
-const KINDS: [FaultKind; 24] = [
-    FaultKind::DeathBeforeWrite,
-    FaultKind::DeathAfterWrite,
-    FaultKind::DeathBeforeRead,
-    FaultKind::DeathBeforeCall,
-    FaultKind::DeathAfterCall,
-    FaultKind::WriteFails,
-    FaultKind::WriteAnswerLost,
-    FaultKind::WrittenTwice,
-    FaultKind::ReadFails,
-    FaultKind::MessageLost,
-    FaultKind::MessageDuplicated,
-    FaultKind::MessageLate,
-    FaultKind::CallbackLost,
-    FaultKind::CallbackAnswerLost,
-    FaultKind::CallbackDuplicated,
-    FaultKind::CallbackLate,
-    FaultKind::EventLost,
-    FaultKind::EventAnswerLost,
-    FaultKind::EventDuplicated,
-    FaultKind::RelayAway,
-    FaultKind::RelayAnswerLost,
-    FaultKind::RelayRequestDuplicated,
-    FaultKind::PlatformRefuses,
-    FaultKind::PlatformAnswerLost,
-];
 const ENDS: [&str; 2] = ["dev.ebb.target.gone.v1", "dev.ebb.target.ready.v1"];
 
 fn is_good(report: &SimReport) -> bool {
@@ -50,7 +23,7 @@ fn description(report: &SimReport) -> String {
 
 /// Checks that a target ends as without faults, with each fault once at each injection point.
 pub(crate) fn check_every_fault(name: &str, scenario: &TargetScenario, target: &str) {
-    check_faults(name, scenario, target, &KINDS);
+    check_faults(name, scenario, target, FaultKind::HARMLESS);
 }
 
 /// Does the same with these faults.
@@ -107,8 +80,17 @@ fn example(name: &str, plugins: &[&str]) -> (TargetScenario, String) {
     (TargetScenario::new(plugins, sandbox.expanded, UnitBehavior::Steady), sandbox.name.value)
 }
 
+/// The examples of this test, with the files of their plugins.
+const EXAMPLES: [(&str, &[&str]); 5] = [
+    ("infrakit", &[]),
+    ("postgres", &["plugin.yaml"]),
+    ("s3", &["plugin.yaml"]),
+    ("webhooks", &["plugin.yaml"]),
+    ("wired", &["store.yaml", "tenant.yaml"]),
+];
+
 #[test]
-fn every_example_has_a_test() {
+fn examples() {
     let folders = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")).unwrap();
     // The end-to-end tests have the examples with objects, which need a cluster.
     let has_objects = |folder: &Path| {
@@ -118,39 +100,12 @@ fn every_example_has_a_test() {
     let tested = folders.map(|entry| entry.unwrap().path()).filter(|folder| !has_objects(folder));
     let names: BTreeSet<String> =
         tested.map(|folder| folder.file_name().unwrap().to_str().unwrap().to_owned()).collect();
-    let tested = ["infrakit", "postgres", "s3", "webhooks", "wired"];
     // `lifecycle::providers` has the examples of providers, with a stand-in for their APIs.
     let of_providers = ["neon", "own-service", "planetscale", "rds", "supabase"];
-    let tested: BTreeSet<String> = tested.into_iter().chain(of_providers).map(str::to_owned).collect();
-    assert_eq!(names, tested, "an example has no test in this module");
-}
-
-fn check_example(name: &str, plugins: &[&str]) {
-    let (scenario, target) = example(name, plugins);
-    check_every_fault(name, &scenario, &target);
-}
-
-#[test]
-fn infrakit() {
-    check_example("infrakit", &[]);
-}
-
-#[test]
-fn s3() {
-    check_example("s3", &["plugin.yaml"]);
-}
-
-#[test]
-fn postgres() {
-    check_example("postgres", &["plugin.yaml"]);
-}
-
-#[test]
-fn webhooks() {
-    check_example("webhooks", &["plugin.yaml"]);
-}
-
-#[test]
-fn wired() {
-    check_example("wired", &["store.yaml", "tenant.yaml"]);
+    let tested = EXAMPLES.map(|(name, _)| name).into_iter().chain(of_providers);
+    assert_eq!(names, tested.map(str::to_owned).collect::<BTreeSet<_>>(), "an example has no test");
+    for (name, plugins) in EXAMPLES {
+        let (scenario, target) = example(name, plugins);
+        check_every_fault(name, &scenario, &target);
+    }
 }
