@@ -36,10 +36,10 @@ const CREATIONS: [ThingCreation; 3] = [ThingCreation::Keyed, ThingCreation::Once
 
 /// Runs a target from its creation to its end, and checks that nothing is left and that the first fault of each kind
 /// happened.
-fn run(unit: ProviderUnit, faults: &[FaultKind]) -> (Simulation, TargetEnd) {
+fn run(target: &TargetScenario, faults: &[FaultKind]) -> (Simulation, TargetEnd) {
     let with = |all: FaultInjector, &kind: &FaultKind| all.and_at(kind, [1]);
     let options = SimOptions { faults: faults.iter().fold(FaultInjector::none(), with), ..SimOptions::default() };
-    let simulation = Simulation::of(&unit.target(""), options);
+    let simulation = Simulation::of(target, options);
     let end = simulation.run_to_end();
     for &kind in faults {
         assert_eq!(simulation.injected(kind), 1, "{kind}\n{}", simulation.trace());
@@ -58,7 +58,8 @@ fn posts(simulation: &Simulation) -> usize {
 fn a_thing_is_created_and_deleted() {
     for creation in CREATIONS {
         for (by_name, connected) in [(false, false), (false, true), (true, false), (true, true)] {
-            let (simulation, end) = run(ProviderUnit { by_name, connected, ..thing(creation) }, &[]);
+            let unit = ProviderUnit { by_name, connected, ..thing(creation) };
+            let (simulation, end) = run(&unit.target(""), &[]);
             assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
         }
     }
@@ -73,7 +74,7 @@ fn a_thing_is_used_with_every_fault() {
 #[test]
 fn each_removal_has_its_evidence() {
     for removal in REMOVALS {
-        let (simulation, _) = run(removed_by(removal), &[]);
+        let (simulation, _) = run(&removed_by(removal).target(""), &[]);
         let expected = u32::from(removal == ThingRemoval::Unawaited);
         let unconfirmed = simulation.target().unwrap().unconfirmed;
         assert_eq!(unconfirmed, expected, "{removal:?}\n{}", simulation.trace());
@@ -101,7 +102,7 @@ fn a_thing_is_created_and_deleted_with_each_delay() {
 fn a_unit_fails_once_if_its_thing_does_not_become_ready() {
     for kind in [FaultKind::CreationFails, FaultKind::CreationHangs] {
         for creation in CREATIONS {
-            let (simulation, end) = run(thing(creation), &[kind]);
+            let (simulation, end) = run(&thing(creation).target(""), &[kind]);
             assert_eq!(end.setup, Some(TargetPhase::Failed), "{}", simulation.trace());
             assert_eq!(posts(&simulation), 1, "{}", simulation.trace());
         }
@@ -112,7 +113,7 @@ fn a_unit_fails_once_if_its_thing_does_not_become_ready() {
 #[test]
 fn a_list_that_is_late_does_not_double_a_thing() {
     let faults = [FaultKind::ResponseLost, FaultKind::ListedLate];
-    let (simulation, end) = run(thing(ThingCreation::Described), &faults);
+    let (simulation, end) = run(&thing(ThingCreation::Described).target(""), &faults);
     assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
     assert_eq!(posts(&simulation), 1, "{}", simulation.trace());
 }
@@ -149,12 +150,16 @@ fn a_target_is_not_gone_while_its_thing_stays() {
     assert!(report.notifications.contains(stuck), "{}", report.trace);
 }
 
-/// Returns the injection point of the first request for the deletion of a thing.
-fn deletion(unit: ProviderUnit) -> u64 {
-    let report = simulate_target(&unit.target(""), "s", FaultInjector::none(), TraceMode::Kept);
+/// Returns the number of injection points of a fault from the creation of a target to its end.
+fn injection_points(target: &TargetScenario, kind: FaultKind) -> u64 {
+    let report = simulate_target(target, "s", FaultInjector::none(), TraceMode::Kept);
     assert_eq!(report.violations, Vec::<String>::new(), "{}", report.trace);
-    // A thing is not hidden after the answer to this request.
-    report.injection_points[FaultKind::ThingHidden as usize]
+    report.injection_points[kind as usize]
+}
+
+/// Returns the injection point of the first request for the deletion of a thing, which is not hidden after its answer.
+fn deletion(unit: ProviderUnit) -> u64 {
+    injection_points(&unit.target(""), FaultKind::ThingHidden)
 }
 
 /// Creates and deletes a target with a fault at an injection point.
@@ -215,9 +220,7 @@ fn the_token_of_another_project_is_no_evidence() {
     for (removal, creation) in REMOVALS.into_iter().flat_map(|removal| CREATIONS.map(|creation| (removal, creation))) {
         // A thing whose ID got lost is deleted by its name.
         let unit = ProviderUnit { removal, by_name: true, ..thing(creation) };
-        let usual = simulate_target(&unit.target(""), "s", FaultInjector::none(), TraceMode::Kept);
-        assert_eq!(usual.violations, Vec::<String>::new(), "{}", usual.trace);
-        let points = usual.injection_points[FaultKind::ForeignToken as usize];
+        let points = injection_points(&unit.target(""), FaultKind::ForeignToken);
         assert!(points > 2, "{removal:?} {creation:?}");
         for number in 1..=points {
             for others in [&[][..], &[FaultKind::ResponseLost], &[FaultKind::ProviderLocked]] {
@@ -254,21 +257,15 @@ preStart:
 #[test]
 fn an_instance_that_is_not_listed_is_destroyed() {
     check_faults("an instance", &instance(), "t", &[FaultKind::InstanceListedLate]);
-    let faults = FaultInjector::none().and_at(FaultKind::InstanceListedLate, [1]);
-    let simulation = Simulation::of(&instance(), SimOptions { faults, ..SimOptions::default() });
-    let end = simulation.run_to_end();
-    assert_eq!((end.setup, end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)), "{}", simulation.trace());
-    assert_eq!((end.violations, end.remaining), (Vec::new(), BTreeSet::new()), "{}", simulation.trace());
-    assert_eq!(simulation.injected(FaultKind::InstanceListedLate), 1);
+    let (simulation, end) = run(&instance(), &[FaultKind::InstanceListedLate]);
+    assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
     assert_eq!(simulation.target().unwrap().unconfirmed, 0, "{}", simulation.trace());
 }
 
 /// The plugin loses the access to its instances at one of its requests. Nothing is left that the target does not list.
 #[test]
 fn an_instance_without_access_is_not_gone() {
-    let usual = simulate_target(&instance(), "s", FaultInjector::none(), TraceMode::Kept);
-    assert_eq!(usual.violations, Vec::<String>::new(), "{}", usual.trace);
-    for number in 1..=usual.injection_points[FaultKind::PluginEmpty as usize] {
+    for number in 1..=injection_points(&instance(), FaultKind::PluginEmpty) {
         let faults = FaultInjector::none().and_at(FaultKind::PluginEmpty, [number]);
         let options = SimOptions { faults, operator: SimOperator::Retries, ..SimOptions::default() };
         let simulation = Simulation::of(&instance(), options);
