@@ -47,10 +47,7 @@ impl ManualQueue {
     pub fn take_due(&self) -> Vec<QueueMessage> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
-        let (due, later) = std::mem::take(&mut *waiting).into_iter().partition(|(at, _)| *at <= now);
-        *waiting = later;
-        let due: Vec<(Timestamp, QueueMessage)> = due;
-        due.into_iter().map(|(_, message)| message).collect()
+        waiting.extract_if(.., |(at, _)| *at <= now).map(|(_, message)| message).collect()
     }
 }
 

@@ -15,10 +15,11 @@ use tempfile::TempDir;
 
 /// Requests to the bucket, by operation.
 #[derive(Clone, Debug, Default)]
-struct RequestCounts(Arc<Mutex<BTreeMap<String, u64>>>);
+pub(crate) struct RequestCounts(Arc<Mutex<BTreeMap<String, u64>>>);
 
 impl RequestCounts {
-    fn take(&self) -> BTreeMap<String, u64> {
+    /// Returns the requests since the last call.
+    pub(crate) fn take(&self) -> BTreeMap<String, u64> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -47,7 +48,8 @@ pub(crate) struct MeasuredStore {
     pub(crate) unmetered: Arc<Store>,
     pub(crate) store: Arc<Store>,
     pub(crate) meter: Arc<Meter>,
-    requests: RequestCounts,
+    /// The requests to the bucket.
+    pub(crate) requests: RequestCounts,
     /// The folder of the bucket.
     _folder: TempDir,
 }
@@ -63,11 +65,6 @@ impl MeasuredStore {
         let unmetered = Store::new(table.clone(), Arc::new(bucket));
         let store = Arc::new(unmetered.clone().metered(meter.clone()));
         Ok(Self { table, unmetered: Arc::new(unmetered), store, meter, requests, _folder: folder })
-    }
-
-    /// Returns the requests to the bucket since the last call.
-    pub(crate) fn bucket_requests(&self) -> BTreeMap<String, u64> {
-        self.requests.take()
     }
 
     /// Publishes a plugin. Its requests to the table are not counted.

@@ -208,7 +208,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
 
 /// Returns the requests to the table and the bucket since the last call.
 fn requests(stored: &MeasuredStore) -> [(&'static str, f64); 4] {
-    let (figures, mut requests) = (stored.meter.take(), stored.bucket_requests());
+    let (figures, mut requests) = (stored.meter.take(), stored.requests.take());
     let gets = requests.remove("GetObject").unwrap_or_default();
     // Deletions are free.
     requests.retain(|name, _| name.contains("Object") && !name.starts_with("Delete"));

@@ -7,8 +7,6 @@ use std::time::Instant;
 
 use ebb_tests::simulation::{FaultKind, SimReport, TraceMode, simulate};
 
-use crate::shrink;
-
 /// Number of failing simulations after which no further one is started.
 const MAX_FAILED: usize = 5;
 /// Number of instances from which on every kind of fault must have happened.
@@ -63,9 +61,11 @@ pub(crate) fn simulate_all(instances: u64, seed: u64, threads: usize, excluded: 
     });
     let sum = sum.into_inner().expect("no panic while it is held");
     let seconds = begun.elapsed().as_secs_f64();
-    println!("{}", reached(&sum));
+    for (kind, reached) in FaultKind::ALL.iter().zip(&sum.reached) {
+        println!("{:<22}{reached:>9}", kind.name());
+    }
     println!(
-        "{} instances in {} simulations, {} attempts, {} invocations, {seconds:.1} s, {:.0} instances per second",
+        "\n{} instances in {} simulations, {} attempts, {} invocations, {seconds:.1} s, {:.0} instances per second",
         sum.instances,
         sum.simulations,
         sum.attempts,
@@ -84,12 +84,22 @@ pub(crate) fn simulate_all(instances: u64, seed: u64, threads: usize, excluded: 
         for wrong in report.violations.iter().take(6) {
             println!("  {wrong}");
         }
-        println!("  {}", shrink::command(*seed, excluded));
+        println!("  {}", command(*seed, excluded));
     }
     if sum.failed.is_empty() && !unreached { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn reached(sum: &SimulationTotals) -> String {
-    let rows = FaultKind::ALL.iter().zip(&sum.reached);
-    rows.map(|(kind, reached)| format!("{:<22}{reached:>9}\n", kind.name())).collect()
+/// Excludes kinds of faults as long as the simulation still fails. Returns the command that repeats it.
+fn command(seed: u64, excluded: &[FaultKind]) -> String {
+    let mut least = excluded.to_vec();
+    let reached = simulate(seed, excluded, TraceMode::Off).injected;
+    for (kind, reached) in FaultKind::ALL.iter().zip(reached) {
+        let without = [least.clone(), vec![*kind]].concat();
+        if reached > 0 && !simulate(seed, &without, TraceMode::Off).violations.is_empty() {
+            least = without;
+        }
+    }
+    let names: Vec<&str> = least.iter().map(|kind| kind.name()).collect();
+    let without = if names.is_empty() { String::new() } else { format!(" --without {}", names.join(",")) };
+    format!("cargo xtask verify simulation -- --seed {seed} --trace{without}")
 }

@@ -4,10 +4,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use ebb_tests::simulation::{FaultKind, SimReport, TraceMode, simulate};
+use ebb_tests::simulation::{FaultKind, TraceMode, simulate};
 
 mod all;
-mod shrink;
 
 #[derive(Parser)]
 #[command(name = "simulate", about = "Simulates instances of random targets with random faults")]
@@ -59,10 +58,6 @@ fn one(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> ExitCode {
     for (kind, reached) in FaultKind::ALL.iter().zip(&report.injected).filter(|(_, reached)| **reached > 0) {
         println!("  {kind}: {reached}");
     }
-    verdict(&report)
-}
-
-fn verdict(report: &SimReport) -> ExitCode {
     for wrong in &report.violations {
         println!("wrong: {wrong}");
     }
