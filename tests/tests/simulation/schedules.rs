@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use async_trait::async_trait;
 use ebb_engine::{Attempt, Epoch, EventName, HeadState, Hook, Millis, RunPhase, Shard, TargetPhase, Timestamp, Unit};
 use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::operator::target_request::TargetRequest;
@@ -16,8 +15,8 @@ use ebb_store::{InstanceExpiry, RunFacts, RunHead};
 use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
     AttemptFate, ClusterOptions, FaultInjector, FaultKind, InvocationFailure, KIND, Scenario, SetupUnit, SimOptions,
-    SimRuntime, SimTask, SimTaskId, Simulation, TableAccess, TableGate, TargetScenario, UNREACHABLE, UnitAction,
-    WriteFate, settings, unreachable_target,
+    SimTask, SimTaskId, Simulation, TableAccess, TargetScenario, UNREACHABLE, UnitAction, WriteFate, settings,
+    unreachable_target,
 };
 
 use crate::crash_points::assert_none;
@@ -362,51 +361,41 @@ fn removals_are_announced_while_others_wait() {
     assert_none(std::mem::take(&mut simulation.table.state().wrong));
 }
 
-/// Delays writes while `is_delayed` returns true. It gets the tasks of all writes so far and the number of the write.
+/// The writes so far of a table whose writes are delayed.
+#[derive(Default)]
 struct DelayedWrites {
-    runtime: SimRuntime,
     writers: Mutex<Vec<SimTaskId>>,
-    is_delayed: fn(&[SimTaskId], usize) -> bool,
     /// True if a write passed because of the maximum delay.
     is_expired: AtomicBool,
 }
 
-impl DelayedWrites {
-    /// Installs a gate for all further writes of a simulation.
-    fn new(simulation: &Simulation, is_delayed: fn(&[SimTaskId], usize) -> bool) -> Arc<Self> {
-        let runtime = simulation.runtime.clone();
-        let gate =
-            Arc::new(Self { runtime, writers: Mutex::default(), is_delayed, is_expired: AtomicBool::new(false) });
-        simulation.table.set_gate(gate.clone());
-        gate
-    }
-
-    fn is_delayed(&self, write: usize) -> bool {
-        (self.is_delayed)(&self.writers.lock().unwrap(), write)
-    }
-}
-
-#[async_trait]
-impl TableGate for DelayedWrites {
-    async fn pass(&self, access: TableAccess, _: &'static str) -> WriteFate {
-        if access == TableAccess::Read {
-            return WriteFate::Proceed;
-        }
-        let write = {
-            let mut writers = self.writers.lock().unwrap();
-            writers.push(self.runtime.current());
-            writers.len() - 1
-        };
-        let end = self.runtime.elapsed() + MAX_DELAY_MS;
-        while self.is_delayed(write) {
-            if self.runtime.elapsed() >= end {
-                self.is_expired.store(true, Ordering::Relaxed);
-                break;
+/// Delays writes while `is_delayed` returns true. It gets the tasks of all writes so far and the number of the write.
+fn delay_writes(simulation: &Simulation, is_delayed: fn(&[SimTaskId], usize) -> bool) -> Arc<DelayedWrites> {
+    let delayed = Arc::<DelayedWrites>::default();
+    let (runtime, writes) = (simulation.runtime.clone(), Arc::clone(&delayed));
+    simulation.table.set_gate(Arc::new(move |access: TableAccess| {
+        let (runtime, writes) = (runtime.clone(), Arc::clone(&writes));
+        async move {
+            if access == TableAccess::Read {
+                return WriteFate::Proceed;
             }
-            self.runtime.sleep(POLL_MS).await;
+            let write = {
+                let mut writers = writes.writers.lock().unwrap();
+                writers.push(runtime.current());
+                writers.len() - 1
+            };
+            let end = runtime.elapsed() + MAX_DELAY_MS;
+            while is_delayed(&writes.writers.lock().unwrap(), write) {
+                if runtime.elapsed() >= end {
+                    writes.is_expired.store(true, Ordering::Relaxed);
+                    break;
+                }
+                runtime.sleep(POLL_MS).await;
+            }
+            WriteFate::Proceed
         }
-        WriteFate::Proceed
-    }
+    }));
+    delayed
 }
 
 /// Each of two sweeps sets a wake-up after a minute. The second one makes its two writes before those of the first one: the
@@ -420,10 +409,11 @@ fn a_run_is_due_at_the_wakeup_of_the_first_of_two_sweeps() {
     simulation.create();
     let run = runs(&simulation).remove(0);
     advance_to_wakeup(&simulation);
-    let gate = DelayedWrites::new(&simulation, |writers, write| {
+    let is_delayed = |writers: &[SimTaskId], write: usize| {
         let others = writers.iter().filter(|writer| **writer != writers[0]);
         writers[write] == writers[0] && others.count() < 2
-    });
+    };
+    let writes = delay_writes(&simulation, is_delayed);
     let started = simulation.runtime.now();
     let sweeps = [0, SECOND].map(|wait| {
         let (runtime, functions) = (simulation.runtime.clone(), Arc::clone(&simulation.functions));
@@ -437,7 +427,8 @@ fn a_run_is_due_at_the_wakeup_of_the_first_of_two_sweeps() {
             sweep.await;
         }
     });
-    assert!(!gate.is_delayed(0) && !gate.is_expired.load(Ordering::Relaxed));
+    let is_delayed = is_delayed(&writes.writers.lock().unwrap(), 0);
+    assert!(!is_delayed && !writes.is_expired.load(Ordering::Relaxed));
     assert_eq!(due(&simulation, &run), Some(started.plus(Millis(60 * SECOND))), "{}", simulation.trace());
 }
 
@@ -585,9 +576,9 @@ fn a_dispatch_continues_while_the_next_one_is_prepared() {
     let simulation = simulation(&Scenario::of(units.into()));
     simulation.set_up();
     // The write is delayed until the next one has started.
-    let gate = DelayedWrites::new(&simulation, |writers, write| write + 1 == SEAL && writers.len() == SEAL);
+    let delayed = delay_writes(&simulation, |writers, write| write + 1 == SEAL && writers.len() == SEAL);
     simulation.tear_down();
     assert_eq!(simulation.target().map(|target| target.phase), Some(TargetPhase::Gone));
-    let writes = gate.writers.lock().unwrap().len();
-    assert!(writes > SEAL && !gate.is_expired.load(Ordering::Relaxed), "{}", simulation.trace());
+    let writes = delayed.writers.lock().unwrap().len();
+    assert!(writes > SEAL && !delayed.is_expired.load(Ordering::Relaxed), "{}", simulation.trace());
 }
