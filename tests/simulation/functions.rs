@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebb_flow::advance::callback::CallbackOutcome;
+use ebb_flow::advance::callback::{self, CallbackOutcome};
 use ebb_flow::advance::follow_up::FollowUp;
 use ebb_flow::advance::retry::{self, RetryOutcome};
 use ebb_flow::instance::retention;
@@ -172,11 +172,7 @@ impl SimFunctions {
 
     /// Receives a callback.
     pub async fn callback(&self, token: String, body: Vec<u8>) -> Result<CallbackOutcome, InvocationFailure> {
-        self.invoke(
-            "complete",
-            |env, _| async move { ebb_flow::advance::callback::complete(&env, &token, &body).await },
-        )
-        .await
+        self.invoke("complete", |env, _| async move { callback::complete(&env, &token, &body).await }).await
     }
 
     /// Retries a target for an operator.

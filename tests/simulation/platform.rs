@@ -138,14 +138,13 @@ impl PlatformSender {
                 // Too many events wait.
                 Ok(Err(LifecycleRejection::Busy(_))) => work.runtime.sleep(AGAIN_MS).await,
                 Ok(Err(rejection)) if !is_lost => {
-                    let is_known = matches!(
-                        rejection,
-                        LifecycleRejection::Conflict("stale" | "name-taken" | "outdated" | "other-owner", _)
-                    ) || (data.event.is_some()
-                        && matches!(
-                            rejection,
-                            LifecycleRejection::Conflict("failed", _) | LifecycleRejection::Unknown(_)
-                        ));
+                    let is_known = match rejection {
+                        LifecycleRejection::Conflict("stale" | "name-taken" | "outdated" | "other-owner", _) => true,
+                        LifecycleRejection::Conflict("failed", _) | LifecycleRejection::Unknown(_) => {
+                            data.event.is_some()
+                        }
+                        _ => false,
+                    };
                     let is_stale = matches!(rejection, LifecycleRejection::Conflict("stale", _));
                     let has_begun = work.ledger.state().instances.get(&data.uid).is_some_and(|entry| entry.has_begun);
                     let is_ended = has_begun || work.ledger.is_deleted_by(DIRECT, &data.name, &data.uid);

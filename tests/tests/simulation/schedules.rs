@@ -15,13 +15,13 @@ use ebb_store::{InstanceExpiry, RunFacts, RunHead};
 use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
     AttemptFate, ClusterOptions, FaultInjector, FaultKind, InvocationFailure, KIND, Scenario, SetupUnit, SimOptions,
-    SimTask, SimTaskId, Simulation, TableAccess, TargetScenario, UNREACHABLE, UnitAction, WriteFate, settings,
+    SimTask, SimTaskId, Simulation, TableAccess, TargetScenario, UNREACHABLE, UnitAction, WriteFate, lock, settings,
     unreachable_target,
 };
 
 use crate::crash_points::assert_none;
 use crate::regressions::{EVENT_MS, with_an_event};
-use crate::table_schedule::TableSchedule;
+use crate::table_schedule::schedule;
 
 const SECOND: u64 = 1_000;
 const POLL_MS: u64 = 10;
@@ -59,9 +59,7 @@ pub(crate) fn in_every_order(
         simulation.add(target, "s", "uid-2", None);
         simulation.start_sweeps();
         before(&simulation);
-        let turns = (0..operations).map(|turn| (order >> turn & 1) as usize);
-        let schedule = Arc::new(TableSchedule::new(simulation.runtime.clone(), turns));
-        simulation.table.set_gate(schedule.clone());
+        let schedule = schedule(&simulation, order, operations);
         let tasks = race(&simulation);
         simulation.runtime.run(async move {
             for task in tasks {
@@ -69,7 +67,7 @@ pub(crate) fn in_every_order(
             }
         });
         simulation.run_until_idle();
-        most = most.max(schedule.followed());
+        most = lock(&schedule).followed.max(most);
         if let Err(error) = check(&simulation) {
             wrong.push(format!("{order:0operations$b} {error}\n{}", simulation.trace()));
         }
@@ -302,8 +300,7 @@ fn an_accepted_success_is_undone_before_its_instance_is_removed() {
             simulation.runtime.run(remove(&simulation));
             simulation.advance(NOTICE_MS);
         }
-        let turns = (0..operations()).map(|turn| (order >> turn & 1) as usize);
-        simulation.table.set_gate(Arc::new(TableSchedule::new(simulation.runtime.clone(), turns)));
+        schedule(&simulation, order, operations());
         let (removal, report) = (remove(&simulation), report_again(&simulation));
         let outcome = simulation.runtime.run(async move {
             removal.await;
