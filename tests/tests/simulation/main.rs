@@ -17,20 +17,16 @@ mod source_states;
 mod stored;
 mod table_schedule;
 
-use ebb_tests::simulation::{SimReport, TraceMode, simulate};
+use ebb_tests::simulation::{TraceMode, simulate};
 
 /// Minimum number of simulated instances. `cargo xtask verify simulation` simulates 3,000.
 const INSTANCES: u64 = 200;
-
-fn simulation(seed: u64, trace: TraceMode) -> SimReport {
-    simulate(seed, &[], trace)
-}
 
 #[test]
 fn random_simulations_violate_no_property() {
     let mut instances = 0;
     for seed in 1.. {
-        let report = simulation(seed, TraceMode::Off);
+        let report = simulate(seed, &[], TraceMode::Off);
         assert_eq!(report.violations, Vec::<String>::new(), "cargo xtask verify simulation -- --seed {seed} --trace");
         instances += report.instances;
         if instances >= INSTANCES {
@@ -41,7 +37,7 @@ fn random_simulations_violate_no_property() {
 
 #[test]
 fn a_simulation_is_deterministic() {
-    let (first, second) = (simulation(8, TraceMode::Kept).trace, simulation(8, TraceMode::Kept).trace);
+    let [first, second] = [8, 8].map(|seed| simulate(seed, &[], TraceMode::Kept).trace);
     assert!(first.lines().count() > 50, "{first}");
     assert_eq!(first, second);
 }
