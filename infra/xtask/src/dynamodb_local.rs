@@ -14,11 +14,8 @@ pub(crate) fn fetch() -> anyhow::Result<()> {
     // Java would load libraries of an earlier version as well.
     installed(&project, &folder, || {
         packages(&["maven"])?;
-        retry(|| {
-            let mut maven = command("mvn");
-            maven.args(["--batch-mode", "--quiet", "--file"]).arg(&project).arg(COPY).arg("-DincludeScope=runtime");
-            maven.arg(format!("-DoutputDirectory={}", folder.join("lib").display()));
-            maven
-        })
+        let mut maven = command("mvn");
+        maven.args(["--batch-mode", "--quiet", "--file"]).arg(&project).arg(COPY).arg("-DincludeScope=runtime");
+        retry(maven.arg(format!("-DoutputDirectory={}", folder.join("lib").display())))
     })
 }

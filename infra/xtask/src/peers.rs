@@ -51,13 +51,9 @@ fn restate(folder: &Path) -> anyhow::Result<()> {
         for file in ["package.json", "package-lock.json"] {
             fs::copy(source("restate").join(file), folder.join(file))?;
         }
-        retry(|| {
-            let mut npm = command("npm");
-            // A package reports its installation in a script.
-            npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(folder);
-            npm
-        })
-        .context("npm needs its registry")
+        // A package reports its installation in a script.
+        let options = ["ci", "--ignore-scripts", "--no-audit", "--no-fund"];
+        retry(command("npm").args(options).current_dir(folder)).context("npm needs its registry")
     })?;
     fs::copy(source("restate/worker.js"), folder.join("worker.js"))?;
     Ok(())

@@ -46,12 +46,8 @@ impl PythonTools {
             output(command("python3").args(["-c", VERSION])).context(needs)?;
             run(command("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
             let pip = ["install", "--quiet", "--disable-pip-version-check", "--requirement"];
-            retry(|| {
-                let mut command = command(environment.join("bin/pip"));
-                command.args(pip).arg(&file);
-                command
-            })
-            .context("pip needs PyPI, or the index of PIP_INDEX_URL")
+            retry(command(environment.join("bin/pip")).args(pip).arg(&file))
+                .context("pip needs PyPI, or the index of PIP_INDEX_URL")
         })
     }
 

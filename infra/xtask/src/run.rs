@@ -64,17 +64,16 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
 }
 
 /// Runs a command that needs the network, up to five times, with growing pauses.
-pub(crate) fn retry(make: impl Fn() -> Command) -> anyhow::Result<()> {
+pub(crate) fn retry(command: &mut Command) -> anyhow::Result<()> {
     for attempt in 1..ATTEMPTS {
-        match run(&mut make()) {
+        match run(command) {
             Ok(()) => return Ok(()),
             Err(error) => eprintln!("{error:#}; attempt {attempt} of {ATTEMPTS}"),
         }
         std::thread::sleep(Duration::from_secs(u64::from(attempt) * 5));
     }
-    let mut last = make();
-    eprintln!("last attempt: {}", line(&last));
-    run(&mut last)
+    eprintln!("last attempt: {}", line(command));
+    run(command)
 }
 
 /// Returns true if a command starts and exits with 0. Its output is dropped.

@@ -78,12 +78,8 @@ impl BinarySet {
 
 /// Fetches the modules of the folder `sources` and builds packages into the folder `to`.
 pub(crate) fn go_build(sources: &Path, packages: &[&str], linker_flags: &str, to: &Path) -> anyhow::Result<()> {
-    retry(|| {
-        let mut fetch = go(sources);
-        fetch.args(["list", "-mod=readonly", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}"]).args(packages);
-        fetch
-    })
-    .context("Go needs a module proxy")?;
+    let fetch = ["list", "-mod=readonly", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}"];
+    retry(go(sources).args(fetch).args(packages)).context("Go needs a module proxy")?;
     let mut build = go(sources);
     build.args(["build", "-mod=readonly", "-trimpath", "-ldflags", linker_flags, "-o"]);
     run(build.arg(to.join("")).args(packages))

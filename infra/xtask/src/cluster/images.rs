@@ -26,12 +26,10 @@ pub(crate) fn debian() -> anyhow::Result<PathBuf> {
     folder::cached(&format!("debian-{}.tar", digest(&DEBOOTSTRAP)), |made| {
         eprintln!("building an image of Debian with debootstrap");
         let root = made.with_extension("root");
-        let began = retry(|| {
-            let _ = folder::remove(&root);
-            let mut bootstrap = command("debootstrap");
-            bootstrap.args(DEBOOTSTRAP).arg(&root).stdout(Stdio::null());
-            bootstrap
-        });
+        // An attempt that fails leaves a part of the folder.
+        let bootstrap = "rm --recursive --force \"$1\"; exec debootstrap \"${@:2}\" \"$1\"";
+        let mut bash = command("bash");
+        let began = retry(bash.args(["-c", bootstrap, "bash"]).arg(&root).args(DEBOOTSTRAP).stdout(Stdio::null()));
         let archived = began.and_then(|()| {
             // Archives of installed packages, and files that are not used in an image without network.
             for unused in ["var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale"] {
