@@ -29,7 +29,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         paths: "docs shared functions tests/src tests/tests/e2e infra",
         run: |this| {
             this.run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
-            e2e(this, &["book::"])?;
+            e2e(this, &["book::"], &[])?;
             chart::all(chart::ChartAction::Compare)?;
             this.tests += 1;
             this.test("-p xtask", &[])
@@ -108,7 +108,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
             tools::packages(tools::TEST_PACKAGES)?;
             entrypoint::all()?;
             this.test("-p ebb-entrypoint --bins --test it", &[])?;
-            e2e(this, &["containers::", "postgres::"])
+            e2e(this, &["containers::", "postgres::"], &[])
         },
     },
     VerifyPart {
@@ -132,12 +132,11 @@ pub(super) const PARTS: &[VerifyPart] = &[
             dynamodb_local::fetch()?;
             entrypoint::all()?;
             let _cluster = cluster::ClusterGuard::up()?;
-            e2e(this, &["source_events::"])?;
+            e2e(this, &["source_events::"], &[])?;
             for (tests, kills) in
                 [("kill_databases::", this.pick("40", "200")), ("kill_cluster::", this.pick("6", "100"))]
             {
-                let kills = [("EBB_KILLS", kills.to_owned())];
-                e2e_with(this, &[tests], &kills)?;
+                e2e(this, &[tests], &[("EBB_KILLS", kills.to_owned())])?;
             }
             Ok(())
         },
@@ -155,7 +154,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
             let _cluster = cluster::ClusterGuard::up()?;
             this.test("-p ebb-relay --test it", &[])?;
             let elsewhere = ["book::", "containers::", "postgres::", "kill", "source_events::"];
-            e2e(this, &elsewhere.map(|tests| ["--skip", tests]).concat())?;
+            e2e(this, &elsewhere.map(|tests| ["--skip", tests]).concat(), &[])?;
             if this.pick(false, true) {
                 many_tasks(this)?;
             }
@@ -199,11 +198,7 @@ fn program(this: &mut PartRun, name: &str, default: &[&str]) -> anyhow::Result<(
 }
 
 /// Runs end-to-end tests, which start `ebb` and the relay.
-fn e2e(this: &mut PartRun, chosen: &[&str]) -> anyhow::Result<()> {
-    e2e_with(this, chosen, &[])
-}
-
-fn e2e_with(this: &mut PartRun, chosen: &[&str], variables: &[(&str, String)]) -> anyhow::Result<()> {
+fn e2e(this: &mut PartRun, chosen: &[&str], variables: &[(&str, String)]) -> anyhow::Result<()> {
     run(cargo().args(["build", "-p", "ebb", "-p", "ebb-relay"]))?;
     this.test(&format!("-p ebb-tests --features infrakit-plugin --test e2e -- {}", chosen.join(" ")), variables)
 }
