@@ -58,14 +58,20 @@ fn check(path: &Path, found: &Metadata) -> Result<(), StateFileError> {
     }
 }
 
+/// Returns `None` instead of the error of a file or folder that does not exist.
+pub(crate) fn existing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 /// Refuses a folder that another user can change. If it is a symbolic link, the link and its target are checked. A
 /// missing folder is accepted.
 pub(crate) fn check_folder(path: &Path) -> Result<(), StateFileError> {
     for found in [fs::symlink_metadata(path), fs::metadata(path)] {
-        match found {
-            Ok(found) => check(path, &found)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(StateFileError::io(path, error)),
+        if let Some(found) = existing(found).map_err(|error| StateFileError::io(path, error))? {
+            check(path, &found)?;
         }
     }
     Ok(())
@@ -75,12 +81,9 @@ pub(crate) fn check_folder(path: &Path) -> Result<(), StateFileError> {
 pub(crate) fn check_entries(folder: &Path) -> Result<(), StateFileError> {
     for name in names(folder)? {
         let path = folder.join(name);
-        match fs::symlink_metadata(&path) {
-            Ok(found) => check(&path, &found)?,
-            // It was removed meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(StateFileError::io(&path, error)),
-        }
+        // It may have been removed meanwhile.
+        let found = existing(fs::symlink_metadata(&path)).map_err(|error| StateFileError::io(&path, error))?;
+        found.map_or(Ok(()), |found| check(&path, &found))?;
     }
     Ok(())
 }
@@ -122,11 +125,7 @@ pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Sta
 /// Reads a file. Returns `None` if the file does not exist. Refuses one that other users can change.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, StateFileError> {
     let failed = |error| StateFileError::io(path, error);
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(error)),
-    };
+    let Some(mut file) = existing(File::open(path)).map_err(failed)? else { return Ok(None) };
     check(path, &file.metadata().map_err(failed)?)?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(failed)?;
@@ -143,15 +142,11 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, S
 
 /// Returns the UTF-8 names in a folder, unsorted. The list is empty if the folder does not exist.
 pub(crate) fn names(folder: &Path) -> Result<Vec<String>, StateFileError> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(StateFileError::io(folder, error)),
-    };
+    let failed = |error| StateFileError::io(folder, error);
+    let Some(entries) = existing(fs::read_dir(folder)).map_err(failed)? else { return Ok(Vec::new()) };
     let mut names = Vec::new();
     for entry in entries {
-        let entry = entry.map_err(|error| StateFileError::io(folder, error))?;
-        names.extend(entry.file_name().into_string());
+        names.extend(entry.map_err(failed)?.file_name().into_string());
     }
     Ok(names)
 }

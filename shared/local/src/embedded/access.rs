@@ -9,6 +9,8 @@ use s3s::dto::{
 use s3s::path::S3Path;
 use s3s::{S3Request, S3Result, s3_error};
 
+use crate::files;
+
 /// Allows all callers, but rejects requests that S3 rejects.
 pub(super) struct LocalAccess {
     pub(super) folder: PathBuf,
@@ -42,10 +44,9 @@ impl S3Access for LocalAccess {
 
     /// Rejects buckets that are not empty. The emulator would delete them.
     async fn delete_bucket(&self, request: &mut S3Request<DeleteBucketInput>) -> S3Result<()> {
-        match holds_files(&self.folder.join(&request.input.bucket)) {
-            Ok(true) => Err(s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty")),
-            Ok(false) => Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        match files::existing(holds_files(&self.folder.join(&request.input.bucket))) {
+            Ok(Some(true)) => Err(s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty")),
+            Ok(_) => Ok(()),
             Err(error) => Err(s3_error!(error, InternalError)),
         }
     }

@@ -1,6 +1,6 @@
 //! The bucket of one machine: a folder with one file per object.
 
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
@@ -89,10 +89,8 @@ impl ObjectStore for FolderBucket {
 
     async fn open_object(&self, key: &str) -> StoreResult<Option<OpenObject>> {
         let failed = failed("GetObject");
-        let mut file = match tokio::fs::File::open(self.path(key)).await {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(&failed)?,
-        };
+        let opened = files::existing(tokio::fs::File::open(self.path(key)).await);
+        let Some(mut file) = opened.map_err(&failed)? else { return Ok(None) };
         let size = file.metadata().await.map_err(&failed)?.len();
         let body = async move {
             let mut bytes = Vec::new();
@@ -106,10 +104,8 @@ impl ObjectStore for FolderBucket {
 #[async_trait]
 impl Bucket for FolderBucket {
     async fn remove(&self, key: &str) -> StoreResult<()> {
-        match tokio::fs::remove_file(self.path(key)).await {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("DeleteObject")(error)),
-            _ => Ok(()),
-        }
+        let removed = files::existing(tokio::fs::remove_file(self.path(key)).await);
+        removed.map(drop).map_err(failed("DeleteObject"))
     }
 
     async fn list(&self, prefix: &str) -> StoreResult<Vec<String>> {

@@ -3,7 +3,6 @@
 //! They are the counterpart of Secrets in a cluster. Log lines and errors never contain a value.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use ebb_protocol::id::short_digest;
@@ -85,10 +84,7 @@ pub(super) fn release(state: &Path, life: &str) -> Result<(), PodsError> {
 }
 
 fn remove(path: &Path) -> Result<(), PodsError> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(PodsError::io(path, error)),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    files::existing(fs::remove_dir_all(path)).map(drop).map_err(|error| PodsError::io(path, error))
 }
 
 /// Returns the secret and key of a sensitive output. Each attempt has its own secret, because teardown may need the

@@ -3,8 +3,7 @@
 //! Invariant: `started` is on disk before the script can run, and `result.json` or `tombstone` before the supervisor
 //! ends. A supervisor runs as long as its lock is held. Its pid is not proof that it runs.
 
-use std::fs::{self, OpenOptions, TryLockError};
-use std::io;
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use ebb_protocol::callback::Callback;
@@ -103,15 +102,12 @@ impl TaskFolder {
     /// Returns true if a supervisor holds the lock of the task, or a program that is about to start one.
     pub(super) fn is_locked(&self) -> Result<bool, PodsError> {
         let path = self.lock();
-        let file = match OpenOptions::new().read(true).open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(PodsError::io(&path, error)),
-        };
+        let failed = |error| PodsError::io(&path, error);
+        let Some(file) = files::existing(File::open(&path)).map_err(failed)? else { return Ok(false) };
         match file.try_lock_shared() {
             Ok(()) => Ok(false),
             Err(TryLockError::WouldBlock) => Ok(true),
-            Err(TryLockError::Error(error)) => Err(PodsError::io(&path, error)),
+            Err(TryLockError::Error(error)) => Err(failed(error)),
         }
     }
 
