@@ -134,7 +134,7 @@ pub struct Stack {
     background: Arc<BackgroundTasks>,
     /// The stop signal and the task of a cluster's relay. The relay stops last, because other tasks use it.
     last: (watch::Sender<bool>, Option<JoinHandle<()>>),
-    _lock: keys::FolderLock,
+    _lock: std::fs::File,
 }
 
 impl Stack {

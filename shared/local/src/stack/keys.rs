@@ -8,38 +8,31 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
-use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use super::StackError;
 use crate::files::{self, StateFileError};
-
-/// The lock of a state folder, held while a stack uses it.
-pub(crate) type FolderLock = Flock<File>;
 
 /// The wait for a lock. A killed process holds its lock until the kernel has closed its files.
 const LOCK_WAIT: Duration = Duration::from_secs(3);
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Creates and locks the state folder. Waits up to [`LOCK_WAIT`]. Refuses a folder that another user can change, because
-/// its table has plugins, which this user would run.
+/// its table has plugins, which this user would run. The lock is held until the file is closed.
 ///
 /// The folder itself is locked, because a lock file could be removed while it is held.
-pub(crate) async fn lock(state: &Path) -> Result<FolderLock, StackError> {
+pub(crate) async fn lock(state: &Path) -> Result<File, StackError> {
     files::private_folder(state)?;
-    let mut folder = File::open(state).map_err(|error| StateFileError::io(state, error))?;
+    let folder = File::open(state).map_err(|error| StateFileError::io(state, error))?;
     let begun = Instant::now();
-    loop {
-        folder = match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => {
-                files::check_entries(state)?;
-                return Ok(lock);
-            }
-            Err(_) if begun.elapsed() >= LOCK_WAIT => return Err(StackError::InUse(state.to_owned())),
-            Err((folder, _)) => folder,
-        };
+    while folder.try_lock().is_err() {
+        if begun.elapsed() >= LOCK_WAIT {
+            return Err(StackError::InUse(state.to_owned()));
+        }
         tokio::time::sleep(LOCK_INTERVAL).await;
     }
+    files::check_entries(state)?;
+    Ok(folder)
 }
 
 /// The secrets of a stack, created once and stored in `keys.json`.
