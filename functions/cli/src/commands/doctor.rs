@@ -17,12 +17,6 @@ const MAX_CLOCK_SKEW: i64 = 60;
 /// The time for which a rejected event of a source is reported.
 const REPORTED: Duration = Duration::from_secs(24 * 60 * 60);
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct DoctorArgs {
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 enum CheckResult {
@@ -46,32 +40,30 @@ impl DoctorCheck {
     }
 }
 
-impl DoctorArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let sent = timing::now().as_millisecond();
-        let response = client.checks().await;
-        let here = sent.midpoint(timing::now().as_millisecond());
-        let mut checks = Vec::new();
-        match response {
-            Ok(list) => {
-                checks.push(DoctorCheck::new("api", CheckResult::Passed, format!("version {}", list.version)));
-                checks.push(clock(&list, here));
-                checks.push(signature(client).await);
-                checks.push(callbacks(client, &list.callback_url).await);
-                checks.extend(list.checks.into_iter().map(of_server));
-                checks.extend(sources(client).await);
-            }
-            // Without a connection, all other checks would fail with the same error.
-            Err(error) if error.is_unreachable() => return Err(error),
-            Err(error) => {
-                checks.push(DoctorCheck::new("api", CheckResult::Failed, failure(&error)));
-                checks.push(signature(client).await);
-            }
+pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
+    let sent = timing::now().as_millisecond();
+    let response = client.checks().await;
+    let here = sent.midpoint(timing::now().as_millisecond());
+    let mut checks = Vec::new();
+    match response {
+        Ok(list) => {
+            checks.push(DoctorCheck::new("api", CheckResult::Passed, format!("version {}", list.version)));
+            checks.push(clock(&list, here));
+            checks.push(signature(client).await);
+            checks.push(callbacks(client, &list.callback_url).await);
+            checks.extend(list.checks.into_iter().map(of_server));
+            checks.extend(sources(client).await);
         }
-        self.output.write(&checks, |checks| text(checks))?;
-        let has_failed = checks.iter().any(|check| check.result == CheckResult::Failed);
-        Ok(if has_failed { Exit::Failed } else { Exit::Done })
+        // Without a connection, all other checks would fail with the same error.
+        Err(error) if error.is_unreachable() => return Err(error),
+        Err(error) => {
+            checks.push(DoctorCheck::new("api", CheckResult::Failed, failure(&error)));
+            checks.push(signature(client).await);
+        }
     }
+    output.write(&checks, |checks| text(checks))?;
+    let has_failed = checks.iter().any(|check| check.result == CheckResult::Failed);
+    Ok(if has_failed { Exit::Failed } else { Exit::Done })
 }
 
 fn failure(error: &CliError) -> String {

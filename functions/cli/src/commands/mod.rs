@@ -24,9 +24,10 @@ use clap_complete::Shell;
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
+use crate::output::{self, OutputArgs};
 use crate::server::ServerArgs;
 use crate::target::TargetCommandArgs;
-use crate::{output, why};
+use crate::why;
 
 /// Create the resources that sandboxes need, and delete them when the sandboxes end
 #[derive(Debug, Parser)]
@@ -51,7 +52,7 @@ enum EbbCommand {
     /// Run the control plane on this machine until Ctrl-C
     Dev(dev::DevArgs),
     /// Check each component of a deployment
-    Doctor(doctor::DoctorArgs),
+    Doctor(OutputArgs),
     /// Publish, show, check and draw plugins
     #[command(subcommand, alias = "rp", alias = "resourceplugin")]
     Plugin(plugin::PluginCommand),
@@ -110,7 +111,7 @@ impl EbbCli {
         match self.command {
             EbbCommand::Run(args) => Box::pin(args.run()).await,
             EbbCommand::Dev(args) => args.run().await,
-            EbbCommand::Doctor(args) => args.run(&connect(server)?).await,
+            EbbCommand::Doctor(output) => doctor::run(&connect(server)?, output).await,
             EbbCommand::Plugin(command) => command.run(server).await,
             EbbCommand::Sandbox(command) => command.run(server).await,
             EbbCommand::Source(command) => command.run(&self.server).await,

@@ -108,17 +108,10 @@ impl NamedApplyArgs {
     }
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct NamedListArgs {
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
-impl NamedListArgs {
-    pub(crate) async fn run<D: NamedDocument>(self, client: &ApiClient) -> Result<Exit> {
-        let all: Vec<D::Info> = client.all(D::COLLECTION).await?;
-        self.output.write(&all, |all| output::table(D::COLUMNS, all.iter().map(D::row)))
-    }
+/// Prints one row for each document of a kind.
+pub(crate) async fn list<D: NamedDocument>(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
+    let all: Vec<D::Info> = client.all(D::COLLECTION).await?;
+    output.write(&all, |all| output::table(D::COLUMNS, all.iter().map(D::row)))
 }
 
 #[derive(Debug, clap::Args)]

@@ -13,7 +13,7 @@ pub(crate) enum TokenCommand {
     /// Create a token and print it once
     Create(TokenCreateArgs),
     /// List tokens that are not revoked
-    List(TokenListArgs),
+    List(OutputArgs),
     /// Revoke a token; the next request with it is refused
     Revoke(TokenRevokeArgs),
 }
@@ -22,7 +22,7 @@ impl TokenCommand {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         match self {
             Self::Create(args) => args.run(client).await,
-            Self::List(args) => args.run(client).await,
+            Self::List(output) => list(client, output).await,
             Self::Revoke(args) => args.run(client).await,
         }
     }
@@ -58,23 +58,15 @@ impl TokenCreateArgs {
     }
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct TokenListArgs {
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
-impl TokenListArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let tokens: Vec<TokenInfo> = client.all("tokens").await?;
-        self.output.write(&tokens, |tokens| {
-            let rows = tokens.iter().map(|token| {
-                let expires = timing::clock(&token.expires);
-                [token.name.clone(), token.scopes.join(", "), expires, output::printable(&token.created_by)]
-            });
-            output::table(&["NAME", "SCOPES", "EXPIRES", "CREATED BY"], rows)
-        })
-    }
+async fn list(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
+    let tokens: Vec<TokenInfo> = client.all("tokens").await?;
+    output.write(&tokens, |tokens| {
+        let rows = tokens.iter().map(|token| {
+            let expires = timing::clock(&token.expires);
+            [token.name.clone(), token.scopes.join(", "), expires, output::printable(&token.created_by)]
+        });
+        output::table(&["NAME", "SCOPES", "EXPIRES", "CREATED BY"], rows)
+    })
 }
 
 #[derive(Debug, clap::Args)]

@@ -9,17 +9,9 @@ use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs};
 use crate::timing;
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct ClusterListArgs {
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
-impl ClusterListArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let clusters: Vec<ClusterInfo> = client.all("clusters").await?;
-        self.output.write(&clusters, |clusters| text(clusters))
-    }
+pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
+    let clusters: Vec<ClusterInfo> = client.all("clusters").await?;
+    output.write(&clusters, |clusters| text(clusters))
 }
 
 fn text(clusters: &[ClusterInfo]) -> String {

@@ -7,13 +7,11 @@ use ebb_protocol::api::{ConnectionDetail, ConnectionInfo};
 
 use crate::client::ApiClient;
 use crate::commands::connect;
-use crate::commands::named_documents::{
-    self, NamedApplyArgs, NamedDeleteArgs, NamedDocument, NamedGetArgs, NamedListArgs,
-};
+use crate::commands::named_documents::{self, NamedApplyArgs, NamedDeleteArgs, NamedDocument, NamedGetArgs};
 use crate::commands::plugin::validate::PluginValidateArgs;
 use crate::documents::DocumentSource;
 use crate::exit::{Exit, Result};
-use crate::output;
+use crate::output::{self, OutputArgs};
 use crate::server::ServerArgs;
 use crate::timing;
 
@@ -26,7 +24,7 @@ pub(crate) enum ConnectionCommand {
     /// Create or replace a connection
     Apply(NamedApplyArgs),
     /// List connections, and whether their secrets exist
-    List(NamedListArgs),
+    List(OutputArgs),
     /// Show a connection. `-o yaml` prints the document, `-o json` all stored data
     Get(NamedGetArgs),
     /// Delete a connection; units of existing targets that use it fail
@@ -39,7 +37,7 @@ impl ConnectionCommand {
             Self::New(args) => args.run(),
             Self::Validate(args) => args.run(),
             Self::Apply(args) => args.run::<ConnectionDoc>(|| connect(server)).await,
-            Self::List(args) => args.run::<ConnectionDoc>(&connect(server)?).await,
+            Self::List(output) => named_documents::list::<ConnectionDoc>(&connect(server)?, output).await,
             Self::Get(args) => args.run::<ConnectionDoc>(&connect(server)?).await,
             Self::Delete(args) => args.run::<ConnectionDoc>(&connect(server)?).await,
         }

@@ -10,9 +10,10 @@ use ebb_local::SecretFile;
 use ebb_protocol::named_secrets::{SecretReader as _, SecretText};
 
 use self::document::CheckedSource;
-use super::named_documents::{NamedApplyArgs, NamedDeleteArgs, NamedGetArgs, NamedListArgs};
+use super::named_documents::{self, NamedApplyArgs, NamedDeleteArgs, NamedGetArgs};
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
+use crate::output::OutputArgs;
 use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
@@ -26,7 +27,7 @@ pub(crate) enum SourceCommand {
     /// Create or replace a source
     Apply(NamedApplyArgs),
     /// List sources
-    List(NamedListArgs),
+    List(OutputArgs),
     /// Show a source and its rejected events. `-o yaml` prints the document, `-o json` all stored data
     Get(NamedGetArgs),
     /// Delete a source; the targets that its events created stay
@@ -40,7 +41,7 @@ impl SourceCommand {
             Self::Test(args) => args.run(),
             Self::Send(args) => args.run(&super::connect(server)?).await,
             Self::Apply(args) => args.run::<CheckedSource>(|| super::connect(server)).await,
-            Self::List(args) => args.run::<CheckedSource>(&super::connect(server)?).await,
+            Self::List(output) => named_documents::list::<CheckedSource>(&super::connect(server)?, output).await,
             Self::Get(args) => args.run::<CheckedSource>(&super::connect(server)?).await,
             Self::Delete(args) => args.run::<CheckedSource>(&super::connect(server)?).await,
         }

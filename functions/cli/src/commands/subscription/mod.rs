@@ -13,13 +13,11 @@ use ebb_protocol::api::{DeliveryError, SubscriptionDetail, SubscriptionInfo};
 
 use crate::client::ApiClient;
 use crate::commands::connect;
-use crate::commands::named_documents::{
-    self, NamedApplyArgs, NamedDeleteArgs, NamedDocument, NamedGetArgs, NamedListArgs,
-};
+use crate::commands::named_documents::{self, NamedApplyArgs, NamedDeleteArgs, NamedDocument, NamedGetArgs};
 use crate::commands::plugin::validate::PluginValidateArgs;
 use crate::documents::{DocumentSource, SetArgs};
 use crate::exit::{CliError, Exit, Result};
-use crate::output;
+use crate::output::{self, OutputArgs};
 use crate::server::ServerArgs;
 use crate::timing;
 
@@ -34,7 +32,7 @@ pub(crate) enum SubscriptionCommand {
     /// Create or replace a subscription
     Apply(NamedApplyArgs),
     /// List subscriptions, with the numbers of notifications that wait and that were given up
-    List(NamedListArgs),
+    List(OutputArgs),
     /// Show a subscription. `-o yaml` prints the document, `-o json` all stored data
     Get(NamedGetArgs),
     /// Delete a subscription; its waiting notifications are dropped
@@ -48,7 +46,7 @@ impl SubscriptionCommand {
             Self::Validate(args) => args.run(),
             Self::Test(args) => args.run(),
             Self::Apply(args) => args.run::<SubscriptionDoc>(|| connect(server)).await,
-            Self::List(args) => args.run::<SubscriptionDoc>(&connect(server)?).await,
+            Self::List(output) => named_documents::list::<SubscriptionDoc>(&connect(server)?, output).await,
             Self::Get(args) => args.run::<SubscriptionDoc>(&connect(server)?).await,
             Self::Delete(args) => args.run::<SubscriptionDoc>(&connect(server)?).await,
         }
