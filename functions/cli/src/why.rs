@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ebb_protocol::api::{Certainty, DecidingEvent, RootCause, TargetDiagnosis, TargetState};
+use ebb_protocol::api::{Certainty, DecidingEvent, ResourceDetail, RootCause, TargetDiagnosis, TargetState};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::lifecycle::OutputValue;
 use ebb_protocol::removal::ResourceRemoval;
@@ -36,9 +36,7 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
                 Certainty::Possible => "may exist",
             };
             let _ = writeln!(text, "  {}  {sure}", existing.unit);
-            for (name, value) in &existing.outputs {
-                let _ = writeln!(text, "    {name} = {}", value_line(value));
-            }
+            text.push_str(&value_lines("    ", &existing.outputs));
         }
     }
     write_section(&mut text, "removals", why.removals.iter().map(removal_line));
@@ -134,16 +132,13 @@ pub(crate) fn value_line(value: &OutputValue) -> String {
 }
 
 /// Returns the outputs of resources, one per line: `resource.output = value`.
-pub(crate) fn output_lines<'a>(
-    resources: impl IntoIterator<Item = (&'a String, &'a BTreeMap<String, OutputValue>)>,
-) -> String {
-    let mut text = String::new();
-    for (resource, outputs) in resources {
-        for (name, value) in outputs {
-            let _ = writeln!(text, "{resource}.{name} = {}", value_line(value));
-        }
-    }
-    text
+pub(crate) fn output_lines(resources: &BTreeMap<String, ResourceDetail>) -> String {
+    resources.iter().map(|(name, resource)| value_lines(&format!("{name}."), &resource.outputs)).collect()
+}
+
+/// Returns values, one per line. The prefix precedes each name.
+pub(crate) fn value_lines(prefix: &str, values: &BTreeMap<String, OutputValue>) -> String {
+    values.iter().map(|(name, value)| format!("{prefix}{name} = {}\n", value_line(value))).collect()
 }
 
 /// Returns a text on one line. Control characters are escaped as in JSON.

@@ -267,11 +267,7 @@ async fn publish(client: &ApiClient, plugin: &PluginDoc) -> Result<()> {
 }
 
 fn outputs(seen: &TargetDetail) -> String {
-    let mut text = why::output_lines(seen.resources.iter().map(|(name, resource)| (name, &resource.outputs)));
-    for (name, value) in &seen.env {
-        text.push_str(&format!("env.{name} = {}\n", why::value_line(value)));
-    }
-    text
+    why::output_lines(&seen.resources) + &why::value_lines("env.", &seen.env)
 }
 
 fn result(reached: &TargetDetail, last: &TargetDetail) -> RunReport {

@@ -141,9 +141,7 @@ impl UnitRunArgs {
             return Err(CliError::failed(format!("{} failed: {reason}", self.unit)));
         }
         let outputs = outputs(ended);
-        self.output.write(&outputs, |outputs| {
-            outputs.iter().map(|(name, value)| format!("{name} = {}\n", why::value_line(value))).collect()
-        })
+        self.output.write(&outputs, |outputs| why::value_lines("", outputs))
     }
 }
 

@@ -95,10 +95,7 @@ impl SandboxApplyArgs {
             return ended;
         }
         if let Some(seen) = seen?.filter(|_| prints) {
-            self.output.write(&seen, |seen| {
-                let resources = &seen.resources;
-                why::output_lines(resources.iter().map(|(name, resource)| (name, &resource.outputs)))
-            })?;
+            self.output.write(&seen, |seen| why::output_lines(&seen.resources))?;
         }
         ended
     }

@@ -75,28 +75,20 @@ fn text(detail: &TargetDetail, now: Timestamp) -> String {
         });
         let _ = write!(text, "\n{}", output::table(&["RESOURCE", "PLUGIN"], rows));
     }
-    let params: Vec<String> = detail
-        .resources
-        .iter()
-        .flat_map(|(resource, detail)| {
-            let line = move |(name, value): (&String, &serde_json::Value)| {
-                format!("{resource}.{name} = {}\n", why::value_line(&OutputValue::Value(value.clone())))
-            };
-            detail.params.iter().map(line)
-        })
-        .collect();
+    let params = detail.resources.iter().map(|(resource, detail)| {
+        let params = detail.params.iter().map(|(name, value)| (name.clone(), OutputValue::Value(value.clone())));
+        why::value_lines(&format!("{resource}."), &params.collect())
+    });
+    let params: String = params.collect();
     if !params.is_empty() {
-        let _ = write!(text, "\nPARAMS\n{}", params.concat());
+        let _ = write!(text, "\nPARAMS\n{params}");
     }
-    let outputs = why::output_lines(detail.resources.iter().map(|(name, resource)| (name, &resource.outputs)));
+    let outputs = why::output_lines(&detail.resources);
     if !outputs.is_empty() {
         let _ = write!(text, "\nOUTPUTS\n{outputs}");
     }
     if !detail.env.is_empty() {
-        text.push_str("\nENV\n");
-        for (name, value) in &detail.env {
-            let _ = writeln!(text, "{name} = {}", why::value_line(value));
-        }
+        let _ = write!(text, "\nENV\n{}", why::value_lines("", &detail.env));
     }
     let outputs = detail.resources.values().flat_map(|resource| resource.outputs.values());
     if outputs.chain(detail.env.values()).any(|value| matches!(value, OutputValue::Sensitive(_))) {
