@@ -33,9 +33,4 @@ impl LocalServer {
         })?;
         Ok(Self { stack, file: state.join(FILE), client })
     }
-
-    /// Stops the control plane. Units continue, and the next control plane in the same folder adopts them.
-    pub(crate) async fn stop(self) {
-        self.stack.stop().await;
-    }
 }

@@ -115,7 +115,7 @@ impl RunArgs {
         if !sandbox.is_left {
             let seen = interrupts.count();
             tokio::select! {
-                () = machine.stop() => {}
+                () = machine.stack.stop() => {}
                 () = interrupts.more_than(seen) => {}
             }
         }

@@ -80,7 +80,7 @@ impl SingleScript {
         {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-        machine.stop().await;
+        machine.stack.stop().await;
         ended
     }
 
