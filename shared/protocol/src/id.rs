@@ -163,6 +163,20 @@ pub struct TaskId {
 }
 
 impl TaskId {
+    /// Checks that the unit is a DNS label and the attempt is at least 1.
+    ///
+    /// # Errors
+    /// Returns the reason.
+    pub fn check(&self) -> Result<(), String> {
+        if !is_dns_label(&self.unit) {
+            return Err(format!("{:?} is not a DNS label", self.unit.chars().take(80).collect::<String>()));
+        }
+        if self.attempt == 0 {
+            return Err("attempt 0: attempts count from 1".to_owned());
+        }
+        Ok(())
+    }
+
     /// Returns the name of a unit, shared by all its attempts.
     pub fn unit_of(run: &RunId, unit: Unit) -> String {
         format!("{run}-{}", unit.0)
@@ -172,6 +186,13 @@ impl TaskId {
     pub fn instance(&self) -> &str {
         self.unit.split_once('-').map_or(self.unit.as_str(), |(instance, _)| instance)
     }
+}
+
+/// Returns true for a DNS label: 1 to 63 of `a-z`, `0-9` and `-`, no `-` at the ends.
+pub fn is_dns_label(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let ends = text.starts_with('-') || text.ends_with('-');
+    (1..=63).contains(&text.len()) && text.bytes().all(plain) && !ends
 }
 
 /// The name of a target. Its text is `KIND/NAME`.

@@ -46,7 +46,7 @@ impl Reconciler {
         if request.v != VERSION {
             return refuse(format!("version {} of the request is not supported; expected {VERSION}", request.v));
         }
-        names::check_task(&request.task).map_err(RequestError::Refused)?;
+        request.task.check().map_err(RequestError::Refused)?;
         names::check_instance(&request.body.instance).map_err(RequestError::Refused)?;
         self.may_call(&request.callback.url).map_err(RequestError::Refused)?;
         let namespace = self.namespace(&request.body);

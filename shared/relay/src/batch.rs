@@ -166,7 +166,7 @@ impl Relay {
 impl Reconciler {
     /// Responds within the deadline, even if the API server does not.
     async fn respond_in_time(self: &Arc<Self>, request: RelayRequest, received: &BatchContext) -> RelayResponse {
-        if let Some(Err(why)) = task_of(&request).map(names::check_task) {
+        if let Some(Err(why)) = task_of(&request).map(TaskId::check) {
             return match request {
                 // These requests are never refused, because the control plane would conclude that the task does not
                 // run. A task cannot have this name.

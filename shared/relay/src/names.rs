@@ -20,7 +20,7 @@ pub(crate) const RECORD: &str = "record";
 pub(crate) const CONTINUED: &str = "continued";
 pub(crate) const OUTPUT: &str = "output";
 
-/// The longest label value and DNS label.
+/// The longest label value.
 const LONGEST: usize = 63;
 
 /// Returns the labels of every object of a task.
@@ -68,20 +68,6 @@ pub(crate) fn output_name(name: &TaskId, number: usize) -> String {
     format!("{OUTPUTS}{}.{}.{number}", name.unit, name.attempt)
 }
 
-/// Checks that the unit is a DNS label and the attempt is at least 1.
-pub(crate) fn check_task(name: &TaskId) -> Result<(), String> {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let unit = &name.unit;
-    let ends = unit.starts_with('-') || unit.ends_with('-');
-    if unit.is_empty() || unit.len() > LONGEST || !unit.bytes().all(plain) || ends {
-        return Err(format!("{:?} is not a DNS label", unit.chars().take(80).collect::<String>()));
-    }
-    if name.attempt == 0 {
-        return Err("attempt 0: attempts count from 1".to_owned());
-    }
-    Ok(())
-}
-
 /// Checks that an instance is a valid label value.
 pub(crate) fn check_instance(instance: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -116,7 +102,7 @@ mod tests {
         ] {
             let name = TaskId { unit: unit.to_owned(), attempt };
             assert_eq!(
-                check_task(&name).and_then(|()| check_instance(instance)).is_ok(),
+                name.check().and_then(|()| check_instance(instance)).is_ok(),
                 is_valid,
                 "{unit:?} {attempt} {instance:?}"
             );

@@ -45,7 +45,7 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 impl Relay {
     /// Checks the token of a report before its body is read.
     pub(crate) async fn expects(&self, name: &TaskId, token: &str) -> Result<(), ReportError> {
-        names::check_task(name).map_err(|_| ReportError::Gone)?;
+        name.check().map_err(|_| ReportError::Gone)?;
         let held = within(REPORT_TIMEOUT, self.inner.store.head(name)).await?;
         expected(&held.ok_or(ReportError::Gone)?, token).map(drop)
     }

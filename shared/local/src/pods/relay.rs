@@ -30,8 +30,6 @@ const TERMINATION_WAIT: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
 /// The first and the longest pause between two attempts of a callback.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
-/// The longest name of a unit: a DNS label.
-const UNIT_MAX: usize = 63;
 
 /// The options of a relay.
 #[derive(Clone)]
@@ -493,17 +491,7 @@ fn running(task: &TaskFolder) -> TaskState {
 }
 
 fn check(name: &TaskId) -> Result<(), RelayError> {
-    let unit = name.unit.as_bytes();
-    let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
-    let ends = unit.first() != Some(&b'-') && unit.last() != Some(&b'-');
-    if unit.is_empty() || unit.len() > UNIT_MAX || !unit.iter().all(plain) || !ends {
-        let shown: String = name.unit.chars().take(80).collect();
-        return Err(RelayError::Refused(format!("{shown:?} is not a DNS label")));
-    }
-    if name.attempt == 0 {
-        return Err(RelayError::Refused("attempts count from 1".to_owned()));
-    }
-    Ok(())
+    name.check().map_err(RelayError::Refused)
 }
 
 fn busy(error: impl std::fmt::Display) -> RelayError {

@@ -2,6 +2,7 @@
 //!
 //! The command sends no request and stores nothing. Its output is the only copy of the new secret.
 
+use ebb_protocol::id::is_dns_label;
 use ebb_protocol::sign::WebhookSecret;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -136,9 +137,7 @@ fn server(url: &Url, which: &str) -> Result<(String, u16)> {
 }
 
 fn label(text: &str) -> Result<String, String> {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let ends = text.starts_with('-') || text.ends_with('-');
-    if text.is_empty() || text.len() > 63 || !text.bytes().all(plain) || ends {
+    if !is_dns_label(text) {
         return Err("expected a DNS label: 1 to 63 of a-z, 0-9 and -, no - at the ends".to_owned());
     }
     Ok(text.to_owned())
