@@ -50,26 +50,16 @@ fn check(source: &DocumentSource, vars: &DocumentVars) -> Result<Diagnostics, Di
     let loaded = load::documents(&source.name, &source.text, &source.folder, vars)?;
     let mut found = loaded.warnings;
     for document in &loaded.documents {
-        match document {
-            Document::Plugin(plugin) => match compile::check_plugin(plugin) {
-                Ok(warnings) => found.extend(warnings),
-                Err(errors) => found.extend(errors),
-            },
-            Document::RouteGroup(group) => {
-                if let Err(errors) = compile::check_route_group(group) {
-                    found.extend(errors);
-                }
-            }
-            Document::Source(source) => match compile::event_source(source) {
-                Ok((_, warnings)) => found.extend(warnings),
-                Err(errors) => found.extend(errors),
-            },
-            Document::Subscription(subscription) => {
-                if let Err(errors) = compile::subscription(subscription) {
-                    found.extend(errors);
-                }
-            }
-            Document::Sandbox(_) | Document::Connection(_) => {}
+        let checked = match document {
+            Document::Plugin(plugin) => compile::check_plugin(plugin),
+            Document::RouteGroup(group) => compile::check_route_group(group).map(|()| Vec::new()),
+            Document::Source(source) => compile::event_source(source).map(|(_, warnings)| warnings),
+            Document::Subscription(subscription) => compile::subscription(subscription).map(|_| Vec::new()),
+            Document::Sandbox(_) | Document::Connection(_) => Ok(Vec::new()),
+        };
+        match checked {
+            Ok(warnings) => found.extend(warnings),
+            Err(errors) => found.extend(errors),
         }
     }
     found.or(()).map(|((), warnings)| warnings)
