@@ -5,9 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use ebb_protocol::api::{
-    ApplyTarget, CheckList, CreateToken, CreatedToken, DeleteOrphans, DeleteOrphansResponse, OrphanList, PlanPreview,
-    PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin, RunDetail, SigningSecrets, SourceResponse,
-    TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt,
+    ApplyTarget, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin, RunDetail,
+    SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -83,6 +82,21 @@ impl ApiClient {
         Ok(Self { http, server })
     }
 
+    /// Returns the data of a path of the API.
+    pub(crate) async fn fetch<T: DeserializeOwned>(&self, path: &[&str]) -> Result<T> {
+        self.read(self.get(path)).await
+    }
+
+    /// Returns the data of a path of the API, or `None` if it does not exist.
+    pub(crate) async fn find<T: DeserializeOwned>(&self, path: &[&str]) -> Result<Option<T>> {
+        found(self.fetch(path).await)
+    }
+
+    /// Posts a body to a path of the API.
+    pub(crate) async fn post<T: DeserializeOwned>(&self, path: &[&str], body: &impl Serialize) -> Result<T> {
+        self.read(self.request(Method::POST, path).json(body)).await
+    }
+
     /// Returns the versions of a plugin, highest first, or `None` if it was never published.
     pub(crate) async fn versions(&self, name: &str) -> Result<Option<Vec<PluginInfo>>> {
         found(self.list(&["plugins", name], "plugins").await)
@@ -90,12 +104,7 @@ impl ApiClient {
 
     /// Returns a version of a plugin. `latest` selects the highest one.
     pub(crate) async fn plugin(&self, name: &str, version: &str) -> Result<Option<PluginDetail>> {
-        found(self.read(self.get(&["plugins", name, "versions", version])).await)
-    }
-
-    /// Returns the signing secrets of a plugin's webhooks, or `None` if it was never published.
-    pub(crate) async fn signing_secrets(&self, name: &str) -> Result<Option<SigningSecrets>> {
-        found(self.read(self.get(&["plugins", name, "signing-secret"])).await)
+        self.find(&["plugins", name, "versions", version]).await
     }
 
     /// Publishes the plugin in `document`. The status is 200 if the same document was published before, and 201
@@ -118,14 +127,9 @@ impl ApiClient {
 
     /// Returns the items in a member of a response.
     async fn list<T: DeserializeOwned>(&self, path: &[&str], member: &str) -> Result<Vec<T>> {
-        let mut body: serde_json::Map<_, _> = self.read(self.get(path)).await?;
+        let mut body: serde_json::Map<_, _> = self.fetch(path).await?;
         serde_json::from_value(body.remove(member).unwrap_or_default())
             .map_err(|error| unexpected(StatusCode::OK, &format!("`{member}` does not match the API: {error}")))
-    }
-
-    /// Returns a document of a collection, or `None` if it does not exist.
-    pub(crate) async fn document<T: DeserializeOwned>(&self, collection: &str, name: &str) -> Result<Option<T>> {
-        found(self.read(self.get(&[collection, name])).await)
     }
 
     /// Creates or replaces a document of a collection.
@@ -137,11 +141,6 @@ impl ApiClient {
     /// Deletes an item of a collection. Returns `None` if it does not exist.
     pub(crate) async fn delete(&self, collection: &str, name: &str) -> Result<Option<()>> {
         found(self.send(self.request(Method::DELETE, &[collection, name])).await.map(drop))
-    }
-
-    /// Creates a named token.
-    pub(crate) async fn create_token(&self, body: &CreateToken) -> Result<CreatedToken> {
-        self.read(self.request(Method::POST, &["tokens"]).json(body)).await
     }
 
     /// Posts an event of a source. Headers and `url_secret` have the proof of its sender.
@@ -278,11 +277,6 @@ impl ApiClient {
         self.of_target(target, request.json(body)).await
     }
 
-    /// Returns the health checks of the server.
-    pub(crate) async fn checks(&self) -> Result<CheckList> {
-        self.read(self.get(&["checks"])).await
-    }
-
     /// Posts a signed event of an unknown type. Returns the server's rejection, or `None` if the server accepts the
     /// event.
     pub(crate) async fn probe_signature(&self) -> Result<Option<ProblemDetails>> {
@@ -299,17 +293,6 @@ impl ApiClient {
     /// callback.
     pub(crate) async fn probe_callback(&self, url: Url) -> Result<Option<ProblemDetails>> {
         refusal(self.send(self.http.post(url)).await)
-    }
-
-    /// Returns the objects of ended targets that remain in clusters.
-    pub(crate) async fn orphans(&self) -> Result<OrphanList> {
-        self.read(self.get(&["orphans"])).await
-    }
-
-    /// Deletes the orphans with these uids, if Ebb owns them.
-    pub(crate) async fn delete_orphans(&self, uids: Vec<String>) -> Result<DeleteOrphansResponse> {
-        let body = DeleteOrphans { uids };
-        self.read(self.request(Method::POST, &["orphans", "delete"]).json(&body)).await
     }
 
     /// Returns the log of an attempt and the number of the attempt.
@@ -333,8 +316,7 @@ impl ApiClient {
 
     /// Returns the plan of a document without applying the document.
     pub(crate) async fn preview(&self, document: &str) -> Result<PlanPreview> {
-        let body = PreviewPlan { document: document.to_owned() };
-        self.read(self.request(Method::POST, &["plans"]).json(&body)).await
+        self.post(&["plans"], &PreviewPlan { document: document.to_owned() }).await
     }
 
     /// Posts a signed lifecycle webhook.

@@ -42,7 +42,7 @@ impl DoctorCheck {
 
 pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
     let sent = timing::now().as_millisecond();
-    let response = client.checks().await;
+    let response = client.fetch::<CheckList>(&["checks"]).await;
     let here = sent.midpoint(timing::now().as_millisecond());
     let mut checks = Vec::new();
     match response {

@@ -59,7 +59,7 @@ fn unknown<D: NamedDocument>(name: &str) -> CliError {
 
 /// Returns a stored document.
 pub(crate) async fn stored<D: NamedDocument>(client: &ApiClient, name: &str) -> Result<D::Detail> {
-    client.document(D::COLLECTION, name).await?.ok_or_else(|| unknown::<D>(name))
+    client.find(&[D::COLLECTION, name]).await?.ok_or_else(|| unknown::<D>(name))
 }
 
 /// Stores a document.
@@ -94,7 +94,7 @@ impl NamedApplyArgs {
         document.warn(&client).await?;
         if self.dry_run.is_set() {
             let (name, text) = document.content();
-            let found: Option<D::Detail> = client.document(D::COLLECTION, name).await?;
+            let found: Option<D::Detail> = client.find(&[D::COLLECTION, name]).await?;
             let change = match found {
                 None => ChangeKind::Create,
                 Some(found) if D::document(&found) == text => ChangeKind::None,

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, stdin};
 use std::time::Duration;
 
-use ebb_protocol::api::{ClusterError, DeleteOrphansResponse, Orphan};
+use ebb_protocol::api::{ClusterError, DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList};
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
@@ -24,7 +24,7 @@ pub(crate) struct OrphansArgs {
 
 impl OrphansArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let list = client.orphans().await?;
+        let list: OrphanList = client.fetch(&["orphans"]).await?;
         let owned: Vec<String> =
             list.orphans.iter().filter(|orphan| orphan.owned).map(|orphan| orphan.uid.clone()).collect();
         if !self.delete {
@@ -42,7 +42,8 @@ impl OrphansArgs {
             let question = format!("Delete the {} owned orphans?", owned.len());
             confirm(&question, "nothing was deleted")?;
         }
-        let response = client.delete_orphans(owned).await?;
+        let response: DeleteOrphansResponse =
+            client.post(&["orphans", "delete"], &DeleteOrphans { uids: owned }).await?;
         self.output.write(&response, |response| rows(&response.deleted))?;
         response.remaining.iter().for_each(|error| {
             output::status_line(&output::printable(&format!("Remaining in {}: {}", error.cluster, error.reason)));

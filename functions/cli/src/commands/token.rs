@@ -1,7 +1,7 @@
 //! The subcommands of `ebb token`.
 
 use clap::Subcommand;
-use ebb_protocol::api::{CreateToken, TokenInfo};
+use ebb_protocol::api::{CreateToken, CreatedToken, TokenInfo};
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
@@ -48,7 +48,7 @@ pub(crate) struct TokenCreateArgs {
 impl TokenCreateArgs {
     async fn run(self, client: &ApiClient) -> Result<Exit> {
         let request = CreateToken { name: self.name, scopes: self.scopes, ttl: Some(self.ttl) };
-        let created = client.create_token(&request).await?;
+        let created: CreatedToken = client.post(&["tokens"], &request).await?;
         let expires = timing::clock(&created.info.expires);
         output::status_line(&format!(
             "Created token {}, valid until {expires}. It is printed once:",

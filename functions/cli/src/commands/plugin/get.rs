@@ -3,7 +3,7 @@
 use ebb_documents::compile;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::Named;
-use ebb_protocol::api::PluginDetail;
+use ebb_protocol::api::{PluginDetail, SigningSecrets};
 
 use super::VersionedName;
 use crate::client::ApiClient;
@@ -39,7 +39,7 @@ impl PluginGetArgs {
     }
 
     async fn print_secrets(self, client: &ApiClient) -> Result<Exit> {
-        let secrets = client.signing_secrets(&self.plugin.name).await?;
+        let secrets: Option<SigningSecrets> = client.find(&["plugins", &self.plugin.name, "signing-secret"]).await?;
         let secrets = secrets.ok_or_else(|| super::never_published(&self.plugin.name))?;
         self.output.write(&secrets, |secrets| secrets.secrets.iter().map(|secret| format!("{secret}\n")).collect())
     }
