@@ -11,19 +11,10 @@ mod tests;
 
 use crate::files::StateFileError;
 
+pub use crate::files::StateDurability;
 pub use bucket::FolderBucket;
 pub use server::S3Server;
 pub use table::EmbeddedTable;
-
-/// The failures that an answered write survives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StateDurability {
-    /// A killed process. A power failure can lose the last writes.
-    #[default]
-    Process,
-    /// A power failure too. Writes wait for the disk.
-    Full,
-}
 
 /// The error of a start.
 #[derive(Debug, thiserror::Error)]

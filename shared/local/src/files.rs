@@ -10,6 +10,19 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+/// The prefix of files that are being written.
+pub(crate) const UNFINISHED: &str = ".new-";
+
+/// The failures that an answered write survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StateDurability {
+    /// A killed process. A power failure can lose the last writes.
+    #[default]
+    Process,
+    /// A power failure too. Writes wait for the disk.
+    Full,
+}
+
 /// A file or folder of the state that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateFileError {
@@ -103,16 +116,22 @@ pub(crate) fn private_folder(path: &Path) -> Result<(), StateFileError> {
 }
 
 /// Writes a file of mode 0600. A reader sees the old or the new file, even after a crash.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StateFileError> {
+pub(crate) fn replace(path: &Path, bytes: &[u8], durability: StateDurability) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
-    let write = || -> io::Result<()> {
-        let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(folder)?;
-        file.write_all(bytes)?;
+    let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    let is_synced = durability == StateDurability::Full;
+    if is_synced {
         file.as_file().sync_all()?;
-        file.persist(path).map_err(|error| error.error)?;
-        File::open(folder)?.sync_all()
-    };
-    write().map_err(|error| StateFileError::io(path, error))
+    }
+    file.persist(path)?;
+    // The name of the file is in the folder.
+    if is_synced { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+/// Writes a file that survives a power failure, in the same way as [`replace`].
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StateFileError> {
+    replace(path, bytes, StateDurability::Full).map_err(|error| StateFileError::io(path, error))
 }
 
 /// Writes a value as JSON, in the same way as [`write_whole`].

@@ -1,6 +1,6 @@
 //! The bucket of one machine: a folder with one file per object.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
@@ -9,13 +9,11 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use tokio::io::AsyncReadExt as _;
 
 use super::{EmbeddedError, StateDurability};
-use crate::files::{self, StateFileError};
+use crate::files::{self, StateFileError, UNFINISHED};
 
 /// Characters that are encoded in file names. The dot is one of them, so no object has a file that starts with
 /// [`UNFINISHED`].
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
-/// The prefix of files that are being written.
-const UNFINISHED: &str = ".new-";
 
 /// A bucket in a folder. A percent-encoded key has at most 255 bytes.
 #[derive(Clone, Debug)]
@@ -71,20 +69,8 @@ async fn on_disk<T: Send + 'static>(
 #[async_trait]
 impl ObjectStore for FolderBucket {
     async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()> {
-        let (folder, path) = (self.folder.clone(), self.path(key));
-        let is_synced = self.durability == StateDurability::Full;
-        on_disk("PutObject", move || {
-            // A new file replaces the object, so readers see the old or the new object, even after a crash.
-            let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&folder)?;
-            file.write_all(&bytes)?;
-            if is_synced {
-                file.as_file().sync_all()?;
-            }
-            file.persist(path)?;
-            // The name of the file is in the folder.
-            if is_synced { std::fs::File::open(folder)?.sync_all() } else { Ok(()) }
-        })
-        .await
+        let (path, durability) = (self.path(key), self.durability);
+        on_disk("PutObject", move || files::replace(&path, &bytes, durability)).await
     }
 
     async fn open_object(&self, key: &str) -> StoreResult<Option<OpenObject>> {
