@@ -35,7 +35,7 @@ pub(crate) struct RelayArgs {
     advertise_url: String,
     /// The URL of the control plane's API to poll for batches; the relay then accepts no inbound batches
     #[arg(long, env = "EBB_RELAY_PULL_URL", value_name = "URL", value_parser = api_url)]
-    pull_url: Option<ApiUrl>,
+    pull_url: Option<String>,
     /// The name of this cluster in the control plane
     #[arg(long, env = "EBB_RELAY_CLUSTER", value_name = "NAME")]
     cluster: Option<String>,
@@ -90,8 +90,10 @@ impl RelayArgs {
 
     /// Returns the control plane that the relay polls. Fails if the name of the cluster is missing.
     pub(crate) fn control_plane(&self, keys: &WebhookKeys) -> anyhow::Result<Option<ControlPlaneEndpoint>> {
-        let Some(ApiUrl(Some(url))) = self.pull_url.clone() else { return Ok(None) };
-        let cluster = self.cluster.clone().filter(|name| !name.is_empty());
+        // The manifests set the variable of the URL to an empty text if the relay does not poll.
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let Some(url) = given(&self.pull_url) else { return Ok(None) };
+        let cluster = given(&self.cluster);
         let cluster =
             cluster.context("--pull-url requires --cluster, the name of this cluster in the control plane")?;
         Ok(Some(ControlPlaneEndpoint { url, cluster, keys: keys.clone() }))
@@ -132,16 +134,10 @@ impl RelayArgs {
     }
 }
 
-/// A URL, or `None` for an empty text, because the chart sets the variable in both cases.
-#[derive(Clone, Debug)]
-pub(crate) struct ApiUrl(Option<String>);
-
-fn api_url(text: &str) -> Result<ApiUrl, String> {
-    let is_url = text.starts_with("http://") || text.starts_with("https://");
-    match text {
-        "" => Ok(ApiUrl(None)),
-        url if is_url => Ok(ApiUrl(Some(url.to_owned()))),
-        _ => Err("expected https://HOST or http://HOST".to_owned()),
+fn api_url(text: &str) -> Result<String, String> {
+    match text.is_empty() || text.starts_with("http://") || text.starts_with("https://") {
+        true => Ok(text.to_owned()),
+        false => Err("expected https://HOST or http://HOST".to_owned()),
     }
 }
 
