@@ -108,6 +108,11 @@ impl Drop for ClusterGuard {
     }
 }
 
+/// Returns the name of a value on the command line.
+fn name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
 /// Returns the running cluster of this clone.
 pub(crate) fn found() -> anyhow::Result<ClusterNetns> {
     ClusterNetns::find().context("no cluster runs: start it with `cargo xtask cluster up`")

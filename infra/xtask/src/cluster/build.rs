@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context as _;
+use clap::ValueEnum;
 use sha2::{Digest as _, Sha256};
 
-use super::folder;
+use super::{folder, name};
 use crate::run::{command, output, retry, run};
 
 /// Programs that are built together, from one folder of `infra/cluster`.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BinarySet {
     /// kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy, kubectl.
     Kubernetes,
@@ -26,20 +27,10 @@ pub(crate) enum BinarySet {
 }
 
 impl BinarySet {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Kubernetes => "kubernetes",
-            Self::Etcd => "etcd",
-            Self::Pause => "pause",
-            Self::Helm => "helm",
-            Self::Kro => "kro",
-        }
-    }
-
     /// Returns the folder of the programs. Builds them unless the cache has them from the same sources and Go version.
     pub(crate) fn built(self) -> anyhow::Result<PathBuf> {
-        let name = self.name();
-        let sources = folder::sources().join(name);
+        let name = name(self);
+        let sources = folder::sources().join(&name);
         let version = go_version()?;
         folder::cached(&self.folder()?, |made| {
             eprintln!("building {name} with {version}");
@@ -52,8 +43,8 @@ impl BinarySet {
 
     /// Returns the name of the folder in the cache: a digest of the sources and of Go's version.
     fn folder(self) -> anyhow::Result<String> {
-        let name = self.name();
-        let sources = folder::sources().join(name);
+        let name = name(self);
+        let sources = folder::sources().join(&name);
         let mut files: Vec<PathBuf> = fs::read_dir(&sources)
             .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
             .with_context(|| format!("cannot list {}", sources.display()))?;

@@ -48,7 +48,7 @@ impl ClusterServer {
 
     /// Returns the name on the command line, of its log and of its settings.
     pub(crate) fn name(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+        super::name(self)
     }
 
     pub(crate) fn log(self) -> PathBuf {
