@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs};
+use crate::progress::labels;
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct DryRunArgs {
@@ -51,12 +52,11 @@ impl DocumentChange {
 /// Prints the changes of a dry run.
 pub(crate) fn print(changes: &[DocumentChange], output: OutputArgs) -> Result<Exit> {
     for DocumentChange { kind, name, change, .. } in changes {
-        output::status_line(&match change {
-            ChangeKind::Create => format!("Would create {kind} {name}"),
-            ChangeKind::Replace => format!("Would replace {kind} {name}"),
-            ChangeKind::Delete => format!("Would delete {kind} {name}"),
-            ChangeKind::None => format!("Would not change {kind} {name}"),
-        });
+        let verb = match change {
+            ChangeKind::None => "not change".to_owned(),
+            change => labels::name(change),
+        };
+        output::status_line(&format!("Would {verb} {kind} {name}"));
     }
     output.write_data(&changes)
 }

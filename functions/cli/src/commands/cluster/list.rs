@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use ebb_protocol::api::{ClusterInfo, TransportKind};
+use ebb_protocol::api::ClusterInfo;
 
 use crate::client::ApiClient;
 use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs};
+use crate::progress::labels;
 use crate::timing;
 
 pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
@@ -16,10 +17,6 @@ pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> 
 
 fn text(clusters: &[ClusterInfo]) -> String {
     let rows = clusters.iter().map(|cluster| {
-        let transport = match cluster.transport {
-            TransportKind::Push => "push",
-            TransportKind::Pull => "pull",
-        };
         let outage = cluster.outage.as_ref();
         let status = match (&cluster.error, outage, cluster.up_seconds) {
             (Some(error), None, _) => format!("down: {error}"),
@@ -35,7 +32,7 @@ fn text(clusters: &[ClusterInfo]) -> String {
         };
         [
             cluster.name.clone(),
-            transport.to_owned(),
+            labels::name(&cluster.transport),
             cluster.uid.clone().unwrap_or_default(),
             cluster.version.clone().unwrap_or_default(),
             cluster.tasks.map(|tasks| tasks.to_string()).unwrap_or_default(),
