@@ -1,7 +1,7 @@
 //! Watches the kinds of applied objects, one watch per kind and namespace. A watch only wakes loops, which then read
 //! the state. An interrupted watch therefore loses nothing.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use futures::StreamExt as _;
@@ -10,7 +10,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use crate::discovery::ResourceKind;
 use crate::names::{self, UNIT};
@@ -18,16 +18,9 @@ use crate::names::{self, UNIT};
 /// Version, kind and namespace.
 type WatchKey = (String, String, Option<String>);
 
+/// The watches that were started, and their tasks, which end with this value.
 #[derive(Default)]
-pub(crate) struct ObjectWatches(Mutex<HashMap<WatchKey, AbortHandle>>);
-
-impl Drop for ObjectWatches {
-    fn drop(&mut self) {
-        for task in self.0.lock().unwrap_or_else(PoisonError::into_inner).values() {
-            task.abort();
-        }
-    }
-}
+pub(crate) struct ObjectWatches(Mutex<(HashSet<WatchKey>, JoinSet<()>)>);
 
 impl ObjectWatches {
     /// Starts a watch of a kind unless one runs. `notify` gets the unit of each object that changes.
@@ -41,7 +34,10 @@ impl ObjectWatches {
         let resource = &kind.resource;
         let key = (resource.api_version.clone(), resource.kind.clone(), namespace.map(str::to_owned));
         let mut watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        watches.entry(key).or_insert_with(|| tokio::spawn(follow(kind.api(client, namespace), notify)).abort_handle());
+        let (started, tasks) = &mut *watches;
+        if started.insert(key) {
+            tasks.spawn(follow(kind.api(client, namespace), notify));
+        }
     }
 }
 
