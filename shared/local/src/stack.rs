@@ -23,7 +23,7 @@ use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use ebb_flow::{DeploymentSettings as FlowSettings, Env, InstanceCache};
 use ebb_protocol::relay::TaskId;
 use ebb_relay_client::PollEndpoint;
-use ebb_store::{ItemTable, Meter, SdkTable, Store};
+use ebb_store::{ItemTable, SdkTable, Store};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -128,7 +128,6 @@ pub struct Stack {
     relay: Option<LocalRelay>,
     env: Arc<Env>,
     store: Arc<Store>,
-    meter: Arc<Meter>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     background: Arc<BackgroundTasks>,
@@ -169,9 +168,7 @@ impl Stack {
         let last_s3 = last.as_ref().and_then(StackConnection::s3_port);
         let s3 = start_s3(&state.join("s3"), settings.s3_port, last_s3).await?;
 
-        let meter = Arc::new(Meter::new());
-        let store = Store::new(table, Arc::new(bucket));
-        let store = Arc::new(store.metered(Arc::clone(&meter)));
+        let store = Arc::new(Store::new(table, Arc::new(bucket)));
         let inside = Arc::new(local_client(listen).map_err(StackError::part("HTTP"))?);
         let mut last = (watch::channel(false).0, None);
         let options = LocalRelayOptions {
@@ -225,7 +222,7 @@ impl Stack {
         let sweeps = sweep_forever(Arc::clone(&env), Arc::clone(&store), telemetry, stopped);
         tasks.push(tokio::spawn(sweeps));
         connection.write(state)?;
-        Ok(Self { connection, s3, relay: opened.processes, env, store, meter, stop, tasks, background, last, _lock })
+        Ok(Self { connection, s3, relay: opened.processes, env, store, stop, tasks, background, last, _lock })
     }
 
     /// Returns the URL of the functions.
@@ -244,10 +241,6 @@ impl Stack {
 
     pub fn s3_url(&self) -> String {
         self.s3.endpoint()
-    }
-
-    pub fn meter(&self) -> &Arc<Meter> {
-        &self.meter
     }
 
     /// Returns the ports and settings of the functions.
