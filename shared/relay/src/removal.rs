@@ -20,8 +20,8 @@ use crate::store::VersionedRecord;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const TOMBSTONE_INTERVAL: Duration = Duration::from_secs(300);
-/// The shortest retention of a tombstone. It exceeds the longest time for which a request can be in transit.
-const MIN_TOMBSTONE_RETENTION: Duration = Duration::from_secs(3600);
+/// The retention of a tombstone. It exceeds the longest time for which a request can be in transit.
+const TOMBSTONE_RETENTION: Duration = Duration::from_secs(3600);
 
 impl Reconciler {
     /// Deletes the objects of all attempts of these units. Returns the reason if one still exists.
@@ -130,7 +130,7 @@ impl Reconciler {
     }
 
     async fn remove_old_tombstones(&self) -> Result<()> {
-        let oldest = now_ms().saturating_sub(millis(self.settings.tombstone_retention.max(MIN_TOMBSTONE_RETENTION)));
+        let oldest = now_ms().saturating_sub(millis(TOMBSTONE_RETENTION));
         // A record with a task may still name objects to delete.
         let is_old = |record: &TaskRecord| {
             matches!(record.phase, TaskPhase::Tombstone { since_ms } if since_ms < oldest) && record.spec.is_none()

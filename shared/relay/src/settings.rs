@@ -35,8 +35,6 @@ pub struct RelaySettings {
     pub api_server_request_timeout: Duration,
     /// The timeout of one step of a task, after which it is repeated.
     pub step_timeout: Duration,
-    /// The retention of tombstones, at least one hour.
-    pub tombstone_retention: Duration,
 }
 
 impl RelaySettings {
@@ -55,7 +53,6 @@ impl RelaySettings {
             scheduling_timeout: None,
             api_server_request_timeout: Duration::from_secs(60),
             step_timeout: Duration::from_secs(90),
-            tombstone_retention: Duration::from_secs(3600),
         }
     }
 
