@@ -251,19 +251,9 @@ impl RelayShared {
         files::private_folder(&task.folder).map_err(busy)?;
         secrets::keep_inputs(&self.supervisor_config.state, &name, &mut received.request.body.inputs).map_err(busy)?;
         files::write_json(&task.request(), &received).map_err(busy)?;
-        self.start(&task).await.map_err(busy)?;
+        start::start(&task, &self.supervisor_config).await.map_err(busy)?;
         self.watch(&name);
         self.state(&name).map_err(busy)
-    }
-
-    /// Starts a task whose request is on disk. The caller holds the unit's lock.
-    async fn start(&self, task: &TaskFolder) -> Result<(), PodsError> {
-        let child = start::start(task, &self.supervisor_config).await?;
-        if let Some(mut child) = child {
-            // The child would otherwise stay a zombie. Its result is in its folder.
-            tokio::spawn(async move { child.wait().await });
-        }
-        Ok(())
     }
 
     /// Ends a task in any state, and writes a tombstone unless it has a result. The caller holds the lock of the unit.
@@ -324,7 +314,7 @@ impl RelayShared {
         let _lock = start::lock_unit(&self.pods.join(&name.unit)).await?;
         let task = self.task_folder(name);
         match task.state()? {
-            FolderState::Waiting => self.start(&task).await,
+            FolderState::Waiting => start::start(&task, &self.supervisor_config).await,
             FolderState::Lost => self.resolve_lost(&task).await,
             _ => Ok(()),
         }

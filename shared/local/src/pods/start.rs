@@ -6,8 +6,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tokio::process::Child;
-
 use super::task_folder::{SupervisorConfig, TaskFolder};
 use super::{PodsError, supervisor};
 use crate::files::{self, StateFileError};
@@ -16,14 +14,14 @@ use crate::files::{self, StateFileError};
 const MOMENTS: Duration = Duration::from_secs(10);
 
 /// Starts the supervisor of a task whose request is on disk. The supervisor is this program, whose `main` calls
-/// [`super::supervise_if_asked`]. Returns `None` if the task has a supervisor, or if an earlier one may have started
-/// the script.
+/// [`super::supervise_if_asked`]. Does nothing if the task has a supervisor, or if an earlier one may have started the
+/// script. The caller holds the unit's lock.
 ///
 /// The supervisor inherits the lock, so the task always has an owner.
-pub(super) async fn start(task: &TaskFolder, config: &SupervisorConfig) -> Result<Option<Child>, PodsError> {
-    let Some(lock) = hold(task).await? else { return Ok(None) };
+pub(super) async fn start(task: &TaskFolder, config: &SupervisorConfig) -> Result<(), PodsError> {
+    let Some(lock) = hold(task).await? else { return Ok(()) };
     if task.started().exists() || task.result().exists() || task.tombstone().exists() {
-        return Ok(None);
+        return Ok(());
     }
     files::write_json(&task.supervisor_config(), config)?;
     let errors_path = task.folder.join("supervisor.err");
@@ -42,7 +40,10 @@ pub(super) async fn start(task: &TaskFolder, config: &SupervisorConfig) -> Resul
     if config.containers.is_none() {
         command.env_clear();
     }
-    tokio::process::Command::from(command).spawn().map(Some).map_err(PodsError::Spawn)
+    let mut child = tokio::process::Command::from(command).spawn().map_err(PodsError::Spawn)?;
+    // The child would otherwise stay a zombie. Its result is in its folder.
+    tokio::spawn(async move { child.wait().await });
+    Ok(())
 }
 
 /// Takes the lock of the task. Returns `None` if a supervisor holds it. A process that reads the state holds it only
