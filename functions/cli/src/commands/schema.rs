@@ -34,23 +34,17 @@ enum SchemaDocument {
 impl SchemaArgs {
     pub(crate) fn run(self) -> Result<Exit> {
         let schema = match (self.document, self.signadot) {
+            (SchemaDocument::Plugin, true) => schema::signadot_plugin(),
+            (SchemaDocument::Sandbox, true) => schema::signadot_sandbox(),
+            (_, true) => {
+                return Err(CliError::failed("Signadot has no such document").with_hint("leave out `--signadot`"));
+            }
             (SchemaDocument::Plugin, false) => schema::plugin(),
             (SchemaDocument::Sandbox, false) => schema::sandbox(),
             (SchemaDocument::Collection, false) => schema::collection(),
             (SchemaDocument::Source, false) => schema::event_source(),
             (SchemaDocument::Connection, false) => schema::connection(),
             (SchemaDocument::Subscription, false) => schema::subscription(),
-            (
-                SchemaDocument::Collection
-                | SchemaDocument::Source
-                | SchemaDocument::Connection
-                | SchemaDocument::Subscription,
-                true,
-            ) => {
-                return Err(CliError::failed("Signadot has no such document").with_hint("leave out `--signadot`"));
-            }
-            (SchemaDocument::Plugin, true) => schema::signadot_plugin(),
-            (SchemaDocument::Sandbox, true) => schema::signadot_sandbox(),
         };
         output::print_data(&format!("{schema:#}\n"))
     }
