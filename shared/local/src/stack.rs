@@ -26,7 +26,7 @@ use ebb_relay_client::PollEndpoint;
 use ebb_store::{ItemTable, SdkTable, Store};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::embedded::{ACCESS_KEY, EmbeddedTable, FolderBucket, REGION, S3Server, SECRET_KEY, StateDurability};
@@ -38,6 +38,7 @@ pub use backend::{RemoteRelays, UnitBackend};
 pub use keys::StackConnection;
 use keys::StackKeys;
 use platform::OutcomeLog;
+use queue::LocalQueue;
 pub use secret_file::SecretFile;
 
 /// The folder of the embedded table, in the state folder.
@@ -187,7 +188,7 @@ impl Stack {
         let platform = settings.platform.clone().unwrap_or_else(|| format!("{url}/platform/events"));
         let flow_settings = flow_settings((&keys, state), &url, platform, &settings.units, settings.retention)?;
         let outcomes = Arc::new(OutcomeLog::open(state, flow_settings.platform_keys.clone())?);
-        let (queue, messages) = queue::channel();
+        let (sender, messages) = mpsc::unbounded_channel();
         let env = Arc::new(Env {
             store: store.clone(),
             clock: Arc::new(SystemClock),
@@ -195,7 +196,7 @@ impl Stack {
             relay: opened.relay,
             egress: inside.clone(),
             platform: inside,
-            queue: Arc::new(queue),
+            queue: Arc::new(LocalQueue(sender)),
             settings: flow_settings,
             cache: InstanceCache::default(),
         });

@@ -16,26 +16,18 @@ const MAX_CONCURRENT: usize = 32;
 /// The maximum number of deliveries beside them. They wait for the receivers of subscriptions, and delay no other message.
 const MAX_DELIVERIES: usize = 256;
 
-/// The sending end of the queue.
-pub(crate) struct LocalQueue {
-    sender: mpsc::UnboundedSender<QueueMessage>,
-}
-
-/// Returns both ends of a queue. Messages arrive after their delay.
-pub(crate) fn channel() -> (LocalQueue, mpsc::UnboundedReceiver<QueueMessage>) {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    (LocalQueue { sender }, receiver)
-}
+/// The sending end of the queue. Messages arrive after their delay.
+pub(crate) struct LocalQueue(pub(crate) mpsc::UnboundedSender<QueueMessage>);
 
 #[async_trait]
 impl MessageQueue for LocalQueue {
     async fn send(&self, message: QueueMessage, delay: Duration) {
         if delay.is_zero() {
             // The receiver is closed while the stack stops.
-            self.sender.send(message).ok();
+            self.0.send(message).ok();
             return;
         }
-        let sender = self.sender.downgrade();
+        let sender = self.0.downgrade();
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
             if let Some(sender) = sender.upgrade() {
@@ -45,7 +37,7 @@ impl MessageQueue for LocalQueue {
     }
 
     async fn check(&self) -> Result<(), String> {
-        self.sender.send(QueueMessage::Mark).map_err(|_| "the stack is ending".to_owned())
+        self.0.send(QueueMessage::Mark).map_err(|_| "the stack is ending".to_owned())
     }
 }
 
