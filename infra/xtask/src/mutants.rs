@@ -16,7 +16,7 @@ const TIMEOUT: i32 = 3;
 /// `.cargo/mutants.toml` selects the places. Results are in `target/mutants/mutants.out`. Returns the number of noticed
 /// changes; fails if a change is not noticed.
 pub(crate) fn all(arguments: &[OsString]) -> anyhow::Result<u64> {
-    tools::cargo_mutants()?;
+    tools::install("cargo-mutants", &["mutants", "--version"], tools::CARGO_MUTANTS, &[])?;
     let folder = root().join("target/mutants");
     std::fs::create_dir_all(&folder)?;
     let status = command("cargo-mutants")

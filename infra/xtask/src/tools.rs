@@ -9,22 +9,11 @@ use crate::cluster::folder::remove;
 use crate::run::{cargo, command, run, works};
 
 /// The versions that the checks expect.
-const CARGO_DENY: &str = "0.20.2";
-const CARGO_MUTANTS: &str = "27.1.0";
+pub(crate) const CARGO_DENY: &str = "0.20.2";
+pub(crate) const CARGO_MUTANTS: &str = "27.1.0";
 
-/// Installs cargo-deny if it is missing. The build takes minutes, once per machine.
-pub(crate) fn cargo_deny() -> anyhow::Result<()> {
-    // The default features support the database of advisories, which is not used.
-    install("cargo-deny", &["--version"], CARGO_DENY, &["--no-default-features"])
-}
-
-/// Installs cargo-mutants if it is missing. The build takes minutes, once per machine.
-pub(crate) fn cargo_mutants() -> anyhow::Result<()> {
-    install("cargo-mutants", &["mutants", "--version"], CARGO_MUTANTS, &[])
-}
-
-/// Installs `program` unless it runs with the arguments `probe`.
-fn install(program: &str, probe: &[&str], version: &str, options: &[&str]) -> anyhow::Result<()> {
+/// Installs `program` unless it runs with the arguments `probe`. The build takes minutes, once per machine.
+pub(crate) fn install(program: &str, probe: &[&str], version: &str, options: &[&str]) -> anyhow::Result<()> {
     if works(command(program).args(probe)) {
         return Ok(());
     }
