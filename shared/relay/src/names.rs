@@ -38,10 +38,6 @@ pub(crate) fn secret_labels(name: &TaskId, instance: Option<&str>, more: &[(&str
 /// The label with which Kubernetes marks the pods of a Job. Plugins cannot set it.
 pub(crate) const JOB: &str = "batch.kubernetes.io/controller-uid";
 
-pub(crate) fn pod_selector(uid: &str) -> String {
-    format!("{JOB}={uid}")
-}
-
 pub(crate) fn task_of_labels(labels: &BTreeMap<String, String>) -> Option<TaskId> {
     Some(TaskId { unit: labels.get(UNIT)?.clone(), attempt: labels.get(ATTEMPT)?.parse().ok()? })
 }

@@ -149,11 +149,6 @@ fn connect(server: &ServerArgs) -> Result<ApiClient> {
     ApiClient::new(server.find()?)
 }
 
-/// Returns a client of the server for a command that can also read plugins from files.
-fn connect_for_plugins(server: &ServerArgs) -> Result<ApiClient> {
-    connect(server).map_err(|error| error.with_hint("or add the plugins' files with --plugin, which needs no server"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

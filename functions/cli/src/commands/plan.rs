@@ -55,7 +55,9 @@ pub(super) async fn preview(
     let sandbox = &document.0;
     // Collections and built-in plugins need no server.
     if plugins.is_empty() && !offline::complete(sandbox, &[]) {
-        let preview = super::connect_for_plugins(server)?.preview(document.expanded()).await;
+        let hint = "or add the plugins' files with --plugin, which needs no server";
+        let client = super::connect(server).map_err(|error| error.with_hint(hint))?;
+        let preview = client.preview(document.expanded()).await;
         return preview.map_err(|error| in_document(error, document.source()));
     }
     let plugins = documents::all_plugins(plugins, vars)?;
