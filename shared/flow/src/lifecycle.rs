@@ -315,7 +315,7 @@ pub(crate) async fn begin_delete(
                 }
             }
             (DeleteDecision::Cancel(step) | DeleteDecision::Begin(step), Some(target), Some(loaded)) => {
-                retention::schedule_removal(env, &target).await?;
+                retention::schedule_removal(env, &target, None).await?;
                 let target = TargetHead { stop_cause: cause, ..target };
                 let transition = transition::transition(env, &target, step, &loaded, None).await?;
                 if env.store.move_target(&transition).await? {

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ebb_engine::{HeadState, Hook, Millis, RunEvent, RunPhase, RunView, Shard, TargetPhase, Timestamp, accept};
+use ebb_engine::{
+    Backoff, HeadState, Hook, Millis, RunEvent, RunPhase, RunView, Shard, TargetPhase, Timestamp, accept,
+};
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_store::{
     DamagedExpiry, InstanceExpiry, PendingCreation, PendingUpdate, RemoveExpired, RunHead, StoreError, TargetHead,
@@ -41,22 +43,14 @@ const RECHECK_INTERVAL: Millis = Millis(86_400_000);
 const FIRST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum duration of a later attempt, because the check for possible resources starts again each time.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(15);
-/// The wait after the first failure. It doubles with each further one.
-const FIRST_WAIT_MS: u64 = 60 * 60 * 1000;
-/// Maximum wait after a failure.
-const MAX_WAIT_MS: u64 = 7 * 86_400_000;
+/// The waits after failures, from one hour to seven days.
+const FAILURE_BACKOFF: Backoff = Backoff { base: Millis(60 * 60 * 1000), max: Millis(7 * 86_400_000) };
 
-/// Schedules the removal of a target's stored data, before the target begins to end.
-pub async fn schedule_removal(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
+/// Schedules the removal of a target's stored data, before the target begins to end. With an `event`, schedules that of its
+/// run, before the event is accepted. Its resources are not kept, so it is removed although its target may be active.
+pub async fn schedule_removal(env: &Env, target: &TargetHead, event: Option<EventRef>) -> Result<(), FlowError> {
     let TargetHead { uid, first_generation, plan, .. } = target;
-    write(env, target, (uid, *first_generation, plan), None).await
-}
-
-/// Schedules the removal of the run of an event, before the event is accepted. Its resources are not kept, so it is
-/// removed although its target may be active.
-pub(crate) async fn schedule_event_removal(env: &Env, target: &TargetHead, event: &EventRef) -> Result<(), FlowError> {
-    let TargetHead { uid, first_generation, plan, .. } = target;
-    write(env, target, (uid, *first_generation, plan), Some(event.clone())).await
+    write(env, target, (uid, *first_generation, plan), event).await
 }
 
 /// Returns the tombstone of an instance that ended at `ended` and is no longer in the target item. It is the only
@@ -126,7 +120,7 @@ pub async fn remove_expired(env: &Env, store: &dyn RemoveExpired, now: Timestamp
     for damaged in due.damaged {
         let DamagedExpiry { instance, failures, reason, .. } = &damaged;
         tracing::error!(instance, reason, "cannot read an expiry; the data of its instance is kept");
-        let next = now.plus(retry_wait(*failures));
+        let next = now.plus(FAILURE_BACKOFF.bound(failures.saturating_add(1)));
         let damaged = DamagedExpiry { failures: failures.saturating_add(1), ..damaged };
         if let Err(error) = store.postpone_damaged(&damaged, next).await {
             tracing::warn!(%error, instance = damaged.instance, "cannot postpone a damaged expiry");
@@ -199,12 +193,6 @@ async fn announce(env: &Env, run: &RunId, now: Timestamp, announced: &AtomicUsiz
     Ok(())
 }
 
-/// Returns the wait after a failure that follows `failures` others.
-fn retry_wait(failures: u32) -> Millis {
-    let doubled = 1_u64.checked_shl(failures).unwrap_or(u64::MAX);
-    Millis(FIRST_WAIT_MS.saturating_mul(doubled).min(MAX_WAIT_MS))
-}
-
 enum RetentionOutcome {
     Removed,
     /// Retention is disabled.
@@ -223,7 +211,8 @@ async fn postpone_failed(
     expiry: &InstanceExpiry,
     now: Timestamp,
 ) -> Result<(), FlowError> {
-    postpone(env, store, expiry, now.plus(retry_wait(expiry.failures)), expiry.failures.saturating_add(1)).await
+    let failures = expiry.failures.saturating_add(1);
+    postpone(env, store, expiry, now.plus(FAILURE_BACKOFF.bound(failures)), failures).await
 }
 
 /// Postpones a removal, and withdraws its announcement. If the first root is deleted, the runs take no results
@@ -249,20 +238,13 @@ async fn postpone(
     Ok(store.postpone_expiry(expiry, due, failures).await?)
 }
 
-/// The announcement of a removal in a root, at the time of a round.
-enum RemovalAnnouncement {
-    None,
-    /// An invocation may have a result that it took before.
-    Recent,
-    /// Every invocation has ended that took a result before.
-    Past,
-}
-
-fn announcement(env: &Env, root: &HeadState, now: Timestamp) -> RemovalAnnouncement {
+/// Returns the outcome for a run whose removal has not been announced in its `root` for long enough, at the time of a round.
+fn not_announced(env: &Env, run: &RunId, root: &HeadState, now: Timestamp) -> Option<RetentionOutcome> {
     match root.removal_announced {
-        None => RemovalAnnouncement::None,
-        Some(at) if at.plus(env.settings.removal_notice()) > now => RemovalAnnouncement::Recent,
-        Some(_) => RemovalAnnouncement::Past,
+        None => Some(RetentionOutcome::Unannounced(run.clone())),
+        Some(at) if at.plus(env.settings.removal_notice()) > now => Some(RetentionOutcome::Waiting),
+        // Every invocation has ended that took a result before.
+        Some(_) => None,
     }
 }
 
@@ -331,17 +313,17 @@ async fn remove_if_ended(
     }
     let first = read_first_run(env, expiry).await?;
     // An instance that waits is checked in each round, without its plan.
-    let root = first.as_ref().and_then(|(_, heads)| root_of(heads)).filter(|root| root.head.phase == RunPhase::Closed);
-    if root.is_some_and(|root| matches!(announcement(env, &root.head, now), RemovalAnnouncement::Recent)) {
-        return Ok(RetentionOutcome::Waiting);
+    let root = first.as_ref().and_then(|(run, heads)| Some((run, root_of(heads)?)));
+    let root = root.filter(|(_, root)| root.head.phase == RunPhase::Closed);
+    let announced = root.and_then(|(run, root)| not_announced(env, run, &root.head, now));
+    if let Some(waiting @ RetentionOutcome::Waiting) = announced {
+        return Ok(waiting);
     }
     let Some(plan) = read_plan(env, expiry).await? else { return remove(env, store, expiry, own, None).await };
-    match find_remains(env, expiry, (&plan, first), now).await? {
-        InstanceRemains::Unannounced(first) => Ok(RetentionOutcome::Unannounced(first)),
-        InstanceRemains::Waiting => Ok(RetentionOutcome::Waiting),
-        InstanceRemains::Nothing => remove(env, store, expiry, own, Some(&plan)).await,
-        InstanceRemains::Open => Ok(RetentionOutcome::Postponed(now.plus(RECHECK_INTERVAL))),
-        InstanceRemains::Possible => {
+    match may_have_resources(env, expiry, (&plan, first), now).await? {
+        Err(outcome) => Ok(outcome),
+        Ok(false) => remove(env, store, expiry, own, Some(&plan)).await,
+        Ok(true) => {
             tracing::warn!(
                 instance = expiry.instance_key(),
                 "resources of an instance may exist; its records are kept"
@@ -381,10 +363,8 @@ async fn remove_event(
         if let Some(due) = due.filter(|&due| due > now) {
             return Ok(RetentionOutcome::Postponed(due));
         }
-        match announcement(env, &root.head, now) {
-            RemovalAnnouncement::None => return Ok(RetentionOutcome::Unannounced(run)),
-            RemovalAnnouncement::Recent => return Ok(RetentionOutcome::Waiting),
-            RemovalAnnouncement::Past => {}
+        if let Some(outcome) = not_announced(env, &run, &root.head, now) {
+            return Ok(outcome);
         }
     }
     if !store.delete_root(&run).await? {
@@ -395,19 +375,6 @@ async fn remove_event(
     env.forget_run(&run);
     store.delete_expiry(expiry).await?;
     Ok(RetentionOutcome::Removed)
-}
-
-enum InstanceRemains {
-    /// The removal is not announced in the root of this run, which is the first one.
-    Unannounced(RunId),
-    /// The removal is announced. An invocation may have a result that it took before.
-    Waiting,
-    /// Only stored data exists.
-    Nothing,
-    /// A run is not closed.
-    Open,
-    /// A resource may exist that no undo has removed.
-    Possible,
 }
 
 /// A run and its head items.
@@ -443,13 +410,14 @@ async fn read_plan(env: &Env, expiry: &InstanceExpiry) -> Result<Option<Arc<Comp
     }
 }
 
-/// Checks the runs of an instance. `first` is the one that was read before the plan.
-async fn find_remains(
+/// Returns true if a resource of an instance may exist that no undo has removed, or the outcome if its runs do not show that
+/// yet. `first` is the run that was read before the plan.
+async fn may_have_resources(
     env: &Env,
     expiry: &InstanceExpiry,
     (loaded, mut first): (&CompiledPlan, Option<FoundRun>),
     now: Timestamp,
-) -> Result<InstanceRemains, FlowError> {
+) -> Result<Result<bool, RetentionOutcome>, FlowError> {
     let mut runs = Vec::new();
     for (number, run) in runs_of(expiry, Some(loaded)).into_iter().enumerate() {
         let Some((_, graph)) = loaded.hook_plan(run.hook()) else { continue };
@@ -459,18 +427,17 @@ async fn find_remains(
         };
         let Some(root) = root_of(&heads) else { continue };
         if root.head.phase != RunPhase::Closed {
-            return Ok(InstanceRemains::Open);
+            return Ok(Err(RetentionOutcome::Postponed(now.plus(RECHECK_INTERVAL))));
         }
         // Callbacks read the first root. If it does not exist, an interrupted removal has deleted it, or no run has begun.
-        match announcement(env, &root.head, now) {
-            RemovalAnnouncement::None if number == 0 => return Ok(InstanceRemains::Unannounced(run)),
-            RemovalAnnouncement::Recent if number == 0 => return Ok(InstanceRemains::Waiting),
-            _ => {}
+        if number == 0
+            && let Some(outcome) = not_announced(env, &run, &root.head, now)
+        {
+            return Ok(Err(outcome));
         }
         runs.push((run, RunView::whole(graph, heads.into_iter().map(|head| (head.shard, head.head)))));
     }
-    let is_complete = possible_resources::possible_resources_of(env, loaded, &runs).await?.is_empty();
-    Ok(if is_complete { InstanceRemains::Nothing } else { InstanceRemains::Possible })
+    Ok(Ok(!possible_resources::possible_resources_of(env, loaded, &runs).await?.is_empty()))
 }
 
 async fn has_run(env: &Env, expiry: &InstanceExpiry) -> Result<bool, FlowError> {

@@ -63,7 +63,7 @@ pub(super) async fn receive(
             return Err(LifecycleRejection::Busy(text).into());
         }
         // A crash after this leaves a removal of a run that does not exist.
-        retention::schedule_event_removal(env, &seen, &event).await?;
+        retention::schedule_removal(env, &seen, Some(event.clone())).await?;
         let mut appended = seen.clone();
         appended.events.append(event.clone());
         let is_idle = next_run::is_idle(env, &seen).await?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ebb_engine::Millis;
+use ebb_engine::{Backoff, Millis};
 use ebb_store::DueItem;
 
 /// The wait after the first failure. It doubles with each further one.
@@ -37,9 +37,8 @@ impl FailedSweeps {
         }
         let failures = failures_of.entry(due.clone()).or_default();
         let first = if is_retryable { FIRST_WAIT_MS } else { FIRST_PERMANENT_WAIT_MS };
-        let doubled = 1_u64.checked_shl(*failures).unwrap_or(u64::MAX);
         *failures = failures.saturating_add(1);
-        Millis(first.saturating_mul(doubled).min(MAX_WAIT_MS))
+        Backoff { base: Millis(first), max: Millis(MAX_WAIT_MS) }.bound(*failures)
     }
 }
 
