@@ -43,11 +43,8 @@ pub async fn force_complete(
     key: TargetKey<'_>,
     request: &ForceCompleteUnit,
 ) -> Result<OverrideOutcome, FlowError> {
-    let Some(reason) = reason(&request.reason, request.by.as_deref()) else { return Ok(incomplete()) };
-    let choose = |key: &str| if key == request.unit { OverrideScope::Failed } else { OverrideScope::Nothing };
-    let outcome = override_matching(env, key, &reason, Some(&request.unit), choose).await?;
-    log_request("force-complete", key, request.by.as_deref(), &request.reason, &outcome);
-    Ok(outcome)
+    let by = request.by.as_deref();
+    override_requested(env, key, ("force-complete", &request.reason, by), Some(&request.unit)).await
 }
 
 /// Marks all units of the stuck hook as complete. The target is then gone, or continues with its next hook.
@@ -56,16 +53,24 @@ pub async fn force_delete(
     key: TargetKey<'_>,
     request: &ForceDeleteTarget,
 ) -> Result<OverrideOutcome, FlowError> {
-    let Some(reason) = reason(&request.reason, request.by.as_deref()) else { return Ok(incomplete()) };
-    let outcome = override_matching(env, key, &reason, None, |_| OverrideScope::Open).await?;
-    log_request("force-delete", key, request.by.as_deref(), &request.reason, &outcome);
-    Ok(outcome)
+    override_requested(env, key, ("force-delete", &request.reason, request.by.as_deref()), None).await
 }
 
-/// Logs the request of an operator and its outcome.
-fn log_request(request: &str, key: TargetKey<'_>, by: Option<&str>, reason: &str, outcome: &OverrideOutcome) {
-    let TargetKey { kind, name } = key;
-    match outcome {
+/// Marks the failed unit `named` as complete, or all units that are not done. Logs the request of an operator and its
+/// outcome.
+async fn override_requested(
+    env: &Env,
+    key @ TargetKey { kind, name }: TargetKey<'_>,
+    (request, reason, by): (&str, &str, Option<&str>),
+    named: Option<&str>,
+) -> Result<OverrideOutcome, FlowError> {
+    let Some(recorded) = recorded_reason(reason, by) else {
+        return Ok(OverrideOutcome::Incomplete(format!(
+            "`reason` must have 1 to {MAX_REASON} characters, and `by` at most {MAX_OPERATOR}"
+        )));
+    };
+    let outcome = override_matching(env, key, &recorded, named).await?;
+    match &outcome {
         OverrideOutcome::Overridden(OverrideResponse { run, units }) => {
             tracing::info!(kind, name, by, reason, run, ?units, "{request}: done");
         }
@@ -76,15 +81,10 @@ fn log_request(request: &str, key: TargetKey<'_>, by: Option<&str>, reason: &str
             tracing::info!(kind, name, by, reason, rejection, "{request}: rejected");
         }
     }
+    Ok(outcome)
 }
 
-fn incomplete() -> OverrideOutcome {
-    OverrideOutcome::Incomplete(format!(
-        "`reason` must have 1 to {MAX_REASON} characters, and `by` at most {MAX_OPERATOR}"
-    ))
-}
-
-fn reason(why: &str, by: Option<&str>) -> Option<FailureReason> {
+fn recorded_reason(why: &str, by: Option<&str>) -> Option<FailureReason> {
     let (why, by) = (why.trim(), by.map(str::trim).filter(|by| !by.is_empty()));
     if why.is_empty() || why.chars().count() > MAX_REASON || by.is_some_and(|by| by.chars().count() > MAX_OPERATOR) {
         return None;
@@ -96,21 +96,11 @@ fn reason(why: &str, by: Option<&str>) -> Option<FailureReason> {
     Some(FailureReason { code: ReasonCode::Overridden, message: limits::message(&message) })
 }
 
-/// The state in which a unit is overridden.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum OverrideScope {
-    Nothing,
-    Failed,
-    /// The unit is not done.
-    Open,
-}
-
 async fn override_matching(
     env: &Env,
     key: TargetKey<'_>,
     reason: &FailureReason,
     named: Option<&str>,
-    choose: impl Fn(&str) -> OverrideScope,
 ) -> Result<OverrideOutcome, FlowError> {
     let Some(target) = env.store.read_target(key).await? else { return Ok(OverrideOutcome::NotFound) };
     let torn_down = matches!(target.phase, TargetPhase::Stuck | TargetPhase::Stopping);
@@ -129,12 +119,10 @@ async fn override_matching(
     let mut units = BTreeMap::new();
     for unit in run.graph().units() {
         let Some(plan) = run.unit(unit) else { continue };
-        let is_open = match choose(&plan.key) {
-            OverrideScope::Nothing => false,
-            OverrideScope::Failed => {
-                view.status(unit) == UnitProgress::Failed || (closed && is_in_flight(&run, &view, unit))
-            }
-            OverrideScope::Open => view.status(unit) != UnitProgress::Done,
+        let is_open = match named {
+            None => view.status(unit) != UnitProgress::Done,
+            Some(named) if named != plan.key => false,
+            Some(_) => view.status(unit) == UnitProgress::Failed || (closed && is_in_flight(&run, &view, unit)),
         };
         if is_open {
             units.insert(unit, plan.key.clone());
