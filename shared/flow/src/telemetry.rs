@@ -27,6 +27,7 @@ use metrics::MetricCounters;
 use trace::InvocationTrace;
 
 pub use invocation::{InvocationOrigin, Telemetry};
+pub(crate) use metrics::Counter;
 pub use metrics::METRIC_NAMES;
 pub use sinks::{FunctionKind, InvocationMetrics, MetricSink, Span, SpanAttribute, SpanId, SpanKind, SpanSink};
 
@@ -84,9 +85,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn count(count: impl FnOnce(&mut MetricCounters)) {
+fn record(record: impl FnOnce(&mut MetricCounters)) {
     // This fails outside of an invocation, where nothing is counted.
-    let _ = INVOCATION.try_with(|invocation| count(&mut invocation.counters()));
+    let _ = INVOCATION.try_with(|invocation| record(&mut invocation.counters()));
+}
+
+pub(crate) fn count(counter: Counter, number: u64) {
+    record(|counters| counters.add(counter, number));
+}
+
+/// Counts and exports the count at once, because an alarm depends on it.
+pub(crate) fn count_for_alarm(counter: Counter, number: u64) {
+    let _ = INVOCATION.try_with(|invocation| {
+        invocation.counters().add(counter, number);
+        invocation.export_metrics();
+    });
 }
 
 fn trace<T>(add: impl FnOnce(&mut InvocationTrace) -> T) -> Option<T> {
@@ -161,71 +174,23 @@ pub(crate) fn dispatch_ended(
 pub(crate) fn attempt_ended(run: &Run, attempt: AttemptRef, end: AttemptDisposition, now: Timestamp) {
     let key = (run.id.clone(), attempt.unit, attempt.number);
     let begun = INVOCATION.try_with(|invocation| lock(&invocation.begun).get(&key).copied()).ok().flatten();
-    count(|counters| counters.count_attempt(end, begun.map(|begun| now.since(begun).0)));
+    record(|counters| counters.count_attempt(end, begun.map(|begun| now.since(begun).0)));
     trace(|trace| trace.attempt_ended(run, attempt, end, begun.unwrap_or(now), now));
-}
-
-pub(crate) fn result_late() {
-    count(|counters| counters.late_results += 1);
-}
-
-/// Counts a success above the limit per attempt.
-pub(crate) fn result_in_excess() {
-    count(|counters| counters.excess_results += 1);
 }
 
 /// Records the end of a run. The invocation that moved its target calls this.
 pub(crate) fn run_ended(run: &Run, outcome: Option<RunOutcome>, now: Timestamp) {
-    count(|counters| counters.run_time(now.since(run.facts.started).0));
+    record(|counters| counters.run_time(now.since(run.facts.started).0));
     trace(|trace| trace.run_ended(run, outcome, now));
-}
-
-/// Counts a stuck target and exports it at once, because an alarm depends on it.
-pub(crate) fn target_stuck() {
-    let _ = INVOCATION.try_with(|invocation| {
-        invocation.counters().stuck += 1;
-        invocation.export_metrics();
-    });
-}
-
-/// Counts resources of a gone target without evidence of their removal and exports the count at once, because an alarm
-/// depends on it.
-pub(crate) fn removals_unconfirmed(count: u32) {
-    let _ = INVOCATION.try_with(|invocation| {
-        invocation.counters().unconfirmed_removals += u64::from(count);
-        invocation.export_metrics();
-    });
-}
-
-/// Counts a notification that was given up and exports it at once, because an alarm depends on it.
-pub(crate) fn notification_undelivered() {
-    let _ = INVOCATION.try_with(|invocation| {
-        invocation.counters().undelivered += 1;
-        invocation.export_metrics();
-    });
-}
-
-/// Counts an event of a source that was rejected.
-pub(crate) fn event_rejected() {
-    count(|counters| counters.rejected_events += 1);
 }
 
 /// Records a sweep. The most urgent item was overdue by `late_ms`.
 pub(crate) fn sweep_ended(items: usize, late_ms: u64) {
-    count(|counters| {
-        counters.items_swept += items as u64;
+    record(|counters| {
+        counters.add(Counter::ItemsSwept, items as u64);
         counters.sweep_lag = Some(counters.sweep_lag.map_or(late_ms, |late| late.max(late_ms)));
     });
     if items > 0 {
         trace(InvocationTrace::mark_authentic);
     }
-}
-
-/// Counts a cluster whose relay has not responded since the last count.
-pub(crate) fn relay_unresponsive() {
-    count(|counters| counters.outages += 1);
-}
-
-pub(crate) fn orphans_found(objects: usize) {
-    count(|counters| counters.orphaned += objects as u64);
 }

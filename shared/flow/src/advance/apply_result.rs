@@ -33,7 +33,7 @@ use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::inputs::InvocationCache;
 use crate::run::{lease, records, removals, undo, visibility, wakeup};
 use crate::sealed_values;
-use crate::telemetry::{self, AttemptDisposition};
+use crate::telemetry::{self, AttemptDisposition, Counter};
 
 /// Records the result of an attempt and advances its run.
 ///
@@ -154,7 +154,7 @@ fn report_excess(run: &Run, attempt: AttemptRef) -> RunProgress {
         "more than {} distinct results were reported; further ones are not undone",
         limits::DISTINCT_RESULTS
     );
-    telemetry::result_in_excess();
+    telemetry::count(Counter::ExcessResults, 1);
     RunProgress::late(LateResult::Excess)
 }
 

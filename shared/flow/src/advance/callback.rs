@@ -26,7 +26,7 @@ use crate::run::attempt_end::AttemptEnd;
 use crate::run::callback_result::{parse_end, unreadable, with_checked_outputs};
 use crate::run::inputs::InvocationCache;
 use crate::run::wakeup;
-use crate::telemetry;
+use crate::telemetry::{self, Counter};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallbackOutcome {
@@ -205,7 +205,7 @@ async fn apply_callback(
     env.cache.taken_results.note(&run.id, attempt.unit, attempt.number);
     let late = progress.late;
     if late.is_some() {
-        telemetry::result_late();
+        telemetry::count(Counter::LateResults, 1);
     }
     let moves = progress.end.is_some() || !progress.ready.is_empty();
     let follow_up = FollowUp::drive(moves.then(|| Continuation::of(run.clone(), claims.epoch, progress, cache)));

@@ -21,7 +21,7 @@ use crate::loaded_run::Run;
 use crate::ports::QueueMessage;
 use crate::run::inputs::InvocationCache;
 use crate::run::removals;
-use crate::telemetry;
+use crate::telemetry::{self, Counter};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotificationSender {
@@ -203,12 +203,12 @@ async fn move_target(
         let transition = transition(env, &seen, step, &loaded, holder_of(env, &seen, step, run).await?).await?;
         if env.store.move_target(&transition).await? {
             if transition.target.phase == TargetPhase::Stuck {
-                telemetry::target_stuck();
+                telemetry::count_for_alarm(Counter::Stuck, 1);
                 tracing::warn!(kind = key.kind, name = key.name, run = %run.id, "target is stuck");
             }
             let unconfirmed = transition.target.unconfirmed;
             if unconfirmed > 0 {
-                telemetry::removals_unconfirmed(unconfirmed);
+                telemetry::count_for_alarm(Counter::UnconfirmedRemovals, unconfirmed.into());
                 tracing::warn!(kind = key.kind, name = key.name, run = %run.id, unconfirmed, "nothing shows that resources of the target are gone");
             }
             return Ok(Some(MovedTarget { transition, loaded }));

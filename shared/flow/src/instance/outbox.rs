@@ -24,7 +24,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::offload::offload;
 use crate::ports::QueueMessage;
-use crate::telemetry;
+use crate::telemetry::{self, Counter};
 
 pub use deliver::deliver;
 pub use receiver::{ReceiverInfo, receiver_info};
@@ -118,7 +118,7 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
         let lost = target.outbox.notices.remove(0);
         tracing::error!(kind = target.kind, name = target.name, to = ?lost.to, phase = lost.phase,
             "too many notifications wait; the oldest is dropped");
-        telemetry::notification_undelivered();
+        telemetry::count_for_alarm(Counter::Undelivered, 1);
     }
 }
 

@@ -10,7 +10,7 @@ use ebb_store::{DesiredKey, DesiredTarget, NoteRejections, Rejection, SourceReje
 
 use crate::env::{DesiredStore, Env};
 use crate::error::FlowError;
-use crate::telemetry;
+use crate::telemetry::{self, Counter};
 
 /// The time for which a full list keeps an event, and in which an equal event is not listed again.
 const WINDOW: Millis = Millis(1_000 * SourceRejections::MAX as u64);
@@ -26,7 +26,7 @@ pub async fn note(env: &Env, store: &dyn NoteRejections, source: &str, delivery:
     }
     let SourceResponse { target, uid, detail, .. } = response;
     tracing::warn!(source, delivery, subject = target, detail, "an event of a source is rejected");
-    telemetry::event_rejected();
+    telemetry::count(Counter::RejectedEvents, 1);
     let event = Rejection {
         time: env.now().0,
         delivery: delivery.to_owned(),

@@ -21,7 +21,7 @@ use ebb_store::{OrphanScans, RunFacts};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::ports::RelayError;
-use crate::telemetry;
+use crate::telemetry::{self, Counter};
 
 const SCAN_INTERVAL_MS: u64 = 15 * 60 * 1000;
 /// Minimum age of a task that a scan deletes, and minimum time since its instance ended. Late results arrive earlier.
@@ -113,7 +113,8 @@ pub async fn scan(env: &Env, scans: &dyn OrphanScans) -> Result<usize, FlowError
     }
     let end = Instant::now() + SCAN_TIME;
     let ClusterOrphans { tasks, unmanaged, errors } = scan_cluster(env, &cluster.name, end).await?;
-    telemetry::orphans_found(tasks.iter().map(|task| task.objects.len()).sum::<usize>() + unmanaged.len());
+    let found = tasks.iter().map(|task| task.objects.len()).sum::<usize>() + unmanaged.len();
+    telemetry::count(Counter::Orphaned, found as u64);
     for reason in errors {
         tracing::info!(cluster = cluster.name, reason, "the scan for orphans is incomplete");
     }

@@ -15,7 +15,7 @@ use ebb_store::RelayOutages;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::ports::RelayObservation;
-use crate::telemetry;
+use crate::telemetry::{self, Counter};
 
 const WEBHOOK: &str = "webhook";
 
@@ -28,7 +28,7 @@ pub async fn record_outages(env: &Env, store: &dyn RelayOutages) -> Result<(), F
     let known = store.read_outages().await?;
     for (cluster, observation) in observations {
         if matches!(observation, RelayObservation::NoResponse(_)) {
-            telemetry::relay_unresponsive();
+            telemetry::count(Counter::Outages, 1);
         }
         match observation {
             RelayObservation::NoResponse(reason) if !known.contains_key(&cluster) => {

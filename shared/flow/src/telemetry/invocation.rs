@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(*lock(&sinks.0), (vec![], vec![]));
         let event = async {
             crate::telemetry::webhook_received("sandbox", "demo", None);
-            crate::telemetry::result_late();
+            crate::telemetry::count(crate::telemetry::Counter::LateResults, 1);
             7
         };
         assert_eq!(telemetry.invoke(FunctionKind::Receive, InvocationOrigin::default(), event).await, 7);

@@ -26,22 +26,31 @@ pub const METRIC_NAMES: [&str; 18] = [
     "RunTime",
 ];
 
+/// A counter, by its position in [`METRIC_NAMES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counter {
+    Dispatched,
+    Completed,
+    Retried,
+    Failed,
+    LateResults,
+    ItemsSwept,
+    Orphaned,
+    Stuck,
+    UnconfirmedRemovals,
+    /// Successes above the limit per attempt.
+    ExcessResults,
+    /// Notifications that were given up.
+    Undelivered,
+    RejectedEvents,
+    /// Clusters whose relay has not responded since the last count.
+    Outages,
+}
+
 /// Counters, and times in milliseconds.
 #[derive(Debug, Default)]
 pub(super) struct MetricCounters {
-    dispatched: u64,
-    completed: u64,
-    retried: u64,
-    failed: u64,
-    pub(super) late_results: u64,
-    pub(super) items_swept: u64,
-    pub(super) orphaned: u64,
-    pub(super) stuck: u64,
-    pub(super) unconfirmed_removals: u64,
-    pub(super) excess_results: u64,
-    pub(super) undelivered: u64,
-    pub(super) rejected_events: u64,
-    pub(super) outages: u64,
+    counts: [u64; Counter::Outages as usize + 1],
     pub(super) sweep_lag: Option<u64>,
     first_dispatch: Option<u64>,
     next_dispatch: Option<u64>,
@@ -50,9 +59,13 @@ pub(super) struct MetricCounters {
 }
 
 impl MetricCounters {
+    pub(super) fn add(&mut self, counter: Counter, number: u64) {
+        self.counts[counter as usize] += number;
+    }
+
     /// Counts a dispatch, `after` milliseconds after its cause was received.
     pub(super) fn count_dispatch(&mut self, function: FunctionKind, after: u64) {
-        self.dispatched += 1;
+        self.add(Counter::Dispatched, 1);
         let first = match function {
             FunctionKind::Receive => &mut self.first_dispatch,
             FunctionKind::Complete => &mut self.next_dispatch,
@@ -63,11 +76,12 @@ impl MetricCounters {
 
     /// Counts an attempt, with its duration in milliseconds if it is known.
     pub(super) fn count_attempt(&mut self, end: AttemptDisposition, duration: Option<u64>) {
-        match end {
-            AttemptDisposition::Completed => self.completed += 1,
-            AttemptDisposition::Retried => self.retried += 1,
-            AttemptDisposition::Failed => self.failed += 1,
-        }
+        let counter = match end {
+            AttemptDisposition::Completed => Counter::Completed,
+            AttemptDisposition::Retried => Counter::Retried,
+            AttemptDisposition::Failed => Counter::Failed,
+        };
+        self.add(counter, 1);
         self.attempt_times.extend(duration);
     }
 
@@ -84,22 +98,8 @@ impl MetricCounters {
     ) -> Option<InvocationMetrics> {
         // With the request id, other log lines of the invocation can be found. A successful invocation with a run has
         // no other lines by default, so the id would have no use.
-        let has_request = !request.is_empty() && (subject.run.is_none() || self.failed + self.retried > 0);
-        let counts = [
-            self.dispatched,
-            self.completed,
-            self.retried,
-            self.failed,
-            self.late_results,
-            self.items_swept,
-            self.orphaned,
-            self.stuck,
-            self.unconfirmed_removals,
-            self.excess_results,
-            self.undelivered,
-            self.rejected_events,
-            self.outages,
-        ];
+        let has_failed = [Counter::Failed, Counter::Retried].iter().any(|&counter| self.counts[counter as usize] > 0);
+        let has_request = !request.is_empty() && (subject.run.is_none() || has_failed);
         let times = [
             Vec::from_iter(self.sweep_lag),
             Vec::from_iter(self.first_dispatch),
@@ -107,8 +107,8 @@ impl MetricCounters {
             self.attempt_times,
             self.run_times,
         ];
-        let (count_names, time_names) = METRIC_NAMES.split_at(counts.len());
-        let counts = count_names.iter().copied().zip(counts).filter(|(_, count)| *count > 0).collect();
+        let (count_names, time_names) = METRIC_NAMES.split_at(self.counts.len());
+        let counts = count_names.iter().copied().zip(self.counts).filter(|(_, count)| *count > 0).collect();
         let times = time_names.iter().copied().zip(times).filter(|(_, times)| !times.is_empty()).collect();
         let metrics = InvocationMetrics {
             at,
@@ -131,7 +131,8 @@ mod tests {
 
     #[test]
     fn metrics_have_only_recorded_values() {
-        let mut counters = MetricCounters { stuck: 1, sweep_lag: Some(0), ..MetricCounters::default() };
+        let mut counters = MetricCounters { sweep_lag: Some(0), ..MetricCounters::default() };
+        counters.add(Counter::Stuck, 1);
         counters.count_dispatch(FunctionKind::Complete, 12);
         counters.count_dispatch(FunctionKind::Complete, 30);
         counters.count_attempt(AttemptDisposition::Completed, Some(250));

@@ -125,14 +125,11 @@ impl InvocationTrace {
             return all;
         }
         let trace = self.trace.unwrap_or_else(rand::random);
-        let (name, kind) = match function {
-            FunctionKind::Receive => ("receive", SpanKind::Server),
-            FunctionKind::Complete => ("complete", SpanKind::Server),
-            FunctionKind::Sweep => ("sweep", SpanKind::Internal),
-            FunctionKind::Api => ("api", SpanKind::Server),
+        let mut span = span(ids::own(trace, self.span), self.parent, function.name().to_owned(), times);
+        span.kind = match function {
+            FunctionKind::Sweep => SpanKind::Internal,
+            FunctionKind::Receive | FunctionKind::Complete | FunctionKind::Api => SpanKind::Server,
         };
-        let mut span = span(ids::own(trace, self.span), self.parent, name.to_owned(), times);
-        span.kind = kind;
         span.attributes = self.attributes;
         if !request.is_empty() {
             span.attributes.push(("faas.invocation_id", Text(request.to_owned())));

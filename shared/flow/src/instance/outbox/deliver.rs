@@ -30,7 +30,7 @@ use crate::error::FlowError;
 use crate::instance::due;
 use crate::pending_call::{PendingCall, circuit_wait};
 use crate::ports::QueueMessage;
-use crate::telemetry;
+use crate::telemetry::{self, Counter};
 
 /// The age at which an undelivered notification is given up.
 const MAX_DELIVERY_AGE: Millis = Millis(3 * 24 * 3_600_000);
@@ -260,6 +260,6 @@ async fn give_up(env: &Env, notice: &PhaseNotice, subscription: &str, reason: &s
     let document = json!({"subscription": subscription, "notice": notice, "reason": reason}).to_string();
     let item = NamedDocument { name: id, document, changed: env.now() };
     env.store.put_undelivered(&item).await?;
-    telemetry::notification_undelivered();
+    telemetry::count_for_alarm(Counter::Undelivered, 1);
     Ok(())
 }
