@@ -7,7 +7,6 @@ use ebb_documents::render::{
     self, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit, SealedValue, SkipReason, TargetFacts,
     UnitContext,
 };
-use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::UnitValue;
@@ -21,7 +20,7 @@ use crate::run::infrakit::{self, PluginUnit};
 use crate::run::inputs::{self, InvocationCache};
 use crate::run::opened_texts::OpenedTexts;
 use crate::run::relay_task::{ensure, ensure_task, task_body};
-use crate::run::undo::{self, MadeInstances, UndoDecision};
+use crate::run::undo::{self, UndoDecision, UndoneResult};
 use crate::run::wakeup::{AttemptWakeup, postpone, record_start};
 use crate::run::webhook::{WebhookDispatch, post_webhook};
 use crate::run::webhook_response::UnitAnswers;
@@ -44,10 +43,7 @@ pub async fn send(
         return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why)));
     }
     let mut known = inputs::read_inputs(env, run, unit, cache).await?;
-    let mut remaining = 0;
-    let mut may_act_until = Timestamp(0);
-    let mut is_rejected = false;
-    let mut instances = MadeInstances::default();
+    let mut undone = UndoneResult::default();
     if !unit.undoes.is_empty() {
         match undo::decide(env, run, unit, attempt, cache).await? {
             UndoDecision::Nothing(why) => return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why))),
@@ -55,22 +51,13 @@ pub async fn send(
                 postpone(env, run, attempt, at).await?;
                 return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
             }
-            UndoDecision::Remove {
-                made,
-                instances: found,
-                remaining: further_results,
-                may_act_until: until,
-                is_rejected: rejected,
-            } => {
-                known.extend(undo::undo_inputs(env, run, unit, made).await?);
+            UndoDecision::Remove(mut found) => {
+                known.extend(undo::undo_inputs(env, run, unit, std::mem::take(&mut found.made)).await?);
                 // The unit has no outputs because it was skipped. The undo still removes the resources of the other
                 // units.
                 let skipped = known.values_mut().filter(|produced| **produced == ProducerState::Skipped);
                 skipped.for_each(|produced| *produced = ProducerState::Absent);
-                remaining = further_results;
-                may_act_until = until;
-                is_rejected = rejected;
-                instances = found;
+                undone = found;
             }
         }
     }
@@ -87,7 +74,7 @@ pub async fn send(
             DispatchOutcome::failed(ReasonCode::Failed, &error.to_string())
         }
         // The setup has made nothing, so the undo has no ID.
-        Err(RenderError::Missing { .. }) if is_rejected => {
+        Err(RenderError::Missing { .. }) if undone.is_rejected => {
             let removal = Some(removals::of_rejection());
             DispatchOutcome::ended(AttemptEnd::Succeeded(AttemptSuccess { removal, ..AttemptSuccess::default() }))
         }
@@ -101,22 +88,22 @@ pub async fn send(
         }
         Ok(RenderedUnit::Webhook(request)) => {
             let answers = UnitAnswers { run, unit, at, facts, known, opened };
-            let call = WebhookDispatch { request, answers, remaining, may_act_until, is_rejected };
+            let call = WebhookDispatch { request, answers, undone: &undone };
             post_webhook(env, run, attempt, call, reason).await?
         }
         Ok(RenderedUnit::Infrakit(spec)) => {
-            let undone = unit.undoes.first().and_then(|&at| run.loaded.plan.unit(at));
+            let setup = unit.undoes.first().and_then(|&at| run.loaded.plan.unit(at));
             let ((Action::Infrakit(action), _) | (_, Some(Action::Infrakit(action)))) =
-                (&unit.action, undone.map(|undone| &undone.action))
+                (&unit.action, setup.map(|setup| &setup.action))
             else {
                 return Err(mismatch(&unit.key));
             };
-            let plugin_unit = PluginUnit { run, attempt, unit, action, spec, instances, opened };
-            infrakit::send(env, plugin_unit, reason, may_act_until).await?
+            let plugin_unit = PluginUnit { run, attempt, unit, action, spec, instances: undone.instances, opened };
+            infrakit::send(env, plugin_unit, reason, undone.may_act_until).await?
         }
         Ok(rendered) => match task_body(run, attempt, unit, rendered) {
             Some(body) => {
-                ensure_task(env, run, attempt, ensure(env, run, attempt, unit, body, remaining), reason).await?
+                ensure_task(env, run, attempt, ensure(env, run, attempt, unit, body, undone.remaining), reason).await?
             }
             None => return Err(mismatch(&unit.key)),
         },
@@ -128,7 +115,7 @@ pub async fn send(
         // An earlier dispatcher may have reached the relay, or the server of a connection that cannot be used now.
         record_start(env, run, attempt).await?;
     }
-    Ok(DispatchOutcome { remaining, ..outcome })
+    Ok(DispatchOutcome { remaining: undone.remaining, ..outcome })
 }
 
 /// Renders a unit. Decrypts the sensitive values that it sends to its executor, and returns their texts.

@@ -27,18 +27,21 @@ pub enum UndoDecision {
     Nothing(String),
     /// A request without a response may still arrive until this time.
     Later(Timestamp),
-    Remove {
-        /// The outputs of the undone units. `None` means that the unit has not succeeded.
-        made: BTreeMap<UnitRef, Option<OutputStorage>>,
-        instances: MadeInstances,
-        /// The number of distinct results that remain after this one.
-        remaining: u32,
-        /// The time until which a receiver without a response may still act. Until then, a response *not found* is not
-        /// final.
-        may_act_until: Timestamp,
-        /// True if the server of each undone unit has rejected all its requests.
-        is_rejected: bool,
-    },
+    Remove(UndoneResult),
+}
+
+/// One result of the undone units, which an undo removes. It is empty for a unit that undoes nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UndoneResult {
+    /// The outputs of the undone units. `None` means that the unit has not succeeded.
+    pub made: BTreeMap<UnitRef, Option<OutputStorage>>,
+    pub instances: MadeInstances,
+    /// The number of distinct results that remain after this one.
+    pub remaining: u32,
+    /// The time until which a receiver without a response may still act. Until then, a response *not found* is not final.
+    pub may_act_until: Timestamp,
+    /// True if the server of each undone unit has rejected all its requests.
+    pub is_rejected: bool,
 }
 
 /// What InfraKit plugins have made for the undone units.
@@ -222,7 +225,7 @@ pub async fn decide(
         })
         .collect();
     let remaining = u32::try_from(count.saturating_sub(index + 1)).unwrap_or(u32::MAX);
-    Ok(UndoDecision::Remove { made, instances, remaining, may_act_until, is_rejected })
+    Ok(UndoDecision::Remove(UndoneResult { made, instances, remaining, may_act_until, is_rejected }))
 }
 
 /// Reads the outputs in `made` that the undo `unit` uses.
@@ -332,7 +335,7 @@ pub async fn remaining(
     cache: &InvocationCache,
 ) -> Result<u32, FlowError> {
     Ok(match decide(env, run, unit, attempt, cache).await? {
-        UndoDecision::Remove { remaining, .. } => remaining,
+        UndoDecision::Remove(undone) => undone.remaining,
         UndoDecision::Nothing(_) | UndoDecision::Later(_) => 0,
     })
 }

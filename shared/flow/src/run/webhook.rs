@@ -20,6 +20,7 @@ use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::credential;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::request_headers::{CONTENT_TYPE, add_plugin_headers, signed_headers};
+use crate::run::undo::UndoneResult;
 use crate::run::wakeup::{AttemptWakeup, postpone, record_acceptance, record_repeat};
 use crate::run::webhook_response::{ResponseVerdict, UnitAnswers, call_failure, judge_response};
 use crate::run::{describe, evidence, removals, until};
@@ -31,21 +32,17 @@ const POSTPONEMENT: Millis = Millis(5_000);
 pub(super) struct WebhookDispatch<'a> {
     pub(super) request: render::RenderedRequest,
     pub(super) answers: UnitAnswers<'a>,
-    /// For an undo: the number of results that remain after this one.
-    pub(super) remaining: u32,
-    /// For an undo: the time until which a response *not found* is not final.
-    pub(super) may_act_until: Timestamp,
-    /// For an undo: true if the server has rejected each request of the undone units.
-    pub(super) is_rejected: bool,
+    pub(super) undone: &'a UndoneResult,
 }
 
 pub(super) async fn post_webhook(
     env: &Env,
     run: &Run,
     attempt: AttemptRef,
-    WebhookDispatch { request, answers, remaining, may_act_until, is_rejected }: WebhookDispatch<'_>,
+    WebhookDispatch { request, answers, undone }: WebhookDispatch<'_>,
     reason: DispatchReason,
 ) -> Result<DispatchOutcome, FlowError> {
+    let UndoneResult { remaining, may_act_until, is_rejected, .. } = *undone;
     let (unit, until) = (answers.unit, answers.until());
     let credential = credential(env, run, unit).await?;
     if let Some(until) = until {
