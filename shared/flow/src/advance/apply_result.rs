@@ -54,43 +54,38 @@ pub async fn apply_result(
     let end = shortfall.as_ref().unwrap_or(end);
     let sealed = sealed_end(env, run, attempt, end)?;
     let end = sealed.as_ref().unwrap_or(end);
-    match end {
+    let (needs_record, outcome) = match end {
         AttemptEnd::Succeeded(success) => {
             let has_log = success.log.as_ref().is_some_and(|log| !log.is_empty());
             let is_evidence = success.found_nothing || success.removal.is_some() || !success.made.is_empty();
             let has_reader = success.sent_by.is_some() && visibility::is_recorded(run, attempt.unit);
             let needs_record = !success.outputs.is_empty() || has_log || remaining > 0 || is_evidence || has_reader;
-            if needs_record {
-                // `next` records that results remain, so that the information is kept after this invocation.
-                let next = (remaining > 0).then(|| env.now());
-                if let Some(progress) = record_success(env, run, attempt, end, next, cache).await? {
-                    return Ok(progress);
-                }
-            }
-            if remaining > 0 {
-                return start_next_undo(env, run, attempt, AttemptOutcome::Succeeded).await;
-            }
-            cache.put_produced(run, attempt.unit, records::produced(&run.id, attempt.unit, success.outputs.clone()));
-            mark_done(env, run, attempt, end).await
+            (needs_record, AttemptOutcome::Succeeded)
         }
-        AttemptEnd::Skipped(_) => {
-            // `when` of an undo is evaluated for each result.
-            let next = (remaining > 0).then(|| env.now());
-            if let Some(progress) = record_success(env, run, attempt, end, next, cache).await? {
-                return Ok(progress);
-            }
-            if remaining > 0 {
-                return start_next_undo(env, run, attempt, AttemptOutcome::Skipped).await;
-            }
-            cache.put_produced(run, attempt.unit, ProducerState::Skipped);
-            mark_done(env, run, attempt, end).await
-        }
-        AttemptEnd::Failed(failure) => apply_failure(env, run, attempt, failure, cache).await,
+        AttemptEnd::Skipped(_) => (true, AttemptOutcome::Skipped),
+        AttemptEnd::Failed(failure) => return apply_failure(env, run, attempt, failure, cache).await,
         AttemptEnd::Cancelled(_) => {
             records::put(env, run, attempt.unit, attempt.number, end, None).await?;
-            Ok(RunProgress::late(LateResult::Ignored))
+            return Ok(RunProgress::late(LateResult::Ignored));
+        }
+    };
+    if needs_record {
+        // `next` records that results remain, so that the information is kept after this invocation.
+        let next = (remaining > 0).then(|| env.now());
+        if let Some(progress) = record_success(env, run, attempt, end, next, cache).await? {
+            return Ok(progress);
         }
     }
+    if remaining > 0 {
+        // `when` of an undo is evaluated for each result.
+        return start_next_undo(env, run, attempt, outcome).await;
+    }
+    let produced = match end {
+        AttemptEnd::Succeeded(success) => records::produced(&run.id, attempt.unit, success.outputs.clone()),
+        _ => ProducerState::Skipped,
+    };
+    cache.put_produced(run, attempt.unit, produced);
+    mark_done(env, run, attempt, end).await
 }
 
 /// Returns a success with encrypted outputs, if it has sensitive ones.
@@ -122,27 +117,27 @@ async fn record_success(
         PutOutcome::Created | PutOutcome::Duplicate(_) => Ok(None),
         // Two distinct successes are both recorded. The first one is the result of the attempt.
         PutOutcome::Conflict(first) if matches!(first.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped) => {
-            if record_late_success(env, run, attempt, &result.digest).await? == UndoCoverage::No {
+            if record_late_success(env, run, attempt, &result.digest).await? == LateResult::Excess {
                 return Ok(Some(report_excess(run, attempt)));
             }
             Box::pin(resume(env, run, attempt, &first, cache)).await.map(Some)
         }
         // The attempt had already failed when its success arrived. The failure decides, and the success is late.
         PutOutcome::Conflict(first) => {
-            let covered = record_late_success(env, run, attempt, &result.digest).await?;
+            let late = record_late_success(env, run, attempt, &result.digest).await?;
             if first.outcome == AttemptOutcome::Failed {
                 Box::pin(resume(env, run, attempt, &first, cache)).await?;
             }
-            Ok(Some(late_progress(run, attempt, covered)))
+            Ok(Some(late_progress(run, attempt, late)))
         }
         PutOutcome::Excess(_) => Ok(Some(report_excess(run, attempt))),
     }
 }
 
-fn late_progress(run: &Run, attempt: AttemptRef, covered: UndoCoverage) -> RunProgress {
-    match covered {
-        UndoCoverage::Yes => RunProgress::late(LateResult::Recorded),
-        UndoCoverage::No => report_excess(run, attempt),
+fn late_progress(run: &Run, attempt: AttemptRef, late: LateResult) -> RunProgress {
+    match late {
+        LateResult::Excess => report_excess(run, attempt),
+        LateResult::Recorded | LateResult::Ignored => RunProgress::late(late),
     }
 }
 
@@ -186,8 +181,8 @@ async fn mark_done(env: &Env, run: &Run, attempt: AttemptRef, end: &AttemptEnd) 
                     if let PutOutcome::Excess(_) = put {
                         return Ok(report_excess(run, attempt));
                     }
-                    let covered = record_late_success(env, run, attempt, &result.digest).await?;
-                    Ok(late_progress(run, attempt, covered))
+                    let late = record_late_success(env, run, attempt, &result.digest).await?;
+                    Ok(late_progress(run, attempt, late))
                 }
             }
         }
@@ -206,28 +201,16 @@ async fn after_success(env: &Env, run: &Run, attempt: AttemptRef, head: &RunHead
     next_progress(env, run, head, cause, ResultTaker::First).await
 }
 
-/// The decision whether an undo takes a late success into account.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum UndoCoverage {
-    Yes,
-    /// The head item has no space for a further mark, and an undo of the teardown may have read the records already.
-    No,
-}
-
 /// Maximum late successes of a unit, over all attempts, in its head item. With 256 units and marks of 20 bytes the item
 /// has 80 KiB, of 400 KiB.
 const MAX_LATE_MARKS: usize = limits::DISTINCT_RESULTS;
 
 /// Marks a late success whose record is written, and reopens its undo if that has read the records. Repetitions change
-/// nothing.
+/// nothing. The success is in excess if the head item has no space for a further mark, and an undo of the teardown may have
+/// read the records already.
 ///
 /// The mark comes last: after a crash before it, a repetition does all steps. A seal that comes later reads the record.
-async fn record_late_success(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    digest: &str,
-) -> Result<UndoCoverage, FlowError> {
+async fn record_late_success(env: &Env, run: &Run, attempt: AttemptRef, digest: &str) -> Result<LateResult, FlowError> {
     let view = run.read_view(env).await?;
     let mark = mark(digest);
     let sealed = view.is_sealed(attempt.unit);
@@ -235,12 +218,12 @@ async fn record_late_success(
         if sealed {
             repeat_skipped_undos(env, run, attempt.unit).await?;
         }
-        return Ok(UndoCoverage::Yes);
+        return Ok(LateResult::Recorded);
     }
     // Without a mark, every repetition would reopen the undo. Without a limit, the item would outgrow the table.
     if view.late_marks(attempt.unit) >= MAX_LATE_MARKS {
         let is_missed = sealed && teardown_may_have_read(env, run, attempt.unit).await?;
-        return Ok(if is_missed { UndoCoverage::No } else { UndoCoverage::Yes });
+        return Ok(if is_missed { LateResult::Excess } else { LateResult::Recorded });
     }
     if sealed {
         reopen_undos(env, run, attempt.unit).await?;
@@ -256,7 +239,7 @@ async fn record_late_success(
     }
     // A cancelled run waits for this result.
     env.queue.send(QueueMessage::Run(run.id.clone()), Duration::ZERO).await;
-    Ok(UndoCoverage::Yes)
+    Ok(LateResult::Recorded)
 }
 
 /// Returns 32 bits of the digest, which distinguish the results of an attempt in the head item.

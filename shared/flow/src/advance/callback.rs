@@ -73,7 +73,7 @@ pub async fn complete(env: &Env, token: &str, body: &[u8]) -> Result<CallbackOut
 /// Applies a callback. The state is durable when this returns.
 pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> Result<(CallbackOutcome, FollowUp), FlowError> {
     let only = |outcome| Ok((outcome, FollowUp::default()));
-    let ProvenToken { claims, expiry } = token;
+    let claims = &token.claims;
     let Some(run) = Run::load(env, &claims.run).await? else { return only(CallbackOutcome::Gone) };
     if retention::is_being_removed(env, &run).await? {
         return only(CallbackOutcome::Gone);
@@ -81,16 +81,13 @@ pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> Result<(Callba
     let Some(unit) = run.unit(claims.unit) else { return only(CallbackOutcome::Forbidden) };
     let callback = match read(body) {
         Ok(callback) => callback,
-        Err(reason) => return only(record_rejection(env, &run, &claims, expiry, reason).await?),
+        Err(reason) => return only(record_rejection(env, &run, &token, reason).await?),
     };
     let attempt = AttemptRef { unit: claims.unit, number: claims.attempt, epoch: claims.epoch };
     let span = tracing::info_span!("callback", run = %run.id, unit = unit.key, attempt = attempt.number.0);
-    telemetry::callback_received(&run, attempt, attempt::sent_at(&claims, unit));
-    let rejected_claims = claims.clone();
-    match apply_callback(env, &run, unit, claims, expiry, callback).instrument(span).await? {
-        (CallbackOutcome::Malformed(reason), _) => {
-            only(record_rejection(env, &run, &rejected_claims, expiry, reason).await?)
-        }
+    telemetry::callback_received(&run, attempt, attempt::sent_at(claims, unit));
+    match apply_callback(env, &run, unit, attempt, &token, callback).instrument(span).await? {
+        (CallbackOutcome::Malformed(reason), _) => only(record_rejection(env, &run, &token, reason).await?),
         outcome => Ok(outcome),
     }
 }
@@ -120,11 +117,10 @@ fn without_value(error: &serde_json::Error) -> String {
 async fn record_rejection(
     env: &Env,
     run: &Run,
-    claims: &TokenClaims,
-    expiry: TokenExpiry,
+    ProvenToken { claims, expiry }: &ProvenToken,
     reason: String,
 ) -> Result<CallbackOutcome, FlowError> {
-    if expiry == TokenExpiry::Valid {
+    if *expiry == TokenExpiry::Valid {
         let note = AttemptUpdate::Refused(limits::clean(&reason, limits::REFUSAL));
         env.store.update_attempt(&run.id, claims.unit, claims.attempt, &note).await?;
     }
@@ -141,12 +137,11 @@ async fn apply_callback(
     env: &Env,
     run: &Run,
     unit: &UnitPlan,
-    claims: TokenClaims,
-    expiry: TokenExpiry,
+    attempt: AttemptRef,
+    &ProvenToken { ref claims, expiry }: &ProvenToken,
     callback: Callback,
 ) -> Result<(CallbackOutcome, FollowUp), FlowError> {
     let only = |outcome| Ok((outcome, FollowUp::default()));
-    let attempt = AttemptRef { unit: claims.unit, number: claims.attempt, epoch: claims.epoch };
     let source = claims.kind;
     if source == TokenKind::Webhook && !callback.secrets.is_empty() {
         return only(CallbackOutcome::Malformed("`secrets` is for relays: a webhook's outputs are values".to_owned()));
