@@ -9,7 +9,7 @@ use ebb_documents::plan::Plan;
 use ebb_engine::{HeadState, Millis, RunPhase, Timestamp, target};
 use ebb_flow::advance::callback::{self, CallbackOutcome};
 use ebb_flow::advance::dispatch_all::drive;
-use ebb_flow::advance::transition::{self, NotificationSender};
+use ebb_flow::advance::transition;
 use ebb_flow::env::CompiledPlan;
 use ebb_flow::instance::changes::PinnedVersions;
 use ebb_flow::instance::target_document::compile_document;
@@ -348,7 +348,7 @@ impl ModelSimulation {
         place.table.set_gate(Arc::new(place.gates.clone()));
         let loaded = Arc::clone(loaded);
         place.spawn(ModelInvocation::Begin, async move {
-            if let Some(work) = transition::after_transition(&env, begun, &loaded, NotificationSender::Queue).await? {
+            if let Some(work) = transition::after_transition(&env, begun, &loaded).await? {
                 drive(&env, work).await?;
             }
             Ok(InvocationEnd::Answered)

@@ -11,7 +11,7 @@ use ebb_engine::target::{self, TeardownStage};
 use ebb_engine::target::{
     CreateDecision, DeleteDecision, RequestSender, create as decide_create, delete as decide_delete,
 };
-use ebb_engine::{HookSet, Millis, TargetPhase};
+use ebb_engine::{HookSet, TargetPhase};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{InstanceRef, TargetKey};
 use ebb_protocol::lifecycle::{self as fields, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause};
@@ -21,7 +21,7 @@ use tracing::Instrument as _;
 use crate::advance::cancel;
 use crate::advance::follow_up::FollowUp;
 use crate::advance::next_run;
-use crate::advance::transition::{self, NotificationSender};
+use crate::advance::transition;
 use crate::env::Env;
 use crate::error::{FlowError, RequestError};
 pub use crate::instance::rejection::LifecycleRejection;
@@ -202,14 +202,14 @@ async fn create(
         };
         match (decision, seen) {
             (CreateDecision::Begin(step), seen) if !undelivered || seen.is_none() => {
-                let target = new_head(env, event, plan, (sender, seen.as_ref()));
+                let creation = plan.pending(event, sender.owner());
+                let target = transition::begun(env, event.target_key(), &creation, seen.as_ref());
                 let mut transition = transition::transition(env, &target, step, &plan.loaded, None).await?;
                 transition.expected_version = seen.as_ref().map(|target| target.version);
                 transition.tombstone =
                     seen.map(|former| retention::tombstone(env, former.instance_key(), former.since));
                 if env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await? {
-                    let sender = NotificationSender::Queue;
-                    let continuation = transition::after_transition(env, transition, &plan.loaded, sender).await?;
+                    let continuation = transition::after_transition(env, transition, &plan.loaded).await?;
                     return Ok((response(event, LifecycleResult::Starting), FollowUp::drive(continuation)));
                 }
             }
@@ -227,28 +227,6 @@ async fn create(
         }
     }
     Err(FlowError::Contended(event.target_key().to_string()).into())
-}
-
-fn new_head(
-    env: &Env,
-    event: &LifecycleData,
-    plan: &CompiledDocument,
-    (sender, seen): (RequestSender<'_>, Option<&TargetHead>),
-) -> TargetHead {
-    let now = env.now();
-    TargetHead {
-        owner: sender.owner().map(str::to_owned),
-        generation: event.generation,
-        first_generation: event.generation,
-        plan: plan.loaded.digest.clone(),
-        routing_key: event.routing_key.clone(),
-        plugins: plan.plugins.clone(),
-        expires: plan.loaded.plan.target.ttl_ms.map(|ttl| now.plus(Millis(ttl))),
-        version: seen.map_or(0, |target| target.version),
-        release: seen.map(|target| target.release.clone()).unwrap_or_default(),
-        outbox: seen.map(|target| target.outbox.clone()).unwrap_or_default(),
-        ..TargetHead::new(&event.kind, &event.name, &event.uid, now)
-    }
 }
 
 /// Ends an instance of any owner for `cause`. The call can be repeated.
@@ -323,8 +301,7 @@ pub(crate) async fn begin_delete(
                         outbox::announce_any(env, &transition.target).await;
                         return stop_setup_run(env, &transition.target).await.map(Some);
                     }
-                    let sender = NotificationSender::Queue;
-                    let continuation = transition::after_transition(env, transition, &loaded, sender).await?;
+                    let continuation = transition::after_transition(env, transition, &loaded).await?;
                     return Ok(Some(FollowUp::drive(continuation)));
                 }
             }

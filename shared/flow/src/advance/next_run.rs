@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use ebb_documents::compile::{self, PlanUpdate, UpdateError};
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_engine::target::{next_event, update as decide_update};
-use ebb_engine::{Hook, Millis, RunPhase, TargetPhase, UnitProgress};
+use ebb_engine::{Hook, RunPhase, TargetPhase, UnitProgress};
 use ebb_protocol::id::TargetKey;
 use ebb_store::{PendingUpdate, RefusedUpdate, TargetHead};
 
 use crate::advance::progress::Continuation;
-use crate::advance::transition::{self, NotificationSender};
+use crate::advance::transition;
 use crate::env::{CompiledPlan, DesiredStore, Env};
 use crate::error::{FlowError, RequestError};
 use crate::instance::due;
@@ -38,12 +38,7 @@ pub(crate) async fn start_update(
         let wanted = env.plan(&target.update_key(&pending), &pending.plan).await?;
         let other_key = pending.routing_key.is_some() && pending.routing_key != target.routing_key;
         let merged = match merge(env, &target, false, (&current, &wanted.plan)).await {
-            Ok(None) if other_key && target.phase != TargetPhase::Failed => Ok(Some((current.plan.clone(), None))),
-            // The units of a failed target are not done, so another key does not make it ready.
-            Ok(None) if other_key => {
-                let completed = complete(env, &target, (&current, &wanted.plan)).await;
-                completed.map(|update| Some((update.plan, update.number)))
-            }
+            Ok(None) if other_key => rekeyed(env, &target, (&current, &wanted.plan)).await.map(Some),
             merged => merged.map(|update| update.map(|update| (update.plan, update.number))),
         };
         let (plan, number) = match merged {
@@ -113,7 +108,7 @@ pub(crate) async fn start_event(env: &Env, key: TargetKey<'_>) -> Result<Option<
         let loaded = env.plan_of(&seen).await?;
         let transition = transition::transition(env, &seen, step, &loaded, None).await?;
         if env.store.move_target(&transition).await? {
-            return transition::after_transition(env, transition, &loaded, NotificationSender::Queue).await;
+            return transition::after_transition(env, transition, &loaded).await;
         }
     }
     Err(FlowError::Contended(key.to_string()))
@@ -170,16 +165,20 @@ pub(crate) async fn merge(
     compile::update(&current.plan, wanted, is_done).map_err(|error| refused(error).into())
 }
 
-/// Returns the update of a failed target by another routing key alone. It makes again what is incomplete, because the units
-/// of one run have one key.
-pub(crate) async fn complete(
+/// Returns the plan of an update by another routing key alone, and its number if it has units. A failed target makes again
+/// what is incomplete: its units are not done, so another key does not make it ready, and the units of one run have one key.
+pub(crate) async fn rekeyed(
     env: &Env,
     target: &TargetHead,
     (current, wanted): (&CompiledPlan, &Plan),
-) -> Result<PlanUpdate, RequestError<LifecycleRejection>> {
+) -> Result<(Plan, Option<u32>), RequestError<LifecycleRejection>> {
+    if target.phase != TargetPhase::Failed {
+        return Ok((current.plan.clone(), None));
+    }
     let done = done_units(env, target, current).await?;
     let is_done = |at: UnitRef| done.as_ref().is_none_or(|done| done.contains(&at));
-    compile::complete(&current.plan, wanted, is_done).map_err(|error| refused(error).into())
+    let update = compile::complete(&current.plan, wanted, is_done).map_err(refused)?;
+    Ok((update.plan, update.number))
 }
 
 /// Begins the update of a living target to a merged plan. `number` is that of the update, if it has units. Returns the
@@ -198,7 +197,7 @@ pub(crate) async fn begin(
         plan: plan.loaded.digest.clone(),
         plugins: plan.plugins,
         routing_key: pending.routing_key.clone().or_else(|| target.routing_key.clone()),
-        expires: plan.loaded.plan.target.ttl_ms.map(|ttl| target.created.plus(Millis(ttl))),
+        expires: due::end_of_ttl(&plan.loaded, target.created),
         pending_update: None,
         refused_update: None,
         ..target.clone()
@@ -209,7 +208,7 @@ pub(crate) async fn begin(
     if !env.store.begin_instance(&transition, &target.instance_key(), plan.json.as_bytes()).await? {
         return Ok(None);
     }
-    transition::after_transition(env, transition, &plan.loaded, NotificationSender::Queue).await.map(Some)
+    transition::after_transition(env, transition, &plan.loaded).await.map(Some)
 }
 
 /// Returns the units of a failed target that are done. All units of a ready target are.

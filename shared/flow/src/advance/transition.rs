@@ -6,10 +6,12 @@ use std::time::Duration;
 use ebb_engine::follow::in_flight;
 use ebb_engine::target::{self, PhaseChange};
 use ebb_engine::{
-    Attempt, Epoch, HeadState, Hook, HookSet, RunEvent, RunOutcome, RunPhase, TargetPhase, Timestamp, accept,
+    Attempt, Epoch, HeadState, Hook, HookSet, Millis, RunEvent, RunOutcome, RunPhase, TargetPhase, Timestamp, accept,
 };
 use ebb_protocol::id::{EventRef, RunId, TargetKey};
-use ebb_store::{NewRun, NotificationState, PatchResult, RunFacts, TargetEvents, TargetHead, TargetTransition};
+use ebb_store::{
+    NewRun, NotificationState, PatchResult, PendingCreation, RunFacts, TargetEvents, TargetHead, TargetTransition,
+};
 
 use crate::advance::progress::{Continuation, RunEnd};
 use crate::advance::reopen;
@@ -87,7 +89,14 @@ pub async fn end_run(
         reopen::restore_target(env, run).await?;
     }
     let has_pending = moved.as_ref().is_some_and(|moved| moved.transition.target.pending_update.is_some());
-    let next = continue_after(env, moved, sender, held).await?;
+    let next = match moved {
+        Some(MovedTarget { transition, loaded }) => {
+            // Units do not wait for the platform.
+            let sender = if transition.run.is_some() { NotificationSender::Queue } else { sender };
+            after_end(env, transition, &loaded, sender, held).await?
+        }
+        None => None,
+    };
     Ok(EndedRun { has_pending_update: has_pending && next.is_none(), next })
 }
 
@@ -150,7 +159,10 @@ pub async fn end_cancelled_run(env: &Env, run: &Run) -> Result<Option<Continuati
     } else if let Some(root) = env.store.read_root(&run.id).await? {
         schedule_notification(env, &run.id, &root.head).await?;
     }
-    continue_after(env, moved, NotificationSender::Queue, None).await
+    match moved {
+        Some(MovedTarget { transition, loaded }) => after_transition(env, transition, &loaded).await,
+        None => Ok(None),
+    }
 }
 
 /// The transition of a target, with the plan that it has.
@@ -341,7 +353,7 @@ pub(crate) async fn end_stopped_event(
         let step = target::teardown(target::TeardownStage::WasReady, loaded.hooks());
         let transition = transition(env, &seen, step, &loaded, None).await?;
         if env.store.move_target(&transition).await? {
-            return after_transition(env, transition, &loaded, NotificationSender::Queue).await;
+            return after_transition(env, transition, &loaded).await;
         }
     }
     Err(FlowError::Contended(key.to_string()))
@@ -359,31 +371,18 @@ pub async fn close(env: &Env, run: &RunId) -> Result<(), FlowError> {
     Ok(())
 }
 
-async fn continue_after(
-    env: &Env,
-    moved: Option<MovedTarget>,
-    sender: NotificationSender,
-    held: Option<HeadState>,
-) -> Result<Option<Continuation>, FlowError> {
-    let Some(MovedTarget { transition, loaded }) = moved else { return Ok(None) };
-    // Units do not wait for the platform.
-    let sender = if transition.run.is_some() { NotificationSender::Queue } else { sender };
-    after_end(env, transition, &loaded, sender, held).await
-}
-
-/// Completes a transition: sends the notification through `sender`, begins the instance that waits for the name of a
-/// gone target, and returns the continuation of the run that has begun.
+/// Completes a transition: sends a message for the notification, begins the instance that waits for the name of a gone
+/// target, and returns the continuation of the run that has begun.
 pub async fn after_transition(
     env: &Env,
     transition: TargetTransition,
     loaded: &Arc<CompiledPlan>,
-    sender: NotificationSender,
 ) -> Result<Option<Continuation>, FlowError> {
-    after_end(env, transition, loaded, sender, None).await
+    after_end(env, transition, loaded, NotificationSender::Queue, None).await
 }
 
-/// Does the same as [`after_transition`] after the end of a run. `held` is its root after the transition, if the run stays
-/// open for the notification.
+/// Does the same as [`after_transition`] after the end of a run, whose notification is sent through `sender`. `held` is its
+/// root after the transition, if the run stays open for the notification.
 async fn after_end(
     env: &Env,
     TargetTransition { target, run, .. }: TargetTransition,
@@ -432,6 +431,29 @@ async fn send_notification(env: &Env, target: &TargetHead, sender: NotificationS
     env.queue.send(message, Duration::ZERO).await;
 }
 
+/// Returns the target of an instance that begins. `former` is the target that has the name.
+pub(crate) fn begun(
+    env: &Env,
+    key: TargetKey<'_>,
+    creation: &PendingCreation,
+    former: Option<&TargetHead>,
+) -> TargetHead {
+    let now = env.now();
+    TargetHead {
+        owner: creation.owner.clone(),
+        generation: creation.generation,
+        first_generation: creation.first_generation(),
+        plan: creation.plan.clone(),
+        routing_key: creation.routing_key.clone(),
+        plugins: creation.plugins.clone(),
+        expires: creation.ttl_ms.map(|ttl| now.plus(Millis(ttl))),
+        release: former.map(|target| target.release.clone()).unwrap_or_default(),
+        outbox: former.map(|target| target.outbox.clone()).unwrap_or_default(),
+        version: former.map_or(0, |target| target.version),
+        ..TargetHead::new(key.kind, key.name, &creation.uid, now)
+    }
+}
+
 /// Begins the instance that waits for the name of a gone target, after the platform has accepted the `gone`.
 pub async fn start_waiting(env: &Env, key: TargetKey<'_>) -> Result<Option<Continuation>, FlowError> {
     for _ in 0..crate::ATTEMPTS {
@@ -441,25 +463,12 @@ pub async fn start_waiting(env: &Env, key: TargetKey<'_>) -> Result<Option<Conti
             return Ok(None);
         }
         let loaded = env.plan(&key.instance(&waiting.uid).key(), &waiting.plan).await?;
-        let now = env.now();
-        let fresh = TargetHead {
-            owner: waiting.owner.clone(),
-            generation: waiting.generation,
-            first_generation: waiting.first_generation(),
-            plan: waiting.plan.clone(),
-            routing_key: waiting.routing_key.clone(),
-            plugins: waiting.plugins.clone(),
-            expires: waiting.ttl_ms.map(|ttl| now.plus(ebb_engine::Millis(ttl))),
-            release: seen.release.clone(),
-            outbox: seen.outbox.clone(),
-            version: seen.version,
-            ..TargetHead::new(key.kind, key.name, &waiting.uid, now)
-        };
+        let fresh = begun(env, key, &waiting, Some(&seen));
         let step = target::begin(loaded.hooks());
         let mut transition = transition(env, &fresh, step, &loaded, None).await?;
         transition.tombstone = Some(retention::tombstone(env, seen.instance_key(), seen.since));
         if env.store.move_target(&transition).await? {
-            return Box::pin(after_transition(env, transition, &loaded, NotificationSender::Queue)).await;
+            return Box::pin(after_transition(env, transition, &loaded)).await;
         }
     }
     Err(FlowError::Contended(key.to_string()))

@@ -99,11 +99,7 @@ pub(super) async fn update(
     }
     let (plan, number) = match merged {
         Some(update) => (update.plan, update.number),
-        None if target.phase == TargetPhase::Failed => {
-            let update = next_run::complete(env, target, (&current, &wanted)).await?;
-            (update.plan, update.number)
-        }
-        None => (current.plan.clone(), None),
+        None => next_run::rekeyed(env, target, (&current, &wanted)).await?,
     };
     let Some(continuation) = next_run::begin(env, target, &pending, load_plan(plan).await?, number).await? else {
         return Ok(None);

@@ -14,7 +14,7 @@ use ebb_store::TargetHead;
 
 use crate::advance::follow_up::FollowUp;
 use crate::advance::next_run;
-use crate::advance::transition::{self, NotificationSender};
+use crate::advance::transition;
 use crate::env::Env;
 use crate::error::{FlowError, RequestError};
 use crate::instance::due;
@@ -76,7 +76,7 @@ pub(super) async fn receive(
             continue;
         }
         let next = match step {
-            Some(_) => transition::after_transition(env, transition, &loaded, NotificationSender::Queue).await?,
+            Some(_) => transition::after_transition(env, transition, &loaded).await?,
             None => next_run::start_event(env, key).await?,
         };
         let result = match &next {
