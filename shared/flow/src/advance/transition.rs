@@ -122,7 +122,7 @@ async fn holds_notification(env: &Env, run: &Run, moved: Option<&TargetTransitio
     // The invocation that moved the target may have ended before the delivery, and its message may be lost.
     let target = env.store.read_target(facts.target_key()).await?;
     let Some(target) = target.filter(holds) else { return Ok(false) };
-    if let Err(error) = Box::pin(notify::notify(env, &target)).await {
+    if let Err(error) = Box::pin(notify::notify(env, &target, None)).await {
         tracing::warn!(run = %run.id, %error, "cannot deliver the notification; the run is due again");
     }
     Ok(true)
@@ -421,7 +421,7 @@ async fn after_end(
 /// always uses the queue.
 async fn send_notification(env: &Env, target: &TargetHead, sender: NotificationSender, held: Option<HeadState>) {
     if sender == NotificationSender::Invocation && target.release.is_empty() {
-        if let Err(error) = Box::pin(notify::notify_seen(env, target, held)).await {
+        if let Err(error) = Box::pin(notify::notify(env, target, held)).await {
             let (kind, name) = (&target.kind, &target.name);
             tracing::warn!(kind, name, %error, "cannot deliver the notification; the delivery is repeated when the run is due");
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_egress::{DeliveryOutcome, WebhookMessage as Outgoing, deliver};
+use ebb_egress::{WebhookMessage as Outgoing, deliver};
 use ebb_engine::target::Notification;
 use ebb_engine::{Backoff, HeadState, Millis, RunPhase};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
@@ -16,9 +16,10 @@ use crate::breaker::{MAX_DELIVERIES, PLATFORM};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::instance::due;
+use crate::instance::outbox::{NotificationDelivery, SLOW_BACKOFF, repetition_wait};
 use crate::instance::target_outputs::{OutputsProblem, SensitiveValues, target_outputs};
 use crate::loaded_run::Run;
-use crate::pending_call::{PendingCall, ResponseKind, circuit_wait};
+use crate::pending_call::{PendingCall, circuit_wait};
 use crate::permits::OriginPermit;
 use crate::ports::QueueMessage;
 use crate::run::removals;
@@ -26,11 +27,8 @@ use crate::run::removals;
 /// The waits during the first hour, from 1 s to 60 s. A platform that recovers within the hour gets its notification
 /// within a minute.
 const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(60_000) };
-/// The number of deliveries in about the first hour.
+/// The number of deliveries in about the first hour. That of the later ones, with waits of up to ten minutes, is unlimited.
 const FREQUENT_ATTEMPTS: u32 = 60;
-/// The later waits, up to ten minutes. The number of attempts is unlimited.
-const SLOW_BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
-
 /// Maximum removals in a notification.
 const MAX_REMOVALS: usize = 100;
 
@@ -43,14 +41,9 @@ const POSTPONED: &str = "the platform does not respond to other notifications";
 /// Delivers the pending notification of a target. After a failed delivery, the target is due again. While the platform
 /// does not respond, or many notifications wait for its response, the delivery is postponed. A sweep that cannot wait for
 /// the platform any more delivers nothing. A deployment without a platform ends the notification, because other work
-/// waits for its delivery.
-pub async fn notify(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
-    notify_seen(env, target, None).await
-}
-
-/// Does the same as [`notify`]. `root` is that of the run which stays open for the notification, if it was read after the
-/// write of `target`.
-pub(crate) async fn notify_seen(env: &Env, target: &TargetHead, root: Option<HeadState>) -> Result<(), FlowError> {
+/// waits for its delivery. `root` is that of the run which stays open for the notification, if it was read after the write
+/// of `target`.
+pub async fn notify(env: &Env, target: &TargetHead, root: Option<HeadState>) -> Result<(), FlowError> {
     let (mut seen, mut root) = (target.clone(), root);
     for _ in 0..crate::ATTEMPTS {
         let pending = match root.take() {
@@ -106,30 +99,30 @@ async fn send(
         Some(call) => {
             let delivery = deliver((env.platform.as_ref(), &env.cache.byte_budget), keys, outgoing, begun).await;
             permit.end(env, begun);
-            call.end_with(match delivery {
-                DeliveryOutcome::Retry { status: None, .. } => ResponseKind::NoResponse,
-                DeliveryOutcome::Refused(_) => ResponseKind::NotSent,
-                _ => ResponseKind::Response,
-            });
+            let delivery = NotificationDelivery::from(delivery);
+            call.end_with(delivery.response());
             delivery
         }
         None => {
             let after = Some(Duration::from_millis(circuit_wait(env, PLATFORM).0));
             let reason = state.reason.clone().unwrap_or_else(|| POSTPONED.to_owned());
-            DeliveryOutcome::Retry { after, status: None, reason }
+            NotificationDelivery::Failed(reason, after)
         }
     };
+    let at_least = delivery.at_least();
     let repeat = match delivery {
-        DeliveryOutcome::Accepted => None,
-        DeliveryOutcome::Gone => {
+        NotificationDelivery::Accepted | NotificationDelivery::Obsolete | NotificationDelivery::Final(_) => None,
+        NotificationDelivery::Gone => {
             tracing::warn!(kind, name, "the platform responded 410; the notification is not repeated");
             None
         }
-        DeliveryOutcome::Refused(reason) => {
+        NotificationDelivery::NotSent(reason) => {
             tracing::error!(kind, name, reason, "the URL of the platform is invalid; correct the configuration");
-            Some((SLOW_BACKOFF.max, limits::message(&reason.to_string())))
+            Some((SLOW_BACKOFF.max, limits::message(&reason)))
         }
-        DeliveryOutcome::Retry { after, reason, .. } => {
+        NotificationDelivery::Failed(reason, _)
+        | NotificationDelivery::Refused(reason)
+        | NotificationDelivery::NoResponse(reason) => {
             tracing::warn!(
                 kind,
                 name,
@@ -137,9 +130,8 @@ async fn send(
                 "the platform did not accept the notification; the delivery is repeated"
             );
             let backoff = if state.attempts < FREQUENT_ATTEMPTS { BACKOFF } else { SLOW_BACKOFF };
-            let wait = backoff.wait(state.attempts.saturating_add(1), env.random.next()).max(Millis(250));
-            let wait = wait.max(after.map_or(Millis(0), Millis::from).min(SLOW_BACKOFF.max));
-            Some((wait, limits::message(&reason.to_string())))
+            let wait = repetition_wait(env, backoff, state.attempts.saturating_add(1), at_least);
+            Some((wait, limits::message(&reason)))
         }
     };
     end(env, target, pending, repeat).await

@@ -27,6 +27,8 @@ use crate::ports::QueueMessage;
 use crate::telemetry::{self, Counter};
 
 pub use deliver::deliver;
+pub(super) use deliver::{SLOW_BACKOFF, repetition_wait};
+pub(super) use receiver::NotificationDelivery;
 pub use receiver::{ReceiverInfo, receiver_info};
 
 /// The time after which the list of subscriptions is read again.

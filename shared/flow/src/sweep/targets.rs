@@ -65,7 +65,7 @@ async fn sweep_once(
     let has_deliveries = is_due(target.due) && is_due(target.outbox.due());
     let mut seen = Some(target);
     if let Some(target) = seen.take_if(|target| target.notification.is_some())
-        && let Err(error) = notify::notify(env, &target).await
+        && let Err(error) = notify::notify(env, &target, None).await
     {
         // A failed delivery must not block the end of the target.
         tracing::warn!(kind = key.kind, name = key.name, %error, "cannot deliver the notification");

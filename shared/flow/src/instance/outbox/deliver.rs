@@ -36,8 +36,8 @@ use crate::telemetry::{self, Counter};
 const MAX_DELIVERY_AGE: Millis = Millis(3 * 24 * 3_600_000);
 /// Responses in a row that reject a notification before it is given up.
 const MAX_REFUSALS: u32 = 5;
-/// The waits of a receiver that does not accept its notification.
-const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
+/// The waits of a receiver that does not accept its notification, up to ten minutes.
+pub(in crate::instance) const SLOW_BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
 /// The shortest wait.
 const MIN_WAIT: Millis = Millis(250);
 /// The time in which an invocation begins further deliveries.
@@ -160,7 +160,7 @@ async fn advance<'a>(
                 }
                 calls.push((notice, subscription, state.clone(), call));
             } else {
-                let wait = wait(env, state.attempts).max(circuit_wait(env, &circuit));
+                let wait = repetition_wait(env, SLOW_BACKOFF, state.attempts, None).max(circuit_wait(env, &circuit));
                 state.next = now.plus(wait).0;
                 if state.reason.is_empty() {
                     POSTPONED.clone_into(&mut state.reason);
@@ -220,25 +220,28 @@ fn circuit(subscription: &str) -> String {
     format!("#subscription/{subscription}")
 }
 
-fn wait(env: &Env, attempts: u32) -> Millis {
-    BACKOFF.wait(attempts, env.random.next()).max(MIN_WAIT)
+/// Returns the wait before the repetition of a delivery, by a backoff and by the request of the receiver.
+pub(in crate::instance) fn repetition_wait(
+    env: &Env,
+    backoff: Backoff,
+    attempts: u32,
+    at_least: Option<Duration>,
+) -> Millis {
+    let requested = at_least.map_or(Millis(0), Millis::from).min(SLOW_BACKOFF.max);
+    backoff.wait(attempts, env.random.next()).max(MIN_WAIT).max(requested)
 }
 
 /// Records the end of a delivery. Returns the wait until its repetition.
 fn record(env: &Env, now: Timestamp, outbox: &mut TargetOutbox, ended: &EndedDelivery) -> Option<Millis> {
     let EndedDelivery { notice, subscription, lease, result } = ended;
-    let (reason, at_least, is_refusal) = match result {
-        NotificationDelivery::Failed(reason, at_least) => (reason, *at_least, false),
-        NotificationDelivery::Refused(reason) => (reason, None, true),
-        NotificationDelivery::NoResponse(reason) | NotificationDelivery::NotSent(reason) => (reason, None, false),
-        NotificationDelivery::Accepted
-        | NotificationDelivery::Gone
-        | NotificationDelivery::Obsolete
-        | NotificationDelivery::Final(_) => {
-            outbox.remove(notice.number, subscription);
-            outbox.end_lease(subscription, *lease);
-            return None;
-        }
+    let (NotificationDelivery::Failed(reason, _)
+    | NotificationDelivery::Refused(reason)
+    | NotificationDelivery::NoResponse(reason)
+    | NotificationDelivery::NotSent(reason)) = result
+    else {
+        outbox.remove(notice.number, subscription);
+        outbox.end_lease(subscription, *lease);
+        return None;
     };
     tracing::warn!(subscription, id = notice_id(notice), reason, "a notification was not accepted; it is repeated");
     if !outbox.has(notice.number, subscription) {
@@ -247,7 +250,8 @@ fn record(env: &Env, now: Timestamp, outbox: &mut TargetOutbox, ended: &EndedDel
     }
     // Another invocation may have taken the lease meanwhile.
     let state = outbox.failed.get_mut(subscription).filter(|state| state.next == *lease)?;
-    let wait = wait(env, state.attempts).max(at_least.map_or(Millis(0), Millis::from).min(BACKOFF.max));
+    let wait = repetition_wait(env, SLOW_BACKOFF, state.attempts, result.at_least());
+    let is_refusal = matches!(result, NotificationDelivery::Refused(_));
     state.refusals = if is_refusal { state.refusals.saturating_add(1) } else { 0 };
     (state.next, state.at, state.reason) = (now.plus(wait).0, now.0, limits::clean(reason, limits::REFUSAL));
     Some(wait)

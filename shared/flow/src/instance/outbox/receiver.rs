@@ -41,7 +41,7 @@ const NOT_JSON: &str = "the list of comments is not JSON";
 const COMMENT_KEY: &str = "#comment";
 
 /// The result of a delivery.
-pub(super) enum NotificationDelivery {
+pub(in crate::instance) enum NotificationDelivery {
     Accepted,
     /// The receiver responded that it cannot accept the notification now. It is repeated, at the earliest after this time.
     Failed(String, Option<Duration>),
@@ -61,11 +61,19 @@ pub(super) enum NotificationDelivery {
 
 impl NotificationDelivery {
     /// Returns what the delivery shows about its receiver.
-    pub(super) fn response(&self) -> ResponseKind {
+    pub(in crate::instance) fn response(&self) -> ResponseKind {
         match self {
             Self::Accepted | Self::Failed(..) | Self::Refused(_) | Self::Gone => ResponseKind::Response,
             Self::NoResponse(_) => ResponseKind::NoResponse,
             Self::NotSent(_) | Self::Obsolete | Self::Final(_) => ResponseKind::NotSent,
+        }
+    }
+
+    /// Returns the wait that the receiver requests before a repetition.
+    pub(in crate::instance) fn at_least(&self) -> Option<Duration> {
+        match self {
+            Self::Failed(_, at_least) => *at_least,
+            _ => None,
         }
     }
 }
@@ -113,13 +121,7 @@ pub(super) async fn send(
             let (content_type, body) =
                 cloudevents::event(&facts.id, &env.settings.source, &event_type, &subject, Timestamp(notice.at), &data);
             let outgoing = WebhookMessage { url, id: &id, content_type, body: &body };
-            Ok(match post((env.egress.as_ref(), &env.cache.byte_budget), &keys, outgoing, env.now()).await {
-                DeliveryOutcome::Accepted => NotificationDelivery::Accepted,
-                DeliveryOutcome::Gone => NotificationDelivery::Gone,
-                DeliveryOutcome::Refused(reason) => NotificationDelivery::NotSent(reason),
-                DeliveryOutcome::Retry { status: None, reason, .. } => NotificationDelivery::NoResponse(reason),
-                DeliveryOutcome::Retry { status: Some(status), after, reason } => not_accepted(status, after, reason),
-            })
+            Ok(post((env.egress.as_ref(), &env.cache.byte_budget), &keys, outgoing, env.now()).await.into())
         }
         (NotificationReceiver::Slack { secret }, NotificationRequest::Slack { body }) => {
             let url = match slack_url(env, secret) {
@@ -152,6 +154,18 @@ pub(super) async fn send(
                 }
             };
             Ok(response.map_or_else(|delivery| delivery, |(response, _)| verdict(&response, env)))
+        }
+    }
+}
+
+impl From<DeliveryOutcome> for NotificationDelivery {
+    fn from(outcome: DeliveryOutcome) -> Self {
+        match outcome {
+            DeliveryOutcome::Accepted => Self::Accepted,
+            DeliveryOutcome::Gone => Self::Gone,
+            DeliveryOutcome::Refused(reason) => Self::NotSent(reason),
+            DeliveryOutcome::Retry { status: None, reason, .. } => Self::NoResponse(reason),
+            DeliveryOutcome::Retry { status: Some(status), after, reason } => not_accepted(status, after, reason),
         }
     }
 }
