@@ -348,9 +348,7 @@ impl ModelSimulation {
         place.table.set_gate(Arc::new(place.gates.clone()));
         let loaded = Arc::clone(loaded);
         place.spawn(ModelInvocation::Begin, async move {
-            if let Some(work) = transition::after_transition(&env, begun, &loaded).await? {
-                drive(&env, work).await?;
-            }
+            drive(&env, transition::after_transition(&env, begun, &loaded).await?).await?;
             Ok(InvocationEnd::Answered)
         });
         place

@@ -44,18 +44,20 @@ pub(crate) struct SweepContext {
     pub(crate) is_slice: bool,
 }
 
-/// Drives a run and the runs that follow it, until no step is possible now. The queue delivers the notification of the
-/// last run.
+/// Drives a run, if there is one, and the runs that follow it, until no step is possible now. The queue delivers the
+/// notification of the last run.
 ///
 /// # Errors
 /// Returns the first error, after every dispatch has ended and the run is due again.
-pub async fn drive(env: &Env, continuation: Continuation) -> Result<(), FlowError> {
+pub async fn drive(env: &Env, continuation: impl Into<Option<Continuation>>) -> Result<(), FlowError> {
+    let Some(continuation) = continuation.into() else { return Ok(()) };
     drive_until_spent(env, continuation, None, NotificationSender::Queue).await.map(drop)
 }
 
 /// Does the same as [`drive`], and delivers the notification of the last run within the budget. May wait for the
 /// platform.
-pub(crate) async fn drive_to_outcome(env: &Env, continuation: Continuation) -> Result<(), FlowError> {
+pub(crate) async fn drive_to_outcome(env: &Env, continuation: Option<Continuation>) -> Result<(), FlowError> {
+    let Some(continuation) = continuation else { return Ok(()) };
     drive_until_spent(env, continuation, None, NotificationSender::Invocation).await.map(drop)
 }
 

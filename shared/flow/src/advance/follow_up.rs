@@ -28,12 +28,9 @@ impl FollowUp {
 
     /// Runs the follow-up. After an error, `sweep` does the rest.
     pub async fn finish(self, env: &Env) -> Result<(), FlowError> {
-        if let Some(continuation) = self.continuation {
-            Box::pin(drive_to_outcome(env, continuation)).await?;
-        }
-        if let Some(run) = self.cancelled_run
-            && let Some(continuation) = Box::pin(cancel::cancel_run(env, &run)).await?
-        {
+        Box::pin(drive_to_outcome(env, self.continuation)).await?;
+        if let Some(run) = self.cancelled_run {
+            let continuation = Box::pin(cancel::cancel_run(env, &run)).await?;
             Box::pin(drive_to_outcome(env, continuation)).await?;
         }
         Ok(())

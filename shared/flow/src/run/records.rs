@@ -96,63 +96,47 @@ pub async fn build_result<'a>(
     end: &'a AttemptEnd,
     next: Option<Timestamp>,
 ) -> Result<(AttemptResult, Option<&'a str>), FlowError> {
-    let evidence = match end {
-        AttemptEnd::Failed(failure) => failure.evidence.clone(),
-        AttemptEnd::Succeeded(_) | AttemptEnd::Skipped(_) | AttemptEnd::Cancelled(_) => None,
-    };
-    let (outcome, outputs, reason, duration_ms, log) = match end {
+    let ended = |outcome, reason| AttemptResult { reason, ..AttemptResult::new(outcome, 0, String::new()) };
+    let (result, outputs, log) = match end {
         AttemptEnd::Succeeded(success) => {
             let reason = success.found_nothing.then(|| clean_reason(ReasonCode::Skipped, FOUND_NOTHING));
-            (AttemptOutcome::Succeeded, Some(&success.outputs), reason, success.duration_ms, success.log.as_deref())
-        }
-        AttemptEnd::Skipped(why) => {
-            (AttemptOutcome::Skipped, None, Some(clean_reason(ReasonCode::Skipped, why)), None, None)
-        }
-        AttemptEnd::Cancelled(why) => {
-            (AttemptOutcome::Cancelled, None, Some(clean_reason(ReasonCode::Cancelled, why)), None, None)
+            let result = AttemptResult {
+                duration_ms: success.duration_ms,
+                removal: success.removal.clone().map(Box::new),
+                sent_by: success.sent_by.as_deref().map(str::to_owned),
+                made: success.made.clone(),
+                ..ended(AttemptOutcome::Succeeded, reason)
+            };
+            (result, Some(&success.outputs), success.log.as_deref())
         }
         AttemptEnd::Failed(failure) => {
-            (AttemptOutcome::Failed, None, Some(failure.reason.clone()), failure.duration_ms, failure.log.as_deref())
+            let result = AttemptResult {
+                duration_ms: failure.duration_ms,
+                evidence: failure.evidence.clone(),
+                sent_by: failure.sent_by.as_deref().map(str::to_owned),
+                unanswered: failure.is_unanswered(),
+                ..ended(AttemptOutcome::Failed, Some(failure.reason.clone()))
+            };
+            (result, None, failure.log.as_deref())
+        }
+        AttemptEnd::Skipped(why) => {
+            (ended(AttemptOutcome::Skipped, Some(clean_reason(ReasonCode::Skipped, why))), None, None)
+        }
+        AttemptEnd::Cancelled(why) => {
+            (ended(AttemptOutcome::Cancelled, Some(clean_reason(ReasonCode::Cancelled, why))), None, None)
         }
     };
     let log = log.filter(|log| !log.is_empty()).map(|log| tail(log, limits::LOG_TAIL));
-    let stored = match outputs {
+    let (outputs, json) = match outputs {
         Some(outputs) if !outputs.is_empty() => store_outputs(env, run, unit, attempt, outputs).await?,
         _ => (OutputStorage::Nothing, String::new()),
     };
-    let (removal, made) = match end {
-        AttemptEnd::Succeeded(success) => (success.removal.clone().map(Box::new), success.made.clone()),
-        AttemptEnd::Skipped(_) | AttemptEnd::Failed(_) | AttemptEnd::Cancelled(_) => (None, Vec::new()),
-    };
-    let sent_by = match end {
-        AttemptEnd::Succeeded(success) => success.sent_by.as_deref(),
-        AttemptEnd::Failed(failure) => failure.sent_by.as_deref(),
-        AttemptEnd::Skipped(_) | AttemptEnd::Cancelled(_) => None,
-    };
-    let outcome_name = format!("{outcome:?}");
+    let outcome = format!("{:?}", result.outcome);
     // Two instances with the same outputs are two results.
-    let parts: Vec<&str> = [&outcome_name, &stored.1].into_iter().chain(&made).map(String::as_str).collect();
+    let parts: Vec<&str> = [&outcome, &json].into_iter().chain(&result.made).map(String::as_str).collect();
     let digest = id::short_digest(&parts, 26);
-    let at = env.now().0;
-    let next = next.map(|at| at.0);
-    let unanswered = matches!(end, AttemptEnd::Failed(failure) if failure.is_unanswered());
-    let has_log = log.is_some();
-    let outputs = stored.0;
-    let result = AttemptResult {
-        outcome,
-        at,
-        duration_ms,
-        outputs,
-        reason,
-        evidence,
-        removal,
-        sent_by: sent_by.map(str::to_owned),
-        made,
-        next,
-        log: has_log,
-        unanswered,
-        digest,
-    };
+    let (at, next) = (env.now().0, next.map(|at| at.0));
+    let result = AttemptResult { at, outputs, next, log: log.is_some(), digest, ..result };
     Ok((result, log))
 }
 

@@ -135,9 +135,7 @@ async fn sweep_once(
         return defer(env, id, &root, not_before, condition).await;
     }
     if stops {
-        if let Some(continuation) = cancel::finish_cancel(env, &run, &view).await? {
-            drive(env, continuation).await?;
-        }
+        drive(env, cancel::finish_cancel(env, &run, &view).await?).await?;
         return Ok(SweepOutcome::Done);
     }
     let cache = InvocationCache::default();

@@ -123,9 +123,7 @@ async fn advance(
             false if is_cancelling(env, &run).await? => None,
             false => cancel::cancel_run(env, &run).await?,
         };
-        if let Some(continuation) = continuation {
-            drive(env, continuation).await?;
-        }
+        drive(env, continuation).await?;
     }
     let is_continued = target.is_reopened && target.due.is_some_and(|due| due <= env.now());
     if is_continued {
@@ -134,21 +132,15 @@ async fn advance(
     }
     if target.pending_update.is_some() {
         is_unchanged = false;
-        if let Some(continuation) = next_run::start_update(env, sources, key).await? {
-            drive(env, continuation).await?;
-        }
+        drive(env, next_run::start_update(env, sources, key).await?).await?;
     }
     if !target.events.waiting.is_empty() {
         is_unchanged = false;
-        if let Some(continuation) = next_run::start_event(env, key).await? {
-            drive(env, continuation).await?;
-        }
+        drive(env, next_run::start_event(env, key).await?).await?;
     }
     if target.phase == TargetPhase::Gone && target.waiting.is_some() {
         is_unchanged = false;
-        if let Some(continuation) = transition::start_waiting(env, key).await? {
-            drive(env, continuation).await?;
-        }
+        drive(env, transition::start_waiting(env, key).await?).await?;
     }
     let target = match is_unchanged {
         true => Some(target),
