@@ -5,7 +5,7 @@
 //! when it stops. Lambda freezes a function between events, so the function joins them before it requests the next
 //! event.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebb_engine::{RunEvent, accept};
@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 
 use crate::advance::follow_up::FollowUp;
-use crate::env::Env;
+use crate::env::{Env, lock};
 use crate::error::FlowError;
 
 /// Maximum delay of a response by its follow-up. Most receivers respond sooner. No write is then needed to make the run
@@ -26,20 +26,15 @@ const MAX_RESPONSE_DELAY: Duration = Duration::from_millis(500);
 pub struct BackgroundTasks(Mutex<JoinSet<()>>);
 
 impl BackgroundTasks {
-    fn tasks(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
-        // The set is consistent after every operation.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.tasks();
+        let mut tasks = lock(&self.0);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(task);
     }
 
     pub async fn join(&self) {
         loop {
-            let mut tasks = std::mem::take(&mut *self.tasks());
+            let mut tasks = std::mem::take(&mut *lock(&self.0));
             if tasks.is_empty() {
                 return;
             }

@@ -5,10 +5,12 @@
 //! unit ends. A new instance sends requests to every cluster.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use ebb_engine::{Millis, Timestamp};
 use tokio::sync::Notify;
+
+use crate::env::lock;
 
 /// The next request follows after 1/4 of the outage so far. An outage therefore delays units by at most a quarter of
 /// its duration.
@@ -112,8 +114,7 @@ fn retry_wait(outage: Millis) -> Millis {
 
 impl CircuitBreakers {
     pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ClusterCircuit>> {
-        // Each change of a circuit is consistent, so a panic of another request is harmless.
-        self.circuits.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.circuits)
     }
 
     pub(crate) fn change(&self, cluster: &str, change: impl FnOnce(&mut ClusterCircuit)) {

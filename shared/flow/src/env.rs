@@ -1,11 +1,12 @@
 //! The context of a function: store, ports, settings, and caches that are kept between invocations.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ebb_documents::event::EventSource;
 use ebb_documents::model::PluginDoc;
+use ebb_documents::notification::NotificationRule;
 use ebb_documents::plan::{HookPlan, Plan};
 use ebb_documents::render::CompiledExpressions;
 use ebb_egress::{ByteBudget, HttpCall};
@@ -25,7 +26,6 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 use crate::breaker::CircuitBreakers;
 use crate::error::FlowError;
-use crate::instance::subscription_cache::SubscriptionCache;
 use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient};
 use crate::run::taken_results::TakenResults;
 use crate::sweep::failures::FailedSweeps;
@@ -185,7 +185,8 @@ pub struct InstanceCache {
     plugins: Mutex<LruCache<Arc<PluginDoc>>>,
     pub(crate) breakers: Arc<CircuitBreakers>,
     pub(crate) failed_sweeps: FailedSweeps,
-    pub(crate) subscriptions: SubscriptionCache,
+    /// The subscriptions, with the time at which they were read.
+    pub(crate) subscriptions: tokio::sync::Mutex<Option<(Timestamp, Arc<Vec<NotificationRule>>)>>,
     pub(crate) taken_results: Arc<TakenResults>,
     /// Permits for bytes of responses of other servers, and of outputs from the bucket.
     pub(crate) byte_budget: ByteBudget,
@@ -211,7 +212,7 @@ impl Default for InstanceCache {
             plugins: Mutex::default(),
             breakers: Arc::default(),
             failed_sweeps: FailedSweeps::default(),
-            subscriptions: SubscriptionCache::default(),
+            subscriptions: tokio::sync::Mutex::default(),
             taken_results: Arc::default(),
             byte_budget: ByteBudget::new(BYTE_BUDGET),
             event_budget: Arc::new(Semaphore::new(EVENT_BUDGET)),
@@ -353,8 +354,8 @@ impl Env {
     }
 }
 
-/// The map is consistent after every operation, so a panic of another request is harmless.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+/// Locks data that is consistent after every change, so that a panic of another request is harmless.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -8,7 +8,6 @@ pub mod rejected_events;
 pub(crate) mod rejection;
 pub mod retention;
 pub mod secrets;
-pub(crate) mod subscription_cache;
 pub mod target_document;
 pub mod target_outputs;
 pub(crate) mod update;

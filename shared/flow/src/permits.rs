@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use ebb_engine::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::breaker::{CircuitBreakers, MAX_WAITING_SWEEPS};
-use crate::env::Env;
+use crate::env::{Env, lock};
 use crate::run::wakeup::START_WINDOW_MS;
 
 /// Maximum concurrent runs and targets of one sweep.
@@ -111,8 +111,7 @@ struct HeldPermits {
 
 impl SweepPlace {
     fn held(&self) -> MutexGuard<'_, HeldPermits> {
-        // Each change is consistent, so a panic of another request is harmless.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 
     fn most(&self) -> usize {

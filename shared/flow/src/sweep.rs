@@ -24,7 +24,7 @@ use futures::StreamExt as _;
 use futures::future::{Either, select};
 
 use crate::advance::dispatch_all::drive_slice;
-use crate::env::{Env, SweepStore};
+use crate::env::{Env, SweepStore, lock};
 use crate::error::FlowError;
 use crate::instance::outbox;
 use crate::permits::SweepPermits;
@@ -87,7 +87,7 @@ pub async fn sweep_until(
     telemetry::sweep_ended(0, late_ms);
     let permits = SweepPermits::new(now);
     let begun: Mutex<BTreeSet<DueItem>> = Mutex::default();
-    let open = || begun.lock().unwrap_or_else(PoisonError::into_inner);
+    let open = || lock(&begun);
     let sweeps = due.into_iter().map(|(_, due)| {
         let (permits, open) = (&permits, &open);
         async move {

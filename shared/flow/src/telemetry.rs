@@ -14,12 +14,13 @@ mod sinks;
 mod trace;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use ebb_engine::{Attempt, RunOutcome, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 
+use crate::env::lock;
 use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::Clock as _;
 use crate::system::SystemClock;
@@ -78,11 +79,6 @@ impl InvocationTelemetry {
 
 fn time(at: Timestamp) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(at.0)
-}
-
-/// The data is consistent after every operation.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn record(record: impl FnOnce(&mut MetricCounters)) {

@@ -38,12 +38,12 @@ const MAX_LABELS: usize = 8 << 10;
 
 /// Forgets the subscriptions, after a change by this program.
 pub async fn forget_rules(env: &Env) {
-    *env.cache.subscriptions.0.lock().await = None;
+    *env.cache.subscriptions.lock().await = None;
 }
 
 /// Returns the subscriptions, as they were at most [`MAX_AGE`] ago.
 pub async fn rules(env: &Env) -> Result<Arc<Vec<NotificationRule>>, FlowError> {
-    let mut known = env.cache.subscriptions.0.lock().await;
+    let mut known = env.cache.subscriptions.lock().await;
     let now = env.now();
     if let Some((at, rules)) = known.as_ref()
         && now.since(*at).0 < MAX_AGE.0

@@ -27,7 +27,6 @@ use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::rejection::{foreign, stale};
 use crate::instance::target_document::compile_document;
 use crate::lifecycle::{self, DecidedFor, LifecycleRejection};
-use crate::source::reconcile::is_alive;
 
 /// A request to create or update a target.
 #[derive(Clone, Debug)]
@@ -99,8 +98,8 @@ impl TargetRequest {
         let is_meant = |uid: &String| self.uid.as_ref().is_none_or(|named| named == uid);
         let is_foreign = |head: &TargetHead| {
             let waiting = head.waiting.as_ref().filter(|waiting| waiting.owner.is_some() && is_meant(&waiting.uid));
-            let is_present = is_alive(head) && head.owner.is_some() && is_meant(&head.uid);
-            is_present || (waiting.is_some() && (self.uid.is_some() || !is_alive(head)))
+            let is_present = head.phase.is_alive() && head.owner.is_some() && is_meant(&head.uid);
+            is_present || (waiting.is_some() && (self.uid.is_some() || !head.phase.is_alive()))
         };
         if head.is_some_and(is_foreign) {
             return Err(foreign(self.target_key()));
@@ -108,7 +107,8 @@ impl TargetRequest {
         let waiting = head.filter(|head| self.uid.is_some() || second(head).is_none());
         let waiting = waiting.and_then(|head| head.waiting.as_ref()).filter(|waiting| waiting.owner.is_none());
         let waiting = waiting.map(|waiting| (&waiting.uid, waiting.generation, &waiting.plan));
-        let alive = head.filter(|head| is_alive(head)).map(|head| (&head.uid, head.newest_generation(), &head.plan));
+        let alive =
+            head.filter(|head| head.phase.is_alive()).map(|head| (&head.uid, head.newest_generation(), &head.plan));
         let found =
             waiting.into_iter().chain(alive).find(|(uid, ..)| self.uid.as_ref().is_none_or(|wanted| wanted == *uid));
         let derived = self.derived_uid();
@@ -142,7 +142,7 @@ impl TargetRequest {
 /// applied at the same time, and this instance must not begin when the other one is gone.
 fn second(head: &TargetHead) -> Option<&str> {
     let waiting = head.waiting.as_ref().map(|waiting| waiting.uid.as_str());
-    waiting.filter(|uid| is_alive(head) && uid.starts_with(API_UID))
+    waiting.filter(|uid| head.phase.is_alive() && uid.starts_with(API_UID))
 }
 
 /// Applies a request. Returns the response with the follow-ups. The state is durable when this returns.

@@ -1,7 +1,7 @@
 //! Reads the inputs of units: outputs of the same run and of earlier runs, from memory or the table.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ebb_documents::plan::{OutputRead, UnitPlan, UnitRef};
 use ebb_documents::render::{KnownOutputs, ProducerState};
@@ -9,7 +9,7 @@ use ebb_engine::{Attempt, Hook, Shard, Unit};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage, StateWait};
 use ebb_protocol::value::Outputs;
 
-use crate::env::Env;
+use crate::env::{Env, lock};
 use crate::error::FlowError;
 use crate::loaded_run::{EarlierRun, Run};
 use crate::run::records;
@@ -34,32 +34,32 @@ impl InvocationCache {
             let read: ReadOutputs = reads_of_successors(run, unit).collect();
             read.retain(at, outputs);
         }
-        self.produced.lock().unwrap_or_else(PoisonError::into_inner).insert(at, produced);
+        lock(&self.produced).insert(at, produced);
     }
 
     fn get_produced(&self, at: UnitRef) -> Option<ProducerState> {
-        self.produced.lock().unwrap_or_else(PoisonError::into_inner).get(&at).cloned()
+        lock(&self.produced).get(&at).cloned()
     }
 
     /// Marks units as sealed by this invocation. Returns those that were not.
     pub fn mark_sealed(&self, units: impl IntoIterator<Item = UnitRef>) -> Vec<UnitRef> {
-        let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sealed = lock(&self.sealed);
         units.into_iter().filter(|&at| sealed.insert(at)).collect()
     }
 
     /// Marks a head item whose units are sealed by this invocation. Returns true if it was not.
     pub fn mark_item_sealed(&self, item: (Hook, Shard)) -> bool {
-        self.sealed_items.lock().unwrap_or_else(PoisonError::into_inner).insert(item)
+        lock(&self.sealed_items).insert(item)
     }
 
     /// Stores the records of a unit's attempts that were read after its seal.
     pub fn put_undone(&self, at: UnitRef, attempts: Vec<AttemptRecord>) {
-        self.undone.lock().unwrap_or_else(PoisonError::into_inner).insert(at, attempts);
+        lock(&self.undone).insert(at, attempts);
     }
 
     /// Takes the stored records of a unit's attempts. The next attempt of the undo reads them again.
     pub fn take_undone(&self, at: UnitRef) -> Option<Vec<AttemptRecord>> {
-        self.undone.lock().unwrap_or_else(PoisonError::into_inner).remove(&at)
+        lock(&self.undone).remove(&at)
     }
 
     /// Returns the state of an earlier run of the same instance. Reads it once per invocation.
@@ -138,7 +138,7 @@ async fn read(
         for (unit, produced) in found {
             let at = UnitRef { hook, unit: unit.0 };
             if produced != ProducerState::Absent {
-                cache.produced.lock().unwrap_or_else(PoisonError::into_inner).insert(at, produced.clone());
+                lock(&cache.produced).insert(at, produced.clone());
             }
             known.insert(at, produced);
         }

@@ -2,11 +2,13 @@
 //! its request.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ebb_engine::{Attempt, Unit};
 use ebb_protocol::id::RunId;
 use tokio::sync::watch;
+
+use crate::env::lock;
 
 type AttemptKey = (RunId, Unit, Attempt);
 
@@ -19,20 +21,15 @@ impl TakenResults {
     pub(crate) fn observe(self: &Arc<Self>, run: &RunId, unit: Unit, attempt: Attempt) -> ExpectedResult {
         let key = (run.clone(), unit, attempt);
         let (sender, taken) = watch::channel(false);
-        self.senders().insert(key.clone(), sender);
+        lock(&self.0).insert(key.clone(), sender);
         ExpectedResult { results: Arc::clone(self), key, taken }
     }
 
     /// Notes that the result of an attempt is stored in its run.
     pub(crate) fn note(&self, run: &RunId, unit: Unit, attempt: Attempt) {
-        if let Some(sender) = self.senders().get(&(run.clone(), unit, attempt)) {
+        if let Some(sender) = lock(&self.0).get(&(run.clone(), unit, attempt)) {
             sender.send_replace(true);
         }
-    }
-
-    fn senders(&self) -> MutexGuard<'_, HashMap<AttemptKey, watch::Sender<bool>>> {
-        // The map is consistent after every operation.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -57,7 +54,7 @@ impl ExpectedResult {
 
 impl Drop for ExpectedResult {
     fn drop(&mut self) {
-        self.results.senders().remove(&self.key);
+        lock(&self.results.0).remove(&self.key);
     }
 }
 
@@ -81,7 +78,7 @@ mod tests {
         results.note(&run, Unit(0), Attempt(2));
         assert!(expected.is_taken());
         drop(expected);
-        assert!(results.senders().is_empty());
+        assert!(lock(&results.0).is_empty());
     }
 
     #[tokio::test]

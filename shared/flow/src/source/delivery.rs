@@ -214,12 +214,8 @@ async fn apply(
 }
 
 fn accepted(event: &TargetEvent) -> SourceResponse {
-    SourceResponse {
-        result: SourceResult::Accepted,
-        target: Some(event.key.target_key().to_string()),
-        uid: None,
-        detail: "the event is stored and will be applied".to_owned(),
-    }
+    let detail = "the event is stored and will be applied".to_owned();
+    reconcile::outcome(&event.key, SourceResult::Accepted, None, detail)
 }
 
 /// Returns the response to an event that is rejected before its target is looked up. `target` is kind, name and UID.

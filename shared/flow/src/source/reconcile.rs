@@ -92,12 +92,9 @@ pub async fn apply(
     Err(FlowError::Contended(format!("the desired state of {}", key.target_key())))
 }
 
-fn outcome(desired: &DesiredTarget, result: SourceResult, uid: Option<String>, detail: String) -> SourceResponse {
-    SourceResponse { result, target: Some(desired.key.target_key().to_string()), uid, detail }
-}
-
-pub(crate) fn is_alive(head: &TargetHead) -> bool {
-    head.phase.is_alive()
+/// Returns the response to an event about the target of `key`.
+pub(super) fn outcome(key: &DesiredKey, result: SourceResult, uid: Option<String>, detail: String) -> SourceResponse {
+    SourceResponse { result, target: Some(key.target_key().to_string()), uid, detail }
 }
 
 /// Returns the UID of an instance that an event begins without naming one.
@@ -132,7 +129,7 @@ fn own<'a>(desired: &DesiredTarget, head: Option<&'a TargetHead>) -> Vec<(&'a st
 /// lives or waits for the name, otherwise a new one.
 fn instance(desired: &DesiredTarget, head: Option<&TargetHead>) -> (String, u64, LifecycleType) {
     let own = own(desired, head);
-    let lives = |uid: &str| head.is_some_and(|head| head.uid != uid || is_alive(head));
+    let lives = |uid: &str| head.is_some_and(|head| head.uid != uid || head.phase.is_alive());
     let found = match desired.key.uid {
         Some(_) => own.first(),
         None => own.iter().rev().find(|(uid, _)| lives(uid)),
@@ -182,20 +179,22 @@ async fn create(
                 }
                 _ => (SourceResult::Starting, "starts"),
             };
-            return Ok(Some(outcome(desired, result, Some(uid), detail.to_owned())));
+            return Ok(Some(outcome(&desired.key, result, Some(uid), detail.to_owned())));
         }
         Err(RequestError::Failed(error)) => return Err(error),
         Err(RequestError::Rejected(rejection)) => rejection,
     };
     let rejected =
-        |detail: String| outcome(desired, SourceResult::Rejected, Some(uid.clone()), limits::message(&detail));
+        |detail: String| outcome(&desired.key, SourceResult::Rejected, Some(uid.clone()), limits::message(&detail));
     Ok(Some(match rejection {
         LifecycleRejection::Conflict("outdated", _) => return Ok(None),
         LifecycleRejection::Conflict("name-taken", detail) => {
-            outcome(desired, SourceResult::Accepted, Some(uid), detail)
+            outcome(&desired.key, SourceResult::Accepted, Some(uid), detail)
         }
         // The delivery was applied before, and its instance has ended since.
-        LifecycleRejection::Conflict("stale", detail) => outcome(desired, SourceResult::Outdated, Some(uid), detail),
+        LifecycleRejection::Conflict("stale", detail) => {
+            outcome(&desired.key, SourceResult::Outdated, Some(uid), detail)
+        }
         rejection => rejected(rejection.detail()),
     }))
 }
@@ -218,17 +217,17 @@ async fn delete(
     let own = own(desired, head).into_iter().map(|(uid, _)| uid).filter(|uid| may_end(desired, uid));
     let own: Vec<&str> = own.collect();
     let Some(uid) = own.first() else {
-        let is_present = |head: &TargetHead| is_alive(head) && !is_own(desired, head.owner.as_ref());
+        let is_present = |head: &TargetHead| head.phase.is_alive() && !is_own(desired, head.owner.as_ref());
         let waits = |head: &TargetHead| head.waiting.as_ref().is_some_and(|one| !is_own(desired, one.owner.as_ref()));
         let is_foreign = head.is_some_and(|head| is_present(head) || waits(head));
         return Ok(Some(match (&desired.result, is_foreign) {
             (Some(first), _) => first.clone(),
             (None, true) => {
                 let detail = "belongs to another sender: give the targets of this source other names".to_owned();
-                outcome(desired, SourceResult::Rejected, None, detail)
+                outcome(&desired.key, SourceResult::Rejected, None, detail)
             }
             (None, false) => {
-                outcome(desired, SourceResult::Ignored, None, "does not exist: nothing to delete".to_owned())
+                outcome(&desired.key, SourceResult::Ignored, None, "does not exist: nothing to delete".to_owned())
             }
         }));
     };
@@ -238,7 +237,7 @@ async fn delete(
     let Some(follow_up) = Box::pin(deleted).await? else { return Ok(None) };
     follow_ups.push(follow_up);
     let is_last = own.len() == 1;
-    Ok(is_last.then(|| outcome(desired, SourceResult::Stopping, Some((*uid).to_owned()), "stops".to_owned())))
+    Ok(is_last.then(|| outcome(&desired.key, SourceResult::Stopping, Some((*uid).to_owned()), "stops".to_owned())))
 }
 
 #[cfg(test)]

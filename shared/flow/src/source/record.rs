@@ -7,7 +7,7 @@ use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets};
 
-use super::reconcile::{RETRY_WAIT, derived_uid};
+use super::reconcile::{RETRY_WAIT, derived_uid, outcome};
 use crate::env::Env;
 use crate::error::FlowError;
 
@@ -129,25 +129,17 @@ fn replace(desired: &mut DesiredTarget, seen: DesiredTarget) {
 
 fn repeated(event: &TargetEvent, seen: &DesiredTarget) -> SourceResponse {
     let last = seen.result.as_ref().filter(|_| event.is_last(seen));
-    SourceResponse {
-        result: SourceResult::Repeated,
-        target: Some(event.key.target_key().to_string()),
-        uid: last.and_then(|outcome| outcome.uid.clone()),
-        detail: match last {
-            Some(outcome) => format!("the event was received before; the target {}", outcome.detail),
-            None => "the event was received before".to_owned(),
-        },
-    }
+    let detail = match last {
+        Some(last) => format!("the event was received before; the target {}", last.detail),
+        None => "the event was received before".to_owned(),
+    };
+    outcome(&event.key, SourceResult::Repeated, last.and_then(|last| last.uid.clone()), detail)
 }
 
 fn outdated(event: &TargetEvent, seen: &DesiredTarget) -> SourceResponse {
-    SourceResponse {
-        result: SourceResult::Outdated,
-        target: Some(event.key.target_key().to_string()),
-        uid: None,
-        detail: match event.key.uid.is_some() && seen.is_delete {
-            true => format!("the instance was deleted before, by {}", seen.delivery),
-            false => format!("a newer event of the target was received before: {}", seen.delivery),
-        },
-    }
+    let detail = match event.key.uid.is_some() && seen.is_delete {
+        true => format!("the instance was deleted before, by {}", seen.delivery),
+        false => format!("a newer event of the target was received before: {}", seen.delivery),
+    };
+    outcome(&event.key, SourceResult::Outdated, None, detail)
 }

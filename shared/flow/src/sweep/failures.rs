@@ -1,10 +1,12 @@
 //! Keeps failed sweeps of runs and targets in memory. Their waits grow, so that they do not delay others.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use ebb_engine::{Backoff, Millis};
 use ebb_store::DueItem;
+
+use crate::env::lock;
 
 /// The wait after the first failure. It doubles with each further one.
 const FIRST_WAIT_MS: u64 = 5_000;
@@ -19,19 +21,14 @@ const MAX_ENTRIES: usize = 10_000;
 pub(crate) struct FailedSweeps(Mutex<BTreeMap<DueItem, u32>>);
 
 impl FailedSweeps {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<DueItem, u32>> {
-        // Each change is consistent, so a panic of another sweep is harmless.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Removes the failures of `due` after a success.
     pub(super) fn clear(&self, due: &DueItem) {
-        self.lock().remove(due);
+        lock(&self.0).remove(due);
     }
 
     /// Returns the wait before the next sweep of `due`.
     pub(super) fn next_wait(&self, due: &DueItem, is_retryable: bool) -> Millis {
-        let mut failures_of = self.lock();
+        let mut failures_of = lock(&self.0);
         if failures_of.len() >= MAX_ENTRIES && !failures_of.contains_key(due) {
             failures_of.clear();
         }
