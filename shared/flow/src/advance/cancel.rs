@@ -17,7 +17,6 @@ use ebb_engine::{Attempt, RunEvent, RunPhase, RunView, Shard, Timestamp, Unit, a
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::TaskState;
-use ebb_store::PatchResult;
 use futures::StreamExt as _;
 
 use crate::advance::progress::Continuation;
@@ -113,15 +112,8 @@ async fn reschedule(env: &Env, run: &Run, stopped: Timestamp) -> Result<Option<C
         Some(seen) if seen <= now => RunEvent::Rescheduled { seen, version: root.head.version, next },
         _ => RunEvent::WakeupAdvanced { due: next },
     };
-    match env.store.patch_run(&run.id, &accept(event)).await? {
-        PatchResult::Written(_) => wakeup::send_wakeup(env, &run.id, next).await,
-        // This write succeeded before, and its response was lost.
-        PatchResult::ConditionFailed(Some(image)) if image.head.due == Some(next) => {
-            wakeup::send_wakeup(env, &run.id, next).await;
-        }
-        // Another sweep made the run due, or the run is closed.
-        PatchResult::ConditionFailed(_) => {}
-    }
+    // The write is rejected if another sweep made the run due, or the run is closed.
+    let _ = wakeup::set_due(env, &run.id, event, next).await?;
     Ok(None)
 }
 

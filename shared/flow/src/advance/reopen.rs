@@ -52,7 +52,7 @@ pub async fn reopen_seen(
     units: &[Unit],
     cause: ReopenCause,
 ) -> Result<bool, FlowError> {
-    if restore_target(env, run).await? == RunEligibility::No {
+    if !restore_target(env, run).await? {
         return Ok(false);
     }
     record_removals(env, run, view, units).await?;
@@ -116,7 +116,7 @@ pub async fn override_units(
     units: &[Unit],
     reason: &FailureReason,
 ) -> Result<bool, FlowError> {
-    if restore_phase(env, run, WithOverride::Yes).await? == RunEligibility::No {
+    if !restore_phase(env, run, WithOverride::Yes).await? {
         return Ok(false);
     }
     let epoch = loaded_run::epoch(view);
@@ -159,17 +159,9 @@ async fn wake_run(env: &Env, run: &Run, epoch: Epoch) -> Result<(), FlowError> {
     Ok(())
 }
 
-/// The decision whether a run may continue for its target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunEligibility {
-    /// The target is in the phase of the run, or the run undoes resources of an ended instance.
-    Yes,
-    /// The teardown of the target has begun, which undoes this run.
-    No,
-}
-
-/// Moves a stuck, failed or gone target back to the phase of `run`.
-pub async fn restore_target(env: &Env, run: &Run) -> Result<RunEligibility, FlowError> {
+/// Moves a stuck, failed or gone target back to the phase of `run`. Returns false if the run must not continue, because the
+/// teardown of the target has begun, which undoes this run. A run of the teardown may undo resources of an ended instance.
+pub async fn restore_target(env: &Env, run: &Run) -> Result<bool, FlowError> {
     restore_phase(env, run, WithOverride::No).await
 }
 
@@ -180,34 +172,30 @@ enum WithOverride {
     No,
 }
 
-async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Result<RunEligibility, FlowError> {
+async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Result<bool, FlowError> {
     let facts = &run.facts;
     let is_teardown = run.hook().is_teardown();
-    let otherwise = if is_teardown { RunEligibility::Yes } else { RunEligibility::No };
     for _ in 0..crate::ATTEMPTS {
-        let Some(seen) = env.store.read_target(facts.target_key()).await? else { return Ok(otherwise) };
+        let Some(seen) = env.store.read_target(facts.target_key()).await? else { return Ok(is_teardown) };
         if seen.uid != facts.uid {
-            return Ok(otherwise);
+            return Ok(is_teardown);
         }
         // The data of the run is being removed, so the target would wait for it forever.
         if retention::is_removed(&seen) {
-            return Ok(RunEligibility::No);
+            return Ok(false);
         }
+        let is_last = seen.hook == Some(run.hook());
         let phase = match (seen.phase, run.hook()) {
-            (TargetPhase::Stuck | TargetPhase::Gone, Hook::PreStop | Hook::PostStop)
-                if seen.hook == Some(run.hook()) =>
-            {
+            (TargetPhase::Stuck | TargetPhase::Gone, Hook::PreStop | Hook::PostStop) if is_last => {
                 TargetPhase::Stopping
             }
-            (TargetPhase::Failed, Hook::PreStart) if seen.hook == Some(Hook::PreStart) => TargetPhase::Starting,
-            (TargetPhase::Failed, Hook::PostStart) if seen.hook == Some(Hook::PostStart) => TargetPhase::Ready,
-            (TargetPhase::Failed, Hook::Update(_)) if seen.hook == Some(run.hook()) => TargetPhase::Updating,
+            (TargetPhase::Failed, Hook::PreStart) if is_last => TargetPhase::Starting,
+            (TargetPhase::Failed, Hook::PostStart) if is_last => TargetPhase::Ready,
+            (TargetPhase::Failed, Hook::Update(_)) if is_last => TargetPhase::Updating,
             (TargetPhase::Starting, Hook::PreStart)
             | (TargetPhase::Ready, Hook::PostStart)
-            | (TargetPhase::Updating, Hook::Update(_)) => {
-                return Ok(if seen.hook == Some(run.hook()) { RunEligibility::Yes } else { RunEligibility::No });
-            }
-            _ => return Ok(otherwise),
+            | (TargetPhase::Updating, Hook::Update(_)) => return Ok(is_last),
+            _ => return Ok(is_teardown),
         };
         // The last notification is obsolete: a target whose units after ready run again is ready.
         let ready = phase == TargetPhase::Ready && env.settings.platform_url.is_some();
@@ -233,7 +221,7 @@ async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Res
                 let message = QueueMessage::Target(facts.kind.clone(), facts.name.clone());
                 env.queue.send(message, Duration::ZERO).await;
             }
-            return Ok(RunEligibility::Yes);
+            return Ok(true);
         }
     }
     Err(FlowError::Contended(facts.target_key().to_string()))

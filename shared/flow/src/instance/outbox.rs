@@ -127,13 +127,13 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
 /// Sends a message that delivers the notifications of a target, if it has any.
 pub async fn announce_any(env: &Env, target: &TargetHead) {
     if !target.outbox.notices.is_empty() {
-        announce(env, target.target_key()).await;
+        announce(env, target.target_key(), Duration::ZERO).await;
     }
 }
 
-/// Sends a message that delivers the notifications of a target.
-pub(crate) async fn announce(env: &Env, target: TargetKey<'_>) {
-    env.queue.send(QueueMessage::Deliver(target.kind.to_owned(), target.name.to_owned()), Duration::ZERO).await;
+/// Sends a message that delivers the notifications of a target after `wait`.
+pub(crate) async fn announce(env: &Env, target: TargetKey<'_>, wait: Duration) {
+    env.queue.send(QueueMessage::Deliver(target.kind.to_owned(), target.name.to_owned()), wait).await;
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ebb_documents::plan::UnitPlan;
 use ebb_engine::{Millis, RunEvent, Timestamp, accept};
 use ebb_protocol::id::RunId;
-use ebb_store::{AttemptUpdate, PatchResult};
+use ebb_store::{AttemptUpdate, PatchResult, RunHead};
 
 use crate::env::Env;
 use crate::error::FlowError;
@@ -43,18 +43,9 @@ pub(crate) async fn postpone(env: &Env, run: &Run, attempt: AttemptRef, at: Time
 /// that the sweep at that time runs again before it reschedules (rule VersionGuardsReschedule).
 pub async fn wake_by(env: &Env, run: &RunId, due: Timestamp) -> Result<(), FlowError> {
     for _ in 0..crate::ATTEMPTS {
-        match env.store.patch_run(run, &accept(RunEvent::WakeupAdvanced { due })).await? {
-            PatchResult::Written(_) => {
-                send_wakeup(env, run, due).await;
-                return Ok(());
-            }
-            // This write succeeded before, and its response was lost.
-            PatchResult::ConditionFailed(Some(image)) if image.head.due == Some(due) => {
-                send_wakeup(env, run, due).await;
-                return Ok(());
-            }
-            PatchResult::ConditionFailed(None) => return Ok(()),
-            PatchResult::ConditionFailed(Some(_)) => {}
+        let Err(image) = set_due(env, run, RunEvent::WakeupAdvanced { due }, due).await? else { return Ok(()) };
+        if image.is_none() {
+            return Ok(());
         }
         // The run was due earlier, and a sweep at that time may have postponed it since.
         match env.store.patch_run(run, &accept(RunEvent::VersionBumped)).await? {
@@ -63,6 +54,23 @@ pub async fn wake_by(env: &Env, run: &RunId, due: Timestamp) -> Result<(), FlowE
         }
     }
     Err(FlowError::Contended(format!("run {run}")))
+}
+
+/// Writes an event that makes a run due at `due`, and sends the message. Returns the root if it has another due time.
+pub(crate) async fn set_due(
+    env: &Env,
+    run: &RunId,
+    event: RunEvent,
+    due: Timestamp,
+) -> Result<Result<(), Option<RunHead>>, FlowError> {
+    match env.store.patch_run(run, &accept(event)).await? {
+        PatchResult::Written(_) => {}
+        // This write succeeded before, and its response was lost.
+        PatchResult::ConditionFailed(Some(image)) if image.head.due == Some(due) => {}
+        PatchResult::ConditionFailed(image) => return Ok(Err(image)),
+    }
+    send_wakeup(env, run, due).await;
+    Ok(Ok(()))
 }
 
 /// Sends a message to sweep a run at `due`. The schedule finds a run that is due later than the maximum delay.

@@ -267,18 +267,11 @@ async fn reschedule(env: &Env, id: &RunId, seen: &HeadState, next: Timestamp) ->
     // The sweep itself may have taken longer.
     let next = next.max(env.now().plus(Millis(1)));
     let event = RunEvent::Rescheduled { seen: due, version: seen.version, next };
-    match env.store.patch_run(id, &accept(event)).await? {
-        PatchResult::Written(_) => wakeup::send_wakeup(env, id, next).await,
-        // This write succeeded before, and its response was lost.
-        PatchResult::ConditionFailed(Some(image)) if image.head.due == Some(next) => {
-            wakeup::send_wakeup(env, id, next).await
-        }
-        PatchResult::ConditionFailed(Some(image)) if image.head.due == Some(due) => {
-            return Ok(SweepOutcome::WokenEarlier);
-        }
+    match wakeup::set_due(env, id, event, next).await? {
+        Err(Some(image)) if image.head.due == Some(due) => return Ok(SweepOutcome::WokenEarlier),
         // Another sweep postponed the run without reading the attempts that this one started.
-        PatchResult::ConditionFailed(Some(image)) if image.head.due > Some(next) => advance(env, id, next).await?,
-        PatchResult::ConditionFailed(_) => {}
+        Err(Some(image)) if image.head.due > Some(next) => advance(env, id, next).await?,
+        Ok(()) | Err(_) => {}
     }
     Ok(SweepOutcome::Done)
 }

@@ -1,6 +1,8 @@
 //! Sweeps one target: delivers its notifications, ends its time to live, completes its stop, continues an interrupted
 //! retry, begins its waiting update or event, and releases its secrets.
 
+use std::time::Duration;
+
 use ebb_engine::{Millis, RunPhase, TargetPhase, Timestamp};
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::TargetStopCause;
@@ -70,25 +72,17 @@ async fn sweep_once(
         // A failed delivery must not block the end of the target.
         tracing::warn!(kind = key.kind, name = key.name, %error, "cannot deliver the notification");
     }
-    if let Err(error) = Box::pin(advance(env, sources, key, seen, permit)).await {
-        if has_deliveries {
-            outbox::announce(env, key).await;
-        }
-        return Err(error);
+    let advanced = Box::pin(advance(env, sources, key, seen, permit)).await;
+    // The message was lost.
+    if has_deliveries && advanced.is_ok() && permit.is_scheduled() && !permit.is_out_of_time(env) {
+        permit.leave_place();
+        return Box::pin(outbox::deliver(env, key)).await;
     }
-    match has_deliveries {
-        false => Ok(()),
-        // The message was lost.
-        true if permit.is_scheduled() && !permit.is_out_of_time(env) => {
-            permit.leave_place();
-            Box::pin(outbox::deliver(env, key)).await
-        }
+    if has_deliveries {
         // Other messages do not wait for receivers.
-        true => {
-            outbox::announce(env, key).await;
-            Ok(())
-        }
+        outbox::announce(env, key, Duration::ZERO).await;
     }
+    advanced
 }
 
 /// Ends the time to live, completes the stop, continues an interrupted retry, begins what waits, and releases secrets. `seen`

@@ -29,7 +29,6 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::instance::due;
 use crate::pending_call::{PendingCall, circuit_wait};
-use crate::ports::QueueMessage;
 use crate::telemetry::{self, Counter};
 
 /// The age at which an undelivered notification is given up.
@@ -91,7 +90,7 @@ pub async fn deliver(env: &Env, target: TargetKey<'_>) -> Result<(), FlowError> 
         let ends = is_late(env, begun);
         if has_more && ends {
             // Another invocation begins them now. This one may wait for receivers that hang.
-            announce(env, target).await;
+            announce(env, target, Duration::ZERO).await;
         }
         if ends || !has_more {
             match sending.next().await {
@@ -180,8 +179,7 @@ async fn advance<'a>(
             continue;
         }
         for wait in waits {
-            let message = QueueMessage::Deliver(target.kind.to_owned(), target.name.to_owned());
-            env.queue.send(message, Duration::from_millis(wait.0)).await;
+            announce(env, target, Duration::from_millis(wait.0)).await;
         }
         let begun = calls.into_iter().map(|(notice, subscription, state, call)| {
             async move {
