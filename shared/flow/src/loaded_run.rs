@@ -1,14 +1,14 @@
 //! A run with its facts, its plan and views of its state.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ebb_documents::plan::{HookPlan, UnitPlan, UnitRef};
 use ebb_documents::render::TargetFacts;
 use ebb_engine::{Attempt, Epoch, Graph, HeadState, Hook, Patch, RunView, Shard, Unit, UnitProgress};
 use ebb_protocol::id::{RunId, unit_key};
+use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::token::idempotency_key;
-use ebb_store::{RunFacts, RunHead};
+use ebb_store::{AttemptUpdate, RunFacts, RunHead};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
@@ -51,6 +51,13 @@ impl Run {
             },
             loaded => loaded,
         }
+    }
+
+    /// Does the same as [`Self::load`], and reads all head items of the run.
+    pub async fn load_with_view(env: &Env, id: &RunId) -> Result<Option<(Self, RunView)>, FlowError> {
+        let Some(run) = Self::load(env, id).await? else { return Ok(None) };
+        let view = run.read_view(env).await?;
+        Ok(Some((run, view)))
     }
 
     /// Returns the run `id` with its facts, or `None` if an update has replaced the units of its event. The run has then
@@ -166,6 +173,16 @@ impl Run {
         }
     }
 
+    /// Changes the record of an attempt. Returns the record before.
+    pub(crate) async fn update_attempt(
+        &self,
+        env: &Env,
+        attempt: AttemptRef,
+        update: AttemptUpdate,
+    ) -> Result<AttemptRecord, FlowError> {
+        Ok(env.store.update_attempt(&self.id, attempt.unit, attempt.number, &update).await?)
+    }
+
     /// Checks that the run has the plan of a head item that was read later.
     ///
     /// # Errors
@@ -192,7 +209,7 @@ impl Run {
         if let Some(root) = heads.first() {
             self.check_plan(env, root)?;
         }
-        Ok(RunView::whole(self.graph(), heads.into_iter().map(|head| (head.shard, head.head))))
+        Ok(whole_view(self.graph(), heads))
     }
 }
 
@@ -245,6 +262,7 @@ impl EarlierRun {
     }
 }
 
-pub fn heads(heads: Vec<RunHead>) -> BTreeMap<Shard, HeadState> {
-    heads.into_iter().map(|head| (head.shard, head.head)).collect()
+/// Returns the view of a run of which all head items were read.
+pub(crate) fn whole_view(graph: &Graph, heads: Vec<RunHead>) -> RunView {
+    RunView::whole(graph, heads.into_iter().map(|head| (head.shard, head.head)))
 }

@@ -163,14 +163,13 @@ async fn apply_callback(
             wakeup::record_acceptance(env, run, attempt, unit).await?;
             if let Some(line) = callback.progress.as_deref() {
                 let note = AttemptUpdate::Heartbeat(env.now(), Some(limits::message(line)));
-                env.store.update_attempt(&run.id, attempt.unit, attempt.number, &note).await?;
+                run.update_attempt(env, attempt, note).await?;
             }
             return only(CallbackOutcome::Accepted);
         }
         (CallbackStatus::Heartbeat, _) => {
             let line = callback.progress.as_deref().map(limits::message);
-            let note = AttemptUpdate::Heartbeat(env.now(), line);
-            env.store.update_attempt(&run.id, attempt.unit, attempt.number, &note).await?;
+            run.update_attempt(env, attempt, AttemptUpdate::Heartbeat(env.now(), line)).await?;
             return only(CallbackOutcome::Accepted);
         }
         (CallbackStatus::Again, _) => {

@@ -280,24 +280,18 @@ async fn save_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> Result<
 
 /// Cancels the setup run of a stopping target. No unit of it starts after this. Repeat the call until it succeeds.
 pub async fn stop_dispatch(env: &Env, id: &RunId) -> Result<(), FlowError> {
-    let Some((run, view)) = cancel_and_read(env, id).await? else { return Ok(()) };
+    begin_cancel(env, id).await?;
+    let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(()) };
     if view.root().is_some_and(|root| root.phase == RunPhase::Cancelling) {
         fence_items(env, &run, &view).await?;
     }
     Ok(())
 }
 
-/// Cancels a run and reads it. Returns `None` if the run does not exist.
-async fn cancel_and_read(env: &Env, id: &RunId) -> Result<Option<(Run, RunView)>, FlowError> {
-    begin_cancel(env, id).await?;
-    let Some(run) = Run::load(env, id).await? else { return Ok(None) };
-    let view = run.read_view(env).await?;
-    Ok(Some((run, view)))
-}
-
 /// Cancels the run of a stopping target, and stops its attempts.
 pub async fn cancel_run(env: &Env, id: &RunId) -> Result<Option<Continuation>, FlowError> {
-    let Some((run, view)) = cancel_and_read(env, id).await? else { return Ok(None) };
+    begin_cancel(env, id).await?;
+    let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(None) };
     match view.root().map(|root| root.phase) {
         Some(RunPhase::Cancelling) => finish_cancel(env, &run, &view).await,
         // The run had ended by itself. Only its target has to move.

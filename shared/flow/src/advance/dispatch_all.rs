@@ -356,8 +356,7 @@ pub async fn drive_slice(
     next_sweep: Option<Timestamp>,
     forwarded_at: Timestamp,
 ) -> Result<(), FlowError> {
-    let Some(run) = Run::load(env, run).await? else { return Ok(()) };
-    let view = run.read_view(env).await?;
+    let Some((run, view)) = Run::load_with_view(env, run).await? else { return Ok(()) };
     let running = view.root().is_some_and(|root| root.phase == RunPhase::Running && root.epoch == epoch);
     if !running {
         return Ok(());

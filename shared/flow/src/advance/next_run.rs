@@ -127,8 +127,7 @@ pub(crate) async fn is_idle(env: &Env, target: &TargetHead) -> Result<bool, Flow
         // Without units in postStart, the run of preStart has ended.
         _ => return Ok(true),
     };
-    let Some(run) = Run::load(env, &target.run(hook)).await? else { return Ok(true) };
-    let view = run.read_view(env).await?;
+    let Some((run, view)) = Run::load_with_view(env, &target.run(hook)).await? else { return Ok(true) };
     let is_closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
     // A closed run of postStart with other units is being retried. Units of a resource that an update has removed stay as
     // they were.
@@ -222,8 +221,7 @@ async fn done_units(
     }
     let mut done = BTreeSet::new();
     for hook in current.lifecycle_hooks().filter(|hook| !hook.is_teardown()) {
-        let Some(run) = Run::load(env, &target.run(hook)).await? else { continue };
-        let view = run.read_view(env).await?;
+        let Some((run, view)) = Run::load_with_view(env, &target.run(hook)).await? else { continue };
         let units = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Done);
         done.extend(units.map(|unit| UnitRef { hook, unit: unit.0 }));
     }

@@ -38,9 +38,8 @@ pub enum ReopenCause {
 /// Starts the next attempt of `units`, even if their run is closed, and moves a failed, stuck or gone target back to
 /// the phase of the run. Returns false if the run does not exist, or the target has moved on. The call can be repeated.
 pub async fn reopen(env: &Env, id: &RunId, units: &[Unit], cause: ReopenCause) -> Result<bool, FlowError> {
-    let Some(run) = Run::load(env, id).await? else { return Ok(false) };
     // The epoch is read before the target: a later deletion cancels this epoch, and with it the writes below.
-    let view = run.read_view(env).await?;
+    let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(false) };
     reopen_seen(env, &run, &view, units, cause).await
 }
 

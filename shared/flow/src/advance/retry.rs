@@ -30,10 +30,9 @@ pub async fn retry(env: &Env, key: TargetKey<'_>) -> Result<RetryOutcome, FlowEr
         let text = format!("{key} is ready; to run `{}` again, send the event again", event.as_str());
         return Ok(RetryOutcome::NothingFailed(text));
     }
-    let Some(run) = Run::load(env, &target.run(hook)).await? else {
+    let Some((run, view)) = Run::load_with_view(env, &target.run(hook)).await? else {
         return Ok(RetryOutcome::NothingFailed(format!("{key} has no run")));
     };
-    let view = run.read_view(env).await?;
     // A resource that an update has removed is not made again. Its undo is needed.
     let present = env.plan_of(&target).await?;
     let is_needed = |unit: Unit| !run.is_former(unit, &present);

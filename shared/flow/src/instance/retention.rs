@@ -13,9 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ebb_engine::{
-    Backoff, HeadState, Hook, Millis, RunEvent, RunPhase, RunView, Shard, TargetPhase, Timestamp, accept,
-};
+use ebb_engine::{Backoff, HeadState, Hook, Millis, RunEvent, RunPhase, Shard, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_store::{
     DamagedExpiry, InstanceExpiry, PendingCreation, PendingUpdate, RemoveExpired, RunHead, StoreError, TargetHead,
@@ -26,7 +24,7 @@ use futures::future::{Either, select};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
-use crate::loaded_run::Run;
+use crate::loaded_run::{self, Run};
 use crate::run::possible_resources;
 
 /// Maximum removals that a round announces.
@@ -435,7 +433,7 @@ async fn may_have_resources(
         {
             return Ok(Err(outcome));
         }
-        runs.push((run, RunView::whole(graph, heads.into_iter().map(|head| (head.shard, head.head)))));
+        runs.push((run, loaded_run::whole_view(graph, heads)));
     }
     Ok(Ok(!possible_resources::possible_resources_of(env, loaded, &runs).await?.is_empty()))
 }

@@ -109,8 +109,7 @@ async fn override_matching(
         return Ok(not_stuck());
     };
     let id = target.run(hook);
-    let Some(run) = Run::load(env, &id).await? else { return Ok(not_stuck()) };
-    let view = run.read_view(env).await?;
+    let Some((run, view)) = Run::load_with_view(env, &id).await? else { return Ok(not_stuck()) };
     // An interrupted force delete leaves a stopping target with a closed run, in which units may be open.
     let closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
     if target.phase != TargetPhase::Stuck && !closed {

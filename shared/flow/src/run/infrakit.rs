@@ -83,9 +83,8 @@ pub(super) async fn send(
         Err(PluginError::NotSent(why) | PluginError::Rejected(why)) => failed(ReasonCode::Failed, &why),
         Err(PluginError::Unknown(why)) => {
             tracing::warn!(run = %it.run.id, unit = it.unit.key, why, "a call of a plugin has no result; it follows again");
-            let AttemptRef { unit, number, .. } = it.attempt;
             let progress = AttemptUpdate::Heartbeat(env.now(), Some(limits::message(&why)));
-            env.store.update_attempt(&it.run.id, unit, number, &progress).await?;
+            it.run.update_attempt(env, it.attempt, progress).await?;
             PluginStep::Repeat(RETRY_SECONDS)
         }
         Err(PluginError::Late) => PluginStep::Repeat(CONTINUE_SECONDS),
@@ -145,10 +144,7 @@ impl PluginUnit<'_> {
             return Err(PluginError::Late);
         }
         // The intent is recorded before the request is sent. A dispatcher that finds the intent does not send it.
-        let AttemptRef { unit, number, .. } = self.attempt;
-        let posted = AttemptUpdate::Posted(env.now(), None);
-        let before = env.store.update_attempt(&self.run.id, unit, number, &posted).await;
-        let before = before.map_err(FlowError::from)?;
+        let before = self.run.update_attempt(env, self.attempt, AttemptUpdate::Posted(env.now(), None)).await?;
         if before.result.is_some() {
             return Ok(PluginStep::Recorded);
         }
@@ -271,8 +267,7 @@ impl PluginUnit<'_> {
 
     /// Adds answers of the plugin to the record of the attempt, unless it has a result. Returns the record before.
     async fn note(&self, env: &Env, ids: InstanceIds) -> Result<AttemptRecord, FlowError> {
-        let AttemptRef { unit, number, .. } = self.attempt;
-        Ok(env.store.update_attempt(&self.run.id, unit, number, &AttemptUpdate::Instances(ids)).await?)
+        self.run.update_attempt(env, self.attempt, AttemptUpdate::Instances(ids)).await
     }
 
     /// Destroys what the plugin lists, and the instances with recorded IDs. Later dispatches continue.

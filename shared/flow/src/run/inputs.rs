@@ -11,7 +11,7 @@ use ebb_protocol::value::Outputs;
 
 use crate::env::{Env, lock};
 use crate::error::FlowError;
-use crate::loaded_run::{EarlierRun, Run};
+use crate::loaded_run::{self, EarlierRun, Run};
 use crate::run::records;
 
 /// Data of a run that one invocation has read. Outputs of done units and states of earlier runs do not change.
@@ -72,8 +72,7 @@ impl InvocationCache {
         let graph = run.loaded.hook_plan(hook).map(|(_, graph)| graph.clone());
         let graph = graph.ok_or_else(|| FlowError::Broken(format!("run {id}: its plan has no such hook")))?;
         let heads = env.store.read_run(&id).await?;
-        let view = (!heads.is_empty())
-            .then(|| ebb_engine::RunView::whole(&graph, heads.into_iter().map(|head| (head.shard, head.head))));
+        let view = (!heads.is_empty()).then(|| loaded_run::whole_view(&graph, heads));
         let earlier = Arc::new(EarlierRun { id, graph, view });
         known.insert(hook, Arc::clone(&earlier));
         Ok(earlier)

@@ -50,7 +50,7 @@ pub async fn claim_for_repeat(
 /// one gets it. The lease lasts until the response of a request that is sent now is due. Costs one write.
 pub async fn lease(env: &Env, run: &Run, attempt: AttemptRef, seen: &AttemptRecord) -> Result<bool, FlowError> {
     let until = env.now().plus(env.settings.response_window());
-    let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &AttemptUpdate::Leased(until)).await?;
+    let before = run.update_attempt(env, attempt, AttemptUpdate::Leased(until)).await?;
     Ok(before.result.is_none()
         && before.leased_until == seen.leased_until
         && before.next_dispatch == seen.next_dispatch)

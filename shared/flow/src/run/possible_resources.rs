@@ -110,9 +110,8 @@ pub(super) async fn runs(
 ) -> Result<Vec<(RunId, RunView)>, FlowError> {
     let mut runs = Vec::new();
     for hook in loaded.lifecycle_hooks() {
-        let id = target.run(hook);
-        if let Some(run) = Run::load(env, &id).await? {
-            runs.push((id, run.read_view(env).await?));
+        if let Some((run, view)) = Run::load_with_view(env, &target.run(hook)).await? {
+            runs.push((run.id, view));
         }
     }
     Ok(runs)

@@ -393,8 +393,7 @@ async fn evidence_of_undos(
     }
     let mut runs = RecordedRuns::new();
     for (hook, units) in units {
-        let Some(run) = Run::load(env, &run.id.sibling(hook)).await? else { continue };
-        let view = run.read_view(env).await?;
+        let Some((run, view)) = Run::load_with_view(env, &run.id.sibling(hook)).await? else { continue };
         runs.insert(hook, RecordedRun::new(view, env.store.read_records(&run.id, &units).await?));
     }
     Ok(undos.into_iter().filter_map(|at| Some((at, evidence(plan, &runs, at)?))).collect())

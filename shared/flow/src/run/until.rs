@@ -82,7 +82,7 @@ pub(super) async fn begin(
     let wait = Box::new(StateWait { since: now.0, outputs: early, response: stored });
     let sent_by = answers.unit.action.connection().and(seen_by.as_deref()).map(Into::into);
     let update = AttemptUpdate::Waiting { wait, begun, next, seen_by };
-    let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &update).await?;
+    let before = run.update_attempt(env, attempt, update).await?;
     if let Some(result) = before.result {
         let is_open = matches!(result.outcome, AttemptOutcome::Failed | AttemptOutcome::Cancelled);
         // The attempt ended before its response. As a late success, the outputs reach the undo.
@@ -175,8 +175,7 @@ pub(super) async fn ask(
         && is_undo
         && !record.seen_by.as_ref().is_some_and(|seen| digest.is(seen))
     {
-        let seen = AttemptUpdate::Seen(digest.text().to_owned());
-        env.store.update_attempt(&run.id, attempt.unit, attempt.number, &seen).await?;
+        run.update_attempt(env, attempt, AttemptUpdate::Seen(digest.text().to_owned())).await?;
     }
     if let Some(text) = text {
         note(env, run, attempt, record, &format!("{}{text}", sent.asked())).await?;
@@ -192,8 +191,7 @@ pub(super) async fn ask(
         None => {
             let next = sweep_time(answers, record.started.map_or(now, Timestamp), now);
             send_next(env, run, attempt, pause, next).await;
-            let update = AttemptUpdate::DispatchAgain(next);
-            env.store.update_attempt(&run.id, attempt.unit, attempt.number, &update).await?;
+            run.update_attempt(env, attempt, AttemptUpdate::DispatchAgain(next)).await?;
             Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(next))))
         }
     }
@@ -290,9 +288,7 @@ async fn note(
         return Ok(());
     }
     let text = limits::message(&format!("{answer}, since {}", rfc3339(now)));
-    let update = AttemptUpdate::Heartbeat(now, Some(text));
-    env.store.update_attempt(&run.id, attempt.unit, attempt.number, &update).await?;
-    Ok(())
+    run.update_attempt(env, attempt, AttemptUpdate::Heartbeat(now, Some(text))).await.map(drop)
 }
 
 /// Returns the associated data of the encrypted response of an attempt.

@@ -147,8 +147,8 @@ async fn is_made_by(env: &Env, run: &Run, undo: &UnitPlan, by: &CredentialDigest
         if !plan.unit(at).is_some_and(|unit| matches!(unit.action, Action::Webhook(_))) {
             continue;
         }
-        let Some(setup) = Run::load(env, &run.id.sibling(at.hook)).await? else { continue };
-        let (unit, view) = (Unit(at.unit), setup.read_view(env).await?);
+        let Some((setup, view)) = Run::load_with_view(env, &run.id.sibling(at.hook)).await? else { continue };
+        let unit = Unit(at.unit);
         let records = env.store.read_records(&setup.id, &[unit]).await?;
         let attempts = records.iter().map(|(.., record)| record);
         if !possible_resources::may_have_made((setup.graph(), &view), unit, attempts.clone()) {

@@ -29,14 +29,12 @@ pub enum AttemptWakeup {
 }
 
 pub(crate) async fn record_start(env: &Env, run: &Run, attempt: AttemptRef) -> Result<(), FlowError> {
-    env.store.update_attempt(&run.id, attempt.unit, attempt.number, &AttemptUpdate::Started(env.now())).await?;
-    Ok(())
+    run.update_attempt(env, attempt, AttemptUpdate::Started(env.now())).await.map(drop)
 }
 
 /// Leaves an attempt to `sweep`, which starts it at `at`. Its deadline counts from then on.
 pub(crate) async fn postpone(env: &Env, run: &Run, attempt: AttemptRef, at: Timestamp) -> Result<(), FlowError> {
-    env.store.update_attempt(&run.id, attempt.unit, attempt.number, &AttemptUpdate::Postponed(at)).await?;
-    Ok(())
+    run.update_attempt(env, attempt, AttemptUpdate::Postponed(at)).await.map(drop)
 }
 
 /// Makes the run due at `due`: the table first, then the message. If the run is due earlier, its version changes, so
@@ -84,8 +82,7 @@ pub(crate) async fn send_wakeup(env: &Env, run: &RunId, due: Timestamp) {
 /// Records that a receiver will call back. If the deadline of the unit is before the first sweep of its run, a separate
 /// message is sent. The sweep finds all other deadlines.
 pub async fn record_acceptance(env: &Env, run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Result<(), FlowError> {
-    let note = AttemptUpdate::Accepted(env.now());
-    env.store.update_attempt(&run.id, attempt.unit, attempt.number, &note).await?;
+    run.update_attempt(env, attempt, AttemptUpdate::Accepted(env.now())).await?;
     send_deadline_wakeup(env, run, attempt, unit).await;
     Ok(())
 }
@@ -114,10 +111,9 @@ pub(crate) async fn record_repeat(
     // A wait of 0 s would repeat the request without pause.
     let seconds = seconds.max(1);
     let at = env.now().plus(Millis(seconds.saturating_mul(1000)));
-    let started =
-        env.store.update_attempt(&run.id, attempt.unit, attempt.number, &AttemptUpdate::Started(env.now())).await?;
+    let started = run.update_attempt(env, attempt, AttemptUpdate::Started(env.now())).await?;
     if started.result.is_none() {
-        env.store.update_attempt(&run.id, attempt.unit, attempt.number, &AttemptUpdate::DispatchAgain(at)).await?;
+        run.update_attempt(env, attempt, AttemptUpdate::DispatchAgain(at)).await?;
     }
     Ok(at)
 }

@@ -83,7 +83,7 @@ pub(super) async fn post_webhook(
     {
         // The intent is recorded before the request is sent. A dispatcher that finds the intent does not post.
         let note = AttemptUpdate::Posted(env.now(), Some(credential.digest(env).text().to_owned()));
-        let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &note).await?;
+        let before = run.update_attempt(env, attempt, note).await?;
         if before.posted.is_some() || before.accepted.is_some() || before.result.is_some() {
             return describe::describe_attempt(env, &answers, attempt, (webhook, &credential), &request, &before).await;
         }

@@ -19,8 +19,7 @@ pub(super) async fn receive_poll(
     (unit, number): (Unit, Attempt),
     sweep: Timestamp,
 ) -> Result<(), FlowError> {
-    let Some(run) = Run::load(env, id).await? else { return Ok(()) };
-    let view = run.read_view(env).await?;
+    let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(()) };
     let is_running = view.root().is_some_and(|root| root.phase == RunPhase::Running);
     if !is_running || view.status(unit) != UnitProgress::Open(number) {
         return Ok(());

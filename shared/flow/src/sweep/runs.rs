@@ -121,7 +121,7 @@ async fn sweep_once(
         transition::close(env, id).await?;
         return Ok(SweepOutcome::Done);
     };
-    let view = RunView::whole(run.graph(), loaded_run::heads(heads));
+    let view = loaded_run::whole_view(run.graph(), heads);
     let open = in_flight(run.graph(), &view);
     let clusters = clusters(env, &run, &open);
     if permit.acquire_clusters(env, clusters.clone()).await == ClusterAdmission::Delayed {
@@ -214,8 +214,7 @@ async fn defer(
 /// Checks the deadline of one attempt. After an error, the next sweep of the run finds the deadline.
 #[tracing::instrument(name = "sweep", skip_all, fields(run = %id))]
 pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> Result<(), FlowError> {
-    let Some(run) = Run::load(env, id).await? else { return Ok(()) };
-    let view = run.read_view(env).await?;
+    let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(()) };
     let running = view.root().is_some_and(|root| root.phase == RunPhase::Running);
     if !running || view.status(unit) != ebb_engine::UnitProgress::Open(number) {
         return Ok(());
