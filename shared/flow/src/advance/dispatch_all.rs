@@ -289,28 +289,20 @@ async fn dispatch_one(
 ) -> Result<DispatchProgress, FlowError> {
     let key = run.unit(attempt.unit).map_or("", |unit| unit.key.as_str());
     let span = tracing::info_span!("attempt", run = %run.id, unit = key, attempt = attempt.number.0);
-    Box::pin(send(env, run, attempt, cache, reason)).instrument(span).await
-}
-
-async fn send(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    cache: &InvocationCache,
-    reason: DispatchReason,
-) -> Result<DispatchProgress, FlowError> {
-    let expected = env.cache.taken_results.observe(&run.id, attempt.unit, attempt.number);
-    let outcome = Box::pin(dispatch::send(env, run, attempt, cache, reason)).await?;
-    log_outcome(&outcome);
-    let progress = match outcome.end {
-        Some(end) => Box::pin(apply_result::apply_result(env, run, attempt, &end, outcome.remaining, cache)).await?,
-        None => RunProgress::default(),
+    let send = async {
+        let expected = env.cache.taken_results.observe(&run.id, attempt.unit, attempt.number);
+        let outcome = Box::pin(dispatch::send(env, run, attempt, cache, reason)).await?;
+        log_outcome(&outcome);
+        let progress = match outcome.end {
+            Some(end) => {
+                Box::pin(apply_result::apply_result(env, run, attempt, &end, outcome.remaining, cache)).await?
+            }
+            None => RunProgress::default(),
+        };
+        let accepted = outcome.is_accepted.then_some((attempt, expected));
+        Ok::<_, FlowError>(DispatchProgress { progress, wakeup: outcome.wakeup, accepted })
     };
-    Ok(DispatchProgress {
-        progress,
-        wakeup: outcome.wakeup,
-        accepted: outcome.is_accepted.then_some((attempt, expected)),
-    })
+    Box::pin(send).instrument(span).await
 }
 
 /// Logs successes at debug level, because the metrics of the invocation count them.

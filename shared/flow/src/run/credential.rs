@@ -158,38 +158,30 @@ pub(crate) async fn credential(
     Ok(authorized(env, &document))
 }
 
-/// Returns the origin and the credential of a connection for a source, or the reason why the source cannot use it.
-pub(crate) async fn of_source(
-    env: &Env,
-    name: &str,
-    source: &str,
-) -> Result<Result<(String, RequestCredential), String>, FlowError> {
-    let document = match open(env, name).await? {
-        Ok(document) => document,
-        Err(why) => return Ok(Err(why)),
-    };
-    if !document.permits_source(source) {
-        let why =
-            format!("the connection {name} does not permit the source {source}: add it to `sources` of the connection");
-        return Ok(Err(why));
-    }
-    Ok(authorized(env, &document).map(|credential| (document.origin.value, credential)))
+/// A source or a subscription that uses a connection, by its name.
+#[derive(Clone, Copy)]
+pub(crate) enum ConnectionUser<'a> {
+    Source(&'a str),
+    Subscription(&'a str),
 }
 
-/// Returns the origin and the credential of a connection for a subscription, or the reason why it cannot be used.
-pub(crate) async fn of_subscription(
+/// Returns the origin and the credential of a connection for its user, or the reason why it cannot be used.
+pub(crate) async fn of_user(
     env: &Env,
     name: &str,
-    subscription: &str,
+    user: ConnectionUser<'_>,
 ) -> Result<Result<(String, RequestCredential), String>, FlowError> {
     let document = match open(env, name).await? {
         Ok(document) => document,
         Err(why) => return Ok(Err(why)),
     };
-    if !document.permits_subscription(subscription) {
+    let (is_permitted, kind, user) = match user {
+        ConnectionUser::Source(user) => (document.permits_source(user), "source", user),
+        ConnectionUser::Subscription(user) => (document.permits_subscription(user), "subscription", user),
+    };
+    if !is_permitted {
         return Ok(Err(format!(
-            "the connection {name} does not permit the subscription {subscription}: add it to `subscriptions` of the \
-             connection"
+            "the connection {name} does not permit the {kind} {user}: add it to `{kind}s` of the connection"
         )));
     }
     Ok(authorized(env, &document).map(|credential| (document.origin.value, credential)))

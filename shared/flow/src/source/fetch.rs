@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::response_body;
-use crate::run::credential;
+use crate::run::credential::{self, ConnectionUser};
 
 /// The wait for the response. The sender of the event waits meanwhile, GitHub for 10 s.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,7 +24,7 @@ pub(super) async fn fetch(
     EventRequest { connection, path, headers: own }: EventRequest,
     max_values: usize,
 ) -> Result<Result<Value, String>, FlowError> {
-    let (origin, credential) = match credential::of_source(env, &connection, source).await? {
+    let (origin, credential) = match credential::of_user(env, &connection, ConnectionUser::Source(source)).await? {
         Ok(found) => found,
         Err(why) => return Ok(Err(why)),
     };

@@ -183,11 +183,7 @@ async fn advance<'a>(
         }
         let begun = calls.into_iter().map(|(notice, subscription, state, call)| {
             async move {
-                let result = match Box::pin(send(env, &notice, &subscription)).await {
-                    Ok(result) => result,
-                    // It must not block the others, whatever is damaged.
-                    Err(error) => NotificationDelivery::NotSent(error.to_string()),
-                };
+                let result = Box::pin(send(env, &notice, &subscription)).await;
                 call.end_with(result.response());
                 let result = match result {
                     NotificationDelivery::Gone => NotificationDelivery::Final(GONE.to_owned()),

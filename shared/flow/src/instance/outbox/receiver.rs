@@ -24,7 +24,7 @@ use crate::loaded_run::Run;
 use crate::offload::offload;
 use crate::pending_call::ResponseKind;
 use crate::run::cause;
-use crate::run::credential::{self, RequestCredential};
+use crate::run::credential::{self, ConnectionUser, RequestCredential};
 use crate::run::records;
 
 /// Maximum time of all requests of one notification.
@@ -84,38 +84,36 @@ pub(super) fn notice_id(notice: &PhaseNotice) -> String {
     format!("{key}-{}-{}", notice.phase, notice.number)
 }
 
-pub(super) async fn send(
+/// Sends a notification once. It must not block others, so nothing is sent if its stored data is lost or damaged.
+pub(super) async fn send(env: &Env, notice: &PhaseNotice, subscription: &str) -> NotificationDelivery {
+    let (Ok(delivery) | Err(delivery)) = try_send(env, notice, subscription).await;
+    delivery
+}
+
+/// Does the same as [`send`]. An error is the result of a delivery, too.
+async fn try_send(
     env: &Env,
     notice: &PhaseNotice,
     subscription: &str,
-) -> Result<NotificationDelivery, FlowError> {
-    let failed = |reason: String| Ok(NotificationDelivery::NotSent(reason));
-    let Some(item) = env.store.get_document(NamedKind::Subscription, subscription).await? else {
+) -> Result<NotificationDelivery, NotificationDelivery> {
+    let not_sent = NotificationDelivery::NotSent;
+    let damaged = || NotificationDelivery::Final("the stored notification is damaged".to_owned());
+    let changed = || NotificationDelivery::NotSent("the subscription has changed".to_owned());
+    let item = env.store.get_document(NamedKind::Subscription, subscription).await.map_err(FlowError::from)?;
+    let Some(item) = item else {
         tracing::info!(subscription, "a notification of a deleted subscription is dropped");
         return Ok(NotificationDelivery::Obsolete);
     };
-    let Some(rule) = offload(move || parsed(&item)).await? else {
-        return failed(format!("the subscription {subscription} has errors; apply it again"));
-    };
-    let Ok(target) = serde_json::from_value::<NotifiedTarget>(notice.target.clone()) else {
-        return Ok(NotificationDelivery::Final("the stored notification is damaged".to_owned()));
-    };
-    let facts = match facts(env, notice, &target).await? {
-        Some(facts) => facts,
-        None => return Ok(NotificationDelivery::Final("the stored notification is damaged".to_owned())),
-    };
-    let request = match rule.render(&target, &facts) {
-        Ok(request) => request,
-        // The values of the notification never change. A corrected subscription applies to later ones.
-        Err(problem) => return Ok(NotificationDelivery::Final(problem)),
-    };
+    let rule = offload(move || parsed(&item)).await?;
+    let rule = rule.ok_or_else(|| not_sent(format!("the subscription {subscription} has errors; apply it again")))?;
+    let target: NotifiedTarget = serde_json::from_value(notice.target.clone()).map_err(|_| damaged())?;
+    let facts = facts(env, notice, &target).await?.ok_or_else(damaged)?;
+    // The values of the notification never change. A corrected subscription applies to later ones.
+    let request = rule.render(&target, &facts).map_err(NotificationDelivery::Final)?;
     let id = MessageId::parse(&facts.id).map_err(|error| FlowError::Broken(error.to_string()))?;
     match (&rule.to, request) {
         (NotificationReceiver::Standard { url, secret }, NotificationRequest::Standard { data }) => {
-            let keys = match signing_keys(env, secret) {
-                Ok(keys) => keys,
-                Err(problem) => return failed(problem),
-            };
+            let keys = signing_keys(env, secret).map_err(not_sent)?;
             let event_type = format!("dev.ebb.target.{}.v1", notice.phase);
             let subject = format!("{}/{}", target.kind, target.name);
             let (content_type, body) =
@@ -124,10 +122,7 @@ pub(super) async fn send(
             Ok(post((env.egress.as_ref(), &env.cache.byte_budget), &keys, outgoing, env.now()).await.into())
         }
         (NotificationReceiver::Slack { secret }, NotificationRequest::Slack { body }) => {
-            let url = match slack_url(env, secret) {
-                Ok(url) => url,
-                Err(problem) => return failed(problem),
-            };
+            let url = slack_url(env, secret).map_err(not_sent)?;
             let receiver =
                 SubscriptionOrigin { env, url: url.to_string(), credential: None, id: &id, begun: env.now() };
             Ok(match receiver.call("POST", "", Some(&body)).await {
@@ -136,24 +131,20 @@ pub(super) async fn send(
             })
         }
         (to, request) => {
-            let Some(name) = to.connection() else { return failed("the subscription has changed".to_owned()) };
-            let (url, credential) = match credential::of_subscription(env, name, subscription).await? {
-                Ok(found) => found,
-                Err(why) => return failed(why),
-            };
+            let name = to.connection().ok_or_else(changed)?;
+            let user = ConnectionUser::Subscription(subscription);
+            let (url, credential) = credential::of_user(env, name, user).await?.map_err(not_sent)?;
             let receiver = SubscriptionOrigin { env, url, credential: Some(credential), id: &id, begun: env.now() };
-            let response = match request {
+            let (response, _bytes) = match request {
                 NotificationRequest::Connection { method, path, body } => {
-                    receiver.call(&method, &path, Some(&body)).await.map_err(NotificationDelivery::from)
+                    receiver.call(&method, &path, Some(&body)).await?
                 }
                 NotificationRequest::Comment { path, edit, subject, text } => {
-                    receiver.comment(&path, &edit, (&subject, &text)).await
+                    receiver.comment(&path, &edit, (&subject, &text)).await?
                 }
-                NotificationRequest::Standard { .. } | NotificationRequest::Slack { .. } => {
-                    return failed("the subscription has changed".to_owned());
-                }
+                NotificationRequest::Standard { .. } | NotificationRequest::Slack { .. } => return Err(changed()),
             };
-            Ok(response.map_or_else(|delivery| delivery, |(response, _)| verdict(&response, env)))
+            Ok(verdict(&response, env))
         }
     }
 }
@@ -167,6 +158,12 @@ impl From<DeliveryOutcome> for NotificationDelivery {
             DeliveryOutcome::Retry { status: None, reason, .. } => Self::NoResponse(reason),
             DeliveryOutcome::Retry { status: Some(status), after, reason } => not_accepted(status, after, reason),
         }
+    }
+}
+
+impl From<FlowError> for NotificationDelivery {
+    fn from(error: FlowError) -> Self {
+        Self::NotSent(error.to_string())
     }
 }
 
@@ -200,10 +197,13 @@ pub async fn receiver_info(env: &Env, rule: &NotificationRule) -> Result<Receive
             Ok(url) => ReceiverInfo { origin: origin(&url), problem: None },
             Err(problem) => ReceiverInfo { origin: None, problem: Some(problem) },
         },
-        to => match credential::of_subscription(env, to.connection().unwrap_or_default(), &rule.name).await? {
-            Ok((origin, _)) => ReceiverInfo { origin: Some(origin), problem: None },
-            Err(problem) => ReceiverInfo { origin: None, problem: Some(problem) },
-        },
+        to => {
+            let (name, user) = (to.connection().unwrap_or_default(), ConnectionUser::Subscription(&rule.name));
+            match credential::of_user(env, name, user).await? {
+                Ok((origin, _)) => ReceiverInfo { origin: Some(origin), problem: None },
+                Err(problem) => ReceiverInfo { origin: None, problem: Some(problem) },
+            }
+        }
     })
 }
 
