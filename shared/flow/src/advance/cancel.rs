@@ -23,10 +23,10 @@ use crate::advance::progress::Continuation;
 use crate::advance::transition;
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::guarded_relay::{GuardedRelay, cluster_name};
+use crate::guarded_relay::{cluster_name, guarded};
 use crate::loaded_run::{self, Run};
 use crate::permits;
-use crate::ports::{QueueMessage, RelayClient as _, RelayError};
+use crate::ports::{QueueMessage, RelayError};
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::wakeup::{self, START_WINDOW_MS};
 use crate::run::{attempt, callback_result, records};
@@ -188,8 +188,8 @@ enum AttemptStanding {
 }
 
 async fn dequeue(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> Result<AttemptStanding, FlowError> {
-    let task = attempt::task_id(run, unit, attempt);
-    match GuardedRelay(env).dequeue(run.cluster(unit), &task).await {
+    let (cluster, task) = (run.cluster(unit), attempt::task_id(run, unit, attempt));
+    match guarded(env, cluster, env.relay.dequeue(cluster, &task)).await {
         Ok(TaskState::Running { .. } | TaskState::Unknown) => Ok(AttemptStanding::Running),
         Ok(TaskState::Queued { .. }) => Ok(AttemptStanding::Unknown),
         response => match record_cancelled(env, run, (unit, attempt), response).await? {
@@ -204,8 +204,8 @@ async fn kill(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> Result<
     if run.unit(unit).is_some_and(|plan| matches!(plan.action, Kind::Pod(_))) {
         save_log(env, run, unit, attempt).await?;
     }
-    let task = attempt::task_id(run, unit, attempt);
-    let response = GuardedRelay(env).cancel(run.cluster(unit), &task, env.settings.grace).await;
+    let (cluster, task) = (run.cluster(unit), attempt::task_id(run, unit, attempt));
+    let response = guarded(env, cluster, env.relay.cancel(cluster, &task, env.settings.grace)).await;
     record_cancelled(env, run, (unit, attempt), response).await
 }
 

@@ -6,13 +6,14 @@
 use ebb_documents::plan::Plan;
 use ebb_engine::TargetPhase;
 use ebb_store::{SecretRelease, TargetHead};
+use futures::future::BoxFuture;
 
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::instance::due;
 use crate::instance::update::update_target;
 use crate::loaded_run::Run;
-use crate::ports::{RelayClient, RelayError};
+use crate::ports::RelayError;
 
 /// Records the release for the instance of `target`, for each cluster that holds its values.
 pub(crate) fn schedule_release(target: &mut TargetHead, plan: &Plan) {
@@ -54,8 +55,11 @@ pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> Result<(), Fl
     written.await.map(drop)
 }
 
-/// Releases the recorded instances. Returns those that have to be repeated.
-pub async fn release_secrets(relay: &dyn RelayClient, target: &TargetHead) -> Vec<SecretRelease> {
+/// Releases the recorded instances by the requests of `release`. Returns those that have to be repeated.
+pub async fn release_secrets<'a>(
+    target: &TargetHead,
+    release: impl Fn(SecretRelease) -> BoxFuture<'a, Result<(), RelayError>>,
+) -> Vec<SecretRelease> {
     let own = target.instance_key();
     let mut remaining = Vec::new();
     for one in &target.release {
@@ -64,7 +68,7 @@ pub async fn release_secrets(relay: &dyn RelayClient, target: &TargetHead) -> Ve
             remaining.push(one.clone());
             continue;
         }
-        match relay.release(one.cluster.as_deref(), &one.instance).await {
+        match release(one.clone()).await {
             Ok(()) => {}
             Err(RelayError::Unreachable(reason) | RelayError::Busy(reason)) => {
                 tracing::info!(instance = one.instance, reason, "cannot release sensitive outputs; trying again later");
@@ -82,42 +86,12 @@ pub async fn release_secrets(relay: &dyn RelayClient, target: &TargetHead) -> Ve
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
-    use std::time::Duration;
 
-    use async_trait::async_trait;
     use ebb_documents::plan::HookPlan;
     use ebb_engine::Timestamp;
-    use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
+    use futures::FutureExt as _;
 
     use super::*;
-
-    /// Returns a response to `release` that depends on the name of the cluster.
-    #[derive(Default)]
-    struct FakeRelay(Mutex<Vec<String>>);
-
-    #[async_trait]
-    impl RelayClient for FakeRelay {
-        async fn ensure(&self, _: Option<&str>, _: EnsureTask) -> Result<TaskState, RelayError> {
-            unreachable!()
-        }
-        async fn cancel(&self, _: Option<&str>, _: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
-            unreachable!()
-        }
-        async fn get(&self, _: Option<&str>, _: &TaskId) -> Result<TaskState, RelayError> {
-            unreachable!()
-        }
-        async fn acknowledge(&self, _: Option<&str>, _: &TaskId) -> Result<(), RelayError> {
-            unreachable!()
-        }
-        async fn release(&self, cluster: Option<&str>, instance: &str) -> Result<(), RelayError> {
-            self.0.lock().unwrap().push(instance.to_owned());
-            match cluster {
-                Some("down") => Err(RelayError::Unreachable("down".to_owned())),
-                Some("gone") => Err(RelayError::Refused("no relay is connected".to_owned())),
-                _ => Ok(()),
-            }
-        }
-    }
 
     #[tokio::test]
     async fn releases_without_a_response_are_repeated() {
@@ -132,10 +106,19 @@ mod tests {
             (TargetPhase::Gone, &["before", "lost", "later", &own][..], vec![of("later", Some("down"))]),
             (TargetPhase::Stopping, &["before", "lost", "later"], vec![of("later", Some("down")), of(&own, None)]),
         ] {
-            let relay = FakeRelay::default();
+            let asked = Mutex::new(Vec::<String>::new());
             target.phase = phase;
-            assert_eq!(release_secrets(&relay, &target).await, remaining, "{phase:?}");
-            assert_eq!(*relay.0.lock().unwrap(), requested, "{phase:?}");
+            let left = release_secrets(&target, |one| {
+                asked.lock().unwrap().push(one.instance.clone());
+                let response = match one.cluster.as_deref() {
+                    Some("down") => Err(RelayError::Unreachable("down".to_owned())),
+                    Some("gone") => Err(RelayError::Refused("no relay is connected".to_owned())),
+                    _ => Ok(()),
+                };
+                std::future::ready(response).boxed()
+            });
+            assert_eq!(left.await, remaining, "{phase:?}");
+            assert_eq!(*asked.lock().unwrap(), requested, "{phase:?}");
         }
     }
 

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::guarded_relay::GuardedRelay;
-use crate::ports::{RelayClient as _, RelayError};
+use crate::guarded_relay::guarded;
+use crate::ports::RelayError;
 use crate::run::masking::masked;
 use crate::run::wakeup::START_WINDOW_MS;
 
@@ -179,7 +179,8 @@ impl PluginClient<'_> {
             return Err(PluginError::Late);
         }
         let request = call.request(&self.action.plugin, Millis::from(self.env.settings.response_timeout).0);
-        let response = GuardedRelay(self.env).call(self.cluster, request).await.map_err(|error| match error {
+        let response = guarded(self.env, self.cluster, self.env.relay.call(self.cluster, request)).await;
+        let response = response.map_err(|error| match error {
             RelayError::Refused(why) => PluginError::NotSent(why),
             error => PluginError::Unknown(error.to_string()),
         })?;

@@ -11,9 +11,9 @@ use ebb_protocol::value::UnitValue;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::guarded_relay::{GuardedRelay, retry_at};
+use crate::guarded_relay::{guarded, retry_at};
 use crate::loaded_run::{AttemptRef, Run};
-use crate::ports::{RelayClient as _, RelayError};
+use crate::ports::RelayError;
 use crate::run::attempt::{task_id, token, undone_name, unit_name};
 use crate::run::callback_result::{relay_result, with_checked_outputs};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
@@ -145,7 +145,7 @@ pub(super) async fn ensure_task(
     let begun = env.now();
     telemetry::dispatch_started(run, attempt, begun);
     let cluster = run.cluster(attempt.unit);
-    let response = GuardedRelay(env).ensure(cluster, request).await;
+    let response = guarded(env, cluster, env.relay.ensure(cluster, request)).await;
     let failure = match &response {
         Ok(_) => None,
         Err(RelayError::Refused(_)) => Some("refused"),

@@ -14,9 +14,9 @@ use super::SweepCondition;
 use crate::advance::{apply_result, progress};
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::guarded_relay::{self, GuardedRelay};
+use crate::guarded_relay::{self, guarded};
 use crate::loaded_run::{AttemptRef, Run};
-use crate::ports::{RelayClient as _, RelayError};
+use crate::ports::RelayError;
 use crate::run::attempt;
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::inputs::InvocationCache;
@@ -288,8 +288,8 @@ async fn end_attempt(env: &Env, run: &Run, attempt: AttemptRef, cache: &Invocati
         return timeout::unreported(env, run, attempt, unit, cache).await.ok().map(AttemptEnd::Failed);
     }
     let timed_out = AttemptEnd::Failed(timeout::timed_out(unit, &AttemptRecord::default()));
-    let task = attempt::task_id(run, attempt.unit, attempt.number);
-    match GuardedRelay(env).cancel(run.cluster(attempt.unit), &task, env.settings.grace).await {
+    let (cluster, task) = (run.cluster(attempt.unit), attempt::task_id(run, attempt.unit, attempt.number));
+    match guarded(env, cluster, env.relay.cancel(cluster, &task, env.settings.grace)).await {
         Ok(TaskState::Ended(callback)) => Some(callback_result::relay_result(*callback).unwrap_or(timed_out)),
         Ok(TaskState::Tombstoned) | Err(RelayError::Refused(_)) => Some(timed_out),
         Ok(_) | Err(RelayError::Unreachable(_) | RelayError::Busy(_)) => None,

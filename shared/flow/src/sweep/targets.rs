@@ -7,6 +7,7 @@ use ebb_engine::{Millis, RunPhase, TargetPhase, Timestamp};
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{DueItem, TargetHead};
+use futures::FutureExt as _;
 
 use super::SweepPermit;
 use crate::advance::cancel;
@@ -15,7 +16,7 @@ use crate::advance::retry;
 use crate::advance::{next_run, transition};
 use crate::env::{DesiredStore, Env};
 use crate::error::FlowError;
-use crate::guarded_relay::{self, GuardedRelay};
+use crate::guarded_relay::{self, guarded};
 use crate::instance::{due, notify, outbox, secrets};
 use crate::lifecycle;
 
@@ -149,7 +150,16 @@ async fn advance(
         permit.acquire_clusters(env, clusters.collect()).await;
         let release = match permit.is_out_of_time(env) {
             true => target.release.clone(),
-            false => secrets::release_secrets(&GuardedRelay(env), &target).await,
+            false => {
+                let release = secrets::release_secrets(&target, |one| {
+                    let release = async move {
+                        let cluster = one.cluster.as_deref();
+                        guarded(env, cluster, env.relay.release(cluster, &one.instance)).await
+                    };
+                    release.boxed()
+                });
+                release.await
+            }
         };
         let transition = target.update(|after| {
             after.release = release;
