@@ -14,7 +14,7 @@ use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::NotificationPhase;
 use ebb_documents::notification::{NotificationRule, NotifiedTarget};
 use ebb_documents::plan::TargetSpec;
-use ebb_engine::{Millis, TargetPhase};
+use ebb_engine::Millis;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead};
@@ -98,13 +98,11 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
             .collect(),
         ..notified
     };
-    let ended = match (target.phase, target.is_overridden, target.stop_cause) {
-        (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, true, _) => Some("forced"),
-        (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _, TargetStopCause::Expired) => {
-            Some("expired")
-        }
-        (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, ..) => Some("deleted"),
-        _ => None,
+    let ended = match target.stop_cause {
+        _ if target.phase.is_alive() => None,
+        _ if target.is_overridden => Some("forced"),
+        TargetStopCause::Expired => Some("expired"),
+        TargetStopCause::Deleted => Some("deleted"),
     };
     target.outbox.notices.push(PhaseNotice {
         number: target.version,
@@ -138,7 +136,7 @@ pub(crate) async fn announce(env: &Env, target: TargetKey<'_>, wait: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use ebb_engine::Timestamp;
+    use ebb_engine::{TargetPhase, Timestamp};
     use ebb_store::TargetOutbox;
 
     use super::*;

@@ -1,11 +1,9 @@
 //! Handles webhooks that are not idempotent: the request is sent once, and the `describe` URL reports an unknown
 //! outcome (rule PostOnce).
 
-use std::time::Duration;
-
 use ebb_documents::plan::{Action, WebhookAction};
 use ebb_documents::render::RenderedRequest;
-use ebb_egress::{HttpRequest, HttpResponse};
+use ebb_egress::HttpResponse;
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::record::AttemptRecord;
@@ -13,7 +11,6 @@ use ebb_protocol::record::AttemptRecord;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::loaded_run::{AttemptRef, Run};
-use crate::permits::OriginPermit;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::RequestCredential;
 use crate::run::dispatch_outcome::DispatchOutcome;
@@ -24,8 +21,6 @@ use crate::run::{evidence, request_headers};
 
 /// The wait in seconds after a failed request to the `describe` URL.
 const RETRY_SECONDS: u64 = 10;
-
-const METHOD: &str = "GET";
 
 /// Fails an attempt whose request got no response, or schedules a request to its `describe` URL.
 pub(crate) async fn unanswered(
@@ -71,26 +66,13 @@ pub(super) async fn describe_attempt(
         return unanswered(env, run, attempt, None, failure).await;
     };
     let headers = request_headers::question_headers(env, run, attempt, unit, credential, ("-describe", &url, request))?;
-    let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
-    let request = HttpRequest {
-        method: METHOD.to_owned(),
-        url: url.clone(),
-        headers: headers.clone(),
-        body: Vec::new(),
-        timeout,
-    };
-    let sent = evidence::SentRequest { method: METHOD, url: &url, headers: &headers, opened: &answers.opened };
-    let Some(permit) = OriginPermit::acquire(env, &url).await else {
-        return describe_later(env, run, attempt, RETRY_SECONDS).await;
-    };
+    let sent =
+        evidence::SentRequest { method: request_headers::GET, url: &url, headers: &headers, opened: &answers.opened };
     let digest = credential.digest(env);
     // Another credential may not see what the request made.
     let is_sender = record.posted_by.as_ref().is_none_or(|by| digest.is(by));
-    let begun = env.now();
-    let result = credential.call(env, request).await;
-    permit.end(env, begun);
-    let end = match result {
-        Ok((response, _bytes)) if listed(answers, &response) == Listing::Found => {
+    let end = match request_headers::ask(env, unit, credential, &sent).await {
+        Some(Ok((response, _bytes))) if listed(answers, &response) == Listing::Found => {
             if let Some(until) = answers.until() {
                 let begun = record.started.map_or(posted, Timestamp);
                 return until::begin(env, answers, attempt, until, &response, (begun, Some(digest.text().to_owned())))
@@ -107,7 +89,7 @@ pub(super) async fn describe_attempt(
                 }
             }
         }
-        Ok((response, _))
+        Some(Ok((response, _)))
             if is_sender && (response.status == 404 || listed(answers, &response) == Listing::Missing) =>
         {
             let processing = Millis(webhook.processing_ms(unit.timeout_ms));
@@ -118,7 +100,7 @@ pub(super) async fn describe_attempt(
             let why = "the request got no response, and the `describe` URL reports that nothing was created";
             AttemptEnd::Failed(AttemptFailure::new(ReasonCode::Lost, why))
         }
-        Ok(_) | Err(_) => {
+        Some(_) | None => {
             return describe_later(env, run, attempt, RETRY_SECONDS).await;
         }
     };

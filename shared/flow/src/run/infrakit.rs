@@ -28,10 +28,10 @@ use crate::loaded_run::{AttemptRef, Run};
 use crate::run::attempt::{undone_name, unit_name};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
-use crate::run::opened_texts;
 use crate::run::plugin_client::{PluginClient, PluginError, instance_id, is_ready};
 use crate::run::undo::MadeInstances;
 use crate::run::wakeup::{AttemptWakeup, postpone, record_repeat};
+use crate::run::{opened_texts, records};
 use crate::telemetry;
 
 /// The wait in seconds after a call without a response, and between two looks for an instance.
@@ -129,7 +129,7 @@ impl PluginUnit<'_> {
         let env = client.env;
         let found = self.look(client, reason).await;
         if let Err(PluginError::NotSent(why) | PluginError::Rejected(why)) = &found
-            && self.own_record(env).await?.is_some_and(|own| own.posted.is_some())
+            && records::read_own(env, self.run, self.attempt).await?.is_some_and(|own| own.posted.is_some())
         {
             // The answer to another call does not show what a `Provision` without a response has made.
             return Err(PluginError::Unknown(why.clone()));
@@ -205,7 +205,7 @@ impl PluginUnit<'_> {
     /// Adopts the instance with the tag of the unit, unless another invocation may still wait for the `Provision`.
     async fn adopt(&self, client: &PluginClient<'_>, instance: &Value) -> Result<PluginStep, FlowError> {
         let env = client.env;
-        let own = self.own_record(env).await?;
+        let own = records::read_own(env, self.run, self.attempt).await?;
         let posted = own.and_then(|own| own.posted.filter(|_| own.next_dispatch.is_none()));
         let window = env.settings.response_window().min(Millis(self.action.max_processing_time_ms));
         let due = posted.map(|posted| Timestamp(posted).plus(window));
@@ -213,11 +213,6 @@ impl PluginUnit<'_> {
             Some(wait) => Ok(PluginStep::Repeat(wait.div_ceil(1000))),
             None => self.complete(client, instance).await,
         }
-    }
-
-    async fn own_record(&self, env: &Env) -> Result<Option<AttemptRecord>, FlowError> {
-        let records = env.store.read_records(&self.run.id, &[self.attempt.unit]).await?;
-        Ok(records.into_iter().find(|(_, number, _)| *number == self.attempt.number).map(|(_, _, own)| own))
     }
 
     /// Returns the time until which a plugin may act on a request that was sent at `posted`.

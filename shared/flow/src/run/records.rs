@@ -15,7 +15,7 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::loaded_run::Run;
+use crate::loaded_run::{AttemptRef, Run};
 use crate::run::attempt_end::AttemptEnd;
 use crate::sealed_values;
 
@@ -33,6 +33,12 @@ pub async fn read_open(
 ) -> Result<BTreeMap<(Unit, Attempt), AttemptRecord>, FlowError> {
     let records = env.store.read_records(&run.id, units).await?;
     with_accepted(env, run, units, records).await
+}
+
+/// Reads the record of an attempt, if there is one.
+pub(super) async fn read_own(env: &Env, run: &Run, attempt: AttemptRef) -> Result<Option<AttemptRecord>, FlowError> {
+    let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
+    Ok(records.into_iter().find(|(_, number, _)| *number == attempt.number).map(|(.., own)| own))
 }
 
 /// Adds the acceptances of `units` that were recorded together to `records`.

@@ -1,9 +1,11 @@
 //! Builds the headers of requests to the receiver of a webhook unit.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use ebb_documents::plan::UnitPlan;
 use ebb_documents::render::RenderedRequest;
+use ebb_egress::{BytePermit, CallError, HttpRequest, HttpResponse};
 use ebb_protocol::sign::{self, MessageId};
 use ebb_protocol::unit as headers;
 use url::Url;
@@ -11,10 +13,14 @@ use url::Url;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::loaded_run::{AttemptRef, Run};
+use crate::permits::OriginPermit;
 use crate::run::attempt::{undone_name, unit_name};
 use crate::run::credential::RequestCredential;
+use crate::run::evidence::SentRequest;
 use crate::telemetry;
 
+/// The method of questions.
+pub(super) const GET: &str = "GET";
 /// A plugin may set this header.
 pub(super) const CONTENT_TYPE: &str = "content-type";
 
@@ -52,6 +58,22 @@ pub(crate) fn question_headers(
         add_plugin_headers(&mut list, headers);
     }
     Ok(list)
+}
+
+/// Sends a request with [`question_headers`]. Returns `None` if it must not start any more, because the sweep has waited too long.
+pub(crate) async fn ask(
+    env: &Env,
+    unit: &UnitPlan,
+    credential: &RequestCredential,
+    SentRequest { method, url, headers, .. }: &SentRequest<'_>,
+) -> Option<Result<(HttpResponse, BytePermit), CallError>> {
+    let permit = OriginPermit::acquire(env, url).await?;
+    let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
+    let (method, url, headers) = ((*method).to_owned(), (*url).to_owned(), headers.to_vec());
+    let begun = env.now();
+    let answer = credential.call(env, HttpRequest { method, url, headers, body: Vec::new(), timeout }).await;
+    permit.end(env, begun);
+    Some(answer)
 }
 
 /// Returns the signature or credential of a request and the headers that identify the attempt. `purpose` ends the message id, because

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ebb_documents::plan::UntilPlan;
 use ebb_documents::render::{Answers, PollState, RenderError, RenderedRequest};
-use ebb_egress::{HttpRequest, HttpResponse, retry_after};
+use ebb_egress::{HttpResponse, retry_after};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::id;
@@ -27,7 +27,6 @@ use serde_json::Value;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::loaded_run::{AttemptRef, Run};
-use crate::permits::OriginPermit;
 use crate::ports::QueueMessage;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::RequestCredential;
@@ -39,7 +38,6 @@ use crate::run::webhook_response::{self, UnitAnswers, call_failure};
 use crate::run::{records, request_headers};
 use crate::sealed_values;
 
-const METHOD: &str = "GET";
 /// The words between a question and the status of its answer.
 const ANSWERED: &str = " was answered ";
 /// The time after which a sweep asks, in case the messages are lost: a quarter of the timeout, between these bounds.
@@ -127,20 +125,14 @@ pub(super) async fn ask(
         }
         Err(why) => (Err(why), Vec::new()),
     };
-    let sent = SentRequest { method: METHOD, url: &url, headers: &headers, opened: &answers.opened };
-    let answer = match (credential, OriginPermit::acquire(env, &url).await) {
+    let sent = SentRequest { method: request_headers::GET, url: &url, headers: &headers, opened: &answers.opened };
+    let answer = match credential {
         // A question that cannot be sent says nothing about the state. An operator can restore a connection.
-        (Err(why), _) => Some(Err(why.clone())),
-        (Ok(credential), Some(permit)) => {
-            let (method, body) = (METHOD.to_owned(), Vec::new());
-            let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
-            let request = HttpRequest { method, url: url.clone(), headers: headers.clone(), body, timeout };
-            let begun = env.now();
-            let answer = credential.call(env, request).await;
-            permit.end(env, begun);
-            Some(answer.map_err(|error| call_failure(&error).reason.message))
+        Err(why) => Some(Err(why.clone())),
+        Ok(credential) => {
+            let answer = request_headers::ask(env, unit, credential, &sent).await;
+            answer.map(|answer| answer.map_err(|error| call_failure(&error).reason.message))
         }
-        (Ok(_), None) => None,
     };
     let digest = credential.map(|credential| credential.digest(env));
     let (is_seen, text) = match &answer {

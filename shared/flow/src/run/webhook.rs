@@ -23,7 +23,7 @@ use crate::run::request_headers::{CONTENT_TYPE, add_plugin_headers, signed_heade
 use crate::run::undo::UndoneResult;
 use crate::run::wakeup::{AttemptWakeup, postpone, record_acceptance, record_repeat};
 use crate::run::webhook_response::{ResponseVerdict, UnitAnswers, call_failure, judge_response};
-use crate::run::{describe, evidence, removals, until};
+use crate::run::{describe, evidence, records, removals, until};
 use crate::telemetry;
 
 /// The wait of a request whose receiver other sweeps already wait for.
@@ -46,9 +46,8 @@ pub(super) async fn post_webhook(
     let (unit, until) = (answers.unit, answers.until());
     let credential = credential(env, run, unit).await?;
     if let Some(until) = until {
-        let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
-        let own = records.into_iter().find(|(_, number, record)| *number == attempt.number && record.wait.is_some());
-        if let Some((.., record)) = own {
+        let own = records::read_own(env, run, attempt).await?;
+        if let Some(record) = own.filter(|record| record.wait.is_some()) {
             let may_act = may_act_until > Timestamp(0);
             let credential = credential.as_ref().map(|credential| (credential, &request));
             return until::ask(env, &answers, attempt, until, (&record, may_act), credential).await;

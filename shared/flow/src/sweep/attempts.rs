@@ -82,10 +82,6 @@ impl RunSweep {
         self.next_sweep = self.next_sweep.min(at);
     }
 
-    fn add_dispatch(&mut self, last_request: u64, attempt: AttemptRef) {
-        self.dispatches.push((last_request, attempt));
-    }
-
     /// Classifies an attempt that may be in flight. Returns its recorded result, if its run has not applied it.
     pub(super) fn classify(
         &mut self,
@@ -112,7 +108,7 @@ impl RunSweep {
                 None if is_relayed && record.heartbeat.is_none() => {
                     // A request to a relay is harmless. The deadline counts from the start that the relay reports.
                     self.unstarted.insert((attempt.unit, attempt.number));
-                    self.add_dispatch(record.next_dispatch.unwrap_or_default(), attempt);
+                    self.dispatches.push((record.next_dispatch.unwrap_or_default(), attempt));
                 }
                 None => self.starts.push(AttemptStart {
                     attempt,
@@ -144,7 +140,7 @@ impl RunSweep {
                 if next_request > self.now {
                     self.sweep_by(next_request);
                 }
-                self.add_dispatch(next_request.0, attempt);
+                self.dispatches.push((next_request.0, attempt));
             }
             Some(next_request) if next_request > self.now => self.sweep_by(next_request),
             // An accepted request is not repeated, even if a repetition was planned before the acceptance. Its callback
@@ -171,7 +167,7 @@ impl RunSweep {
     fn add_repeat(&mut self, last_request: u64, attempt: AttemptRef, seen: AttemptRecord, is_relayed: bool) {
         let leased = seen.leased_until.map(Timestamp).filter(|&until| until > self.now);
         match leased.filter(|_| self.when == SweepCondition::Due) {
-            _ if is_relayed => self.add_dispatch(last_request, attempt),
+            _ if is_relayed => self.dispatches.push((last_request, attempt)),
             Some(until) => self.sweep_by(until),
             None => self.repeats.push(WebhookRepeat { attempt, last_request, seen }),
         }
@@ -193,7 +189,7 @@ impl RunSweep {
             let first = before.started.is_none() && before.result.is_none();
             let only_here = first && (self.when == SweepCondition::Always || start.is_ours);
             if only_here && !start.is_running {
-                self.add_dispatch(0, start.attempt);
+                self.dispatches.push((0, start.attempt));
             } else if !start.is_running {
                 self.sweep_by(now.plus(env.settings.response_window()));
             }
@@ -204,7 +200,7 @@ impl RunSweep {
         let leases: Vec<_> = futures::stream::iter(leases).buffered(MAX_WRITES).collect().await;
         for (is_own, WebhookRepeat { attempt, last_request, .. }) in leases {
             match is_own? {
-                true => self.add_dispatch(last_request, attempt),
+                true => self.dispatches.push((last_request, attempt)),
                 false => self.sweep_by(now.plus(env.settings.response_window())),
             }
         }
