@@ -91,28 +91,19 @@ pub fn accept(event: RunEvent) -> Patch {
     use PatchChange::{BumpVersion, ClearDue, SetDue, SetPhase};
     use PatchCondition::{AttemptIs, DueAfter, DueIs, EpochIs, VersionIs};
     let root = |conditions, changes| Patch { shard: Shard::ROOT, conditions, changes };
-    let of_unit = |unit, conditions: &dyn Fn(u32) -> Vec<PatchCondition>, changes: &dyn Fn(u32) -> Vec<PatchChange>| {
-        let (shard, slot) = Shard::of(unit);
-        Patch { shard, conditions: conditions(slot), changes: changes(slot) }
-    };
     match event {
-        RunEvent::Succeeded { unit, attempt, epoch } => {
-            of_unit(unit, &|slot| open(slot, attempt, epoch), &|slot| vec![PatchChange::AddDone(slot)])
-        }
+        RunEvent::Succeeded { unit, attempt, epoch } => open(unit, attempt, epoch, PatchChange::AddDone),
         RunEvent::Retried { unit, attempt, epoch, to } => {
-            let mut patch =
-                of_unit(unit, &|slot| open(slot, attempt, epoch), &|slot| vec![PatchChange::SetAttempt(slot, to)]);
+            let mut patch = open(unit, attempt, epoch, |slot| PatchChange::SetAttempt(slot, to));
             // The new attempt must prevent a concurrent sweep from postponing the wake-up (VersionGuardsReschedule).
             patch.changes.extend((patch.shard == Shard::ROOT).then_some(BumpVersion));
             patch
         }
-        RunEvent::Failed { unit, attempt, epoch } => {
-            of_unit(unit, &|slot| open(slot, attempt, epoch), &|slot| vec![PatchChange::AddFailed(slot)])
-        }
+        RunEvent::Failed { unit, attempt, epoch } => open(unit, attempt, epoch, PatchChange::AddFailed),
         RunEvent::SucceededLate { unit, attempt, mark } => {
-            of_unit(unit, &|_| vec![], &|slot| vec![PatchChange::AddLate(LateMark { slot, attempt, mark })])
+            of_unit(unit, |slot| (vec![], vec![PatchChange::AddLate(LateMark { slot, attempt, mark })]))
         }
-        RunEvent::Sealed { unit } => of_unit(unit, &|_| vec![], &|slot| vec![PatchChange::AddSealed(slot)]),
+        RunEvent::Sealed { unit } => of_unit(unit, |slot| (vec![], vec![PatchChange::AddSealed(slot)])),
         RunEvent::Cancelled { shard, epoch, now } => {
             let mut changes = vec![PatchChange::SetEpoch(epoch.next())];
             if shard == Shard::ROOT {
@@ -122,9 +113,8 @@ pub fn accept(event: RunEvent) -> Patch {
         }
         RunEvent::Stopped { now, epoch } => root(vec![EpochIs(epoch)], vec![PatchChange::SetStopped(now)]),
         RunEvent::Reopened { unit, attempt, epoch, to } => {
-            of_unit(unit, &|slot| vec![EpochIs(epoch), AttemptIs(slot, attempt)], &|slot| {
-                vec![PatchChange::Reopen(slot), PatchChange::SetAttempt(slot, to)]
-            })
+            let changes = |slot| vec![PatchChange::Reopen(slot), PatchChange::SetAttempt(slot, to)];
+            of_unit(unit, |slot| (vec![EpochIs(epoch), AttemptIs(slot, attempt)], changes(slot)))
         }
         RunEvent::WakeupAdvanced { due } => root(vec![DueAfter(due)], vec![SetDue(due), BumpVersion]),
         RunEvent::VersionBumped => root(vec![], vec![BumpVersion]),
@@ -160,14 +150,18 @@ pub fn accept_with_wakeup(event: RunEvent, due: Timestamp) -> Option<Patch> {
     Some(patch)
 }
 
-/// The condition `OPEN` of the protocol: this epoch, this attempt, neither done nor failed.
-fn open(slot: u32, attempt: Attempt, epoch: Epoch) -> Vec<PatchCondition> {
-    vec![
-        PatchCondition::EpochIs(epoch),
-        PatchCondition::AttemptIs(slot, attempt),
-        PatchCondition::NotDone(slot),
-        PatchCondition::NotFailed(slot),
-    ]
+fn of_unit(unit: Unit, write: impl Fn(u32) -> (Vec<PatchCondition>, Vec<PatchChange>)) -> Patch {
+    let (shard, slot) = Shard::of(unit);
+    let (conditions, changes) = write(slot);
+    Patch { shard, conditions, changes }
+}
+
+/// Returns a write under the condition `OPEN` of the protocol: this epoch, this attempt, neither done nor failed.
+fn open(unit: Unit, attempt: Attempt, epoch: Epoch, change: impl Fn(u32) -> PatchChange) -> Patch {
+    use PatchCondition::{AttemptIs, EpochIs, NotDone, NotFailed};
+    of_unit(unit, |slot| {
+        (vec![EpochIs(epoch), AttemptIs(slot, attempt), NotDone(slot), NotFailed(slot)], vec![change(slot)])
+    })
 }
 
 /// The reason why a result was refused.

@@ -10,7 +10,7 @@ use ebb_documents::model::{AuthDoc, ConnectionDoc};
 use ebb_documents::plan::{BoundConnection, UnitPlan};
 use ebb_egress::{BytePermit, CallError, HttpRequest, HttpResponse};
 use ebb_protocol::named_secrets::SecretText;
-use ebb_protocol::sign::{self, WebhookKeys, WebhookSecret};
+use ebb_protocol::sign::{self, MessageId, WebhookKeys, WebhookSecret};
 use ebb_protocol::{id, seal};
 use ebb_store::NamedKind;
 
@@ -80,6 +80,13 @@ impl RequestCredential {
         };
         let mut digests = env.settings.unit_keys.iter().map(digest);
         CredentialDigest { first: digests.next().unwrap_or_default(), others: digests.collect() }
+    }
+
+    /// Returns the header of the credential, or the signature of a message with this id and body.
+    pub(crate) fn headers(&self, env: &Env, id: &MessageId, body: &[u8]) -> Vec<(String, String)> {
+        let signature = self.keys.iter().flat_map(|keys| sign::sign_with(keys, id, env.now(), body));
+        let signature = signature.map(|(name, value)| (name.to_owned(), value));
+        signature.chain(self.header.iter().map(|(name, value)| (name.clone(), value.to_string()))).collect()
     }
 
     /// Returns true if the receiver knows Ebb. Others get no callback token, because they could not use it.

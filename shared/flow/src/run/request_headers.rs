@@ -6,7 +6,7 @@ use std::time::Duration;
 use ebb_documents::plan::UnitPlan;
 use ebb_documents::render::RenderedRequest;
 use ebb_egress::{BytePermit, CallError, HttpRequest, HttpResponse};
-use ebb_protocol::sign::{self, MessageId};
+use ebb_protocol::sign::MessageId;
 use ebb_protocol::unit as headers;
 use url::Url;
 
@@ -91,10 +91,7 @@ pub(crate) fn signed_headers(
 ) -> Result<Vec<(String, String)>, FlowError> {
     let id = MessageId::parse(&format!("{}-{}-{}{purpose}", run.id, attempt.unit.0, attempt.number.0))
         .map_err(|error| FlowError::Broken(error.to_string()))?;
-    let signature = credential.keys.as_ref().map(|keys| sign::sign_with(keys, &id, env.now(), body));
-    let signature = signature.into_iter().flatten().map(|(name, value)| (name.to_owned(), value));
-    let header = credential.header.iter().map(|(name, value)| (name.clone(), value.to_string()));
-    let mut list: Vec<(String, String)> = signature.chain(header).collect();
+    let mut list = credential.headers(env, &id, body);
     list.extend([
         (headers::IDEMPOTENCY_KEY.to_owned(), run.idempotency_key(unit_name(run, unit))),
         (headers::ATTEMPT.to_owned(), attempt.number.0.to_string()),

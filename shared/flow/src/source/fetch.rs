@@ -5,7 +5,7 @@ use std::time::Duration;
 use ebb_documents::event::EventRequest;
 use ebb_egress::HttpRequest;
 use ebb_protocol::id;
-use ebb_protocol::sign::{self, MessageId};
+use ebb_protocol::sign::MessageId;
 use serde_json::{Value, json};
 
 use crate::env::Env;
@@ -31,13 +31,8 @@ pub(super) async fn fetch(
     let mut headers = vec![("accept".to_owned(), "application/json".to_owned())];
     let is_sent = |name: &str| credential.header.iter().any(|(sent, _)| sent.eq_ignore_ascii_case(name));
     headers.extend(own.into_iter().filter(|(name, _)| !is_sent(name)));
-    headers.extend(credential.header.iter().map(|(name, value)| (name.clone(), value.to_string())));
-    if let Some(keys) = &credential.keys {
-        let id =
-            MessageId::parse(&id::digest(path.as_bytes())).map_err(|error| FlowError::Broken(error.to_string()))?;
-        let signature = sign::sign_with(keys, &id, env.now(), &[]);
-        headers.extend(signature.into_iter().map(|(name, value)| (name.to_owned(), value)));
-    }
+    let id = MessageId::parse(&id::digest(path.as_bytes())).map_err(|error| FlowError::Broken(error.to_string()))?;
+    headers.extend(credential.headers(env, &id, &[]));
     let url = format!("{origin}{path}");
     let request = HttpRequest { method: "GET".to_owned(), url, headers, body: Vec::new(), timeout: TIMEOUT };
     Ok(match credential.call(env, request).await {

@@ -11,7 +11,7 @@ use ebb_egress::{BytePermit, CallError, DeliveryOutcome, HttpRequest, HttpRespon
 use ebb_engine::Timestamp;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::named_secrets::SecretText;
-use ebb_protocol::sign::{self, MessageId, WebhookKeys};
+use ebb_protocol::sign::{MessageId, WebhookKeys};
 use ebb_protocol::time::rfc3339;
 use ebb_protocol::{cloudevents, id};
 use ebb_store::{NamedKind, PhaseNotice};
@@ -282,11 +282,7 @@ impl SubscriptionOrigin<'_> {
             headers.push(("content-type".to_owned(), "application/json".to_owned()));
         }
         if let Some(credential) = &self.credential {
-            headers.extend(credential.header.iter().map(|(name, value)| (name.clone(), value.to_string())));
-            if let Some(keys) = &credential.keys {
-                let signature = sign::sign_with(keys, self.id, self.env.now(), &body);
-                headers.extend(signature.into_iter().map(|(name, value)| (name.to_owned(), value)));
-            }
+            headers.extend(credential.headers(self.env, self.id, &body));
         }
         let url = format!("{}{path}", self.url);
         let timeout = TIMEOUT.saturating_sub(Duration::from_millis(self.env.now().since(self.begun).0));
