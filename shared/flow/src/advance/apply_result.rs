@@ -85,7 +85,7 @@ pub async fn apply_result(
         _ => ProducerState::Skipped,
     };
     cache.put_produced(run, attempt.unit, produced);
-    mark_done(env, run, attempt, end).await
+    mark_done(env, run, attempt, Some(end)).await
 }
 
 /// Returns a success with encrypted outputs, if it has sensitive ones.
@@ -153,38 +153,40 @@ fn report_excess(run: &Run, attempt: AttemptRef) -> RunProgress {
     RunProgress::late(LateResult::Excess)
 }
 
-/// Marks the unit done in the head item, and follows the graph.
-async fn mark_done(env: &Env, run: &Run, attempt: AttemptRef, end: &AttemptEnd) -> Result<RunProgress, FlowError> {
+/// Marks the unit done in the head item, and follows the graph. Without an `end`, the success is recorded.
+async fn mark_done(
+    env: &Env,
+    run: &Run,
+    attempt: AttemptRef,
+    end: Option<&AttemptEnd>,
+) -> Result<RunProgress, FlowError> {
     let AttemptRef { unit, number, epoch } = attempt;
     let patch = accept(RunEvent::Succeeded { unit, attempt: number, epoch });
-    match env.store.patch_run(&run.id, &patch).await? {
+    let image = match env.store.patch_run(&run.id, &patch).await? {
         PatchResult::Written(head) => {
-            if !matches!(end, AttemptEnd::Skipped(_)) {
+            if !matches!(end, Some(AttemptEnd::Skipped(_))) {
                 telemetry::attempt_ended(run, attempt, AttemptDisposition::Completed, env.now());
             }
-            after_success(env, run, attempt, &head).await
+            return after_success(env, run, attempt, &head).await;
         }
-        PatchResult::ConditionFailed(image) => {
-            match refusal(unit, number, epoch, image.as_ref().map(|head| &head.head)) {
-                PatchRefusal::AlreadyDone => match image {
-                    // The run was cancelled meanwhile.
-                    Some(head) if head.head.epoch != epoch => Ok(RunProgress::default()),
-                    Some(head) => {
-                        next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
-                    }
-                    None => Ok(RunProgress::default()),
-                },
-                PatchRefusal::StillOpen => Err(FlowError::Contended(format!("run {}", run.id))),
-                PatchRefusal::AlreadyFailed | PatchRefusal::Superseded => {
-                    // The success is recorded before the acknowledgement, even without outputs.
-                    let (result, put) = records::put(env, run, unit, number, end, None).await?;
-                    if let PutOutcome::Excess(_) = put {
-                        return Ok(report_excess(run, attempt));
-                    }
-                    let late = record_late_success(env, run, attempt, &result.digest).await?;
-                    Ok(late_progress(run, attempt, late))
-                }
+        PatchResult::ConditionFailed(image) => image,
+    };
+    match (refusal(unit, number, epoch, image.as_ref().map(|head| &head.head)), image, end) {
+        (PatchRefusal::AlreadyDone, Some(head), _) if head.head.epoch == epoch => {
+            next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
+        }
+        (.., None) => Ok(RunProgress::late(LateResult::Recorded)),
+        // The run was cancelled meanwhile.
+        (PatchRefusal::AlreadyDone, ..) => Ok(RunProgress::default()),
+        (PatchRefusal::StillOpen, ..) => Err(FlowError::Contended(format!("run {}", run.id))),
+        (PatchRefusal::AlreadyFailed | PatchRefusal::Superseded, _, Some(end)) => {
+            // The success is recorded before the acknowledgement, even without outputs.
+            let (result, put) = records::put(env, run, unit, number, end, None).await?;
+            if let PutOutcome::Excess(_) = put {
+                return Ok(report_excess(run, attempt));
             }
+            let late = record_late_success(env, run, attempt, &result.digest).await?;
+            Ok(late_progress(run, attempt, late))
         }
     }
 }
@@ -396,36 +398,17 @@ pub async fn resume(
         outcome if result.has_more() => start_next_undo(env, run, attempt, outcome).await,
         AttemptOutcome::Skipped => {
             cache.put_produced(run, attempt.unit, ProducerState::Skipped);
-            mark_done(env, run, attempt, &AttemptEnd::Skipped(String::new())).await
+            mark_done(env, run, attempt, Some(&AttemptEnd::Skipped(String::new()))).await
         }
         AttemptOutcome::Succeeded => {
             let outputs = records::read_outputs(env, &result.outputs).await?;
             cache.put_produced(run, attempt.unit, records::produced(&run.id, attempt.unit, outputs));
-            mark_done_from_record(env, run, attempt).await
+            mark_done(env, run, attempt, None).await
         }
         AttemptOutcome::Failed => match result.next {
             Some(next) => schedule_retry(env, run, attempt, Timestamp(next)).await,
             None => mark_failed(env, run, attempt).await,
         },
-    }
-}
-
-async fn mark_done_from_record(env: &Env, run: &Run, attempt: AttemptRef) -> Result<RunProgress, FlowError> {
-    let AttemptRef { unit, number, epoch } = attempt;
-    match env.store.patch_run(&run.id, &accept(RunEvent::Succeeded { unit, attempt: number, epoch })).await? {
-        PatchResult::Written(head) => {
-            telemetry::attempt_ended(run, attempt, AttemptDisposition::Completed, env.now());
-            after_success(env, run, attempt, &head).await
-        }
-        PatchResult::ConditionFailed(Some(head)) if head.head.epoch == epoch => {
-            match refusal(unit, number, epoch, Some(&head.head)) {
-                PatchRefusal::AlreadyDone => {
-                    next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
-                }
-                _ => Ok(RunProgress::late(LateResult::Recorded)),
-            }
-        }
-        PatchResult::ConditionFailed(_) => Ok(RunProgress::late(LateResult::Recorded)),
     }
 }
 
