@@ -14,8 +14,9 @@ use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 
 use crate::advance::follow_up::FollowUp;
-use crate::env::{Env, lock};
+use crate::env::Env;
 use crate::error::FlowError;
+use crate::lock::lock;
 
 /// Maximum delay of a response by its follow-up. Most receivers respond sooner. No write is then needed to make the run
 /// due.

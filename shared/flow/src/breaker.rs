@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 use ebb_engine::{Millis, Timestamp};
 use tokio::sync::Notify;
 
-use crate::env::lock;
+use crate::lock::lock;
 
 /// The next request follows after 1/4 of the outage so far. An outage therefore delays units by at most a quarter of
 /// its duration.

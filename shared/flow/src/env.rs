@@ -1,7 +1,7 @@
 //! The context of a function: store, ports, settings, and caches that are kept between invocations.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use ebb_documents::event::EventSource;
@@ -26,6 +26,7 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 use crate::breaker::CircuitBreakers;
 use crate::error::FlowError;
+use crate::lock::lock;
 use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient};
 use crate::run::taken_results::TakenResults;
 use crate::sweep::failures::FailedSweeps;
@@ -352,11 +353,6 @@ impl Env {
         let units: usize = loaded.plan.hooks.iter().map(|hook| hook.units.len()).sum();
         lock(&self.cache.plans).put(&loaded.digest, Arc::clone(loaded), units.saturating_mul(UNIT_BYTES));
     }
-}
-
-/// Locks data that is consistent after every change, so that a panic of another request is harmless.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A cache of recent entries in two generations. Each generation has at most [`MAX_ENTRIES`] entries and [`MAX_BYTES`].

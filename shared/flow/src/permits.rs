@@ -9,7 +9,8 @@ use ebb_engine::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::breaker::{CircuitBreakers, MAX_WAITING_SWEEPS};
-use crate::env::{Env, lock};
+use crate::env::Env;
+use crate::lock::lock;
 use crate::run::wakeup::START_WINDOW_MS;
 
 /// Maximum concurrent runs and targets of one sweep.

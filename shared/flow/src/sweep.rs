@@ -24,9 +24,10 @@ use futures::StreamExt as _;
 use futures::future::{Either, select};
 
 use crate::advance::dispatch_all::drive_slice;
-use crate::env::{Env, SweepStore, lock};
+use crate::env::{Env, SweepStore};
 use crate::error::FlowError;
 use crate::instance::outbox;
+use crate::lock::lock;
 use crate::permits::SweepPermits;
 use crate::ports::QueueMessage;
 use crate::telemetry;

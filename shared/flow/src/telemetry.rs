@@ -20,8 +20,8 @@ use std::time::{Duration, SystemTime};
 use ebb_engine::{Attempt, RunOutcome, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 
-use crate::env::lock;
 use crate::loaded_run::{AttemptRef, Run};
+use crate::lock::lock;
 use crate::ports::Clock as _;
 use crate::system::SystemClock;
 use metrics::MetricCounters;

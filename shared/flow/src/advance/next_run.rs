@@ -171,13 +171,13 @@ pub(crate) async fn rekeyed(
     target: &TargetHead,
     (current, wanted): (&CompiledPlan, &Plan),
 ) -> Result<(Plan, Option<u32>), RequestError<LifecycleRejection>> {
-    if target.phase != TargetPhase::Failed {
-        return Ok((current.plan.clone(), None));
+    if target.phase == TargetPhase::Failed {
+        let done = done_units(env, target, current).await?;
+        let is_done = |at: UnitRef| done.as_ref().is_none_or(|done| done.contains(&at));
+        let update = compile::complete(&current.plan, wanted, is_done).map_err(refused)?;
+        return Ok((update.plan, update.number));
     }
-    let done = done_units(env, target, current).await?;
-    let is_done = |at: UnitRef| done.as_ref().is_none_or(|done| done.contains(&at));
-    let update = compile::complete(&current.plan, wanted, is_done).map_err(refused)?;
-    Ok((update.plan, update.number))
+    Ok((current.plan.clone(), None))
 }
 
 /// Begins the update of a living target to a merged plan. `number` is that of the update, if it has units. Returns the

@@ -9,9 +9,10 @@ use ebb_engine::{Attempt, Hook, Shard, Unit};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage, StateWait};
 use ebb_protocol::value::Outputs;
 
-use crate::env::{Env, lock};
+use crate::env::Env;
 use crate::error::FlowError;
 use crate::loaded_run::{self, EarlierRun, Run};
+use crate::lock::lock;
 use crate::run::records;
 
 /// Data of a run that one invocation has read. Outputs of done units and states of earlier runs do not change.

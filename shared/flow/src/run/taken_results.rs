@@ -8,7 +8,7 @@ use ebb_engine::{Attempt, Unit};
 use ebb_protocol::id::RunId;
 use tokio::sync::watch;
 
-use crate::env::lock;
+use crate::lock::lock;
 
 type AttemptKey = (RunId, Unit, Attempt);
 

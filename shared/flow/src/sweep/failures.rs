@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use ebb_engine::{Backoff, Millis};
 use ebb_store::DueItem;
 
-use crate::env::lock;
+use crate::lock::lock;
 
 /// The wait after the first failure. It doubles with each further one.
 const FIRST_WAIT_MS: u64 = 5_000;
