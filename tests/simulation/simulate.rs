@@ -154,7 +154,7 @@ pub fn simulate_target(target: &TargetScenario, name: &str, faults: FaultInjecto
     let options = SimOptions { faults, operator: SimOperator::Retries, trace, ..SimOptions::default() };
     let mut simulation = Simulation::new([target], options);
     simulation.add(target, name, "uid-1", None);
-    let setup = simulation.run_to_end().setup;
+    let setup = simulation.run_target();
     if setup != Some(TargetPhase::Ready) {
         simulation.ledger.report_violation(format!("its setup has ended as {setup:?}"));
     }

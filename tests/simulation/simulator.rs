@@ -360,6 +360,12 @@ impl Simulation {
     /// Creates the first instance, sends its events after its setup, deletes it, and runs until all instances are gone.
     /// Returns the state at the end.
     pub fn run_to_end(&self) -> TargetEnd {
+        let setup = self.run_target();
+        self.end(setup)
+    }
+
+    /// The same. Returns the phase after the setup only.
+    pub(super) fn run_target(&self) -> Option<TargetPhase> {
         self.start_sweeps();
         for instance in self.unreachable() {
             let platform = self.platform.clone();
@@ -379,7 +385,7 @@ impl Simulation {
         }
         self.delete();
         self.finish(&SimRandom::new(self.seed));
-        self.end(setup)
+        setup
     }
 
     /// Runs until nothing is in progress in clusters that respond. Targets may stay ready, failed or stuck.

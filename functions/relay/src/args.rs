@@ -90,7 +90,7 @@ impl RelayArgs {
 
     /// Returns the control plane that the relay polls. Fails if the name of the cluster is missing.
     pub(crate) fn control_plane(&self, keys: &WebhookKeys) -> anyhow::Result<Option<ControlPlaneEndpoint>> {
-        // The manifests set the variable of the URL to an empty text if the relay does not poll.
+        // The manifests set the variables of URL and cluster to an empty text if the relay does not poll.
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let Some(url) = given(&self.pull_url) else { return Ok(None) };
         let cluster = given(&self.cluster);

@@ -115,7 +115,8 @@ pub(crate) fn private_folder(path: &Path) -> Result<(), StateFileError> {
     Ok(())
 }
 
-/// Writes a file of mode 0600. A reader sees the old or the new file, even after a crash.
+/// Writes a file of mode 0600. A reader sees the old or the new file, even after the
+/// failures that `durability` names.
 pub(crate) fn replace(path: &Path, bytes: &[u8], durability: StateDurability) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)?;

@@ -353,7 +353,7 @@ pub(crate) async fn a_failed_setup_is_corrected_by_an_update() {
     harness.receiver.replies("POST /index", &[400]);
     assert_eq!(send(&harness, 2, &document(5)).await, LifecycleResult::Retrying);
     harness.phase("a", TargetState::Failed).await;
-    assert_eq!(requests(&harness), [index.clone()]);
+    assert_eq!(requests(&harness), [index.as_str()]);
     harness.receiver.replies("POST /index", &[200]);
     update(&harness, 3, &document(6), TargetState::Ready).await;
     let mut made = requests(&harness);

@@ -80,17 +80,30 @@ fn example(name: &str, plugins: &[&str]) -> (TargetScenario, String) {
     (TargetScenario::new(plugins, sandbox.expanded, UnitBehavior::Steady), sandbox.name.value)
 }
 
-/// The examples of this test, with the files of their plugins.
-const EXAMPLES: [(&str, &[&str]); 5] = [
-    ("infrakit", &[]),
-    ("postgres", &["plugin.yaml"]),
-    ("s3", &["plugin.yaml"]),
-    ("webhooks", &["plugin.yaml"]),
-    ("wired", &["store.yaml", "tenant.yaml"]),
-];
+/// Tests each example with the files of its plugins.
+macro_rules! examples {
+    ($($test:ident: $plugins:expr;)+) => {
+        const TESTED: &[&str] = &[$(stringify!($test)),+];
+        $(
+            #[test]
+            fn $test() {
+                let (scenario, target) = example(stringify!($test), &$plugins);
+                check_every_fault(stringify!($test), &scenario, &target);
+            }
+        )+
+    };
+}
+
+examples! {
+    infrakit: [];
+    postgres: ["plugin.yaml"];
+    s3: ["plugin.yaml"];
+    webhooks: ["plugin.yaml"];
+    wired: ["store.yaml", "tenant.yaml"];
+}
 
 #[test]
-fn examples() {
+fn every_example_has_a_test() {
     let folders = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")).unwrap();
     // The end-to-end tests have the examples with objects, which need a cluster.
     let has_objects = |folder: &Path| {
@@ -102,10 +115,6 @@ fn examples() {
         tested.map(|folder| folder.file_name().unwrap().to_str().unwrap().to_owned()).collect();
     // `lifecycle::providers` has the examples of providers, with a stand-in for their APIs.
     let of_providers = ["neon", "own-service", "planetscale", "rds", "supabase"];
-    let tested = EXAMPLES.map(|(name, _)| name).into_iter().chain(of_providers);
-    assert_eq!(names, tested.map(str::to_owned).collect::<BTreeSet<_>>(), "an example has no test");
-    for (name, plugins) in EXAMPLES {
-        let (scenario, target) = example(name, plugins);
-        check_every_fault(name, &scenario, &target);
-    }
+    let tested = TESTED.iter().chain(&of_providers).map(|name| (*name).to_owned());
+    assert_eq!(names, tested.collect::<BTreeSet<_>>(), "an example has no test");
 }

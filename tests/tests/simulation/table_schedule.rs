@@ -9,10 +9,14 @@ use ebb_tests::simulation::{SimTaskId, Simulation, TableAccess, WriteFate, lock}
 /// operation.
 const MAX_WAIT_MS: u32 = 3;
 
+/// The rest of the order, and the tasks that it is about.
 #[derive(Default)]
 pub(crate) struct TableSchedule {
+    /// The numbers of the tasks of the next operations.
     order: VecDeque<usize>,
+    /// The tasks by their numbers.
     known: Vec<SimTaskId>,
+    /// The time for which a task has waited for the next operation, in milliseconds.
     waited: u32,
     /// The number of operations in the scheduled order.
     pub(crate) followed: usize,

@@ -153,7 +153,8 @@ fn report_excess(run: &Run, attempt: AttemptRef) -> RunProgress {
     RunProgress::late(LateResult::Excess)
 }
 
-/// Marks the unit done in the head item, and follows the graph. Without an `end`, the success is recorded.
+/// Marks the unit done in the head item, and follows the graph. `end` is recorded if the unit takes no success any more.
+/// Without it, the record has the success already.
 async fn mark_done(
     env: &Env,
     run: &Run,
@@ -208,7 +209,7 @@ async fn after_success(env: &Env, run: &Run, attempt: AttemptRef, head: &RunHead
 const MAX_LATE_MARKS: usize = limits::DISTINCT_RESULTS;
 
 /// Marks a late success whose record is written, and reopens its undo if that has read the records. Repetitions change
-/// nothing. The success is in excess if the head item has no space for a further mark, and an undo of the teardown may have
+/// nothing. Never returns [`LateResult::Ignored`]. The success is in excess if the head item has no space for a further mark, and an undo of the teardown may have
 /// read the records already.
 ///
 /// The mark comes last: after a crash before it, a repetition does all steps. A seal that comes later reads the record.

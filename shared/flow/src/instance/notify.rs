@@ -111,7 +111,7 @@ async fn send(
     };
     let at_least = delivery.at_least();
     let repeat = match delivery {
-        NotificationDelivery::Accepted | NotificationDelivery::Obsolete | NotificationDelivery::Final(_) => None,
+        NotificationDelivery::Accepted | NotificationDelivery::Obsolete => None,
         NotificationDelivery::Gone => {
             tracing::warn!(kind, name, "the platform responded 410; the notification is not repeated");
             None
@@ -122,6 +122,7 @@ async fn send(
         }
         NotificationDelivery::Failed(reason, _)
         | NotificationDelivery::Refused(reason)
+        | NotificationDelivery::Final(reason)
         | NotificationDelivery::NoResponse(reason) => {
             tracing::warn!(
                 kind,

@@ -51,8 +51,8 @@ pub async fn send(
                 postpone(env, run, attempt, at).await?;
                 return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
             }
-            UndoDecision::Remove(mut found) => {
-                known.extend(undo::undo_inputs(env, run, unit, std::mem::take(&mut found.made)).await?);
+            UndoDecision::Remove { made, undone: found } => {
+                known.extend(undo::undo_inputs(env, run, unit, made).await?);
                 // The unit has no outputs because it was skipped. The undo still removes the resources of the other
                 // units.
                 let skipped = known.values_mut().filter(|produced| **produced == ProducerState::Skipped);

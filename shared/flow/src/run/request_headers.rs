@@ -1,4 +1,4 @@
-//! Builds the headers of requests to the receiver of a webhook unit.
+//! Builds the headers of requests to the receiver of a webhook unit, and asks it for a state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -60,7 +60,8 @@ pub(crate) fn question_headers(
     Ok(list)
 }
 
-/// Sends a request with [`question_headers`]. Returns `None` if it must not start any more, because the sweep has waited too long.
+/// Sends a request with [`question_headers`]. Returns `None` if it must not start any more, because the sweep has waited
+/// too long.
 pub(crate) async fn ask(
     env: &Env,
     unit: &UnitPlan,

@@ -27,14 +27,16 @@ pub enum UndoDecision {
     Nothing(String),
     /// A request without a response may still arrive until this time.
     Later(Timestamp),
-    Remove(UndoneResult),
+    Remove {
+        /// The outputs of the undone units. `None` means that the unit has not succeeded.
+        made: BTreeMap<UnitRef, Option<OutputStorage>>,
+        undone: UndoneResult,
+    },
 }
 
 /// One result of the undone units, which an undo removes. It is empty for a unit that undoes nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UndoneResult {
-    /// The outputs of the undone units. `None` means that the unit has not succeeded.
-    pub made: BTreeMap<UnitRef, Option<OutputStorage>>,
     pub instances: MadeInstances,
     /// The number of distinct results that remain after this one.
     pub remaining: u32,
@@ -225,7 +227,8 @@ pub async fn decide(
         })
         .collect();
     let remaining = u32::try_from(count.saturating_sub(index + 1)).unwrap_or(u32::MAX);
-    Ok(UndoDecision::Remove(UndoneResult { made, instances, remaining, may_act_until, is_rejected }))
+    let undone = UndoneResult { instances, remaining, may_act_until, is_rejected };
+    Ok(UndoDecision::Remove { made, undone })
 }
 
 /// Reads the outputs in `made` that the undo `unit` uses.
@@ -335,7 +338,7 @@ pub async fn remaining(
     cache: &InvocationCache,
 ) -> Result<u32, FlowError> {
     Ok(match decide(env, run, unit, attempt, cache).await? {
-        UndoDecision::Remove(undone) => undone.remaining,
+        UndoDecision::Remove { undone, .. } => undone.remaining,
         UndoDecision::Nothing(_) | UndoDecision::Later(_) => 0,
     })
 }

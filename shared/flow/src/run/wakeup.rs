@@ -54,7 +54,8 @@ pub async fn wake_by(env: &Env, run: &RunId, due: Timestamp) -> Result<(), FlowE
     Err(FlowError::Contended(format!("run {run}")))
 }
 
-/// Writes an event that makes a run due at `due`, and sends the message. Returns the root if it has another due time.
+/// Writes an event that makes a run due at `due`, and sends the message. Returns the root if it has another due
+/// time, or `None` if the run does not exist.
 pub(crate) async fn set_due(
     env: &Env,
     run: &RunId,

@@ -50,6 +50,7 @@ pub(crate) enum Counter {
 /// Counters, and times in milliseconds.
 #[derive(Debug, Default)]
 pub(super) struct MetricCounters {
+    /// By [`Counter`], whose last variant is `Outages`.
     counts: [u64; Counter::Outages as usize + 1],
     pub(super) sweep_lag: Option<u64>,
     first_dispatch: Option<u64>,
@@ -131,6 +132,7 @@ mod tests {
 
     #[test]
     fn metrics_have_only_recorded_values() {
+        assert_eq!(METRIC_NAMES[Counter::Outages as usize], format!("{:?}", Counter::Outages));
         let mut counters = MetricCounters { sweep_lag: Some(0), ..MetricCounters::default() };
         counters.add(Counter::Stuck, 1);
         counters.count_dispatch(FunctionKind::Complete, 12);

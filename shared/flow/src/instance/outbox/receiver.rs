@@ -43,15 +43,14 @@ const COMMENT_KEY: &str = "#comment";
 /// The result of a delivery.
 pub(in crate::instance) enum NotificationDelivery {
     Accepted,
-    /// The receiver responded that it cannot accept the notification now. It is repeated, at the earliest after this time.
+    /// The receiver responded that it cannot accept the notification now, or before this time.
     Failed(String, Option<Duration>),
-    /// The receiver rejects the notification. It is repeated a few times.
+    /// The receiver rejects the notification.
     Refused(String),
     /// The receiver rejects all further requests (410).
     Gone,
-    /// It is repeated.
     NoResponse(String),
-    /// Nothing was sent. The deployment, the subscription or its connection must be changed. It is repeated.
+    /// Nothing was sent, because of the configuration.
     NotSent(String),
     /// The subscription does not exist any more.
     Obsolete,
