@@ -2,7 +2,7 @@
 //!
 //! [`dispatch_all`] dispatches ready attempts. [`callback`] and [`apply_result`] record results and return the next
 //! attempts. [`cancel`] ends a run before it is complete. [`reopen`] and [`retry`] continue a run that has ended.
-//! [`transition`] moves the target to its next phase, and [`next_run`] begins its next run.
+//! [`transition`] moves the target to its next phase, and `next_run` begins its next run.
 
 pub mod apply_result;
 pub mod callback;

@@ -1,6 +1,6 @@
 //! Keeps the last rejected events of a source, for operators.
 //!
-//! The events of a source are one item, which is replaced. A list that is full keeps an event for at least [`WINDOW`], so a
+//! The events of a source are one item, which is replaced. A list that is full keeps an event for at least `WINDOW`, so a
 //! flood of rejected events is written at most once per second on average. Further events are counted and logged only.
 
 use ebb_engine::{Millis, Timestamp};
