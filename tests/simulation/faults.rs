@@ -139,7 +139,7 @@ faults! {
     /// The list of a provider shows a new thing up to a minute late.
     ListedLate = "listed-late", 400;
     /// A provider ignores the idempotency key of a request, and creates another thing.
-    KeyIgnored = "key-ignored", 500;
+    KeyIgnored = "key-ignored", 1000;
     /// A provider refuses a change because of another one (409), and makes nothing.
     ProviderConflicts = "provider-conflicts", 80;
     /// A provider refuses a change because it is locked (423), and makes nothing.

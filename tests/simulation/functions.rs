@@ -201,7 +201,7 @@ impl SimFunctions {
         .await
     }
 
-    /// Repairs the teardown of a target with the version [`REPAIRED`] of its first plugin, for an operator.
+    /// Repairs the teardown of a target with the version `REPAIRED` of its first plugin, for an operator.
     pub async fn repair(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         self.invoke("repair", |env, table| async move {
