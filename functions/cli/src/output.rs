@@ -1,6 +1,6 @@
 //! Output of commands: data to standard output, messages to standard error.
 //!
-//! Text for people can contain text of others: labels, titles of pull requests, logs, errors of servers. [`print`],
+//! Text for people can contain text of others: labels, titles of pull requests, logs, errors of servers. [`print()`],
 //! [`status_line`] and [`status_drawn`] replace its control characters, because these could control the terminal. Data for
 //! programs is exact.
 //!

@@ -1,6 +1,6 @@
 //! The operations of the store, and the form of its items.
 //!
-//! [`MeteredTable`] sends, repeats and counts requests. The other modules implement the operations of [`Store`](crate::Store) and
+//! `MeteredTable` sends, repeats and counts requests. The other modules implement the operations of [`Store`](crate::Store) and
 //! describe their items: heads of runs in `run`, records in `record` and `accepted`, targets and tombstones in
 //! `target`, plans in `plan`, plugins in `document`, sources and connections in `source`, desired states in `desired`,
 //! rejected events of sources in `rejected_events`, removal times in `expiry`, queued batches in `batch_queue`, clusters

@@ -1,7 +1,7 @@
 //! The requests that the store sends to a table, and the conditions of its writes.
 //!
 //! [`SdkTable`](crate::SdkTable) sends them to DynamoDB. One machine has a table of its own. Every table has the keys and
-//! indexes of [`TableSpec`](crate::TableSpec), and the limits of DynamoDB that are stated here.
+//! indexes of [`TableSpec`], and the limits of DynamoDB that are stated here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
