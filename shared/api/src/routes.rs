@@ -93,7 +93,7 @@ async fn read(body: Body, limit: usize) -> Result<Bytes, HttpProblem> {
 /// Reads a body that may be absent.
 async fn read_optional_json<T: DeserializeOwned + Default>(body: Body) -> Result<T, HttpProblem> {
     let bytes = read(body, ebb_protocol::limits::API_BODY).await?;
-    if bytes.is_empty() { Ok(T::default()) } else { parse_json(&bytes) }
+    if bytes.is_empty() { Ok(T::default()) } else { Ok(parse_json::<Option<T>>(&bytes)?.unwrap_or_default()) }
 }
 
 async fn read_json_within<T: DeserializeOwned>(body: Body, limit: usize) -> Result<T, HttpProblem> {

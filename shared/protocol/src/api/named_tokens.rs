@@ -24,7 +24,7 @@ pub struct CreateToken {
 }
 
 fn scopes() -> Array {
-    let scope = "^(read|targets:(write|reveal)|plugins:write(:[!-~]{1,200})?|sources:write|operate)$";
+    let scope = "^(read|targets:(write|reveal)|plugins:write(:[A-Za-z]([A-Za-z0-9-]{0,200}[A-Za-z0-9])?)?|sources:write|operate)$";
     let scope = ObjectBuilder::new().schema_type(Type::String).pattern(Some(scope));
     let description = "`read`, `targets:write`, `targets:reveal`, `plugins:write`, `plugins:write:NAME`, `sources:write` or \
                        `operate`.";
