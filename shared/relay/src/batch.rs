@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use ebb_protocol::limits::BATCH_RESPONSE_BODY;
+use ebb_protocol::limits::{self, BATCH_RESPONSE_BODY};
 use ebb_protocol::listing::RelayInfo;
 use ebb_protocol::relay::{
     BATCH, Batch, BatchResponse, RESPONSE_MARGIN, RelayRequest, RelayResponse, TaskId, TaskState, VERSION,
@@ -25,6 +25,8 @@ use crate::settings::{millis, now_ms};
 const AT_ONCE: usize = 16;
 /// The time for which a request is repeated after conflicting writes.
 const CONFLICT_RETRY: Duration = Duration::from_secs(10);
+/// Maximum bytes of the UID of another cluster in an error.
+const MAX_UID: usize = 128;
 /// Bytes of a [`BatchResponse`] in addition to its large responses.
 const ENVELOPE: usize = 16 << 10;
 
@@ -106,7 +108,7 @@ impl Relay {
         let received = Arc::new(BatchContext::new(transit));
         let ours = self.inner.cluster_uid.clone();
         if batch.cluster != ours {
-            return Err(OtherCluster { ours, theirs: batch.cluster });
+            return Err(OtherCluster { ours, theirs: limits::clean(&batch.cluster, MAX_UID) });
         }
         let count = batch.requests.len();
         if batch.v != VERSION || count > BATCH {
