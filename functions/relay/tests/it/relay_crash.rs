@@ -87,13 +87,15 @@ async fn killed_while_scripts_run_and_report() {
 async fn scripts_end_while_no_relay_runs() {
     let fixture = RelayFixture::new("norelay", &["--report-retry-seconds", "1"]).await;
     let [reported, lost, gone, ended] = ["reported", "lost", "gone", "ended"].map(|unit| name(unit, 1));
-    // These scripts take long enough to end after the relay is killed, also on a slow machine.
+    fixture.run(&ended, ScriptJob::new(&ended, "echo started; sleep 1000")).await;
+    fixture.wait_for_log(&ended, "started").await;
+    // These scripts end after the relay is killed.
     let reported_script = ScriptJob::new(&reported, "echo reported; sleep 20; printf 1 > /tmp/out");
     fixture.run(&reported, reported_script.output("out", false)).await;
     fixture.run(&lost, script_then(&lost, "sleep 20")).await;
     fixture.run(&gone, ScriptJob::new(&gone, "sleep 1000")).await;
-    fixture.run(&ended, ScriptJob::new(&ended, "echo started; sleep 1000")).await;
-    fixture.wait_for_log(&ended, "started").await;
+    fixture.wait_for_log(&reported, "reported").await;
+    fixture.wait_for_log(&lost, "lost").await;
     // The relay only starts to terminate this task.
     let cancel = RelayRequest::Cancel { task: ended.clone(), grace_ms: 2_000 };
     let _ = tokio::time::timeout(Duration::from_millis(60), fixture.try_send(vec![cancel])).await;
