@@ -262,7 +262,7 @@ impl EarlierRun {
     }
 }
 
-/// Returns the view of a run of which all head items were read.
+/// Returns the view of all head items of a run.
 pub(crate) fn whole_view(graph: &Graph, heads: Vec<RunHead>) -> RunView {
     RunView::whole(graph, heads.into_iter().map(|head| (head.shard, head.head)))
 }

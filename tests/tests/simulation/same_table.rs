@@ -20,7 +20,7 @@ use proptest::prelude::*;
 /// A time that all values count from, in milliseconds since 1970.
 const START: u64 = 1_795_305_600_000;
 
-/// An operation. Numbers choose among few values, so that operations meet.
+/// An operation. The ranges of the numbers are small, so that several operations concern one item.
 #[derive(Clone, Debug)]
 enum StoreOperation {
     Move { target: u8, version: u64, is_alive: bool, due: Option<u64>, with_run: bool, with_plan: bool, ended: bool },

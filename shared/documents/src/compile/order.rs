@@ -44,8 +44,8 @@ pub(super) fn order(dependencies: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize
     }
 }
 
-/// Returns the error for a cycle of a graph, or `None` without one. `step` describes the edge from a node to one for
-/// which it waits.
+/// Returns the error for a cycle of a graph, or `None` without one. `step` describes the edge from a node to its
+/// dependency.
 pub(super) fn cycle<'n>(
     source: &Arc<SourceText>,
     dependencies: &[Vec<usize>],

@@ -209,8 +209,8 @@ async fn after_success(env: &Env, run: &Run, attempt: AttemptRef, head: &RunHead
 const MAX_LATE_MARKS: usize = limits::DISTINCT_RESULTS;
 
 /// Marks a late success whose record is written, and reopens its undo if that has read the records. Repetitions change
-/// nothing. Never returns [`LateResult::Ignored`]. The success is in excess if the head item has no space for a further mark, and an undo of the teardown may have
-/// read the records already.
+/// nothing. The success is in excess if the head item has no space for a further mark, and an undo of the teardown may have
+/// read the records already. It is never [`LateResult::Ignored`].
 ///
 /// The mark comes last: after a crash before it, a repetition does all steps. A seal that comes later reads the record.
 async fn record_late_success(env: &Env, run: &Run, attempt: AttemptRef, digest: &str) -> Result<LateResult, FlowError> {

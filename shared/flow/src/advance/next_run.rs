@@ -164,8 +164,8 @@ pub(crate) async fn merge(
     compile::update(&current.plan, wanted, is_done).map_err(|error| refused(error).into())
 }
 
-/// Returns the plan of an update by another routing key alone, and its number if it has units. A failed target makes again
-/// what is incomplete: its units are not done, so another key does not make it ready, and the units of one run have one key.
+/// Returns the plan of an update that changes only the routing key, and the number of the update if it has units. An update
+/// of a failed target runs the units that are not done with the new key. Without this run the target would stay failed.
 pub(crate) async fn rekeyed(
     env: &Env,
     target: &TargetHead,

@@ -1,8 +1,8 @@
 //! Decides what an undo removes.
 //!
 //! 1. Read the state of the earlier run.
-//! 2. Seal the undone units in it (rule SealBeforeRead), unless they are sealed. A success that arrives later finds the seal and reopens
-//!    the undo.
+//! 2. Seal the undone units in it (rule SealBeforeRead), unless they are sealed. A success that arrives later finds the
+//!    seal and reopens the undo.
 //! 3. Read the records of all attempts of the undone units (rule UndoEveryAttempt).
 
 use std::collections::{BTreeMap, BTreeSet};
