@@ -553,6 +553,10 @@ impl ebb_flow::ports::RelayClient for ModelEnvironment {
         Err(RelayError::Unreachable(format!("no request is open for {}", name.unit)))
     }
 
+    async fn status(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
+        self.get(cluster, name).await
+    }
+
     async fn acknowledge(&self, _: Option<&str>, _: &TaskId) -> Result<(), RelayError> {
         Ok(())
     }

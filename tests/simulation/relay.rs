@@ -324,6 +324,10 @@ impl ebb_flow::ports::RelayClient for SimRelay {
         self.end(cluster, name, |_| false).await
     }
 
+    async fn status(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
+        self.get(cluster, name).await
+    }
+
     async fn acknowledge(&self, cluster: Option<&str>, _: &TaskId) -> Result<(), RelayError> {
         self.request(cluster).await
     }

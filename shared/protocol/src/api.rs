@@ -13,9 +13,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::callback::FailureReason;
+use crate::callback::{FailureReason, ReasonCode};
 use crate::evidence::Evidence;
 use crate::lifecycle::{OutputValue, TargetStopCause, WorkloadValue};
+use crate::relay::WaitResolution;
 use crate::removal::ResourceRemoval;
 
 pub use checks::{CheckList, HealthCheck};
@@ -355,6 +356,12 @@ pub struct UnitDetail {
     /// The last reported progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
+    /// The time of the last heartbeat of a script in a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat: Option<String>,
+    /// What a running unit waits for in its cluster, one row per manifest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<UnitWait>,
     /// True if a log is stored.
     #[serde(default)]
     pub log: bool,
@@ -365,6 +372,28 @@ pub struct UnitDetail {
     /// Callbacks that were rejected because of their content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_callbacks: Option<RefusedCallbacks>,
+}
+
+/// The reason why an object of a running unit is not ready, not started or not gone, as its relay reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnitWait {
+    /// `KIND NAMESPACE/NAME`, or `KIND NAME` for a cluster-wide object.
+    pub object: String,
+    /// The class of the failure if the unit ended for this reason.
+    pub code: ReasonCode,
+    /// For people.
+    pub message: String,
+    /// The time at which the reason was first reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// The awaited field of the object, such as `status.readyReplicas`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// The last value of the field, as JSON of at most 200 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<String>,
+    pub resolves: WaitResolution,
 }
 
 /// Callbacks with a valid token that got a response 400.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ebb_engine::Millis;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::callback::Callback;
+use crate::callback::{Callback, ReasonCode};
 use crate::listing::{ClusterListing, RelayInfo};
 use crate::value::{SecretRef, UnitValue};
 
@@ -76,7 +76,10 @@ pub enum RelayRequest {
     /// Starts a task or finds it, and first cancels all lower attempts. Returns a state. An ended task calls back
     /// again.
     Ensure(Box<EnsureTask<ObjectTask>>),
+    /// Returns the state of a task with its log.
     Get(TaskId),
+    /// Returns the state of a task without its log. A relay of an earlier version responds that it is unavailable.
+    Status(TaskId),
     /// Cancels a task and leaves a tombstone, even for an unknown one. Returns a state: ended if it had ended before,
     /// running while it terminates (repeat the request), tombstoned when nothing runs.
     #[serde(rename_all = "camelCase")]
@@ -132,9 +135,12 @@ impl RelayRequest {
     /// Returns the timeout of the control plane.
     pub fn timeout(&self) -> Duration {
         match self {
-            Self::Get(_) | Self::Acknowledge(_) | Self::Release { .. } | Self::About | Self::Unreadable { .. } => {
-                SHORT_RESPONSE_TIMEOUT
-            }
+            Self::Get(_)
+            | Self::Status(_)
+            | Self::Acknowledge(_)
+            | Self::Release { .. }
+            | Self::About
+            | Self::Unreadable { .. } => SHORT_RESPONSE_TIMEOUT,
             Self::Ensure(_)
             | Self::Cancel { .. }
             | Self::Dequeue(_)
@@ -216,7 +222,30 @@ pub struct EnsureTask<W = TaskBody> {
     /// Milliseconds that the task may take once it has a slot.
     pub timeout_ms: u64,
     pub callback: CallbackEndpoint,
+    /// Names for labels and annotations of objects.
+    #[serde(default, skip_serializing_if = "TaskNames::is_empty")]
+    pub names: TaskNames,
     pub body: W,
+}
+
+/// Names for people who look at the cluster. Nothing is decided by them, because they are not unique.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TaskNames {
+    /// `KIND/NAME`.
+    pub target: String,
+    pub resource: String,
+    pub unit: String,
+    /// `NAME@VERSION`, or empty for a unit of the target's own document.
+    pub plugin: String,
+    pub hook: String,
+}
+
+impl TaskNames {
+    /// Returns true if no name is known, as from a control plane of an earlier version.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl EnsureTask {
@@ -229,16 +258,16 @@ impl EnsureTask {
 
     /// Returns the request if the task is a script.
     pub fn into_script(self) -> Option<EnsureTask<ScriptTask>> {
-        let Self { v, task, valid_for_ms, timeout_ms, callback, body } = self;
+        let Self { v, task, valid_for_ms, timeout_ms, callback, names, body } = self;
         let TaskBody::Script(body) = body else { return None };
-        Some(EnsureTask { v, task, valid_for_ms, timeout_ms, callback, body })
+        Some(EnsureTask { v, task, valid_for_ms, timeout_ms, callback, names, body })
     }
 }
 
 impl From<EnsureTask<ScriptTask>> for EnsureTask {
     fn from(request: EnsureTask<ScriptTask>) -> Self {
-        let EnsureTask { v, task, valid_for_ms, timeout_ms, callback, body } = request;
-        Self { v, task, valid_for_ms, timeout_ms, callback, body: TaskBody::Script(body) }
+        let EnsureTask { v, task, valid_for_ms, timeout_ms, callback, names, body } = request;
+        Self { v, task, valid_for_ms, timeout_ms, callback, names, body: TaskBody::Script(body) }
     }
 }
 
@@ -432,17 +461,7 @@ pub struct ScriptOutput {
 #[serde(rename_all = "camelCase")]
 pub enum TaskState {
     Unknown,
-    #[serde(rename_all = "camelCase")]
-    Running {
-        /// The end of the log so far.
-        log: String,
-        /// The last known reason why the task waits: a node, an image, a condition of an object. For people.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pending: Option<String>,
-        /// Milliseconds since the last heartbeat of the entrypoint.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        heartbeat_ms: Option<u64>,
-    },
+    Running(RunningTask),
     /// The task waits for a slot. Its timeout begins with the slot.
     #[serde(rename_all = "camelCase")]
     Queued {
@@ -456,6 +475,68 @@ pub enum TaskState {
 
 impl TaskState {
     pub fn running(log: impl Into<String>) -> Self {
-        Self::Running { log: log.into(), pending: None, heartbeat_ms: None }
+        Self::Running(RunningTask { log: log.into(), ..RunningTask::default() })
     }
+}
+
+/// A task that has a slot and has not ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RunningTask {
+    /// The end of the log so far. Empty in the response to [`RelayRequest::Status`].
+    pub log: String,
+    /// The first of [`waits`](Self::waits) in one text, for control planes of an earlier version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending: Option<String>,
+    /// Milliseconds since the last heartbeat of the entrypoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heartbeat_ms: Option<u64>,
+    /// Milliseconds since the task got its slot, from which its timeout counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_ms: Option<u64>,
+    /// The last progress that the script reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
+    /// What the task waits for: at most one row per manifest, and at most [`MAX_WAITS`] rows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<TaskWait>,
+}
+
+/// Maximum rows of [`RunningTask::waits`].
+pub const MAX_WAITS: usize = 20;
+
+/// The reason why an object of a task is not ready, not started or not gone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskWait {
+    /// The manifest: `KIND NAMESPACE/NAME`, or `KIND NAME` for a cluster-wide object.
+    pub object: String,
+    /// The class of the failure if the task ended for this reason.
+    pub code: ReasonCode,
+    /// What is awaited or what blocks, for people. It names the pod or the owned object that reports it.
+    pub message: String,
+    /// Milliseconds since the reason was first reported, by the clock of the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
+    /// The awaited field of the object, such as `status.readyReplicas`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// The last value of [`field`](Self::field) as JSON, at most 200 characters. Values of Secrets are never reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<String>,
+    #[serde(default)]
+    pub resolves: WaitResolution,
+}
+
+/// How a wait may end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum WaitResolution {
+    /// Without an action: something is being created, started or deleted.
+    #[default]
+    Itself,
+    /// A person or another program can end it: an image, a Secret or a node is missing.
+    Person,
+    /// The object as written can never become ready.
+    Never,
 }

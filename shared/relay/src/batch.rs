@@ -19,6 +19,7 @@ use crate::names;
 use crate::reconcile::CONFLICT_PAUSE;
 use crate::reconciler::Reconciler;
 use crate::relay::Relay;
+use crate::requests::StateScope;
 use crate::settings::{millis, now_ms};
 
 /// Units of one batch that are processed at the same time.
@@ -85,6 +86,7 @@ fn task_of(request: &RelayRequest) -> Option<&TaskId> {
     match request {
         RelayRequest::Ensure(request) => Some(&request.task),
         RelayRequest::Get(name)
+        | RelayRequest::Status(name)
         | RelayRequest::Dequeue(name)
         | RelayRequest::Acknowledge(name)
         | RelayRequest::Delete(name)
@@ -215,7 +217,8 @@ impl Reconciler {
     ) -> RequestResult<RelayResponse> {
         Ok(match request {
             RelayRequest::Ensure(request) => RelayResponse::State(self.ensure(request, received).await?),
-            RelayRequest::Get(name) => RelayResponse::State(self.get(name).await?),
+            RelayRequest::Get(name) => RelayResponse::State(self.get(name, StateScope::WithLog).await?),
+            RelayRequest::Status(name) => RelayResponse::State(self.get(name, StateScope::WithoutLog).await?),
             RelayRequest::Cancel { task: name, grace_ms } => {
                 RelayResponse::State(self.cancel(name, *grace_ms, received, permit).await?)
             }

@@ -159,6 +159,7 @@ fn verb(request: &RelayRequest) -> &'static str {
     match request {
         RelayRequest::Ensure(_) => "ensure",
         RelayRequest::Get(_) => "get",
+        RelayRequest::Status(_) => "status",
         RelayRequest::Cancel { .. } => "cancel",
         RelayRequest::Dequeue(_) => "dequeue",
         RelayRequest::Acknowledge(_) => "acknowledge",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebb_protocol::relay::{EnsureTask, ObjectTask, TaskId, TaskState};
+use ebb_protocol::relay::{EnsureTask, ObjectTask, RunningTask, TaskId, TaskState};
 use rand::Rng as _;
 use tokio::sync::SemaphorePermit;
 
@@ -25,6 +25,13 @@ const LOWER_WAIT: Duration = Duration::from_secs(12);
 /// The first pause between two reads of a record. Further pauses double.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The content of the state of a running task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StateScope {
+    WithLog,
+    WithoutLog,
+}
 
 impl Reconciler {
     pub(crate) async fn ensure(
@@ -124,7 +131,7 @@ impl Reconciler {
         Ok(self.state(&held, None)?)
     }
 
-    pub(crate) async fn get(self: &Arc<Self>, name: &TaskId) -> Result<TaskState> {
+    pub(crate) async fn get(self: &Arc<Self>, name: &TaskId, scope: StateScope) -> Result<TaskState> {
         let Some(held) = self.store.get(name).await? else {
             return Ok(match decide::other_attempts(name, self.store.list(&name.unit).await?) {
                 OtherAttempts::Higher => TaskState::Tombstoned,
@@ -132,7 +139,9 @@ impl Reconciler {
             });
         };
         let log = match (&held.record.spec, held.record.phase.is_open()) {
-            (Some(spec), true) if !held.record.is_queued() => Some(self.task_log(spec).await?),
+            (Some(spec), true) if scope == StateScope::WithLog && !held.record.is_queued() => {
+                Some(self.task_log(spec).await?)
+            }
             _ => None,
         };
         self.state(&held, log)
@@ -224,7 +233,8 @@ impl Reconciler {
             phase if phase.is_open() => {
                 let (pending, heartbeat) = self.registry.status(&held.record.name);
                 let heartbeat_ms = heartbeat.map(millis);
-                TaskState::Running { log: log.unwrap_or_default(), pending, heartbeat_ms }
+                let log = log.unwrap_or_default();
+                TaskState::Running(RunningTask { log, pending, heartbeat_ms, ..RunningTask::default() })
             }
             TaskPhase::Ended => TaskState::Ended(Box::new(held.result()?)),
             TaskPhase::Acknowledged if held.result.is_some() => TaskState::Ended(Box::new(held.result()?)),

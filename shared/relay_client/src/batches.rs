@@ -32,6 +32,7 @@ enum BatchClass {
     Cancel,
     Dequeue,
     Get,
+    Status,
     /// Requests without a result.
     Notify,
 }
@@ -45,6 +46,7 @@ impl BatchClass {
             RelayRequest::Cancel { .. } => Some(Self::Cancel),
             RelayRequest::Dequeue(_) => Some(Self::Dequeue),
             RelayRequest::Get(_) => Some(Self::Get),
+            RelayRequest::Status(_) => Some(Self::Status),
             RelayRequest::Acknowledge(_) | RelayRequest::Release { .. } => Some(Self::Notify),
             RelayRequest::About
             | RelayRequest::Call(_)

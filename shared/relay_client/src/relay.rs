@@ -134,6 +134,11 @@ impl RelayClient for ClusterRelay {
         self.task_state(cluster, RelayRequest::Get(task.clone())).await
     }
 
+    /// Does not record an observation, because a relay of an earlier version does not know the request.
+    async fn status(&self, cluster: Option<&str>, task: &TaskId) -> Result<TaskState, RelayError> {
+        self.state(cluster, RelayRequest::Status(task.clone())).await
+    }
+
     async fn acknowledge(&self, cluster: Option<&str>, task: &TaskId) -> Result<(), RelayError> {
         self.expect_done(cluster, RelayRequest::Acknowledge(task.clone())).await
     }

@@ -33,12 +33,12 @@ pub enum ScriptError {
 
 /// Returns the request for the relay. Objects are unchanged; a script becomes a Job and its Secret.
 pub fn objects(request: EnsureTask, pods: &PodSettings) -> Result<EnsureTask<ObjectTask>, ScriptError> {
-    let EnsureTask { v, task, valid_for_ms, timeout_ms, callback, body } = request;
+    let EnsureTask { v, task, valid_for_ms, timeout_ms, callback, names, body } = request;
     let body = match body {
         TaskBody::Objects(objects) => objects,
         TaskBody::Script(script) => script_objects(script, &task, timeout_ms, pods)?,
     };
-    Ok(EnsureTask { v, task, valid_for_ms, timeout_ms, callback, body })
+    Ok(EnsureTask { v, task, valid_for_ms, timeout_ms, callback, names, body })
 }
 
 fn script_objects(

@@ -96,7 +96,7 @@ fn reply(sealed: &SealedBatch, ended_task: &TaskId, seen: &SeenTraces, http: &re
             }
             RelayResponse::State(TaskState::running(long()))
         }
-        RelayRequest::Get(_) => RelayResponse::State(TaskState::running(long())),
+        RelayRequest::Get(_) | RelayRequest::Status(_) => RelayResponse::State(TaskState::running(long())),
         RelayRequest::Dequeue(_) => RelayResponse::State(TaskState::running("")),
         RelayRequest::Cancel { .. } => RelayResponse::State(TaskState::Tombstoned),
         RelayRequest::Acknowledge(_) | RelayRequest::Release { .. } | RelayRequest::Delete(_) => RelayResponse::Done,

@@ -7,7 +7,9 @@ use std::process::Stdio;
 use ebb_protocol::api::{ClusterInfo, DeleteOrphansResponse, OrphanList, TransportKind};
 use ebb_protocol::id;
 use ebb_protocol::lifecycle::OutputValue;
-use ebb_protocol::relay::{Batch, CallbackEndpoint, EnsureTask, ObjectTask, RelayRequest, TaskCompletion, TaskId};
+use ebb_protocol::relay::{
+    Batch, CallbackEndpoint, EnsureTask, ObjectTask, RelayRequest, TaskCompletion, TaskId, TaskNames,
+};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
@@ -264,7 +266,9 @@ async fn crashes_outages_and_orphans_of_relays() {
         token: "t".to_owned(),
         installation: String::new(),
     };
-    let request = EnsureTask { v: 1, task: late.clone(), valid_for_ms: 60_000, timeout_ms: 60_000, callback, body };
+    let names = TaskNames::default();
+    let request =
+        EnsureTask { v: 1, task: late.clone(), valid_for_ms: 60_000, timeout_ms: 60_000, callback, names, body };
     push_relay.send(RelayRequest::Ensure(Box::new(request))).await;
     let forged = json!({
         "apiVersion": "v1", "kind": "ConfigMap",

@@ -202,6 +202,7 @@ pub(crate) async fn unfetched_batches_expire() {
         // Shorter than the time in which the batch can be fetched.
         valid_for_ms: 2_000,
         timeout_ms: 60_000,
+        names: ebb_protocol::relay::TaskNames::default(),
         callback: CallbackEndpoint {
             url: "http://127.0.0.1/".to_owned(),
             token: "canary-token".to_owned(),

@@ -38,7 +38,7 @@ async fn log_of(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> Result<Op
         return Ok(Some((attempt, String::from_utf8_lossy(&bytes).into_owned())));
     }
     let log = match env.relay.get(run.cluster(unit), &task_id(run, unit, attempt)).await {
-        Ok(TaskState::Running { log, pending, heartbeat_ms }) => Some(partial_log(log, pending, heartbeat_ms)),
+        Ok(TaskState::Running(task)) => Some(partial_log(task.log, task.pending, task.heartbeat_ms)),
         Ok(TaskState::Queued { ahead }) => Some(format!("{}\n", queued(ahead))),
         // The callback of the relay has not been applied yet.
         Ok(TaskState::Ended(result)) => result.log,
@@ -73,7 +73,7 @@ pub(crate) async fn pending(env: &Env, run: &Run, unit: Option<&UnitDetail>) -> 
     }
     let (at, attempt) = (Unit(u32::try_from(position).ok()?), Attempt(unit.attempt));
     match env.relay.get(run.cluster(at), &task_id(run, at, attempt)).await {
-        Ok(TaskState::Running { pending, .. }) => pending,
+        Ok(TaskState::Running(task)) => task.pending,
         Ok(TaskState::Queued { ahead }) => Some(queued(ahead)),
         _ => None,
     }

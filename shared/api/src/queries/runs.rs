@@ -148,6 +148,8 @@ impl RunSnapshot<'_> {
             next: next_attempt.or(next_request).map(rfc3339),
             deadline: deadline.map(rfc3339),
             progress: record.and_then(|record| record.progress.clone()),
+            heartbeat: None,
+            waits: Vec::new(),
             log: result.or(previous_result).is_some_and(|result| result.log),
             excess_results: (excess > 0).then_some(excess),
             refused_callbacks: refused(attempts),

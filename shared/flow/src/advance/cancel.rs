@@ -16,7 +16,7 @@ use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, RunEvent, RunPhase, RunView, Shard, Timestamp, Unit, accept};
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptRecord;
-use ebb_protocol::relay::TaskState;
+use ebb_protocol::relay::{RunningTask, TaskState};
 use futures::StreamExt as _;
 
 use crate::advance::progress::Continuation;
@@ -270,7 +270,7 @@ async fn save_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> Result<
     let Some(_permit) = permits::admit(env, &cluster).await else { return Ok(()) };
     let task = attempt::task_id(run, unit, attempt);
     // This request does not use the circuit breaker: a slow log is not an outage, and must not delay the stop.
-    if let Ok(TaskState::Running { log, .. }) = env.relay.get(run.cluster(unit), &task).await
+    if let Ok(TaskState::Running(RunningTask { log, .. })) = env.relay.get(run.cluster(unit), &task).await
         && !log.is_empty()
     {
         env.store.put_object(&records::log_key(run, unit, attempt), log.into_bytes()).await?;

@@ -4,7 +4,9 @@ use ebb_documents::plan::{Action, OutputFrom, PodAction, UnitPlan, document_name
 use ebb_documents::render::{InputValue, RenderedInput, RenderedUnit};
 use ebb_engine::Millis;
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::relay::{self, CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutput, ScriptTask, TaskState};
+use ebb_protocol::relay::{
+    self, CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutput, ScriptTask, TaskNames, TaskState,
+};
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::unit as headers;
 use ebb_protocol::value::UnitValue;
@@ -46,7 +48,21 @@ pub(super) fn ensure(
             token,
             installation: env.settings.installation.clone(),
         },
+        names: task_names(run, unit),
         body,
+    }
+}
+
+/// Returns the names of a unit for people who look at the cluster.
+fn task_names(run: &Run, unit: &UnitPlan) -> TaskNames {
+    let own = unit_name(run, unit);
+    let plugin = run.loaded.plan.resource(unit.resource()).map(|resource| resource.plugin.clone());
+    TaskNames {
+        target: run.facts.target_key().to_string(),
+        resource: document_name(own.resource).to_owned(),
+        unit: own.unit.to_owned(),
+        plugin: plugin.unwrap_or_default(),
+        hook: unit.stage.unwrap_or_else(|| run.hook()).name().to_owned(),
     }
 }
 

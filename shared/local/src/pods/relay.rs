@@ -14,7 +14,7 @@ use ebb_egress::HttpCall;
 use ebb_flow::ports::{RelayClient, RelayError};
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::limits::LOG_TAIL;
-use ebb_protocol::relay::{EnsureTask, ScriptTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
+use ebb_protocol::relay::{EnsureTask, RunningTask, ScriptTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
@@ -194,6 +194,12 @@ impl RelayClient for LocalRelay {
     async fn get(&self, _: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
         check(name)?;
         self.inner().state(name).map_err(busy)
+    }
+
+    async fn status(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
+        let state = self.get(cluster, name).await?;
+        let TaskState::Running(task) = state else { return Ok(state) };
+        Ok(TaskState::Running(RunningTask { log: String::new(), ..task }))
     }
 
     async fn acknowledge(&self, _: Option<&str>, name: &TaskId) -> Result<(), RelayError> {

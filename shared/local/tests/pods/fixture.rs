@@ -95,7 +95,7 @@ impl PodsFixture {
     /// Waits until the script has printed `text`.
     pub(crate) async fn prints(&self, name: &TaskId, text: &str) -> String {
         eventually("the script prints", async || match self.relay.get(None, name).await.unwrap() {
-            TaskState::Running { log, .. } => log.contains(text).then_some(log),
+            TaskState::Running(task) => task.log.contains(text).then_some(task.log),
             other => panic!("{other:?}"),
         })
         .await
@@ -133,6 +133,7 @@ pub(crate) fn request(text: &str) -> EnsureTask<ScriptTask> {
         task: name("run-0", 1),
         valid_for_ms: 600_000,
         timeout_ms: 600_000,
+        names: ebb_protocol::relay::TaskNames::default(),
         callback: CallbackEndpoint { url: URL.to_owned(), token: "the-token".to_owned(), installation: String::new() },
         body: ScriptTask {
             image: "ignored".to_owned(),

@@ -112,6 +112,7 @@ fn request() -> (EnsureTask, ObjectTask) {
         task: task(),
         valid_for_ms: 1,
         timeout_ms: 2,
+        names: ebb_protocol::relay::TaskNames::default(),
         callback: CallbackEndpoint { url: "u".to_owned(), token: "t".to_owned(), installation: String::new() },
         body: TaskBody::Objects(objects.clone()),
     };

@@ -27,6 +27,7 @@ fn request(unit: &str, pod_template: Option<&str>, text: &str) -> EnsureTask {
         task: TaskId { unit: unit.to_owned(), attempt: 2 },
         valid_for_ms: 104_000,
         timeout_ms: 90_500,
+        names: ebb_protocol::relay::TaskNames::default(),
         callback: CallbackEndpoint {
             url: "https://e/v1/callbacks".to_owned(),
             token: "t".to_owned(),

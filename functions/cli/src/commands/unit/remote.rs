@@ -12,7 +12,7 @@ use ebb_local::{StackSettings, UnitBackend};
 use ebb_protocol::callback::Callback;
 use ebb_protocol::engine::Millis;
 use ebb_protocol::limits;
-use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptTask, TaskBody, TaskId, TaskState, VERSION};
+use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptTask, TaskBody, TaskId, TaskNames, TaskState, VERSION};
 
 use crate::commands::logs::LogPosition;
 use crate::exit::{CliError, Result};
@@ -112,6 +112,7 @@ impl SingleScript {
             valid_for_ms: Millis::from(RELAY_TIMEOUT).0,
             timeout_ms: Millis::from(self.timeout).0,
             callback: callback.clone(),
+            names: TaskNames::default(),
             body: TaskBody::Script(self.script.clone()),
         };
         let mut state = until_response(async || relay.ensure(cluster, request()).await).await?;
@@ -122,7 +123,7 @@ impl SingleScript {
                     print_log(&mut tail, ended.log.as_deref().unwrap_or_default(), true);
                     return Ok(*ended);
                 }
-                TaskState::Running { log, .. } => print_log(&mut tail, &log, false),
+                TaskState::Running(task) => print_log(&mut tail, &task.log, false),
                 TaskState::Queued { .. } => {}
                 TaskState::Unknown | TaskState::Tombstoned => {
                     return Err(CliError::failed("the script was cancelled by another client"));
