@@ -1,5 +1,7 @@
 //! Expressions over objects of a cluster.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value as Json;
 
 use crate::convert::{CelOutput, from_json, json_type};
@@ -47,6 +49,11 @@ impl ObjectExpression {
                 Err(ObjectExpressionError::NotAnExpression(first.next().unwrap_or_default()))
             }
         }
+    }
+
+    /// Returns the fields that the expression reads, such as `object.status.phase`. A field ends before a computed key.
+    pub fn fields(&self) -> BTreeSet<String> {
+        self.expression.fields()
     }
 
     /// Returns the result as JSON. Bytes that are UTF-8 become text.

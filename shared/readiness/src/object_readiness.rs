@@ -22,6 +22,14 @@ pub enum ObjectReadiness {
 }
 
 impl ObjectReadiness {
+    /// Returns the awaited field of a pending object, such as `status.readyReplicas`. A reason that is about a field
+    /// begins with its path.
+    pub fn awaited_field(&self) -> Option<&str> {
+        let Self::Pending { reason } = self else { return None };
+        let (field, _) = reason.strip_prefix('`')?.split_once('`')?;
+        ["metadata.", "spec.", "status."].iter().any(|root| field.starts_with(root)).then_some(field)
+    }
+
     pub(crate) fn pending(why: impl AsRef<str>) -> Self {
         Self::Pending { reason: shown(why.as_ref()) }
     }

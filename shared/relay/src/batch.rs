@@ -21,6 +21,7 @@ use crate::reconciler::Reconciler;
 use crate::relay::Relay;
 use crate::requests::StateScope;
 use crate::settings::{millis, now_ms};
+use crate::task_waits;
 
 /// Units of one batch that are processed at the same time.
 const AT_ONCE: usize = 16;
@@ -242,7 +243,8 @@ impl Reconciler {
             RelayRequest::Call(request) => RelayResponse::Service(self.call_service(request, received).await?),
             RelayRequest::List { after } => RelayResponse::Listing(self.list(after.as_deref()).await?),
             RelayRequest::Delete(name) => {
-                self.remove_task(name).await?.map_or(RelayResponse::Done, RelayResponse::Unavailable)
+                let remaining = task_waits::first_text(&self.remove_task(name).await?);
+                remaining.map_or(RelayResponse::Done, RelayResponse::Unavailable)
             }
             // A cancelled task may still run, so only a start can be refused.
             RelayRequest::Unreadable { is_start: true, reason } => RelayResponse::Refused(reason.clone()),

@@ -4,27 +4,28 @@ use std::sync::Arc;
 
 use ebb_protocol::callback::{CallbackStatus, FailureReason, ReasonCode};
 use ebb_protocol::limits::message;
-use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::api::{Api, ListParams};
-use serde_json::Value;
+use ebb_protocol::relay::TaskWait;
+use k8s_openapi::api::core::v1::Pod;
 
+use crate::blockers;
 use crate::decide::{ContainerStep, LogPart, ObservedContainer};
 use crate::error::Result;
 use crate::logs;
 use crate::objects;
-use crate::pod::{self, BlockerKind, PodObservation, StartBlocker};
+use crate::pod::{self, PodObservation};
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
 use crate::record::{AppliedObject, TaskSpec};
 use crate::settings::now_ms;
 use crate::store::VersionedRecord;
+use crate::task_waits;
 
 impl Reconciler {
-    /// Observes a container once. `removing` is the reason why objects to remove still exist.
+    /// Observes a container once. `removing` are objects to remove that still exist.
     pub(crate) async fn wait_for_container(
         self: &Arc<Self>,
         held: &mut VersionedRecord,
-        removing: Option<String>,
+        removing: Vec<TaskWait>,
     ) -> Result<ReconcileAction> {
         let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         let (Some(job), Some(container)) = (spec.manifests().next(), spec.container()) else {
@@ -36,16 +37,16 @@ impl Reconciler {
             _ => self.observe(&spec, job, container).await?,
         };
         self.record_early_failure(held, pods.last(), &observation).await?;
-        match &observation {
-            PodObservation::Running => self.registry.record_pending(&held.record.name, None),
-            PodObservation::Waiting(blocker) => {
-                let why = blocker.as_ref().map(|blocker| blocker.message.as_str());
-                self.registry.record_pending(&held.record.name, why);
-            }
-            PodObservation::Terminated(_) | PodObservation::Gone => {}
+        let left = task_waits::first_text(&removing);
+        let mut waits = removing;
+        if let PodObservation::Waiting(Some(blocker)) = &observation {
+            let wait = task_waits::wait(&job.object_ref, "");
+            waits.insert(0, task_waits::blocked(wait, None, blocker, now_ms()));
         }
+        self.registry.record_waits(&held.record.name, waits);
         let early_failure = held.record.spec.as_ref().and_then(|spec| spec.early_failure.clone());
-        let state = ObservedContainer { spec: &spec, observation, pod: pods.last(), reported, early_failure, removing };
+        let pod = pods.last();
+        let state = ObservedContainer { spec: &spec, observation, pod, reported, early_failure, removing: left };
         let (mut result, log, may_start) = match state.decide(&self.settings, now_ms()) {
             ContainerStep::Wait(until) => return Ok(ReconcileAction::requeue_at(until)),
             ContainerStep::Finish(result, log) => (result, log, false),
@@ -71,8 +72,16 @@ impl Reconciler {
         let object = self.read(&job.object_ref).await?.filter(|it| objects::uid(it) == job.uid);
         let pods = self.pods(spec).await?;
         let observation = match pod::observe(object.as_ref(), &pods, container) {
-            PodObservation::Waiting(None) if pods.is_empty() => {
-                PodObservation::Waiting(self.pod_creation_failure(spec, job, object.as_ref()).await?)
+            PodObservation::Waiting(None) => {
+                let namespace = job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace);
+                let warnings = self.warnings(namespace).await;
+                PodObservation::Waiting(match pods.last() {
+                    Some(pod) => blockers::of_pod(pod, &warnings, now_ms()),
+                    None => {
+                        let created_ms = object.as_ref().map_or(0, objects::created_ms);
+                        blockers::of_controller(&job.uid, created_ms, 0, &warnings)
+                    }
+                })
             }
             observation => observation,
         };
@@ -99,30 +108,5 @@ impl Reconciler {
             self.store.save(held).await?;
         }
         Ok(())
-    }
-
-    /// Returns the reason why a Job has no pod, from the events of its controller.
-    async fn pod_creation_failure(
-        &self,
-        spec: &TaskSpec,
-        job: &AppliedObject,
-        object: Option<&Value>,
-    ) -> Result<Option<StartBlocker>> {
-        let namespace = job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace);
-        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        let selector = format!("involvedObject.uid={},reason=FailedCreate", job.uid);
-        let list = events.list(&ListParams::default().fields(&selector)).await?;
-        let Some(message) = list.items.into_iter().next_back().and_then(|event| event.message) else {
-            return Ok(None);
-        };
-        let code = if message.contains("exceeded quota") {
-            ReasonCode::Quota
-        } else if message.contains("is forbidden") || message.contains("denied the request") {
-            ReasonCode::Denied
-        } else {
-            ReasonCode::NotStartable
-        };
-        let created = object.and_then(|job| serde_json::from_value(job["metadata"]["creationTimestamp"].clone()).ok());
-        Ok(Some(StartBlocker { code, message, kind: BlockerKind::Transient(pod::millis(created.as_ref())) }))
     }
 }

@@ -2,7 +2,7 @@
 
 use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
 use ebb_protocol::entrypoint::TerminationResult;
-use ebb_protocol::relay::{ReadyRules, TaskId};
+use ebb_protocol::relay::{ReadyRules, TaskId, TaskWait};
 use ebb_readiness::ObjectReadiness;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
@@ -12,8 +12,10 @@ use crate::pod::{self, BlockerKind, ContainerExit, PodObservation, STUCK_MS, Sta
 use crate::ready_rules;
 use crate::record::{AppliedObject, TaskPhase, TaskRecord, TaskSpec};
 use crate::settings::{RelaySettings, millis};
+use crate::task_waits;
 
-/// Milliseconds between two checks for a container without watched changes: events of its Job, objects to remove.
+/// Milliseconds between two checks for changes that are not watched: warnings, pods of other controllers, objects to
+/// remove.
 const UNWATCHED_MS: u64 = 5_000;
 
 /// Milliseconds between two checks of objects that another task has applied.
@@ -94,25 +96,25 @@ pub(crate) enum ObjectsStep {
     Fail(Box<Callback>),
 }
 
-/// Decides about a task that waits for objects. `pending` is the first reason for which it waits.
-pub(crate) fn objects(spec: &TaskSpec, pending: Option<&str>, now_ms: u64) -> ObjectsStep {
-    match pending {
-        None => ObjectsStep::Collect,
-        Some(why) if now_ms >= spec.deadline_ms => ObjectsStep::Fail(Box::new(deadline_failure(spec, Some(why)))),
-        Some(_) if spec.objects.remove.is_empty() => ObjectsStep::Wait(spec.deadline_ms),
-        // Objects of other tasks are watched by kind, but their records are not.
-        Some(_) => ObjectsStep::Wait(spec.deadline_ms.min(now_ms.saturating_add(REMOVAL_MS))),
+/// Decides about a task that waits for objects.
+pub(crate) fn objects(spec: &TaskSpec, waits: &[TaskWait], now_ms: u64) -> ObjectsStep {
+    let Some(why) = task_waits::first_text(waits) else { return ObjectsStep::Collect };
+    if now_ms >= spec.deadline_ms {
+        return ObjectsStep::Fail(Box::new(deadline_failure(spec, Some(&why))));
     }
+    // Objects of other tasks are watched by kind, but their records are not.
+    let pause_ms = if spec.objects.remove.is_empty() { UNWATCHED_MS } else { REMOVAL_MS };
+    ObjectsStep::Wait(spec.deadline_ms.min(now_ms.saturating_add(pause_ms)))
 }
 
-/// Judges an applied object. Returns the reason why it is not ready. Fails if it can never become ready.
+/// Judges an applied object. Returns what it waits for if it is not ready. Fails if it can never become ready.
 pub(crate) fn judge(
     applied: &AppliedObject,
     object: Option<&Value>,
-    rules: Option<&ReadyRules>,
-) -> StepResult<Option<String>> {
+    document_rules: Option<&ReadyRules>,
+) -> StepResult<Option<TaskWait>> {
     let object_ref = &applied.object_ref;
-    let rules = match (rules, object) {
+    let rules = match (document_rules, object) {
         (Some(rules), Some(object)) => ready_rules::judge(rules, object),
         _ => Ok(ebb_readiness::DocumentRules::default()),
     };
@@ -120,9 +122,15 @@ pub(crate) fn judge(
         Ok(rules) => rules,
         Err(why) => return fail(ReasonCode::Failed, &format!("{object_ref}: {why}")),
     };
-    match ebb_readiness::judge(object, Some(&applied.uid), rules) {
+    let readiness = ebb_readiness::judge(object, Some(&applied.uid), rules);
+    match &readiness {
         ObjectReadiness::Ready => Ok(None),
-        ObjectReadiness::Pending { reason } => Ok(Some(format!("{object_ref}: {reason}"))),
+        ObjectReadiness::Pending { reason } => {
+            let ready = document_rules.and_then(|rules| rules.ready.as_deref());
+            let awaited = object.and_then(|object| ready_rules::awaited(&readiness, ready, object));
+            let (field, last) = awaited.unzip();
+            Ok(Some(TaskWait { field, last, ..task_waits::wait(object_ref, reason) }))
+        }
         ObjectReadiness::Failed { reason, message } => {
             fail(ReasonCode::Failed, &format!("{object_ref}: {reason}: {message}"))
         }
@@ -211,15 +219,20 @@ impl ObservedContainer<'_> {
             BlockerKind::Permanent => Some(0),
             BlockerKind::Transient(since) => Some(since.saturating_add(millis(settings.pod_start_timeout))),
             BlockerKind::Unschedulable(since) => Some(since.saturating_add(millis(settings.scheduling_timeout?))),
+            BlockerKind::Reported => None,
         });
         let cannot_start = fails_at.is_some_and(|at| at <= now_ms);
         if !cannot_start && now_ms < self.spec.deadline_ms {
             let until = self.spec.deadline_ms.min(fails_at.unwrap_or(u64::MAX));
-            let unwatched = if self.pod.is_none() { now_ms.saturating_add(UNWATCHED_MS) } else { u64::MAX };
+            let is_waiting = matches!(self.observation, PodObservation::Waiting(_));
+            let unwatched = if is_waiting { now_ms.saturating_add(UNWATCHED_MS) } else { u64::MAX };
             return ContainerStep::Wait(until.min(unwatched));
         }
         let result = match (self.reported.filter(|_| !cannot_start), blocker) {
             (Some(result), _) => result,
+            (None, Some(blocker)) if blocker.kind == BlockerKind::Reported => {
+                deadline_failure(self.spec, Some(&blocker.message))
+            }
             (None, Some(blocker)) => Callback::failed(blocker.code, &blocker.message),
             (None, None) => deadline_failure(self.spec, None),
         };

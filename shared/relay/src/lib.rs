@@ -7,7 +7,7 @@
 //!    namespace.
 //! 2. One loop per task (`reconcile`) advances the task by one step at a time. `fair_queue` assigns a slot.
 //! 3. `start` applies the objects.
-//! 4. `container` waits for a container, `ready` for objects.
+//! 4. `container` waits for a container, `ready` for objects. `blockers` finds out why they take long.
 //! 5. `terminate` stops running containers, `reconcile` sends the result, `removal` deletes objects.
 //!
 //! A step observes the API server, decides (`decide`) and executes the decision. The decision depends only on the
@@ -20,6 +20,7 @@
 //! - Only objects with the labels of the task and the recorded UID are deleted.
 mod admit;
 mod batch;
+mod blockers;
 mod bodies;
 mod client;
 mod container;
@@ -32,6 +33,7 @@ pub mod http;
 mod list;
 mod logs;
 mod names;
+mod namespace_cache;
 mod objects;
 mod pod;
 mod poll;
@@ -49,7 +51,9 @@ mod settings;
 mod start;
 mod store;
 mod task_registry;
+mod task_waits;
 mod terminate;
+mod warnings;
 mod watches;
 
 pub use admit::check_admission;

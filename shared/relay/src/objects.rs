@@ -1,6 +1,6 @@
 //! Reads, applies and deletes objects.
 
-use ebb_protocol::relay::TaskId;
+use ebb_protocol::relay::{TaskId, TaskWait};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
@@ -8,8 +8,11 @@ use serde_json::{Value, json};
 use crate::client;
 use crate::error::{Result, refusal_message, status};
 use crate::names::{self, MANAGER};
+use crate::pod;
 use crate::reconciler::Reconciler;
 use crate::record::{AppliedObject, ObjectRef};
+use crate::settings::now_ms;
+use crate::task_waits;
 
 impl Reconciler {
     /// Returns the present state of an object.
@@ -81,9 +84,9 @@ impl Reconciler {
         self.apply(object_ref, &manifest).await
     }
 
-    /// Deletes an applied object and its dependents if it still has the recorded UID and labels. Returns the reason if
-    /// it still exists.
-    pub(crate) async fn delete(&self, name: &TaskId, applied: &AppliedObject) -> kube::Result<Option<String>> {
+    /// Deletes an applied object and its dependents if it still has the recorded UID and labels. Returns a wait if it
+    /// still exists.
+    pub(crate) async fn delete(&self, name: &TaskId, applied: &AppliedObject) -> kube::Result<Option<TaskWait>> {
         let AppliedObject { object_ref, uid: recorded, .. } = applied;
         let Some(object) = self.read(object_ref).await? else { return Ok(None) };
         if uid(&object) != recorded || owner(&object).as_ref() != Some(name) {
@@ -94,28 +97,31 @@ impl Reconciler {
                 ebb_readiness::ObjectReadiness::Pending { reason } => reason,
                 _ => String::new(),
             };
-            return Ok(Some(format!("{object_ref}: {why}")));
+            let since = millis_at(&object["metadata"]["deletionTimestamp"]);
+            let since_ms = (since > 0).then(|| now_ms().saturating_sub(since));
+            return Ok(Some(TaskWait { since_ms, ..task_waits::wait(object_ref, &why) }));
         }
         let Some(api) = self.discovery.api_for(&self.client, object_ref).await? else { return Ok(None) };
         delete_uid(&api, &object_ref.name, recorded.clone(), DeleteParams::foreground()).await?;
-        Ok(Some(format!("{object_ref}: its deletion has begun")))
+        Ok(Some(task_waits::wait(object_ref, "its deletion has begun")))
     }
 
-    /// Deletes applied objects, the last one first. Returns the reason if one still exists.
+    /// Deletes applied objects, the last one first. Returns the waits for those that still exist, in the order of
+    /// `applied`.
     pub(crate) async fn delete_all<'a>(
         &self,
         name: &TaskId,
         applied: impl DoubleEndedIterator<Item = &'a AppliedObject>,
-    ) -> Result<Option<String>> {
-        let mut remaining = None;
+    ) -> Result<Vec<TaskWait>> {
+        let mut remaining = Vec::new();
         for applied in applied.rev() {
-            let why = match self.delete(name, applied).await {
+            remaining.extend(match self.delete(name, applied).await {
                 // Rights may be granted, and policies changed, until the deadline.
-                Err(error) => Some(format!("{}: {}", applied.object_ref, refusal_message(error)?)),
-                Ok(why) => why,
-            };
-            remaining = why.or(remaining);
+                Err(error) => Some(task_waits::refusal(&applied.object_ref, &refusal_message(error)?)),
+                Ok(wait) => wait,
+            });
         }
+        remaining.reverse();
         Ok(remaining)
     }
 }
@@ -148,6 +154,16 @@ fn as_apply_managed(managed: &Value) -> Option<Value> {
     let entry = managed.as_array_mut()?.iter_mut().find(ours)?;
     entry["operation"] = "Apply".into();
     Some(managed)
+}
+
+/// Returns the time at which an object was created, in milliseconds since 1970 by the cluster's clock.
+pub(crate) fn created_ms(object: &Value) -> u64 {
+    millis_at(&object["metadata"]["creationTimestamp"])
+}
+
+/// Returns a time in an object as milliseconds since 1970, or 0 if there is none.
+pub(crate) fn millis_at(time: &Value) -> u64 {
+    pod::millis(serde_json::from_value(time.clone()).ok().as_ref())
 }
 
 pub(crate) fn uid(object: &Value) -> &str {

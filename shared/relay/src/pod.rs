@@ -1,10 +1,9 @@
 //! Observes a container through the pods of its Job.
 //!
-//! Sources: reasons of waiting containers are those of the kubelet (`pkg/kubelet/images/types.go`,
-//! `kuberuntime_container.go`, `kubelet_pods.go`), those of the condition `DisruptionTarget` are in the documentation of
-//! pod disruptions.
+//! Source: reasons of the condition `DisruptionTarget` are in the documentation of pod disruptions.
 
 use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::relay::WaitResolution;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
@@ -16,7 +15,7 @@ pub(crate) const STUCK_MS: u64 = 120_000;
 /// The observed state of a container.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PodObservation {
-    /// The container has not started, with the reason if there is one.
+    /// The container has not started. The reason is that of a pod that has failed, or it is found later (`blockers`).
     Waiting(Option<StartBlocker>),
     Running,
     Terminated(ContainerExit),
@@ -24,15 +23,18 @@ pub(crate) enum PodObservation {
     Gone,
 }
 
-/// The reason why a container does not start.
+/// The reason why a container does not start, or why a pod is not created or not ready.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StartBlocker {
     pub(crate) code: ReasonCode,
     pub(crate) message: String,
     pub(crate) kind: BlockerKind,
+    /// The first report of the reason in milliseconds since 1970 by the cluster's clock, or 0 if unknown.
+    pub(crate) since_ms: u64,
+    pub(crate) resolves: WaitResolution,
 }
 
-/// The expected duration of a blocker.
+/// The time at which a blocker ends a task that waits for a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockerKind {
     Permanent,
@@ -40,6 +42,8 @@ pub(crate) enum BlockerKind {
     Transient(u64),
     /// A node may become available. The time is as in `Transient`.
     Unschedulable(u64),
+    /// It is reported, and only the deadline ends the task.
+    Reported,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +84,9 @@ pub(crate) fn observe(job: Option<&Value>, pods: &[Pod], container: &str) -> Pod
                 let code = if interrupted(said) { ReasonCode::Lost } else { ReasonCode::NotStartable };
                 let message = format!("the init container `{name}` ended with {}: {said}", state.exit_code);
                 let message = message.trim_end_matches(": ").to_owned();
-                PodObservation::Waiting(Some(StartBlocker { code, message, kind: BlockerKind::Permanent }))
+                let (kind, since_ms) = (BlockerKind::Permanent, millis(state.finished_at.as_ref()));
+                let resolves = WaitResolution::Never;
+                PodObservation::Waiting(Some(StartBlocker { code, message, kind, since_ms, resolves }))
             }
             _ => PodObservation::Terminated(ContainerExit { exit_code: -1, reason, message }),
         };
@@ -88,7 +94,7 @@ pub(crate) fn observe(job: Option<&Value>, pods: &[Pod], container: &str) -> Pod
     if own.and_then(|it| it.state.as_ref()?.running.as_ref()).is_some() {
         return PodObservation::Running;
     }
-    PodObservation::Waiting(unscheduled(pod).or_else(|| blocked(pod)))
+    PodObservation::Waiting(None)
 }
 
 fn find<'a>(all: Option<&'a [ContainerStatus]>, name: &str) -> Option<&'a ContainerStatus> {
@@ -104,48 +110,9 @@ fn container_exit(status: &ContainerStatus) -> Option<ContainerExit> {
     })
 }
 
-fn condition<'a>(pod: &'a Pod, kind: &str, status: &str) -> Option<&'a PodCondition> {
+pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str, status: &str) -> Option<&'a PodCondition> {
     let conditions = pod.status.as_ref()?.conditions.as_deref()?;
     conditions.iter().find(|it| it.type_ == kind && it.status == status)
-}
-
-fn unscheduled(pod: &Pod) -> Option<StartBlocker> {
-    let said = condition(pod, "PodScheduled", "False")?;
-    if said.reason.as_deref() != Some("Unschedulable") {
-        return None;
-    }
-    let since = millis(said.last_transition_time.as_ref().or(pod.metadata.creation_timestamp.as_ref()));
-    let message = said.message.clone().unwrap_or_default();
-    Some(StartBlocker { code: ReasonCode::Unschedulable, message, kind: BlockerKind::Unschedulable(since) })
-}
-
-/// Returns the blocker of any container of the pod, because init containers run first.
-fn blocked(pod: &Pod) -> Option<StartBlocker> {
-    let status = pod.status.as_ref()?;
-    let since = millis(status.start_time.as_ref());
-    let all = [&status.init_container_statuses, &status.container_statuses];
-    all.into_iter().flatten().flatten().find_map(|container| {
-        let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        let reason = waiting.reason.as_deref().unwrap_or_default();
-        let (code, kind) = match reason {
-            "ErrImageNeverPull" | "InvalidImageName" => (ReasonCode::NotStartable, BlockerKind::Permanent),
-            "ErrImagePull"
-            | "ImagePullBackOff"
-            | "ImageInspectError"
-            | "RegistryUnavailable"
-            | "SignatureValidationFailed" => (ReasonCode::ImagePull, BlockerKind::Transient(since)),
-            "CreateContainerConfigError"
-            | "CreateContainerError"
-            | "RunContainerError"
-            | "PreStartHookError"
-            | "PostStartHookError"
-            | "CrashLoopBackOff" => (ReasonCode::NotStartable, BlockerKind::Transient(since)),
-            _ => return None,
-        };
-        let message = waiting.message.as_deref().unwrap_or_default();
-        let message = format!("container `{}`: {reason}: {message}", container.name);
-        Some(StartBlocker { code, message, kind })
-    })
 }
 
 /// Returns true if a message of Go's runtime reports a cancelled start.
@@ -208,7 +175,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use BlockerKind::{Permanent, Transient};
 
     /// Observations that a test cluster of one node cannot produce.
     #[test]
@@ -244,19 +210,6 @@ mod tests {
             let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap();
             let end = ContainerExit { exit_code: 0, reason: "Completed".to_owned(), message: "m".to_owned() };
             assert_eq!(observe(None, &[pod], "main"), PodObservation::Terminated(end), "{status}");
-        }
-        let waiting =
-            |list: &str, reason: &str| json!({list: [container("main", json!({"waiting": {"reason": reason}}))]});
-        for (status, expected) in [
-            (waiting("containerStatuses", "ContainerCreating"), None),
-            (waiting("initContainerStatuses", "PodInitializing"), None),
-            (waiting("initContainerStatuses", "ImagePullBackOff"), Some((ReasonCode::ImagePull, Transient(0)))),
-            (waiting("containerStatuses", "RunContainerError"), Some((ReasonCode::NotStartable, Transient(0)))),
-            (waiting("containerStatuses", "InvalidImageName"), Some((ReasonCode::NotStartable, Permanent))),
-        ] {
-            let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
-            let PodObservation::Waiting(blocker) = observe(None, &[pod], "main") else { panic!("{status}") };
-            assert_eq!(blocker.map(|it| (it.code, it.kind)), expected, "{status}");
         }
         // The pod ended before its containers had a status.
         let evicted = json!({"metadata": {}, "status": {"phase": "Failed", "reason": "Evicted", "message": "m"}});

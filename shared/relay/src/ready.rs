@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ebb_cel::ObjectExpressionError;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::limits::{OUTPUT, OUTPUTS};
-use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId};
+use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId, TaskWait};
 use ebb_protocol::value::UnitValue;
 use serde_json::Value;
 
@@ -18,6 +18,7 @@ use crate::reconciler::Reconciler;
 use crate::record::{ObjectRef, TaskSpec};
 use crate::settings::now_ms;
 use crate::store::VersionedRecord;
+use crate::task_waits;
 
 impl Reconciler {
     /// Observes a running task once. A refusal by the API server ends the task at its deadline.
@@ -41,16 +42,19 @@ impl Reconciler {
         let name = held.record.name.clone();
         let removing = match self.remove_units(&name, &spec.objects.remove).await {
             // Rights may be granted until the deadline.
-            Err(ReconcileError::Api(error)) if status(&error).is_some() => Some(error_message(&error)),
+            Err(ReconcileError::Api(error)) if status(&error).is_some() => {
+                vec![task_waits::refusal("objects to remove", &error_message(&error))]
+            }
             remaining => remaining?,
         };
         if spec.container().is_some() {
             return Ok(self.wait_for_container(held, removing).await?);
         }
-        let (objects, pending) = self.read_objects(spec).await?;
-        let pending = pending.or(removing);
-        self.registry.record_pending(&name, pending.as_deref());
-        match decide::objects(spec, pending.as_deref(), now_ms()) {
+        let (objects, mut waits) = self.read_objects(spec).await?;
+        waits.extend(removing);
+        let step = decide::objects(spec, &waits, now_ms());
+        self.registry.record_waits(&name, waits);
+        match step {
             ObjectsStep::Wait(until) => Ok(ReconcileAction::requeue_at(until)),
             ObjectsStep::Fail(result) => Err(StepError::Failed(result)),
             ObjectsStep::Collect => {
@@ -63,21 +67,21 @@ impl Reconciler {
         }
     }
 
-    /// Reads the objects of a task. Returns them with the first reason why one is not ready.
-    async fn read_objects(self: &Arc<Self>, spec: &TaskSpec) -> StepResult<(Vec<Value>, Option<String>)> {
+    /// Reads the objects of a task. Returns them with the waits for those that are not ready.
+    async fn read_objects(self: &Arc<Self>, spec: &TaskSpec) -> StepResult<(Vec<Value>, Vec<TaskWait>)> {
         let rules = match &spec.objects.until {
             TaskCompletion::Ready(rules) => rules.as_slice(),
             TaskCompletion::Ended { .. } => &[],
         };
-        let (mut objects, mut pending) = (Vec::new(), None);
+        let (mut objects, mut waits) = (Vec::new(), Vec::new());
         for (number, applied) in spec.manifests().enumerate() {
             let object_ref = &applied.object_ref;
             self.watch(&object_ref.api_version, &object_ref.kind, object_ref.namespace.as_deref()).await?;
             let object = self.read(object_ref).await?;
-            pending = pending.or(decide::judge(applied, object.as_ref(), rules.get(number))?);
+            waits.extend(decide::judge(applied, object.as_ref(), rules.get(number))?);
             objects.extend(object);
         }
-        Ok((objects, pending))
+        Ok((objects, waits))
     }
 
     /// Collects the outputs. Fails if one is missing or invalid.

@@ -1,9 +1,15 @@
 //! Evaluates expressions over `object`, or over `objects`.
 
 use ebb_cel::{ObjectExpression, ObjectExpressionError};
+use ebb_protocol::limits::{excerpt, printable};
 use ebb_protocol::relay::ReadyRules;
-use ebb_readiness::{DocumentRules, RuleState};
-use serde_json::Value;
+use ebb_readiness::{DocumentRules, ObjectReadiness, RuleState};
+use serde_json::{Value, json};
+
+/// Characters of a reported value, without the ellipsis.
+const MAX_VALUE: usize = 199;
+/// Reported fields of a rule.
+const MAX_FIELDS: usize = 5;
 
 /// Checks that an expression compiles.
 pub(crate) fn check(text: &str) -> Result<(), String> {
@@ -21,6 +27,37 @@ pub(crate) fn judge(rules: &ReadyRules, object: &Value) -> Result<DocumentRules,
         }
     };
     Ok(DocumentRules { ready: rule(&rules.ready)?, fail: rule(&rules.fail)? })
+}
+
+/// Returns the awaited fields of a pending object with their values as JSON: those that its rule `ready` reads, or the
+/// one of its contract. Several fields are one text, and their values one JSON object.
+pub(crate) fn awaited(readiness: &ObjectReadiness, ready: Option<&str>, object: &Value) -> Option<(String, String)> {
+    let fields: Vec<String> = match (readiness.awaited_field(), ready) {
+        (Some(field), _) => vec![field.to_owned()],
+        (None, Some(ready)) => {
+            let fields = ObjectExpression::new(ready).ok()?.fields();
+            fields
+                .iter()
+                .filter_map(|field| field.strip_prefix("object."))
+                .map(str::to_owned)
+                .take(MAX_FIELDS)
+                .collect()
+        }
+        (None, None) => return None,
+    };
+    let values = match fields.as_slice() {
+        [] => return None,
+        [field] => value_of(field, object),
+        several => several.iter().map(|field| (field.clone(), value_of(field, object))).collect(),
+    };
+    Some((fields.join(", "), printable(&excerpt(&values.to_string(), MAX_VALUE))))
+}
+
+/// Returns the value of a field, or null. Of a Secret, it only shows that there is a value.
+fn value_of(field: &str, object: &Value) -> Value {
+    let program = ObjectExpression::new(&format!("object.{field}"));
+    let value = program.and_then(|program| program.evaluate(&[("object", object)])).unwrap_or_default();
+    if object["kind"] == "Secret" && !value.is_null() { json!("(set)") } else { value }
 }
 
 /// Evaluates an expression over the applied objects.

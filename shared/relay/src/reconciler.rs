@@ -7,9 +7,11 @@ use tokio::sync::Semaphore;
 
 use crate::discovery::DiscoveryCache;
 use crate::fair_queue::FairQueue;
+use crate::namespace_cache::NamespaceCache;
 use crate::settings::RelaySettings;
 use crate::store::RecordStore;
 use crate::task_registry::TaskRegistry;
+use crate::warnings::Warning;
 use crate::watches::ObjectWatches;
 
 pub(crate) struct Reconciler {
@@ -18,6 +20,7 @@ pub(crate) struct Reconciler {
     pub(crate) store: RecordStore,
     pub(crate) discovery: DiscoveryCache,
     pub(crate) watches: ObjectWatches,
+    pub(crate) warnings: NamespaceCache<Vec<Warning>>,
     pub(crate) registry: TaskRegistry,
     pub(crate) queue: FairQueue,
     pub(crate) http: reqwest::Client,

@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use crate::discovery::DiscoveryCache;
 use crate::error::{ReconcileError, Result};
 use crate::fair_queue::FairQueue;
+use crate::namespace_cache::NamespaceCache;
 use crate::reconciler::Reconciler;
 use crate::record::TaskRecord;
 use crate::removal;
@@ -65,6 +66,7 @@ impl Relay {
             store,
             discovery: DiscoveryCache::default(),
             watches: ObjectWatches::default(),
+            warnings: NamespaceCache::default(),
             registry: TaskRegistry::default(),
             queue,
             http,

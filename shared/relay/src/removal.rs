@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use ebb_protocol::relay::TaskId;
+use ebb_protocol::relay::{TaskId, TaskWait};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta};
@@ -17,6 +17,7 @@ use crate::reconciler::Reconciler;
 use crate::record::{TaskPhase, TaskRecord};
 use crate::settings::{millis, now_ms};
 use crate::store::VersionedRecord;
+use crate::task_waits;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const TOMBSTONE_INTERVAL: Duration = Duration::from_secs(300);
@@ -24,36 +25,37 @@ const TOMBSTONE_INTERVAL: Duration = Duration::from_secs(300);
 const TOMBSTONE_RETENTION: Duration = Duration::from_secs(3600);
 
 impl Reconciler {
-    /// Deletes the objects of all attempts of these units. Returns the reason if one still exists.
-    pub(crate) async fn remove_units(self: &Arc<Self>, name: &TaskId, units: &[String]) -> Result<Option<String>> {
+    /// Deletes the objects of all attempts of these units. Returns the waits for those that still exist.
+    pub(crate) async fn remove_units(self: &Arc<Self>, name: &TaskId, units: &[String]) -> Result<Vec<TaskWait>> {
         self.registry.subscribe(name, units);
-        let mut remaining = None;
+        let mut remaining = Vec::new();
         for unit in units {
             for record in self.store.list(unit).await? {
                 if record.name != *name && (record.phase.is_open() || !record.applied().is_empty()) {
-                    remaining = self.remove_task(&record.name).await?.or(remaining);
+                    remaining.extend(self.remove_task(&record.name).await?);
                 }
             }
         }
         Ok(remaining)
     }
 
-    /// Stops a task and deletes its objects. Returns the reason if one still exists.
-    pub(crate) async fn remove_task(self: &Arc<Self>, name: &TaskId) -> Result<Option<String>> {
-        let Some(mut held) = self.store.get(name).await? else { return Ok(None) };
+    /// Stops a task and deletes its objects. Returns the waits for those that still exist.
+    pub(crate) async fn remove_task(self: &Arc<Self>, name: &TaskId) -> Result<Vec<TaskWait>> {
+        let Some(mut held) = self.store.get(name).await? else { return Ok(Vec::new()) };
         if held.record.phase.is_open() {
             self.stop(&mut held).await?;
-            return Ok(Some(format!("attempt {} of {} is still terminating", name.attempt, name.unit)));
+            let task = format!("attempt {} of {}", name.attempt, name.unit);
+            return Ok(vec![task_waits::wait(task, "it is still terminating")]);
         }
         let applied = held.record.applied().to_vec();
         if applied.is_empty() {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         for object_ref in applied.iter().map(|applied| &applied.object_ref) {
             self.watch(&object_ref.api_version, &object_ref.kind, object_ref.namespace.as_deref()).await?;
         }
         let remaining = self.delete_all(name, applied.iter()).await?;
-        if remaining.is_none() {
+        if remaining.is_empty() {
             held.record.clear_applied();
             if held.record.phase.is_over() {
                 held.make_tombstone();

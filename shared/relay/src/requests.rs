@@ -16,6 +16,7 @@ use crate::reconciler::Reconciler;
 use crate::record::{TaskPhase, TaskRecord, TaskSpec};
 use crate::settings::{millis, now_ms};
 use crate::store::VersionedRecord;
+use crate::task_waits;
 use crate::terminate::GRACE_MS;
 
 /// The time for which a request waits for a termination, in addition to the grace period.
@@ -231,10 +232,16 @@ impl Reconciler {
         }
         Ok(match &held.record.phase {
             phase if phase.is_open() => {
-                let (pending, heartbeat) = self.registry.status(&held.record.name);
-                let heartbeat_ms = heartbeat.map(millis);
-                let log = log.unwrap_or_default();
-                TaskState::Running(RunningTask { log, pending, heartbeat_ms, ..RunningTask::default() })
+                let (waits, heartbeat) = self.registry.status(&held.record.name);
+                let received_ms = held.record.spec.as_ref().map(|spec| spec.received_ms);
+                TaskState::Running(RunningTask {
+                    log: log.unwrap_or_default(),
+                    pending: task_waits::first_text(&waits),
+                    heartbeat_ms: heartbeat.map(millis),
+                    age_ms: received_ms.map(|received| now_ms().saturating_sub(received)),
+                    waits,
+                    ..RunningTask::default()
+                })
             }
             TaskPhase::Ended => TaskState::Ended(Box::new(held.result()?)),
             TaskPhase::Acknowledged if held.result.is_some() => TaskState::Ended(Box::new(held.result()?)),

@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ebb_protocol::limits::message;
-use ebb_protocol::relay::TaskId;
+use ebb_protocol::relay::{MAX_WAITS, TaskId, TaskWait};
 use futures::FutureExt as _;
 use tokio::sync::{Mutex as Lock, Notify, OwnedMutexGuard};
+
+use crate::settings::millis;
 
 #[derive(Default)]
 pub(crate) struct TaskRegistry(Mutex<RegistryState>);
@@ -24,8 +25,8 @@ struct RegistryState {
 #[derive(Default)]
 struct TaskLoop {
     wake: Arc<Notify>,
-    /// The last reason why the task waits.
-    pending: Option<String>,
+    /// What the task waits for, each with the time of its observation.
+    waits: Vec<(Instant, TaskWait)>,
     heartbeat: Option<Instant>,
 }
 
@@ -70,10 +71,11 @@ impl TaskRegistry {
         true
     }
 
-    /// Records the reason why a task waits. `None` means that it only waits for its own end.
-    pub(crate) fn record_pending(&self, name: &TaskId, why: Option<&str>) {
+    /// Records what a task waits for. An empty list means that it only waits for its own end.
+    pub(crate) fn record_waits(&self, name: &TaskId, waits: Vec<TaskWait>) {
+        let now = Instant::now();
         if let Some(running) = self.state().loops.get_mut(name) {
-            running.pending = why.map(message);
+            running.waits = waits.into_iter().take(MAX_WAITS).map(|wait| (now, wait)).collect();
         }
     }
 
@@ -83,11 +85,15 @@ impl TaskRegistry {
         }
     }
 
-    /// Returns the reason why a task waits, and the time since the last heartbeat of its entrypoint.
-    pub(crate) fn status(&self, name: &TaskId) -> (Option<String>, Option<Duration>) {
+    /// Returns what a task waits for, and the time since the last heartbeat of its entrypoint.
+    pub(crate) fn status(&self, name: &TaskId) -> (Vec<TaskWait>, Option<Duration>) {
         let state = self.state();
-        let Some(running) = state.loops.get(name) else { return (None, None) };
-        (running.pending.clone(), running.heartbeat.as_ref().map(Instant::elapsed))
+        let Some(running) = state.loops.get(name) else { return (Vec::new(), None) };
+        let waits = running.waits.iter().map(|(observed, wait)| {
+            let since_ms = wait.since_ms.map(|since| since.saturating_add(millis(observed.elapsed())));
+            TaskWait { since_ms, ..wait.clone() }
+        });
+        (waits.collect(), running.heartbeat.as_ref().map(Instant::elapsed))
     }
 
     pub(crate) fn count(&self) -> usize {

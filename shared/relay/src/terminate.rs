@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_protocol::callback::Callback;
-use ebb_protocol::relay::TaskId;
+use ebb_protocol::relay::{TaskId, TaskWait};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
@@ -17,6 +17,7 @@ use crate::reconciler::Reconciler;
 use crate::record::{AppliedObject, TaskPhase, TaskSpec, UnconfirmedObject};
 use crate::settings::{millis, now_ms};
 use crate::store::VersionedRecord;
+use crate::task_waits;
 
 /// The default grace period in milliseconds.
 pub(crate) const GRACE_MS: u64 = 5_000;
@@ -88,12 +89,15 @@ impl Reconciler {
         };
         let unknown = self.resolve_unconfirmed(held, since_ms).await?;
         let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
-        let remaining = self.terminate_objects(&held.record.name, &spec, grace_ms).await?.or(unknown);
+        let mut remaining = self.terminate_objects(&held.record.name, &spec, grace_ms).await?;
+        remaining.extend(unknown);
         let result = if held.result.is_some() { Some(held.result()?) } else { None };
-        if remaining.is_none() && !spec.objects.keep {
+        if remaining.is_empty() && !spec.objects.keep {
             held.record.clear_applied();
         }
-        match decide::terminated(&held.record.phase, result, remaining, now_ms()) {
+        let left = task_waits::first_text(&remaining);
+        self.registry.record_waits(&held.record.name, remaining);
+        match decide::terminated(&held.record.phase, result, left, now_ms()) {
             Termination::Pending => Ok(ReconcileAction::Requeue(POLL_INTERVAL)),
             Termination::Ended(result) => self.finish(held, *result).await,
             Termination::Cancelled => {
@@ -104,8 +108,8 @@ impl Reconciler {
         }
     }
 
-    /// Checks whether an unconfirmed object exists. Returns the reason if that is not known yet.
-    async fn resolve_unconfirmed(&self, held: &mut VersionedRecord, since_ms: u64) -> Result<Option<String>> {
+    /// Checks whether an unconfirmed object exists. Returns a wait if that is not known yet.
+    async fn resolve_unconfirmed(&self, held: &mut VersionedRecord, since_ms: u64) -> Result<Option<TaskWait>> {
         let TaskPhase::Terminating { unconfirmed, .. } = &mut held.record.phase else {
             return Ok(None);
         };
@@ -114,11 +118,11 @@ impl Reconciler {
         let is_expired = now_ms().saturating_sub(since_ms) > millis(self.settings.api_server_request_timeout);
         let existing = match self.read(&object_ref).await {
             Ok(existing) => existing,
-            Err(error) => return Ok(Some(format!("{object_ref}: {}", refusal_message(error)?))),
+            Err(error) => return Ok(Some(task_waits::refusal(&object_ref, &refusal_message(error)?))),
         };
         let own = existing.filter(|object| objects::owner(object).as_ref() == Some(&held.record.name));
         if own.is_none() && !is_expired {
-            return Ok(Some(format!("{object_ref} may still be created")));
+            return Ok(Some(task_waits::wait(&object_ref, "it may still be created")));
         }
         *unconfirmed = None;
         if let (Some(object), Some(spec)) = (own, &mut held.record.spec) {
@@ -129,8 +133,8 @@ impl Reconciler {
         Ok(None)
     }
 
-    /// Deletes all objects that are not kept. Returns the reason if one still exists.
-    async fn terminate_objects(&self, name: &TaskId, spec: &TaskSpec, grace_ms: u64) -> Result<Option<String>> {
+    /// Deletes all objects that are not kept. Returns the waits for those that still exist, the pods first.
+    async fn terminate_objects(&self, name: &TaskId, spec: &TaskSpec, grace_ms: u64) -> Result<Vec<TaskWait>> {
         let job = spec.manifests().next().filter(|_| spec.container().is_some());
         let to_delete = spec.applied.iter().filter(|it| !spec.objects.keep || Some(*it) == job);
         let mut remaining = self.delete_all(name, to_delete).await?;
@@ -139,14 +143,18 @@ impl Reconciler {
         }
         let pods = match self.pods(spec).await {
             Ok(pods) => pods,
-            Err(error) => return Ok(Some(format!("its pods: {}", refusal_message(error)?))),
+            Err(error) => {
+                remaining.insert(0, task_waits::refusal("its pods", &refusal_message(error)?));
+                return Ok(remaining);
+            }
         };
         for pod in &pods {
-            let why = match self.terminate_pod(pod, grace_ms).await {
-                Ok(()) => "it still exists".to_owned(),
-                Err(error) => refusal_message(error)?,
+            let object = format!("Pod {}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+            let wait = match self.terminate_pod(pod, grace_ms).await {
+                Ok(()) => task_waits::wait(object, "it still exists"),
+                Err(error) => task_waits::refusal(object, &refusal_message(error)?),
             };
-            remaining = Some(format!("Pod {}: {why}", pod.name_any()));
+            remaining.insert(0, wait);
         }
         Ok(remaining)
     }

@@ -60,7 +60,7 @@ async fn failures_of_pods() {
         fixture.apply_within(&unit, ScriptJob::new(&unit, text).pod(change).into_task(&unit), timeout).await;
         if code == Unschedulable {
             until("the reason while it waits", async || match fixture.get(&unit).await {
-                TaskState::Running { pending: Some(cause), .. } => cause.contains("node").then_some(()),
+                TaskState::Running(task) => task.pending?.contains("node").then_some(()),
                 _ => None,
             })
             .await;
@@ -84,7 +84,7 @@ async fn eviction_and_deletion_by_others() {
         fixture.run(unit, ScriptJob::new(unit, "echo started; sleep 1000")).await;
         fixture.wait_for_log(unit, "started").await;
         until("a heartbeat", async || match fixture.get(unit).await {
-            TaskState::Running { pending: None, heartbeat_ms, .. } => heartbeat_ms,
+            TaskState::Running(task) if task.waits.is_empty() => task.heartbeat_ms,
             _ => None,
         })
         .await;

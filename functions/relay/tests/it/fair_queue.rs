@@ -234,7 +234,7 @@ async fn a_batch_removes_all_queued_tasks() {
     let running = until("the first tasks", async || {
         let mut running = Vec::new();
         for unit in &tasks {
-            if matches!(fixture.get(unit).await, TaskState::Running { log, .. } if log.contains("started")) {
+            if matches!(fixture.get(unit).await, TaskState::Running(task) if task.log.contains("started")) {
                 running.push(unit);
             }
         }

@@ -267,7 +267,7 @@ impl RelayFixture {
     /// Waits until the log of a task contains a text.
     pub(crate) async fn wait_for_log(&self, name: &TaskId, text: &str) {
         until(&format!("{name:?} to print {text:?}\n{}", self.log()), async || match self.get(name).await {
-            TaskState::Running { log, .. } => log.contains(text).then_some(()),
+            TaskState::Running(task) => task.log.contains(text).then_some(()),
             other => panic!("{other:?}"),
         })
         .await;

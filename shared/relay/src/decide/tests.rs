@@ -1,12 +1,13 @@
 //! Tables of decisions. The tests of the relay program have the effects of the API server, the kubelet and a second relay.
 
+use ebb_protocol::relay::WaitResolution;
 use kube::core::Status;
 use serde_json::json;
 
 use super::*;
 use crate::error::StepError;
 use PodObservation::{Gone, Running, Terminated, Waiting};
-use ReasonCode::{Evicted, Exit, Failed, ImagePull, Lost, OutOfMemory, Timeout, Unschedulable};
+use ReasonCode::{Evicted, Exit, Failed, ImagePull, Lost, NotStartable, OutOfMemory, Timeout, Unschedulable};
 
 const NOW: u64 = 1_000_000;
 
@@ -121,17 +122,19 @@ fn a_slot_is_free_when_no_container_can_run() {
 #[test]
 fn a_task_waits_for_objects_until_its_deadline() {
     let mut spec = record(1, "running", false).spec.unwrap();
-    assert_eq!(objects(&spec, None, NOW + 500), ObjectsStep::Collect);
-    assert_eq!(objects(&spec, Some("m"), NOW), ObjectsStep::Wait(NOW + 500));
+    let waits = [task_waits::wait("Deployment n/a", "m"), task_waits::wait("Deployment n/b", "other")];
+    assert_eq!(objects(&spec, &[], NOW + 500), ObjectsStep::Collect);
+    assert_eq!(objects(&spec, &waits, NOW), ObjectsStep::Wait(NOW + 500));
     let assert_timeout = |spec: &TaskSpec| {
-        let ObjectsStep::Fail(result) = objects(spec, Some("Deployment n/a: m"), NOW + 500) else { panic!() };
+        let ObjectsStep::Fail(result) = objects(spec, &waits, NOW + 500) else { panic!() };
         let reason = result.reason.unwrap();
         assert_eq!((reason.code, &*reason.message), (Timeout, "it took longer than 1000 ms: Deployment n/a: m"));
     };
     assert_timeout(&spec);
-    spec.objects.remove = vec!["other".to_owned()];
     spec.deadline_ms += 5_000;
-    assert_eq!(objects(&spec, Some("m"), NOW), ObjectsStep::Wait(NOW + 1_000));
+    assert_eq!(objects(&spec, &waits, NOW), ObjectsStep::Wait(NOW + 5_000));
+    spec.objects.remove = vec!["other".to_owned()];
+    assert_eq!(objects(&spec, &waits, NOW), ObjectsStep::Wait(NOW + 1_000));
 }
 
 #[test]
@@ -178,7 +181,10 @@ fn steps_of_a_container() {
         let message = json!({"v": 1, "result": result, "exitCode": 0, "report": report}).to_string();
         end(0, "Completed", &message)
     };
-    let blocked = |code, kind| Waiting(Some(StartBlocker { code, message: "blocked".to_owned(), kind }));
+    let blocked = |code, kind| {
+        let (message, resolves) = ("blocked".to_owned(), WaitResolution::Itself);
+        Waiting(Some(StartBlocker { code, message, kind, since_ms: 0, resolves }))
+    };
     let unpulled_for = |ms: u64| blocked(ImagePull, BlockerKind::Transient(NOW - ms));
     let unschedulable = || blocked(Unschedulable, BlockerKind::Unschedulable(0));
     let killed = || end(137, "OOMKilled", "");
@@ -202,6 +208,8 @@ fn steps_of_a_container() {
         (present, unpulled_for(59_900), None, None, false, before, "wait until 100"),
         (present, unschedulable(), None, None, false, before, "wait until 500"),
         (present, unschedulable(), None, None, false, deadline, "terminate Unschedulable Whole"),
+        (present, blocked(NotStartable, BlockerKind::Reported), None, None, false, before, "wait until 500"),
+        (present, blocked(NotStartable, BlockerKind::Reported), None, None, false, deadline, "terminate Timeout Whole"),
         // The report, then the termination message, then the kubelet.
         (None, Gone, success(), None, false, before, "finish Succeeded Nothing"),
         (present, end(7, "Error", ""), failure(Failed), None, false, before, "finish Failed Nothing"),

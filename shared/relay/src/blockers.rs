@@ -1,0 +1,199 @@
+//! Finds the reason why a pod does not start, is not ready or is not created. All functions are pure.
+//!
+//! Sources: reasons of waiting containers are those of the kubelet (`pkg/kubelet/images/types.go`,
+//! `kuberuntime_container.go`, `kubelet_pods.go`), those of its warnings are in `pkg/kubelet/events/event.go`.
+
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::relay::WaitResolution;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+
+use crate::pod::{BlockerKind, StartBlocker, condition, millis};
+use crate::warnings::Warning;
+use WaitResolution::{Itself, Never, Person};
+
+/// Milliseconds for which a warning about volumes, the sandbox or a probe counts. The kubelet repeats it at least every
+/// two minutes while its cause lasts.
+const RECENT_MS: u64 = 300_000;
+/// Warnings of a pod that has no container yet.
+const PREPARATION: [&str; 5] =
+    ["FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "NetworkNotReady"];
+
+/// Returns the reason why a pod has failed, does not start or is not ready. `warnings` may be about other objects, too.
+pub(crate) fn of_pod(pod: &Pod, warnings: &[Warning], now_ms: u64) -> Option<StartBlocker> {
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let own: Vec<_> = warnings.iter().filter(|warning| warning.uid == uid && !uid.is_empty()).collect();
+    unscheduled(pod).or_else(|| failed(pod)).or_else(|| blocked(pod, &own)).or_else(|| warned(pod, &own, now_ms))
+}
+
+/// Returns the reason why the controller `uid` creates no pods, from its warnings since its newest pod. `created_ms` is
+/// the time at which the controller was created. Times are milliseconds since 1970 by the cluster's clock.
+pub(crate) fn of_controller(
+    uid: &str,
+    created_ms: u64,
+    newest_pod_ms: u64,
+    warnings: &[Warning],
+) -> Option<StartBlocker> {
+    let own = warnings.iter().filter(|it| it.uid == uid && it.reason == "FailedCreate" && it.last_ms > newest_pod_ms);
+    let newest = own.max_by_key(|it| it.last_ms)?;
+    Some(refused_creation(&newest.message, created_ms, newest.first_ms))
+}
+
+/// Returns the reason in the message of a controller that cannot create a pod.
+pub(crate) fn refused_creation(message: &str, created_ms: u64, since_ms: u64) -> StartBlocker {
+    let has = |part: &str| message.contains(part);
+    let (code, resolves) = if has("exceeded quota") {
+        (ReasonCode::Quota, Person)
+    } else if has("violates PodSecurity") || has("ValidatingAdmissionPolicy") {
+        (ReasonCode::Denied, Never)
+    } else if has("is forbidden") || has("denied the request") {
+        (ReasonCode::Denied, Person)
+    } else {
+        (ReasonCode::NotStartable, Itself)
+    };
+    StartBlocker { code, message: message.to_owned(), kind: BlockerKind::Transient(created_ms), since_ms, resolves }
+}
+
+fn unscheduled(pod: &Pod) -> Option<StartBlocker> {
+    let said = condition(pod, "PodScheduled", "False")?;
+    if said.reason.as_deref() != Some("Unschedulable") {
+        return None;
+    }
+    let since_ms = millis(said.last_transition_time.as_ref().or(pod.metadata.creation_timestamp.as_ref()));
+    let message = said.message.clone().unwrap_or_default();
+    let kind = BlockerKind::Unschedulable(since_ms);
+    Some(StartBlocker { code: ReasonCode::Unschedulable, message, kind, since_ms, resolves: Person })
+}
+
+/// Returns the statuses of all containers, each with its role. Init containers run first.
+fn containers(pod: &Pod) -> impl Iterator<Item = (&'static str, &ContainerStatus)> {
+    let status = pod.status.as_ref();
+    let inits = status.and_then(|it| it.init_container_statuses.as_deref()).unwrap_or_default();
+    let others = status.and_then(|it| it.container_statuses.as_deref()).unwrap_or_default();
+    let inits = inits.iter().map(|it| ("init container", it));
+    inits.chain(others.iter().map(|it| ("container", it)))
+}
+
+/// Returns the end of a failed pod, which its controller may replace.
+fn failed(pod: &Pod) -> Option<StartBlocker> {
+    let status = pod.status.as_ref().filter(|it| it.phase.as_deref() == Some("Failed"))?;
+    let ended = containers(pod).find_map(|(role, container)| {
+        let end = container.state.as_ref()?.terminated.as_ref().filter(|end| end.exit_code != 0)?;
+        Some((role, container, end))
+    });
+    let (message, since_ms) = match (status.reason.as_deref(), ended) {
+        (None, Some((role, container, end))) => {
+            let (exit, name) = (exit_text(end.exit_code, end.reason.as_deref()), &container.name);
+            let said = end.message.as_deref().unwrap_or_default();
+            (format!("{role} `{name}` ended with {exit}: {said}"), millis(end.finished_at.as_ref()))
+        }
+        (reason, _) => {
+            let said = status.message.as_deref().unwrap_or_default();
+            (format!("it has failed: {}: {said}", reason.unwrap_or("Failed")), 0)
+        }
+    };
+    let message = trimmed(&message);
+    Some(StartBlocker { code: ReasonCode::Failed, message, kind: BlockerKind::Reported, since_ms, resolves: Itself })
+}
+
+fn exit_text(code: i32, reason: Option<&str>) -> String {
+    let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+    format!("exit code {code}{reason}")
+}
+
+fn trimmed(message: &str) -> String {
+    message.trim_end().trim_end_matches(':').to_owned()
+}
+
+/// Returns the blocker of any container of the pod.
+fn blocked(pod: &Pod, own: &[&Warning]) -> Option<StartBlocker> {
+    let started_ms = millis(pod.status.as_ref()?.start_time.as_ref());
+    containers(pod).find_map(|(role, container)| {
+        let waiting = container.state.as_ref()?.waiting.as_ref();
+        let reason = waiting.and_then(|it| it.reason.as_deref()).unwrap_or_default();
+        let said = waiting.and_then(|it| it.message.as_deref()).unwrap_or_default();
+        let (code, kind, resolves) = match reason {
+            "ErrImageNeverPull" | "InvalidImageName" => (ReasonCode::NotStartable, BlockerKind::Permanent, Never),
+            "ErrImagePull"
+            | "ImagePullBackOff"
+            | "ImageInspectError"
+            | "RegistryUnavailable"
+            | "SignatureValidationFailed" => (ReasonCode::ImagePull, BlockerKind::Transient(started_ms), Person),
+            "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
+                (ReasonCode::NotStartable, BlockerKind::Transient(started_ms), Person)
+            }
+            "PreStartHookError" | "PostStartHookError" => {
+                (ReasonCode::NotStartable, BlockerKind::Transient(started_ms), Itself)
+            }
+            _ => return crashed(role, container, reason, started_ms, own),
+        };
+        let is_about_image = code == ReasonCode::ImagePull || kind == BlockerKind::Permanent;
+        let is_meant = |warning: &&&Warning| match is_about_image {
+            true => warning.message.contains("mage"),
+            false => warning.message.contains(said),
+        };
+        let first = own.iter().filter(|it| it.reason != "BackOff").filter(is_meant).map(|it| it.first_ms).min();
+        let image = image(pod, &container.name).filter(|_| is_about_image);
+        let image = image.map(|image| format!(" (image `{image}`)")).unwrap_or_default();
+        let message = trimmed(&format!("{role} `{}`{image}: {reason}: {said}", container.name));
+        Some(StartBlocker { code, message, kind, since_ms: first.unwrap_or(started_ms), resolves })
+    })
+}
+
+/// Returns the image of a container. Its status has none before the image is pulled.
+fn image<'a>(pod: &'a Pod, container: &str) -> Option<&'a str> {
+    let spec = pod.spec.as_ref()?;
+    let mut all = spec.init_containers.iter().flatten().chain(&spec.containers);
+    all.find(|it| it.name == container)?.image.as_deref()
+}
+
+/// Returns the last end of a container that crashes. Between two crashes it runs and is not ready.
+fn crashed(
+    role: &str,
+    container: &ContainerStatus,
+    reason: &str,
+    started_ms: u64,
+    own: &[&Warning],
+) -> Option<StartBlocker> {
+    let state = container.state.as_ref()?;
+    let last = container.last_state.as_ref().and_then(|it| it.terminated.as_ref());
+    let last = state.terminated.as_ref().or(last).filter(|end| end.exit_code != 0);
+    let kind = match reason {
+        "CrashLoopBackOff" => BlockerKind::Transient(started_ms),
+        "" if container.restart_count > 0 && !container.ready && last.is_some() => BlockerKind::Reported,
+        _ => return None,
+    };
+    let exit = last.map_or_else(|| "it ended".to_owned(), |end| exit_text(end.exit_code, end.reason.as_deref()));
+    let said = last.and_then(|end| end.message.as_deref()).unwrap_or_default();
+    let (name, count) = (&container.name, container.restart_count);
+    let message = trimmed(&format!("{role} `{name}`: CrashLoopBackOff: {exit}, {count} restarts: {said}"));
+    let first = own.iter().filter(|it| it.reason == "BackOff").map(|it| it.first_ms).min();
+    let ended_ms = last.map(|end| millis(end.finished_at.as_ref()));
+    let since_ms = first.or(ended_ms).unwrap_or(started_ms);
+    Some(StartBlocker { code: ReasonCode::NotStartable, message, kind, since_ms, resolves: Itself })
+}
+
+/// Returns the newest warning about the volumes and the sandbox of a pod without containers, or about a probe.
+fn warned(pod: &Pod, own: &[&Warning], now_ms: u64) -> Option<StartBlocker> {
+    if condition(pod, "Ready", "True").is_some() {
+        return None;
+    }
+    let has_run = |container: &ContainerStatus| {
+        container.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+    };
+    let is_prepared = containers(pod).any(|(_, container)| has_run(container));
+    let reasons: &[&str] = if is_prepared { &["Unhealthy"] } else { &PREPARATION };
+    let recent = own.iter().filter(|it| now_ms.saturating_sub(it.last_ms) < RECENT_MS);
+    let newest = recent.filter(|it| reasons.contains(&it.reason.as_str())).max_by_key(|it| it.last_ms)?;
+    let first = own.iter().filter(|it| it.reason == newest.reason).map(|it| it.first_ms).min();
+    let is_missing = ["not found", "non-existent"].iter().any(|text| newest.message.contains(text));
+    Some(StartBlocker {
+        code: ReasonCode::NotStartable,
+        message: format!("{}: {}", newest.reason, newest.message),
+        kind: BlockerKind::Reported,
+        since_ms: first.unwrap_or(newest.first_ms),
+        resolves: if is_missing { Person } else { Itself },
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! Pods and warnings as Kubernetes reports them, including states that a test cluster of one node cannot produce.
+
+use k8s_openapi::api::core::v1::Event;
+use serde_json::{Value, json};
+
+use super::*;
+use BlockerKind::{Permanent, Reported, Transient, Unschedulable};
+
+/// 2026-01-01T00:10:00Z.
+const NOW: u64 = 1_767_226_200_000;
+const MINUTE: u64 = 60_000;
+
+fn pod(status: Value) -> Pod {
+    let containers =
+        |names: &[&str]| -> Vec<_> { names.iter().map(|it| json!({"name": it, "image": "i:1"})).collect() };
+    serde_json::from_value(json!({
+        "metadata": {"name": "p", "uid": "u"},
+        "spec": {"initContainers": containers(&["init"]), "containers": containers(&["main"])},
+        "status": status,
+    }))
+    .unwrap()
+}
+
+fn container(name: &str, state: Value) -> Value {
+    json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state})
+}
+
+fn waiting(reason: &str, message: &str) -> Value {
+    json!({"waiting": {"reason": reason, "message": message}})
+}
+
+/// Returns the status of a pod that was accepted at 00:00:00, with the state of its container.
+fn main_is(state: Value) -> Value {
+    json!({"startTime": "2026-01-01T00:00:00Z", "containerStatuses": [container("main", state)]})
+}
+
+/// Returns a warning that was first reported at 00:05:00, about the object `uid`.
+fn warning(uid: &str, reason: &str, message: &str, last: &str) -> Warning {
+    let event = json!({
+        "metadata": {}, "involvedObject": {"uid": uid}, "type": "Warning", "reason": reason, "message": message,
+        "firstTimestamp": "2026-01-01T00:05:00Z", "lastTimestamp": last,
+    });
+    serde_json::from_value::<Event>(event).unwrap().into()
+}
+
+#[test]
+fn reasons_of_pods() {
+    let (started, first) = (NOW - 10 * MINUTE, NOW - 5 * MINUTE);
+    let of_pod_at = |reason: &str, message: &str, last: &str| vec![warning("u", reason, message, last)];
+    let recent = "2026-01-01T00:09:00Z";
+    let missing = r#"MountVolume.SetUp failed for volume "v" : secret "nope" not found"#;
+    let creating = || main_is(waiting("ContainerCreating", ""));
+    let last = |count: u64, state: Value| {
+        let mut status = main_is(state);
+        let end =
+            json!({"exitCode": 3, "reason": "Error", "message": "no database", "finishedAt": "2026-01-01T00:08:00Z"});
+        status["containerStatuses"][0]["lastState"] = json!({"terminated": end});
+        status["containerStatuses"][0]["restartCount"] = count.into();
+        status
+    };
+    let init = |state: Value| {
+        json!({"startTime": "2026-01-01T00:00:00Z", "initContainerStatuses": [container("init", state)],
+            "containerStatuses": [container("main", waiting("PodInitializing", ""))]})
+    };
+    let scheduled = |reason: &str| {
+        json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason,
+            "message": "0/1 nodes are available", "lastTransitionTime": "2026-01-01T00:05:00Z"}]})
+    };
+    let failed = json!({"phase": "Failed", "containerStatuses": [container("main", json!({"terminated": {
+        "exitCode": 7, "reason": "Error", "finishedAt": "2026-01-01T00:05:00Z"}}))]});
+    let evicted = json!({"phase": "Failed", "reason": "Evicted", "message": "memory"});
+    let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+    let pulls = of_pod_at("Failed", "Failed to pull image \"i:1\": not found", recent);
+    let config = r#"secret "nope" not found"#;
+    // The status, warnings, the message, its code, the kind, the first report, and how it ends.
+    for (status, warnings, message, code, kind, since, resolves) in [
+        (
+            scheduled("Unschedulable"),
+            vec![],
+            "0/1 nodes are available",
+            ReasonCode::Unschedulable,
+            Unschedulable(first),
+            first,
+            Person,
+        ),
+        (
+            main_is(waiting("ErrImagePull", "m")),
+            pulls.clone(),
+            "container `main` (image `i:1`): ErrImagePull: m",
+            ReasonCode::ImagePull,
+            Transient(started),
+            first,
+            Person,
+        ),
+        (
+            init(waiting("ImagePullBackOff", "m")),
+            vec![],
+            "init container `init` (image `i:1`): ImagePullBackOff: m",
+            ReasonCode::ImagePull,
+            Transient(started),
+            started,
+            Person,
+        ),
+        (
+            main_is(waiting("InvalidImageName", "")),
+            vec![],
+            "container `main` (image `i:1`): InvalidImageName",
+            ReasonCode::NotStartable,
+            Permanent,
+            started,
+            Never,
+        ),
+        (
+            main_is(waiting("ErrImageNeverPull", "m")),
+            vec![],
+            "container `main` (image `i:1`): ErrImageNeverPull: m",
+            ReasonCode::NotStartable,
+            Permanent,
+            started,
+            Never,
+        ),
+        (
+            main_is(waiting("CreateContainerConfigError", config)),
+            of_pod_at("Failed", &format!("Error: {config}"), recent),
+            "container `main`: CreateContainerConfigError: secret \"nope\" not found",
+            ReasonCode::NotStartable,
+            Transient(started),
+            first,
+            Person,
+        ),
+        (
+            main_is(waiting("RunContainerError", "")),
+            vec![],
+            "container `main`: RunContainerError",
+            ReasonCode::NotStartable,
+            Transient(started),
+            started,
+            Person,
+        ),
+        (
+            last(2, waiting("CrashLoopBackOff", "back-off 10s")),
+            of_pod_at("BackOff", "Back-off restarting failed container", recent),
+            "container `main`: CrashLoopBackOff: exit code 3 (Error), 2 restarts: no database",
+            ReasonCode::NotStartable,
+            Transient(started),
+            first,
+            Itself,
+        ),
+        (
+            last(2, json!({"running": {}})),
+            vec![],
+            "container `main`: CrashLoopBackOff: exit code 3 (Error), 2 restarts: no database",
+            ReasonCode::NotStartable,
+            Reported,
+            NOW - 2 * MINUTE,
+            Itself,
+        ),
+        (
+            creating(),
+            of_pod_at("FailedMount", missing, recent),
+            r#"FailedMount: MountVolume.SetUp failed for volume "v" : secret "nope" not found"#,
+            ReasonCode::NotStartable,
+            Reported,
+            first,
+            Person,
+        ),
+        (
+            init(waiting("PodInitializing", "")),
+            of_pod_at("FailedCreatePodSandBox", "no network", recent),
+            "FailedCreatePodSandBox: no network",
+            ReasonCode::NotStartable,
+            Reported,
+            first,
+            Itself,
+        ),
+        (
+            main_is(json!({"running": {}})),
+            of_pod_at("Unhealthy", "Readiness probe failed: 500", recent),
+            "Unhealthy: Readiness probe failed: 500",
+            ReasonCode::NotStartable,
+            Reported,
+            first,
+            Itself,
+        ),
+        (
+            failed,
+            vec![],
+            "container `main` ended with exit code 7 (Error)",
+            ReasonCode::Failed,
+            Reported,
+            first,
+            Itself,
+        ),
+        (evicted, vec![], "it has failed: Evicted: memory", ReasonCode::Failed, Reported, 0, Itself),
+    ] {
+        let found = of_pod(&pod(status.clone()), &warnings, NOW);
+        let expected = StartBlocker { code, message: message.to_owned(), kind, since_ms: since, resolves };
+        assert_eq!(found, Some(expected), "{status}");
+    }
+    let old = "2026-01-01T00:04:59Z";
+    for (status, warnings) in [
+        (creating(), vec![]),
+        (scheduled("SchedulingGated"), vec![]),
+        (init(json!({"running": {}})), vec![]),
+        // A warning is old, about another object, or no longer true.
+        (creating(), of_pod_at("FailedMount", missing, old)),
+        (creating(), vec![warning("other", "FailedMount", missing, recent)]),
+        (main_is(json!({"running": {}})), of_pod_at("FailedMount", missing, recent)),
+        (ready, of_pod_at("Unhealthy", "m", recent)),
+    ] {
+        assert_eq!(of_pod(&pod(status.clone()), &warnings, NOW), None, "{status}");
+    }
+    // The newest of several warnings counts, in any order.
+    let newest = warning("u", "FailedMount", "newest", "2026-01-01T00:09:30Z");
+    for warnings in [
+        [newest.clone(), warning("u", "FailedMount", missing, recent)],
+        [warning("u", "FailedMount", missing, recent), newest.clone()],
+    ] {
+        let found = of_pod(&pod(creating()), &warnings, NOW).unwrap();
+        assert_eq!(found.message, "FailedMount: newest");
+    }
+}
+
+#[test]
+fn reasons_of_controllers_without_pods() {
+    let forbidden = |why: &str| format!("Error creating: pods \"p\" is forbidden: {why}");
+    for (message, code, resolves) in [
+        (forbidden("exceeded quota: none, requested: pods=1"), ReasonCode::Quota, Person),
+        (forbidden("violates PodSecurity \"restricted:latest\""), ReasonCode::Denied, Never),
+        (forbidden("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: m"), ReasonCode::Denied, Never),
+        (forbidden("error looking up service account n/a"), ReasonCode::Denied, Person),
+        ("admission webhook \"w\" denied the request: m".to_owned(), ReasonCode::Denied, Person),
+        ("Internal error occurred".to_owned(), ReasonCode::NotStartable, Itself),
+    ] {
+        let newest = warning("u", "FailedCreate", &message, "2026-01-01T00:09:00Z");
+        let warnings = [
+            newest,
+            warning("u", "FailedCreate", "older", "2026-01-01T00:08:00Z"),
+            warning("u", "Other", "newer", "2026-01-01T00:09:30Z"),
+            warning("other", "FailedCreate", "newer", "2026-01-01T00:09:30Z"),
+        ];
+        let found = of_controller("u", 1, 0, &warnings);
+        let since_ms = NOW - 5 * MINUTE;
+        assert_eq!(found, Some(StartBlocker { code, message, kind: Transient(1), since_ms, resolves }));
+        // The controller has created a pod since then.
+        assert_eq!(of_controller("u", 1, NOW - MINUTE, &warnings), None);
+    }
+}

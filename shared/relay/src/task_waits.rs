@@ -1,0 +1,42 @@
+//! Rows of what a task waits for.
+
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::limits::message;
+use ebb_protocol::relay::{TaskWait, WaitResolution};
+
+use crate::pod::StartBlocker;
+
+/// Returns the wait for an object that is being created, started or deleted. `why` is for people.
+pub(crate) fn wait(object: impl std::fmt::Display, why: &str) -> TaskWait {
+    TaskWait {
+        object: object.to_string(),
+        code: ReasonCode::Timeout,
+        message: message(why),
+        since_ms: None,
+        field: None,
+        last: None,
+        resolves: WaitResolution::Itself,
+    }
+}
+
+/// Returns the wait for an object to which the API server refuses access.
+pub(crate) fn refusal(object: impl std::fmt::Display, why: &str) -> TaskWait {
+    TaskWait { code: ReasonCode::Denied, resolves: WaitResolution::Person, ..wait(object, why) }
+}
+
+/// Replaces the reason of a wait by a blocker. `source` is the pod or the owned object that reports it.
+pub(crate) fn blocked(wait: TaskWait, source: Option<&str>, blocker: &StartBlocker, now_ms: u64) -> TaskWait {
+    let source = source.map(|source| format!("{source}: ")).unwrap_or_default();
+    TaskWait {
+        code: blocker.code,
+        message: message(&format!("{source}{}", blocker.message)),
+        since_ms: (blocker.since_ms > 0).then(|| now_ms.saturating_sub(blocker.since_ms)),
+        resolves: blocker.resolves,
+        ..wait
+    }
+}
+
+/// Returns the first wait in one text.
+pub(crate) fn first_text(waits: &[TaskWait]) -> Option<String> {
+    waits.first().map(|wait| format!("{}: {}", wait.object, wait.message))
+}

@@ -1,0 +1,81 @@
+//! Lists the warnings of a namespace: events of controllers, of the scheduler and of kubelets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebb_protocol::limits::message;
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Client;
+use kube::api::{Api, ListParams};
+
+use crate::pod::millis;
+use crate::reconciler::Reconciler;
+
+/// The age at which a list is renewed. It is shorter than the pause between two checks of a task, so that a task sees a
+/// new warning within ten seconds.
+pub(crate) const MAX_AGE: Duration = Duration::from_secs(4);
+/// A task must not wait longer for an explanation.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const PAGE: u32 = 500;
+/// Kubernetes deletes events after an hour, so a namespace rarely has more.
+const MAX_PAGES: usize = 4;
+
+/// A warning about an object. Times are milliseconds since 1970 by the cluster's clock, or 0 if unknown.
+#[derive(Clone, Debug)]
+pub(crate) struct Warning {
+    /// The UID of the object.
+    pub(crate) uid: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) first_ms: u64,
+    pub(crate) last_ms: u64,
+}
+
+impl From<Event> for Warning {
+    fn from(event: Event) -> Self {
+        let observed = event.event_time.map(|time| Time(time.0));
+        let in_series = event.series.and_then(|series| series.last_observed_time).map(|time| Time(time.0));
+        let first = event.first_timestamp.or_else(|| observed.clone()).or(event.metadata.creation_timestamp);
+        let last = in_series.or(event.last_timestamp).or(observed).or_else(|| first.clone());
+        Self {
+            uid: event.involved_object.uid.unwrap_or_default(),
+            reason: event.reason.unwrap_or_default(),
+            message: message(&event.message.unwrap_or_default()),
+            first_ms: millis(first.as_ref()),
+            last_ms: millis(last.as_ref()),
+        }
+    }
+}
+
+impl Reconciler {
+    /// Returns the warnings of a namespace, which are at most [`MAX_AGE`] old. There are none without the right to list
+    /// them, because they only explain.
+    pub(crate) async fn warnings(&self, namespace: &str) -> Arc<Vec<Warning>> {
+        let read = async {
+            match tokio::time::timeout(TIMEOUT, list(&self.client, namespace)).await {
+                Ok(Ok(warnings)) => warnings,
+                failed => {
+                    tracing::debug!(namespace, ?failed, "cannot list the events");
+                    Vec::new()
+                }
+            }
+        };
+        self.warnings.get(namespace, MAX_AGE, read).await
+    }
+}
+
+async fn list(client: &Client, namespace: &str) -> kube::Result<Vec<Warning>> {
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let mut page = ListParams::default().fields("type=Warning").limit(PAGE);
+    let mut warnings = Vec::new();
+    for _ in 0..MAX_PAGES {
+        let list = events.list(&page).await?;
+        warnings.extend(list.items.into_iter().map(Warning::from));
+        page.continue_token = list.metadata.continue_.filter(|next| !next.is_empty());
+        if page.continue_token.is_none() {
+            break;
+        }
+    }
+    Ok(warnings)
+}
