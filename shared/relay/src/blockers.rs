@@ -1,4 +1,4 @@
-//! Finds the reason why a pod does not start, is not ready or is not created. All functions are pure.
+//! Finds the reason why a pod or another object does not start, is not ready or is not created. All functions are pure.
 //!
 //! Sources: reasons of waiting containers are those of the kubelet (`pkg/kubelet/images/types.go`,
 //! `kuberuntime_container.go`, `kubelet_pods.go`), those of its warnings are in `pkg/kubelet/events/event.go`.
@@ -23,6 +23,12 @@ pub(crate) fn of_pod(pod: &Pod, warnings: &[Warning], now_ms: u64) -> Option<Sta
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let own: Vec<_> = warnings.iter().filter(|warning| warning.uid == uid && !uid.is_empty()).collect();
     unscheduled(pod).or_else(|| failed(pod)).or_else(|| blocked(pod, &own)).or_else(|| warned(pod, &own, now_ms))
+}
+
+/// Returns the newest warning about an object that is not a pod.
+pub(crate) fn of_object(uid: &str, warnings: &[Warning], now_ms: u64) -> Option<StartBlocker> {
+    let own: Vec<_> = warnings.iter().filter(|warning| warning.uid == uid && !uid.is_empty()).collect();
+    newest(ReasonCode::Timeout, &own, |_| true, now_ms)
 }
 
 /// Returns the reason why the controller `uid` creates no pods, from its warnings since its newest pod. `created_ms` is
@@ -182,12 +188,17 @@ fn warned(pod: &Pod, own: &[&Warning], now_ms: u64) -> Option<StartBlocker> {
     };
     let is_prepared = containers(pod).any(|(_, container)| has_run(container));
     let reasons: &[&str] = if is_prepared { &["Unhealthy"] } else { &PREPARATION };
+    newest(ReasonCode::NotStartable, own, |reason| reasons.contains(&reason), now_ms)
+}
+
+/// Returns the newest of the recent warnings with these reasons.
+fn newest(code: ReasonCode, own: &[&Warning], is_meant: impl Fn(&str) -> bool, now_ms: u64) -> Option<StartBlocker> {
     let recent = own.iter().filter(|it| now_ms.saturating_sub(it.last_ms) < RECENT_MS);
-    let newest = recent.filter(|it| reasons.contains(&it.reason.as_str())).max_by_key(|it| it.last_ms)?;
+    let newest = recent.filter(|it| is_meant(&it.reason)).max_by_key(|it| it.last_ms)?;
     let first = own.iter().filter(|it| it.reason == newest.reason).map(|it| it.first_ms).min();
     let is_missing = ["not found", "non-existent"].iter().any(|text| newest.message.contains(text));
     Some(StartBlocker {
-        code: ReasonCode::NotStartable,
+        code,
         message: format!("{}: {}", newest.reason, newest.message),
         kind: BlockerKind::Reported,
         since_ms: first.unwrap_or(newest.first_ms),

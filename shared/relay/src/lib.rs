@@ -7,7 +7,8 @@
 //!    namespace.
 //! 2. One loop per task (`reconcile`) advances the task by one step at a time. `fair_queue` assigns a slot.
 //! 3. `start` applies the objects.
-//! 4. `container` waits for a container, `ready` for objects. `blockers` finds out why they take long.
+//! 4. `container` waits for a container, `ready` for objects. `blockers` and `dependents` find out
+//!    why they take long.
 //! 5. `terminate` stops running containers, `reconcile` sends the result, `removal` deletes objects.
 //!
 //! A step observes the API server, decides (`decide`) and executes the decision. The decision depends only on the
@@ -25,6 +26,7 @@ mod bodies;
 mod client;
 mod container;
 mod decide;
+mod dependents;
 mod discovery;
 mod documents;
 mod error;

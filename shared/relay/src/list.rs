@@ -111,7 +111,7 @@ impl Reconciler {
     }
 
     /// Returns the kinds that tasks may create and that the cluster serves.
-    async fn managed_kinds(&self, errors: &mut Vec<String>) -> Result<Vec<ResourceKind>> {
+    pub(crate) async fn managed_kinds(&self, errors: &mut Vec<String>) -> Result<Vec<ResourceKind>> {
         let allowed = &self.settings.policy;
         let ours = OURS.into_iter().map(str::to_owned);
         let names: BTreeSet<String> = ours.chain(allowed.kinds.iter().chain(&allowed.cluster_kinds).cloned()).collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ebb_cel::ObjectExpressionError;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::limits::{OUTPUT, OUTPUTS};
-use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId, TaskWait};
+use ebb_protocol::relay::{MAX_WAITS, ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId, TaskWait};
 use ebb_protocol::value::UnitValue;
 use serde_json::Value;
 
@@ -78,7 +78,12 @@ impl Reconciler {
             let object_ref = &applied.object_ref;
             self.watch(&object_ref.api_version, &object_ref.kind, object_ref.namespace.as_deref()).await?;
             let object = self.read(object_ref).await?;
-            waits.extend(decide::judge(applied, object.as_ref(), rules.get(number))?);
+            let wait = decide::judge(applied, object.as_ref(), rules.get(number))?;
+            let wait = match (wait, &object) {
+                (Some(wait), Some(object)) if waits.len() < MAX_WAITS => Some(self.explain(wait, object).await),
+                (wait, _) => wait,
+            };
+            waits.extend(wait);
             objects.extend(object);
         }
         Ok((objects, waits))

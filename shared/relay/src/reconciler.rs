@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use kube::Client;
+use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use crate::discovery::DiscoveryCache;
+use crate::discovery::{DiscoveryCache, ResourceKind};
 use crate::fair_queue::FairQueue;
 use crate::namespace_cache::NamespaceCache;
 use crate::settings::RelaySettings;
@@ -21,6 +22,10 @@ pub(crate) struct Reconciler {
     pub(crate) discovery: DiscoveryCache,
     pub(crate) watches: ObjectWatches,
     pub(crate) warnings: NamespaceCache<Vec<Warning>>,
+    /// Objects that have owners.
+    pub(crate) owned: NamespaceCache<Vec<Value>>,
+    /// The kinds that tasks may create, in the only namespace `""`.
+    pub(crate) kinds: NamespaceCache<Vec<ResourceKind>>,
     pub(crate) registry: TaskRegistry,
     pub(crate) queue: FairQueue,
     pub(crate) http: reqwest::Client,

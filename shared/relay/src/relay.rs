@@ -67,6 +67,8 @@ impl Relay {
             discovery: DiscoveryCache::default(),
             watches: ObjectWatches::default(),
             warnings: NamespaceCache::default(),
+            owned: NamespaceCache::default(),
+            kinds: NamespaceCache::default(),
             registry: TaskRegistry::default(),
             queue,
             http,

@@ -16,7 +16,7 @@ use crate::reconciler::Reconciler;
 /// new warning within ten seconds.
 pub(crate) const MAX_AGE: Duration = Duration::from_secs(4);
 /// A task must not wait longer for an explanation.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(3);
 const PAGE: u32 = 500;
 /// Kubernetes deletes events after an hour, so a namespace rarely has more.
 const MAX_PAGES: usize = 4;

@@ -1,0 +1,250 @@
+//! Finds out why an object is not ready, from its pods and from other objects that it owns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::relay::{TaskWait, WaitResolution};
+use ebb_readiness::{DocumentRules, ObjectReadiness};
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta};
+use serde_json::Value;
+
+use crate::blockers;
+use crate::objects::{self, created_ms};
+use crate::pod::{BlockerKind, StartBlocker, millis};
+use crate::reconciler::Reconciler;
+use crate::record::ObjectRef;
+use crate::settings::now_ms;
+use crate::task_waits;
+use crate::warnings::MAX_AGE;
+
+/// A task must not wait longer for an explanation.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Objects of a kind that are read. Further ones are ignored.
+const PAGE: u32 = 500;
+/// Kinds of the policy that are read.
+const MAX_KINDS: usize = 20;
+/// The age at which the kinds of the policy are looked up again.
+const KINDS_MAX_AGE: Duration = Duration::from_secs(60);
+/// Levels of owned objects below an object.
+const MAX_LEVELS: usize = 3;
+/// Owned objects of a level that are examined.
+const MAX_OWNED: usize = 20;
+/// Kinds without owned objects that explain anything.
+const LEAVES: [&str; 2] = ["ConfigMap", "Secret"];
+
+/// The objects between an object and its blocker, for people, and the blocker.
+type Explanation = (Option<String>, StartBlocker);
+
+impl Reconciler {
+    /// Replaces the reason of a wait by what blocks the pods and objects that `object` owns. Without a right or a
+    /// response, the wait stays as it is.
+    pub(crate) async fn explain(&self, wait: TaskWait, object: &Value) -> TaskWait {
+        match tokio::time::timeout(TIMEOUT, Box::pin(self.explanation(object))).await {
+            Ok(Ok(Some((source, blocker)))) => task_waits::blocked(wait, source.as_deref(), &blocker, now_ms()),
+            Ok(Ok(None)) => wait,
+            failed => {
+                tracing::debug!(object = wait.object, ?failed, "cannot find out why an object is not ready");
+                wait
+            }
+        }
+    }
+
+    async fn explanation(&self, object: &Value) -> kube::Result<Option<Explanation>> {
+        let namespace = object["metadata"]["namespace"].as_str();
+        let found = match namespace {
+            Some(namespace) => self.own_explanation(namespace, object).await?,
+            None => None,
+        };
+        if found.is_some() || !is_custom(object) {
+            return Ok(found);
+        }
+        let candidates = self.owned_objects(namespace.unwrap_or_default()).await;
+        let mut owners = vec![objects::uid(object)];
+        let mut deepest = None;
+        for _ in 0..MAX_LEVELS {
+            let level = candidates.iter().filter(|it| owners.iter().any(|owner| is_owned_by(it, owner)));
+            let level: Vec<&Value> = level.take(MAX_OWNED).collect();
+            let mut waits_for = None;
+            for owned in &level {
+                let Some(pending) = pending(owned) else { continue };
+                let below = match owned["metadata"]["namespace"].as_str() {
+                    Some(namespace) => self.own_explanation(namespace, owned).await?,
+                    None => None,
+                };
+                let name = ObjectRef::of(owned).to_string();
+                if let Some((source, blocker)) = below {
+                    let source = source.map_or_else(|| name.clone(), |source| format!("{name}: {source}"));
+                    return Ok(Some((Some(source), blocker)));
+                }
+                waits_for = waits_for.or(Some((Some(name), pending)));
+            }
+            deepest = waits_for.or(deepest);
+            owners = level.into_iter().map(objects::uid).collect();
+        }
+        Ok(deepest)
+    }
+
+    /// Returns what blocks an object by itself, by its pods, or by its newest warning.
+    async fn own_explanation(&self, namespace: &str, object: &Value) -> kube::Result<Option<Explanation>> {
+        let warnings = self.warnings(namespace).await;
+        let own = |blocker: Option<StartBlocker>| blocker.map(|blocker| (None, blocker));
+        if group_kind(object) == ("", "Pod") {
+            let pod = serde_json::from_value(object.clone()).ok();
+            return Ok(own(pod.and_then(|pod: Pod| blockers::of_pod(&pod, &warnings, now_ms()))));
+        }
+        let controllers: Vec<String> = match group_kind(object) {
+            ("apps", "Deployment") => {
+                let newest = self.newest_replica_set(namespace, object).await?;
+                newest.into_iter().chain([objects::uid(object).to_owned()]).collect()
+            }
+            ("apps", "StatefulSet" | "DaemonSet" | "ReplicaSet") | ("batch", "Job") => {
+                vec![objects::uid(object).to_owned()]
+            }
+            _ => return Ok(own(blockers::of_object(objects::uid(object), &warnings, now_ms()))),
+        };
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let mut pods = api.list(&selected(object)).await?.items;
+        pods.retain(|pod| {
+            let mut owners = pod.owner_references().iter();
+            pod.metadata.deletion_timestamp.is_none() && owners.any(|owner| controllers.contains(&owner.uid))
+        });
+        pods.sort_by_key(|pod| pod.creation_timestamp().map(|time| time.0));
+        let blocked = pods.iter().rev().find_map(|pod| {
+            Some((Some(format!("pod `{}`", pod.name_any())), blockers::of_pod(pod, &warnings, now_ms())?))
+        });
+        let newest_pod_ms = pods.last().map_or(0, |pod| millis(pod.creation_timestamp().as_ref()));
+        let created_ms = created_ms(object);
+        let refused =
+            controllers.iter().find_map(|uid| blockers::of_controller(uid, created_ms, newest_pod_ms, &warnings));
+        Ok(blocked.or_else(|| own(refused.or_else(|| replica_failure(object)))))
+    }
+
+    /// Returns the UID of the newest ReplicaSet of a Deployment.
+    async fn newest_replica_set(&self, namespace: &str, deployment: &Value) -> kube::Result<Option<String>> {
+        let api: Api<ReplicaSet> = Api::namespaced(self.client.clone(), namespace);
+        let sets = api.list_metadata(&selected(deployment)).await?.items;
+        let uid = objects::uid(deployment);
+        let owned = sets.into_iter().filter(|set| set.owner_references().iter().any(|owner| owner.uid == uid));
+        Ok(owned.max_by_key(revision).and_then(|set| set.uid()))
+    }
+
+    /// Returns the objects with owners in a namespace, or cluster-wide for `""`: pods, and those of the kinds that tasks
+    /// may create. A kind that cannot be listed is skipped.
+    async fn owned_objects(&self, namespace: &str) -> Arc<Vec<Value>> {
+        let read = async {
+            let mut owned = Vec::new();
+            let kinds = self
+                .kinds
+                .get("", KINDS_MAX_AGE, async { self.managed_kinds(&mut Vec::new()).await.unwrap_or_default() });
+            let kinds = kinds.await;
+            let kinds = kinds.iter().filter(|kind| kind.namespaced != namespace.is_empty());
+            let all = ListParams::default().limit(PAGE);
+            for kind in kinds.filter(|kind| !LEAVES.contains(&kind.resource.kind.as_str())).take(MAX_KINDS) {
+                let api: Api<DynamicObject> = kind.api(&self.client, Some(namespace));
+                let Ok(list) = api.list(&all).await else { continue };
+                for mut object in list.items.into_iter().filter(|it| !it.owner_references().is_empty()) {
+                    object.metadata.managed_fields = None;
+                    let mut object = serde_json::to_value(object).unwrap_or_default();
+                    // A list has the kind once for all items.
+                    object["apiVersion"] = kind.resource.api_version.clone().into();
+                    object["kind"] = kind.resource.kind.clone().into();
+                    owned.push(object);
+                }
+            }
+            if !namespace.is_empty() {
+                let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+                let pods = api.list(&all).await.map(|list| list.items).unwrap_or_default();
+                let pods = pods.into_iter().filter(|it| !it.owner_references().is_empty());
+                owned.extend(pods.filter_map(|pod| serde_json::to_value(pod).ok()));
+            }
+            owned
+        };
+        self.owned.get(namespace, MAX_AGE, read).await
+    }
+}
+
+fn group_kind(object: &Value) -> (&str, &str) {
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    let group = version.rsplit_once('/').map_or("", |(group, _)| group);
+    (group, object["kind"].as_str().unwrap_or_default())
+}
+
+/// Returns true for a kind that Kubernetes does not define. Only such kinds own objects of unknown kinds.
+fn is_custom(object: &Value) -> bool {
+    let (group, _) = group_kind(object);
+    group.contains('.') && !group.ends_with(".k8s.io")
+}
+
+/// Returns the parameters that list the objects with the labels of a controller's selector.
+fn selected(controller: &Value) -> ListParams {
+    let labels = controller["spec"]["selector"]["matchLabels"].as_object();
+    let labels = labels.into_iter().flatten().filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));
+    let labels: Vec<_> = labels.collect();
+    ListParams::default().labels(&labels.join(",")).limit(PAGE)
+}
+
+/// Returns the order of ReplicaSets. An older template makes an existing one the newest again.
+fn revision(set: &PartialObjectMeta<ReplicaSet>) -> Option<u64> {
+    set.annotations().get("deployment.kubernetes.io/revision")?.parse().ok()
+}
+
+fn is_owned_by(object: &Value, owner: &str) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().any(|it| it["uid"] == owner)
+}
+
+/// Returns the reason why a Deployment or ReplicaSet creates no pods, from its status.
+fn replica_failure(object: &Value) -> Option<StartBlocker> {
+    let conditions = object["status"]["conditions"].as_array();
+    let said = conditions.into_iter().flatten().find(|it| it["type"] == "ReplicaFailure" && it["status"] == "True")?;
+    let since_ms = objects::millis_at(&said["lastTransitionTime"]);
+    Some(blockers::refused_creation(said["message"].as_str()?, created_ms(object), since_ms))
+}
+
+/// Returns the reason why an owned object is not ready.
+fn pending(object: &Value) -> Option<StartBlocker> {
+    let (code, message) = match ebb_readiness::judge(Some(object), None, DocumentRules::default()) {
+        ObjectReadiness::Pending { reason } => (ReasonCode::Timeout, reason),
+        ObjectReadiness::Failed { reason, message } => (ReasonCode::Failed, format!("{reason}: {message}")),
+        ObjectReadiness::Ready | ObjectReadiness::Gone => return None,
+    };
+    let (kind, resolves) = (BlockerKind::Reported, WaitResolution::Itself);
+    Some(StartBlocker { code, message, kind, since_ms: 0, resolves })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn selectors_owners_and_conditions() {
+        let deployment = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"creationTimestamp": "1970-01-01T00:00:01Z", "ownerReferences": [{"uid": "a"}, {"uid": "b"}]},
+            "spec": {"selector": {"matchLabels": {"app": "web", "tier": "x"}}},
+            "status": {"conditions": [{"type": "Available", "status": "False"}, {
+                "type": "ReplicaFailure", "status": "True", "message": "exceeded quota",
+                "lastTransitionTime": "1970-01-01T00:00:02Z",
+            }]},
+        });
+        assert_eq!(selected(&deployment).label_selector.as_deref(), Some("app=web,tier=x"));
+        assert!(is_owned_by(&deployment, "b") && !is_owned_by(&deployment, "c"));
+        let failure = replica_failure(&deployment).unwrap();
+        assert_eq!((failure.code, failure.since_ms), (ReasonCode::Quota, 2_000));
+        for (version, expected) in [
+            ("v1", false),
+            ("apps/v1", false),
+            ("networking.k8s.io/v1", false),
+            ("cluster.x-k8s.io/v1", true),
+            ("db.example.org/v1", true),
+        ] {
+            assert_eq!(is_custom(&json!({"apiVersion": version})), expected, "{version}");
+        }
+    }
+}
