@@ -1,3 +1,4 @@
+use std::fmt;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -6,6 +7,24 @@ pub struct Millis(pub u64);
 impl From<Duration> for Millis {
     fn from(duration: Duration) -> Self {
         Self(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+/// Writes the duration for people: `400 ms`, `2.5 s`, `25 s` or `1 min 30 s`. From 1 s, one decimal place is enough, and
+/// from 10 s none.
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenths = self.0.saturating_add(50) / 100;
+        let seconds = self.0.saturating_add(500) / 1000;
+        match self.0 {
+            0 => return f.write_str("0 s"),
+            ..1000 => return write!(f, "{} ms", self.0),
+            _ if tenths < 100 && tenths % 10 > 0 => return write!(f, "{}.{} s", tenths / 10, tenths % 10),
+            _ => {}
+        }
+        let parts = [(seconds / 3600, "h"), (seconds / 60 % 60, "min"), (seconds % 60, "s")];
+        let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count} {unit}"));
+        f.write_str(&parts.collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -28,6 +47,25 @@ impl Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_are_words() {
+        for (millis, words) in [
+            (0, "0 s"),
+            (999, "999 ms"),
+            (1_000, "1 s"),
+            (1_497, "1.5 s"),
+            (9_960, "10 s"),
+            (24_876, "25 s"),
+            (59_600, "1 min"),
+            (90_000, "1 min 30 s"),
+            (179_876, "3 min"),
+            (86_400_000, "24 h"),
+            (3_661_000, "1 h 1 min 1 s"),
+        ] {
+            assert_eq!(Millis(millis).to_string(), words);
+        }
+    }
 
     #[test]
     fn times_saturate() {

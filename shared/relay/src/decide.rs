@@ -1,6 +1,7 @@
 //! Decides the next step of tasks from their records and observations. All functions are pure.
 
 use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
+use ebb_protocol::engine::Millis;
 use ebb_protocol::entrypoint::TerminationResult;
 use ebb_protocol::relay::{ReadyRules, TaskId, TaskWait};
 use ebb_readiness::ObjectReadiness;
@@ -82,9 +83,10 @@ pub(crate) fn is_slot_free(pods: kube::Result<Vec<Pod>>, now_ms: u64) -> kube::R
 
 /// Returns the failure of a task whose deadline has passed.
 pub(crate) fn deadline_failure(spec: &TaskSpec, why: Option<&str>) -> Callback {
-    let took = spec.deadline_ms.saturating_sub(spec.received_ms);
+    // The time in transit was subtracted from the timeout of the unit.
+    let took = Millis(spec.deadline_ms.saturating_sub(spec.received_ms));
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-    Callback::failed(ReasonCode::Timeout, &format!("it took longer than {took} ms{why}"))
+    Callback::failed(ReasonCode::Timeout, &format!("it took longer than {took}{why}"))
 }
 
 #[derive(Debug, PartialEq)]

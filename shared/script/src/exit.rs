@@ -1,6 +1,7 @@
 //! The end of a script, and the failure that results from it.
 
 use ebb_protocol::callback::{Callback, ReasonCode};
+use ebb_protocol::engine::Millis;
 use ebb_protocol::entrypoint::exit::FAILED;
 use ebb_protocol::entrypoint::{EntrypointSpec, ScriptExit};
 use nix::sys::signal::Signal;
@@ -53,7 +54,9 @@ impl ProcessExit {
     /// request to stop has succeeded, because its outputs are known.
     fn failure(&self, timeout_ms: u64, supervisor: &str) -> Option<Callback> {
         let (code, message) = match (self.cause, self.status) {
-            (StopCause::Deadline, _) => (ReasonCode::Timeout, format!("the script took longer than {timeout_ms} ms")),
+            (StopCause::Deadline, _) => {
+                (ReasonCode::Timeout, format!("the script took longer than {}", Millis(timeout_ms)))
+            }
             (_, Some(WaitStatus::Exited(_, 0))) => return None,
             // After a cancellation, the result is not requested. Otherwise the machine is about to stop.
             (StopCause::Signaled(signal), status) => {

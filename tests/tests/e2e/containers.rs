@@ -199,7 +199,7 @@ async fn image_pulls_that_hang() {
 
     let late = workdir.write_sandbox("late", &resource("late", "{}"));
     let failed = workdir.ebb(&["sandbox", "apply", "-f", &late]).await;
-    let message = "the container did not start within the 3000 ms of the unit";
+    let message = "the container did not start within the 3 s of the unit";
     assert!(failed.code == Some(1) && failed.stderr.contains(message), "{failed:#?}");
     assert!(engine.containers().is_empty());
     dev.stop().await;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ebb_protocol::api::{CheckList, HealthCheck, SourceInfo};
+use ebb_protocol::engine::Millis;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -155,7 +156,7 @@ fn rejections(sources: &[SourceInfo], now: Timestamp) -> Vec<DoctorCheck> {
 
 fn of_server(check: HealthCheck) -> DoctorCheck {
     let result = if check.passed { CheckResult::Passed } else { CheckResult::Failed };
-    DoctorCheck::new(&check.name, result, format!("{} ({} ms)", check.detail, check.duration_ms))
+    DoctorCheck::new(&check.name, result, format!("{} ({})", check.detail, Millis(check.duration_ms)))
 }
 
 fn text(checks: &[DoctorCheck]) -> String {

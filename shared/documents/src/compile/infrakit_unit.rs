@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::Hook;
+use ebb_engine::{Hook, Millis};
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::TIMEOUT_MS;
@@ -127,8 +127,8 @@ fn processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, instance: &I
     let Some(time) = instance.max_processing_time else { return PROCESSING_MS.min(timeout / 2) };
     if time.0 >= timeout {
         let name = &doc.name.value;
-        let message =
-            format!("the `maxProcessingTime` of `{name}` is {} ms; it must be below its timeout, {timeout} ms", time.0);
+        let (time, timeout) = (Millis(time.0), Millis(timeout));
+        let message = format!("the `maxProcessingTime` of `{name}` is {time}; it must be below its timeout, {timeout}");
         let help = "set `maxProcessingTime` to the longest time for which the plugin processes a request";
         report.push(report.error("limit", instance.plugin.at, message).help(help));
     }

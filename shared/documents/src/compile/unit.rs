@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ebb_engine::Hook;
+use ebb_engine::{Hook, Millis};
 
 use super::checked::CompiledUnit;
 use super::collector::{DiagnosticCollector, ExpressionRead};
@@ -254,7 +254,8 @@ fn limits(report: &mut DiagnosticCollector, doc: &UnitDoc) {
     if let Some(timeout) = doc.timeout.map(|timeout| timeout.0)
         && !(1..=MAX_TIMEOUT_MS).contains(&timeout)
     {
-        let message = format!("`{}` has a timeout of {timeout} ms; it must be above 0 and at most 24h", doc.name.value);
+        let message =
+            format!("`{}` has a timeout of {}; it must be above 0 and at most 24h", doc.name.value, Millis(timeout));
         report.push(report.error("limit", at, message));
     }
     if let ActionDoc::Webhook(webhook) = &doc.action {
@@ -270,7 +271,7 @@ fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, webhook:
     if let Some(time) = time
         && time > MAX_TIMEOUT_MS
     {
-        let message = format!("`{name}` has a `maxProcessingTime` of {time} ms; it must be at most 24h");
+        let message = format!("`{name}` has a `maxProcessingTime` of {}; it must be at most 24h", Millis(time));
         report.push(report.error("limit", doc.name.at, message));
     }
     let timeout =
@@ -284,8 +285,10 @@ fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, webhook:
         let help = "a request that is idempotent is sent again instead";
         report.push(report.error("contradiction", at, "`describe` needs `idempotent: false`").help(help));
     } else if time.unwrap_or(timeout) >= timeout {
-        let message =
-            format!("`describe` needs a `maxProcessingTime` below the timeout of `{name}`, which is {timeout} ms");
+        let message = format!(
+            "`describe` needs a `maxProcessingTime` below the timeout of `{name}`, which is {}",
+            Millis(timeout)
+        );
         let help = "set `maxProcessingTime` to the longest time for which the receiver processes a request";
         report.push(report.error("limit", at, message).help(help));
     }
@@ -345,7 +348,8 @@ fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: Hook) -> RetryPo
         report.push(report.error("limit", at, message));
     }
     if backoff_ms > max_backoff_ms || max_backoff_ms > MAX_TIMEOUT_MS {
-        let message = format!("`{}` has backoff {backoff_ms} ms and maxBackoff {max_backoff_ms} ms", doc.name.value);
+        let (backoff, max_backoff) = (Millis(backoff_ms), Millis(max_backoff_ms));
+        let message = format!("`{}` has backoff {backoff} and maxBackoff {max_backoff}", doc.name.value);
         let at = given.backoff.as_ref().or(given.max_backoff.as_ref()).map_or(doc.name.at, |backoff| backoff.at);
         report.push(report.error("limit", at, message).help("`backoff` is at most `maxBackoff`, and that at most 24h"));
     }

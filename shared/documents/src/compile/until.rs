@@ -1,6 +1,6 @@
 //! The state for which a webhook unit waits, and the values that it reads beside the response.
 
-use ebb_engine::Hook;
+use ebb_engine::{Hook, Millis};
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::{MAX_UNTIL_EVERY_MS, UNTIL_EVERY_MS, UNTIL_MAX_EVERY_MS};
@@ -65,7 +65,7 @@ pub(super) fn compile<'a>(
     let every_ms = until.every.as_ref().map_or(UNTIL_EVERY_MS, |every| every.value.0);
     let max_every_ms = until.max_every.as_ref().map_or_else(|| UNTIL_MAX_EVERY_MS.max(every_ms), |every| every.value.0);
     if !(1000..=max_every_ms).contains(&every_ms) || max_every_ms > MAX_UNTIL_EVERY_MS {
-        let message = format!("`every` is {every_ms} ms, and `maxEvery` is {max_every_ms} ms");
+        let message = format!("`every` is {}, and `maxEvery` is {}", Millis(every_ms), Millis(max_every_ms));
         let help = "`every` is at least 1s and at most `maxEvery`, and that at most 15m";
         let at = until.every.as_ref().or(until.max_every.as_ref()).map_or(at, |every| every.at);
         report.push(report.error("limit", at, message).help(help));

@@ -2,7 +2,7 @@
 
 use ebb_documents::plan::{UnitPlan, UnitRef};
 use ebb_documents::render::{self, RenderedUnit, UnitContext};
-use ebb_engine::Timestamp;
+use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::record::AttemptRecord;
@@ -26,7 +26,7 @@ pub(crate) fn timed_out(unit: &UnitPlan, record: &AttemptRecord) -> AttemptFailu
         .map(|at| format!("; the receiver accepted the request ({ACCEPTED}) at {}", rfc3339(Timestamp(at))));
     let progress = record.progress.as_ref().map(|progress| format!("; the last progress was: {progress}"));
     let [accepted, progress] = [accepted, progress].map(Option::unwrap_or_default);
-    let why = format!("no result within {} s{accepted}{progress}", unit.timeout_ms / 1000);
+    let why = format!("no result within {}{accepted}{progress}", Millis(unit.timeout_ms));
     AttemptFailure { is_made: record.wait.is_some(), ..AttemptFailure::new(ReasonCode::Timeout, &why) }
 }
 

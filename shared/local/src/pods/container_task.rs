@@ -18,6 +18,7 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::routing::post;
+use ebb_engine::Millis;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::entrypoint::{self, RelayAddress, ReportState, ScriptExit, ScriptReport};
 use ebb_protocol::limits::LOG_TAIL;
@@ -96,8 +97,9 @@ pub(super) fn run(
             () = tokio::time::sleep(Duration::from_millis(request.timeout_ms)) => {
                 container.abort_start(containers).await;
                 let message = format!(
-                    "the container did not start within the {} ms of the unit, with the image {:?}",
-                    request.timeout_ms, request.body.image
+                    "the container did not start within the {} of the unit, with the image {:?}",
+                    Millis(request.timeout_ms),
+                    request.body.image
                 );
                 return Err(TaskFailure(ReasonCode::Timeout, message));
             }

@@ -128,7 +128,7 @@ fn a_task_waits_for_objects_until_its_deadline() {
     let assert_timeout = |spec: &TaskSpec| {
         let ObjectsStep::Fail(result) = objects(spec, &waits, NOW + 500) else { panic!() };
         let reason = result.reason.unwrap();
-        assert_eq!((reason.code, &*reason.message), (Timeout, "it took longer than 1000 ms: Deployment n/a: m"));
+        assert_eq!((reason.code, &*reason.message), (Timeout, "it took longer than 1 s: Deployment n/a: m"));
     };
     assert_timeout(&spec);
     spec.deadline_ms += 5_000;
