@@ -11,7 +11,7 @@ use ebb_engine::{Attempt, Hook, Unit};
 use ebb_flow::ports::{QueueMessage, RelayError};
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::id::RunId;
-use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
+use ebb_protocol::relay::{EnsureTask, RunningTask, TaskId, TaskState};
 use ebb_protocol::sign::WEBHOOK_ID;
 use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY, UNDOES_IDEMPOTENCY_KEY};
 use futures::channel::oneshot;
@@ -107,6 +107,8 @@ pub(super) enum ModelTaskState {
 #[derive(Clone, Debug)]
 pub(super) struct ModelTask {
     pub(super) state: ModelTaskState,
+    /// The time at which it began to run, or 0.
+    pub(super) begun: u64,
     pub(super) request: UnitRequest,
 }
 
@@ -310,7 +312,7 @@ impl ModelEnvironment {
         let stand = match known {
             Some(stand) => stand,
             None if parcel.by_relay && !self.has_free_slot(&state) => {
-                let waiting = ModelTask { state: ModelTaskState::Waiting, request: parcel.clone() };
+                let waiting = ModelTask { state: ModelTaskState::Waiting, begun: 0, request: parcel.clone() };
                 state.tasks.insert(parcel.name.clone(), waiting);
                 ModelTaskState::Waiting
             }
@@ -325,7 +327,10 @@ impl ModelEnvironment {
         };
         let answer = if parcel.by_relay {
             ModelReply::Relay(Ok(match stand {
-                ModelTaskState::Running => TaskState::running(""),
+                ModelTaskState::Running => {
+                    let age_ms = state.tasks.get(&parcel.name).map(|work| self.runtime.elapsed() - work.begun);
+                    TaskState::Running(RunningTask { age_ms, ..RunningTask::default() })
+                }
                 ModelTaskState::Waiting => TaskState::Queued { ahead: 0 },
                 ModelTaskState::Tombstoned => TaskState::Tombstoned,
                 ModelTaskState::Succeeded | ModelTaskState::Failed => {
@@ -379,7 +384,9 @@ impl ModelEnvironment {
             let uses = uses.map(|user| format!("{parcel} begins while {} uses what it removes", user.request));
             state.violations.extend(may_run.into_iter().chain(uses));
         }
-        state.tasks.insert(parcel.name.clone(), ModelTask { state: ModelTaskState::Running, request: parcel.clone() });
+        let begun = self.runtime.elapsed();
+        let task = ModelTask { state: ModelTaskState::Running, begun, request: parcel.clone() };
+        state.tasks.insert(parcel.name.clone(), task);
     }
 
     /// Returns true if the relay has a free slot.
@@ -446,7 +453,7 @@ pub(super) fn unanswered(what: &UnitRequest) -> ModelReply {
 fn end(state: &mut EnvironmentState, name: &str, well: bool) -> ModelTaskState {
     let stand = if well { ModelTaskState::Succeeded } else { ModelTaskState::Failed };
     let work = state.tasks.get_mut(name).expect("only known work ends");
-    work.state = stand;
+    (work.state, work.begun) = (stand, 0);
     let parcel = work.request.clone();
     if well && is_setup(&parcel.unit) {
         // With a response in place of a callback, only the idempotency key identifies the object.
@@ -474,7 +481,7 @@ fn tombstone(state: &mut EnvironmentState, name: &str, of: &UnitRequest) {
     let ended = |work: &ModelTask| matches!(work.state, ModelTaskState::Succeeded | ModelTaskState::Failed);
     if !state.tasks.get(name).is_some_and(ended) {
         let parcel = state.tasks.get(name).map_or_else(|| of.clone(), |work| work.request.clone());
-        state.tasks.insert(name.to_owned(), ModelTask { state: ModelTaskState::Tombstoned, request: parcel });
+        state.tasks.insert(name.to_owned(), ModelTask { state: ModelTaskState::Tombstoned, begun: 0, request: parcel });
     }
 }
 

@@ -9,7 +9,9 @@ use ebb_engine::Unit;
 use ebb_flow::ports::RelayError;
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::id::RunId;
-use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
+use ebb_protocol::relay::{
+    CallbackEndpoint, EnsureTask, RunningTask, ServiceRequest, ServiceResponse, TaskId, TaskState,
+};
 use ebb_protocol::value::UnitValue;
 
 use super::executor::{SimExecutor, callback_of, run_of};
@@ -53,10 +55,11 @@ impl Default for ClusterOptions {
 }
 
 enum SimTaskState {
-    /// A script with the end of its timeout.
+    /// A script with its start and the end of its timeout.
     Running {
         task: SimTaskId,
         run: RunId,
+        since: u64,
         until: u64,
     },
     Queued(Box<EnsureTask>),
@@ -179,10 +182,11 @@ impl SimRelay {
             if unit.sets_up() {
                 begun.push((run.clone(), name.clone()));
             }
-            let until = self.executor.runtime.elapsed() + request.timeout_ms;
+            let since = self.executor.runtime.elapsed();
+            let until = since + request.timeout_ms;
             let task = self.begin(&unit, run.clone(), &request, receiver);
             known.running += 1;
-            known.tasks.insert(name, SimTaskState::Running { task, run, until });
+            known.tasks.insert(name, SimTaskState::Running { task, run, since, until });
         }
         begun
     }
@@ -219,7 +223,7 @@ impl SimRelay {
     fn tombstone(&self, known: &mut SimRelayState, name: &TaskId) {
         known.queue.retain(|waiting| waiting != name);
         let former = known.tasks.insert(name.clone(), SimTaskState::Tombstoned);
-        let Some(SimTaskState::Running { task, run: killed, until }) = former else { return };
+        let Some(SimTaskState::Running { task, run: killed, until, .. }) = former else { return };
         self.executor.runtime.kill(task);
         known.running -= 1;
         // The timeout of a task may end while its run is cancelled.
@@ -233,10 +237,13 @@ impl SimRelay {
         }
     }
 
-    fn task_state(known: &SimRelayState, name: &TaskId) -> TaskState {
+    fn task_state(&self, known: &SimRelayState, name: &TaskId) -> TaskState {
         match known.tasks.get(name) {
             None => TaskState::Unknown,
-            Some(SimTaskState::Running { .. }) => TaskState::running(""),
+            Some(SimTaskState::Running { since, .. }) => {
+                let age_ms = Some(self.executor.runtime.elapsed() - since);
+                TaskState::Running(RunningTask { age_ms, ..RunningTask::default() })
+            }
             Some(SimTaskState::Queued(_)) => {
                 let ahead = known.queue.iter().position(|waiting| waiting == name).unwrap_or(0);
                 TaskState::Queued { ahead }
@@ -275,7 +282,7 @@ impl SimRelay {
             }
             Some(SimTaskState::Running { .. } | SimTaskState::Tombstoned) => {}
         }
-        Ok(Self::task_state(&known, &name))
+        Ok(self.task_state(&known, &name))
     }
 
     /// Tombstones a task if `is_affected`, and returns its state.
@@ -291,7 +298,7 @@ impl SimRelay {
             if is_affected(known.tasks.get(name)) {
                 self.tombstone(&mut known, name);
             }
-            Self::task_state(&known, name)
+            self.task_state(&known, name)
         };
         self.respond(state).await
     }

@@ -113,7 +113,7 @@ pub async fn send(
         && matches!(outcome.end, Some(AttemptEnd::Failed(_)))
     {
         // An earlier dispatcher may have reached the relay, or the server of a connection that cannot be used now.
-        record_start(env, run, attempt).await?;
+        record_start(env, run, attempt, env.now()).await?;
     }
     Ok(DispatchOutcome { remaining: undone.remaining, ..outcome })
 }

@@ -16,7 +16,7 @@ use crate::error::FlowError;
 use crate::guarded_relay::{guarded, retry_at};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::RelayError;
-use crate::run::attempt::{task_id, token, undone_name, unit_name};
+use crate::run::attempt::{task_id, task_start, token, undone_name, unit_name};
 use crate::run::callback_result::{relay_result, with_checked_outputs};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::wakeup::{AttemptWakeup, postpone, record_start};
@@ -176,10 +176,12 @@ pub(super) async fn ensure_task(
             _ => DispatchOutcome::later(None),
         }),
         // A tombstoned attempt was superseded or cancelled. Its cancel records the result, or its deadline ends it.
-        Ok(TaskState::Running { .. } | TaskState::Unknown | TaskState::Tombstoned) => {
+        Ok(state @ (TaskState::Running(_) | TaskState::Unknown | TaskState::Tombstoned)) => {
             if reason == DispatchReason::SweepStart {
                 // The deadline counts from this start (rule DeadlineFromStart).
-                record_start(env, run, attempt).await?;
+                let age_ms = if let TaskState::Running(task) = &state { task.age_ms } else { None };
+                let now = env.now();
+                record_start(env, run, attempt, age_ms.map_or(now, |age| task_start(run, age, now))).await?;
             }
             Ok(DispatchOutcome::later(None))
         }

@@ -28,8 +28,8 @@ pub enum AttemptWakeup {
     Recorded(Timestamp),
 }
 
-pub(crate) async fn record_start(env: &Env, run: &Run, attempt: AttemptRef) -> Result<(), FlowError> {
-    run.update_attempt(env, attempt, AttemptUpdate::Started(env.now())).await.map(drop)
+pub(crate) async fn record_start(env: &Env, run: &Run, attempt: AttemptRef, at: Timestamp) -> Result<(), FlowError> {
+    run.update_attempt(env, attempt, AttemptUpdate::Started(at)).await.map(drop)
 }
 
 /// Leaves an attempt to `sweep`, which starts it at `at`. Its deadline counts from then on.

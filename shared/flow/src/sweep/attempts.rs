@@ -167,7 +167,8 @@ impl RunSweep {
     fn add_repeat(&mut self, last_request: u64, attempt: AttemptRef, seen: AttemptRecord, is_relayed: bool) {
         let leased = seen.leased_until.map(Timestamp).filter(|&until| until > self.now);
         match leased.filter(|_| self.when == SweepCondition::Due) {
-            _ if is_relayed => self.dispatches.push((last_request, attempt)),
+            // A queued task was postponed until after its start. It has a slot now, so other attempts are sent first.
+            _ if is_relayed => self.dispatches.push((u64::MAX, attempt)),
             Some(until) => self.sweep_by(until),
             None => self.repeats.push(WebhookRepeat { attempt, last_request, seen }),
         }

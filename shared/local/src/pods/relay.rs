@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use ebb_egress::HttpCall;
+use ebb_engine::Millis;
 use ebb_flow::ports::{RelayClient, RelayError};
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::limits::LOG_TAIL;
@@ -483,7 +484,14 @@ async fn step(inner: &RelayShared, name: &TaskId) -> Result<DeliveryStep, PodsEr
 }
 
 fn running(task: &TaskFolder) -> TaskState {
-    TaskState::running(logs::tail_text(&task.folder, LOG_TAIL))
+    // The timeout counts from this file. An image may be pulled before.
+    let started = task.started().metadata().and_then(|file| file.modified()).ok();
+    let age = started.map(|started| SystemTime::now().duration_since(started).unwrap_or_default());
+    TaskState::Running(RunningTask {
+        log: logs::tail_text(&task.folder, LOG_TAIL),
+        age_ms: age.map(|age| Millis::from(age).0),
+        ..RunningTask::default()
+    })
 }
 
 fn check(name: &TaskId) -> Result<(), RelayError> {
