@@ -5,6 +5,7 @@ mod backlog;
 pub mod checks;
 pub mod clusters;
 mod connections;
+mod live;
 pub mod logs;
 pub(crate) mod named_documents;
 pub mod named_tokens;

@@ -1,6 +1,6 @@
 //! The context of a function: store, ports, settings, and caches that are kept between invocations.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -10,10 +10,11 @@ use ebb_documents::notification::NotificationRule;
 use ebb_documents::plan::{HookPlan, Plan};
 use ebb_documents::render::CompiledExpressions;
 use ebb_egress::{ByteBudget, HttpCall};
-use ebb_engine::{Graph, Hook, HookSet, Millis, Timestamp};
+use ebb_engine::{Attempt, Graph, Hook, HookSet, Millis, Timestamp, Unit};
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::limits;
 use ebb_protocol::named_secrets::SecretReader;
+use ebb_protocol::relay::TaskState;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
 use ebb_store::{
@@ -173,6 +174,15 @@ impl CompiledPlan {
     }
 }
 
+/// The states of running tasks of a run, as their relays reported them. They are for people only.
+#[derive(Debug)]
+pub struct TaskReports {
+    pub at: Timestamp,
+    /// The time until which readers share them.
+    pub until: Timestamp,
+    pub states: BTreeMap<(Unit, Attempt), TaskState>,
+}
+
 /// The state of a function instance between invocations: plans, facts of runs, parsed documents, circuit breakers and failed
 /// sweeps.
 pub struct InstanceCache {
@@ -184,6 +194,7 @@ pub struct InstanceCache {
     sources: Mutex<LruCache<Arc<EventSource>>>,
     /// Parsed plugins, by name, version and digest. Whether a version is withdrawn is read from the table.
     plugins: Mutex<LruCache<Arc<PluginDoc>>>,
+    task_reports: Mutex<LruCache<Arc<TaskReports>>>,
     pub(crate) breakers: Arc<CircuitBreakers>,
     pub(crate) failed_sweeps: FailedSweeps,
     /// The subscriptions, with the time at which they were read.
@@ -211,6 +222,7 @@ impl Default for InstanceCache {
             facts: Mutex::default(),
             sources: Mutex::default(),
             plugins: Mutex::default(),
+            task_reports: Mutex::default(),
             breakers: Arc::default(),
             failed_sweeps: FailedSweeps::default(),
             subscriptions: tokio::sync::Mutex::default(),
@@ -334,6 +346,16 @@ impl Env {
         lock(&self.cache.facts).put(run.as_str(), facts.clone(), std::mem::size_of::<RunFacts>());
     }
 
+    /// Returns the last reports on the tasks of a run while readers share them.
+    pub fn task_reports(&self, run: &RunId) -> Option<Arc<TaskReports>> {
+        lock(&self.cache.task_reports).get(run.as_str()).filter(|reports| self.now() < reports.until)
+    }
+
+    pub fn remember_task_reports(&self, run: &RunId, reports: &Arc<TaskReports>) {
+        let weight = reports.states.len().saturating_mul(REPORT_BYTES);
+        lock(&self.cache.task_reports).put(run.as_str(), Arc::clone(reports), weight);
+    }
+
     /// Returns true if the run is older than the retention by the clock of any function instance, so that its data may
     /// have been removed.
     pub(crate) fn may_be_removed(&self, facts: &RunFacts) -> bool {
@@ -373,6 +395,8 @@ const MAX_CLOCK_SKEW: Millis = Millis(60_000);
 const MAX_BYTES: usize = 8 << 20;
 /// The weight of a byte of a plugin. Plugins get a quarter of the memory of plans.
 const PLUGIN_WEIGHT: usize = 4;
+/// Approximate JSON bytes of the state of a task that waits for several objects.
+const REPORT_BYTES: usize = 4 << 10;
 /// Approximate JSON bytes per unit of a plan.
 const UNIT_BYTES: usize = 1 << 10;
 

@@ -197,6 +197,9 @@ pub struct TargetPage {
     /// Errors of targets that cannot be read, because their items are damaged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<String>,
+    /// Recorded outages of clusters, for which targets may wait. Their `units` are empty. Not in a list of gone targets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outages: Vec<RelayOutage>,
     /// The query parameter `nextToken` of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_token: Option<String>,
@@ -452,6 +455,9 @@ pub struct TargetDiagnosis {
     pub notes: Vec<String>,
     /// Next steps, the most useful first.
     pub next_steps: Vec<String>,
+    /// What running units wait for in their clusters, by unit.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub waits: BTreeMap<String, Vec<UnitWait>>,
     /// The event of a source that decided whether the target exists. Absent if the platform controls the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<DecidingEvent>,

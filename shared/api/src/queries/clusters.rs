@@ -18,17 +18,21 @@ pub async fn list(env: &Env, store: &dyn RelayOutages) -> Result<ClusterList, Fl
     clusters.sort_by(|one, other| one.name.cmp(&other.name));
     let mut outages = match clusters.is_empty() {
         true => BTreeMap::new(),
-        false => store.read_outages().await?,
+        false => outages(store).await?,
     };
     for cluster in &mut clusters {
-        cluster.outage = outages.remove(&cluster.name).map(|outage| RelayOutage {
-            cluster: cluster.name.clone(),
-            since: rfc3339(outage.since),
-            reason: outage.reason,
-            units: Vec::new(),
-        });
+        cluster.outage = outages.remove(&cluster.name);
     }
     Ok(ClusterList { clusters })
+}
+
+/// Returns the recorded outages by cluster, without the units that wait.
+pub(crate) async fn outages(store: &dyn RelayOutages) -> Result<BTreeMap<String, RelayOutage>, FlowError> {
+    let outages = store.read_outages().await?.into_iter().map(|(cluster, outage)| {
+        let since = rfc3339(outage.since);
+        (cluster.clone(), RelayOutage { cluster, since, reason: outage.reason, units: Vec::new() })
+    });
+    Ok(outages.collect())
 }
 
 pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {

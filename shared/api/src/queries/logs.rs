@@ -1,7 +1,9 @@
 //! Reads logs of units from the bucket or from a relay.
 
-use ebb_engine::{Attempt, Unit};
-use ebb_protocol::api::{UnitDetail, UnitState};
+use std::sync::{Mutex, PoisonError};
+
+use ebb_engine::follow::in_flight;
+use ebb_engine::{Attempt, Millis, Unit};
 use ebb_protocol::id::RunId;
 use ebb_protocol::relay::TaskState;
 use futures::stream::{self, StreamExt as _};
@@ -9,40 +11,82 @@ use futures::stream::{self, StreamExt as _};
 use ebb_flow::env::Env;
 use ebb_flow::error::FlowError;
 use ebb_flow::loaded_run::{self, Run};
+use ebb_flow::ports::RelayError;
 use ebb_flow::run::attempt::task_id;
 use ebb_flow::run::records::log_key;
 
+use crate::queries::live;
+
+/// The result of a search for a log.
+pub enum LogSearch {
+    Found(Attempt, String),
+    Missing,
+    /// The attempt may run, and the relay of this cluster did not return its log.
+    NoResponse {
+        cluster: String,
+        /// For people.
+        reason: String,
+    },
+}
+
 /// Returns the tail of a unit's log and its attempt: from the bucket, or from the relay while the unit runs. Without
 /// `attempt`, returns the log of the last attempt that has one.
-pub async fn log(
-    env: &Env,
-    id: &RunId,
-    key: &str,
-    attempt: Option<u32>,
-) -> Result<Option<(Attempt, String)>, FlowError> {
-    let Some(run) = Run::load(env, id).await? else { return Ok(None) };
+pub async fn log(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> Result<LogSearch, FlowError> {
+    let Some(run) = Run::load(env, id).await? else { return Ok(LogSearch::Missing) };
     let position = run.hook_plan().units.iter().position(|unit| unit.key == key);
-    let Some(unit) = position.and_then(|at| u32::try_from(at).ok()).map(Unit) else { return Ok(None) };
-    let last = loaded_run::attempt(&run.read_view(env).await?, unit);
+    let Some(unit) = position.and_then(|at| u32::try_from(at).ok()).map(Unit) else { return Ok(LogSearch::Missing) };
+    let view = run.read_view(env).await?;
+    let last = loaded_run::attempt(&view, unit);
     let attempts: Vec<Attempt> = match attempt {
         Some(attempt) => vec![Attempt(attempt)],
         None => (1..=last.0).rev().map(Attempt).collect(),
     };
+    let no_response = Mutex::new(None);
     // A list instead of an iterator: the compiler cannot prove that the future of a handler with its closure is `Send`.
-    let reads: Vec<_> = attempts.into_iter().map(|attempt| log_of(env, &run, unit, attempt)).collect();
-    first_found(reads).await
+    let reads: Vec<_> = attempts.into_iter().map(|attempt| log_of(env, &run, unit, attempt, &no_response)).collect();
+    if let Some((attempt, log)) = first_found(reads).await? {
+        return Ok(LogSearch::Found(attempt, log));
+    }
+    let no_response = no_response.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(match no_response {
+        // The log of an attempt that has ended is in the bucket, if it has one.
+        Some((attempt, reason)) if in_flight(run.graph(), &view).contains(&(unit, attempt)) => {
+            let cluster = run.cluster(unit);
+            let cluster = env.relay.resolve_cluster(cluster).or_else(|| cluster.map(str::to_owned));
+            LogSearch::NoResponse { cluster: cluster.unwrap_or_else(|| "default".to_owned()), reason }
+        }
+        _ => LogSearch::Missing,
+    })
 }
 
-async fn log_of(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> Result<Option<(Attempt, String)>, FlowError> {
+/// Returns the log of an attempt, if it has one. Stores the error of a relay that does not return the log of the last
+/// attempt in `no_response`.
+async fn log_of(
+    env: &Env,
+    run: &Run,
+    unit: Unit,
+    attempt: Attempt,
+    no_response: &Mutex<Option<(Attempt, String)>>,
+) -> Result<Option<(Attempt, String)>, FlowError> {
     if let Some(bytes) = env.store.get_object(&log_key(run, unit, attempt)).await? {
         return Ok(Some((attempt, String::from_utf8_lossy(&bytes).into_owned())));
     }
+    if !run.is_relayed(unit) {
+        return Ok(None);
+    }
     let log = match env.relay.get(run.cluster(unit), &task_id(run, unit, attempt)).await {
         Ok(TaskState::Running(task)) => Some(partial_log(task.log, task.pending, task.heartbeat_ms)),
-        Ok(TaskState::Queued { ahead }) => Some(format!("{}\n", queued(ahead))),
+        Ok(TaskState::Queued { ahead }) => Some(format!("{}\n", live::queued(ahead))),
         // The callback of the relay has not been applied yet.
         Ok(TaskState::Ended(result)) => result.log,
-        Ok(TaskState::Unknown | TaskState::Tombstoned) | Err(_) => None,
+        Ok(TaskState::Unknown | TaskState::Tombstoned) | Err(RelayError::Refused(_)) => None,
+        Err(RelayError::Unreachable(reason) | RelayError::Busy(reason)) => {
+            let mut kept = no_response.lock().unwrap_or_else(PoisonError::into_inner);
+            if kept.as_ref().is_none_or(|(other, _)| *other < attempt) {
+                *kept = Some((attempt, reason));
+            }
+            None
+        }
     };
     Ok(log.map(|log| (attempt, log)))
 }
@@ -63,26 +107,6 @@ async fn first_found<T>(
     Ok(None)
 }
 
-/// Returns the reason why a running unit waits, as last reported by its relay. Returns `None` if the unit does not
-/// wait, if no relay executes it, or if the relay does not respond.
-pub(crate) async fn pending(env: &Env, run: &Run, unit: Option<&UnitDetail>) -> Option<String> {
-    let unit = unit.filter(|unit| unit.state == UnitState::Running)?;
-    let position = run.hook_plan().units.iter().position(|plan| plan.key == unit.key)?;
-    if !run.hook_plan().units[position].action.is_relayed() {
-        return None;
-    }
-    let (at, attempt) = (Unit(u32::try_from(position).ok()?), Attempt(unit.attempt));
-    match env.relay.get(run.cluster(at), &task_id(run, at, attempt)).await {
-        Ok(TaskState::Running(task)) => task.pending,
-        Ok(TaskState::Queued { ahead }) => Some(queued(ahead)),
-        _ => None,
-    }
-}
-
-fn queued(ahead: usize) -> String {
-    format!("queued behind {ahead} other tasks")
-}
-
 /// The age in milliseconds from which a heartbeat is late. Entrypoints send one every 15 s.
 const LATE_MS: u64 = 60_000;
 
@@ -99,7 +123,7 @@ fn partial_log(mut log: String, pending: Option<String>, heartbeat_ms: Option<u6
         line(format!("waiting: {why}"));
     }
     if let Some(millis) = heartbeat_ms.filter(|millis| *millis >= LATE_MS) {
-        line(format!("last heartbeat of the entrypoint: {} s ago", millis / 1000));
+        line(format!("last heartbeat of the entrypoint: {} ago", Millis(millis)));
     }
     log
 }
@@ -127,7 +151,7 @@ mod tests {
             ("a\n", None, None, "a\n"),
             ("a\n", None, Some(LATE_MS - 1), "a\n"),
             ("", Some("Pod p: no node"), None, "waiting: Pod p: no node\n"),
-            ("a", Some("b"), Some(LATE_MS), "a\nwaiting: b\nlast heartbeat of the entrypoint: 60 s ago\n"),
+            ("a", Some("b"), Some(LATE_MS), "a\nwaiting: b\nlast heartbeat of the entrypoint: 1 min ago\n"),
         ] {
             assert_eq!(partial_log(log.to_owned(), pending.map(str::to_owned), heartbeat), expected);
         }

@@ -15,6 +15,8 @@ use ebb_flow::error::FlowError;
 use ebb_flow::loaded_run::{self, Run};
 use ebb_flow::run::records::{self, started_at};
 
+use crate::queries::live;
+
 /// Returns a run with its units, or `None` if it has not begun.
 pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> {
     let Some(run) = Run::load(env, id).await? else { return Ok(None) };
@@ -28,20 +30,25 @@ pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> 
         records.entry(unit).or_default().push((attempt, record));
     }
     let state = state(&view);
-    let snapshot = RunSnapshot { run: &run, view: &view, state, now: env.now(), blocked: blocked(&run, &view) };
-    let units = run.graph().units().map(|unit| {
-        let attempts = records.get(&unit).map(Vec::as_slice).unwrap_or_default();
-        let activity = if open.contains(&unit) { UnitActivity::Open } else { UnitActivity::Closed };
-        snapshot.unit(unit, attempts, activity)
-    });
-    Ok(Some(RunDetail {
+    let units = {
+        let snapshot = RunSnapshot { run: &run, view: &view, state, now: env.now(), blocked: blocked(&run, &view) };
+        let units = run.graph().units().map(|unit| {
+            let attempts = records.get(&unit).map(Vec::as_slice).unwrap_or_default();
+            let activity = if open.contains(&unit) { UnitActivity::Open } else { UnitActivity::Closed };
+            snapshot.unit(unit, attempts, activity)
+        });
+        units.collect()
+    };
+    let mut detail = RunDetail {
         id: id.to_string(),
         hook: id.hook().name().to_owned(),
         state,
         started: rfc3339(run.facts.started),
-        units: units.collect(),
+        units,
         next_token: None,
-    }))
+    };
+    live::add_reports(env, &run, &mut detail).await;
+    Ok(Some(detail))
 }
 
 /// Keeps the units after the unit `after` that fit into `bytes` of a Lambda event, at least one. Returns the remaining

@@ -45,7 +45,7 @@ pub async fn list(
     // Pages are ordered by kind, then by name. All targets of the requested kind may be before or after the token.
     let after = match (kind, after) {
         (Some(kind), Some(after)) if after.kind > kind => {
-            return Ok(TargetPage { targets: Vec::new(), damaged: Vec::new(), next_token: None });
+            return Ok(TargetPage { targets: Vec::new(), damaged: Vec::new(), outages: Vec::new(), next_token: None });
         }
         (Some(kind), Some(after)) if after.kind < kind => None,
         (_, after) => after,
@@ -56,7 +56,7 @@ pub async fn list(
     }
     let next_token = next.map(|(kind, name)| format!("{kind}/{name}"));
     let wanted = found.iter().filter(|target| !unconfirmed || target.unconfirmed > 0);
-    Ok(TargetPage { targets: wanted.map(about).collect(), damaged, next_token })
+    Ok(TargetPage { targets: wanted.map(about).collect(), damaged, outages: Vec::new(), next_token })
 }
 
 /// Parses a `nextToken` into the kind and name of the last target of a page.

@@ -2,7 +2,7 @@
 //!
 //! 1. Find the first cause in the runs that concern the present phase.
 //! 2. List effects that may still exist, and overrides of operators.
-//! 3. Find an outage of a relay, or the reason why a running unit waits.
+//! 3. Find an outage of a relay, or the reasons why running units wait.
 //! 4. Summarise these in one sentence and name the next steps.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,15 +12,18 @@ use ebb_documents::render::{self, InputValue, RenderedUnit, UnitContext};
 use ebb_engine::{Hook, TargetPhase, Timestamp};
 use ebb_protocol::api::{
     FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail, UnitState,
+    UnitWait,
 };
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits;
+use ebb_protocol::relay::WaitResolution;
 use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
 use ebb_protocol::time::rfc3339;
 use ebb_store::{DroppedEvent, RefusedUpdate, TargetHead};
 
-use crate::queries::{logs, runs, sources, targets, waits};
+use crate::queries::logs::{self, LogSearch};
+use crate::queries::{live, runs, sources, targets, waits};
 use ebb_flow::env::{Env, HttpStore};
 use ebb_flow::error::FlowError;
 use ebb_flow::loaded_run::Run;
@@ -52,7 +55,6 @@ pub async fn why(env: &Env, store: &dyn HttpStore, key: TargetKey<'_>) -> Result
     let mut cause = None;
     let mut last: Option<RunDetail> = None;
     let mut notes = Vec::new();
-    let mut latest = None;
     for id in targets::runs_of(&target) {
         if loaded.hook_plan(id.hook()).is_none() {
             continue;
@@ -70,7 +72,6 @@ pub async fn why(env: &Env, store: &dyn HttpStore, key: TargetKey<'_>) -> Result
             cause = Some(explain(env, &run, first.clone()).await?);
             failures = found.iter().take(FAILURES).filter_map(|found| failed_unit(&run, found)).collect();
         }
-        latest = Some(run);
     }
     let RemainingResources { exists, overrides, notes: more } = remaining_resources(env, &target, &loaded).await?;
     let mut removals = match target.phase {
@@ -82,11 +83,7 @@ pub async fn why(env: &Env, store: &dyn HttpStore, key: TargetKey<'_>) -> Result
     notes.extend(overrides.iter().filter(|one| one.is_open).map(Override::note));
     notes.extend(more);
     let outage = outages::find_outage(env, store, &loaded.plan, last.as_slice()).await?;
-    let pending = match (&latest, &last, &outage) {
-        (Some(run), Some(detail), None) => logs::pending(env, run, first_waiting(detail)).await,
-        _ => None,
-    };
-    let waiting = last.as_ref().and_then(|run| waiting(run, pending.as_deref()));
+    let waiting = last.as_ref().and_then(waiting);
     let mut summary = summary(&target, waiting, &failures, (&exists, &overrides, &removals), outage.as_ref());
     if let Some(expired) = target.expires.filter(|_| target.stop_cause == TargetStopCause::Expired) {
         summary = format!("{summary}; its time to live ended at {}", rfc3339(expired));
@@ -108,10 +105,14 @@ pub async fn why(env: &Env, store: &dyn HttpStore, key: TargetKey<'_>) -> Result
     }
     let newer = newer_version(store, &target, &failures, &loaded.plan).await?;
     let mut next_steps = advice(&target, cause.as_ref(), &failures, &exists, outage.as_ref());
+    if let Some(step) = last.as_ref().filter(|_| outage.is_none()).and_then(resolution) {
+        next_steps.insert(0, step);
+    }
     if let Some(newer) = newer {
         let name = &target.name;
         next_steps.insert(0, format!("if {newer} fixes the undo: ebb retry {name} --plugin {newer}"));
     }
+    let waits = last.iter().flat_map(|run| &run.units).filter_map(waits_of).collect();
     let phase = targets::phase(target.phase);
     removals.truncate(targets::MAX_REMOVALS);
     Ok(Some(TargetDiagnosis {
@@ -124,6 +125,7 @@ pub async fn why(env: &Env, store: &dyn HttpStore, key: TargetKey<'_>) -> Result
         removals,
         notes,
         next_steps,
+        waits,
         decided_by: sources::deciding_event(store, &target).await?,
     }))
 }
@@ -226,7 +228,7 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<RootCause, F
         }
     }
     let log = logs::log(env, &run.id, &unit.key, Some(found.attempt.0)).await?;
-    let log = log.map(|(_, log)| log).unwrap_or_default();
+    let log = if let LogSearch::Found(_, log) = log { log } else { String::new() };
     let lines: Vec<&str> = log.lines().collect();
     let log = lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|line| (*line).to_owned()).collect();
     Ok(RootCause {
@@ -321,16 +323,32 @@ fn is_waiting(unit: &UnitDetail) -> bool {
     matches!(unit.state, UnitState::Running | UnitState::Retrying)
 }
 
-fn first_waiting(run: &RunDetail) -> Option<&UnitDetail> {
-    run.units.iter().find(|unit| is_waiting(unit))
+/// Returns what a unit waits for in its cluster, with its key.
+fn waits_of(unit: &UnitDetail) -> Option<(String, Vec<UnitWait>)> {
+    (!unit.waits.is_empty()).then(|| (unit.key.clone(), unit.waits.clone()))
 }
 
-/// Describes the first unit that a run waits for, with start and deadline, and counts the others.
-fn waiting(run: &RunDetail, pending: Option<&str>) -> Option<String> {
+/// Returns the step that ends the first wait of a run, if it does not end by itself.
+fn resolution(run: &RunDetail) -> Option<String> {
+    let (UnitDetail { key, deadline, .. }, UnitWait { object, resolves, .. }) = live::first_wait(run)?;
+    let until = deadline.as_ref().map(|at| format!(" before {at}")).unwrap_or_default();
+    match resolves {
+        WaitResolution::Itself => None,
+        WaitResolution::Person => {
+            Some(format!("remove the cause of the wait of {object}{until}; {key} then continues"))
+        }
+        WaitResolution::Never => Some(format!("correct {object} in its document: as written, it never becomes ready")),
+    }
+}
+
+/// Describes the unit with the first wait, or else the first unit that a run waits for, with start and deadline. It
+/// counts the others.
+fn waiting(run: &RunDetail) -> Option<String> {
     if run.state == RunState::Cancelling {
         return cancelled(run);
     }
-    let unit = first_waiting(run)?;
+    let wait = live::first_wait(run);
+    let unit = wait.map(|(unit, _)| unit).or_else(|| run.units.iter().find(|unit| is_waiting(unit)))?;
     let activity = match unit.state {
         UnitState::Retrying => {
             let why = unit.reason.as_ref().map(|reason| reason.message.as_str()).unwrap_or("it failed");
@@ -350,7 +368,11 @@ fn waiting(run: &RunDetail, pending: Option<&str>) -> Option<String> {
     let progress = progress.unwrap_or_default();
     let count = run.units.iter().filter(|unit| is_waiting(unit)).count();
     let others = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
-    let pending = pending.map(|why| format!("; waiting: {why}")).unwrap_or_default();
+    let pending = wait.map(|(_, UnitWait { object, message, since, .. })| {
+        let since = since.as_ref().map(|at| format!(" since {at}")).unwrap_or_default();
+        format!("; waiting: {object}: {}{since}", message.replace('\n', " "))
+    });
+    let pending = pending.unwrap_or_default();
     let accepted = unit.accepted.as_ref().filter(|_| unit.state == UnitState::Running);
     let accepted =
         accepted.map(|at| format!("; its receiver accepted the request (202) at {at}, and has not called back"));

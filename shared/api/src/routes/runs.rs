@@ -11,7 +11,8 @@ use utoipa::IntoParams;
 use super::permitted::{Permitted, ReadTargets};
 use super::{Path, Query};
 use crate::HttpProblem;
-use crate::queries::{logs, runs};
+use crate::queries::logs::{self, LogSearch};
+use crate::queries::{clusters, runs};
 
 /// The response header with the attempt of a log.
 const ATTEMPT: &str = "ebb-attempt";
@@ -76,7 +77,19 @@ pub(crate) async fn logs(
     server: Permitted<ReadTargets>,
     Query(query): Query<LogQuery>,
 ) -> Result<([(&'static str, String); 1], String), HttpProblem> {
-    let found = logs::log(&server.env, &parse(&run)?, &query.unit, query.attempt).await?;
-    let found = found.map(|(attempt, log)| ([(ATTEMPT, attempt.0.to_string())], log));
-    found.ok_or_else(|| HttpProblem::not_found(format!("run {run} has no log of {}", query.unit)))
+    match logs::log(&server.env, &parse(&run)?, &query.unit, query.attempt).await? {
+        LogSearch::Found(attempt, log) => Ok(([(ATTEMPT, attempt.0.to_string())], log)),
+        LogSearch::Missing => Err(HttpProblem::not_found(format!("run {run} has no log of {}", query.unit))),
+        LogSearch::NoResponse { cluster, reason } => {
+            let known = clusters::outages(server.store.as_ref()).await?.remove(&cluster);
+            let since = known.map(|outage| format!(" since {}", outage.since)).unwrap_or_default();
+            let detail = format!(
+                "the log of {} cannot be read now: the relay of cluster {cluster} does not respond{since}: {}; `ebb \
+                 cluster list` shows its health, and the log is there again as soon as it responds",
+                query.unit,
+                limits::message(&reason)
+            );
+            Err(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "relay-unavailable", detail))
+        }
+    }
 }

@@ -18,7 +18,7 @@ use super::auth::{ApiCaller, ApiPermission};
 use super::permitted::{Operate, Permitted, ReadTargets};
 use super::{JsonBody, Path, Query};
 use crate::queries::targets::TargetFilter;
-use crate::queries::{sources, targets, why};
+use crate::queries::{clusters, sources, targets, why};
 use crate::{HttpProblem, ServerState};
 use ebb_flow::advance::retry;
 use ebb_flow::error::RequestError;
@@ -56,7 +56,11 @@ pub(crate) async fn list(
     let filter = TargetFilter { kind: query.kind.as_deref(), unconfirmed: query.unconfirmed };
     let invalid = |error: FieldError| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", error.to_string());
     let page = targets::list(server.store.as_ref(), list, filter, query.next_token.as_deref()).await;
-    Ok(Json(page.map_err(|error| error.map(invalid))?))
+    let mut page = page.map_err(|error| error.map(invalid))?;
+    if list == TargetList::Active {
+        page.outages = clusters::outages(server.store.as_ref()).await?.into_values().collect();
+    }
+    Ok(Json(page))
 }
 
 pub(super) fn unknown(TargetKey { kind, name }: TargetKey<'_>) -> HttpProblem {

@@ -1,0 +1,199 @@
+//! Adds what relays report about the running units of a run: start, progress, heartbeat, and what each unit waits for.
+//!
+//! 1. Ask for all tasks at once. Their requests share a batch.
+//! 2. After a bound, go on without the responses that are missing.
+//! 3. Convert ages to times.
+//!
+//! The description of the table is complete without these reports, so no error of a relay is an error of the response.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebb_engine::{Attempt, Millis, Timestamp, Unit};
+use ebb_flow::env::{Env, TaskReports};
+use ebb_flow::loaded_run::Run;
+use ebb_flow::run::attempt::{task_id, task_start};
+use ebb_protocol::api::{RunDetail, UnitDetail, UnitState, UnitWait};
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::limits;
+use ebb_protocol::relay::{self, RunningTask, TaskState, TaskWait, WaitResolution};
+use ebb_protocol::time::rfc3339;
+use futures::future::{Either, select};
+use futures::stream::{FuturesUnordered, StreamExt as _};
+
+/// Maximum units of a run whose relays are asked: one batch.
+const MAX_TASKS: usize = relay::BATCH;
+/// Maximum time that a response of the API waits for relays.
+const MAX_WAIT: Duration = Duration::from_millis(1500);
+/// Milliseconds for which readers share the reports. Relays that did not respond in time are spared for longer.
+const SHARED_MS: u64 = 2_000;
+const SPARED_MS: u64 = 10_000;
+/// Maximum bytes of the name of an object, and of the name and value of its awaited field.
+const NAME: usize = 400;
+
+/// Adds the reports of relays to the running units of a run.
+pub(super) async fn add_reports(env: &Env, run: &Run, detail: &mut RunDetail) {
+    let units = run.graph().units().zip(&detail.units);
+    let running = units.filter(|(unit, shown)| shown.state == UnitState::Running && run.is_relayed(*unit));
+    let running = running.map(|(unit, shown)| (unit, Attempt(shown.attempt)));
+    let running: Vec<(Unit, Attempt)> = running.take(MAX_TASKS).collect();
+    if running.is_empty() {
+        return;
+    }
+    let reports = match env.task_reports(&run.id) {
+        Some(reports) => reports,
+        None => ask(env, run, &running).await,
+    };
+    for (unit, attempt) in running {
+        if let Some(shown) = detail.units.get_mut(unit.0 as usize)
+            && let Some(state) = reports.states.get(&(unit, attempt))
+        {
+            add_report(env, run, unit, (state, reports.at), shown);
+        }
+    }
+}
+
+/// Asks the relays of running units for the states of their tasks.
+async fn ask(env: &Env, run: &Run, running: &[(Unit, Attempt)]) -> Arc<TaskReports> {
+    let requests = running.iter().copied().map(|(unit, attempt)| async move {
+        let task = task_id(run, unit, attempt);
+        ((unit, attempt), env.relay.status(run.cluster(unit), &task).await)
+    });
+    let mut requests: FuturesUnordered<_> = requests.collect();
+    let mut end = env.clock.sleep(MAX_WAIT);
+    let mut states = BTreeMap::new();
+    while let Either::Left((Some((attempt, state)), _)) = select(requests.next(), &mut end).await {
+        if let Ok(state) = state {
+            states.insert(attempt, state);
+        }
+    }
+    let at = env.now();
+    let shared = if states.len() == running.len() { SHARED_MS } else { SPARED_MS };
+    let reports = Arc::new(TaskReports { at, until: at.plus(Millis(shared)), states });
+    env.remember_task_reports(&run.id, &reports);
+    reports
+}
+
+/// Adds the state of a task, as reported at a time, to its unit.
+fn add_report(env: &Env, run: &Run, unit: Unit, (state, at): (&TaskState, Timestamp), shown: &mut UnitDetail) {
+    match state {
+        TaskState::Running(task) => {
+            if let (Some(age), Some(plan), None) = (task.age_ms, run.unit(unit), &shown.started) {
+                let started = task_start(run, age, at);
+                shown.started = Some(rfc3339(started));
+                shown.deadline = Some(rfc3339(started.plus(Millis(plan.timeout_ms))));
+            }
+            add_activity(task, at, shown);
+        }
+        TaskState::Queued { ahead } => {
+            let cluster = run.cluster(unit);
+            let cluster = env.relay.resolve_cluster(cluster).or_else(|| cluster.map(str::to_owned));
+            shown.waits = vec![UnitWait {
+                object: format!("queue of cluster {}", cluster.as_deref().unwrap_or("default")),
+                code: ReasonCode::Timeout,
+                message: queued(*ahead),
+                since: None,
+                field: None,
+                last: None,
+                resolves: WaitResolution::Itself,
+            }];
+        }
+        TaskState::Unknown | TaskState::Ended(_) | TaskState::Tombstoned => {}
+    }
+}
+
+/// Adds progress, heartbeat and waits of a running task.
+fn add_activity(task: &RunningTask, at: Timestamp, shown: &mut UnitDetail) {
+    if let Some(progress) = &task.progress {
+        shown.progress = Some(limits::message(progress));
+    }
+    shown.heartbeat = task.heartbeat_ms.map(|age| before(at, age));
+    shown.waits = task.waits.iter().take(relay::MAX_WAITS).map(|wait| unit_wait(wait, at)).collect();
+}
+
+fn unit_wait(wait: &TaskWait, at: Timestamp) -> UnitWait {
+    let name = |text: &String| limits::clean(text, NAME);
+    UnitWait {
+        object: name(&wait.object),
+        code: wait.code,
+        message: limits::message(&wait.message),
+        since: wait.since_ms.map(|age| before(at, age)),
+        field: wait.field.as_ref().map(name),
+        last: wait.last.as_ref().map(name),
+        resolves: wait.resolves,
+    }
+}
+
+fn before(at: Timestamp, age_ms: u64) -> String {
+    rfc3339(Timestamp(at.0.saturating_sub(age_ms)))
+}
+
+pub(super) fn queued(ahead: usize) -> String {
+    match ahead {
+        0 => "next in the queue".to_owned(),
+        1 => "queued behind 1 other task".to_owned(),
+        ahead => format!("queued behind {ahead} other tasks"),
+    }
+}
+
+/// Returns the wait of a run that a person has to end, or else its first wait.
+pub(super) fn first_wait(run: &RunDetail) -> Option<(&UnitDetail, &UnitWait)> {
+    let mut waits = run.units.iter().flat_map(|unit| unit.waits.iter().map(move |wait| (unit, wait)));
+    let first = waits.clone().next();
+    waits.find(|(_, wait)| wait.resolves != WaitResolution::Itself).or(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(key: &str, waits: Vec<UnitWait>) -> UnitDetail {
+        let json = serde_json::json!({
+            "unit": key, "kind": "object", "state": "running", "attempt": 1, "maxAttempts": 1, "attemptInSeries": 1,
+        });
+        UnitDetail { waits, ..serde_json::from_value(json).unwrap() }
+    }
+
+    fn wait(object: &str, since_ms: Option<u64>, resolves: WaitResolution) -> TaskWait {
+        TaskWait {
+            object: object.to_owned(),
+            code: ReasonCode::Timeout,
+            message: "m\u{1b}".repeat(2_000),
+            since_ms,
+            field: None,
+            last: None,
+            resolves,
+        }
+    }
+
+    #[test]
+    fn ages_become_times_and_texts_are_limited() {
+        let waits = vec![wait("Pod a/b", Some(12_000), WaitResolution::Person); relay::MAX_WAITS + 1];
+        let task = RunningTask { heartbeat_ms: Some(99_000), waits, ..RunningTask::default() };
+        let mut shown = unit("db/create", Vec::new());
+        add_activity(&task, Timestamp(60_000), &mut shown);
+        // A relay can report an age that is older than this clock.
+        assert_eq!(shown.heartbeat.as_deref(), Some("1970-01-01T00:00:00.000Z"));
+        assert_eq!(shown.waits.len(), relay::MAX_WAITS);
+        let first = &shown.waits[0];
+        assert_eq!((first.object.as_str(), first.since.as_deref()), ("Pod a/b", Some("1970-01-01T00:00:48.000Z")));
+        assert!(first.message.len() <= limits::MESSAGE && !first.message.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn the_wait_for_a_person_comes_first() {
+        let shown = |object, resolves| unit_wait(&wait(object, None, resolves), Timestamp(0));
+        let mut run = RunDetail {
+            id: "k3-1-pre-start".to_owned(),
+            hook: "preStart".to_owned(),
+            state: ebb_protocol::api::RunState::Running,
+            started: rfc3339(Timestamp(0)),
+            units: vec![unit("a/a", Vec::new()), unit("b/b", vec![shown("first", WaitResolution::Itself)])],
+            next_token: None,
+        };
+        assert_eq!(first_wait(&run).map(|(unit, wait)| (&*unit.key, &*wait.object)), Some(("b/b", "first")));
+        run.units.push(unit("c/c", vec![shown("second", WaitResolution::Person)]));
+        assert_eq!(first_wait(&run).map(|(unit, wait)| (&*unit.key, &*wait.object)), Some(("c/c", "second")));
+    }
+}
