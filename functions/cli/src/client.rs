@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use ebb_protocol::api::{
-    ApplyTarget, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin, RunDetail,
-    SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt,
+    ApplyTarget, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin, RelayOutage,
+    RunDetail, SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -21,6 +21,7 @@ use crate::exit::{CliError, Result};
 use crate::refusal::refused;
 use crate::server::{AddressOrigin, ServerAccess};
 use crate::target::{TargetRef, fresh_uid};
+use crate::timing;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -174,22 +175,26 @@ impl ApiClient {
 
     /// Returns the targets of a selection of a kind, or of all kinds.
     ///
-    /// The set contains one reason for each target that cannot be read.
+    /// The set contains one warning for each target that cannot be read, and for each recorded outage of a cluster.
     pub(crate) async fn targets(
         &self,
         kind: Option<&str>,
         TargetSelection { gone, unconfirmed }: TargetSelection,
     ) -> Result<(Vec<TargetInfo>, BTreeSet<String>)> {
-        let (mut targets, mut damaged) = (Vec::new(), BTreeSet::new());
+        let (mut targets, mut warnings) = (Vec::new(), BTreeSet::new());
         let mut token: Option<String> = None;
         loop {
             let (gone, unconfirmed) = (gone.then_some("true"), unconfirmed.then_some("true"));
             let query = [("kind", kind), ("gone", gone), ("unconfirmed", unconfirmed), (NEXT_TOKEN, token.as_deref())];
             let page: TargetPage = self.read(self.query(&["targets"], &query)).await?;
             targets.extend(page.targets);
-            damaged.extend(page.damaged);
+            warnings.extend(page.damaged.iter().map(|reason| format!("cannot read a target: {reason}")));
+            warnings.extend(page.outages.iter().map(|outage| {
+                let RelayOutage { cluster, since, reason, .. } = outage;
+                format!("cluster {cluster} has not responded since {}: {reason}", timing::clock(since))
+            }));
             if page.next_token.is_none() || page.next_token == token {
-                return Ok((targets, damaged));
+                return Ok((targets, warnings));
             }
             token = page.next_token;
         }
@@ -461,7 +466,7 @@ fn refusal(response: Result<Response>) -> Result<Option<ProblemDetails>> {
 }
 
 pub(crate) fn timestamp() -> Timestamp {
-    Timestamp(u64::try_from(crate::timing::now().as_millisecond()).unwrap_or_default())
+    Timestamp(u64::try_from(timing::now().as_millisecond()).unwrap_or_default())
 }
 
 fn start_of(body: &[u8]) -> String {

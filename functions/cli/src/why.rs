@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ebb_protocol::api::{Certainty, DecidingEvent, ResourceDetail, RootCause, TargetDiagnosis, TargetState};
+use ebb_protocol::api::{Certainty, DecidingEvent, ResourceDetail, RootCause, TargetDiagnosis, TargetState, UnitWait};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::lifecycle::OutputValue;
 use ebb_protocol::removal::ResourceRemoval;
@@ -25,6 +25,8 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
     if let Some(cause) = &why.cause {
         write_cause(&mut text, cause);
     }
+    let waits = why.waits.iter().flat_map(|(unit, waits)| waits.iter().map(move |wait| wait_line(unit, wait)));
+    write_section(&mut text, "waits", waits);
     let others = why.failed.iter().filter(|failed| why.cause.as_ref().is_none_or(|cause| cause.unit != failed.unit));
     let others = others.map(|it| format!("{}, attempt {}: {}", it.unit, it.attempt, labels::reason(&it.reason)));
     write_section(&mut text, "also failed", others);
@@ -52,6 +54,13 @@ fn write_section(text: &mut String, title: &str, lines: impl Iterator<Item = Str
     if !lines.is_empty() {
         let _ = write!(text, "\n{title}\n{lines}");
     }
+}
+
+fn wait_line(unit: &str, wait: &UnitWait) -> String {
+    let UnitWait { object, message, since, .. } = wait;
+    let since = since.as_deref().map(|at| format!(" since {}", timing::clock(at))).unwrap_or_default();
+    let resolution = labels::resolution(wait);
+    format!("{}  {}: {}{since}{resolution}", printable(unit), printable(object), joined_lines(message))
 }
 
 fn removal_line(ResourceRemoval { unit, by, evidence }: &ResourceRemoval) -> String {
@@ -192,9 +201,18 @@ mod tests {
         let why: TargetDiagnosis = serde_json::from_value(serde_json::json!({
             "target": "sandbox/pr-1", "phase": "starting", "remaining": [], "nextSteps": [],
             "summary": "db/seed runs since 2026-11-21T09:00:00Z, until 2026-11-21T09:05:00Z",
+            "waits": {"db/web": [{
+                "object": "Deployment units/web", "code": "notStartable", "message": "no image", "resolves": "person",
+                "since": "2026-11-21T09:00:00Z",
+            }]},
         }))
         .unwrap();
-        insta::assert_snapshot!(text(&why), @"sandbox/pr-1 is starting: db/seed runs since 2026-11-21T09:00:00Z, until 2026-11-21T09:05:00Z");
+        insta::assert_snapshot!(text(&why), @r"
+        sandbox/pr-1 is starting: db/seed runs since 2026-11-21T09:00:00Z, until 2026-11-21T09:05:00Z
+
+        waits
+          db/web  Deployment units/web: no image since 2026-11-21 09:00:00Z (a person has to end this)
+        ");
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::output::printable;
 use crate::output::{self, OutputArgs};
 use crate::target::{TargetArgs, TargetRef};
 
+const RELAY_UNAVAILABLE: &str = "relay-unavailable";
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ebb logs pr-1 --follow\n  ebb logs pr-1 --unit db/provision --attempt 2")]
 pub(crate) struct LogsArgs {
@@ -59,13 +61,25 @@ impl LogsArgs {
         if chosen.is_empty() {
             return Err(no_match(&target, &seen));
         }
-        let mut logs = Vec::new();
+        let (mut logs, mut unavailable) = (Vec::new(), None);
         for (run, unit) in &chosen {
-            if let Some((attempt, log)) = client.log(&run.id, &unit.key, self.attempt).await? {
+            let log = match client.log(&run.id, &unit.key, self.attempt).await {
+                Err(error) if is_relay_unavailable(&error) => {
+                    unavailable.get_or_insert(error);
+                    continue;
+                }
+                log => log?,
+            };
+            if let Some((attempt, log)) = log {
                 let attempt = attempt.unwrap_or(unit.attempt);
                 if self.attempt.is_none() && attempt < unit.attempt {
                     let (last, key) = (unit.attempt, &unit.key);
-                    let state = if unit.state == UnitState::Skipped { "was skipped" } else { "has no log yet" };
+                    let outage = seen.outage.as_ref().filter(|outage| outage.units.contains(&unit.key));
+                    let state = match outage {
+                        _ if unit.state == UnitState::Skipped => "was skipped".to_owned(),
+                        Some(outage) => format!("cannot be read while cluster {} does not respond", outage.cluster),
+                        None => "has no log yet".to_owned(),
+                    };
                     output::status_line(&format!(
                         "attempt {last} of {key} {state}; this is the log of attempt {attempt}"
                     ));
@@ -73,6 +87,11 @@ impl LogsArgs {
                 let (hook, unit) = (run.hook.clone(), unit.key.clone());
                 logs.push(AttemptLog { run: run.id.clone(), hook, unit, attempt, log });
             }
+        }
+        match unavailable {
+            Some(error) if logs.is_empty() => return Err(error),
+            Some(error) => output::status_line(&printable(&error.message())),
+            None => {}
         }
         if logs.is_empty() {
             let units: Vec<&UnitDetail> = chosen.iter().map(|(_, unit)| *unit).collect();
@@ -95,6 +114,11 @@ impl LogsArgs {
         }
         chosen
     }
+}
+
+/// Returns true if the relay of a running script does not return its log. Logs of other units can be read.
+fn is_relay_unavailable(error: &CliError) -> bool {
+    error.problem().is_some_and(|problem| problem.code == RELAY_UNAVAILABLE)
 }
 
 /// Returns the error if no unit matches the options.

@@ -61,6 +61,20 @@ pub(crate) fn busy() -> TargetDetail {
     TargetDetail { runs: vec![run], ..target("starting", "2026-11-21T09:00:00Z") }
 }
 
+/// Returns the view of `busy` in which the running unit waits: first for a rollout, then for what a person has to end.
+pub(crate) fn waiting(message: &str) -> TargetDetail {
+    let mut view = busy();
+    let wait = |object: &str, message: &str, resolves: &str| {
+        let wait = json!({
+            "object": object, "code": "timeout", "message": message, "since": "2026-11-21T09:00:08Z", "resolves": resolves,
+        });
+        serde_json::from_value(wait).unwrap()
+    };
+    view.runs[0].units[1].waits =
+        vec![wait("Job units/a", "it runs", "itself"), wait("Deployment units/web", message, "person")];
+    view
+}
+
 /// Returns the view of `busy` after its run has ended, while the target stops.
 pub(crate) fn done() -> TargetDetail {
     let mut view = busy();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use ebb_protocol::api::{RunState, TargetDetail, TargetState, UnitState};
+use ebb_protocol::api::{RunState, TargetDetail, TargetState, UnitDetail, UnitState};
 use jiff::Timestamp;
 
 use super::screen::ProgressScreen;
@@ -141,7 +141,9 @@ struct AttemptStarts(HashMap<(String, String, u32), Timestamp>);
 impl AttemptStarts {
     fn note(&mut self, view: &mut TargetDetail, now: Timestamp) {
         for run in &mut view.runs {
-            for unit in run.units.iter_mut().filter(|unit| unit.state == UnitState::Running) {
+            // A queued unit has a wait and no start.
+            let started = |unit: &&mut UnitDetail| unit.state == UnitState::Running && unit.waits.is_empty();
+            for unit in run.units.iter_mut().filter(started) {
                 let key = (run.id.clone(), unit.key.clone(), unit.attempt);
                 let first = *self.0.entry(key).or_insert(now);
                 unit.started.get_or_insert_with(|| first.to_string());

@@ -1,12 +1,13 @@
 //! States and reasons as text.
 
-use ebb_protocol::api::{TargetInfo, UnitDetail, UnitState};
+use ebb_protocol::api::{TargetInfo, UnitDetail, UnitState, UnitWait};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::relay::WaitResolution;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::output::printable;
+use crate::output::{joined_lines, printable};
 use crate::timing;
 
 /// Returns the name of a state or of a class of failures in the API.
@@ -54,8 +55,9 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
             let left = unit.deadline.as_deref().and_then(|at| timing::until(at, now));
             let left = left.map(|time| format!(", at most {} more", timing::length(time)));
             let progress = unit.progress.as_deref().map(|line| format!(": {}", printable(line)));
-            let [next, left, progress] = [next, left, progress].map(Option::unwrap_or_default);
-            format!("{since}{attempts}{next}{left}{progress}")
+            let wait = first_wait(unit).map(|waits| format!(", waits: {}", wait(waits, now)));
+            let [next, left, progress, wait] = [next, left, progress, wait].map(Option::unwrap_or_default);
+            format!("{since}{attempts}{next}{left}{progress}{wait}")
         }
         UnitState::Retrying => {
             let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
@@ -77,6 +79,28 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
             format!("blocked{why}")
         }
         UnitState::Cancelled => format!("cancelled{}{}", took(unit), why(unit)),
+    }
+}
+
+/// Returns the wait of a unit that a person has to end, or else its first wait.
+pub(crate) fn first_wait(unit: &UnitDetail) -> Option<&UnitWait> {
+    let resolved = |wait: &&UnitWait| wait.resolves != WaitResolution::Itself;
+    unit.waits.iter().find(resolved).or(unit.waits.first())
+}
+
+/// Returns a wait, such as `Deployment units/web: image "x" cannot be pulled for 12.0s`.
+pub(crate) fn wait(UnitWait { object, message, since, .. }: &UnitWait, now: Timestamp) -> String {
+    let since = since.as_deref().and_then(|at| timing::since(at, now));
+    let since = since.map(|time| format!(" for {}", timing::length(time))).unwrap_or_default();
+    format!("{}: {}{since}", printable(object), joined_lines(message))
+}
+
+/// Returns who ends a wait, or nothing if it ends by itself.
+pub(crate) fn resolution(wait: &UnitWait) -> &'static str {
+    match wait.resolves {
+        WaitResolution::Itself => "",
+        WaitResolution::Person => " (a person has to end this)",
+        WaitResolution::Never => " (as written, it never becomes ready)",
     }
 }
 

@@ -1,6 +1,6 @@
 //! Progress as one line per change, for outputs that are not a terminal.
 
-use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitState};
+use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDetail, UnitState};
 use jiff::Timestamp;
 
 use super::labels;
@@ -52,13 +52,20 @@ fn of_units(before: Option<&RunDetail>, after: &RunDetail, now: Timestamp) -> Ve
     for (position, unit) in after.units.iter().enumerate() {
         let old = before.and_then(|run| run.units.get(position)).filter(|old| old.key == unit.key);
         let (state, attempt) = old.map_or((UnitState::Waiting, 1), |old| (old.state, old.attempt));
-        if (state, attempt) == (unit.state, unit.attempt) {
+        let wait = wait_of(Some(unit));
+        if (state, attempt) == (unit.state, unit.attempt) && (wait.is_none() || wait == wait_of(old)) {
             continue;
         }
         let waiting = labels::waiting_for(unit, &after.units);
         lines.push(format!("{}  {}  {}", after.hook, unit.key, labels::unit(unit, &waiting, now)));
     }
     lines
+}
+
+/// Returns the object and the reason that a unit waits for.
+fn wait_of(unit: Option<&UnitDetail>) -> Option<(&str, &str)> {
+    let wait = labels::first_wait(unit?)?;
+    Some((wait.object.as_str(), wait.message.as_str()))
 }
 
 /// Prefixes a line with the time since the start of the command.
@@ -69,7 +76,7 @@ pub(crate) fn stamped(line: &str, elapsed: std::time::Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::fixtures::{NOW, busy, done};
+    use crate::progress::fixtures::{NOW, busy, done, waiting};
 
     #[test]
     fn only_changes_make_lines() {
@@ -78,6 +85,18 @@ mod tests {
         insta::assert_snapshot!(changes(None, &first, now).join("\n"));
         assert_eq!(changes(Some(&first), &first, now), Vec::<String>::new());
         insta::assert_snapshot!(changes(Some(&first), &done(), now).join("\n"));
+    }
+
+    #[test]
+    fn a_line_for_each_reason_of_a_wait() {
+        let now = NOW.parse().unwrap();
+        let (first, pulled) =
+            (waiting("image \"x\" cannot be pulled (ErrImagePull)"), waiting("no container is ready"));
+        let text = changes(Some(&busy()), &first, now).join("\n");
+        insta::assert_snapshot!(text, @r#"preStart  db/seed  running 4.5s, attempt 2/3, at most 4m55s more: inserting rows 2000-3000, waits: Deployment units/web: image "x" cannot be pulled (ErrImagePull) for 2.0s"#);
+        assert_eq!(changes(Some(&first), &first, now), Vec::<String>::new());
+        assert_eq!(changes(Some(&first), &pulled, now).len(), 1);
+        assert_eq!(changes(Some(&pulled), &busy(), now), Vec::<String>::new());
     }
 
     #[test]

@@ -25,6 +25,8 @@ fn response(path: &str) -> Value {
         "unit": "r/u", "kind": "pod", "state": "failed", "attempt": 1, "maxAttempts": 1, "attemptInSeries": 1,
         "after": [], "reason": reason, "log": true,
     });
+    let wait = json!({"object": HOSTILE, "code": "timeout", "message": HOSTILE, "since": now, "resolves": "never"});
+    let outage = json!({"cluster": HOSTILE, "since": now, "reason": HOSTILE, "units": []});
     let connection = json!({
         "name": HOSTILE, "origin": HOSTILE, "auth": HOSTILE, "secret": HOSTILE, "hasSecret": true, "plugins": [HOSTILE],
         "sources": [], "subscriptions": [], "changed": now,
@@ -32,7 +34,7 @@ fn response(path: &str) -> Value {
     let subscription = json!({"name": HOSTILE, "on": [HOSTILE], "to": HOSTILE, "waiting": 1, "undelivered": 1, "changed": now, "document": "",
         "failures": [{"target": HOSTILE, "phase": HOSTILE, "at": now, "reason": HOSTILE}]});
     match path.trim_start_matches("/v1/") {
-        "targets" => json!({"targets": [target], "damaged": [HOSTILE]}),
+        "targets" => json!({"targets": [target], "damaged": [HOSTILE], "outages": [outage]}),
         "targets/sandbox/pr-1" => {
             let mut detail = target;
             detail["labels"] = json!({"title": HOSTILE});
@@ -40,8 +42,10 @@ fn response(path: &str) -> Value {
                 json!({"r": {"plugin": HOSTILE, "params": {"p": HOSTILE}, "outputs": {"o": {"value": HOSTILE}}}});
             detail["env"] = json!({"E": {"value": HOSTILE}});
             detail["decidedBy"] = event;
+            let mut waiting = unit.clone();
+            (waiting["state"], waiting["waits"]) = (json!("running"), json!([wait]));
             detail["runs"] =
-                json!([{"id": "k", "hook": "preStart", "state": "failed", "started": now, "units": [unit]}]);
+                json!([{"id": "k", "hook": "preStart", "state": "failed", "started": now, "units": [unit, waiting]}]);
             detail
         }
         "targets/sandbox/pr-1/why" => json!({
@@ -50,7 +54,7 @@ fn response(path: &str) -> Value {
                 "inputs": {"i": HOSTILE}, "log": [HOSTILE],
                 "evidence": {"method": "POST", "url": HOSTILE, "status": 500, "body": HOSTILE}},
             "failed": [], "remaining": [{"unit": "r/u", "certainty": "exists", "outputs": {"o": {"value": HOSTILE}}}],
-            "nextSteps": [HOSTILE],
+            "nextSteps": [HOSTILE], "waits": {"r/u": [wait]},
         }),
         "sources" => json!({"sources": [{"name": HOSTILE, "changed": now}]}),
         "sources/s" => json!({

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDetail, UnitState};
 
-use super::{LogsArgs, clean, heading};
+use super::{LogsArgs, clean, heading, is_relay_unavailable};
 use crate::client::ApiClient;
 use crate::exit::{Exit, Result};
-use crate::output;
+use crate::output::{self, printable};
 use crate::target::TargetRef;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -27,6 +27,8 @@ struct LogPrinter {
     attempts_printed: usize,
     /// True if more than one unit is followed.
     several: bool,
+    /// True after the message that a relay does not return a log.
+    is_unavailable: bool,
 }
 
 struct UnitLog {
@@ -143,7 +145,16 @@ impl LogPrinter {
                 return Ok(());
             }
             if !followed.is_over {
-                let log = client.log(&run.id, &unit.key, Some(followed.attempt)).await?;
+                let log = match client.log(&run.id, &unit.key, Some(followed.attempt)).await {
+                    Err(error) if is_relay_unavailable(&error) => {
+                        if !std::mem::replace(&mut self.is_unavailable, true) {
+                            output::status_line(&printable(&error.message()));
+                        }
+                        return Ok(());
+                    }
+                    log => log?,
+                };
+                self.is_unavailable = false;
                 let log = log.map(|(_, log)| log).unwrap_or_default();
                 let new = followed.tail.advance(&log, is_over);
                 self.print(run, unit, followed.attempt, &new)?;

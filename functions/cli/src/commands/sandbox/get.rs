@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ebb_protocol::api::{RelayOutage, TargetDetail};
+use ebb_protocol::api::{RelayOutage, TargetDetail, UnitDetail};
 use ebb_protocol::lifecycle::OutputValue;
 use jiff::Timestamp;
 
@@ -98,7 +98,11 @@ fn text(detail: &TargetDetail, now: Timestamp) -> String {
         let _ = writeln!(text, "\n{}  {}  {}", run.hook, labels::name(&run.state), run.id);
         for unit in &run.units {
             let waiting = labels::waiting_for(unit, &run.units);
-            let _ = writeln!(text, "  {}  {}", unit.key, labels::unit(unit, &waiting, now));
+            let state = UnitDetail { waits: Vec::new(), ..unit.clone() };
+            let _ = writeln!(text, "  {}  {}", unit.key, labels::unit(&state, &waiting, now));
+            for wait in &unit.waits {
+                let _ = writeln!(text, "    waits: {}{}", labels::wait(wait, now), labels::resolution(wait));
+            }
         }
     }
     text
@@ -115,6 +119,20 @@ mod tests {
         seen.labels.insert("title".to_owned(), "x\nUID: forged".to_owned());
         let text = text(&seen, fixtures::NOW.parse().unwrap());
         assert!(text.contains("title=x UID: forged\n"), "{text}");
+    }
+
+    #[test]
+    fn each_wait_has_a_row_below_its_unit() {
+        let seen = fixtures::waiting("image \"x\" cannot be pulled\nUID: forged");
+        let text = text(&seen, fixtures::NOW.parse().unwrap());
+        let rows: Vec<&str> = text.lines().filter(|line| line.contains("waits: ")).collect();
+        assert_eq!(
+            rows,
+            [
+                "    waits: Job units/a: it runs for 2.0s",
+                "    waits: Deployment units/web: image \"x\" cannot be pulled; UID: forged for 2.0s (a person has to end this)",
+            ]
+        );
     }
 
     #[test]

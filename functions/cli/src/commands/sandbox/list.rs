@@ -32,23 +32,23 @@ pub(crate) struct SandboxListArgs {
 impl SandboxListArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let kind = (self.kind != "all").then_some(self.kind.as_str());
-        let (mut targets, mut damaged) = (Vec::new(), BTreeSet::new());
+        let (mut targets, mut warnings) = (Vec::new(), BTreeSet::new());
         let of = |gone| TargetSelection { gone, unconfirmed: self.unconfirmed };
         // A target whose last notification is not accepted is gone, too, and is still in the other list.
         if !self.gone {
-            (targets, damaged) = client.targets(kind, of(false)).await?;
+            (targets, warnings) = client.targets(kind, of(false)).await?;
         }
         if self.gone || self.all || self.unconfirmed {
             let (gone, further) = client.targets(kind, of(true)).await?;
             targets.extend(gone);
-            damaged.extend(further);
+            warnings.extend(further);
             targets.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
             // A target that ended between the two requests is in both lists.
             targets.dedup_by(|b, a| (&a.kind, &a.name) == (&b.kind, &b.name));
         }
         self.output.write(&targets, |targets| text(targets))?;
-        for reason in damaged {
-            output::status_line(&format!("warning: cannot read a target: {}", printable(&reason)));
+        for warning in warnings {
+            output::status_line(&format!("warning: {}", printable(&warning)));
         }
         Ok(Exit::Done)
     }
