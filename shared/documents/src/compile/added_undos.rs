@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use ebb_engine::Hook;
 
 use super::checked::{BoundResource, CompiledUnit};
-use super::defaults::{BACKOFF_MS, TIMEOUT_MS, attempts, max_backoff};
+use super::defaults::{BACKOFF_MS, MAX_BACKOFF_MS, REMOVAL_ATTEMPTS, TIMEOUT_MS, attempts, max_backoff};
 use crate::plan::{Action, HookPlan, OutputRead, Plan, RequiredEvidence, RetryPolicy, UnitPlan, UnitRef};
 
 /// The suffix to the name of the unit that is undone. Names in documents contain no full stop.
@@ -53,7 +53,10 @@ fn removal(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
         Action::Infrakit(_) => (Action::Destroy, unit.reads.clone()),
         _ => (Action::Removal, Vec::new()),
     };
-    let (attempts, max_backoff_ms) = (attempts(hook), max_backoff(hook));
+    let (attempts, max_backoff_ms) = match action {
+        Action::Removal => (REMOVAL_ATTEMPTS, MAX_BACKOFF_MS),
+        _ => (attempts(hook), max_backoff(hook)),
+    };
     let retry = RetryPolicy { attempts, backoff_ms: BACKOFF_MS, max_backoff_ms, on: Vec::new() };
     UnitPlan {
         key: format!("{}{SUFFIX}", unit.key),

@@ -21,6 +21,9 @@ pub const MAX_TIMEOUT_MS: u64 = 24 * 60 * 60 * 1000;
 pub const ATTEMPTS: u32 = 3;
 /// The default number of attempts in postStop, the hook that deletes resources.
 pub const TEARDOWN_ATTEMPTS: u32 = 10;
+/// The number of attempts of a unit that deletes objects. An attempt waits for its objects until its timeout, and a
+/// further one waits for the same finalizers.
+pub const REMOVAL_ATTEMPTS: u32 = 2;
 /// The maximum number of attempts in a document.
 pub const MAX_ATTEMPTS: u32 = 100;
 /// The default maximum of the first wait, in milliseconds.
