@@ -1,0 +1,104 @@
+//! Units that wait in a cluster: their reasons and times, and a relay that does not respond.
+
+use ebb_flow::sweep::{SweepCondition, sweep_run};
+use ebb_protocol::api::TargetPage;
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::relay::{
+    Batch, BatchResponse, RelayRequest, RelayResponse, RunningTask, TaskState, TaskWait, WaitResolution,
+};
+
+use crate::harness::*;
+
+const TWO: &str = r#"
+preStart:
+  first: {object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "a-${resource.key}"}}}}
+  second: {object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "b-${resource.key}"}}}}
+"#;
+
+/// The age of both tasks, which exceeds that of their run.
+const AGE_MS: u64 = 3_600_000;
+
+/// Responds as the relay of a cluster in which the first task waits for an image, and the second one for a slot.
+fn respond(request: &RelayRequest) -> RelayResponse {
+    let wait = TaskWait {
+        object: "Deployment units/web".to_owned(),
+        code: ReasonCode::NotStartable,
+        message: "image \"x\" cannot be pulled\u{1b}".to_owned(),
+        since_ms: Some(12_000),
+        field: None,
+        last: None,
+        resolves: WaitResolution::Person,
+    };
+    match request {
+        RelayRequest::Status(task) if task.unit.ends_with("-1") => RelayResponse::State(TaskState::Queued { ahead: 3 }),
+        RelayRequest::Ensure(_) | RelayRequest::Status(_) => RelayResponse::State(TaskState::Running(RunningTask {
+            age_ms: Some(AGE_MS),
+            waits: vec![wait],
+            ..RunningTask::default()
+        })),
+        _ => RelayResponse::Done,
+    }
+}
+
+/// Starts a stack with a sandbox `a` whose units wait. The server is the relay.
+async fn waiting() -> (Harness, TestReceiver) {
+    let server = TestReceiver::start().await;
+    server.on("POST /v1/batch", |call, _| {
+        let batch: Batch = serde_json::from_value(call.body.clone()).unwrap();
+        let responses = batch.requests.iter().map(respond).collect();
+        CannedReply::ok(json!(BatchResponse { v: 1, cluster: "uid".to_owned(), responses }))
+    });
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let cluster = json!({"url": server.url(), "secret": secret, "uid": "uid", "entrypointImage": "r"});
+    let harness = Harness::with_clusters(&json!({ "default": cluster })).await;
+    harness.begin("a", "two", TWO).await;
+    (harness, server)
+}
+
+pub(crate) async fn each_wait_has_its_reason_and_true_times() {
+    let (harness, _server) = waiting().await;
+    let (target, [first, second]) = until("the waits of both units", async || {
+        let target = harness.target("a").await?;
+        let units = [find(&target, "preStart", "first")?, find(&target, "preStart", "second")?];
+        units.iter().all(|unit| !unit.waits.is_empty()).then_some((target, units))
+    })
+    .await;
+    let [wait] = first.waits.as_slice() else { panic!("{first:?}") };
+    assert_eq!((&*wait.object, &*wait.message), ("Deployment units/web", "image \"x\" cannot be pulled\u{fffd}"));
+    assert!(wait.since.is_some() && wait.resolves == WaitResolution::Person, "{wait:?}");
+    // No task is older than its run.
+    assert_eq!(first.started.as_deref(), Some(&*target.runs[0].started));
+    assert!(first.deadline > first.started, "{first:?}");
+    assert_eq!((second.started.as_deref(), &*second.waits[0].message), (None, "queued behind 3 other tasks"));
+    let why = harness.why("a").await;
+    assert!(why.summary.contains("unit r/first runs since"), "{why:?}");
+    assert!(why.summary.contains("; waiting: Deployment units/web: image \"x\" cannot be pulled"), "{why:?}");
+    assert!(why.next_steps[0].contains("Deployment units/web before 20"), "{why:?}");
+    assert_eq!(why.waits.keys().collect::<Vec<_>>(), ["r/first", "r/second"]);
+
+    // A sweep records the same starts.
+    let run = run_id("a", Hook::PreStart);
+    sweep_run(harness.stack().env(), &run, SweepCondition::Always).await.unwrap();
+    let stored = harness.state("a", Hook::PreStart).await;
+    let begun = stored.heads[0].facts.as_ref().unwrap().started.0;
+    let starts: Vec<Option<u64>> = stored.records.iter().map(|(.., record)| record.started).collect();
+    assert_eq!(starts, [Some(begun); 2]);
+}
+
+pub(crate) async fn a_relay_without_a_response_is_named() {
+    let (harness, server) = waiting().await;
+    harness.unit("a", "preStart", "first", UnitState::Running).await;
+    server.always("POST /v1/batch", 503);
+    let log = harness.log("a", Hook::PreStart, "first", "").await.is_problem(503, "relay-unavailable");
+    assert!(log.detail.contains("the relay of cluster default does not respond"), "{log:?}");
+    // The description of the target does not depend on its relays.
+    harness.unit("a", "preStart", "second", UnitState::Running).await;
+    let outage = until("the outage in the list", async || {
+        let page: TargetPage = harness.get("/v1/targets").await.is(200).json();
+        page.outages.into_iter().next()
+    })
+    .await;
+    assert_eq!((&*outage.cluster, outage.units.len()), ("default", 0));
+    let log = harness.log("a", Hook::PreStart, "first", "").await.is_problem(503, "relay-unavailable");
+    assert!(log.detail.contains(&format!("does not respond since {}", outage.since)), "{log:?}");
+}
