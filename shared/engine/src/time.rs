@@ -10,8 +10,8 @@ impl From<Duration> for Millis {
     }
 }
 
-/// Writes the duration for people: `400 ms`, `2.5 s`, `25 s` or `1 min 30 s`. From 1 s, one decimal place is enough, and
-/// from 10 s none.
+/// Writes the duration for people: `400 ms`, `2.5 s`, `25 s` or `1 min 30 s`. From 1 s it has one decimal place, from
+/// 10 s none.
 impl fmt::Display for Millis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tenths = self.0.saturating_add(50) / 100;
