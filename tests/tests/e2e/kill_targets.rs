@@ -78,10 +78,11 @@ impl KillTarget {
 }
 
 /// Returns true if a process runs a program of this name.
-fn runs(process: &Path, program: &str) -> bool {
+pub(crate) fn runs(process: &Path, program: &str) -> bool {
     fs::read_link(process.join("exe")).is_ok_and(|exe| exe.file_name().is_some_and(|name| name == program))
 }
 
-fn has_text(process: &Path, file: &str, text: &str) -> bool {
+/// Returns true if a file of a process in `/proc` has this text.
+pub(crate) fn has_text(process: &Path, file: &str, text: &str) -> bool {
     fs::read(process.join(file)).is_ok_and(|bytes| contains(&bytes, text.as_bytes()))
 }

@@ -22,6 +22,7 @@ mod kubernetes;
 mod measurements;
 mod mixed;
 mod older_relay;
+mod opentofu;
 mod persistent_platform;
 mod postgres;
 mod postgres_in_a_cluster;

@@ -6,12 +6,13 @@ pub(crate) const SANDBOX: &str = "reports-pr-42";
 const KEYS: [&str; 4] = ["customers/1.json", "customers/2.json", "orders/2026-11.json", "settings.json"];
 
 /// Sends an unsigned request to the S3 endpoint. Returns the status and the body.
-async fn get(url: &str) -> (u16, String) {
+pub(crate) async fn get(url: &str) -> (u16, String) {
     let response = reqwest::get(url).await.unwrap();
     (response.status().as_u16(), response.text().await.unwrap())
 }
 
-fn tags<'a>(xml: &'a str, tag: &str) -> Vec<&'a str> {
+/// Returns the contents of the elements with a tag.
+pub(crate) fn tags<'a>(xml: &'a str, tag: &str) -> Vec<&'a str> {
     let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
     xml.split(open.as_str()).skip(1).filter_map(|rest| rest.split_once(close.as_str())).map(|(text, _)| text).collect()
 }

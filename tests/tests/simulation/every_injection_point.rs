@@ -62,7 +62,7 @@ pub(crate) fn check_faults(name: &str, scenario: &TargetScenario, target: &str, 
 /// Returns the documents of an example, and the name of its target.
 fn example(name: &str, plugins: &[&str]) -> (TargetScenario, String) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name);
-    let values = ["root=/r", "host=h", "port=5432", "user=u", "receiver=https://outside.test"];
+    let values = ["root=/r", "host=h", "port=5432", "user=u", "receiver=https://outside.test", "bucket=states"];
     let read = |file: &str| {
         let vars = DocumentVars::parse(values.map(str::to_owned)).unwrap();
         let text = std::fs::read_to_string(folder.join(file)).unwrap();
@@ -96,6 +96,7 @@ macro_rules! examples {
 
 examples! {
     infrakit: [];
+    opentofu: ["plugin.yaml"];
     postgres: ["plugin.yaml"];
     s3: ["plugin.yaml"];
     webhooks: ["plugin.yaml"];

@@ -24,6 +24,8 @@ pub(crate) enum BinarySet {
     Helm,
     /// The `controller` of kro and its definitions, `crds`.
     Kro,
+    /// OpenTofu. Its program is called `tofu`.
+    Opentofu,
 }
 
 impl BinarySet {

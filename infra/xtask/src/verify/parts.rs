@@ -113,6 +113,19 @@ pub(super) const PARTS: &[VerifyPart] = &[
         },
     },
     VerifyPart {
+        name: "opentofu",
+        covers: "the example with OpenTofu: its state in a bucket, and kill -9 in the middle of an apply",
+        needs: "Go, to build OpenTofu from modules",
+        paths: "tests/examples/opentofu tests/tests/e2e/opentofu.rs shared/script shared/local infra/cluster/opentofu",
+        run: |this| {
+            let paths = std::env::var_os("PATH").unwrap_or_default();
+            let paths = std::iter::once(cluster::BinarySet::Opentofu.built()?).chain(std::env::split_paths(&paths));
+            let paths = std::env::join_paths(paths)?.into_string();
+            let paths = paths.map_err(|paths| anyhow::anyhow!("PATH is not UTF-8: {}", paths.display()))?;
+            e2e(this, &["opentofu::"], &[("PATH", paths)])
+        },
+    },
+    VerifyPart {
         name: "fuzz",
         covers: "hostile input guided by coverage, 40 s for each target (--full: 600 s)",
         needs: "a C++ compiler",
@@ -154,7 +167,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
             entrypoint::all()?;
             let _cluster = cluster::ClusterGuard::up()?;
             this.test("-p ebb-relay --test it", &[])?;
-            let elsewhere = ["book::", "containers::", "postgres::", "kill", "source_events::"];
+            let elsewhere = ["book::", "containers::", "postgres::", "kill", "source_events::", "opentofu::"];
             e2e(this, &elsewhere.map(|tests| ["--skip", tests]).concat(), &[])?;
             if this.pick(false, true) {
                 many_tasks(this)?;
