@@ -32,7 +32,7 @@ use crate::exit::{CliError, Result};
 use crate::offline;
 
 /// Pages whose commands name files of the reader.
-const FILES_OF_THE_READER: [&str; 2] = ["cli.md", "updates.md"];
+const FILES_OF_THE_READER: [&str; 3] = ["cli.md", "from-signadot.md", "updates.md"];
 
 struct Page {
     path: PathBuf,
