@@ -1,5 +1,5 @@
-//! End-to-end tests of the examples with a Kubernetes cluster, PostgreSQL, Podman and DynamoDB Local.
-//! `cargo xtask verify cluster kills scripts docs` installs these and runs the tests. `cargo test` does not.
+//! End-to-end tests of the examples with a Kubernetes cluster, PostgreSQL, Podman, DynamoDB Local and OpenTofu.
+//! `cargo xtask verify cluster kills scripts opentofu docs` installs these and runs the tests. `cargo test` does not.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
