@@ -10,11 +10,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_relay_core::{ClusterPolicy, ControlPlaneEndpoint, RelaySettings};
+use ebb_relay_core::{ControlPlaneEndpoint, RelaySettings};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-use crate::attached;
+use crate::{attached, policy_file};
 
 /// Executes the tasks of Ebb in a Kubernetes cluster.
 #[derive(Parser)]
@@ -51,10 +51,10 @@ pub(crate) struct RelayArgs {
     /// The namespace of tasks that name none
     #[arg(long, env = "EBB_RELAY_UNIT_NAMESPACE", default_value = "ebb-units")]
     unit_namespace: String,
-    /// The policy of the operator, as YAML; optional with --attached, whose default needs no rights outside of the
-    /// namespace of tasks
+    /// The policy of the operator, as YAML, which is read again when it changes; optional with --attached, whose
+    /// default needs no rights outside of the namespace of tasks
     #[arg(long, env = "EBB_RELAY_POLICY", value_name = "FILE", required_unless_present = "attached")]
-    policy: Option<PathBuf>,
+    pub(crate) policy: Option<PathBuf>,
     /// A file with the secrets that sign batches: whsec_…, one per line
     #[arg(long, env = "EBB_RELAY_SECRET", required_unless_present = "attached", conflicts_with = "attached")]
     secret: Option<PathBuf>,
@@ -100,11 +100,8 @@ impl RelayArgs {
     }
 
     pub(crate) fn settings(&self) -> anyhow::Result<RelaySettings> {
-        let policy: ClusterPolicy = match &self.policy {
-            // The error repeats its cause, so only its text is used.
-            Some(file) => {
-                serde_saphyr::from_str(&read(file)?).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?
-            }
+        let policy = match &self.policy {
+            Some(file) => policy_file::parse(file, &read(file)?).map_err(anyhow::Error::msg)?,
             None => attached::default_policy(&self.unit_namespace),
         };
         Ok(RelaySettings {

@@ -7,7 +7,7 @@ use std::io;
 use anyhow::Context as _;
 use ebb_protocol::id::short_digest;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_relay_core::{ClusterPolicy, PodSecurityLevel, RelaySettings};
+use ebb_relay_core::{ClusterPolicy, NamespacePolicy, PodSecurityLevel, RelaySettings};
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::Namespace;
@@ -38,7 +38,10 @@ pub(crate) fn keys() -> anyhow::Result<WebhookKeys> {
 pub(crate) fn default_policy(units: &str) -> ClusterPolicy {
     ClusterPolicy {
         pod_security_level: PodSecurityLevel::Baseline,
-        namespaces: BTreeMap::from([(units.to_owned(), BTreeSet::from(["default".to_owned()]))]),
+        namespaces: BTreeMap::from([(
+            units.to_owned(),
+            NamespacePolicy { service_accounts: BTreeSet::from(["default".to_owned()]), ..NamespacePolicy::default() },
+        )]),
         kinds: KINDS.split(' ').map(str::to_owned).collect(),
         ..ClusterPolicy::default()
     }
@@ -47,10 +50,11 @@ pub(crate) fn default_policy(units: &str) -> ClusterPolicy {
 /// The rules of the chart. Its template completes them in the same way.
 const RULES: &str = include_str!("../../../infra/relay/chart/rules.yaml");
 
-/// Creates the namespaces that are missing, and the admission policy for the user of the kubeconfig.
+/// Creates the namespaces that are missing, and the admission policy for the user of the kubeconfig. A second call
+/// replaces the admission policy.
 pub(crate) async fn prepare(client: &Client, settings: &RelaySettings) -> anyhow::Result<()> {
     let policy = &settings.policy;
-    let level = policy.pod_security_level.name();
+    let level = policy.level(&settings.default_namespace).name();
     let labels = json!({"pod-security.kubernetes.io/enforce": level});
     for (name, labels) in [(&settings.own_namespace, json!({})), (&settings.default_namespace, labels)] {
         let api: Api<Namespace> = Api::all(client.clone());
@@ -62,10 +66,12 @@ pub(crate) async fn prepare(client: &Client, settings: &RelaySettings) -> anyhow
     let review: SelfSubjectReview = serde_json::from_value(json!({"metadata": {}}))?;
     let review = Api::all(client.clone()).create(&PostParams::default(), &review).await?;
     let user = review.status.and_then(|status| status.user_info?.username).unwrap_or_default();
-    let levels: &[_] = if level == "baseline" { &["baseline", "restricted"] } else { &["restricted"] };
+    let levels: BTreeMap<_, _> = policy.namespaces.keys().map(|name| (name, policy.level(name).enforced())).collect();
+    let accounts: BTreeMap<_, _> =
+        policy.namespaces.iter().map(|(name, entry)| (name, &entry.service_accounts)).collect();
     let variables = [
         ("levels", json!(levels)),
-        ("accounts", json!(policy.namespaces)),
+        ("accounts", json!(accounts)),
         ("runtimeClasses", json!(policy.runtime_classes)),
         ("priorityClasses", json!(policy.priority_classes)),
     ];

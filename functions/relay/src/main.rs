@@ -16,6 +16,7 @@ use tracing_subscriber::EnvFilter;
 
 mod args;
 mod attached;
+mod policy_file;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -42,8 +43,13 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
     if options.attached {
         attached::prepare(&client, &settings).await?;
     }
-    ebb_relay_core::check_admission(&client, &settings.default_namespace).await.map_err(anyhow::Error::msg)?;
-    let relay = Relay::open(client, settings).await.context("cannot open the relay")?;
+    let (units, level) = (&settings.default_namespace, settings.policy.level(&settings.default_namespace));
+    ebb_relay_core::check_admission(&client, units, level).await.map_err(anyhow::Error::msg)?;
+    let relay = Relay::open(client.clone(), settings.clone()).await.context("cannot open the relay")?;
+    if let Some(file) = options.policy.clone() {
+        let attached = options.attached.then_some(client);
+        tokio::spawn(policy_file::follow(relay.clone(), file, settings, attached));
+    }
     let recorded = PrometheusBuilder::new().install_recorder().context("cannot install the metrics recorder")?;
     let counted = relay.clone();
     let metrics = async move || {

@@ -9,7 +9,8 @@ use crate::run::{command, output, root, run};
 
 /// Arguments of helm, with placeholders for the values that `ebb cluster connect` sets.
 const ARGUMENTS: [&str; 10] = [
-    "name-of-cluster",
+    // A release of this name takes over the objects of the manifests.
+    "ebb-relay",
     "--namespace=namespace-of-relay",
     "--set=unitNamespace=namespace-of-units",
     "--set=createNamespaces={namespace-of-relay,namespace-of-units}",

@@ -2,12 +2,15 @@
 //!
 //! - [`parse`] and [`merge`] apply an author's overlay to the pod template of a script.
 //! - [`manifest_violations`] checks a manifest for kinds, namespaces and names that an author must not use.
+//! - [`fill_defaults`] fills in what the template leaves open, by the [`ClusterPolicy`].
 //!
 //! All are pure functions. The crate is separate because both sides use it: the control plane merges templates, and
-//! the relay checks manifests, because it does not trust their sender. The API server checks pods.
+//! the relay checks and completes manifests, because it knows the policy and does not trust their sender. The API
+//! server checks pods.
 mod manifest;
 mod merge;
 mod overlay;
+mod pod_defaults;
 mod policy;
 mod reserved;
 mod violation;
@@ -15,7 +18,8 @@ mod violation;
 pub use manifest::manifest_violations;
 pub use merge::strategic;
 pub use overlay::{merge, parse};
-pub use policy::{AllowedService, ClusterPolicy, PodSecurityLevel};
+pub use pod_defaults::{fill_defaults, named_account};
+pub use policy::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 pub use reserved::RESERVED_PREFIX;
 pub use violation::PodspecViolation;
 

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::ClusterPolicy;
+use crate::policy::{ClusterPolicy, ask_operator, listed, shown};
 use crate::reserved::{RESERVED_DOMAIN, is_our_key, is_reserved};
 use crate::violation::{PodspecViolation, ViolationList, below};
 
@@ -40,18 +40,23 @@ fn text<'a>(of: &'a Value, field: &str) -> &'a str {
 }
 
 fn place(manifest: &Value, namespace: &str, allowed: &ClusterPolicy, report: &mut ViolationList) {
-    let help = "ask the operator of the cluster";
     let (kind, group) = (text(manifest, "kind"), text(manifest, "apiVersion").rsplit_once('/').map(|(group, _)| group));
-    let (kinds, place) = match namespace {
-        "" => (&allowed.cluster_kinds, " outside of a namespace"),
-        _ => (&allowed.kinds, ""),
+    let (kinds, key, place) = match namespace {
+        "" => (&allowed.cluster_kinds, "clusterKinds", " outside of a namespace"),
+        _ => (&allowed.kinds, "kinds", ""),
     };
     let full = group.map_or_else(|| kind.to_owned(), |group| format!("{kind}.{group}"));
     if !kinds.contains(&full) && !group.is_some_and(|group| kinds.contains(&format!("*.{group}"))) {
-        report.add("kind", format!("objects of the kind `{full}` are not allowed{place}"), help);
+        let help = match namespace {
+            "" => "ask its operator to add it to the value `policy.clusterKinds` of the chart".to_owned(),
+            _ => ask_operator(&format!("--kind {full}"), &full),
+        };
+        let (kind, listed) = (shown(&full), listed(kinds.iter()));
+        let why = format!("objects of the kind `{kind}` are not allowed{place} by the policy of the cluster");
+        report.add("kind", format!("{why} (`{key}`: {listed})"), help);
     }
-    if !namespace.is_empty() && !allowed.namespaces.contains_key(namespace) {
-        report.add("metadata.namespace", format!("the namespace `{namespace}` is not allowed"), help);
+    if !namespace.is_empty() {
+        report.0.extend(allowed.namespace_violation(namespace));
     }
 }
 

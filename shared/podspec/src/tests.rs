@@ -1,5 +1,6 @@
-//! Overlays and manifests, as an author writes them.
+//! Overlays and manifests, as an author writes them, and policies of operators.
 
 mod base;
 mod manifests;
 mod merging;
+mod policies;

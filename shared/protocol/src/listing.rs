@@ -1,8 +1,12 @@
 //! Information about a relay and the listing of its cluster.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::id::TaskId;
+use crate::limits::message;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -11,6 +15,67 @@ pub struct RelayInfo {
     /// Milliseconds since the start.
     pub up_ms: u64,
     pub tasks: u64,
+    /// The policy in force. A relay of an earlier version reports none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<ReportedPolicy>,
+}
+
+/// The maximum number of names in each part of a reported policy.
+const MAX_REPORTED: usize = 200;
+
+/// What the operator of a cluster allows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReportedPolicy {
+    /// Differs for different policies.
+    pub digest: String,
+    pub namespaces: BTreeMap<String, ReportedNamespace>,
+    /// Kinds of namespaced objects: `Kind`, `Kind.group` or `*.group`.
+    pub kinds: BTreeSet<String>,
+    /// Kinds of objects outside of namespaces.
+    pub cluster_kinds: BTreeSet<String>,
+    /// The names of Services that units may call.
+    pub services: BTreeSet<String>,
+    /// The reason why a newer policy is not in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl ReportedPolicy {
+    /// Limits the number and the length of the names that a relay reports.
+    #[must_use]
+    pub fn fit(self) -> Self {
+        let names = |all: BTreeSet<String>| {
+            all.iter().take(MAX_REPORTED).map(|name| message(name)).collect::<BTreeSet<String>>()
+        };
+        let namespaces = self.namespaces.into_iter().take(MAX_REPORTED).map(|(name, entry)| {
+            let ReportedNamespace { level, service_accounts, image_pull_secrets } = entry;
+            let entry = ReportedNamespace {
+                level: message(&level),
+                service_accounts: names(service_accounts),
+                image_pull_secrets: names(image_pull_secrets),
+            };
+            (message(&name), entry)
+        });
+        Self {
+            digest: message(&self.digest),
+            namespaces: namespaces.collect(),
+            kinds: names(self.kinds),
+            cluster_kinds: names(self.cluster_kinds),
+            services: names(self.services),
+            error: self.error.as_deref().map(message),
+        }
+    }
+}
+
+/// What pods of a namespace may have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReportedNamespace {
+    /// `restricted`, `baseline` or `privileged`.
+    pub level: String,
+    pub service_accounts: BTreeSet<String>,
+    pub image_pull_secrets: BTreeSet<String>,
 }
 
 /// A page of a listing: first tasks, then objects without a record.

@@ -1,6 +1,7 @@
 //! The serialized form of messages. Programs of other versions rely on it, so a changed file in `tests/messages` is a
 //! changed contract.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -14,7 +15,7 @@ use crate::engine::{EventName, Hook, Unit};
 use crate::entrypoint::{EntrypointSpec, ScriptReport, TerminationResult};
 use crate::id::{EventRef, RunId, TaskId, instance_key, unit_key};
 use crate::lifecycle::{LifecycleData, LifecycleResponse, OutcomeData};
-use crate::listing::{ClusterListing, RelayInfo};
+use crate::listing::{ClusterListing, RelayInfo, ReportedPolicy};
 use crate::pull::{PollRequest, PollResponse};
 use crate::record::{AttemptOutcome, AttemptRecord};
 use crate::relay::{Batch, BatchResponse, EnsureTask, ObjectTask, RelayRequest, TaskState};
@@ -127,6 +128,17 @@ fn parts_of_batches_accept_or_reject_additions() {
     let late = check::<Batch>("batch", &batch, Ignored).after(Duration::from_millis(45_001));
     let RelayRequest::Ensure(late) = &late.requests[0] else { panic!("{late:?}") };
     assert_eq!((late.valid_for_ms, late.timeout_ms), (0, 254_999));
+}
+
+#[test]
+fn a_reported_policy_is_limited() {
+    let kinds = |count: usize| (0..count).map(|number| format!("{number}\u{1b}")).collect::<BTreeSet<_>>();
+    let reported =
+        ReportedPolicy { kinds: kinds(1_000), error: Some("x".repeat(100_000)), ..ReportedPolicy::default() };
+    let fitting = reported.fit();
+    assert!(fitting.kinds.len() == 200 && fitting.kinds.iter().all(|kind| !kind.contains('\u{1b}')), "{fitting:?}");
+    assert!(fitting.error.is_some_and(|error| error.len() < 10_000));
+    assert_eq!(ReportedPolicy { kinds: kinds(3), ..ReportedPolicy::default() }.fit().kinds.len(), 3);
 }
 
 #[test]

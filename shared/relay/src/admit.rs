@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use ebb_podspec::ClusterPolicy;
+use ebb_podspec::{ClusterPolicy, PodSecurityLevel};
 use ebb_protocol::relay::{EnsureTask, ObjectOutputFrom, ObjectTask, TaskCompletion, VERSION};
 use http::header::{CONTENT_TYPE, WARNING};
 use kube::api::{Api, DynamicObject};
@@ -50,12 +50,15 @@ impl Reconciler {
         names::check_instance(&request.body.instance).map_err(RequestError::Refused)?;
         self.may_call(&request.callback.url).map_err(RequestError::Refused)?;
         let namespace = self.namespace(&request.body);
-        let is_ours = namespace == self.settings.own_namespace;
-        if is_ours || !self.settings.policy.namespaces.contains_key(&namespace) {
-            return refuse(format!("the namespace `{namespace}` is not allowed"));
+        if namespace == self.settings.own_namespace {
+            return refuse(format!("the namespace `{namespace}` holds the records of the relay; choose another one"));
+        }
+        let policy = self.policy.get();
+        if let Some(violation) = policy.namespace_violation(&namespace) {
+            return refuse(format!("{}; {}", violation.why, violation.help));
         }
         check_expressions(&request.body).map_err(RequestError::Refused)?;
-        let allowed = self.effective_policy(&request.body).await?;
+        let allowed = self.effective_policy(&policy, &request.body).await?;
         let labels = json!(names::task_labels(&request.task, &request.body.instance));
         let until = request.body.until.clone();
         for (number, manifest) in request.body.apply.iter_mut().enumerate() {
@@ -69,12 +72,16 @@ impl Reconciler {
                 check_single_pod(&manifest["spec"]).map_err(RequestError::Refused)?;
                 add_labels(manifest, "/spec/template", &labels).map_err(RequestError::Refused)?;
             }
+            let place = manifest["metadata"]["namespace"].as_str().unwrap_or(&namespace).to_owned();
+            if is_awaited && let Some(pod) = manifest.pointer_mut("/spec/template/spec") {
+                ebb_podspec::fill_defaults(pod, &place, &allowed);
+            }
             let api: Api<DynamicObject> = kind.api(&self.client, manifest["metadata"]["namespace"].as_str());
             let (code, why) = dry_run(&self.client, api.resource_url(), manifest).await?;
             // Other rejections are ignored here, because the real request may succeed: a quota, or an object that an
             // earlier manifest creates. Warnings of another level are ignored too, because the namespace may not
             // enforce it.
-            let level = format!("{POD_SECURITY} \"{}:", allowed.pod_security_level.name());
+            let level = format!("{POD_SECURITY} \"{}:", allowed.level(&place).name());
             let violates = why.contains("violates PodSecurity") || why.contains(&level);
             if violates || (matches!(code, 400 | 422) && !why.starts_with("admission webhook")) {
                 return refuse(format!("{}: {why}", ObjectRef::of(manifest)));
@@ -97,8 +104,12 @@ impl Reconciler {
     }
 
     /// Returns the operator's policy, extended by the Secrets of the task and by those with outputs of its instance.
-    async fn effective_policy(&self, objects: &ObjectTask) -> Result<ClusterPolicy, ReconcileError> {
-        let mut allowed = self.settings.policy.clone();
+    async fn effective_policy(
+        &self,
+        policy: &ClusterPolicy,
+        objects: &ObjectTask,
+    ) -> Result<ClusterPolicy, ReconcileError> {
+        let mut allowed = policy.clone();
         allowed.secrets.extend(objects.secrets.iter().map(|document| document.name.clone()));
         let reads_outputs = objects.apply.iter().any(|manifest| manifest.to_string().contains(names::OUTPUTS));
         if reads_outputs {
@@ -170,11 +181,11 @@ const POLICY_TIMEOUT: Duration = Duration::from_secs(10);
 const POLICY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Checks that the API server enforces the admission policy of the relay and Pod Security, in the namespace of units.
-/// The policy requires Pod Security in the other namespaces.
+/// The policy requires Pod Security in the other namespaces. At the level `privileged`, Pod Security warns of nothing.
 ///
 /// # Errors
 /// Returns the missing part. Nothing else protects the node and credentials from pods.
-pub async fn check_admission(client: &Client, namespace: &str) -> Result<(), String> {
+pub async fn check_admission(client: &Client, namespace: &str, level: PodSecurityLevel) -> Result<(), String> {
     let pod =
         json!({"hostNetwork": true, "restartPolicy": "Never", "containers": [{"name": "check", "image": "check"}]});
     let job = json!({
@@ -185,7 +196,8 @@ pub async fn check_admission(client: &Client, namespace: &str) -> Result<(), Str
     let begun = Instant::now();
     loop {
         let (code, text) = dry_run(client, &url, &job).await.map_err(|error| error.to_string())?;
-        let why = match (text.contains("may not set hostNetwork"), text.contains(POD_SECURITY)) {
+        let is_judged = level == PodSecurityLevel::Privileged || text.contains(POD_SECURITY);
+        let why = match (text.contains("may not set hostNetwork"), is_judged) {
             (true, true) => return Ok(()),
             (true, false) => {
                 "Pod Security does not warn of pods; enable its admission plugin, and remove the label \

@@ -85,9 +85,14 @@ impl Reconciler {
         let namespace = from.namespace.as_deref().unwrap_or(&spec.namespace);
         let object_ref = ObjectRef::secret(namespace, &from.name);
         let refused = |why: &str| fail(ReasonCode::Render, &format!("{object_ref}: {why}"));
-        let is_own = namespace == self.settings.own_namespace;
-        if is_own || !self.settings.policy.namespaces.contains_key(namespace) {
-            return refused("the namespace is not allowed");
+        if namespace == self.settings.own_namespace {
+            return refused("the relay's own namespace is not allowed");
+        }
+        // A task that began before a change of the policy reads the Secrets of its own namespace.
+        if namespace != spec.namespace
+            && let Some(violation) = self.policy.get().namespace_violation(namespace)
+        {
+            return refused(&format!("{}; {}", violation.why, violation.help));
         }
         let Some(secret) = self.read(&object_ref).await? else { return refused("the Secret does not exist") };
         if !is_readable(&secret, &spec.objects.instance) {

@@ -11,6 +11,8 @@
 //!    why they take long.
 //! 5. `terminate` stops running containers, `reconcile` sends the result, `removal` deletes objects.
 //!
+//! The `policy` of the cluster's operator may change at any time. Each request is checked with one snapshot of it.
+//!
 //! A step observes the API server, decides (`decide`) and executes the decision. The decision depends only on the
 //! record and on observations. `watches` only wake the loop. A restarted relay therefore continues from its records.
 //!
@@ -38,6 +40,7 @@ mod names;
 mod namespace_cache;
 mod objects;
 mod pod;
+mod policy;
 mod poll;
 mod ready;
 mod ready_rules;
@@ -61,7 +64,7 @@ mod watches;
 pub use admit::check_admission;
 pub use batch::OtherCluster;
 pub use client::client;
-pub use ebb_podspec::{ClusterPolicy, PodSecurityLevel};
+pub use ebb_podspec::{ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 pub use error::ReconcileError;
 pub use poll::{ControlPlaneEndpoint, poll};
 pub use relay::Relay;

@@ -83,11 +83,15 @@ impl Reconciler {
     async fn list_unmanaged(&self) -> Result<ClusterListing> {
         let mut listing = ClusterListing::default();
         let mut found = Vec::new();
+        let namespaces = self.policy.namespaces();
+        let in_namespaces: Vec<Option<&str>> = namespaces.iter().map(|namespace| Some(namespace.as_str())).collect();
         for kind in self.managed_kinds(&mut listing.errors).await? {
-            for namespace in self.namespaces_of(&kind) {
+            let places: &[Option<&str>] = if kind.namespaced { &in_namespaces } else { &[None] };
+            for &namespace in places {
                 let ours = ListParams::default().labels(UNIT);
                 match kind.api::<DynamicObject>(&self.client, namespace).list_metadata(&ours).await {
                     Ok(list) => found.extend(list.items.into_iter().map(|object| (kind.clone(), object))),
+                    Err(error) if namespace.is_some_and(|namespace| self.has_lost_right(namespace, &error)) => {}
                     Err(error @ kube::Error::Api(_)) => {
                         let location = namespace.map(|name| format!(" in {name}")).unwrap_or_default();
                         listing.errors.push(format!("{}{location}: {}", kind.resource.kind, error_message(&error)));
@@ -105,14 +109,9 @@ impl Reconciler {
         Ok(listing)
     }
 
-    /// Returns the namespaces that may contain objects of a kind, or `None` for a cluster-wide kind.
-    fn namespaces_of(&self, kind: &ResourceKind) -> Vec<Option<&str>> {
-        if kind.namespaced { self.settings.unit_namespaces().into_iter().map(Some).collect() } else { vec![None] }
-    }
-
     /// Returns the kinds that tasks may create and that the cluster serves.
     pub(crate) async fn managed_kinds(&self, errors: &mut Vec<String>) -> Result<Vec<ResourceKind>> {
-        let allowed = &self.settings.policy;
+        let allowed = self.policy.get();
         let ours = OURS.into_iter().map(str::to_owned);
         let names: BTreeSet<String> = ours.chain(allowed.kinds.iter().chain(&allowed.cluster_kinds).cloned()).collect();
         let mut kinds: Vec<ResourceKind> = Vec::new();

@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 use crate::discovery::{DiscoveryCache, ResourceKind};
 use crate::fair_queue::FairQueue;
 use crate::namespace_cache::NamespaceCache;
+use crate::policy::CurrentPolicy;
 use crate::settings::RelaySettings;
 use crate::store::RecordStore;
 use crate::task_registry::TaskRegistry;
@@ -18,6 +19,7 @@ use crate::watches::ObjectWatches;
 pub(crate) struct Reconciler {
     pub(crate) client: Client,
     pub(crate) settings: RelaySettings,
+    pub(crate) policy: CurrentPolicy,
     pub(crate) store: RecordStore,
     pub(crate) discovery: DiscoveryCache,
     pub(crate) watches: ObjectWatches,

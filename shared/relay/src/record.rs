@@ -33,6 +33,12 @@ impl TaskRecord {
         self.spec.as_ref().map_or(&[], |spec| &spec.applied)
     }
 
+    /// Returns the namespaces that may contain objects of the task.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = String> {
+        let applied = self.applied().iter().filter_map(|applied| applied.object_ref.namespace.clone());
+        applied.chain(self.spec.as_ref().map(|spec| spec.namespace.clone()))
+    }
+
     /// Removes the applied objects, which are gone.
     pub(crate) fn clear_applied(&mut self) {
         if let Some(spec) = &mut self.spec {

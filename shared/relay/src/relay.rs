@@ -13,6 +13,7 @@ use crate::discovery::DiscoveryCache;
 use crate::error::{ReconcileError, Result};
 use crate::fair_queue::FairQueue;
 use crate::namespace_cache::NamespaceCache;
+use crate::policy::CurrentPolicy;
 use crate::reconciler::Reconciler;
 use crate::record::TaskRecord;
 use crate::removal;
@@ -43,7 +44,7 @@ impl Relay {
     ///
     /// # Errors
     /// Returns an error if the cluster cannot be reached or a right is missing.
-    pub async fn open(client: Client, settings: RelaySettings) -> Result<Self> {
+    pub async fn open(client: Client, mut settings: RelaySettings) -> Result<Self> {
         let system: Api<Namespace> = Api::all(client.clone());
         let cluster = system.get("kube-system").await?.uid().unwrap_or_default();
         let http = reqwest::Client::builder()
@@ -55,7 +56,14 @@ impl Relay {
             .map_err(|error| ReconcileError::Internal(format!("cannot create an HTTP client: {error:?}")))?;
         let (sender, ends) = tokio::sync::watch::channel(());
         let store = RecordStore::new(&client, &settings.own_namespace);
-        let mut tasks = store.collect(RecoveredTask::of).await?;
+        let policy = CurrentPolicy::new(std::mem::take(&mut settings.policy));
+        policy.add_namespaces([settings.default_namespace.clone()]);
+        let mut tasks = store
+            .collect(|record| {
+                policy.add_namespaces(record.namespaces());
+                RecoveredTask::of(record)
+            })
+            .await?;
         tasks.sort_by_key(|task| task.received_ms);
         let holders = tasks.iter().filter(|task| task.has_slot).map(|task| task.name.clone());
         let queued = tasks.iter().filter_map(|task| Some((task.name.clone(), task.queued_for.clone()?)));
@@ -63,6 +71,7 @@ impl Relay {
         let inner = Arc::new(Reconciler {
             client,
             settings,
+            policy,
             store,
             discovery: DiscoveryCache::default(),
             watches: ObjectWatches::default(),

@@ -107,10 +107,11 @@ impl Reconciler {
     ) -> (Vec<(Api<Secret>, PartialObjectMeta<Secret>)>, Vec<kube::Error>) {
         let selector = format!("{INSTANCE}={instance},{PART}={OUTPUT}");
         let (mut all, mut errors) = (Vec::new(), Vec::new());
-        for namespace in self.settings.unit_namespaces() {
-            let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        for namespace in self.policy.namespaces() {
+            let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
             match api.list_metadata(&ListParams::default().labels(&selector)).await {
                 Ok(found) => all.extend(found.items.into_iter().map(|secret| (api.clone(), secret))),
+                Err(error) if self.has_lost_right(&namespace, &error) => {}
                 Err(error) => errors.push(error),
             }
         }

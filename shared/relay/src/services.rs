@@ -32,9 +32,9 @@ impl Reconciler {
         request: &ServiceRequest,
         received: &BatchContext,
     ) -> RequestResult<ServiceResponse> {
-        let Some(allowed) = self.settings.policy.services.get(&request.service) else {
-            let help = "ask the operator of the cluster to add it to `policy.services`";
-            return refuse(format!("the service `{}` is not allowed; {help}", request.service));
+        let policy = self.policy.get();
+        let Some(allowed) = policy.services.get(&request.service) else {
+            return refuse(policy.service_refusal(&request.service));
         };
         let url = proxy_url(allowed, &request.path).map_err(RequestError::Refused)?;
         let http = http_request(request, &url).map_err(RequestError::Refused)?;

@@ -15,6 +15,7 @@ pub struct RelaySettings {
     pub own_namespace: String,
     /// The default namespace of tasks.
     pub default_namespace: String,
+    /// The policy until [`Relay::set_policy`](crate::Relay::set_policy) replaces it.
     pub policy: ClusterPolicy,
     /// The URL at which pods reach it: `http://ADDRESS:PORT`. Entrypoints do not resolve names, so it needs an IP
     /// address.
@@ -54,12 +55,6 @@ impl RelaySettings {
             api_server_request_timeout: Duration::from_secs(60),
             step_timeout: Duration::from_secs(90),
         }
-    }
-
-    /// Returns the namespaces that may contain objects of tasks.
-    pub(crate) fn unit_namespaces(&self) -> BTreeSet<&str> {
-        let default = std::iter::once(&self.default_namespace);
-        self.policy.namespaces.keys().chain(default).map(String::as_str).collect()
     }
 }
 

@@ -102,7 +102,9 @@ fn reply(sealed: &SealedBatch, ended_task: &TaskId, seen: &SeenTraces, http: &re
         RelayRequest::Acknowledge(_) | RelayRequest::Release { .. } | RelayRequest::Delete(_) => RelayResponse::Done,
         RelayRequest::Call(_) => RelayResponse::Refused("this relay calls no services".to_owned()),
         RelayRequest::Unreadable { reason, .. } => RelayResponse::Unavailable(reason),
-        RelayRequest::About => RelayResponse::About(RelayInfo { version: "1".to_owned(), up_ms: 1, tasks: 0 }),
+        RelayRequest::About => {
+            RelayResponse::About(RelayInfo { version: "1".to_owned(), up_ms: 1, tasks: 0, policy: None })
+        }
         RelayRequest::List { .. } => RelayResponse::Listing(listing(ended_task)),
     });
     let response = BatchResponse { v: 1, cluster: "uid".to_owned(), responses: responses.collect() };

@@ -55,7 +55,7 @@ impl InstalledRelay {
         let uid = self.kubectl(&["get", "namespace", "kube-system", "-o=jsonpath={.metadata.uid}"]);
         let clusters = json!({"default": {
             "url": format!("http://{address}:8080"), "secret": **self.secret.reveal(), "uid": uid,
-            "entrypointImage": ENTRYPOINT, "runAsNonRoot": true,
+            "entrypointImage": ENTRYPOINT,
         }});
         (clusters, format!("{address}/32"))
     }

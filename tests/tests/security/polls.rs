@@ -46,7 +46,7 @@ fn empty() -> PollRequest {
 }
 
 fn done(id: &str, tasks: u64) -> QueuedReply {
-    let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks };
+    let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks, policy: None };
     let response = BatchResponse { v: 1, cluster: PINNED.to_owned(), responses: vec![RelayResponse::About(about)] };
     QueuedReply { id: id.to_owned(), outcome: ReplyOutcome::Response(response) }
 }

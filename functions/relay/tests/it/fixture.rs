@@ -180,6 +180,18 @@ impl RelayFixture {
         self.start().await;
     }
 
+    /// Returns the text of the relay's policy.
+    pub(crate) fn policy(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("policy.yaml")).unwrap()
+    }
+
+    /// Replaces the text of the relay's policy, as a kubelet does.
+    pub(crate) fn replace_policy(&self, text: &str) {
+        let next = self.folder.path().join("next.yaml");
+        std::fs::write(&next, text).unwrap();
+        std::fs::rename(next, self.folder.path().join("policy.yaml")).unwrap();
+    }
+
     /// Returns the log of the relay.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()

@@ -61,9 +61,10 @@ async fn rendered_manifests_are_valid() {
     };
     let everything = json!({
         "signing": {"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
-        "policy": {"podSecurityLevel": "baseline", "namespaces": {units: ["builder"]}, "kinds": ["*.apps"], "clusterKinds": ["Namespace"],
+        "policy": {"podSecurityLevel": "baseline", "kinds": ["*.apps"], "clusterKinds": ["Namespace"],
+            "namespaces": {units: {"level": "baseline", "serviceAccounts": ["builder"], "imagePullSecrets": ["registry"]}},
             "services": {"files": {"namespace": units, "name": "plugin", "port": 8080, "path": "/rpc"}}},
-        "createNamespaces": [units, relay],
+        "createNamespaces": [{"name": units, "level": "baseline"}, relay],
         "ingress": {"enabled": true, "className": "nginx", "host": "r.example", "tlsSecret": "t", "annotations": {"a": "b"}},
         "service": {"type": "LoadBalancer", "annotations": {"a": "b"}},
         "networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
@@ -83,6 +84,7 @@ async fn rendered_manifests_are_valid() {
         (&all, &["MAX_CONCURRENT_TASKS, value: \"7\"", "API_SERVER_REQUEST_TIMEOUT_SECONDS, value: \"1000000\""]),
         (&all, &["{protocol: TCP, port: 8443}", "SCHEDULING_TIMEOUT_SECONDS, value: \"1000000\"", "enforce: baseline"]),
         (&all, &["resourceNames:\n    - plugin\n", "resourceNames:\n    - plugin:8080\n"]),
+        (&all, &["        imagePullSecrets:\n        - registry\n", "\\\":[\\\"builder\\\"]}"]),
         (&manifests, &["secret: \"whsec_", "enforce: restricted"]),
     ] {
         for line in lines {
@@ -92,6 +94,18 @@ async fn rendered_manifests_are_valid() {
         for broad in ["\"*\"", "- '*'", "cluster-admin", "- escalate", "- impersonate"] {
             assert!(!text.contains(broad), "{broad}\n{text}");
         }
+    }
+    // The namespace of the profile does not exist, so the API server would refuse the role in it.
+    let signadot = template(&namespaces.values(&json!({"profile": "signadot"}))).unwrap();
+    for part in [
+        "    - ConfigMap\n    - Secret\n",
+        "      signadot:\n        level: baseline\n",
+        "  name: signadot\n",
+        "pod-security.kubernetes.io/enforce: baseline\n",
+        "    - configmaps\n",
+        "\\\"signadot\\\":[\\\"baseline\\\",\\\"restricted\\\"]",
+    ] {
+        assert!(signadot.contains(part), "{part}\n{signadot}");
     }
     // The chart sets every variable of the relay, except for that of the kubeconfig, which a pod does not need.
     let help = std::process::Command::new(env!("CARGO_BIN_EXE_ebb-relay")).arg("--help").output().unwrap();
@@ -110,6 +124,10 @@ async fn rendered_manifests_are_valid() {
         (json!({"policy": {"services": {"a": {"namespace": "b", "name": "c"}}}}), "/policy/services/a"),
         (json!({"policy": {"services": {"a": {"namespace": "b", "name": "c", "port": 1, "path": "/.."}}}}), "/a/path"),
         (json!({"policy": {"Kinds": []}}), "'Kinds' not allowed"),
+        (json!({"policy": {"namespaces": {"a": {"level": "open"}}}}), "/policy/namespaces/a/level"),
+        (json!({"policy": {"namespaces": {"a": {"levels": "baseline"}}}}), "'levels' not allowed"),
+        (json!({"createNamespaces": [{"level": "baseline"}]}), "/createNamespaces/0"),
+        (json!({"profile": "open"}), "/profile"),
         (json!({"ingress": {"enabled": true}}), "ingress.host"),
         (json!({"pull": {"url": "c.example", "cluster": "eu"}}), "/pull/url"),
         (json!({"pull": {"url": "https://c.example"}}), "/pull/cluster"),
@@ -120,6 +138,32 @@ async fn rendered_manifests_are_valid() {
         let error = template(&namespaces.values(&wrong)).unwrap_err();
         assert!(error.contains(message), "{wrong}: {error}");
     }
+    namespaces.close().await;
+}
+
+/// Helm takes over what `kubectl apply` made of the plain manifests, and `kubectl apply` what Helm made.
+#[tokio::test(flavor = "multi_thread")]
+async fn chart_and_manifests_replace_each_other() {
+    let (cluster, namespaces) = (cluster().await, TestNamespaces::new("take").await);
+    let TestNamespaces { units, relay, .. } = &namespaces;
+    let manifests = std::fs::read_to_string(root().join("infra/relay/manifests.yaml")).unwrap();
+    let manifests = manifests.replace("namespace-of-relay", relay).replace("namespace-of-units", units);
+    let apply = || cluster.run("kubectl", &["apply", "--filename=-"], &manifests).unwrap();
+    apply();
+    let values = namespaces.values(&json!({
+        "signing": {"existingSecret": "ebb-relay-signing"}, "createNamespaces": [units, relay],
+        "policy": {"namespaces": {units: {"level": "baseline"}}},
+    }));
+    let install = ["install", "ebb-relay", "infra/relay/chart", "--values=-", "--namespace", relay];
+    cluster.run("helm", &install, &values.to_string()).unwrap();
+    let policy = || {
+        let read = ["get", "configmap", "ebb-relay", "-o=jsonpath={.data}", "--namespace", relay];
+        cluster.run("kubectl", &read, "").unwrap()
+    };
+    assert!(policy().contains("level: baseline"), "{}", policy());
+    apply();
+    assert!(!policy().contains("level: baseline"), "{}", policy());
+    cluster.run("helm", &["uninstall", "ebb-relay", "--namespace", relay], "").unwrap();
     namespaces.close().await;
 }
 

@@ -20,6 +20,7 @@ mod list_and_delete;
 mod memory;
 mod merges;
 mod objects;
+mod policy_changes;
 #[path = "../../../../tests/src/receiver.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it")]
 mod receiver;

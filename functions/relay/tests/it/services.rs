@@ -93,7 +93,7 @@ async fn requests_reach_the_services_of_the_policy_only() {
 
     let relative = ServiceRequest { method: "GET".to_owned(), body: String::new(), ..request("echo", "x") };
     for (request, expected) in [
-        (request("other", "/"), "the service `other` is not allowed; ask the operator"),
+        (request("other", "/"), "--service other=NAMESPACE/SERVICE:PORT"),
         (request("echo", "/../secret"), "the path `/../secret` is not valid"),
         (relative, "the path `x` is not valid"),
         (ServiceRequest { method: "DELETE".to_owned(), ..request("echo", "/") }, "the method `DELETE` is not allowed"),

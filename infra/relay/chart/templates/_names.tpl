@@ -1,7 +1,19 @@
-{{- /* Of every object. There is one relay in a namespace, so objects of it have one name. */ -}}
-{{- define "labels" -}}
+{{- /* By which objects of the relay select its pods. There is one relay in a namespace, so objects of it have one name. */ -}}
+{{- define "selector" -}}
 app.kubernetes.io/name: ebb-relay
 app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- /* Of every object. */ -}}
+{{- define "labels" -}}
+{{ include "selector" . }}
+app.kubernetes.io/managed-by: Helm
+{{- end -}}
+
+{{- /* Of every object. Helm takes over objects of the plain manifests only if they name its release. */ -}}
+{{- define "release" -}}
+meta.helm.sh/release-name: {{ .Release.Name }}
+meta.helm.sh/release-namespace: {{ .Release.Namespace }}
 {{- end -}}
 
 {{- /* Objects outside of its namespace, of which others may have as many. */ -}}
@@ -15,13 +27,30 @@ ebb-relay:{{ .Release.Namespace }}
   namespace: {{ .Release.Namespace }}
 {{- end -}}
 
-{{- /* The policy, with the namespace of units that name none. */ -}}
+{{- /* The policy, with the settings of the profile, and the namespace of units that name none. */ -}}
 {{- define "policy" -}}
 {{- if hasKey .Values.policy.namespaces .Release.Namespace }}{{ fail "the relay's own namespace holds no units: remove it from policy.namespaces" }}{{ end -}}
 {{- if eq .Values.unitNamespace .Release.Namespace }}{{ fail "the relay's own namespace holds no units: install it into another one than `unitNamespace`" }}{{ end -}}
 {{- $policy := deepCopy .Values.policy -}}
+{{- $level := ternary "baseline" "restricted" (eq .Values.profile "baseline") -}}
+{{- $_ := set $policy "podSecurityLevel" ($policy.podSecurityLevel | default $level) -}}
+{{- if eq .Values.profile "signadot" -}}
+{{- if not (hasKey $policy.namespaces "signadot") }}{{ $_ := set $policy.namespaces "signadot" (dict "level" "baseline") }}{{ end -}}
+{{- $_ := set $policy "kinds" (concat $policy.kinds (list "ConfigMap" "Secret") | uniq) -}}
+{{- end -}}
 {{- if not (hasKey $policy.namespaces .Values.unitNamespace) }}{{ $_ := set $policy.namespaces .Values.unitNamespace list }}{{ end -}}
 {{- toYaml $policy }}
+{{- end -}}
+
+{{- /* The namespaces of the policy, each with its level and its service accounts. */ -}}
+{{- define "namespaces" -}}
+{{- $policy := include "policy" . | fromYaml -}}
+{{- $all := dict -}}
+{{- range $name, $entry := $policy.namespaces -}}
+{{- if kindIs "slice" $entry }}{{ $entry = dict "serviceAccounts" $entry }}{{ end -}}
+{{- $_ := set $all $name (dict "level" ($entry.level | default $policy.podSecurityLevel) "serviceAccounts" ($entry.serviceAccounts | default list)) -}}
+{{- end -}}
+{{- toYaml $all }}
 {{- end -}}
 
 {{- define "secret" -}}

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_protocol::api::{ClusterInfo, ClusterList, RelayOutage, TransportKind};
 use ebb_protocol::limits;
+use ebb_protocol::listing::ReportedPolicy;
 use ebb_protocol::time::rfc3339;
 use ebb_store::RelayOutages;
 
@@ -38,14 +39,24 @@ pub(crate) async fn outages(store: &dyn RelayOutages) -> Result<BTreeMap<String,
 pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
     let ConnectedCluster { name, polls, uid } = cluster;
     let transport = if polls { TransportKind::Pull } else { TransportKind::Push };
-    let info =
-        ClusterInfo { name, transport, uid, version: None, up_seconds: None, tasks: None, error: None, outage: None };
+    let info = ClusterInfo {
+        name,
+        transport,
+        uid,
+        version: None,
+        up_seconds: None,
+        tasks: None,
+        policy: None,
+        error: None,
+        outage: None,
+    };
     match env.relay.about(&info.name).await {
         Ok((about, reported)) => ClusterInfo {
             uid: Some(limits::message(&reported)),
             version: Some(limits::message(&about.version)),
             up_seconds: Some(about.up_ms / 1000),
             tasks: Some(about.tasks),
+            policy: about.policy.map(ReportedPolicy::fit),
             ..info
         },
         Err(RelayError::Refused(reason)) => ClusterInfo { error: Some(reason), ..info },

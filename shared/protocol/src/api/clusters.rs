@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::listing::ReportedPolicy;
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterList {
@@ -29,6 +31,9 @@ pub struct ClusterInfo {
     /// The number of tasks of the relay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u64>,
+    /// What documents may request in the cluster. Absent without a response, and for a relay of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<ReportedPolicy>,
     /// The reason why the relay did not respond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

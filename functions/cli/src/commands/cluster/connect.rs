@@ -116,8 +116,6 @@ impl ClusterConnectArgs {
             "secret": *secret,
             "uid": self.uid,
             "entrypointImage": self.entrypoint_image,
-            // The namespaces reject pods that run as root.
-            "runAsNonRoot": true,
         });
         if let Some(url) = &self.push_url {
             entry["url"] = url.as_str().trim_end_matches('/').into();
@@ -203,7 +201,9 @@ mod tests {
             "  name: theirs",
             "      theirs: []",
             "  name: ebb-relay:own:granted",
-            "    app.kubernetes.io/instance: eu",
+            "    app.kubernetes.io/instance: ebb-relay",
+            "    meta.helm.sh/release-namespace: own",
+            "            - {name: EBB_RELAY_CLUSTER, value: \"eu\"}",
             "          image: \"r/relay:1\"",
             "            - {name: EBB_RELAY_CALLBACK_HOSTS, value: \"ebb.example:443\"}",
             "            - {name: EBB_RELAY_UNIT_NAMESPACE, value: theirs}",

@@ -1,0 +1,76 @@
+//! The policy changes while the relay runs, and completes the pods of scripts.
+
+use ebb_protocol::listing::ReportedPolicy;
+
+use crate::fixture::*;
+
+/// Waits until the relay reports a policy.
+async fn reported(fixture: &RelayFixture, what: &str, is_expected: fn(&ReportedPolicy) -> bool) -> ReportedPolicy {
+    until(what, async || match fixture.send(RelayRequest::About).await {
+        RelayResponse::About(about) => about.policy.filter(is_expected),
+        other => panic!("{other:?}"),
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_policy_concerns_new_tasks_only() {
+    let fixture = RelayFixture::new("policy", &[]).await;
+    let (first, runs) = (fixture.policy(), name("runs", 1));
+    let before = reported(&fixture, "the first policy", |policy| policy.error.is_none()).await;
+    fixture.run(&runs, ScriptJob::new(&runs, "echo up; sleep 1000").output("kept", true)).await;
+    fixture.wait_for_log(&runs, "up").await;
+
+    fixture.replace_policy("namespaces: {a: {levels: baseline}}");
+    let invalid = reported(&fixture, "the error", |policy| policy.error.is_some()).await;
+    assert!(invalid.error.as_ref().is_some_and(|error| error.contains("unknown field `levels`")), "{invalid:?}");
+    assert_eq!(ReportedPolicy { error: None, ..invalid }, before);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(fixture.log().matches("the policy cannot be used").count(), 1, "{}", fixture.log());
+
+    fixture.replace_policy("kinds: [Job.batch]");
+    reported(&fixture, "the second policy", |policy| policy.namespaces.is_empty() && policy.error.is_none()).await;
+    let refused = fixture.send(fixture.request(&name("new", 1), script(&name("new", 1), "#"))).await;
+    let expected = format!(
+        "the namespace `{units}` is not allowed by the policy of the cluster (`namespaces`: none); ask its operator to \
+         run: ebb cluster connect NAME --namespace {units}:baseline",
+        units = fixture.units
+    );
+    assert_eq!(refused, RelayResponse::Refused(expected));
+    // The task that runs is still read, listed and removed, also by a relay that never had the first policy.
+    for _ in 0..2 {
+        assert!(matches!(fixture.get(&runs).await, TaskState::Running { .. }));
+        let RelayResponse::Listing(listing) = fixture.send(RelayRequest::List { after: None }).await else {
+            panic!("no listing")
+        };
+        assert_eq!((listing.tasks.len(), listing.tasks[0].objects.len()), (1, 2), "{listing:?}");
+        fixture.restart().await;
+    }
+    until("the deletion", async || {
+        (fixture.send(RelayRequest::Delete(runs.clone())).await == RelayResponse::Done).then_some(())
+    })
+    .await;
+    assert_eq!(fixture.release("instance-1").await, RelayResponse::Done);
+
+    fixture.replace_policy(&first);
+    reported(&fixture, "the first policy again", |policy| !policy.namespaces.is_empty()).await;
+    let again = name("again", 1);
+    fixture.run(&again, ScriptJob::new(&again, "echo done")).await;
+    fixture.success(&again).await;
+    fixture.close().await;
+}
+
+/// A pod gets what its author leaves open: a user at the level `restricted`, and no token.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_scripts_are_completed() {
+    let fixture = RelayFixture::new("completed", &[]).await;
+    let unit = name("unit", 1);
+    let text = "id -u; test -e /var/run/secrets/kubernetes.io || echo no token";
+    let script = ScriptJob::new(&unit, text).pod(|pod| {
+        pod["securityContext"] = json!({"seccompProfile": {"type": "RuntimeDefault"}});
+        pod.as_object_mut().unwrap().remove("automountServiceAccountToken");
+    });
+    fixture.run(&unit, script).await;
+    assert_eq!(fixture.success(&unit).await.log.as_deref(), Some("65532\nno token\n"));
+    fixture.close().await;
+}

@@ -1,0 +1,146 @@
+//! The policy in force, which its operator may change while the relay runs.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use ebb_podspec::{ClusterPolicy, NamespacePolicy};
+use ebb_protocol::id::short_digest;
+use ebb_protocol::limits;
+use ebb_protocol::listing::{ReportedNamespace, ReportedPolicy};
+
+use crate::error::status;
+use crate::reconciler::Reconciler;
+use crate::relay::Relay;
+
+/// The policy that all tasks share.
+pub(crate) struct CurrentPolicy(RwLock<PolicyState>);
+
+#[derive(Clone)]
+struct PolicyState {
+    /// An immutable snapshot.
+    policy: Arc<ClusterPolicy>,
+    /// The reason why a newer policy is not in force.
+    error: Option<String>,
+    /// Namespaces that may contain objects of tasks: those of all policies and records that this relay has read.
+    namespaces: BTreeSet<String>,
+}
+
+impl CurrentPolicy {
+    pub(crate) fn new(policy: ClusterPolicy) -> Self {
+        let namespaces = policy.namespaces.keys().cloned().collect();
+        Self(RwLock::new(PolicyState { policy: Arc::new(policy), error: None, namespaces }))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, PolicyState> {
+        // Every use leaves the state consistent, so a poisoned lock is harmless.
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, PolicyState> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the snapshot. One decision uses one snapshot.
+    pub(crate) fn get(&self) -> Arc<ClusterPolicy> {
+        Arc::clone(&self.read().policy)
+    }
+
+    /// Returns the namespaces that may contain objects of tasks. An earlier policy may have listed some of them.
+    pub(crate) fn namespaces(&self) -> BTreeSet<String> {
+        self.read().namespaces.clone()
+    }
+
+    pub(crate) fn add_namespaces(&self, namespaces: impl IntoIterator<Item = String>) {
+        self.write().namespaces.extend(namespaces);
+    }
+
+    fn set(&self, next: Result<ClusterPolicy, String>) {
+        let mut state = self.write();
+        match next {
+            Ok(policy) => {
+                state.namespaces.extend(policy.namespaces.keys().cloned());
+                (state.policy, state.error) = (Arc::new(policy), None);
+            }
+            Err(reason) => state.error = Some(limits::message(&reason)),
+        }
+    }
+
+    /// Returns the policy for people at the control plane. The targets of Services stay in the cluster.
+    pub(crate) fn report(&self) -> ReportedPolicy {
+        let PolicyState { policy, error, .. } = self.read().clone();
+        let namespaces = policy.namespaces.iter().map(|(name, entry)| {
+            let NamespacePolicy { service_accounts, image_pull_secrets, .. } = entry.clone();
+            let level = policy.level(name).name().to_owned();
+            (name.clone(), ReportedNamespace { level, service_accounts, image_pull_secrets })
+        });
+        ReportedPolicy {
+            // Serialization cannot fail: all keys are texts.
+            digest: short_digest(&[&serde_json::to_string(&*policy).unwrap_or_default()], 16),
+            namespaces: namespaces.collect(),
+            kinds: policy.kinds.clone(),
+            cluster_kinds: policy.cluster_kinds.clone(),
+            services: policy.services.keys().cloned().collect(),
+            error,
+        }
+    }
+}
+
+impl Relay {
+    /// Replaces the policy, or records why the new one cannot be used. The previous policy then stays in force.
+    ///
+    /// New tasks are checked with the new policy. Tasks that exist are read, ended and removed as before.
+    pub fn set_policy(&self, next: Result<ClusterPolicy, String>) {
+        self.inner.policy.set(next);
+    }
+}
+
+impl Reconciler {
+    /// Returns true if the relay may not read a namespace any more: the policy no longer lists it, and its operator has
+    /// removed the rights.
+    pub(crate) fn has_lost_right(&self, namespace: &str, error: &kube::Error) -> bool {
+        let is_lost = status(error) == Some(403) && !self.policy.get().namespaces.contains_key(namespace);
+        if is_lost {
+            tracing::warn!(namespace, "objects in a namespace that the policy no longer lists cannot be read");
+        }
+        is_lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(text: &str) -> ClusterPolicy {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn an_invalid_policy_keeps_the_current_one_and_is_reported() {
+        let first = policy(
+            r#"{"namespaces": {"units": [], "signadot": {"level": "baseline", "imagePullSecrets": ["r"]}},
+                "services": {"files": {"namespace": "infra", "name": "plugin", "port": 1}}}"#,
+        );
+        let current = CurrentPolicy::new(first.clone());
+        let snapshot = current.get();
+        current.set(Err("line 1: \u{1b}unexpected end".to_owned()));
+        assert_eq!(*current.get(), first);
+        let report = current.report();
+        assert!(report.error.as_ref().is_some_and(|error| error.contains("unexpected end")), "{report:?}");
+        assert_eq!(report.services.iter().collect::<Vec<_>>(), ["files"]);
+        let levels = report.namespaces.iter().map(|(name, entry)| (name.as_str(), entry.level.as_str()));
+        assert_eq!(levels.collect::<Vec<_>>(), [("signadot", "baseline"), ("units", "restricted")]);
+        let text = serde_json::to_string(&report).unwrap();
+        assert!(!text.contains("infra") && text.contains(r#""imagePullSecrets":["r"]"#), "{text}");
+
+        let second = policy(r#"{"namespaces": {"units": []}}"#);
+        current.set(Ok(second.clone()));
+        assert_eq!((&*current.get(), &*snapshot), (&second, &first));
+        // Objects of earlier tasks are still found.
+        current.add_namespaces(["recorded".to_owned()]);
+        assert_eq!(current.namespaces().into_iter().collect::<Vec<_>>(), ["recorded", "signadot", "units"]);
+        let replaced = current.report();
+        assert!(replaced.error.is_none() && replaced.digest != report.digest, "{replaced:?}");
+        current.set(Ok(first));
+        assert_eq!(current.report().digest, report.digest);
+    }
+}
