@@ -20,6 +20,8 @@ pub(super) const MAIN: &str = "main";
 const MAX_NAME: usize = 63;
 /// Seconds after the deadline and the grace periods. The Job controller then ends a pod without a relay.
 const SLACK: u64 = 60;
+/// The field of a pod that decides if it has the token of its service account.
+const TOKEN: &str = "automountServiceAccountToken";
 /// The user of the init container. It is not root, and its folder is writable by all users.
 const INIT_USER: u64 = 65532;
 
@@ -66,7 +68,16 @@ pub(super) fn job(
     let template = match &script.pod_template {
         Some(text) => {
             let overlay = ebb_podspec::parse(text).map_err(|violation| vec![violation])?;
-            ebb_podspec::merge(&base, &overlay)?
+            let mut merged = ebb_podspec::merge(&base, &overlay)?;
+            // Kubernetes gives a pod the token of the account that it names. The relay and the policy of the cluster
+            // decide if the pod may name it.
+            if overlay["spec"][TOKEN].is_null()
+                && ebb_podspec::named_account(&merged["spec"]).is_some()
+                && let Some(pod) = merged["spec"].as_object_mut()
+            {
+                pod.shift_remove(TOKEN);
+            }
+            merged
         }
         None => base,
     };
@@ -101,7 +112,7 @@ fn template(script: &ScriptTask, secret: &str, pods: &PodSettings) -> Value {
         "metadata": {},
         "spec": {
             "restartPolicy": "Never",
-            "automountServiceAccountToken": false,
+            TOKEN: false,
             // The script gets the variables of its document only, not those of the services of the namespace.
             "enableServiceLinks": false,
             // The entrypoint needs the grace period up to twice: for the script, and to report its end.

@@ -74,6 +74,23 @@ fn a_script_is_a_job_and_a_secret() {
     assert_eq!(values, [Some(1), Some(6), None, Some(6)]);
 }
 
+/// As in Kubernetes, a pod has the token of the account that its author names. Others have none.
+#[test]
+fn the_token_follows_the_service_account() {
+    for (overlay, expected) in [
+        (None, json!(false)),
+        (Some("spec: {serviceAccountName: seeder}"), json!(null)),
+        (Some("spec: {serviceAccount: seeder}"), json!(null)),
+        (Some("spec: {serviceAccountName: seeder, automountServiceAccountToken: false}"), json!(false)),
+        (Some("spec: {serviceAccountName: default}"), json!(false)),
+        (Some("spec: {automountServiceAccountToken: true}"), json!(true)),
+    ] {
+        let made = objects(request(UNIT, overlay, ""), &pods(PodUser::Image)).unwrap().body;
+        let pod = &made.apply[0]["spec"]["template"]["spec"];
+        assert_eq!(pod["automountServiceAccountToken"], expected, "{overlay:?}");
+    }
+}
+
 #[test]
 fn a_sensitive_value_is_in_the_secret_only() {
     let mut request = request(UNIT, None, "#!/bin/sh\ntrue\n");
