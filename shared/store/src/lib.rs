@@ -24,10 +24,10 @@ pub use dynamo::item_size;
 pub use error::StoreError;
 pub use item_table::{Item, ItemTable};
 pub use items::{
-    DesiredKey, DesiredTarget, DroppedEvent, NamedDocument, NamedKind, NewRun, NotificationState, PatchResult,
-    PendingCreation, PendingUpdate, PhaseNotice, ReceiverState, RefusedUpdate, Rejection, RunFacts, RunHead,
-    SecretRelease, SourceRejections, TargetEvents, TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem,
-    Tombstone,
+    BootstrapToken, ClusterItem, DesiredKey, DesiredTarget, DroppedEvent, NamedDocument, NamedKind, NewRun,
+    NotificationState, PatchResult, PendingCreation, PendingUpdate, PhaseNotice, ReceiverState, RefusedUpdate,
+    RegisteredRelay, Rejection, RunFacts, RunHead, SecretRelease, SourceRejections, TargetEvents, TargetHead,
+    TargetList, TargetOutbox, TargetTransition, TokenItem, Tombstone,
 };
 pub use meter::{Meter, TableUsage};
 pub use ops::*;

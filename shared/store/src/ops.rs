@@ -13,8 +13,8 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::error::StoreError;
 use crate::items::{
-    DesiredKey, DesiredTarget, NamedDocument, NamedKind, PatchResult, RunHead, SourceRejections, TargetHead,
-    TargetList, TargetTransition, TokenItem, Tombstone,
+    ClusterItem, DesiredKey, DesiredTarget, NamedDocument, NamedKind, PatchResult, RunHead, SourceRejections,
+    TargetHead, TargetList, TargetTransition, TokenItem, Tombstone,
 };
 
 pub type StoreResult<T> = Result<T, StoreError>;
@@ -544,7 +544,32 @@ pub trait HealthMarks: Send + Sync {
     async fn read_mark(&self, what: HealthMark) -> StoreResult<Option<Timestamp>>;
 }
 
-/// Outages of clusters (`GetItem`, `UpdateItem`), in the item of [`OrphanScans`].
+/// A poll that was denied, because the relay has another secret than the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DenialRecord {
+    pub at: Timestamp,
+    /// The error, for display.
+    pub reason: String,
+}
+
+impl DenialRecord {
+    /// The time for which a later denial of the same cluster is not recorded, in milliseconds.
+    pub const INTERVAL_MS: u64 = 60_000;
+}
+
+/// Reads and writes registered clusters (`Query`, `PutItem`, `DeleteItem`).
+#[async_trait]
+pub trait ClusterStore: RelayOutages {
+    /// Returns all clusters by name, strongly consistent. Unreadable ones are skipped and logged.
+    async fn list_clusters(&self) -> StoreResult<Vec<ClusterItem>>;
+    /// Writes a cluster. Returns false, and writes nothing, if the item does not have the version `seen`, or exists
+    /// although none was seen. A repetition of the same write returns true.
+    async fn put_cluster(&self, cluster: &ClusterItem, seen: Option<u64>) -> StoreResult<bool>;
+    /// Deletes a cluster. Returns false if it does not exist.
+    async fn delete_cluster(&self, name: &str) -> StoreResult<bool>;
+}
+
+/// Outages of clusters and denied polls (`GetItem`, `UpdateItem`), in the item of [`OrphanScans`].
 #[async_trait]
 pub trait RelayOutages: Send + Sync {
     async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>>;
@@ -552,4 +577,9 @@ pub trait RelayOutages: Send + Sync {
     async fn begin_outage(&self, cluster: &str, since: Timestamp, reason: &str) -> StoreResult<bool>;
     /// Removes an outage. Returns false if none is recorded.
     async fn end_outage(&self, cluster: &str) -> StoreResult<bool>;
+    /// Returns the last recorded denial by cluster.
+    async fn read_denials(&self) -> StoreResult<BTreeMap<String, DenialRecord>>;
+    /// Records a denied poll. Returns false and changes nothing if one was recorded within
+    /// [`DenialRecord::INTERVAL_MS`].
+    async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) -> StoreResult<bool>;
 }

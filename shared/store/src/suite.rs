@@ -26,6 +26,7 @@ mod named_tokens;
 mod proxy;
 mod record;
 pub mod record_model;
+mod registered_clusters;
 mod rejected_events;
 mod sizes;
 mod strong;
@@ -118,6 +119,8 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             rejected_events_are_replaced_and_listed;
         named_tokens:
             a_name_has_one_valid_token;
+        registered_clusters:
+            a_cluster_is_replaced_by_its_next_version;
         capacity:
             a_completion_is_one_write_and_two_with_outputs,
             a_full_head_costs_one_write_unit,
@@ -147,7 +150,8 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             a_queued_batch_costs_three_writes,
             a_poll_reads_a_limited_number_of_batches,
             a_scan_is_claimed_once,
-            an_outage_is_recorded_until_it_ends;
+            an_outage_is_recorded_until_it_ends,
+            a_denial_is_recorded_once_a_minute;
         model:
             the_table_applies_patches_like_the_engine;
         record:

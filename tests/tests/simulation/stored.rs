@@ -216,6 +216,20 @@ async fn clusters(store: &Store) {
     }
     assert!(store.claim_scan("far", None, AT).await.unwrap());
     assert!(store.begin_outage("far", AT, "why").await.unwrap());
+    assert!(store.note_denial("far", AT, "why").await.unwrap());
+    let cluster = ClusterItem {
+        name: "far".into(),
+        url: Some("https://relay.test".into()),
+        entrypoint_image: "entrypoint:1".into(),
+        run_as_non_root: true,
+        options: json!({"profile": "restricted"}),
+        relay: Some(RegisteredRelay { uid: "uid".into(), secret: "sealed".into(), since: AT.0 }),
+        bootstrap: Some(BootstrapToken { digest: "digest".into(), expires: AT.0, used: true }),
+        created: AT.0,
+        created_by: "role operator".into(),
+        version: 1,
+    };
+    assert!(store.put_cluster(&cluster, None).await.unwrap());
     for mark in [HealthMark::Table, HealthMark::Queue, HealthMark::Schedule] {
         store.put_mark(mark, AT).await.unwrap();
     }

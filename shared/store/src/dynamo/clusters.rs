@@ -1,5 +1,6 @@
-//! The state of clusters: `clusters` / `h`. Attributes are `scan#CLUSTER`, the time of the next orphan scan, and
-//! `since#CLUSTER` and `reason#CLUSTER` of an outage.
+//! The state of clusters: `clusters` / `h`. Attributes are `scan#CLUSTER`, the time of the next orphan scan,
+//! `since#CLUSTER` and `reason#CLUSTER` of an outage, and `denied#CLUSTER` and `denial#CLUSTER`, the time and the reason of
+//! a denied poll.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use ebb_protocol::engine::Timestamp;
 use super::attribute::{ItemReader, number, text};
 use super::key;
 use crate::item_table::{WriteCondition, WriteExpression};
-use crate::ops::{OrphanScans, OutageRecord, RelayOutages, StoreResult};
+use crate::ops::{DenialRecord, OrphanScans, OutageRecord, RelayOutages, StoreResult};
 use crate::store::Store;
 
 const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
@@ -62,6 +63,28 @@ impl RelayOutages for Store {
         let mut expression = WriteExpression::when(WriteCondition::present(&since_name));
         expression.remove(&since_name);
         expression.remove(&reason_name);
+        self.table.update_if(ITEM, expression).await
+    }
+
+    async fn read_denials(&self) -> StoreResult<BTreeMap<String, DenialRecord>> {
+        let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
+        let reader = ItemReader::new("GetItem", &item);
+        let clusters = item.keys().filter_map(|name| key::denied_cluster(name));
+        let denials = clusters.map(|cluster| {
+            let (at, reason) = key::denial_attributes(cluster);
+            let denial = DenialRecord { at: reader.time(&at)?, reason: reader.text(&reason)?.to_owned() };
+            Ok((cluster.to_owned(), denial))
+        });
+        denials.collect()
+    }
+
+    async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) -> StoreResult<bool> {
+        let (at_name, reason_name) = key::denial_attributes(cluster);
+        let last = at.0.saturating_sub(DenialRecord::INTERVAL_MS);
+        let conditions = vec![WriteCondition::absent(&at_name), WriteCondition::AtMost(at_name.clone(), last)];
+        let mut expression = WriteExpression::when(WriteCondition::Any(conditions));
+        expression.set(&at_name, number(at.0));
+        expression.set(&reason_name, text(reason));
         self.table.update_if(ITEM, expression).await
     }
 }

@@ -111,6 +111,11 @@ pub(crate) fn batch_queue(cluster: &str) -> String {
 /// The partition of the item with orphan scans and outages.
 pub(crate) const CLUSTERS: &str = "clusters";
 
+/// The partition of registered clusters.
+pub(crate) const REGISTERED: &str = "registered";
+/// A range of sort keys that contains the name of each cluster, which is a DNS label.
+pub(crate) const CLUSTER_NAMES: (&str, &str) = ("0", "{");
+
 /// The partition of the health check.
 pub(crate) const CHECK: &str = "check";
 
@@ -128,6 +133,14 @@ pub(crate) fn outage_attributes(cluster: &str) -> (String, String) {
 
 pub(crate) fn outage_cluster(attribute: &str) -> Option<&str> {
     attribute.strip_prefix("since#")
+}
+
+pub(crate) fn denial_attributes(cluster: &str) -> (String, String) {
+    (format!("denied#{cluster}"), format!("denial#{cluster}"))
+}
+
+pub(crate) fn denied_cluster(attribute: &str) -> Option<&str> {
+    attribute.strip_prefix("denied#")
 }
 
 pub(crate) fn shard(shard: Shard) -> String {

@@ -1,5 +1,7 @@
 use crate::store::BATCH_INLINE;
-use crate::{BatchQueue as _, ObjectStore as _, OrphanScans as _, OutageRecord, QueuedBatch, RelayOutages as _};
+use crate::{
+    BatchQueue as _, DenialRecord, ObjectStore as _, OrphanScans as _, OutageRecord, QueuedBatch, RelayOutages as _,
+};
 use ebb_protocol::engine::Timestamp;
 
 use super::fixture::StoreFixture;
@@ -179,4 +181,19 @@ pub(super) async fn an_outage_is_recorded_until_it_ends(fixture: StoreFixture) {
     assert_eq!(recorded().await, [("a.b#c".to_owned(), outage(5, ""))].into());
     assert!(store.begin_outage("eu", Timestamp(NOW.0 + 12), "b").await.unwrap());
     assert_eq!(recorded().await["eu"], outage(12, "b"));
+}
+
+pub(super) async fn a_denial_is_recorded_once_a_minute(fixture: StoreFixture) {
+    let store = &fixture.store;
+    assert_eq!(store.read_denials().await.unwrap(), [].into());
+    for (cluster, ms, reason, expected) in
+        [("eu", 0, "a", true), ("eu", 59_999, "b", false), ("a.b#c", 5, "", true), ("eu", 60_000, "c", true)]
+    {
+        let noted = store.note_denial(cluster, Timestamp(NOW.0 + ms), reason).await.unwrap();
+        assert_eq!(noted, expected, "{cluster} {ms}");
+    }
+    let denial = |ms: u64, reason: &str| DenialRecord { at: Timestamp(NOW.0 + ms), reason: reason.to_owned() };
+    let both = [("eu".to_owned(), denial(60_000, "c")), ("a.b#c".to_owned(), denial(5, ""))];
+    assert_eq!(store.read_denials().await.unwrap(), both.into());
+    assert_eq!(store.read_outages().await.unwrap(), [].into());
 }
