@@ -18,10 +18,10 @@ use ebb_protocol::relay::TaskState;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
 use ebb_store::{
-    DesiredTargets, HealthMarks, ListDocuments, ListRejections, ListTargets, MoveTarget, NoteRejections, ObjectStore,
-    PatchRun, PlanStore, PutAttemptResult, PutExpiry, PutUndelivered, QueryDue, ReadDocuments, ReadPlugins,
-    ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, StoreError, TargetHead, TokenStore, UpdateAttemptRecord,
-    WriteDocuments, WritePlugins,
+    ClusterStore, DesiredTargets, HealthMarks, ListDocuments, ListRejections, ListTargets, MoveTarget, NoteRejections,
+    ObjectStore, PatchRun, PlanStore, PutAttemptResult, PutExpiry, PutUndelivered, QueryDue, ReadDocuments,
+    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, StoreError, TargetHead, TokenStore,
+    UpdateAttemptRecord, WriteDocuments, WritePlugins,
 };
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
@@ -49,7 +49,7 @@ groups! {
     /// The store operations of plugins and lists.
     ApiStore: DriveStore, ReadPlugins, WritePlugins, ListTargets;
     /// The store operations of all routes, including outages, checks, sources, connections and tokens.
-    HttpStore: ApiStore, RelayOutages, QueryDue, DesiredStore, ListRejections, TokenStore, WriteDocuments;
+    HttpStore: ApiStore, RelayOutages, ClusterStore, QueryDue, DesiredStore, ListRejections, TokenStore, WriteDocuments;
     /// The store operations that apply the events of sources.
     DesiredStore: DesiredTargets, ReadPlugins, NoteRejections;
     /// The store operations of a sweep.

@@ -76,11 +76,12 @@ pub trait RelayClient: Send + Sync {
     async fn call(&self, cluster: Option<&str>, _request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
         no_cluster(cluster.unwrap_or("default"))
     }
-    /// Returns the connected clusters. A program that runs scripts without clusters has none.
-    fn clusters(&self) -> Vec<ConnectedCluster> {
+    /// Returns the clusters that have a relay. A program that runs scripts without clusters has none.
+    async fn clusters(&self) -> Vec<ConnectedCluster> {
         Vec::new()
     }
-    /// Returns the registered name of a cluster that a document names, or `None` if it is not connected.
+    /// Returns the name of the cluster that a document names, which may not be connected. A program that runs scripts
+    /// without clusters has none.
     fn resolve_cluster(&self, _cluster: Option<&str>) -> Option<String> {
         None
     }

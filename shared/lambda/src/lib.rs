@@ -110,7 +110,7 @@ struct FunctionContext {
 /// - `EBB_CALLBACK_URL`: the URL of callbacks. Default: the host of the first request at the function URL, or
 ///   at another host, because a function's configuration cannot contain its own URL.
 /// - `EBB_PLATFORM_URL`: the URL of notifications; may be empty.
-/// - `EBB_CLUSTERS`: connected clusters, see [`ClusterRegistry::parse`]. Empty if all units are webhooks.
+/// - `EBB_CLUSTERS`: connected clusters in addition to registered ones, see [`ClusterRegistry::parse`]. May be empty.
 /// - `EBB_RELAY_NETWORKS`: networks of relays that are not public, see [`Policy::and_networks`].
 /// - `EBB_WEBHOOK_SECRETS`, `EBB_PLATFORM_SECRETS`, `EBB_UNIT_SECRETS`, `EBB_TOKEN_KEYS`: keys.
 /// - `EBB_API_TOKENS`: a list of `ROLE:TOKEN`, separated by commas.
@@ -161,7 +161,8 @@ impl FunctionContext {
         let settings = settings(variables, host.as_deref())?;
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
         let inside = Arc::new(HttpClient::new(relay_policy(variables)?)?.with_limit(BATCH_RESPONSE_BODY));
-        let clusters = Arc::new(variables.parsed_if_any("EBB_CLUSTERS", ClusterRegistry::parse)?);
+        let clusters = variables.parsed_if_any("EBB_CLUSTERS", ClusterRegistry::parse)?;
+        let clusters = Arc::new(clusters.with_registered(store.clone(), settings.unit_keys.clone()));
         let poll_endpoint = Arc::new(PollEndpoint::new(clusters.clone(), store.clone(), clock.clone()));
         let batches = store.clone();
         let relay = ClusterRelay::new(clusters, inside, batches, clock.clone(), random.clone(), settings.grace);

@@ -180,8 +180,10 @@ impl Stack {
             containers: None,
         };
         let stopped = last.0.subscribe();
+        let [_, _, unit_keys] = keys.signing_keys()?;
+        let registered = (store.clone(), unit_keys);
         let opened =
-            backend::open(&settings.units, state, listen, options, inside.clone(), store.clone(), stopped).await?;
+            backend::open(&settings.units, state, listen, options, inside.clone(), registered, stopped).await?;
         last.1 = opened.task;
 
         let connection = StackConnection { has_table, ..keys.connection(&url, &s3.endpoint()) };

@@ -21,8 +21,8 @@ use crate::removal::ResourceRemoval;
 
 pub use checks::{CheckList, HealthCheck};
 pub use clusters::{
-    ClusterError, ClusterInfo, ClusterList, DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList, RelayOutage,
-    TransportKind,
+    ClusterBootstrap, ClusterDetail, ClusterError, ClusterInfo, ClusterList, ClusterRegistration, ClusterState,
+    DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList, PutCluster, RelayOutage, TransportKind,
 };
 pub use connection_bodies::{ConnectionDetail, ConnectionInfo, ConnectionList, PutConnection};
 pub use named_tokens::{CreateToken, CreatedToken, TokenInfo, TokenList};

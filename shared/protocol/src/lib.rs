@@ -17,6 +17,7 @@ pub mod listing;
 pub mod named_secrets;
 pub mod pull;
 pub mod record;
+pub mod registration;
 pub mod relay;
 pub mod removal;
 pub mod script;

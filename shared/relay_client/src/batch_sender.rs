@@ -14,7 +14,7 @@ use ebb_store::BatchQueue;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
-use super::registry::{ClusterConfig, ClusterRegistry, RelayTransport};
+use super::registry::{ClusterConfig, ClusterLookupError, ClusterRegistry, RelayTransport};
 use ebb_flow::ports::{Clock, RandomSource, RelayError};
 
 /// The response to a request, with the UID of the cluster that sent it.
@@ -42,11 +42,10 @@ enum BatchOutcome {
 impl BatchSender {
     /// Sends requests to a cluster. Returns a reply for each, in their order.
     pub(super) async fn send(&self, cluster: &str, requests: Vec<RelayRequest>, timeout: Duration) -> Vec<RelayReply> {
-        let Some(cluster) = self.clusters.all().find(|connected| connected.name == cluster) else {
-            let error = RelayError::Refused(format!("no relay is connected for cluster {cluster:?}"));
-            return requests.iter().map(|_| Err(error.clone())).collect();
-        };
-        self.send_split(cluster, requests, timeout).await
+        match self.clusters.find(Some(cluster)).await.map_err(lookup_error) {
+            Ok(cluster) => self.send_split(&cluster, requests, timeout).await,
+            Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
+        }
     }
 
     /// Sends requests as a batch. A batch that is too large is sent again in two halves, in the remaining time.
@@ -148,6 +147,15 @@ impl BatchSender {
             }
             Err(error @ CallError::TooLarge(_)) => Err(BatchOutcome::Parts(RelayError::Busy(error.to_string()))),
         }
+    }
+}
+
+/// Converts the error of a lookup. Only an unknown cluster is final: a relay may register soon, and the table may respond.
+pub(super) fn lookup_error(error: ClusterLookupError) -> RelayError {
+    match error {
+        ClusterLookupError::Unknown(_) => RelayError::Refused(error.to_string()),
+        ClusterLookupError::Waiting(_) => RelayError::Unreachable(error.to_string()),
+        ClusterLookupError::Store(_) => RelayError::Busy(error.to_string()),
     }
 }
 

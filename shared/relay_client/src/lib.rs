@@ -5,17 +5,20 @@
 //! 2. [`ClusterRelay`] collects simultaneous requests to a cluster in batches (`batches`).
 //! 3. `batch_sender` signs a batch and sends it to the relay (push), or stores it in the batch queue (`pull`).
 //! 4. [`PollEndpoint`] serves the polls of relays with pull transport.
+//! 5. `registration` adds clusters to the [`ClusterRegistry`] by requests.
 
 mod batch_sender;
 mod batches;
 mod poll_endpoint;
 mod pull;
+mod registration;
 mod registry;
 mod relay;
 pub mod script;
 mod script_job;
 
 pub use poll_endpoint::{PollEndpoint, PollRejection};
-pub use registry::{ClusterConfig, ClusterConfigError, ClusterRegistry, RelayTransport};
+pub use registration::{StoredRegistration, RegistrationRejection};
+pub use registry::{ClusterConfig, ClusterConfigError, ClusterLookupError, ClusterRegistry, RelayTransport};
 pub use relay::ClusterRelay;
 pub use script_job::{PodSettings, PodUser};

@@ -18,7 +18,7 @@ use ebb_store::{BatchQueue, StoreError};
 use futures::StreamExt as _;
 use http::HeaderMap;
 
-use super::registry::{ClusterConfig, ClusterRegistry, RelayTransport};
+use super::registry::{ClusterConfig, ClusterLookupError, ClusterRegistry, RelayTransport};
 use ebb_flow::ports::Clock;
 
 /// The pause between two reads of the batch queue, each one `Query`.
@@ -100,22 +100,39 @@ impl PollEndpoint {
     /// Verifies the signature of a poll and returns its cluster.
     ///
     /// # Errors
-    /// Returns [`PollRejection::Unauthenticated`], or [`PollRejection::Conflict`] for a cluster with the push
-    /// transport.
-    pub fn authenticate(&self, name: &str, headers: &HeaderMap, body: &[u8]) -> Result<&ClusterConfig, PollRejection> {
-        let cluster = self.clusters.all().find(|cluster| cluster.name == name);
-        let Some(cluster) = cluster else {
-            return Err(PollRejection::Unauthenticated("no cluster with this name and secret is connected".to_owned()));
-        };
-        sign::verify(&cluster.keys, headers, body, self.clock.now())
-            .map_err(|error| PollRejection::Unauthenticated(error.to_string()))?;
-        match cluster.transport {
-            RelayTransport::Pull => Ok(cluster),
-            RelayTransport::Push(_) => Err(PollRejection::Conflict(
-                "wrong-transport",
-                format!("cluster {name} has the transport push: remove its URL, or the pull URL of its relay"),
-            )),
+    /// Returns [`PollRejection::Unauthenticated`], which is recorded for a connected cluster, [`PollRejection::Conflict`] for
+    /// a cluster with the push transport, or [`PollRejection::Store`] if the clusters cannot be read.
+    pub async fn authenticate(
+        &self,
+        name: &str,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<Arc<ClusterConfig>, PollRejection> {
+        let verify = |cluster: &ClusterConfig| sign::verify(&cluster.keys, headers, body, self.clock.now()).map(drop);
+        let mut cluster = connected(name, self.clusters.find(Some(name)).await)?;
+        let mut verified = verify(&cluster);
+        if verified.is_err() {
+            // The relay may have registered at another process since.
+            cluster = connected(name, self.clusters.find_again(Some(name)).await)?;
+            verified = verify(&cluster);
         }
+        if let Err(error) = verified {
+            let reason = error.to_string();
+            self.clusters.note_denial(name, self.clock.now(), &reason).await;
+            return Err(PollRejection::Unauthenticated(reason));
+        }
+        if cluster.transport == RelayTransport::Pull {
+            return Ok(cluster);
+        }
+        Err(PollRejection::Conflict(
+            "wrong-transport",
+            format!("cluster {name} has the transport push: remove its URL, or the pull URL of its relay"),
+        ))
+    }
+
+    /// Returns the connected clusters, for registrations.
+    pub fn clusters(&self) -> &ClusterRegistry {
+        &self.clusters
     }
 
     async fn store_response(&self, cluster: &ClusterConfig, reply: QueuedReply) -> Result<(), StoreError> {
@@ -153,6 +170,20 @@ impl PollEndpoint {
                 return Ok(PollResponse { v: pull::VERSION, waited_ms, batches });
             }
             tokio::time::sleep(POLL_INTERVAL.min(wait - waited)).await;
+        }
+    }
+}
+
+/// Returns the cluster that a poll names.
+fn connected(
+    name: &str,
+    found: Result<Arc<ClusterConfig>, ClusterLookupError>,
+) -> Result<Arc<ClusterConfig>, PollRejection> {
+    match found {
+        Ok(cluster) if cluster.name == name => Ok(cluster),
+        Err(ClusterLookupError::Store(error)) => Err(error.into()),
+        Ok(_) | Err(ClusterLookupError::Unknown(_) | ClusterLookupError::Waiting(_)) => {
+            Err(PollRejection::Unauthenticated("no cluster with this name and secret is connected".to_owned()))
         }
     }
 }

@@ -1,20 +1,34 @@
-//! The connected clusters and their configuration.
+//! The connected clusters: those of the configuration, and those that were registered by a request.
+
+mod registered;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
+use ebb_engine::Timestamp;
 use ebb_protocol::sign::{SecretError, WebhookKeys};
+use ebb_store::{ClusterStore, StoreError, StoreResult};
 use serde::Deserialize;
 
 use super::script_job::PodUser;
+pub(crate) use registered::RegisteredClusters;
 
 /// The cluster of documents that do not name one.
 const DEFAULT: &str = "default";
 
-/// The connected clusters, by their names in documents.
+/// The time after which the registered clusters are read again.
+const MAX_AGE: Duration = Duration::from_secs(10);
+/// The time between two reads for requests with an unknown name or a wrong signature, which anyone can send.
+const MIN_AGE: Duration = Duration::from_secs(1);
+
+/// The connected clusters, by their names in documents. A registered cluster precedes one of the configuration with the
+/// same name as soon as a relay has registered.
 #[derive(Debug, Default)]
 pub struct ClusterRegistry {
-    named: BTreeMap<String, ClusterConfig>,
-    only: Option<ClusterConfig>,
+    named: BTreeMap<String, Arc<ClusterConfig>>,
+    only: Option<Arc<ClusterConfig>>,
+    registered: Option<RegisteredClusters>,
 }
 
 #[derive(Debug)]
@@ -36,6 +50,20 @@ pub enum RelayTransport {
     /// The control plane sends batches to this URL, which is without `/v1/batch`.
     Push(String),
     Pull,
+}
+
+/// The reason why a cluster cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterLookupError {
+    #[error("no relay is connected for cluster {0:?}")]
+    Unknown(String),
+    #[error(
+        "cluster {0:?} waits for its relay: install the relay with the bootstrap token of the cluster, or request another \
+         token with `POST /v1/clusters/{0}/rotate`"
+    )]
+    Waiting(String),
+    #[error("the registered clusters cannot be read: {0}")]
+    Store(#[from] StoreError),
 }
 
 /// The reason why a list of clusters is invalid. Its text contains no secret.
@@ -86,23 +114,92 @@ impl ClusterRegistry {
                 entrypoint_image: entry.entrypoint_image,
                 user: if entry.run_as_non_root { PodUser::NonRoot } else { PodUser::Image },
             };
-            Ok((name, cluster))
+            Ok((name, Arc::new(cluster)))
         });
-        Ok(Self { named: clusters.collect::<Result<_, _>>()?, only: None })
+        Ok(Self { named: clusters.collect::<Result<_, _>>()?, ..Self::default() })
     }
 
     /// Returns a registry with one cluster, which every name refers to.
     pub fn only(cluster: ClusterConfig) -> Self {
-        Self { named: BTreeMap::new(), only: Some(cluster) }
+        Self { only: Some(Arc::new(cluster)), ..Self::default() }
     }
 
-    /// Returns the cluster of a name, or of documents that do not name one.
-    pub fn named(&self, name: Option<&str>) -> Option<&ClusterConfig> {
-        self.only.as_ref().or_else(|| self.named.get(name.unwrap_or(DEFAULT)))
+    /// Adds the clusters that are registered in the table. `keys` are the root secrets, which encrypt the secrets of
+    /// relays.
+    #[must_use]
+    pub fn with_registered(self, store: Arc<dyn ClusterStore>, keys: WebhookKeys) -> Self {
+        Self { registered: Some(RegisteredClusters::new(store, keys)), ..self }
     }
 
-    pub fn all(&self) -> impl Iterator<Item = &ClusterConfig> {
-        self.only.iter().chain(self.named.values())
+    pub(crate) fn registered(&self) -> Option<&RegisteredClusters> {
+        self.registered.as_ref()
+    }
+
+    /// Returns the name of the cluster that a document names.
+    pub fn resolve<'a>(&'a self, name: Option<&'a str>) -> &'a str {
+        self.only.as_ref().map_or(name.unwrap_or(DEFAULT), |only| only.name.as_str())
+    }
+
+    /// Returns the cluster of the configuration with a name, or that of documents that do not name one.
+    pub fn named(&self, name: Option<&str>) -> Option<&Arc<ClusterConfig>> {
+        self.only.as_ref().or_else(|| self.named.get(self.resolve(name)))
+    }
+
+    /// Returns the cluster of a name, or of documents that do not name one. A registered cluster is as it was at most
+    /// [`MAX_AGE`] ago, and one that this process has registered is the present one.
+    ///
+    /// # Errors
+    /// Returns [`ClusterLookupError`] if no relay is connected under the name, or if the table cannot be read.
+    pub async fn find(&self, name: Option<&str>) -> Result<Arc<ClusterConfig>, ClusterLookupError> {
+        match self.find_within(name, MAX_AGE).await {
+            // Another process may have registered it since.
+            Err(ClusterLookupError::Unknown(_) | ClusterLookupError::Waiting(_)) => self.find_again(name).await,
+            found => found,
+        }
+    }
+
+    /// Returns the cluster of a name as [`Self::find`] does, after a request with another secret. It is as it was at most
+    /// [`MIN_AGE`] ago.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub(crate) async fn find_again(&self, name: Option<&str>) -> Result<Arc<ClusterConfig>, ClusterLookupError> {
+        self.find_within(name, MIN_AGE).await
+    }
+
+    async fn find_within(&self, name: Option<&str>, age: Duration) -> Result<Arc<ClusterConfig>, ClusterLookupError> {
+        let (configured, name) = (self.named(name), self.resolve(name));
+        let registered = match &self.registered {
+            Some(registered) => registered.read(age).await?.get(name).cloned(),
+            None => None,
+        };
+        match (registered, configured) {
+            (Some(Some(registered)), _) => Ok(registered),
+            (_, Some(configured)) => Ok(Arc::clone(configured)),
+            (Some(None), None) => Err(ClusterLookupError::Waiting(name.to_owned())),
+            (None, None) => Err(ClusterLookupError::Unknown(name.to_owned())),
+        }
+    }
+
+    /// Returns the clusters with a relay, by name.
+    ///
+    /// # Errors
+    /// Returns [`StoreError`] if the table cannot be read.
+    pub async fn connected(&self) -> StoreResult<Vec<Arc<ClusterConfig>>> {
+        let mut all: BTreeMap<String, Arc<ClusterConfig>> =
+            self.only.iter().chain(self.named.values()).map(|one| (one.name.clone(), Arc::clone(one))).collect();
+        if let Some(registered) = &self.registered {
+            let read = registered.read(MAX_AGE).await?;
+            all.extend(read.iter().filter_map(|(name, cluster)| Some((name.clone(), cluster.clone()?))));
+        }
+        Ok(all.into_values().collect())
+    }
+
+    /// Records that a poll of a connected cluster was denied. An error is logged.
+    pub(crate) async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) {
+        if let Some(registered) = &self.registered {
+            registered.note_denial(cluster, at, reason).await;
+        }
     }
 }
 
@@ -133,7 +230,7 @@ mod tests {
             let found = found.map(|c| (c.transport.clone(), &*c.uid, c.user, c.keys.first().reveal().to_string()));
             assert_eq!(found, expected, "{name:?}");
         }
-        let names: Vec<&str> = clusters.all().map(|cluster| cluster.name.as_str()).collect();
+        let names: Vec<&String> = clusters.named.keys().collect();
         assert_eq!(names, ["default", "eu", "pull"]);
         assert!(parse("{}").unwrap().named(None).is_none());
         for (text, expected) in [

@@ -13,7 +13,7 @@ use ebb_protocol::relay::{
 };
 use ebb_store::BatchQueue;
 
-use super::batch_sender::{BatchSender, RelayReply};
+use super::batch_sender::{BatchSender, RelayReply, lookup_error};
 use super::batches::OpenBatches;
 use super::registry::{ClusterConfig, ClusterRegistry, RelayTransport};
 use super::script;
@@ -44,11 +44,8 @@ impl ClusterRelay {
         Self { sender, batches: OpenBatches::default(), grace, observations: Mutex::default() }
     }
 
-    fn named(&self, cluster: Option<&str>) -> Result<&ClusterConfig, RelayError> {
-        self.sender.clusters.named(cluster).ok_or_else(|| {
-            let cluster = cluster.unwrap_or("default");
-            RelayError::Refused(format!("no relay is connected for cluster {cluster:?}"))
-        })
+    async fn named(&self, cluster: Option<&str>) -> Result<Arc<ClusterConfig>, RelayError> {
+        self.sender.clusters.find(cluster).await.map_err(lookup_error)
     }
 
     async fn request(&self, cluster: &ClusterConfig, request: RelayRequest) -> RelayReply {
@@ -56,7 +53,7 @@ impl ClusterRelay {
     }
 
     async fn state(&self, cluster: Option<&str>, request: RelayRequest) -> Result<TaskState, RelayError> {
-        match self.request(self.named(cluster)?, request).await?.0 {
+        match self.request(&self.named(cluster).await?, request).await?.0 {
             RelayResponse::State(state) => Ok(state),
             other => Err(unexpected(&other)),
         }
@@ -77,17 +74,17 @@ impl ClusterRelay {
     /// Reads the state of a task that may exist. The refusal of a relay is retryable, because the task may still run.
     /// The only final error is that the cluster is not connected.
     async fn task_state(&self, cluster: Option<&str>, request: RelayRequest) -> Result<TaskState, RelayError> {
-        let connected = self.named(cluster)?;
+        let connected = self.named(cluster).await?;
         let state = self.state(cluster, request).await.map_err(|error| match error {
             RelayError::Refused(reason) => RelayError::Busy(reason),
             error => error,
         });
-        self.observe(connected, state.as_ref().err());
+        self.observe(&connected, state.as_ref().err());
         state
     }
 
     async fn expect_done(&self, cluster: Option<&str>, request: RelayRequest) -> Result<(), RelayError> {
-        match self.request(self.named(cluster)?, request).await?.0 {
+        match self.request(&self.named(cluster).await?, request).await?.0 {
             RelayResponse::Done => Ok(()),
             other => Err(unexpected(&other)),
         }
@@ -109,7 +106,7 @@ fn unexpected(response: &RelayResponse) -> RelayError {
 #[async_trait]
 impl RelayClient for ClusterRelay {
     async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
-        let connected = self.named(cluster)?;
+        let connected = self.named(cluster).await?;
         let pods = PodSettings {
             entrypoint_image: connected.entrypoint_image.clone(),
             grace: self.grace,
@@ -117,7 +114,7 @@ impl RelayClient for ClusterRelay {
         };
         let request = script::objects(request, &pods).map_err(|error| RelayError::Refused(error.to_string()))?;
         let state = self.state(cluster, RelayRequest::Ensure(Box::new(request))).await;
-        self.observe(connected, state.as_ref().err());
+        self.observe(&connected, state.as_ref().err());
         state
     }
 
@@ -148,14 +145,16 @@ impl RelayClient for ClusterRelay {
     }
 
     async fn call(&self, cluster: Option<&str>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
-        match self.request(self.named(cluster)?, RelayRequest::Call(Box::new(request))).await?.0 {
+        match self.request(&self.named(cluster).await?, RelayRequest::Call(Box::new(request))).await?.0 {
             RelayResponse::Service(response) => Ok(response),
             other => Err(unexpected(&other)),
         }
     }
 
-    fn clusters(&self) -> Vec<ConnectedCluster> {
-        let all = self.sender.clusters.all().map(|cluster| ConnectedCluster {
+    async fn clusters(&self) -> Vec<ConnectedCluster> {
+        let connected = self.sender.clusters.connected().await;
+        let connected = connected.inspect_err(|error| tracing::warn!(%error, "cannot read the registered clusters"));
+        let all = connected.unwrap_or_default().into_iter().map(|cluster| ConnectedCluster {
             name: cluster.name.clone(),
             polls: cluster.transport == RelayTransport::Pull,
             uid: Some(cluster.uid.clone()),
@@ -164,7 +163,7 @@ impl RelayClient for ClusterRelay {
     }
 
     fn resolve_cluster(&self, cluster: Option<&str>) -> Option<String> {
-        self.sender.clusters.named(cluster).map(|cluster| cluster.name.clone())
+        Some(self.sender.clusters.resolve(cluster).to_owned())
     }
 
     fn take_observations(&self) -> Vec<(String, RelayObservation)> {
@@ -173,19 +172,19 @@ impl RelayClient for ClusterRelay {
     }
 
     async fn about(&self, cluster: &str) -> Result<(RelayInfo, String), RelayError> {
-        match self.request(self.named(Some(cluster))?, RelayRequest::About).await? {
+        match self.request(&self.named(Some(cluster)).await?, RelayRequest::About).await? {
             (RelayResponse::About(about), uid) => Ok((about, uid)),
             (other, _) => Err(unexpected(&other)),
         }
     }
 
     async fn list(&self, cluster: &str, after: Option<String>) -> Result<ClusterListing, RelayError> {
-        let cluster = self.named(Some(cluster))?;
-        match self.request(cluster, RelayRequest::List { after }).await?.0 {
+        let cluster = self.named(Some(cluster)).await?;
+        match self.request(&cluster, RelayRequest::List { after }).await?.0 {
             RelayResponse::Listing(listing) => {
                 // A complete listing ends an outage even if no unit sends requests to the cluster.
                 if listing.errors.is_empty() {
-                    self.observe(cluster, None);
+                    self.observe(&cluster, None);
                 }
                 Ok(listing)
             }

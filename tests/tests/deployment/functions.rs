@@ -70,7 +70,8 @@ impl MessageQueue for RecordedQueue {
 struct SharedParts {
     dynamo: aws_sdk_dynamodb::Client,
     bucket: S3Bucket,
-    clusters: Arc<ClusterRegistry>,
+    /// The clusters of the configuration.
+    clusters: String,
     queue: Arc<CountingQueue>,
     callbacks: String,
     platform: String,
@@ -86,10 +87,13 @@ impl SharedParts {
         let store = Arc::new(Store::new(dynamo, Arc::new(bucket)));
         let client = Arc::new(HttpClient::new(Policy::with_loopback()).unwrap());
         let grace = Duration::from_secs(1);
-        let (clusters, queue) = (self.clusters.clone(), store.clone());
-        let relay = ClusterRelay::new(clusters.clone(), client.clone(), queue, clock.clone(), random.clone(), grace);
+        let settings = settings(&self.callbacks, &self.platform);
+        let clusters = ClusterRegistry::parse(&self.clusters).unwrap();
+        let clusters = Arc::new(clusters.with_registered(store.clone(), settings.unit_keys.clone()));
+        let batches = store.clone();
+        let relay = ClusterRelay::new(clusters.clone(), client.clone(), batches, clock.clone(), random.clone(), grace);
         let queue = Arc::new(RecordedQueue(recorder.clone(), self.queue.clone()));
-        let env = fakes::env(store.clone(), client, queue, settings(&self.callbacks, &self.platform));
+        let env = fakes::env(store.clone(), client, queue, settings);
         let env = Env { relay: Arc::new(relay), ..env };
         let tokens = Arc::new(ApiTokens::new([(TOKEN, ApiRole::Operator)]));
         let poll_endpoint = Arc::new(PollEndpoint::new(clusters, store.clone(), clock));
@@ -121,7 +125,7 @@ impl DeployedFunctions {
         let parts = SharedParts {
             dynamo,
             bucket,
-            clusters: Arc::new(ClusterRegistry::parse(&clusters.to_string()).unwrap()),
+            clusters: clusters.to_string(),
             queue: Arc::new(queue),
             callbacks: format!("{}/v1/callbacks", urls["Complete"]),
             platform: platform.to_owned(),

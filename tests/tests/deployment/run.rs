@@ -7,8 +7,9 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{self, RunId};
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::relay::TaskId;
+use ebb_protocol::sign::WebhookSecret;
 use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets as _};
-use ebb_tests::platform::{SignedRequest, http, named, sandbox};
+use ebb_tests::platform::{SignedRequest, http, named, now, sandbox};
 use ebb_tests::receiver::TestReceiver;
 use ebb_tests::wait::until;
 use serde_json::{Value, json};
@@ -59,6 +60,14 @@ impl LifecycleRun {
 
     async fn get(&self, path: &str) -> Value {
         self.api(Method::GET, path, None, 200).await
+    }
+
+    /// Polls with another secret than that of the relay.
+    async fn denied_poll(&self) {
+        let other = WebhookSecret::from_bytes(&[8; 32]).unwrap();
+        let poll = SignedRequest::new(&other, "poll-1", now(), b"{}".to_vec());
+        let url = format!("{}/v1/clusters/{CLUSTER}/poll", self.functions.urls["Api"]);
+        assert_eq!(poll.post(&self.http, &url).send().await.unwrap().status(), 401);
     }
 
     async fn remove(&self, path: &str) {
@@ -275,6 +284,12 @@ pub(crate) async fn all() -> DeployedFunctions {
     }
     assert_eq!(instance.create("stopped", "1", "whole", "").await, 202);
     instance.deleted("stopped", "1", "gone").await;
+    // A registered cluster, and a poll with another secret than that of the relay.
+    let cluster = json!({"entrypointImage": "entrypoint"});
+    instance.api(Method::PUT, "/v1/clusters/registered", Some(cluster), 200).await;
+    instance.get("/v1/clusters/registered").await;
+    instance.remove("/v1/clusters/registered").await;
+    instance.denied_poll().await;
     for path in ["/v1/targets", "/v1/clusters", "/v1/orphans"] {
         instance.get(path).await;
     }

@@ -11,16 +11,23 @@ use utoipa::openapi::{Components, RefOr, Required};
 const API: &str = "apiToken";
 /// The security scheme of tokens of attempts.
 const CALLBACK: &str = "callbackToken";
+/// The security scheme of bootstrap tokens.
+const BOOTSTRAP: &str = "bootstrapToken";
 /// The security scheme of Standard Webhooks.
 const WEBHOOK: &str = "webhookSignature";
 
-const TOKENS: [(&str, HttpAuthScheme, &str); 4] = [
+const TOKENS: [(&str, HttpAuthScheme, &str); 5] = [
     (
         API,
         HttpAuthScheme::Bearer,
         "A token of `EBB_API_TOKENS`, a named token, or an identity token. Its scopes limit the operations.",
     ),
     (CALLBACK, HttpAuthScheme::Bearer, "The token of the attempt, from the request or the environment of the unit."),
+    (
+        BOOTSTRAP,
+        HttpAuthScheme::Bearer,
+        "The bootstrap token of the cluster, which registers one relay within an hour.",
+    ),
     ("senderToken", HttpAuthScheme::Bearer, "`verify: {bearer: …}`: the secret of the source."),
     (
         "senderPassword",
@@ -86,10 +93,12 @@ pub(super) fn secure(operation: &mut Operation) -> bool {
         Some("getOpenApi" | "getHealth") => Vec::new(),
         Some("receiveEvent" | "pollCluster") => vec![WEBHOOK],
         Some("receiveSourceEvent") => {
-            let tokens = TOKENS.iter().map(|(name, ..)| *name).filter(|name| ![API, CALLBACK].contains(name));
+            let tokens =
+                TOKENS.iter().map(|(name, ..)| *name).filter(|name| ![API, CALLBACK, BOOTSTRAP].contains(name));
             HEADERS.iter().map(|(name, ..)| *name).chain(tokens).collect()
         }
         Some("receiveCallback") => vec![CALLBACK],
+        Some("registerRelay") => vec![BOOTSTRAP],
         _ => vec![API],
     };
     if !schemes.is_empty() {

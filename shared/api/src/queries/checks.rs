@@ -92,7 +92,7 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
             }
             Ok("`sweep` received a message".to_owned())
         }),
-        relays(env),
+        relays(env, store),
     );
     let (table, list, due, sweep, bucket, queue, relays) = results;
     CheckList {
@@ -117,11 +117,13 @@ fn reason(error: StoreError) -> String {
     error.to_string()
 }
 
-async fn relays(env: &Env) -> Vec<HealthCheck> {
-    let checks = env.relay.clusters().into_iter().map(|cluster| async {
+async fn relays(env: &Env, store: &dyn HttpStore) -> Vec<HealthCheck> {
+    let checks = env.relay.clusters().await.into_iter().map(move |cluster| async move {
         let name = format!("relay/{}", cluster.name);
         let steps = async {
-            let about = clusters::about(env, cluster).await;
+            let mut about = clusters::about(env, cluster).await;
+            // Without a response of the table, another check fails.
+            clusters::explain(env, &mut about, &store.read_denials().await.unwrap_or_default());
             match about.error {
                 Some(error) => Err(error),
                 None => Ok(format!("version {}", about.version.unwrap_or_default())),

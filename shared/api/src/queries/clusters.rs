@@ -1,34 +1,55 @@
 //! Lists clusters, with information from all relays at the same time.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use ebb_protocol::api::{ClusterInfo, ClusterList, RelayOutage, TransportKind};
+use ebb_protocol::api::{
+    ClusterDetail, ClusterInfo, ClusterList, ClusterRegistration, ClusterState, RelayOutage, TransportKind,
+};
+use ebb_protocol::engine::Timestamp;
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
 use ebb_protocol::listing::ReportedPolicy;
 use ebb_protocol::time::rfc3339;
-use ebb_store::RelayOutages;
+use ebb_store::{ClusterItem, DenialRecord, ListPage, TargetList};
+use tokio::time::Instant;
 
-use ebb_flow::env::Env;
+use ebb_flow::env::{Env, HttpStore};
 use ebb_flow::error::FlowError;
 use ebb_flow::ports::{ConnectedCluster, RelayError};
+use ebb_flow::sweep::outages;
 
-/// Lists the connected clusters. A cluster whose relay does not respond in time has an error.
-pub async fn list(env: &Env, store: &dyn RelayOutages) -> Result<ClusterList, FlowError> {
-    let requests = env.relay.clusters().into_iter().map(|cluster| about(env, cluster));
+/// The cluster of documents that name none.
+const DEFAULT: &str = "default";
+/// Maximum targets that a refused deletion names.
+const MAX_NAMED: usize = 10;
+/// Targets per read.
+const PAGE: usize = 100;
+/// The time within which the plans of the targets are read.
+const SEARCH_TIME: Duration = Duration::from_secs(15);
+
+/// Lists the clusters, connected or registered. One whose relay does not respond in time has an error.
+pub async fn list(env: &Env, store: &dyn HttpStore) -> Result<ClusterList, FlowError> {
+    let (connected, registered) = (env.relay.clusters().await, store.list_clusters().await?);
+    let is_connected = |item: &&ClusterItem| connected.iter().any(|cluster| cluster.name == item.name);
+    let others: Vec<ClusterInfo> =
+        registered.iter().filter(|item| !is_connected(item)).map(|item| unconnected(env, item)).collect();
+    let requests = connected.into_iter().map(|cluster| about(env, cluster));
     let mut clusters = futures::future::join_all(requests).await;
+    clusters.extend(others);
     clusters.sort_by(|one, other| one.name.cmp(&other.name));
-    let mut outages = match clusters.is_empty() {
-        true => BTreeMap::new(),
-        false => outages(store).await?,
-    };
-    for cluster in &mut clusters {
-        cluster.outage = outages.remove(&cluster.name);
+    if !clusters.is_empty() {
+        let (mut outages, denials) = (outages(store).await?, store.read_denials().await?);
+        for cluster in &mut clusters {
+            explain(env, cluster, &denials);
+            cluster.outage = outages.remove(&cluster.name);
+        }
     }
     Ok(ClusterList { clusters })
 }
 
 /// Returns the recorded outages by cluster, without the units that wait.
-pub(crate) async fn outages(store: &dyn RelayOutages) -> Result<BTreeMap<String, RelayOutage>, FlowError> {
+pub(crate) async fn outages(store: &dyn HttpStore) -> Result<BTreeMap<String, RelayOutage>, FlowError> {
     let outages = store.read_outages().await?.into_iter().map(|(cluster, outage)| {
         let since = rfc3339(outage.since);
         (cluster.clone(), RelayOutage { cluster, since, reason: outage.reason, units: Vec::new() })
@@ -36,12 +57,69 @@ pub(crate) async fn outages(store: &dyn RelayOutages) -> Result<BTreeMap<String,
     Ok(outages.collect())
 }
 
-pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
-    let ConnectedCluster { name, polls, uid } = cluster;
-    let transport = if polls { TransportKind::Pull } else { TransportKind::Push };
-    let info = ClusterInfo {
+/// Returns a cluster, connected or registered.
+pub async fn get(env: &Env, store: &dyn HttpStore, name: &str) -> Result<Option<ClusterDetail>, FlowError> {
+    let registered = store.list_clusters().await?.into_iter().find(|item| item.name == name);
+    let connected = env.relay.clusters().await.into_iter().find(|cluster| cluster.name == name);
+    let mut info = match (connected, &registered) {
+        (Some(cluster), _) => about(env, cluster).await,
+        (None, Some(item)) => unconnected(env, item),
+        (None, None) => return Ok(None),
+    };
+    explain(env, &mut info, &store.read_denials().await?);
+    info.outage = outages(store).await?.remove(&info.name);
+    Ok(Some(ClusterDetail { info, registration: registered.as_ref().map(registration) }))
+}
+
+/// Returns the registration of a cluster without its secrets.
+pub(crate) fn registration(item: &ClusterItem) -> ClusterRegistration {
+    let unused = item.bootstrap.as_ref().filter(|bootstrap| !bootstrap.used);
+    ClusterRegistration {
+        url: item.url.clone(),
+        entrypoint_image: item.entrypoint_image.clone(),
+        run_as_non_root: item.run_as_non_root,
+        options: item.options.as_object().cloned().unwrap_or_default(),
+        created: rfc3339(Timestamp(item.created)),
+        created_by: item.created_by.clone(),
+        registered: item.relay.as_ref().map(|relay| rfc3339(Timestamp(relay.since))),
+        bootstrap_expires: unused.map(|bootstrap| rfc3339(Timestamp(bootstrap.expires))),
+    }
+}
+
+/// Returns a registered cluster to which no requests are sent.
+fn unconnected(env: &Env, item: &ClusterItem) -> ClusterInfo {
+    let ClusterItem { name, relay, bootstrap, .. } = item;
+    let valid = bootstrap.as_ref().filter(|bootstrap| !bootstrap.used && bootstrap.expires > env.now().0);
+    let (state, error) = match (relay, valid) {
+        (None, Some(bootstrap)) => {
+            let expires = rfc3339(Timestamp(bootstrap.expires));
+            let error = format!("no relay has registered yet; the bootstrap token expires at {expires}");
+            (ClusterState::WaitingForRelay, error)
+        }
+        (None, None) => {
+            let error = format!(
+                "no relay has registered, and the bootstrap token has expired: request another one with `POST \
+                 /v1/clusters/{name}/rotate`"
+            );
+            (ClusterState::WaitingForRelay, error)
+        }
+        (Some(_), _) => {
+            let error = "this control plane runs units on its own machine (`ebb dev` needs --clusters), or it cannot decrypt \
+                         the secret of the relay; its log has the cause";
+            (ClusterState::Down, error.to_owned())
+        }
+    };
+    let transport = if item.url.is_some() { TransportKind::Push } else { TransportKind::Pull };
+    let uid = relay.as_ref().map(|relay| relay.uid.clone());
+    ClusterInfo { state: Some(state), error: Some(error), ..silent(name.clone(), transport, uid) }
+}
+
+/// Returns a cluster without information from its relay.
+fn silent(name: String, transport: TransportKind, uid: Option<String>) -> ClusterInfo {
+    ClusterInfo {
         name,
         transport,
+        state: None,
         uid,
         version: None,
         up_seconds: None,
@@ -49,9 +127,16 @@ pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
         policy: None,
         error: None,
         outage: None,
-    };
+    }
+}
+
+pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
+    let ConnectedCluster { name, polls, uid } = cluster;
+    let transport = if polls { TransportKind::Pull } else { TransportKind::Push };
+    let info = ClusterInfo { state: Some(ClusterState::Down), ..silent(name, transport, uid) };
     match env.relay.about(&info.name).await {
         Ok((about, reported)) => ClusterInfo {
+            state: Some(ClusterState::Up),
             uid: Some(limits::message(&reported)),
             version: Some(limits::message(&about.version)),
             up_seconds: Some(about.up_ms / 1000),
@@ -61,5 +146,56 @@ pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
         },
         Err(RelayError::Refused(reason)) => ClusterInfo { error: Some(reason), ..info },
         Err(error) => ClusterInfo { error: Some(error.to_string()), ..info },
+    }
+}
+
+/// Replaces the error of a relay that does not respond, if its polls are denied.
+pub(super) fn explain(env: &Env, cluster: &mut ClusterInfo, denials: &BTreeMap<String, DenialRecord>) {
+    if cluster.state != Some(ClusterState::Down) {
+        return;
+    }
+    if let Some(denied) = denials.get(&cluster.name).and_then(|denial| outages::explain_denial(env, denial)) {
+        (cluster.state, cluster.error) = (Some(ClusterState::Denied), Some(denied));
+    }
+}
+
+/// Returns targets with units in a cluster that are not gone, at most [`MAX_NAMED`], as `KIND/NAME`. Returns `None` if
+/// there are too many targets to read their plans in time.
+pub(crate) async fn targets_in(
+    env: &Env,
+    store: &dyn HttpStore,
+    cluster: &str,
+) -> Result<Option<Vec<String>>, FlowError> {
+    let end = Instant::now() + SEARCH_TIME;
+    let (mut found, mut after) = (Vec::new(), None::<(String, String)>);
+    loop {
+        let key = after.as_ref().map(|(kind, name)| TargetKey::new(kind, name));
+        let ListPage { targets, next, .. } = store.list_page(TargetList::Active, None, key, PAGE).await?;
+        for target in targets {
+            let loaded = match env.plan_of(&target).await {
+                Ok(loaded) => loaded,
+                // Its units are not known. Its teardown is possible only after a repair.
+                Err(FlowError::Damaged { .. }) => {
+                    found.push(target.target_key().to_string());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let units = loaded.plan.hooks.iter().flat_map(|hook| &hook.units);
+            let relayed = units.filter(|unit| unit.action.is_relayed()).map(|unit| loaded.plan.cluster(unit));
+            if relayed.chain(loaded.plan.secret_clusters()).any(|name| name.unwrap_or(DEFAULT) == cluster) {
+                found.push(target.target_key().to_string());
+            }
+            if found.len() >= MAX_NAMED {
+                return Ok(Some(found));
+            }
+            if Instant::now() >= end {
+                return Ok(None);
+            }
+        }
+        match next {
+            Some(next) => after = Some(next),
+            None => return Ok(Some(found)),
+        }
     }
 }

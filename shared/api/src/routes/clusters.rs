@@ -4,25 +4,171 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::CACHE_CONTROL;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::{Extension, Json};
-use ebb_protocol::api::ClusterList;
+use ebb_protocol::api::{ClusterBootstrap, ClusterDetail, ClusterList, PutCluster};
 use ebb_protocol::pull::{POLL_BODY, PollResponse};
+use ebb_protocol::registration::{REGISTRATION_BODY, RegisterRelay, RelayRegistration, is_token};
 use ebb_protocol::sign;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
+use super::auth::{bearer, stored_name};
 use super::permitted::{Operate, Permitted};
-use super::{NoQuery, Path};
+use super::{JsonBody, NoQuery, Path, Query};
 use crate::bodies::{BodyBudget, check_length};
 use crate::queries::clusters;
 use crate::{HttpProblem, ServerState};
-use ebb_relay_client::PollRejection;
+use ebb_relay_client::{PollRejection, RegistrationRejection, StoredRegistration};
 
-/// Lists the connected clusters, with information from their relays. Scope: `operate`.
+/// Lists the clusters, with information from their relays. Scope: `operate`.
 #[utoipa::path(get, path = "/v1/clusters", operation_id = "listClusters", tag = "clusters", responses(
     (status = 200, body = ClusterList),
 ))]
 pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> Result<Json<ClusterList>, HttpProblem> {
     Ok(Json(clusters::list(&server.env, server.store.as_ref()).await?))
+}
+
+/// Returns a cluster with information from its relay, and its registration. Scope: `operate`.
+#[utoipa::path(get, path = "/v1/clusters/{name}", operation_id = "getCluster", tag = "clusters", responses(
+    (status = 200, body = ClusterDetail),
+))]
+pub(crate) async fn get(
+    Path(name): Path<String>,
+    server: Permitted<Operate>,
+) -> Result<Json<ClusterDetail>, HttpProblem> {
+    let found = clusters::get(&server.env, server.store.as_ref(), &name).await?;
+    found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("no cluster {name:?} is connected or registered")))
+}
+
+/// Registers a cluster, or replaces its settings. The response for a new cluster has a bootstrap token, with which one relay
+/// can register within an hour. Scope: `operate`.
+#[utoipa::path(put, path = "/v1/clusters/{name}", operation_id = "putCluster", tag = "clusters", request_body = PutCluster, responses(
+    (status = 200, body = ClusterBootstrap, description = "The cluster is registered or changed."),
+    (status = 409, description = "`too-many-clusters`: 100 clusters are registered. `own-relay`: the control plane has a relay of its own."),
+    (status = 422, description = "The name or a setting is invalid."),
+))]
+pub(crate) async fn put(
+    Path(name): Path<String>,
+    server: Permitted<Operate>,
+    JsonBody(request): JsonBody<PutCluster>,
+) -> Result<(HeaderMap, Json<ClusterBootstrap>), HttpProblem> {
+    let (registry, now) = (server.poll_endpoint.clusters(), server.env.now());
+    let stored = registry.put(&name, &request, &stored_name(&server.caller), now, random(&server)).await?;
+    server.caller.log_change(if stored.is_new { "register cluster" } else { "change cluster" }, &name);
+    Ok(bootstrap(stored))
+}
+
+/// Issues another bootstrap token for a registered cluster. The relay that uses it replaces the secret of the former one,
+/// which is valid until then. Scope: `operate`.
+#[utoipa::path(post, path = "/v1/clusters/{name}/rotate", operation_id = "rotateCluster", tag = "clusters", responses(
+    (status = 200, body = ClusterBootstrap),
+    (status = 409, description = "`own-relay`: the control plane has a relay of its own."),
+))]
+pub(crate) async fn rotate(
+    Path(name): Path<String>,
+    server: Permitted<Operate>,
+) -> Result<(HeaderMap, Json<ClusterBootstrap>), HttpProblem> {
+    let stored = server.poll_endpoint.clusters().rotate(&name, server.env.now(), random(&server)).await?;
+    server.caller.log_change("rotate cluster", &name);
+    Ok(bootstrap(stored))
+}
+
+/// Returns random bits of a token.
+fn random(server: &ServerState) -> [u64; 4] {
+    std::array::from_fn(|_| server.env.random.next())
+}
+
+/// Returns a response that no cache keeps.
+fn bootstrap(StoredRegistration { cluster, token, .. }: StoredRegistration) -> (HeaderMap, Json<ClusterBootstrap>) {
+    let headers = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
+    let registration = clusters::registration(&cluster);
+    (headers, Json(ClusterBootstrap { name: cluster.name, bootstrap_token: token, registration }))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeleteQuery {
+    /// Deletes the cluster although targets have units in it. Their teardown cannot end without the cluster.
+    #[serde(default)]
+    force: bool,
+}
+
+/// Deletes a registered cluster. Polls of its relay are rejected from then on. Scope: `operate`.
+#[utoipa::path(delete, path = "/v1/clusters/{name}", operation_id = "deleteCluster", tag = "clusters", params(DeleteQuery), responses(
+    (status = 204, description = "The cluster is deleted."),
+    (status = 409, description = "`cluster-in-use`: targets have units in the cluster. `own-relay`: the control plane has a relay of its own."),
+))]
+pub(crate) async fn delete(
+    Path(name): Path<String>,
+    server: Permitted<Operate>,
+    Query(DeleteQuery { force }): Query<DeleteQuery>,
+) -> Result<StatusCode, HttpProblem> {
+    if !force {
+        let why = match clusters::targets_in(&server.env, server.store.as_ref(), &name).await? {
+            None => Some("there are too many targets to check in time whether they use it".to_owned()),
+            Some(found) if found.is_empty() => None,
+            Some(found) => Some(format!("these targets have units in it, at most 10 are named: {}", found.join(", "))),
+        };
+        if let Some(why) = why {
+            let detail = format!(
+                "the cluster {name} is not deleted: {why}. Delete them first, or send `?force=true` if the cluster does not \
+                 exist any more; their teardown then becomes stuck"
+            );
+            return Err(HttpProblem::new(StatusCode::CONFLICT, "cluster-in-use", detail));
+        }
+    }
+    if !server.poll_endpoint.clusters().delete(&name).await? {
+        return Err(HttpProblem::not_found(format!("the cluster {name:?} is not registered")));
+    }
+    server.caller.log_change(if force { "delete cluster by force" } else { "delete cluster" }, &name);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Registers the relay of a cluster, once. The bearer token is the bootstrap token of the cluster. The same relay can repeat
+/// the request with the same secret until the token expires.
+#[utoipa::path(post, path = "/v1/clusters/{name}/register", operation_id = "registerRelay", tag = "clusters", request_body = RegisterRelay, responses(
+    (status = 200, body = RelayRegistration),
+    (status = 401, description = "The token is missing, unknown, expired, or was used by another relay."),
+    (status = 409, description = "`wrong-cluster`: the cluster is pinned to another UID. `own-relay`: the control plane has a relay of its own."),
+    (status = 413, description = "The body is larger than 4 KiB."),
+    (status = 422, description = "The UID, the secret or the version of the message is invalid."),
+))]
+pub(crate) async fn register(
+    State(server): State<ServerState>,
+    Extension(bodies): Extension<Arc<BodyBudget>>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<Json<RelayRegistration>, HttpProblem> {
+    let unauthorized = |code: &str, detail: &str| Err(HttpProblem::new(StatusCode::UNAUTHORIZED, code, detail));
+    // Headers are checked before memory is allocated for the body.
+    check_length(&headers, REGISTRATION_BODY)?;
+    let Some(token) = bearer(&headers) else {
+        return unauthorized("missing-token", "the request has no bootstrap token: send `Authorization: Bearer TOKEN`");
+    };
+    if !is_token(token) {
+        return unauthorized("invalid-token", "this is not a bootstrap token, `ebbc_` and 43 characters");
+    }
+    let body = bodies.read(&headers, body, REGISTRATION_BODY).await?;
+    let request: RegisterRelay = super::parse_json(body.as_ref())?;
+    drop(body);
+    let registered = server.poll_endpoint.clusters().register(&name, token, &request, server.env.now()).await?;
+    Ok(Json(registered))
+}
+
+impl From<RegistrationRejection> for HttpProblem {
+    fn from(rejection: RegistrationRejection) -> Self {
+        match rejection {
+            RegistrationRejection::Invalid(why) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-field", why),
+            RegistrationRejection::Unauthenticated(why) => Self::new(StatusCode::UNAUTHORIZED, "invalid-token", why),
+            RegistrationRejection::Missing(why) => Self::not_found(why),
+            RegistrationRejection::Conflict(code, why) => Self::new(StatusCode::CONFLICT, code, why),
+            RegistrationRejection::Store(error) => error.into(),
+        }
+    }
 }
 
 /// Stores the responses of a relay with pull transport, and returns its next batches. Waits up to 20 s for a batch. The
@@ -46,10 +192,11 @@ pub(crate) async fn poll(
     sign::check_headers(&headers, server.env.now())
         .map_err(|error| HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", error.to_string()))?;
     let body = bodies.read(&headers, body, POLL_BODY).await?;
-    let cluster = server.poll_endpoint.authenticate(&name, &headers, body.as_ref()).map_err(rejection_response)?;
+    let cluster =
+        server.poll_endpoint.authenticate(&name, &headers, body.as_ref()).await.map_err(rejection_response)?;
     // A poll may wait for 20 s. It must not hold the permit of an unauthenticated body meanwhile.
     let body = body.into_proven();
-    server.poll_endpoint.poll(cluster, &body).await.map(Json).map_err(rejection_response)
+    server.poll_endpoint.poll(&cluster, &body).await.map(Json).map_err(rejection_response)
 }
 
 fn rejection_response(error: PollRejection) -> HttpProblem {

@@ -62,7 +62,7 @@ struct ClusterOrphans {
 /// Lists the orphans of all clusters. A relay without a response is an error in the list.
 pub async fn list(env: &Env) -> Result<OrphanList, FlowError> {
     let end = Instant::now() + REQUEST_TIME;
-    let clusters = env.relay.clusters();
+    let clusters = env.relay.clusters().await;
     let listings = clusters.iter().map(|cluster| scan_cluster(env, &cluster.name, end));
     let mut list = OrphanList::default();
     for (cluster, found) in clusters.iter().zip(futures::future::join_all(listings).await) {
@@ -78,7 +78,7 @@ pub async fn list(env: &Env) -> Result<OrphanList, FlowError> {
 pub async fn delete(env: &Env, uids: &[String]) -> Result<DeleteOrphansResponse, FlowError> {
     let end = Instant::now() + REQUEST_TIME;
     let mut response = DeleteOrphansResponse::default();
-    for cluster in env.relay.clusters() {
+    for cluster in env.relay.clusters().await {
         let found = scan_cluster(env, &cluster.name, end).await?;
         for reason in found.errors {
             response.remaining.push(ClusterError { cluster: cluster.name.clone(), reason });
@@ -100,7 +100,7 @@ pub async fn delete(env: &Env, uids: &[String]) -> Result<DeleteOrphansResponse,
 /// Scans one cluster whose scan is due, and deletes orphans of instances that ended at least an hour ago. Returns the
 /// number of tasks whose deletion was requested.
 pub async fn scan(env: &Env, scans: &dyn OrphanScans) -> Result<usize, FlowError> {
-    let clusters = env.relay.clusters();
+    let clusters = env.relay.clusters().await;
     if clusters.is_empty() {
         return Ok(0);
     }

@@ -10,7 +10,7 @@ use ebb_documents::plan::{Plan, UnitPlan};
 use ebb_protocol::api::{RelayOutage, RunDetail, RunState, UnitState};
 use ebb_protocol::limits::message;
 use ebb_protocol::time::rfc3339;
-use ebb_store::RelayOutages;
+use ebb_store::{DenialRecord, RelayOutages};
 
 use crate::env::Env;
 use crate::error::FlowError;
@@ -18,6 +18,9 @@ use crate::ports::RelayObservation;
 use crate::telemetry::{self, Counter};
 
 const WEBHOOK: &str = "webhook";
+/// The time for which a denied poll explains why a relay does not respond, in milliseconds. A relay polls again within a
+/// minute.
+const DENIAL_AGE_MS: u64 = 3 * DenialRecord::INTERVAL_MS;
 
 /// Records the outages that began or ended since the last call. After an error, the observations are lost.
 pub async fn record_outages(env: &Env, store: &dyn RelayOutages) -> Result<(), FlowError> {
@@ -66,10 +69,26 @@ pub async fn find_outage(
         return Ok(None);
     }
     let mut known = store.read_outages().await?;
-    Ok(waiting.into_iter().find_map(|(cluster, units)| {
+    let found = waiting.into_iter().find_map(|(cluster, units)| {
         let outage = known.remove(&cluster)?;
         Some(RelayOutage { cluster, since: rfc3339(outage.since), reason: outage.reason, units })
-    }))
+    });
+    let Some(outage) = found else { return Ok(None) };
+    let denials = store.read_denials().await?;
+    let denied = denials.get(&outage.cluster).and_then(|denial| explain_denial(env, denial));
+    Ok(Some(RelayOutage { reason: denied.unwrap_or(outage.reason), ..outage }))
+}
+
+/// Returns why a relay that does not respond is denied, if a poll was denied lately.
+pub fn explain_denial(env: &Env, denial: &DenialRecord) -> Option<String> {
+    (env.now().since(denial.at).0 < DENIAL_AGE_MS).then(|| {
+        format!(
+            "its polls are denied, last at {}: {}. The relay has another secret than the control plane: register the relay \
+             again, or give both the same secret",
+            rfc3339(denial.at),
+            denial.reason
+        )
+    })
 }
 
 /// Returns the units of a run that wait for a relay.

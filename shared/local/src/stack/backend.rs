@@ -7,8 +7,9 @@ use std::sync::Arc;
 use ebb_egress::{HttpCall, HttpClient, Policy};
 use ebb_flow::ports::RelayClient;
 use ebb_flow::system::{SystemClock, SystemRandom};
+use ebb_protocol::sign::WebhookKeys;
 use ebb_relay_client::{ClusterRegistry, ClusterRelay};
-use ebb_store::BatchQueue;
+use ebb_store::Store;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -32,7 +33,7 @@ pub enum UnitBackend {
 
 #[derive(Clone, Debug)]
 pub struct RemoteRelays {
-    /// A file in the format of [`ClusterRegistry::parse`].
+    /// A file in the format of [`ClusterRegistry::parse`]. Registered clusters are added to it.
     pub clusters: PathBuf,
     /// Networks of the relays that are not public, separated by commas. Loopback is always allowed.
     pub networks: String,
@@ -49,15 +50,16 @@ pub(super) struct BackendHandle {
 
 /// Opens the part that runs units.
 ///
-/// Processes use `state` and `options`. `call` sends requests to a child relay. Relays that poll use `queue`.
-/// A child relay calls back to `listen` and stops after `stopped`.
+/// Processes use `state` and `options`. `call` sends requests to a child relay. `store` has the batches of relays that
+/// poll, and the registered clusters with secrets that `keys` encrypt. A child relay calls back to `listen` and stops after
+/// `stopped`.
 pub(super) async fn open(
     units: &UnitBackend,
     state: &Path,
     listen: IpAddr,
     options: LocalRelayOptions,
     call: Arc<dyn HttpCall>,
-    queue: Arc<dyn BatchQueue>,
+    (store, keys): (Arc<Store>, WebhookKeys),
     stopped: watch::Receiver<bool>,
 ) -> Result<BackendHandle, StackError> {
     match units {
@@ -68,17 +70,20 @@ pub(super) async fn open(
             };
             let options = LocalRelayOptions { containers, ..options };
             let relay = LocalRelay::open(state, options).map_err(StackError::part("the relay"))?;
-            let (clusters, processes) = (Arc::default(), Some(relay.clone()));
+            // Clusters can be registered, and units run on this machine nevertheless.
+            let clusters = Arc::new(ClusterRegistry::default().with_registered(store, keys));
+            let processes = Some(relay.clone());
             Ok(BackendHandle { relay: Arc::new(relay), clusters, processes, task: None })
         }
         UnitBackend::Cluster(cluster) => {
             let opened = kubernetes::open(cluster, listen, stopped).await;
             let (clusters, task) = opened.map_err(StackError::part("the relay of the cluster"))?;
-            Ok(remote_backend(Arc::new(clusters), call, queue, Some(task)))
+            Ok(remote_backend(Arc::new(clusters), call, store, Some(task)))
         }
         UnitBackend::RemoteRelays(relays) => {
             let (clusters, call) = remote_clusters(relays).map_err(StackError::part("the client of the relays"))?;
-            Ok(remote_backend(Arc::new(clusters), call, queue, None))
+            let clusters = clusters.with_registered(store.clone(), keys);
+            Ok(remote_backend(Arc::new(clusters), call, store, None))
         }
     }
 }
@@ -86,7 +91,7 @@ pub(super) async fn open(
 fn remote_backend(
     clusters: Arc<ClusterRegistry>,
     call: Arc<dyn HttpCall>,
-    queue: Arc<dyn BatchQueue>,
+    queue: Arc<Store>,
     task: Option<JoinHandle<()>>,
 ) -> BackendHandle {
     let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));

@@ -19,6 +19,9 @@ pub struct ClusterInfo {
     /// The name of the cluster in documents.
     pub name: String,
     pub transport: TransportKind,
+    /// Absent in responses of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<ClusterState>,
     /// The UID of the namespace `kube-system`, as reported by the relay or, without a response, as pinned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
@@ -39,6 +42,93 @@ pub struct ClusterInfo {
     pub error: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<RelayOutage>,
+}
+
+/// The state of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ClusterState {
+    /// The cluster is registered, and no relay has used its bootstrap token yet.
+    WaitingForRelay,
+    /// The relay responds.
+    Up,
+    /// The relay does not respond.
+    Down,
+    /// The relay does not respond, and polls under the name of the cluster have a wrong signature.
+    Denied,
+}
+
+/// A cluster, with its registration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterDetail {
+    #[serde(flatten)]
+    pub info: ClusterInfo,
+    /// Absent for a cluster of the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registration: Option<ClusterRegistration>,
+}
+
+/// A cluster that was registered by a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterRegistration {
+    /// The URL of the relay with push transport. Absent: pull.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The image that contains the entrypoint as `/ebb-entrypoint`.
+    pub entrypoint_image: String,
+    pub run_as_non_root: bool,
+    /// The options of the installation, as they were sent.
+    #[schema(value_type = Object)]
+    pub options: serde_json::Map<String, serde_json::Value>,
+    pub created: String,
+    /// The caller that created it.
+    pub created_by: String,
+    /// The time at which the present relay registered. Absent before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registered: Option<String>,
+    /// The end of the bootstrap token that no relay has used yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap_expires: Option<String>,
+}
+
+/// Registers a cluster, or replaces its settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PutCluster {
+    /// The URL of the relay with push transport, without `/v1/batch`. Absent: pull.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The image that contains the entrypoint as `/ebb-entrypoint`.
+    pub entrypoint_image: String,
+    /// True if pods of scripts must not run as root.
+    #[serde(default)]
+    pub run_as_non_root: bool,
+    /// The options of the installation, which Ebb stores and returns. At most 64 KiB, without secrets.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub options: serde_json::Map<String, serde_json::Value>,
+    /// True issues a new bootstrap token, also for a cluster that exists.
+    #[serde(default)]
+    pub rebootstrap: bool,
+}
+
+/// A registered cluster with its bootstrap token, which no other response contains.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterBootstrap {
+    pub name: String,
+    /// Registers one relay within an hour. Absent if the cluster exists and no token was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap_token: Option<String>,
+    pub registration: ClusterRegistration,
+}
+
+impl std::fmt::Debug for ClusterBootstrap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClusterBootstrap").field("registration", &self.registration).finish_non_exhaustive()
+    }
 }
 
 /// An outage: the relay does not respond or does not reach the API server.

@@ -207,7 +207,7 @@ async fn errors_are_final_or_retryable() {
     assert!(matches!(observation(), Some((name, RelayObservation::Responded)) if name == "default"));
     assert_eq!(
         (observation(), connected.resolve_cluster(None), connected.resolve_cluster(Some("eu"))),
-        (None, Some("default".to_owned()), None)
+        (None, Some("default".to_owned()), Some("eu".to_owned()))
     );
     *server.response.lock().unwrap() = (200, responses(json!([{"refused": "no"}])));
     connected.cancel(None, &task(), Duration::ZERO).await.unwrap_err();

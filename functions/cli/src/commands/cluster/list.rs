@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_protocol::api::ClusterInfo;
+use ebb_protocol::api::{ClusterInfo, ClusterState};
 
 use crate::client::ApiClient;
 use crate::exit::{Exit, Result};
@@ -18,10 +18,15 @@ pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> 
 fn text(clusters: &[ClusterInfo]) -> String {
     let rows = clusters.iter().map(|cluster| {
         let outage = cluster.outage.as_ref();
+        let word = match cluster.state {
+            Some(ClusterState::WaitingForRelay) => "waiting",
+            Some(ClusterState::Denied) => "denied",
+            Some(ClusterState::Up | ClusterState::Down) | None => "down",
+        };
         let status = match (&cluster.error, outage, cluster.up_seconds) {
-            (Some(error), None, _) => format!("down: {error}"),
+            (Some(error), None, _) => format!("{word}: {error}"),
             (Some(error), Some(outage), _) => {
-                format!("down since {}: {error}", timing::clock(&outage.since))
+                format!("{word} since {}: {error}", timing::clock(&outage.since))
             }
             // The relay responds, but cannot execute tasks.
             (None, Some(outage), _) => {
@@ -59,12 +64,16 @@ mod tests {
         let mut degraded = eu.clone();
         (degraded["name"], degraded["outage"]) = ("degraded".into(), outage.clone());
         let pull = json!({"name": "pull", "transport": "pull", "error": error, "outage": outage});
-        let clusters: Vec<ClusterInfo> = serde_json::from_value(json!([degraded, eu, pull])).unwrap();
+        let denied = json!({"name": "us", "transport": "pull", "state": "denied", "error": "its polls are denied"});
+        let waiting = json!({"name": "west", "transport": "pull", "state": "waitingForRelay", "error": "no relay"});
+        let clusters: Vec<ClusterInfo> = serde_json::from_value(json!([degraded, eu, pull, denied, waiting])).unwrap();
         insta::assert_snapshot!(text(&clusters), @r"
         NAME      TRANSPORT  UID   VERSION  TASKS  STATUS
         degraded  push       8c1a  0.1.0    3      degraded since 2026-11-21 09:00:10Z: the API server is down
         eu        push       8c1a  0.1.0    3      up 1h02m
         pull      pull                             down since 2026-11-21 09:00:10Z: the relay does not respond: no poll returned a response within 5 s
+        us        pull                             denied: its polls are denied
+        west      pull                             waiting: no relay
         ");
     }
 }

@@ -1,0 +1,290 @@
+//! Registers clusters and their relays.
+//!
+//! 1. [`ClusterRegistry::put`] stores the settings of a cluster and issues a bootstrap token for one relay.
+//! 2. [`ClusterRegistry::register`] pins the cluster of that relay and stores the secret that the relay has made.
+//! 3. [`ClusterRegistry::rotate`] issues another token. The relay that uses it replaces the secret. The former secret
+//!    is valid until then.
+//!
+//! The table has the digest of a token and the encrypted secret. Each write has the version that was read as its
+//! condition, so a token is used once.
+
+use ebb_engine::Timestamp;
+use ebb_protocol::api::PutCluster;
+use ebb_protocol::api_token::{has_digest, token_digest};
+use ebb_protocol::id::is_dns_label;
+use ebb_protocol::limits::message;
+use ebb_protocol::registration::{RegisterRelay, RelayRegistration, VERSION, is_token, is_uid, issue_token};
+use ebb_protocol::sign::WebhookSecret;
+use ebb_protocol::time::rfc3339;
+use ebb_store::{BootstrapToken, ClusterItem, RegisteredRelay, StoreError};
+use serde_json::Value;
+use url::Url;
+
+use super::registry::{ClusterRegistry, RegisteredClusters};
+
+/// The time in which a relay has to use a bootstrap token, in milliseconds.
+const TOKEN_TTL_MS: u64 = 60 * 60 * 1000;
+/// Maximum registered clusters. Each function reads all of them.
+const MAX_CLUSTERS: usize = 100;
+/// Maximum bytes of the options of a cluster, as JSON.
+const MAX_OPTIONS: usize = 64 << 10;
+/// Maximum bytes of the name of an image, and of a URL.
+const MAX_TEXT: usize = 1 << 10;
+/// Attempts of a write that other writers overtake.
+const ATTEMPTS: usize = 5;
+
+/// A request about a registered cluster that is not executed.
+#[derive(Debug)]
+pub enum RegistrationRejection {
+    /// 422: a field has an invalid value.
+    Invalid(String),
+    /// 401: the bootstrap token registers no relay.
+    Unauthenticated(String),
+    /// 404: the cluster is not registered.
+    Missing(String),
+    /// 409. The fields are a code and a text.
+    Conflict(&'static str, String),
+    Store(StoreError),
+}
+
+impl From<StoreError> for RegistrationRejection {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// A registered cluster, and the bootstrap token that the request has issued.
+pub struct StoredRegistration {
+    pub cluster: ClusterItem,
+    pub token: Option<String>,
+    pub is_new: bool,
+}
+
+impl ClusterRegistry {
+    /// Registers a cluster, or replaces its settings. A new cluster gets a bootstrap token, and another one if the
+    /// request asks for it. `random` has the bits of the token.
+    ///
+    /// # Errors
+    /// Returns [`RegistrationRejection`] for invalid settings, if there are too many clusters, and if the table cannot be
+    /// written.
+    pub async fn put(
+        &self,
+        name: &str,
+        request: &PutCluster,
+        caller: &str,
+        now: Timestamp,
+        random: [u64; 4],
+    ) -> Result<StoredRegistration, RegistrationRejection> {
+        let url = check(name, request)?;
+        let (token, table) = (issue_token(random), self.table()?);
+        for _ in 0..ATTEMPTS {
+            let all = table.store.list_clusters().await?;
+            let known = all.iter().find(|cluster| cluster.name == name);
+            if known.is_none() && all.len() >= MAX_CLUSTERS {
+                let why = format!("{MAX_CLUSTERS} clusters are registered, the maximum: delete one that is not used");
+                return Err(RegistrationRejection::Conflict("too-many-clusters", why));
+            }
+            let is_new = known.is_none();
+            let has_token = is_new || request.rebootstrap;
+            let issued = || BootstrapToken { digest: token_digest(&token), expires: now.0 + TOKEN_TTL_MS, used: false };
+            let cluster = ClusterItem {
+                name: name.to_owned(),
+                url: url.clone(),
+                entrypoint_image: request.entrypoint_image.clone(),
+                run_as_non_root: request.run_as_non_root,
+                options: Value::Object(request.options.clone()),
+                relay: known.and_then(|known| known.relay.clone()),
+                bootstrap: if has_token { Some(issued()) } else { known.and_then(|known| known.bootstrap.clone()) },
+                created: known.map_or(now.0, |known| known.created),
+                created_by: known.map_or(caller, |known| known.created_by.as_str()).to_owned(),
+                // The versions of a deleted cluster are not used again.
+                version: known.map_or(now.0, |known| known.version + 1),
+            };
+            if table.store.put_cluster(&cluster, known.map(|known| known.version)).await? {
+                table.forget().await;
+                return Ok(StoredRegistration { cluster, token: has_token.then(|| token.to_string()), is_new });
+            }
+        }
+        Err(contended())
+    }
+
+    /// Issues another bootstrap token for a cluster. The former one is not valid any more.
+    ///
+    /// # Errors
+    /// Returns [`RegistrationRejection`] if the cluster is not registered, or if the table cannot be written.
+    pub async fn rotate(
+        &self,
+        name: &str,
+        now: Timestamp,
+        random: [u64; 4],
+    ) -> Result<StoredRegistration, RegistrationRejection> {
+        let token = issue_token(random);
+        let cluster = self
+            .change(name, |cluster| {
+                let (digest, expires) = (token_digest(&token), now.0 + TOKEN_TTL_MS);
+                cluster.bootstrap = Some(BootstrapToken { digest, expires, used: false });
+                Ok(())
+            })
+            .await?;
+        let cluster = cluster.ok_or_else(|| missing(name))?;
+        Ok(StoredRegistration { cluster, token: Some(token.to_string()), is_new: false })
+    }
+
+    /// Registers the relay of a cluster with a bootstrap token. A repetition by the same relay with the same secret has the
+    /// same result.
+    ///
+    /// # Errors
+    /// Returns [`RegistrationRejection`] for another token, for a relay in another cluster than the pinned one, and if the
+    /// table cannot be written.
+    pub async fn register(
+        &self,
+        name: &str,
+        token: &str,
+        request: &RegisterRelay,
+        now: Timestamp,
+    ) -> Result<RelayRegistration, RegistrationRejection> {
+        if request.v != VERSION {
+            let why = format!("expected version {VERSION} of the registration, got {}", request.v);
+            return Err(RegistrationRejection::Invalid(why));
+        }
+        if !is_uid(&request.uid) {
+            let why = "`uid` is invalid; expected the uid of the namespace kube-system";
+            return Err(RegistrationRejection::Invalid(why.to_owned()));
+        }
+        let secret =
+            WebhookSecret::parse(&request.secret).map_err(|error| RegistrationRejection::Invalid(error.to_string()))?;
+        let sealed = self.table()?.seal(name, &secret);
+        let changed = self.change(name, |cluster| {
+            let bootstrap = cluster.bootstrap.as_mut().filter(|known| is_token(token) && has_digest(token, &known.digest));
+            let Some(bootstrap) = bootstrap else { return Err(unknown_token()) };
+            if bootstrap.expires <= now.0 {
+                let expired = rfc3339(Timestamp(bootstrap.expires));
+                let why = format!("the bootstrap token has expired at {expired}: {}", another_token(name));
+                return Err(RegistrationRejection::Unauthenticated(why));
+            }
+            if let Some(relay) = cluster.relay.as_ref().filter(|relay| relay.uid != request.uid) {
+                let why = format!(
+                    "cluster {name} is pinned to the uid {}, and this relay runs in the cluster {}: register each cluster \
+                     under a name of its own, or delete {name} first",
+                    relay.uid, request.uid
+                );
+                return Err(RegistrationRejection::Conflict("wrong-cluster", why));
+            }
+            if bootstrap.used {
+                // The response to this relay was lost.
+                if cluster.relay.as_ref().is_some_and(|relay| relay.secret == sealed) {
+                    return Ok(());
+                }
+                let why = format!("another relay has used the bootstrap token: {}", another_token(name));
+                return Err(RegistrationRejection::Unauthenticated(why));
+            }
+            bootstrap.used = true;
+            cluster.relay = Some(RegisteredRelay { uid: request.uid.clone(), secret: sealed.clone(), since: now.0 });
+            Ok(())
+        });
+        changed.await?.ok_or_else(unknown_token)?;
+        tracing::info!(
+            cluster = name,
+            uid = request.uid,
+            version = message(&request.version),
+            "the relay of a cluster has registered"
+        );
+        Ok(RelayRegistration { v: VERSION, cluster: name.to_owned() })
+    }
+
+    /// Deletes a registered cluster. Returns false if it is not registered.
+    ///
+    /// # Errors
+    /// Returns [`RegistrationRejection`] if the table cannot be written.
+    pub async fn delete(&self, name: &str) -> Result<bool, RegistrationRejection> {
+        let table = self.table()?;
+        let is_deleted = table.store.delete_cluster(name).await?;
+        table.forget().await;
+        Ok(is_deleted)
+    }
+
+    /// Changes a registered cluster and returns it, or `None` if it is not registered. Without a change, nothing is written.
+    async fn change(
+        &self,
+        name: &str,
+        change: impl Fn(&mut ClusterItem) -> Result<(), RegistrationRejection>,
+    ) -> Result<Option<ClusterItem>, RegistrationRejection> {
+        let table = self.table()?;
+        for _ in 0..ATTEMPTS {
+            let all = table.store.list_clusters().await?;
+            let Some(known) = all.into_iter().find(|cluster| cluster.name == name) else { return Ok(None) };
+            let mut cluster = known.clone();
+            change(&mut cluster)?;
+            if cluster == known {
+                return Ok(Some(cluster));
+            }
+            cluster.version += 1;
+            if table.store.put_cluster(&cluster, Some(known.version)).await? {
+                table.forget().await;
+                return Ok(Some(cluster));
+            }
+        }
+        Err(contended())
+    }
+
+    fn table(&self) -> Result<&RegisteredClusters, RegistrationRejection> {
+        self.registered().ok_or_else(|| {
+            let why = "the only cluster of this control plane is that of its own relay: start it without `--kubeconfig` to \
+                       register clusters";
+            RegistrationRejection::Conflict("own-relay", why.to_owned())
+        })
+    }
+}
+
+/// Checks the settings of a cluster, and returns its URL without a slash at the end.
+fn check(name: &str, request: &PutCluster) -> Result<Option<String>, RegistrationRejection> {
+    let invalid = |why: String| Err(RegistrationRejection::Invalid(why));
+    if !is_dns_label(name) {
+        return invalid(
+            "the name is invalid; expected a DNS label: 1 to 63 of a-z, 0-9 and -, no - at the ends".to_owned(),
+        );
+    }
+    let image = request.entrypoint_image.as_str();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"./:@_-".contains(&byte);
+    if !(1..=MAX_TEXT).contains(&image.len()) || !image.bytes().all(plain) {
+        return invalid("`entrypointImage` is invalid; expected REPOSITORY:TAG or REPOSITORY@DIGEST".to_owned());
+    }
+    let bytes = serde_json::to_vec(&request.options).map_or(usize::MAX, |json| json.len());
+    if bytes > MAX_OPTIONS {
+        return invalid(format!("`options` has {bytes} bytes; expected at most {MAX_OPTIONS}"));
+    }
+    let Some(url) = request.url.as_deref() else { return Ok(None) };
+    let parsed = Url::parse(url).ok().filter(|parsed| {
+        let is_http = matches!(parsed.scheme(), "http" | "https") && parsed.host().is_some();
+        let is_plain = parsed.username().is_empty() && parsed.password().is_none();
+        is_http && is_plain && parsed.query().is_none() && parsed.fragment().is_none()
+    });
+    match parsed {
+        Some(parsed) if url.len() <= MAX_TEXT => Ok(Some(parsed.as_str().trim_end_matches('/').to_owned())),
+        _ => invalid(
+            "`url` is invalid; expected https://HOST or http://HOST, without user, query and fragment".to_owned(),
+        ),
+    }
+}
+
+fn another_token(name: &str) -> String {
+    format!("request another one with `POST /v1/clusters/{name}/rotate`, and install the relay with it")
+}
+
+/// A wrong token gets the same response as an unknown cluster.
+fn unknown_token() -> RegistrationRejection {
+    let why = "no cluster with this name and bootstrap token is registered: install the relay with the token of the last \
+               registration or rotation of its cluster";
+    RegistrationRejection::Unauthenticated(why.to_owned())
+}
+
+fn missing(name: &str) -> RegistrationRejection {
+    RegistrationRejection::Missing(format!(
+        "the cluster {name:?} is not registered; a cluster of the configuration is changed there"
+    ))
+}
+
+fn contended() -> RegistrationRejection {
+    let reason = "other requests change the same cluster".to_owned();
+    RegistrationRejection::Store(StoreError::Retryable { operation: "PutItem", reason })
+}

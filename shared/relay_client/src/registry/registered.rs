@@ -1,0 +1,119 @@
+//! The clusters that are registered in the table, in memory for a few seconds.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ebb_engine::Timestamp;
+use ebb_protocol::limits::message;
+use ebb_protocol::seal::{open_value, seal_value};
+use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
+use ebb_store::{ClusterItem, ClusterStore, DenialRecord, StoreResult};
+use tokio::sync::Mutex;
+
+use super::{ClusterConfig, RelayTransport};
+use crate::script_job::PodUser;
+
+/// The clusters by name. One without a relay has no configuration.
+type Snapshot = Arc<BTreeMap<String, Option<Arc<ClusterConfig>>>>;
+
+pub(crate) struct RegisteredClusters {
+    pub(crate) store: Arc<dyn ClusterStore>,
+    /// The root secrets.
+    keys: WebhookKeys,
+    known: Mutex<Option<(Instant, Snapshot)>>,
+    /// The times of the last denials that this process has recorded, so that a flood of wrong polls costs no requests.
+    denied: SyncMutex<HashMap<String, Instant>>,
+}
+
+impl fmt::Debug for RegisteredClusters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RegisteredClusters(…)")
+    }
+}
+
+impl RegisteredClusters {
+    pub(super) fn new(store: Arc<dyn ClusterStore>, keys: WebhookKeys) -> Self {
+        Self { store, keys, known: Mutex::default(), denied: SyncMutex::default() }
+    }
+
+    /// Returns the clusters as they were at most `age` ago. Concurrent callers share one read. Without a response of the
+    /// table, the last ones are returned.
+    pub(super) async fn read(&self, age: Duration) -> StoreResult<Snapshot> {
+        let mut known = self.known.lock().await;
+        if let Some((read, clusters)) = known.as_ref()
+            && read.elapsed() < age
+        {
+            return Ok(Arc::clone(clusters));
+        }
+        let read = Instant::now();
+        match self.store.list_clusters().await {
+            Ok(items) => {
+                let clusters = items.iter().map(|item| (item.name.clone(), self.config(item).map(Arc::new)));
+                let clusters: Snapshot = Arc::new(clusters.collect());
+                *known = Some((read, Arc::clone(&clusters)));
+                Ok(clusters)
+            }
+            Err(error) => {
+                let Some((_, clusters)) = known.as_ref() else { return Err(error) };
+                tracing::warn!(%error, "cannot read the registered clusters; using those of the last read");
+                Ok(Arc::clone(clusters))
+            }
+        }
+    }
+
+    /// Forgets the clusters after a write of this process, so that it is effective at once.
+    pub(crate) async fn forget(&self) {
+        *self.known.lock().await = None;
+    }
+
+    /// Encrypts the secret of a relay for the table. The same secret gives the same text.
+    pub(crate) fn seal(&self, cluster: &str, secret: &WebhookSecret) -> String {
+        seal_value(&self.keys, &place(cluster), secret.reveal().as_bytes())
+    }
+
+    /// Returns the configuration of a cluster with a relay.
+    fn config(&self, item: &ClusterItem) -> Option<ClusterConfig> {
+        let relay = item.relay.as_ref()?;
+        let opened =
+            open_value(&self.keys, &place(&item.name), &relay.secret).and_then(|text| String::from_utf8(text).ok());
+        let Some(secret) = opened.and_then(|text| WebhookSecret::parse(&text).ok()) else {
+            tracing::error!(
+                cluster = item.name,
+                "the stored secret of the relay cannot be decrypted: add the former root secret to EBB_UNIT_SECRETS, or \
+                 register the relay again"
+            );
+            return None;
+        };
+        Some(ClusterConfig {
+            name: item.name.clone(),
+            transport: item.url.clone().map_or(RelayTransport::Pull, RelayTransport::Push),
+            keys: secret.into(),
+            uid: relay.uid.clone(),
+            entrypoint_image: item.entrypoint_image.clone(),
+            user: if item.run_as_non_root { PodUser::NonRoot } else { PodUser::Image },
+        })
+    }
+
+    pub(super) async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) {
+        {
+            let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+            let interval = Duration::from_millis(DenialRecord::INTERVAL_MS);
+            if denied.get(cluster).is_some_and(|last| last.elapsed() < interval) {
+                return;
+            }
+            denied.insert(cluster.to_owned(), Instant::now());
+        }
+        let reason = message(reason);
+        tracing::warn!(cluster, reason, "denied a poll; the relay has another secret than the control plane");
+        if let Err(error) = self.store.note_denial(cluster, at, &reason).await {
+            tracing::warn!(cluster, %error, "cannot record a denied poll");
+        }
+    }
+}
+
+/// Returns the place for which the secret of a relay is encrypted.
+fn place(cluster: &str) -> String {
+    format!("relay of cluster {cluster}")
+}
