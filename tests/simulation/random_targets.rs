@@ -52,6 +52,16 @@ impl TargetScenario {
                 let text = plugin(&random, &second, true, Some(&SimRandom::new(seed ^ 0x9b0d)));
                 plugins.push(of(second.clone(), text));
             }
+            let signadot = SimRandom::new(seed ^ 0x51d0);
+            if signadot.below(4) == 0 {
+                let third = format!("d{:x}s", seed & 0xffff_ffff);
+                plugins.push(of(third.clone(), documents::signadot(&third)));
+                document += &format!("  s: {{plugin: {third}@1.0.0}}\n");
+                if signadot.below(2) == 0 {
+                    let from = "'${resources.s.outputs[\"u1.id\"]}'";
+                    document += &format!("  t: {{plugin: {third}@1.0.0, params: {{from: {from}}}}}\n");
+                }
+            }
             let name = format!("plugin: {first}@1.0.0");
             let sized = |size: u32| document.replacen(&name, &format!("{name}, params: {{size: {size}}}"), 1);
             changed.extend([sized(1), sized(2), format!("{document}  c: {{{name}}}\n")]);

@@ -12,7 +12,7 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::relay::{
     CallbackEndpoint, EnsureTask, RunningTask, ServiceRequest, ServiceResponse, TaskId, TaskState,
 };
-use ebb_protocol::value::UnitValue;
+use ebb_protocol::value::{SecretRef, UnitValue};
 
 use super::executor::{SimExecutor, callback_of, run_of};
 use super::ledger::AttemptReceiver;
@@ -87,13 +87,24 @@ pub struct SimRelay {
     plugin: SimPlugin,
 }
 
-/// Returns the texts that a script reads, by input.
+/// Returns the texts that a script reads, by input. The key of a reference is the value that the relay has kept.
 pub fn texts(request: &EnsureTask) -> impl Iterator<Item = (String, String)> {
     let inputs = request.script().into_iter().flat_map(|script| &script.inputs);
     inputs.filter_map(|input| match &input.value {
         Some(UnitValue::Json(serde_json::Value::String(text))) => Some((input.name.clone(), text.clone())),
+        Some(UnitValue::Secret(kept)) => Some((input.name.clone(), kept.key.clone())),
         _ => None,
     })
+}
+
+/// Replaces outputs by references.
+fn keep_outputs(callback: &mut Callback, names: &[String]) {
+    for name in names {
+        if let Some(serde_json::Value::String(key)) = callback.outputs.remove(name) {
+            let kept = SecretRef { cluster: None, namespace: None, name: "kept".to_owned(), key };
+            callback.secrets.insert(name.clone(), kept);
+        }
+    }
 }
 
 fn unit_of(work: &SimExecutor, request: &EnsureTask) -> Option<Arc<SimUnit>> {
@@ -196,6 +207,8 @@ impl SimRelay {
         let running = self.executor.begin(unit, run, request.task.attempt, receiver, true, reads);
         let (own, unit) = (self.clone(), Arc::clone(unit));
         let (name, to, timeout) = (request.task.clone(), request.callback.clone(), request.timeout_ms);
+        let outputs = request.script().into_iter().flat_map(|script| &script.outputs);
+        let sensitive: Vec<String> = outputs.filter(|it| it.sensitive).map(|it| it.name.clone()).collect();
         let task = self.executor.runtime.spawn(async move {
             let work = &own.executor;
             let vanishes = work.inject_below(FaultKind::PodLost, unit.millis + 1);
@@ -203,11 +216,12 @@ impl SimRelay {
             let ended = Mutex::new(None);
             let performed = async { *lock(&ended) = Some(work.execute(running).await) };
             work.runtime.first(performed, work.runtime.sleep(limit)).await;
-            let callback = match lock(&ended).take() {
+            let mut callback = match lock(&ended).take() {
                 Some(ended) => Callback { log: Some("it ran".to_owned()), ..callback_of(&ended) },
                 None if vanishes.is_some() => Callback::failed(ReasonCode::Lost, "the pod vanished as planned"),
                 None => Callback::failed(ReasonCode::Timeout, "its time is up"),
             };
+            keep_outputs(&mut callback, &sensitive);
             {
                 let mut known = own.state();
                 known.tasks.insert(name, SimTaskState::Ended(Box::new(callback.clone()), to.clone()));

@@ -153,7 +153,7 @@ impl TargetScenario {
         self.plugins.iter().map(|(name, version, document)| PluginItem {
             name: name.clone(),
             version: version.clone(),
-            dialect: "ebb".to_owned(),
+            dialect: if document.starts_with("name:") { "signadot" } else { "ebb" }.to_owned(),
             digest: ebb_protocol::id::digest(document.as_bytes()),
             document: document.clone(),
             created: SimRuntime::default().now(),

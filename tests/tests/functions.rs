@@ -188,7 +188,8 @@ fn main() {
         security::polls: invalid_polls replies_to_batches stored_replies_are_encrypted invalid_replies
             unfetched_batches_expire;
         security::secrets: sensitive_values_are_stored_by_the_relay_only evidence_contains_no_credentials
-            plain_values_of_sensitive_params references_from_receivers secrets_of_a_late_success;
+            outputs_of_signadot_plugins plain_values_of_sensitive_params references_from_receivers
+            secrets_of_a_late_success;
         security::sizes: headers_and_urls large_outputs large_documents;
         security::source_abuse: proofs_of_each_scheme malformed_bodies contents_that_select values_of_sensitive_params
             names_in_events_and_paths targets_of_others reserved_identities reused_delivery_ids;

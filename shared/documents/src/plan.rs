@@ -514,7 +514,7 @@ pub struct InputPlan {
     /// True if the input is unset when its value is missing (Signadot). Otherwise the unit fails.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
-    /// True if the value is sensitive. It is passed on whole.
+    /// True if the value is declared as sensitive. It is passed on whole.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
 }
@@ -527,6 +527,10 @@ pub struct OutputPlan {
     /// True if the value stays in the cluster in which it was created, or is stored encrypted if no relay made it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
+    /// True if the value is sensitive only because the document, which is Signadot's, does not open it. An update does not
+    /// replace a resource for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sensitive_by_default: bool,
     /// True if the value may be null. A missing value then is null.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,

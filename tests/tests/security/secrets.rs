@@ -153,6 +153,45 @@ pub(crate) async fn sensitive_values_are_stored_by_the_relay_only() {
     }
 }
 
+/// A plugin of Signadot, whose format has no `sensitive`.
+const SIGNADOT: &str = r#"name: keeps@1.0.0
+spec:
+  runner: {image: "busybox:1"}
+  create:
+  - name: make
+    outputs: [{name: dsn, valueFromPath: /tmp/dsn}]
+    script: |
+      #!/bin/sh -eu
+      printf 'canary-%s-made' 4711 >/tmp/dsn
+  delete:
+  - name: drop
+    inputs: [{name: dsn, valueFromStep: {name: make, output: dsn}}]
+    script: |
+      #!/bin/sh -eu
+      [ "$DSN" = "$(printf 'canary-%s-made' 4711)" ]
+      echo dropped
+"#;
+
+/// The relay keeps the outputs of Signadot's plugins, too. A fork gets a reference.
+pub(crate) async fn outputs_of_signadot_plugins() {
+    let harness = Harness::new().await;
+    harness.post("/v1/plugins", json!({"document": SIGNADOT})).await.is(201);
+    let name = "signadot-canary";
+    let document = format!(
+        "name: {name}\nspec:\n  cluster: local\n  resources: [{{name: r, plugin: keeps}}]\n  forks:\n  - forkOf: {{kind: \
+         Deployment, namespace: shop, name: web}}\n    customizations: {{env: [{{name: DSN, valueFrom: {{resource: {{name: r, \
+         outputKey: make.dsn}}}}}}]}}\n"
+    );
+    let data = LifecycleData { document: Some(document), ..sandbox(name, &format!("{name}-uid"), "keeps") };
+    harness.lifecycle(LifecycleType::Created, &data).await.is(202);
+    let target = harness.phase(name, TargetState::Ready).await;
+    let variable = &json!(target.workloads)["Deployment/shop/web"][0];
+    assert!(variable["env"] == "DSN" && variable["secret"].is_object(), "{variable}");
+    harness.tear_down(name).await;
+    harness.notification_accepted(name).await;
+    assert_not_leaked(&harness, name, "dropped").await;
+}
+
 /// A literal that does not fit a sensitive param is rejected without repeating it.
 pub(crate) async fn plain_values_of_sensitive_params() {
     let harness = Harness::new().await;

@@ -10,7 +10,7 @@ use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::sensitive::{Sensitivity, TextRole};
 use crate::diagnostic::Diagnostic;
 use crate::expr::{ReferenceSource, TextPattern};
-use crate::model::{HookOwner, LineColumn, ParamDoc, PluginDoc, SourceText, UnitDoc};
+use crate::model::{Dialect, HookOwner, LineColumn, ParamDoc, PluginDoc, SourceText, UnitDoc};
 use crate::plan::{RequiredEvidence, Template, UnitPlan, UnitRef};
 
 /// A checked plugin.
@@ -31,6 +31,12 @@ impl CheckedPlugin<'_> {
     /// Returns the names of the params that may be null.
     pub(super) fn optional_params(&self) -> BTreeSet<String> {
         self.params.iter().filter(|(_, param)| param.doc.optional).map(|(name, _)| (*name).to_owned()).collect()
+    }
+
+    /// Returns true if the units hand on every param and output whole, so that each may be sensitive. Steps of Signadot have
+    /// no other use of a value.
+    pub(super) fn hands_on_whole(&self) -> bool {
+        self.plugin.dialect == Dialect::Signadot
     }
 
     /// Returns the least evidence that the plugin requires of its undos.

@@ -100,7 +100,9 @@ pub(super) fn content_digest(plan: &Plan) -> String {
                 .outputs
                 .iter()
                 .map(|(name, output)| {
-                    (name.clone(), json!([output.value, output.sensitive, read_keys(plan, &output.reads)]))
+                    let is_declared =
+                        output.sensitive && !output.reads.iter().any(|read| is_kept_by_default(plan, read));
+                    (name.clone(), json!([output.value, is_declared, read_keys(plan, &output.reads)]))
                 })
                 .collect();
             (name.clone(), json!([resource.plugin, resource.digest, resource.params, outputs]))
@@ -125,7 +127,19 @@ fn content(plan: &Plan, hook: Hook, unit: &UnitPlan) -> Value {
     content["undoes"] = json!(undoes);
     content["dependencies"] = json!(keys(&unit.dependencies));
     content["orderedAfter"] = json!(keys(&unit.ordered_after));
+    for (name, _) in unit.outputs.iter().filter(|(_, output)| output.sensitive_by_default) {
+        if let Some(output) = content["outputs"][name].as_object_mut() {
+            output.retain(|key, _| !key.starts_with("sensitive"));
+        }
+    }
     content
+}
+
+/// Returns true if an output is sensitive although its document does not say so. The content of a plan ignores that, so
+/// that no update replaces the resources of earlier plans, in which it was in clear.
+fn is_kept_by_default(plan: &Plan, read: &OutputRead) -> bool {
+    let output = plan.unit(read.at).and_then(|unit| unit.outputs.get(&read.output));
+    output.is_some_and(|output| output.sensitive_by_default)
 }
 
 /// Returns reads without positions: `UNIT.OUTPUT`, with `?` if the output may be missing.

@@ -158,7 +158,8 @@ impl UnitRepair<'_> {
         let (before, after) = self.waits(at.hook, &reads);
         self.check_edges("dependencies", before, after)?;
         for (name, output) in &unit.outputs {
-            if new.plan.outputs.get(name).is_some_and(|new| new.sensitive != output.sensitive) {
+            let is_other = new.plan.outputs.get(name).is_some_and(|new| new.sensitive != output.sensitive);
+            if is_other && !self.checked.hands_on_whole() {
                 return Err(self.missing(format!("its output `{name}`"), "is sensitive in one of both versions only"));
             }
         }
@@ -251,7 +252,7 @@ impl UnitRepair<'_> {
                         let Some(public) = read.and_then(|(_, resource)| resource.outputs.get(output)) else {
                             continue;
                         };
-                        if public.sensitive && !is_sensitive {
+                        if public.sensitive && !is_sensitive && !self.checked.hands_on_whole() {
                             return Err(self.missing(value(), "is sensitive in the plan of the target"));
                         }
                         for read in &public.reads {
@@ -282,7 +283,10 @@ impl UnitRepair<'_> {
         let declared = self.checked.unit(made).and_then(|unit| unit.plan.outputs.get(output));
         match made.outputs.get(output) {
             None => Err(self.missing(value(), "the setup of the target did not have")),
-            Some(frozen) if declared.is_some_and(|declared| declared.sensitive != frozen.sensitive) => {
+            Some(frozen)
+                if declared.is_some_and(|declared| declared.sensitive != frozen.sensitive)
+                    && !self.checked.hands_on_whole() =>
+            {
                 Err(self.missing(value(), "is sensitive in one of both versions only"))
             }
             Some(_) => Ok(at),

@@ -197,7 +197,7 @@ impl<'a> CheckedPlugin<'a> {
             }
         }
         let sensitive = |whole: &Option<ReferenceSource>| {
-            whole.as_ref().is_some_and(|source| self.sensitivity(source).is_sensitive())
+            whole.as_ref().is_some_and(|source| self.sensitivity(source).is_declared())
         };
         let marks: Vec<Vec<bool>> = self.units.iter().map(|unit| unit.wholes.iter().map(sensitive).collect()).collect();
         for (unit, marks) in self.units.iter_mut().zip(marks) {

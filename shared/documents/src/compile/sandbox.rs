@@ -241,17 +241,22 @@ pub(super) fn check_uses(
                 if report.is_full() {
                     return;
                 }
-                let sensitivity = check_use(report, &outputs, found);
-                if sensitivity.is_some_and(Sensitivity::is_sensitive)
+                let sensitivity = check_use(report, &outputs, found).unwrap_or(Sensitivity::Open);
+                let is_whole = found.usage == ReferenceUsage::Whole && instance.checked.hands_on_whole();
+                if sensitivity.is_sensitive()
                     && !param.sensitive
+                    && !is_whole
                     && found.usage != ReferenceUsage::Presence
                 {
                     let message = format!(
                         "`{}` is sensitive, and param `{name}` of `{}` is not",
                         found.source, instance.checked.plugin.name.value
                     );
-                    let help = "only a param with `sensitive: true` can get it";
-                    report.push(report.error_in("sensitive", &found.spot, message).help(help));
+                    let help = match instance.checked.hands_on_whole() {
+                        true => "hand it on whole, as all of the param",
+                        false => "only a param with `sensitive: true` can get it",
+                    };
+                    report.push(report.error_in("sensitive", &found.spot, message).help(sensitivity.help(help)));
                 }
             }
         }

@@ -33,6 +33,8 @@ pub(super) enum Sensitivity {
     Open,
     /// The value is in a Secret of a cluster.
     InCluster,
+    /// The same for an output of a Signadot plugin, which the document could open.
+    InClusterByDefault,
     /// The control plane stores the value, encrypted.
     Sealed,
     /// One of the two, as the sandbox decides.
@@ -46,6 +48,7 @@ impl Sensitivity {
     /// Returns the sensitivity of an output of a unit.
     pub(super) fn of_output(unit: &UnitPlan, output: &str) -> Self {
         match unit.outputs.get(output) {
+            Some(output) if output.sensitive_by_default => Self::InClusterByDefault,
             Some(output) if output.sensitive && unit.action.is_relayed() => Self::InCluster,
             Some(output) if output.sensitive => Self::Sealed,
             _ => Self::Open,
@@ -56,11 +59,26 @@ impl Sensitivity {
         self != Self::Open
     }
 
+    /// Returns true if the document asks for it.
+    pub(super) fn is_declared(self) -> bool {
+        !matches!(self, Self::Open | Self::InClusterByDefault)
+    }
+
+    /// Returns the help for a use that is not permitted. It names the key that opens an output of a Signadot plugin.
+    pub(super) fn help(self, help: &str) -> String {
+        match self {
+            Self::InClusterByDefault => {
+                format!("{help}; if it is no secret, add `ebb: {{outputs: [STEP.OUTPUT]}}` to the plugin's document")
+            }
+            _ => help.to_owned(),
+        }
+    }
+
     /// Returns the reason why a use could expose the value. An undecided value may be used in the ways of both kinds.
     pub(super) fn refusal(self, role: TextRole, found: &ExpressionRead<'_>) -> Option<Refusal> {
         match self {
             Self::Open => None,
-            Self::InCluster => in_cluster(role, found.usage),
+            Self::InCluster | Self::InClusterByDefault => in_cluster(role, found.usage),
             Self::Sealed => sealed(role, found),
             Self::Undecided if role == TextRole::Manifest => sealed(role, found).and(in_cluster(role, found.usage)),
             Self::Undecided => in_cluster(role, found.usage).and(sealed(role, found)),
@@ -82,7 +100,7 @@ pub(super) fn check(
     }
     if let Some((place, help)) = sensitivity.refusal(role, found) {
         let message = format!("`{source}` is sensitive and cannot {place}");
-        report.push(report.error_in("sensitive", &found.spot, message).help(help));
+        report.push(report.error_in("sensitive", &found.spot, message).help(sensitivity.help(help)));
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) fn check(report: &mut DiagnosticCollector, instances: &[BoundResource
                 let sensitivity = decided(report, &by_name, instance, &found.source);
                 let Some((place, help)) = sensitivity.refusal(*role, found) else { continue };
                 let (kind, fix) = match sensitivity {
-                    Sensitivity::InCluster => {
+                    Sensitivity::InCluster | Sensitivity::InClusterByDefault => {
                         ("a Secret of a cluster", "give a value, which Ebb encrypts, or wire an output of a webhook")
                     }
                     _ => (
@@ -47,7 +47,8 @@ pub(super) fn check(report: &mut DiagnosticCollector, instances: &[BoundResource
                     source => {
                         let document = &instance.checked.plugin.source;
                         let message = format!("`{source}` is {kind}, which cannot {place}");
-                        Diagnostic::error("sensitive", document, found.spot.pos(document), message).help(help)
+                        Diagnostic::error("sensitive", document, found.spot.pos(document), message)
+                            .help(sensitivity.help(help))
                     }
                 };
                 report.push(diagnostic);

@@ -15,7 +15,8 @@ use super::until::{self, answers};
 use super::{clusters, infrakit_unit, input_destinations, webhook};
 use crate::expr::{self, ReferenceUsage, Scope};
 use crate::model::{
-    ActionDoc, At, LineColumn, OutputFromDoc, PluginDoc, PodDoc, TemplateTree, UnitDoc, WebhookDoc, WebhookMethod,
+    ActionDoc, At, Dialect, LineColumn, OutputFromDoc, PluginDoc, PodDoc, TemplateTree, UnitDoc, WebhookDoc,
+    WebhookMethod,
 };
 use crate::plan::{
     Action, BoundConnection, InputPlan, ObjectAction, OutputFrom, OutputPlan, PLUGIN_UPDATE, PodAction, RetryPolicy,
@@ -207,7 +208,10 @@ pub(super) fn compile<'a>(
             report.push(report.error("output", output.name.at, message).help(help));
         }
         let (optional, description) = (output.optional, output.description.clone());
-        Some((output.name.value.clone(), OutputPlan { from, sensitive: output.is_sensitive(), optional, description }))
+        let sensitive = output.is_sensitive();
+        let sensitive_by_default = sensitive && plugin.dialect == Dialect::Signadot;
+        let plan = OutputPlan { from, sensitive, sensitive_by_default, optional, description };
+        Some((output.name.value.clone(), plan))
     });
     let outputs = outputs.collect();
     uses.extend(answered.into_iter().map(|found| (TextRole::Answer, found)));

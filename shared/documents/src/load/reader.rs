@@ -149,7 +149,12 @@ impl<'a> DocumentReader<'a> {
     }
 
     /// Reports an invalid name with the most similar valid one.
-    fn note_near<'n>(&self, diagnostic: Diagnostic, name: &str, candidates: impl IntoIterator<Item = &'n str>) {
+    pub(crate) fn note_near<'n>(
+        &self,
+        diagnostic: Diagnostic,
+        name: &str,
+        candidates: impl IntoIterator<Item = &'n str>,
+    ) {
         let diagnostic = self.found.borrow().suggest(diagnostic, name, candidates);
         self.note(diagnostic);
     }

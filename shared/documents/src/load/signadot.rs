@@ -1,10 +1,10 @@
 //! Reads Signadot's documents, which have `name` and `spec` at the top and no `kind`, and converts them to Ebb's.
 //!
-//! Unknown keys at the top are ignored, as in Signadot. Below `spec` they are errors. Parts that only Signadot uses
-//! (forks, local workloads, routing) are kept unchanged. The outputs of resources in them are checked, and resolved for
-//! the platform.
+//! Unknown keys at the top are ignored, as in Signadot. Below `spec` and `ebb` they are errors. Parts that only Signadot
+//! uses (forks, local workloads, routing) are kept unchanged. The outputs of resources in them are checked, and resolved
+//! for the platform.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,9 +16,9 @@ use crate::load::reader::{DocumentReader, NodePath};
 use crate::load::yaml::{YamlNode, YamlValue};
 use crate::load::{Document, ebb};
 use crate::model::{
-    ActionDoc, At, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, InputDoc, InputSpec, Named,
-    OutputFromDoc, OutputSpec, ParamDoc, ParamValue, PluginDoc, PodDoc, ResourceSpec, RouteGroupDoc, RunnerDoc,
-    SandboxDoc, TemplateTree, TtlStart, UnitSpec,
+    ActionDoc, At, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, InputDoc, InputSpec, NameList,
+    Named, OutputFromDoc, OutputSpec, ParamDoc, ParamValue, PluginDoc, PodDoc, ResourceSpec, RouteGroupDoc, RunnerDoc,
+    SandboxDoc, TemplateTree, TtlStart, UnitDoc, UnitSpec,
 };
 use crate::template;
 
@@ -38,7 +38,22 @@ pub(crate) struct ResourcePlugin {
     /// `name` or `name@1.2.3`. A plugin without a version is published as `0.0.0`.
     name: At<String>,
     spec: PluginSpec,
+    /// What only Ebb reads.
+    ebb: Option<PluginExtension>,
 }
+
+/// The keys that Ebb adds to a plugin. Signadot ignores them.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct PluginExtension {
+    /// The outputs that Ebb stores and shows in clear, each as `STEP.OUTPUT`, or `open` for all. The others stay in the
+    /// cluster.
+    #[serde(default)]
+    outputs: NameList,
+}
+
+/// The value of `outputs` that opens all outputs.
+const ALL_OUTPUTS: &str = "open";
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -305,7 +320,7 @@ pub(crate) fn document(
 pub(crate) fn kept(document: &YamlNode) -> YamlNode {
     let mut kept = document.clone();
     if let YamlValue::Map(entries) = &mut kept.value {
-        entries.retain(|(key, _)| ["name", "spec"].iter().any(|kept| key.name.eq_ignore_ascii_case(kept)));
+        entries.retain(|(key, _)| ["name", "spec", "ebb"].iter().any(|kept| key.name.eq_ignore_ascii_case(kept)));
     }
     kept
 }
@@ -331,7 +346,7 @@ fn short_name(reader: &DocumentReader<'_>, name: &At<String>, what: &str) {
 }
 
 fn plugin(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<PluginDoc> {
-    let ResourcePlugin { mut name, spec } = reader.read_open(node)?;
+    let ResourcePlugin { mut name, spec, ebb } = reader.read_open(node)?;
     let version = reader.split_version(&mut name);
     let SignadotRunner { image, namespace, pod_template_overlay } = spec.runner.value;
     let runner = RunnerDoc { image, namespace, pod_template: pod_template_overlay };
@@ -344,8 +359,10 @@ fn plugin(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Opt
         name: At { value: hook.to_owned(), at: steps.name.at },
         inner: Entries(steps.inner.into_iter().map(|step| unit(reader, step, &mut params)).collect()),
     };
-    let pre_start = spec.create.map(|steps| hook(steps, "preStart"));
-    let post_stop = spec.delete.map(|steps| hook(steps, "postStop"));
+    let mut pre_start = spec.create.map(|steps| hook(steps, "preStart"));
+    let mut post_stop = spec.delete.map(|steps| hook(steps, "postStop"));
+    let units = [&mut pre_start, &mut post_stop].into_iter().flatten().flat_map(|hook| hook.iter_mut());
+    close_outputs(reader, &ebb.unwrap_or_default().outputs.0, units);
     let outputs = pre_start.iter().flat_map(|hook| hook.iter()).flat_map(|unit| {
         unit.outputs.iter().map(|Named { name, .. }| Named {
             name: At { value: format!("{}.{}", unit.name.value, name.value), at: name.at },
@@ -366,6 +383,25 @@ fn plugin(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Opt
         expanded,
         ..PluginDoc::default()
     })
+}
+
+/// Makes all outputs sensitive except the `opened` ones. Signadot, too, keeps outputs in Secrets of the cluster.
+fn close_outputs<'u>(reader: &DocumentReader<'_>, opened: &[At<String>], units: impl Iterator<Item = &'u mut UnitDoc>) {
+    let is_all = matches!(opened, [all] if all.value == ALL_OUTPUTS);
+    let names: BTreeSet<&str> = opened.iter().map(|name| name.value.as_str()).collect();
+    let mut known = BTreeSet::new();
+    for unit in units {
+        let step = unit.name.value.clone();
+        for output in &mut unit.outputs.0 {
+            let name = format!("{step}.{}", output.name.value);
+            output.sensitive = Some(!is_all && !names.contains(name.as_str()));
+            known.insert(name);
+        }
+    }
+    for name in opened.iter().filter(|name| !is_all && !known.contains(&name.value)) {
+        let wrong = reader.wrong("unknown-output", name.at, format!("no step has the output `{}`", name.value));
+        reader.note_near(wrong, &name.value, known.iter().map(String::as_str));
+    }
 }
 
 fn unit(reader: &DocumentReader<'_>, step: SignadotStep, params: &mut Entries<ParamDoc>) -> Named<UnitSpec> {

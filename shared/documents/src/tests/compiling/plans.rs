@@ -7,7 +7,7 @@ use ebb_engine::Hook;
 use serde_json::json;
 
 use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, alone, compiled, planned};
-use crate::compile::edges;
+use crate::compile::{self, edges};
 use crate::load;
 use crate::plan::{Action, Plan, RequiredEvidence, UnitRef};
 use crate::render::{CompiledExpressions, KnownOutputs, TargetFacts, UnitContext, WebhookResponse};
@@ -138,6 +138,29 @@ fn signadot_documents() {
     insta::assert_snapshot!("signadot_consumer", wrong.to_string());
     let wrong = compiled(&sandbox.replace("name: usersDb, o", "name: userDb, o"), &[plugin]).unwrap_err();
     insta::assert_snapshot!("signadot_consumer_resource", wrong.to_string());
+}
+
+/// The outputs of Signadot's steps stay in the cluster unless the document opens them. A param of such a plugin can get a
+/// sensitive value. An update to a document that closes or opens outputs replaces nothing.
+#[test]
+fn outputs_of_signadot_plugins_are_sensitive() {
+    let plugin = "name: db\nspec:\n  runner: {image: alpine}\n  create:\n  - name: make\n    script: \"#!/bin/sh\"\n    outputs: [{name: url, valueFromPath: /url}, {name: name, valueFromPath: /name}]\n  - name: seed\n    script: \"#!/bin/sh\"\n    inputs: [{name: url, valueFromStep: {name: make, output: url}}, {name: from, valueFromSandbox: true}]\n";
+    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  a: {plugin: db}\n  b: {plugin: db, params: {from: '${resources.a.outputs[\"make.url\"]}'}}\nenv: {URL: '${resources.a.outputs[\"make.url\"]}'}\n";
+    let planned = |ebb: &str| compiled(sandbox, &[&format!("{plugin}{ebb}")]).unwrap().0;
+    let closed = planned("");
+    for (ebb, expected) in [
+        ("", [true, true]),
+        ("ebb: {outputs: [make.name]}\n", [true, false]),
+        ("ebb: {outputs: open}\n", [false, false]),
+    ] {
+        let plan = planned(ebb);
+        let outputs = &plan.hooks[0].units[0].outputs;
+        assert_eq!(["url", "name"].map(|name| outputs[name].sensitive), expected, "{ebb}");
+        let public = &plan.resources["a"].outputs;
+        assert_eq!(["make.url", "make.name"].map(|name| public[name].sensitive), expected, "{ebb}");
+        assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
+        assert_eq!(compile::update(&plan, &closed, |_| true), Ok(None), "{ebb}");
+    }
 }
 
 /// The plan adds removals of objects, after all teardown units that depend on these objects.
