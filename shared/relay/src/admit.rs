@@ -14,7 +14,7 @@ use url::Url;
 
 use crate::discovery::ResourceKind;
 use crate::error::{ReconcileError, error_message, status};
-use crate::names::{self, MANAGER};
+use crate::names::{self, MANAGER, ObjectMarks};
 use crate::objects::{self, ObjectOwnership};
 use crate::ready_rules;
 use crate::reconciler::Reconciler;
@@ -59,18 +59,19 @@ impl Reconciler {
         }
         check_expressions(&request.body).map_err(RequestError::Refused)?;
         let allowed = self.effective_policy(&policy, &request.body).await?;
-        let labels = json!(names::task_labels(&request.task, &request.body.instance));
+        names::clean(&mut request.names);
+        let marks = names::object_marks(&request.task, &request.body.instance, &request.names, &[]);
         let until = request.body.until.clone();
         for (number, manifest) in request.body.apply.iter_mut().enumerate() {
             let is_awaited = number == 0 && matches!(until, TaskCompletion::Ended { .. });
             let kind = self.complete_manifest(manifest, &namespace, &allowed, is_awaited).await?;
-            add_labels(manifest, "", &labels).map_err(RequestError::Refused)?;
+            add_marks(manifest, "", &marks).map_err(RequestError::Refused)?;
             if is_awaited {
                 if !ObjectRef::of(manifest).is_job() {
                     return refuse("the end of a container is awaited, so the first object must be a Job");
                 }
                 check_single_pod(&manifest["spec"]).map_err(RequestError::Refused)?;
-                add_labels(manifest, "/spec/template", &labels).map_err(RequestError::Refused)?;
+                add_marks(manifest, "/spec/template", &marks).map_err(RequestError::Refused)?;
             }
             let place = manifest["metadata"]["namespace"].as_str().unwrap_or(&namespace).to_owned();
             if is_awaited && let Some(pod) = manifest.pointer_mut("/spec/template/spec") {
@@ -299,45 +300,64 @@ fn check_single_pod(spec: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds labels to the object at a JSON Pointer of a manifest.
-fn add_labels(manifest: &mut Value, at: &str, labels: &Value) -> Result<(), String> {
+/// Adds labels and annotations to the object at a JSON Pointer of a manifest.
+fn add_marks(manifest: &mut Value, at: &str, marks: &ObjectMarks) -> Result<(), String> {
     let no_map = |what: &str| format!("{at}/{what} is not an object");
-    let mut node = manifest.pointer_mut(at).ok_or_else(|| no_map(""))?;
-    for part in ["metadata", "labels"] {
-        let map = node.as_object_mut().ok_or_else(|| no_map(part))?;
-        node = map.entry(part).or_insert(Value::Null);
-        if node.is_null() {
-            *node = json!({});
+    for (part, entries) in [("labels", &marks.labels), ("annotations", &marks.annotations)] {
+        let mut node = manifest.pointer_mut(at).ok_or_else(|| no_map(""))?;
+        for part in ["metadata", part] {
+            let map = node.as_object_mut().ok_or_else(|| no_map(part))?;
+            node = map.entry(part).or_insert(Value::Null);
+            if node.is_null() {
+                *node = json!({});
+            }
+        }
+        let map = node.as_object_mut().ok_or_else(|| no_map(&format!("metadata/{part}")))?;
+        for (key, value) in entries {
+            // The manifest has no other key of these: the domain is reserved.
+            if key != names::MANAGED_BY || !map.contains_key(key) {
+                map.insert(key.clone(), value.as_str().into());
+            }
         }
     }
-    let map = node.as_object_mut().ok_or_else(|| no_map("metadata/labels"))?;
-    map.extend(labels.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
-    fn labels_are_added_to_objects_with_metadata() {
-        let labels = json!({"a": "b"});
+    fn marks_are_added_to_objects_with_metadata() {
+        let map = |entries: &[(&str, &str)]| -> BTreeMap<String, String> {
+            entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let marks =
+            ObjectMarks { labels: map(&[("a", "b"), (names::MANAGED_BY, "ebb")]), annotations: map(&[("x", "y")]) };
+        let marked = |manager: &str, more: Value| {
+            let mut metadata = json!({"labels": {"a": "b"}, "annotations": {"x": "y"}});
+            metadata["labels"][names::MANAGED_BY] = manager.into();
+            metadata["labels"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!({"metadata": metadata})
+        };
+        let managed = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "helm"}}});
         for (manifest, at, expected) in [
-            (json!({}), "", Some(json!({"metadata": {"labels": {"a": "b"}}}))),
-            (
-                json!({"metadata": {"labels": {"c": "d"}}}),
-                "",
-                Some(json!({"metadata": {"labels": {"a": "b", "c": "d"}}})),
-            ),
-            (json!({"t": {"metadata": null}}), "/t", Some(json!({"t": {"metadata": {"labels": {"a": "b"}}}}))),
+            (json!({}), "", Some(marked("ebb", json!({})))),
+            (json!({"metadata": {"labels": {"c": "d"}}}), "", Some(marked("ebb", json!({"c": "d"})))),
+            // The author's value stays.
+            (managed, "", Some(marked("helm", json!({})))),
+            (json!({"t": {"metadata": null}}), "/t", Some(json!({"t": marked("ebb", json!({}))}))),
             (json!({"metadata": {"labels": "text"}}), "", None),
+            (json!({"metadata": {"annotations": []}}), "", None),
             (json!({"metadata": "text"}), "", None),
             (json!({"t": "text"}), "/t", None),
             (json!({}), "/t", None),
         ] {
-            let mut labelled = manifest.clone();
-            let is_added = add_labels(&mut labelled, at, &labels).is_ok();
-            assert_eq!(is_added.then_some(labelled), expected, "{manifest}");
+            let mut given = manifest.clone();
+            let is_added = add_marks(&mut given, at, &marks).is_ok();
+            assert_eq!(is_added.then_some(given), expected, "{manifest}");
         }
     }
 }

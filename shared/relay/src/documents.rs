@@ -42,11 +42,13 @@ pub(crate) fn sensitive_outputs(document: &SecretDocument) -> Vec<String> {
 }
 
 impl Reconciler {
-    /// Returns the manifest of a Secret with its document filled in.
+    /// Returns the manifest of a Secret with its document filled in. The name of the Secret is the recorded one, which a
+    /// repeated request of another version may not have.
     pub(crate) async fn render_document(
         &self,
         name: &TaskId,
         spec: &TaskSpec,
+        object_ref: &ObjectRef,
         document: &SecretDocument,
     ) -> StepResult<Value> {
         let mut filled = document.document.clone();
@@ -65,9 +67,8 @@ impl Reconciler {
             let why = format!("the document has {} bytes when filled in; {MAX_DOCUMENT} is the limit", text.len());
             return fail(ReasonCode::Render, &why);
         }
-        let object_ref = ObjectRef::secret(&spec.namespace, &document.name);
-        let labels = names::task_labels(name, &spec.objects.instance);
-        Ok(object_ref.secret_manifest(labels, &document.key, text.as_bytes()))
+        let marks = names::object_marks(name, &spec.objects.instance, &spec.names, &[]);
+        Ok(object_ref.secret_manifest(&marks, &document.key, text.as_bytes()))
     }
 
     /// Returns the address and token for the reports of a task's entrypoint.

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ebb_protocol::relay::TaskId;
+use ebb_protocol::id::short_digest;
+use ebb_protocol::limits;
+use ebb_protocol::relay::{TaskId, TaskNames};
 
+/// The unit of the task, not its name. Objects are found and deleted by this label and [`ATTEMPT`].
 pub(crate) const UNIT: &str = "ebb.dev/unit";
 pub(crate) const ATTEMPT: &str = "ebb.dev/attempt";
 pub(crate) const INSTANCE: &str = "ebb.dev/instance";
@@ -15,6 +18,21 @@ pub(crate) const PHASE: &str = "ebb.dev/phase";
 pub(crate) const FINALIZER: &str = "ebb.dev/result";
 pub(crate) const MANAGER: &str = "ebb";
 
+/// Labels and annotations for people. Nothing is selected by them, because names are not unique.
+const TARGET: &str = "ebb.dev/target";
+const RESOURCE: &str = "ebb.dev/resource";
+const UNIT_NAME: &str = "ebb.dev/unit-name";
+const PLUGIN: &str = "ebb.dev/plugin";
+/// Annotations for people.
+const HOOK: &str = "ebb.dev/hook";
+const RUN: &str = "ebb.dev/run";
+/// The recommended label of Kubernetes. The value in a manifest of an author stays.
+pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Maximum bytes of a name.
+const MAX_NAME: usize = 400;
+/// Characters of the digest in a shortened label value.
+const DIGEST: usize = 8;
+
 pub(crate) const RECORD: &str = "record";
 /// The [`PART`] of Secrets with parts of a record that is too large.
 pub(crate) const CONTINUED: &str = "continued";
@@ -23,9 +41,59 @@ pub(crate) const OUTPUT: &str = "output";
 /// The longest label value.
 const LONGEST: usize = 63;
 
-/// Returns the labels of every object of a task.
-pub(crate) fn task_labels(name: &TaskId, instance: &str) -> BTreeMap<String, String> {
-    secret_labels(name, Some(instance), &[])
+/// The labels and annotations of an object of a task.
+pub(crate) struct ObjectMarks {
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
+}
+
+/// Returns the marks of an object of a task.
+pub(crate) fn object_marks(name: &TaskId, instance: &str, names: &TaskNames, more: &[(&str, &str)]) -> ObjectMarks {
+    let mut labels = secret_labels(name, Some(instance), more);
+    labels.extend(name_labels(names));
+    let mut annotations = BTreeMap::new();
+    if !names.is_empty() {
+        let run = name.unit.rsplit_once('-').map_or("", |(run, _)| run);
+        let all = shown_names(names).into_iter().chain([(HOOK, &*names.hook), (RUN, run)]);
+        annotations.extend(
+            all.filter(|(_, text)| !text.is_empty()).map(|(key, text)| (key.to_owned(), limits::clean(text, MAX_NAME))),
+        );
+    }
+    ObjectMarks { labels, annotations }
+}
+
+/// Returns the labels for people.
+pub(crate) fn name_labels(names: &TaskNames) -> BTreeMap<String, String> {
+    let names = shown_names(names).into_iter().filter_map(|(key, text)| Some((key.to_owned(), label_value(text)?)));
+    names.chain([(MANAGED_BY.to_owned(), MANAGER.to_owned())]).collect()
+}
+
+fn shown_names(names: &TaskNames) -> [(&'static str, &str); 4] {
+    [(TARGET, &names.target), (RESOURCE, &names.resource), (UNIT_NAME, &names.unit), (PLUGIN, &names.plugin)]
+}
+
+/// Shortens the names of a request, which come from another process.
+pub(crate) fn clean(names: &mut TaskNames) {
+    let TaskNames { target, resource, unit, plugin, hook } = names;
+    for name in [target, resource, unit, plugin, hook] {
+        *name = limits::clean(name, MAX_NAME);
+    }
+}
+
+/// Returns a name as a label value: `sandbox.a` for `sandbox/a`. A long one ends with a digest. Returns `None` if no
+/// character is left.
+fn label_value(name: &str) -> Option<String> {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '.' };
+    let value: String = name.chars().map(plain).collect();
+    let value = value.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    match value.get(..LONGEST - DIGEST - 1) {
+        _ if value.is_empty() => None,
+        Some(start) if value.len() > LONGEST => {
+            let start = start.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+            Some(format!("{start}-{}", short_digest(&[name], DIGEST)))
+        }
+        _ => Some(value.to_owned()),
+    }
 }
 
 /// Returns the labels of a Secret of the relay.
@@ -104,7 +172,59 @@ mod tests {
             );
         }
         let name = TaskId { unit: "run-1".to_owned(), attempt: 2 };
-        assert_eq!(task_of_labels(&task_labels(&name, "l")), Some(name.clone()));
+        let marks = object_marks(&name, "l", &TaskNames::default(), &[]);
+        assert_eq!(task_of_labels(&marks.labels), Some(name.clone()));
+        assert!(marks.annotations.is_empty());
         assert_eq!(record_name(&name), "ebb-task.run-1.2");
+    }
+
+    /// Names are for people. They never replace the labels by which the relay finds an object.
+    #[test]
+    fn names_become_labels_and_annotations() {
+        let name = TaskId { unit: "k5nc-1-pre-start-0".to_owned(), attempt: 2 };
+        let text = str::to_owned;
+        let mut names = TaskNames {
+            target: text("sandbox/a"),
+            resource: text("db"),
+            unit: text("create\u{1b}[31m"),
+            plugin: text("db@1.2.0"),
+            hook: text("preStart"),
+        };
+        clean(&mut names);
+        let ObjectMarks { labels, annotations } = object_marks(&name, "life", &names, &[(PART, OUTPUT)]);
+        assert_eq!(task_of_labels(&labels), Some(name));
+        let expected = [
+            ("app.kubernetes.io/managed-by", "ebb"),
+            ("ebb.dev/attempt", "2"),
+            ("ebb.dev/instance", "life"),
+            ("ebb.dev/part", "output"),
+            ("ebb.dev/plugin", "db.1.2.0"),
+            ("ebb.dev/resource", "db"),
+            ("ebb.dev/target", "sandbox.a"),
+            ("ebb.dev/unit", "k5nc-1-pre-start-0"),
+            ("ebb.dev/unit-name", "create..31m"),
+        ];
+        assert_eq!(labels.iter().map(|(key, value)| (&**key, &**value)).collect::<Vec<_>>(), expected);
+        assert_eq!((&*annotations[TARGET], &*annotations[RUN]), ("sandbox/a", "k5nc-1-pre-start"));
+        assert_eq!(annotations[UNIT_NAME], "create\u{fffd}[31m");
+        assert_eq!(annotations.len(), 6);
+    }
+
+    #[test]
+    fn label_values_are_valid_and_short() {
+        let (long, other) = ("a".repeat(64), format!("{}b", "a".repeat(63)));
+        for (name, expected) in [
+            ("sandbox/a", Some("sandbox.a")),
+            ("-a_b.c-", Some("a_b.c")),
+            ("", None),
+            ("é/", None),
+            ("aéb", Some("a.b")),
+            (&long[..63], Some(&long[..63])),
+        ] {
+            assert_eq!(label_value(name).as_deref(), expected, "{name:?}");
+        }
+        // Two long names keep different values.
+        let values = [&long, &other, &format!("{}/é", "-b".repeat(200))].map(|name| label_value(name).unwrap());
+        assert!(values[0] != values[1] && values.iter().all(|value| check_instance(value).is_ok()), "{values:?}");
     }
 }

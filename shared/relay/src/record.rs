@@ -1,13 +1,15 @@
 //! The record of a task. It is a Secret, because requests carry tokens and results carry values.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_protocol::callback::FailureReason;
-use ebb_protocol::relay::{CallbackEndpoint, ObjectTask, TaskCompletion, TaskId};
+use ebb_protocol::relay::{CallbackEndpoint, ObjectTask, TaskCompletion, TaskId, TaskNames};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use crate::names::ObjectMarks;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -151,6 +153,9 @@ impl TaskPhase {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TaskSpec {
     pub(crate) callback: CallbackEndpoint,
+    /// For people.
+    #[serde(default, skip_serializing_if = "TaskNames::is_empty")]
+    pub(crate) names: TaskNames,
     pub(crate) namespace: String,
     /// The requested objects. Manifests and documents are removed once they are applied.
     pub(crate) objects: ObjectTask,
@@ -256,11 +261,14 @@ impl ObjectRef {
     }
 
     /// Returns the manifest of this Secret with one value.
-    pub(crate) fn secret_manifest(&self, labels: BTreeMap<String, String>, key: &str, value: &[u8]) -> Value {
+    pub(crate) fn secret_manifest(&self, marks: &ObjectMarks, key: &str, value: &[u8]) -> Value {
+        let ObjectMarks { labels, annotations } = marks;
         json!({
             "apiVersion": self.api_version,
             "kind": self.kind,
-            "metadata": {"name": self.name, "namespace": self.namespace, "labels": labels},
+            "metadata": {
+                "name": self.name, "namespace": self.namespace, "labels": labels, "annotations": annotations,
+            },
             "data": {key: STANDARD.encode(value)},
         })
     }

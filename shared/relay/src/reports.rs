@@ -179,8 +179,8 @@ impl Reconciler {
     ) -> Result<SecretRef> {
         const KEY: &str = "value";
         let object_ref = ObjectRef::secret(&spec.namespace, &names::output_name(name, number));
-        let labels = names::secret_labels(name, Some(&spec.objects.instance), &[(PART, OUTPUT)]);
-        let manifest = object_ref.secret_manifest(labels, KEY, &bytes);
+        let marks = names::object_marks(name, &spec.objects.instance, &spec.names, &[(PART, OUTPUT)]);
+        let manifest = object_ref.secret_manifest(&marks, KEY, &bytes);
         self.apply(&object_ref, &manifest).await?;
         Ok(SecretRef { cluster: None, namespace: object_ref.namespace, name: object_ref.name, key: KEY.to_owned() })
     }

@@ -86,6 +86,7 @@ impl Reconciler {
         let token = hex::encode(rand::rng().random::<[u8; 32]>());
         let mut spec = TaskSpec {
             callback: request.callback.clone(),
+            names: request.names.clone(),
             namespace: self.namespace(&objects),
             objects,
             applied: Vec::new(),

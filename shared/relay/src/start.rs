@@ -16,7 +16,7 @@ use crate::error::{ReconcileError, Result, StepError, StepResult, api_refusal, e
 use crate::objects::{self, ObjectOwnership};
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
-use crate::record::{AppliedObject, TaskPhase, TaskSpec};
+use crate::record::{AppliedObject, ObjectRef, TaskPhase, TaskSpec};
 use crate::settings::now_ms;
 use crate::store::VersionedRecord;
 
@@ -154,7 +154,7 @@ impl Reconciler {
                     return Ok(Some(ReconcileAction::Requeue(DYING)));
                 }
                 lower => {
-                    let Some(manifest) = self.manifest(&spec, held, number, documents).await? else {
+                    let Some(manifest) = self.manifest(&spec, held, (number, object_ref), documents).await? else {
                         // The documents are in no record. The control plane must repeat the request.
                         return Ok(Some(ReconcileAction::requeue_at(spec.not_after_ms)));
                     };
@@ -196,7 +196,7 @@ impl Reconciler {
         &self,
         spec: &TaskSpec,
         held: &VersionedRecord,
-        number: usize,
+        (number, object_ref): (usize, &ObjectRef),
         documents: &[SecretDocument],
     ) -> StepResult<Option<Value>> {
         if let Some(number) = number.checked_sub(spec.objects.secrets.len()) {
@@ -207,7 +207,7 @@ impl Reconciler {
             given => given.to_vec(),
         };
         let Some(document) = stored.get(number) else { return Ok(None) };
-        Ok(Some(self.render_document(&held.record.name, spec, document).await?))
+        Ok(Some(self.render_document(&held.record.name, spec, object_ref, document).await?))
     }
 }
 

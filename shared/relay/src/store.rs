@@ -334,9 +334,11 @@ fn encode(held: &VersionedRecord) -> Result<Secret> {
     let TaskRecord { name, phase, spec, .. } = &held.record;
     let instance = spec.as_ref().map(|spec| spec.objects.instance.as_str());
     let finalizers = if held.record.is_removable() { vec![] } else { vec![FINALIZER.to_owned()] };
+    let mut labels = names::secret_labels(name, instance, &[(PART, RECORD), (PHASE, phase.label())]);
+    labels.extend(spec.as_ref().map(|spec| names::name_labels(&spec.names)).unwrap_or_default());
     let metadata = ObjectMeta {
         name: Some(names::record_name(name)),
-        labels: Some(names::secret_labels(name, instance, &[(PART, RECORD), (PHASE, phase.label())])),
+        labels: Some(labels),
         finalizers: Some(finalizers),
         resource_version: Some(held.resource_version.clone()).filter(|version| !version.is_empty()),
         ..ObjectMeta::default()

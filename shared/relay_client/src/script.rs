@@ -36,18 +36,18 @@ pub fn objects(request: EnsureTask, pods: &PodSettings) -> Result<EnsureTask<Obj
     let EnsureTask { v, task, valid_for_ms, timeout_ms, callback, names, body } = request;
     let body = match body {
         TaskBody::Objects(objects) => objects,
-        TaskBody::Script(script) => script_objects(script, &task, timeout_ms, pods)?,
+        TaskBody::Script(script) => script_objects(script, script_job::name(&task, &names), &task, timeout_ms, pods)?,
     };
     Ok(EnsureTask { v, task, valid_for_ms, timeout_ms, callback, names, body })
 }
 
 fn script_objects(
     script: ScriptTask,
+    name: String,
     task: &TaskId,
     timeout_ms: u64,
     pods: &PodSettings,
 ) -> Result<ObjectTask, ScriptError> {
-    let name = script_job::name(task);
     let job = script_job::job(&script, timeout_ms, &name, pods).map_err(|violations| {
         let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
         ScriptError::PodTemplate(list.join("\n"))

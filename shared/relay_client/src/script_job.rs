@@ -5,7 +5,7 @@ use std::time::Duration;
 use ebb_podspec::PodspecViolation;
 use ebb_protocol::entrypoint::PROGRAM_NAME;
 use ebb_protocol::id::short_digest;
-use ebb_protocol::relay::{ScriptTask, TaskId};
+use ebb_protocol::relay::{ScriptTask, TaskId, TaskNames};
 use serde_json::{Value, json};
 
 /// The folder of the entrypoint and the script.
@@ -18,6 +18,10 @@ pub(super) const SPEC: &str = "spec.json";
 pub(super) const MAIN: &str = "main";
 /// Maximum length of a label value. Names of Jobs are label values, too.
 const MAX_NAME: usize = 63;
+/// Characters that Kubernetes appends to the name of a Job to name its pod, which is a host name.
+const POD_SUFFIX: usize = 6;
+/// Characters of the digest in a readable name. Names of a namespace must differ.
+const DIGEST: usize = 10;
 /// Seconds after the deadline and the grace periods. The Job controller then ends a pod without a relay.
 const SLACK: u64 = 60;
 /// The field of a pod that decides if it has the token of its service account.
@@ -44,14 +48,37 @@ pub enum PodUser {
     NonRoot,
 }
 
-/// Returns the name of the Job and the Secret of an attempt. It is deterministic, and its prefix is reserved.
-pub(super) fn name(task: &TaskId) -> String {
+/// Returns the name of the Job and the Secret of an attempt: `ebb-TARGET-RESOURCE-UNIT-DIGEST`. It is deterministic,
+/// and its prefix is reserved. The digest identifies the attempt.
+pub(super) fn name(task: &TaskId, names: &TaskNames) -> String {
     let prefix = ebb_podspec::RESERVED_PREFIX;
+    let mut parts: Vec<String> = [&names.target, &names.resource, &names.unit].map(|name| dns_label(name)).into();
+    parts.retain(|part| !part.is_empty());
+    if !parts.is_empty() {
+        let digest = short_digest(&[&task.unit, &task.attempt.to_string()], DIGEST);
+        let longest = MAX_NAME - POD_SUFFIX - prefix.len() - DIGEST;
+        while parts.iter().map(|part| part.len() + 1).sum::<usize>() > longest {
+            // The longest part is shortened, so that a long target does not displace the unit.
+            if let Some(longest) = parts.iter_mut().max_by_key(|part| part.len()) {
+                longest.pop();
+            }
+        }
+        let parts: Vec<&str> = parts.iter().map(|part| part.trim_end_matches('-')).collect();
+        return format!("{prefix}{}-{digest}", parts.join("-"));
+    }
+    // A control plane of an earlier version, or a script without a target.
     let name = format!("{prefix}{}-{}", task.unit, task.attempt);
     if name.len() <= MAX_NAME {
         return name;
     }
     format!("{prefix}{}", short_digest(&[&task.unit, &task.attempt.to_string()], 32))
+}
+
+/// Returns a name in the characters of a DNS label.
+fn dns_label(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let label: String = name.chars().map(plain).take(MAX_NAME).collect();
+    label.trim_matches('-').to_owned()
 }
 
 /// Returns the Job of a script. It has the name of the Secret that it mounts.

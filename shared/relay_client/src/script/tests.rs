@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use ebb_podspec::RESERVED_PREFIX;
-use ebb_protocol::relay::{CallbackEndpoint, ScriptOutput};
+use ebb_protocol::relay::{CallbackEndpoint, ScriptOutput, TaskNames};
 use ebb_protocol::value::SecretRef;
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn request(unit: &str, pod_template: Option<&str>, text: &str) -> EnsureTask {
         task: TaskId { unit: unit.to_owned(), attempt: 2 },
         valid_for_ms: 104_000,
         timeout_ms: 90_500,
-        names: ebb_protocol::relay::TaskNames::default(),
+        names: TaskNames::default(),
         callback: CallbackEndpoint {
             url: "https://e/v1/callbacks".to_owned(),
             token: "t".to_owned(),
@@ -116,6 +116,27 @@ fn names_are_deterministic_and_short_enough() {
         assert!(name.starts_with(RESERVED_PREFIX) && name.len() <= 63, "{name}");
         assert_eq!(first.instance, &unit[..16]);
         assert!(expected.is_none_or(|expected| expected == name), "{name}");
+    }
+}
+
+#[test]
+fn jobs_have_readable_names() {
+    let (long, odd) = ("feature-".repeat(30), "-\u{e9}\u{e9}-");
+    for (target, resource, unit, expected) in [
+        ("sandbox/a", "db", "create", "ebb-sandbox-a-db-create"),
+        ("sandbox/Pr_1", "", "create", "ebb-sandbox-pr-1-create"),
+        (&*long, "db", "create", "ebb-feature-feature-feature-feature-db-create"),
+        (&long, &long, &long, "ebb-feature-featur-feature-featu-feature-featu"),
+        (odd, "db", odd, "ebb-db"),
+    ] {
+        let text = str::to_owned;
+        let names =
+            TaskNames { target: text(target), resource: text(resource), unit: text(unit), ..Default::default() };
+        let name = |attempt| script_job::name(&TaskId { unit: UNIT.to_owned(), attempt }, &names);
+        let (first, second) = (name(1), name(2));
+        assert_eq!(first.rsplit_once('-').unwrap().0, expected);
+        assert!(first != second && first == name(1) && first.len() <= 57, "{first} {second}");
+        assert!(first.split('.').all(ebb_protocol::id::is_dns_label), "{first}");
     }
 }
 
