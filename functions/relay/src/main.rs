@@ -74,8 +74,15 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
         routes = routes.merge(ebb_relay_core::http::batches(relay.clone(), keys));
     }
     let listener = listening(options.listen).await?;
-    // Tests and `ebb dev` read the port and the cluster from this line.
-    writeln!(std::io::stdout(), "listening on {} in cluster {cluster}", listener.local_addr()?)?;
+    // Tests and `ebb dev` read the port and the cluster from the first line, whatever the level of the log is.
+    let line = format!("listening on {} in cluster {cluster}", listener.local_addr()?);
+    if options.attached {
+        writeln!(std::io::stdout(), "{line}")?;
+    } else {
+        // The log of a pod has both streams, so this line is JSON, too.
+        let stdout = tracing_subscriber::fmt().json().with_writer(std::io::stdout).finish();
+        tracing::subscriber::with_default(stdout, || tracing::info!("{line}"));
+    }
     let polling = async {
         match control_plane {
             Some(endpoint) => ebb_relay_core::poll(relay, endpoint).await,

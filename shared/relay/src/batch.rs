@@ -22,6 +22,7 @@ use crate::relay::Relay;
 use crate::requests::StateScope;
 use crate::settings::{millis, now_ms};
 use crate::task_waits;
+use crate::task_events;
 
 /// Units of one batch that are processed at the same time.
 const AT_ONCE: usize = 16;
@@ -187,7 +188,10 @@ impl Reconciler {
                     Err(RequestError::Failed(ReconcileError::Conflict)) if begun.elapsed() < CONFLICT_RETRY => {
                         tokio::time::sleep(CONFLICT_PAUSE).await;
                     }
-                    Err(RequestError::Refused(why)) => return RelayResponse::Refused(why),
+                    Err(RequestError::Refused(why)) => {
+                        task_events::log_refusal(&request, &why);
+                        return RelayResponse::Refused(why);
+                    }
                     Err(RequestError::Failed(error)) => return RelayResponse::Unavailable(error.to_string()),
                     Ok(response) => return response,
                 }

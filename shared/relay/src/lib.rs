@@ -12,6 +12,7 @@
 //! 5. `terminate` stops running containers, `reconcile` sends the result, `removal` deletes objects.
 //!
 //! The `policy` of the cluster's operator may change at any time. Each request is checked with one snapshot of it.
+//! `task_events` shows these steps to people in the cluster.
 //!
 //! A step observes the API server, decides (`decide`) and executes the decision. The decision depends only on the
 //! record and on observations. `watches` only wake the loop. A restarted relay therefore continues from its records.
@@ -32,6 +33,7 @@ mod dependents;
 mod discovery;
 mod documents;
 mod error;
+mod event_recorder;
 mod fair_queue;
 pub mod http;
 mod list;
@@ -55,6 +57,7 @@ mod services;
 mod settings;
 mod start;
 mod store;
+mod task_events;
 mod task_registry;
 mod task_waits;
 mod terminate;

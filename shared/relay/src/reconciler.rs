@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::discovery::{DiscoveryCache, ResourceKind};
+use crate::event_recorder::EventRecorder;
 use crate::fair_queue::FairQueue;
 use crate::namespace_cache::NamespaceCache;
 use crate::policy::CurrentPolicy;
@@ -28,6 +29,7 @@ pub(crate) struct Reconciler {
     pub(crate) owned: NamespaceCache<Vec<Value>>,
     /// The kinds that tasks may create, in the only namespace `""`.
     pub(crate) kinds: NamespaceCache<Vec<ResourceKind>>,
+    pub(crate) events: EventRecorder,
     pub(crate) registry: TaskRegistry,
     pub(crate) queue: FairQueue,
     pub(crate) http: reqwest::Client,

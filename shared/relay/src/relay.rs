@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 
 use crate::discovery::DiscoveryCache;
 use crate::error::{ReconcileError, Result};
+use crate::event_recorder::EventRecorder;
 use crate::fair_queue::FairQueue;
 use crate::namespace_cache::NamespaceCache;
 use crate::policy::CurrentPolicy;
@@ -69,6 +70,7 @@ impl Relay {
         let queued = tasks.iter().filter_map(|task| Some((task.name.clone(), task.queued_for.clone()?)));
         let queue = FairQueue::new(settings.max_concurrent_tasks, holders, queued);
         let inner = Arc::new(Reconciler {
+            events: EventRecorder::new(&client),
             client,
             settings,
             policy,

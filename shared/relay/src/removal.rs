@@ -56,11 +56,15 @@ impl Reconciler {
         }
         let remaining = self.delete_all(name, applied.iter()).await?;
         if remaining.is_empty() {
+            let spec = held.record.spec.clone();
             held.record.clear_applied();
             if held.record.phase.is_over() {
                 held.make_tombstone();
             }
             self.store.save(&mut held).await?;
+            if let Some(spec) = spec {
+                self.publish_removal(name, &spec);
+            }
         }
         Ok(remaining)
     }
@@ -77,9 +81,13 @@ impl Reconciler {
         if remaining {
             return Ok(ReconcileAction::Requeue(POLL_INTERVAL));
         }
+        let spec = held.record.spec.clone();
         held.record.clear_applied();
         held.make_tombstone();
         self.store.save(held).await?;
+        if let Some(spec) = spec {
+            self.publish_removal(&held.record.name, &spec);
+        }
         Ok(ReconcileAction::Done)
     }
 

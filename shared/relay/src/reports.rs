@@ -20,6 +20,7 @@ use crate::reconciler::Reconciler;
 use crate::record::{ObjectRef, TaskPhase, TaskSpec};
 use crate::relay::Relay;
 use crate::store::VersionedRecord;
+use crate::task_events::{self, TaskEnd};
 
 /// The reason why a report is not stored.
 #[derive(Debug)]
@@ -152,12 +153,14 @@ impl Reconciler {
         }
         let result = result.fit();
         let is_success = result.status == CallbackStatus::Succeeded;
+        let mut end = None;
         if let Some(spec) = &mut held.record.spec {
             spec.reported = true;
             // A failure waits for the status of the container, which has the better reason. Objects to remove must be
             // gone first.
             if is_success && held.record.phase == TaskPhase::Running && spec.objects.remove.is_empty() {
                 held.record.phase = TaskPhase::Ended;
+                end = Some(TaskEnd::of(&result));
             }
         }
         // A task that is being terminated may have a result, which only a success replaces.
@@ -165,6 +168,10 @@ impl Reconciler {
             held.set_result(result);
         }
         self.store.save(held).await?;
+        if let Some(end) = end {
+            task_events::log_end(&held.record.name, &spec.names, &end);
+            self.publish_end(&held.record.name, spec, &end);
+        }
         self.reconcile(&held.record.name);
         Ok(())
     }

@@ -97,6 +97,9 @@ impl Reconciler {
         }
         held.record.phase = TaskPhase::Running;
         self.store.save(held).await?;
+        if let Some(spec) = &held.record.spec {
+            self.publish_start(&name, spec);
+        }
         Ok(ReconcileAction::RequeueNow)
     }
 

@@ -18,6 +18,7 @@ use crate::record::{AppliedObject, TaskPhase, TaskSpec, UnconfirmedObject};
 use crate::settings::{millis, now_ms};
 use crate::store::VersionedRecord;
 use crate::task_waits;
+use crate::task_events::{self, TaskEnd};
 
 /// The default grace period in milliseconds.
 pub(crate) const GRACE_MS: u64 = 5_000;
@@ -39,9 +40,18 @@ impl Reconciler {
     pub(crate) async fn finish(&self, held: &mut VersionedRecord, mut result: Callback) -> Result<ReconcileAction> {
         let since_ms = held.record.spec.as_ref().map(|spec| spec.received_ms);
         result.duration_ms = result.duration_ms.or(since_ms.map(|since| now_ms().saturating_sub(since)));
+        let end = TaskEnd::of(&result);
+        // The event is published while the objects exist.
+        let is_published = matches!(held.record.phase, TaskPhase::Terminating { has_result: true, .. });
         held.set_result(result);
         held.record.phase = TaskPhase::Ended;
         self.store.save(held).await?;
+        if let Some(spec) = &held.record.spec {
+            task_events::log_end(&held.record.name, &spec.names, &end);
+            if !is_published {
+                self.publish_end(&held.record.name, spec, &end);
+            }
+        }
         Ok(ReconcileAction::RequeueNow)
     }
 
@@ -63,8 +73,11 @@ impl Reconciler {
         result: Option<Callback>,
     ) -> Result<()> {
         if held.record.is_queued() && result.is_none() {
+            let names = held.record.spec.as_ref().map(|spec| spec.names.clone()).unwrap_or_default();
             held.make_tombstone();
-            return self.store.save(held).await;
+            self.store.save(held).await?;
+            task_events::log_end(&held.record.name, &names, &TaskEnd::cancelled());
+            return Ok(());
         }
         let may_be_in_flight = held.may_be_in_flight();
         let mut unconfirmed = None;
@@ -76,10 +89,15 @@ impl Reconciler {
         }
         held.record.phase =
             TaskPhase::Terminating { grace_ms, since_ms: now_ms(), has_result: result.is_some(), unconfirmed };
+        let end = result.as_ref().map(TaskEnd::of);
         if let Some(result) = result {
             held.set_result(result);
         }
-        self.store.save(held).await
+        self.store.save(held).await?;
+        if let (Some(spec), Some(end)) = (&held.record.spec, end) {
+            self.publish_end(&held.record.name, spec, &end);
+        }
+        Ok(())
     }
 
     /// Terminates the objects of a task. When they are gone, the task ends with its result or becomes a tombstone.
@@ -103,6 +121,8 @@ impl Reconciler {
             Termination::Cancelled => {
                 held.make_tombstone();
                 self.store.save(held).await?;
+                task_events::log_end(&held.record.name, &spec.names, &TaskEnd::cancelled());
+                self.publish_end(&held.record.name, &spec, &TaskEnd::cancelled());
                 Ok(ReconcileAction::Done)
             }
         }

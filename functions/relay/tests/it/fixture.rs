@@ -140,7 +140,7 @@ impl RelayFixture {
 
     pub(crate) async fn start(&self) {
         let line = self.launch().await;
-        assert!(line.is_some_and(|line| line.starts_with("listening")), "{}", self.log());
+        assert!(line.is_some_and(|line| line.contains("listening on ")), "{}", self.log());
     }
 
     /// Starts the relay. Returns its first line, or `None` if it ends.
