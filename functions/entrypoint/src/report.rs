@@ -1,4 +1,4 @@
-//! Reports to the relay: heartbeats while the script runs, then its end until the relay acknowledges it.
+//! Reports to the relay: heartbeats with the progress while the script runs, then its end until the relay acknowledges it.
 //!
 //! One thread sends both, so that no heartbeat follows the end. The script never waits for this thread.
 
@@ -16,6 +16,9 @@ use ureq::http::Uri;
 
 /// The timeout of a heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(5);
+/// The time between two looks at the progress of the script, and between two reports because of it.
+const PROGRESS_POLL: Duration = Duration::from_secs(1);
+const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
 /// The timeout of one attempt of the last report.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The shortest timeout of the last report.
@@ -81,14 +84,21 @@ impl ReportClient {
     fn run(&self, tail: &LogTail, inbox: &Receiver<Vec<u8>>, retry_for: Duration, events: &Sender<WatchEvent>) {
         // A pause of 0 would be a busy loop.
         let pause = millis(self.address.heartbeat_ms.max(10));
+        let (mut last, mut reported) = (Instant::now(), None);
         let end = loop {
-            match inbox.recv_timeout(pause) {
+            match inbox.recv_timeout(pause.min(PROGRESS_POLL)) {
                 Ok(end) => break end,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            let log_bytes = tail.total();
-            let report = ScriptReport { v: VERSION, log_bytes, state: ReportState::Running };
+            let progress = tail.progress();
+            // The first progress is reported at once.
+            let is_new = progress != reported && (reported.is_none() || last.elapsed() >= PROGRESS_PAUSE);
+            if !is_new && last.elapsed() < pause {
+                continue;
+            }
+            let report = running(tail, progress.clone());
+            (last, reported) = (Instant::now(), progress);
             if let Ok(body) = serde_json::to_vec(&report) {
                 self.post(&body, HEARTBEAT);
             }
@@ -131,6 +141,10 @@ impl ReportClient {
             _ => ReportReply::Unanswered,
         }
     }
+}
+
+fn running(tail: &LogTail, progress: Option<String>) -> ScriptReport {
+    ScriptReport { v: VERSION, log_bytes: tail.total(), progress, state: ReportState::Running }
 }
 
 /// Checks the address of a relay. It must be an IP address, because resolving a name needs files that an image may

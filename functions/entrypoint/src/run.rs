@@ -105,8 +105,9 @@ fn report_end(
     reporter: Option<&RelayReporter>,
     watch: &mut ScriptWatch,
 ) -> bool {
-    let report =
-        ScriptReport { v: VERSION, log_bytes: tail.total(), state: ReportState::Ended(Box::new(ended.clone())) };
+    let (log_bytes, progress) = (tail.total(), tail.progress());
+    let state = ReportState::Ended(Box::new(ended.clone()));
+    let report = ScriptReport { v: VERSION, log_bytes, progress, state };
     // Maps with names as keys can always be encoded.
     let report = reporter.map(|reporter| (reporter, serde_json::to_vec(&report).unwrap_or_default()));
     let message = TerminationMessage::new(ended, report.as_ref().map(|(_, body)| body.as_slice()));

@@ -91,6 +91,9 @@ pub struct ScriptReport {
     pub v: u32,
     /// Bytes of the log that the script has printed so far.
     pub log_bytes: u64,
+    /// The last progress that the script has reported, at most [`PROGRESS`](crate::limits::PROGRESS) characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
     pub state: ReportState,
 }
 

@@ -39,6 +39,8 @@ pub const EVIDENCE: usize = 2 << 10;
 pub const REFUSAL: usize = 256;
 /// The stored text of a failure.
 pub const MESSAGE: usize = 1 << 10;
+/// The progress of a script, in characters.
+pub const PROGRESS: usize = 200;
 /// The tolerance of a lifecycle webhook's timestamp in seconds, as in Standard Webhooks.
 pub const WEBHOOK_TOLERANCE_SECONDS: u64 = 300;
 
@@ -101,6 +103,14 @@ pub fn clean(text: &str, most: usize) -> String {
     clean
 }
 
+/// Returns the progress of a script in one line, without control characters and with at most [`PROGRESS`] characters.
+/// Returns `None` if no character is left.
+pub fn progress(text: &str) -> Option<String> {
+    let clean: String = text.chars().filter(|&c| !c.is_control() && !is_unprintable(c)).collect();
+    let text: String = clean.trim().chars().take(PROGRESS).collect();
+    (!text.is_empty()).then_some(text)
+}
+
 /// Replaces the characters that could control a terminal or change the order of other characters, except line feeds and
 /// tabs.
 pub fn printable(text: &str) -> String {
@@ -135,6 +145,19 @@ mod tests {
         assert_eq!(printable(hostile), "a\u{fffd}]52;c;aGk=\u{fffd}b\u{fffd}c\u{fffd}31m\u{fffd}d\u{fffd}e\u{fffd}f");
         let plain = "a\n\tשלום é \u{1f469}\u{200d}\u{1f4bb}";
         assert_eq!(printable(plain), plain);
+    }
+
+    #[test]
+    fn progress_is_one_short_line() {
+        let long = "é".repeat(300);
+        for (text, expected) in [
+            (" 40% loading\r", Some("40% loading")),
+            ("\u{1b}[2J40%\tof\n\u{202e}it", Some("[2J40%ofit")),
+            (" \r", None),
+            (&long, Some(&*"é".repeat(PROGRESS))),
+        ] {
+            assert_eq!(progress(text).as_deref(), expected, "{text:?}");
+        }
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! 3. It waits for the end of the script, its deadline, a signal or a cancellation.
 //! 4. It kills all processes that the script has left, and reads its outputs.
 //!
-//! [`LogMask`] masks sensitive values in the log.
+//! [`LogMask`] masks sensitive values in the log. Lines of the log that begin with `::ebb progress ` report the progress
+//! of the script.
 
 mod exit;
 mod interpreter;
@@ -16,6 +17,7 @@ mod mask;
 mod outputs;
 mod prepare;
 pub mod processes;
+mod progress_lines;
 pub mod stream;
 mod tail;
 mod watch;
@@ -26,6 +28,7 @@ use ebb_protocol::entrypoint::{EntrypointSpec, ScriptExit};
 
 pub use mask::LogMask;
 pub use prepare::{StartError, check_path};
+pub use progress_lines::last_progress;
 pub use tail::LogTail;
 pub use watch::{ScriptWatch, WatchEvent};
 

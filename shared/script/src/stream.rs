@@ -8,6 +8,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 
 use crate::mask::LogMask;
+use crate::progress_lines::ProgressLines;
 use crate::tail::LogTail;
 use crate::watch::WatchEvent;
 
@@ -38,8 +39,8 @@ pub fn forward(
     });
 }
 
-/// Forwards both output streams of a script, masked, to those of this process, and keeps their end in `tail`. Returns
-/// the number of streams. The script blocks while the outputs of this process are not read.
+/// Forwards both output streams of a script, masked, to those of this process, and keeps their end and the progress of
+/// the script in `tail`. Returns the number of streams. The script blocks while the outputs of this process are not read.
 pub(crate) fn forward_outputs(
     script: &mut Child,
     tail: &LogTail,
@@ -48,9 +49,13 @@ pub(crate) fn forward_outputs(
 ) -> usize {
     let start = |from: Box<dyn Read + Send>, to: io::Result<OwnedFd>| {
         let (tail, mut mask, mut to) = (tail.clone(), mask.clone(), to.ok().map(File::from));
+        let mut lines = ProgressLines::default();
         forward(from, events, move |bytes| {
             let bytes = mask.push(bytes);
             tail.push(&bytes);
+            if let Some(progress) = lines.push(&bytes) {
+                tail.set_progress(progress);
+            }
             // A missing reader stops neither the script nor its log.
             if to.as_mut().is_some_and(|to| to.write_all(&bytes).is_err()) {
                 to = None;

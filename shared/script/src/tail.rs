@@ -1,4 +1,4 @@
-//! The end of a log, in bounded memory.
+//! The end of a log and the progress of a script, in bounded memory.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,12 +14,13 @@ struct TailBytes {
     kept: VecDeque<u8>,
     most: usize,
     total: u64,
+    progress: Option<String>,
 }
 
 impl LogTail {
     /// Keeps at most `most` bytes.
     pub fn new(most: usize) -> Self {
-        Self(Arc::new(Mutex::new(TailBytes { kept: VecDeque::new(), most, total: 0 })))
+        Self(Arc::new(Mutex::new(TailBytes { kept: VecDeque::new(), most, total: 0, progress: None })))
     }
 
     fn lock(&self) -> MutexGuard<'_, TailBytes> {
@@ -34,6 +35,15 @@ impl LogTail {
         let over = (tail.kept.len() + bytes.len()).saturating_sub(tail.most);
         tail.kept.drain(..over);
         tail.kept.extend(bytes);
+    }
+
+    pub(crate) fn set_progress(&self, progress: String) {
+        self.lock().progress = Some(progress);
+    }
+
+    /// Returns the last progress that the script has reported.
+    pub fn progress(&self) -> Option<String> {
+        self.lock().progress.clone()
     }
 
     /// Returns the number of bytes that were ever printed.

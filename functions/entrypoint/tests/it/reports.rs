@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::entrypoint::{EntrypointSpec, RelayAddress, ReportState};
+use ebb_protocol::relay::ScriptInput;
+use ebb_protocol::value::UnitValue;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -49,6 +51,30 @@ fn heartbeats_stop_at_the_end_of_the_script() {
         assert!(head.contains("\r\ncontent-type: application/json\r\n"), "{head}");
         assert!(head.contains("\r\ntraceparent: 00-1-2-01\r\n"), "{head}");
     }
+}
+
+#[test]
+fn progress_does_not_wait_for_a_heartbeat() {
+    let fixture = EntrypointFixture::new();
+    let server = ReportSink::start([ServerReply::Status(200)]);
+    let address = RelayAddress { heartbeat_ms: 600_000, ..relay(server.url()).unwrap() };
+    let text = "echo ::ebb progress 40% of $TOKEN; while [ ! -e $W/go ]; do sleep 0.01; done; echo ::ebb progress 100%";
+    let mut spec = EntrypointSpec { relay: Some(address), ..fixture.sh(text, &[]) };
+    spec.inputs.push(ScriptInput {
+        name: "token".to_owned(),
+        env: Some("TOKEN".to_owned()),
+        path: None,
+        value: Some(UnitValue::Json("s3cret".into())),
+        sensitive: true,
+    });
+    let child = fixture.command(&spec).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let report = until("the progress", || server.reports().pop()).report();
+    assert_eq!((report.progress.as_deref(), report.state), (Some("40% of ***"), ReportState::Running));
+    fs::write(fixture.at("go"), "").unwrap();
+    let exit = fixture.exit_of(child.wait_with_output().unwrap());
+    // The lines stay in the log.
+    assert_eq!(String::from_utf8_lossy(&exit.stdout), "::ebb progress 40% of ***\n::ebb progress 100%\n");
+    assert_eq!(server.wait_for_end().0.progress.as_deref(), Some("100%"));
 }
 
 #[test]

@@ -88,8 +88,8 @@ async fn a_task_starts_once() {
     assert_eq!(late, RelayResponse::State(TaskState::Tombstoned));
     // The relay rejects further reports of the entrypoint.
     let url = format!("http://127.0.0.1:{}/v1/reports/run-1/1", fixture.port());
-    let report =
-        json!(ScriptReport { v: 1, log_bytes: 0, state: ebb_protocol::entrypoint::ReportState::Running }).to_string();
+    let state = ebb_protocol::entrypoint::ReportState::Running;
+    let report = json!(ScriptReport { v: 1, log_bytes: 0, progress: None, state }).to_string();
     let response = reqwest::Client::new().post(url).bearer_auth("x").body(report).send().await.unwrap();
     assert_eq!(response.status(), 410);
     fixture.close().await;

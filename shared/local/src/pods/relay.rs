@@ -487,11 +487,10 @@ fn running(task: &TaskFolder) -> TaskState {
     // The timeout counts from this file. An image may be pulled before.
     let started = task.started().metadata().and_then(|file| file.modified()).ok();
     let age = started.map(|started| SystemTime::now().duration_since(started).unwrap_or_default());
-    TaskState::Running(RunningTask {
-        log: logs::tail_text(&task.folder, LOG_TAIL),
-        age_ms: age.map(|age| Millis::from(age).0),
-        ..RunningTask::default()
-    })
+    let log = logs::tail_text(&task.folder, LOG_TAIL);
+    let progress = ebb_script::last_progress(&log);
+    let age_ms = age.map(|age| Millis::from(age).0);
+    TaskState::Running(RunningTask { log, progress, age_ms, ..RunningTask::default() })
 }
 
 fn check(name: &TaskId) -> Result<(), RelayError> {

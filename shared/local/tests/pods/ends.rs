@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ebb_flow::ports::RelayClient as _;
 use ebb_protocol::callback::{CallbackStatus, ReasonCode};
 use ebb_protocol::limits::LOG_TAIL;
 use ebb_protocol::relay::TaskState;
@@ -43,6 +44,17 @@ pub(crate) async fn long_log() {
     let files = std::fs::read_dir(fixture.folder(&request.task)).unwrap();
     let kept: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
     assert!(kept < 1_500_000, "{kept}");
+}
+
+pub(crate) async fn progress() {
+    let fixture = PodsFixture::new();
+    let request = sh("echo ::ebb progress 10%; echo ::ebb progress 40% loading; echo done; sleep 1000");
+    fixture.starts(&request, "done").await;
+    for state in [fixture.relay.get(None, &request.task).await, fixture.relay.status(None, &request.task).await] {
+        let TaskState::Running(task) = state.unwrap() else { panic!("it runs") };
+        assert_eq!(task.progress.as_deref(), Some("40% loading"));
+    }
+    assert_eq!(fixture.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
 }
 
 pub(crate) async fn last_line() {
