@@ -1,5 +1,7 @@
 //! Decides the next step of tasks from their records and observations. All functions are pure.
 
+use std::time::Duration;
+
 use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
 use ebb_protocol::engine::Millis;
 use ebb_protocol::entrypoint::TerminationResult;
@@ -13,6 +15,7 @@ use crate::pod::{self, BlockerKind, ContainerExit, PodObservation, STUCK_MS, Sta
 use crate::ready_rules;
 use crate::record::{AppliedObject, TaskPhase, TaskRecord, TaskSpec};
 use crate::settings::{RelaySettings, millis};
+use crate::task_registry::Silence;
 use crate::task_waits;
 
 /// Milliseconds between two checks for changes that are not watched: warnings, pods of other controllers, objects to
@@ -154,6 +157,8 @@ pub(crate) struct ObservedContainer<'a> {
     pub(crate) early_failure: Option<FailureReason>,
     /// The reason why objects to remove still exist.
     pub(crate) removing: Option<String>,
+    /// The time without a report of the entrypoint, if this relay has received one.
+    pub(crate) silence: Option<Silence>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -188,7 +193,12 @@ impl ObservedContainer<'_> {
             PodObservation::Running if self.pod.is_some_and(|pod| pod::is_stuck(pod, now_ms)) => {
                 return ContainerStep::Terminate(Box::new(lost()), LogPart::Nothing);
             }
-            PodObservation::Running => return self.before_end(None, settings, now_ms),
+            PodObservation::Running => {
+                let silence = self.silence.filter(|silence| silence.next_check.is_zero() && self.reported.is_none());
+                let Some(silence) = silence else { return self.before_end(None, settings, now_ms) };
+                let lost = Callback::failed(ReasonCode::Lost, &silence_message(silence.lasted));
+                return ContainerStep::Terminate(Box::new(lost), LogPart::Script);
+            }
             PodObservation::Waiting(ref blocker) => {
                 let blocker = blocker.clone();
                 return self.before_end(blocker, settings, now_ms);
@@ -228,7 +238,9 @@ impl ObservedContainer<'_> {
             let until = self.spec.deadline_ms.min(fails_at.unwrap_or(u64::MAX));
             let is_waiting = matches!(self.observation, PodObservation::Waiting(_));
             let unwatched = if is_waiting { now_ms.saturating_add(UNWATCHED_MS) } else { u64::MAX };
-            return ContainerStep::Wait(until.min(unwatched));
+            let silence = self.silence.filter(|_| self.reported.is_none());
+            let silent = silence.map_or(u64::MAX, |silence| now_ms.saturating_add(millis(silence.next_check)));
+            return ContainerStep::Wait(until.min(unwatched).min(silent));
         }
         let result = match (self.reported.filter(|_| !cannot_start), blocker) {
             (Some(result), _) => result,
@@ -241,6 +253,18 @@ impl ObservedContainer<'_> {
         let log = if cannot_start || result.log.is_some() { LogPart::Nothing } else { LogPart::Whole };
         ContainerStep::Terminate(Box::new(result), log)
     }
+}
+
+fn silence_message(lasted: Duration) -> String {
+    let seconds = lasted.as_secs();
+    let lasted = match seconds / 60 {
+        0 => format!("{seconds} s"),
+        minutes => format!("{minutes} min {} s", seconds % 60),
+    };
+    format!(
+        "the container runs, but its entrypoint has sent no heartbeat for {lasted}: its process is stopped, or its node \
+         does not reach the relay"
+    )
 }
 
 /// Parses the result from the termination message of the entrypoint.

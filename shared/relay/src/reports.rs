@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::entrypoint::{ReportState, ScriptExit, ScriptReport, VERSION};
-use ebb_protocol::limits::{OUTPUT as OUTPUT_BYTES, OUTPUTS};
+use ebb_protocol::limits::{self, OUTPUT as OUTPUT_BYTES, OUTPUTS};
 use ebb_protocol::relay::TaskId;
 use ebb_protocol::value::SecretRef;
 use sha2::{Digest as _, Sha256};
@@ -48,7 +48,10 @@ impl Relay {
     pub(crate) async fn expects(&self, name: &TaskId, token: &str) -> Result<(), ReportError> {
         name.check().map_err(|_| ReportError::Gone)?;
         let held = within(REPORT_TIMEOUT, self.inner.store.head(name)).await?;
-        expected(&held.ok_or(ReportError::Gone)?, token).map(drop)
+        expected(&held.ok_or(ReportError::Gone)?, token)?;
+        // Every report shows that the entrypoint runs, also one that cannot be stored.
+        self.inner.registry.record_heartbeat(name);
+        Ok(())
     }
 
     /// Stores the report of an entrypoint that is expected.
@@ -119,7 +122,8 @@ impl Reconciler {
             (TaskPhase::Ended | TaskPhase::Acknowledged | TaskPhase::Tombstone { .. }, _) => Err(ReportError::Gone),
             (_, ReportState::Ended(_)) if spec.reported => Ok(()),
             (_, ReportState::Running) => {
-                self.registry.record_heartbeat(name);
+                let progress = report.progress.as_deref().and_then(limits::progress);
+                self.accept_progress(name, &spec, progress);
                 Ok(())
             }
             (_, ReportState::Ended(ended)) => self.accept_end(&mut held, &spec, *ended).await,

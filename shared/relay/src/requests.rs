@@ -240,8 +240,8 @@ impl Reconciler {
                     pending: task_waits::first_text(&waits),
                     heartbeat_ms: heartbeat.map(millis),
                     age_ms: received_ms.map(|received| now_ms().saturating_sub(received)),
+                    progress: self.registry.progress(&held.record.name),
                     waits,
-                    ..RunningTask::default()
                 })
             }
             TaskPhase::Ended => TaskState::Ended(Box::new(held.result()?)),

@@ -9,6 +9,11 @@ use ebb_podspec::ClusterPolicy;
 /// A node runs at most 110 pods by default, and some of them belong to the cluster.
 const AT_ONCE: NonZeroUsize = NonZeroUsize::new(100).expect("it is not 0");
 
+/// Missing heartbeats after which a script counts as lost: three minutes at 15 s.
+const LOST_HEARTBEATS: u32 = 12;
+/// The shortest time without a heartbeat after which a script counts as lost.
+const MIN_LOST: Duration = Duration::from_secs(10);
+
 #[derive(Clone, Debug)]
 pub struct RelaySettings {
     /// The namespace of its records. It must contain nothing else.
@@ -55,6 +60,11 @@ impl RelaySettings {
             api_server_request_timeout: Duration::from_secs(60),
             step_timeout: Duration::from_secs(90),
         }
+    }
+
+    /// Returns the time without a heartbeat after which a script counts as lost.
+    pub(crate) fn lost_after(&self) -> Duration {
+        self.heartbeat.saturating_mul(LOST_HEARTBEATS).max(MIN_LOST)
     }
 }
 

@@ -28,6 +28,25 @@ struct TaskLoop {
     /// What the task waits for, each with the time of its observation.
     waits: Vec<(Instant, TaskWait)>,
     heartbeat: Option<Instant>,
+    /// The time at which the entrypoint was found silent, if it has not reported since.
+    silent_since: Option<Instant>,
+    progress: Option<String>,
+    /// The time of the last heartbeat for the control plane.
+    forwarded: Option<Instant>,
+}
+
+/// The time between two heartbeats of a task for the control plane, each of which is a write.
+const FORWARD_INTERVAL: Duration = Duration::from_secs(60);
+/// The last part of the time without a heartbeat. It counts from an observation, because a relay that was stopped, or
+/// that did not reach the API server, finds all entrypoints silent at once.
+const CONFIRMATION: u32 = 6;
+
+/// The time without a report of an entrypoint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    pub(crate) lasted: Duration,
+    /// The time after which to look again. 0 if the entrypoint counts as lost.
+    pub(crate) next_check: Duration,
 }
 
 impl TaskRegistry {
@@ -81,8 +100,42 @@ impl TaskRegistry {
 
     pub(crate) fn record_heartbeat(&self, name: &TaskId) {
         if let Some(running) = self.state().loops.get_mut(name) {
-            running.heartbeat = Some(Instant::now());
+            (running.heartbeat, running.silent_since) = (Some(Instant::now()), None);
         }
+    }
+
+    /// Records the last progress of a script. `None` changes nothing. Returns true if a heartbeat for the control plane is
+    /// due.
+    pub(crate) fn record_progress(&self, name: &TaskId, progress: Option<String>) -> bool {
+        let mut state = self.state();
+        let Some(running) = state.loops.get_mut(name) else { return false };
+        running.progress = progress.or(running.progress.take());
+        let is_due = running.forwarded.is_none_or(|at| at.elapsed() >= FORWARD_INTERVAL);
+        if is_due {
+            running.forwarded = Some(Instant::now());
+        }
+        is_due
+    }
+
+    pub(crate) fn progress(&self, name: &TaskId) -> Option<String> {
+        self.state().loops.get(name)?.progress.clone()
+    }
+
+    /// Returns the time since the last report of an entrypoint, which counts as lost after `limit`. Returns `None` if this
+    /// relay has received no report: it was restarted, or the entrypoint sends none.
+    pub(crate) fn silence(&self, name: &TaskId, limit: Duration) -> Option<Silence> {
+        let mut state = self.state();
+        let running = state.loops.get_mut(name)?;
+        let lasted = running.heartbeat?.elapsed();
+        let confirmation = limit / CONFIRMATION;
+        let next_check = match (limit - confirmation).checked_sub(lasted) {
+            Some(left) if !left.is_zero() => left,
+            _ => {
+                let confirmed = running.silent_since.get_or_insert_with(Instant::now).elapsed();
+                confirmation.saturating_sub(confirmed).max(limit.saturating_sub(lasted))
+            }
+        };
+        Some(Silence { lasted, next_check })
     }
 
     /// Returns what a task waits for, and the time since the last heartbeat of its entrypoint.
@@ -113,5 +166,57 @@ impl TaskRegistry {
 
     fn state(&self) -> MutexGuard<'_, RegistryState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    /// Sets the times of a task back.
+    fn pass(registry: &TaskRegistry, name: &TaskId, seconds: u64) {
+        let mut state = registry.state();
+        let running = state.loops.get_mut(name).unwrap();
+        for time in [&mut running.heartbeat, &mut running.silent_since, &mut running.forwarded].into_iter().flatten() {
+            *time = time.checked_sub(Duration::from_secs(seconds)).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_entrypoint_is_lost_after_a_confirmed_silence() {
+        let (registry, name) = (TaskRegistry::default(), TaskId { unit: "run-0".to_owned(), attempt: 1 });
+        let next_check = || Some(registry.silence(&name, LIMIT)?.next_check.as_millis().div_ceil(1000));
+        registry.wake_or_register(&name);
+        assert_eq!(next_check(), None);
+        registry.record_heartbeat(&name);
+        assert_eq!(next_check(), Some(50));
+        pass(&registry, &name, 50);
+        assert_eq!(next_check(), Some(10));
+        pass(&registry, &name, 10);
+        assert_eq!(next_check(), Some(0));
+        registry.record_heartbeat(&name);
+        assert_eq!(next_check(), Some(50));
+        // The relay was stopped for an hour. The entrypoint gets the time to report.
+        pass(&registry, &name, 3600);
+        assert_eq!(next_check(), Some(10));
+        registry.record_heartbeat(&name);
+        pass(&registry, &name, 20);
+        assert_eq!(next_check(), Some(30));
+    }
+
+    #[test]
+    fn heartbeats_are_forwarded_once_a_minute() {
+        let (registry, name) = (TaskRegistry::default(), TaskId { unit: "run-0".to_owned(), attempt: 1 });
+        assert!(!registry.record_progress(&name, None), "an unknown task");
+        registry.wake_or_register(&name);
+        assert!(registry.record_progress(&name, Some("1 %".to_owned())));
+        assert!(!registry.record_progress(&name, Some("2 %".to_owned())));
+        pass(&registry, &name, 59);
+        assert!(!registry.record_progress(&name, None));
+        pass(&registry, &name, 1);
+        assert!(registry.record_progress(&name, None));
+        assert_eq!(registry.progress(&name).as_deref(), Some("2 %"));
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use ebb_protocol::callback::Callback;
+use ebb_protocol::callback::{Callback, CallbackStatus};
 
 use crate::receiver::{CannedReply, TestReceiver};
 
-/// Received callbacks by their tokens.
+/// Received callbacks by their tokens. Heartbeats are always accepted.
 #[derive(Clone)]
 pub(crate) struct CallbackReceiver {
     state: Arc<Mutex<ReceiverState>>,
@@ -17,6 +17,7 @@ pub(crate) struct CallbackReceiver {
 #[derive(Default)]
 struct ReceiverState {
     accepted: BTreeMap<String, Vec<Callback>>,
+    heartbeats: BTreeMap<String, Vec<Callback>>,
     rejected: BTreeMap<String, usize>,
     failure: Option<u16>,
 }
@@ -31,12 +32,15 @@ impl CallbackReceiver {
         let (url, of_calls) = (format!("{}/v1/callbacks", receiver.url()), Arc::clone(&state));
         receiver.on("POST /v1/callbacks", move |call, _| {
             let token = call.header("authorization").strip_prefix("Bearer ").unwrap().to_owned();
+            let callback: Callback = serde_json::from_value(call.body.clone()).unwrap();
             let mut state = of_calls.lock().unwrap();
+            if callback.status == CallbackStatus::Heartbeat {
+                state.heartbeats.entry(token).or_default().push(callback);
+                return CannedReply::status(200);
+            }
             match state.failure {
                 Some(_) => *state.rejected.entry(token).or_default() += 1,
-                None => {
-                    state.accepted.entry(token).or_default().push(serde_json::from_value(call.body.clone()).unwrap());
-                }
+                None => state.accepted.entry(token).or_default().push(callback),
             }
             CannedReply::status(state.failure.unwrap_or(200))
         });
@@ -51,6 +55,11 @@ impl CallbackReceiver {
     /// Returns the accepted callbacks with a token.
     pub(crate) fn accepted(&self, token: &str) -> Vec<Callback> {
         self.state.lock().unwrap().accepted.get(token).cloned().unwrap_or_default()
+    }
+
+    /// Returns the heartbeats with a token.
+    pub(crate) fn heartbeats(&self, token: &str) -> Vec<Callback> {
+        self.state.lock().unwrap().heartbeats.get(token).cloned().unwrap_or_default()
     }
 
     /// Returns the number of rejected callbacks with a token.

@@ -32,6 +32,7 @@ mod rights;
 mod services;
 mod two_relays;
 mod unresponsive_servers;
+mod visible_tasks;
 #[path = "../../../../tests/src/wait.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it")]
 mod wait;

@@ -234,7 +234,9 @@ fn steps_of_a_container() {
         let case = format!("{state:?} {reported:?} {early:?} {removing} {now}");
         let early_failure = early.map(|code| FailureReason { code, message: "early".to_owned() });
         let removing = removing.then(|| "ConfigMap n/a: finalizer".to_owned());
-        let state = ObservedContainer { spec: &spec, observation: state, pod, reported, early_failure, removing };
+        let silence = None;
+        let state =
+            ObservedContainer { spec: &spec, observation: state, pod, reported, early_failure, removing, silence };
         let text = |verb: &str, result: Callback, log| {
             let code = result.reason.map_or("Succeeded".to_owned(), |reason| format!("{:?}", reason.code));
             format!("{verb} {code} {log:?}")
@@ -246,6 +248,34 @@ fn steps_of_a_container() {
         };
         assert_eq!(found, expected, "{case}");
     }
+}
+
+#[test]
+fn a_silent_entrypoint_is_lost_unless_it_has_reported() {
+    let spec = record(1, "running", false).spec.unwrap();
+    let running = pod("Running", None);
+    let settings = RelaySettings::new("r", "n", "http://10.0.0.1");
+    assert_eq!(settings.lost_after(), Duration::from_secs(180));
+    let steps = [(100, None), (100, Some(Failed)), (0, Some(Failed)), (0, None)].map(|(next_check, reported)| {
+        let silence = Silence { lasted: Duration::from_secs(184), next_check: Duration::from_millis(next_check) };
+        let observed = ObservedContainer {
+            spec: &spec,
+            observation: Running,
+            pod: Some(&running),
+            reported: reported.map(|code| result(Some(code))),
+            early_failure: None,
+            removing: None,
+            silence: Some(silence),
+        };
+        observed.decide(&settings, NOW)
+    });
+    let [early, reported_early, reported, ContainerStep::Terminate(lost, LogPart::Script)] = steps else {
+        panic!("{steps:?}")
+    };
+    assert_eq!(early, ContainerStep::Wait(NOW + 100));
+    assert_eq!((reported_early, reported), (ContainerStep::Wait(NOW + 500), ContainerStep::Wait(NOW + 500)));
+    let reason = lost.reason.unwrap();
+    assert!(reason.code == Lost && reason.message.contains("no heartbeat for 3 min 4 s"), "{reason:?}");
 }
 
 #[test]
