@@ -49,11 +49,26 @@ pub fn deletion(object: Option<&Value>, uid: Option<&str>) -> ObjectReadiness {
     if object.at("metadata.deletionTimestamp").is_none() {
         return ObjectReadiness::pending("its deletion has not begun");
     }
-    let finalizers: Vec<_> = object.list("metadata.finalizers").iter().filter_map(Value::as_str).collect();
+    let finalizers = object.list("metadata.finalizers").iter().filter_map(Value::as_str);
+    let finalizers: Vec<_> = finalizers.map(|finalizer| describe_finalizer(object, finalizer)).collect();
     if finalizers.is_empty() {
         return ObjectReadiness::pending("it is terminating");
     }
-    ObjectReadiness::pending(format!("waiting for finalizers: {}", finalizers.join(", ")))
+    ObjectReadiness::pending(format!("waiting for {}", finalizers.join(", and ")))
+}
+
+/// Describes a finalizer with the client that set it, because that client or its user can remove it.
+fn describe_finalizer(object: ObjectView<'_>, finalizer: &str) -> String {
+    if finalizer == "foregroundDeletion" {
+        return "the deletion of the objects that it owns".to_owned();
+    }
+    let key = format!("v:{}", Value::from(finalizer));
+    let is_setter = |entry: &&Value| !entry["fieldsV1"]["f:metadata"]["f:finalizers"][&key].is_null();
+    let setter = object.list("metadata.managedFields").iter().find(is_setter);
+    match setter.and_then(|entry| entry["manager"].as_str()) {
+        Some(manager) => format!("the finalizer `{finalizer}`, which `{manager}` set"),
+        None => format!("the finalizer `{finalizer}`"),
+    }
 }
 
 fn present<'a>(object: Option<&'a Value>, uid: Option<&str>) -> Option<ObjectView<'a>> {

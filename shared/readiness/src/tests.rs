@@ -161,11 +161,14 @@ fn uids_and_deletions() {
     ] {
         assert!(format!("{:?}", deletion(Some(object), uid)).contains(wanted));
     }
-    ending["metadata"]["finalizers"] = json!(["a/b", "c"]);
-    assert_eq!(
-        deletion(Some(&ending), Some("a")),
-        ObjectReadiness::Pending { reason: "waiting for finalizers: a/b, c".to_owned() }
-    );
+    ending["metadata"]["finalizers"] = json!(["a/b", "c", "foregroundDeletion"]);
+    ending["metadata"]["managedFields"] = json!([
+        {"manager": "other", "fieldsV1": {"f:metadata": {"f:finalizers": {".": {}}}}},
+        {"manager": "kubectl-edit", "fieldsV1": {"f:metadata": {"f:finalizers": {"v:\"a/b\"": {}}}}},
+    ]);
+    let reason = "waiting for the finalizer `a/b`, which `kubectl-edit` set, and the finalizer `c`, and the deletion of \
+        the objects that it owns";
+    assert_eq!(deletion(Some(&ending), Some("a")), ObjectReadiness::Pending { reason: reason.to_owned() });
 }
 
 #[test]

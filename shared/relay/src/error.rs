@@ -8,7 +8,8 @@ use ebb_protocol::callback::{Callback, ReasonCode};
 /// A step that did not complete and can be repeated. It does not mean that the task failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
-    #[error("{0}")]
+    /// The text is the message of the API server, without its JSON.
+    #[error("{}", error_message(.0))]
     Api(#[from] kube::Error),
     /// The record was changed since it was read.
     #[error("the record was changed by another write")]
@@ -93,9 +94,4 @@ pub(crate) fn error_message(error: &kube::Error) -> String {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
     }
-}
-
-/// Returns the message of a refusal, or the error itself if the API server did not respond.
-pub(crate) fn refusal_message(error: kube::Error) -> kube::Result<String> {
-    if status(&error).is_some() { Ok(error_message(&error)) } else { Err(error) }
 }

@@ -50,6 +50,7 @@ mod ready_rules;
 mod reconcile;
 mod reconciler;
 mod record;
+mod refusals;
 mod relay;
 mod removal;
 mod reports;

@@ -24,7 +24,14 @@ impl Reconciler {
         let Some(job) = spec.manifests().next() else { return Ok(Vec::new()) };
         let namespace = job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace);
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let mut pods = api.list(&ListParams::default().labels(&format!("{}={}", names::JOB, job.uid))).await?.items;
+        let list = api.list(&ListParams::default().labels(&format!("{}={}", names::JOB, job.uid))).await;
+        let mut pods = match list {
+            Ok(list) => list.items,
+            Err(error) => {
+                let is_gone = self.is_namespace_missing(Some(namespace.as_str()), &error).await;
+                return if is_gone { Ok(Vec::new()) } else { Err(error) };
+            }
+        };
         pods.retain(|pod| is_pod_of(pod, &job.uid));
         pods.sort_by_key(|pod| pod.creation_timestamp().map(|time| time.0));
         Ok(pods)

@@ -6,7 +6,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditi
 use serde_json::{Value, json};
 
 use crate::client;
-use crate::error::{Result, refusal_message, status};
+use crate::error::{Result, status};
 use crate::names::{self, MANAGER};
 use crate::pod;
 use crate::reconciler::Reconciler;
@@ -31,7 +31,11 @@ impl Reconciler {
             // An object that was read can be serialized.
             Ok(object) => Ok(Some(serde_json::to_value(object).unwrap_or_default())),
             Err(error) if status(&error) == Some(404) => Ok(None),
-            Err(error) => Err(error),
+            // The rights in a namespace are deleted with it.
+            Err(error) => {
+                let is_gone = self.is_namespace_missing(object_ref.namespace.as_deref(), &error).await;
+                if is_gone { Ok(None) } else { Err(error) }
+            }
         }
     }
 
@@ -117,7 +121,10 @@ impl Reconciler {
         for applied in applied.rev() {
             remaining.extend(match self.delete(name, applied).await {
                 // Rights may be granted, and policies changed, until the deadline.
-                Err(error) => Some(task_waits::refusal(&applied.object_ref, &refusal_message(error)?)),
+                Err(error) => {
+                    let why = self.explain_refusal(applied.object_ref.namespace.as_deref(), error).await?;
+                    Some(task_waits::refusal(&applied.object_ref, &why))
+                }
                 Ok(wait) => wait,
             });
         }

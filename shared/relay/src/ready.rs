@@ -26,10 +26,14 @@ impl Reconciler {
         let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         let before = held.clone();
         let result = match self.try_wait(held, &spec).await {
-            Err(StepError::Incomplete(ReconcileError::Api(error))) if is_final(&error, spec.deadline_ms) => {
+            Err(StepError::Incomplete(ReconcileError::Api(error))) => {
+                let why = self.record_refusal(&before.record, &error).await;
+                if !is_final(&error, spec.deadline_ms) {
+                    return Err(error.into());
+                }
                 // Discard unsaved changes of the step.
                 *held = before;
-                deadline_failure(&spec, Some(&error_message(&error)))
+                deadline_failure(&spec, Some(&why))
             }
             Err(StepError::Incomplete(error)) => return Err(error),
             Err(StepError::Failed(result)) => *result,
@@ -78,6 +82,11 @@ impl Reconciler {
             let object_ref = &applied.object_ref;
             self.watch(&object_ref.api_version, &object_ref.kind, object_ref.namespace.as_deref()).await?;
             let object = self.read(object_ref).await?;
+            if let (None, Some(namespace)) = (&object, &object_ref.namespace)
+                && let Some(why) = self.namespace_problem(namespace).await
+            {
+                return fail(ReasonCode::Lost, &format!("{object_ref}: {why}"));
+            }
             let wait = decide::judge(applied, object.as_ref(), rules.get(number))?;
             let wait = match (wait, &object) {
                 (Some(wait), Some(object)) if waits.len() < MAX_WAITS => Some(self.explain(wait, object).await),

@@ -1,7 +1,8 @@
 //! Reconciles tasks: one loop per task, one step at a time.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ebb_protocol::relay::{CallbackEndpoint, TaskId};
 use tokio::sync::Notify;
@@ -17,6 +18,8 @@ pub(crate) const RESYNC: Duration = Duration::from_secs(30);
 pub(crate) const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
 /// The first and the longest pause before a failed step is repeated.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
+/// The pause before the same error of a task is logged again.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The action after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +169,7 @@ async fn run_until_shutdown(inner: Arc<Reconciler>, name: TaskId, wake: Arc<Noti
 
 async fn reconcile_loop(inner: &Arc<Reconciler>, name: &TaskId, wake: &Notify) {
     let mut pause = BACKOFF.0;
+    let mut logged: HashMap<String, Instant> = HashMap::new();
     loop {
         let next = inner.step(name).await;
         if !matches!(next, Err(_) | Ok(ReconcileAction::Retry)) {
@@ -180,7 +184,12 @@ async fn reconcile_loop(inner: &Arc<Reconciler>, name: &TaskId, wake: &Notify) {
             Ok(ReconcileAction::Retry) => Some(next_backoff(&mut pause)),
             Err(ReconcileError::Conflict) => Some(CONFLICT_PAUSE),
             Err(error) => {
-                tracing::warn!(unit = name.unit, attempt = name.attempt, %error, "a step of a task failed");
+                let error = error.to_string();
+                logged.retain(|_, at| at.elapsed() < LOG_INTERVAL);
+                if !logged.contains_key(&error) {
+                    tracing::warn!(unit = name.unit, attempt = name.attempt, error, "a step of a task failed");
+                    logged.insert(error, Instant::now());
+                }
                 Some(next_backoff(&mut pause))
             }
         };

@@ -44,8 +44,7 @@ impl Reconciler {
         let Some(mut held) = self.store.get(name).await? else { return Ok(Vec::new()) };
         if held.record.phase.is_open() {
             self.stop(&mut held).await?;
-            let task = format!("attempt {} of {}", name.attempt, name.unit);
-            return Ok(vec![task_waits::wait(task, "it is still terminating")]);
+            return Ok(vec![task_waits::termination(name)]);
         }
         let applied = held.record.applied().to_vec();
         if applied.is_empty() {
@@ -120,7 +119,11 @@ impl Reconciler {
             match api.list_metadata(&ListParams::default().labels(&selector)).await {
                 Ok(found) => all.extend(found.items.into_iter().map(|secret| (api.clone(), secret))),
                 Err(error) if self.has_lost_right(&namespace, &error) => {}
-                Err(error) => errors.push(error),
+                Err(error) => {
+                    if !self.is_namespace_missing(Some(&namespace), &error).await {
+                        errors.push(error);
+                    }
+                }
             }
         }
         (all, errors)

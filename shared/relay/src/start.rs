@@ -12,13 +12,14 @@ use ebb_protocol::relay::{SecretDocument, TaskId};
 use serde_json::Value;
 
 use crate::decide::{self, OtherAttempts};
-use crate::error::{ReconcileError, Result, StepError, StepResult, api_refusal, error_message, fail, is_final, status};
+use crate::error::{ReconcileError, Result, StepError, StepResult, api_refusal, fail, is_final, status};
 use crate::objects::{self, ObjectOwnership};
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
 use crate::record::{AppliedObject, ObjectRef, TaskPhase, TaskSpec};
 use crate::settings::now_ms;
 use crate::store::VersionedRecord;
+use crate::task_waits;
 
 const DYING: Duration = Duration::from_millis(200);
 
@@ -38,9 +39,14 @@ impl Reconciler {
                 self.terminate_with(held, result).await
             }
             // Rights may be granted until the task may no longer start.
-            Err(StepError::Incomplete(ReconcileError::Api(error))) if is_final(&error, not_after_ms) => {
-                let result = Callback::failed(api_refusal(&error).unwrap_or(ReasonCode::Lost), &error_message(&error));
-                self.terminate_with(held, result).await
+            Err(StepError::Incomplete(ReconcileError::Api(error))) => {
+                let why = self.record_refusal(&held.record, &error).await;
+                if is_final(&error, not_after_ms) {
+                    let result = Callback::failed(api_refusal(&error).unwrap_or(ReasonCode::Lost), &why);
+                    self.terminate_with(held, result).await
+                } else {
+                    Err(error.into())
+                }
             }
             Err(StepError::Incomplete(error)) => Err(error),
             Ok(next) => Ok(next),
@@ -74,6 +80,8 @@ impl Reconciler {
                 }
             }
             if !lower.is_empty() {
+                let waits = lower.iter().map(task_waits::termination);
+                self.registry.record_waits(&name, waits.collect());
                 self.save_queued_documents(held, documents).await?;
                 return Ok(ReconcileAction::Requeue(DYING));
             }
@@ -153,6 +161,8 @@ impl Reconciler {
                     return fail(ReasonCode::Lost, "the relay was unavailable until the request expired");
                 }
                 Some((ObjectOwnership::LowerAttempt, object)) if !object["metadata"]["deletionTimestamp"].is_null() => {
+                    let wait = task_waits::wait(object_ref, "the object of an earlier attempt is still being deleted");
+                    self.registry.record_waits(&name, vec![wait]);
                     self.save_queued_documents(held, documents).await?;
                     return Ok(Some(ReconcileAction::Requeue(DYING)));
                 }
@@ -173,7 +183,10 @@ impl Reconciler {
                             let is_known = status(&error).is_some_and(|code| code < 500);
                             held.confirmed = was_confirmed && is_known;
                             return match (api_refusal(&error), status(&error)) {
-                                (Some(code), _) => fail(code, &format!("{object_ref}: {}", error_message(&error))),
+                                (Some(code), _) => {
+                                    let why = self.explain_error(object_ref.namespace.as_deref(), &error).await;
+                                    fail(code, &format!("{object_ref}: {why}"))
+                                }
                                 (None, Some(409)) => Err(ReconcileError::Conflict.into()),
                                 (None, _) => Err(error.into()),
                             };

@@ -2,7 +2,7 @@
 
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::limits::message;
-use ebb_protocol::relay::{TaskWait, WaitResolution};
+use ebb_protocol::relay::{TaskId, TaskWait, WaitResolution};
 
 use crate::pod::StartBlocker;
 
@@ -17,6 +17,11 @@ pub(crate) fn wait(object: impl std::fmt::Display, why: &str) -> TaskWait {
         last: None,
         resolves: WaitResolution::Itself,
     }
+}
+
+/// Returns the wait for the end of another task.
+pub(crate) fn termination(task: &TaskId) -> TaskWait {
+    wait(format!("attempt {} of {}", task.attempt, task.unit), "it is still terminating")
 }
 
 /// Returns the wait for an object to which the API server refuses access.

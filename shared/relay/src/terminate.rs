@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
 
 use crate::decide::{self, Termination};
-use crate::error::{Result, refusal_message};
+use crate::error::Result;
 use crate::objects::{self, delete_uid};
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
@@ -138,7 +138,10 @@ impl Reconciler {
         let is_expired = now_ms().saturating_sub(since_ms) > millis(self.settings.api_server_request_timeout);
         let existing = match self.read(&object_ref).await {
             Ok(existing) => existing,
-            Err(error) => return Ok(Some(task_waits::refusal(&object_ref, &refusal_message(error)?))),
+            Err(error) => {
+                let why = self.explain_refusal(object_ref.namespace.as_deref(), error).await?;
+                return Ok(Some(task_waits::refusal(&object_ref, &why)));
+            }
         };
         let own = existing.filter(|object| objects::owner(object).as_ref() == Some(&held.record.name));
         if own.is_none() && !is_expired {
@@ -158,13 +161,13 @@ impl Reconciler {
         let job = spec.manifests().next().filter(|_| spec.container().is_some());
         let to_delete = spec.applied.iter().filter(|it| !spec.objects.keep || Some(*it) == job);
         let mut remaining = self.delete_all(name, to_delete).await?;
-        if job.is_none() {
-            return Ok(remaining);
-        }
+        let Some(job) = job else { return Ok(remaining) };
+        let namespace = Some(job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace).as_str());
         let pods = match self.pods(spec).await {
             Ok(pods) => pods,
             Err(error) => {
-                remaining.insert(0, task_waits::refusal("its pods", &refusal_message(error)?));
+                let why = self.explain_refusal(namespace, error).await?;
+                remaining.insert(0, task_waits::refusal(format!("pods of {}", job.object_ref), &why));
                 return Ok(remaining);
             }
         };
@@ -172,7 +175,7 @@ impl Reconciler {
             let object = format!("Pod {}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
             let wait = match self.terminate_pod(pod, grace_ms).await {
                 Ok(()) => task_waits::wait(object, "it still exists"),
-                Err(error) => task_waits::refusal(object, &refusal_message(error)?),
+                Err(error) => task_waits::refusal(object, &self.explain_refusal(namespace, error).await?),
             };
             remaining.insert(0, wait);
         }

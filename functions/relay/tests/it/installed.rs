@@ -190,7 +190,9 @@ async fn an_installed_relay_runs_tasks_with_the_rights_of_the_chart() {
     // The account has the rights of the chart's file, and no others in any namespace.
     let relay_kubeconfig = || kubeconfig_of(cluster, relay, "ebb-relay");
     let expected = rights::rights();
-    let anywhere = rights::expand(&expected.cluster);
+    let mut anywhere = rights::expand(&expected.cluster);
+    let of_units = rights::expand(&expected.namespaces).into_iter();
+    anywhere.extend(of_units.map(|(group, resource, _, verb)| (group, resource, units.clone(), verb)));
     for (namespace, rules) in [(relay.as_str(), &expected.own), (units, &expected.units), ("default", &vec![])] {
         let default_rights = rights::rights_of(kubeconfig_of(cluster, "default", "default"), namespace).await;
         let own: BTreeSet<_> =

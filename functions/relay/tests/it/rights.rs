@@ -22,6 +22,7 @@ pub(crate) struct ChartRights {
     pub(crate) own: Vec<PolicyRule>,
     pub(crate) units: Vec<PolicyRule>,
     pub(crate) services: Vec<PolicyRule>,
+    pub(crate) namespaces: Vec<PolicyRule>,
     pub(crate) cluster: Vec<PolicyRule>,
 }
 
@@ -38,7 +39,8 @@ pub(crate) fn rule_for(group: &str, resource: &str) -> Value {
 
 /// Grants the account `ebb-relay` of `UNITS-relay` the rights of the chart in both namespaces.
 pub(crate) async fn grant(client: &Client, units: &str) {
-    let ChartRights { own, units: in_units, cluster, .. } = rights();
+    let ChartRights { own, units: in_units, namespaces, cluster, .. } = rights();
+    let cluster = [cluster, namespaces].concat();
     let kinds = json!([rule_for("", "configmaps"), rule_for("apps", "deployments")]);
     for (namespace, name, rules) in
         [(&*format!("{units}-relay"), "own", json!(own)), (units, "units", json!(in_units)), (units, "further", kinds)]
