@@ -306,6 +306,11 @@ pub struct ObjectTask {
     /// True if the objects stay until another task removes them, even if the task fails or is cancelled.
     #[serde(default)]
     pub keep: bool,
+    /// True if the task fails as soon as an object can never become ready, or after the time for which a pod may fail to
+    /// start if a person must end the wait. Otherwise it waits until its deadline. A relay of an earlier version refuses
+    /// a task with this key.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fail_fast: bool,
 }
 
 /// The condition that ends a task.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
 use ebb_protocol::engine::Millis;
 use ebb_protocol::entrypoint::TerminationResult;
-use ebb_protocol::relay::{ReadyRules, TaskId, TaskWait};
+use ebb_protocol::relay::{ReadyRules, TaskId, TaskWait, WaitResolution};
 use ebb_readiness::ObjectReadiness;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
@@ -102,14 +102,31 @@ pub(crate) enum ObjectsStep {
 }
 
 /// Decides about a task that waits for objects.
-pub(crate) fn objects(spec: &TaskSpec, waits: &[TaskWait], now_ms: u64) -> ObjectsStep {
+pub(crate) fn objects(spec: &TaskSpec, waits: &[TaskWait], settings: &RelaySettings, now_ms: u64) -> ObjectsStep {
     let Some(why) = task_waits::first_text(waits) else { return ObjectsStep::Collect };
+    let hopeless = waits.iter().find(|wait| spec.objects.fail_fast && is_hopeless(wait, settings));
+    if let Some(wait) = hopeless {
+        return ObjectsStep::Fail(Box::new(Callback::failed(wait.code, &task_waits::text(wait))));
+    }
     if now_ms >= spec.deadline_ms {
         return ObjectsStep::Fail(Box::new(deadline_failure(spec, Some(&why))));
     }
     // Objects of other tasks are watched by kind, but their records are not.
     let pause_ms = if spec.objects.remove.is_empty() { UNWATCHED_MS } else { REMOVAL_MS };
     ObjectsStep::Wait(spec.deadline_ms.min(now_ms.saturating_add(pause_ms)))
+}
+
+/// Returns true if a wait ends at once the task that does not tolerate it. The times are those of containers.
+fn is_hopeless(wait: &TaskWait, settings: &RelaySettings) -> bool {
+    let timeout = match wait.code {
+        ReasonCode::Unschedulable => settings.scheduling_timeout,
+        _ => Some(settings.pod_start_timeout),
+    };
+    match wait.resolves {
+        WaitResolution::Never => true,
+        WaitResolution::Person => timeout.zip(wait.since_ms).is_some_and(|(timeout, since)| since >= millis(timeout)),
+        WaitResolution::Itself => false,
+    }
 }
 
 /// Judges an applied object. Returns what it waits for if it is not ready. Fails if it can never become ready.

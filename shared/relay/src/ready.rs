@@ -56,7 +56,7 @@ impl Reconciler {
         }
         let (objects, mut waits) = self.read_objects(spec).await?;
         waits.extend(removing);
-        let step = decide::objects(spec, &waits, now_ms());
+        let step = decide::objects(spec, &waits, &self.settings, now_ms());
         self.registry.record_waits(&name, waits);
         match step {
             ObjectsStep::Wait(until) => Ok(ReconcileAction::requeue_at(until)),

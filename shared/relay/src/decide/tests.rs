@@ -1,6 +1,5 @@
 //! Tables of decisions. The tests of the relay program have the effects of the API server, the kubelet and a second relay.
 
-use ebb_protocol::relay::WaitResolution;
 use kube::core::Status;
 use serde_json::json;
 
@@ -122,19 +121,55 @@ fn a_slot_is_free_when_no_container_can_run() {
 #[test]
 fn a_task_waits_for_objects_until_its_deadline() {
     let mut spec = record(1, "running", false).spec.unwrap();
+    let settings = RelaySettings::new("relay", "units", "");
     let waits = [task_waits::wait("Deployment n/a", "m"), task_waits::wait("Deployment n/b", "other")];
-    assert_eq!(objects(&spec, &[], NOW + 500), ObjectsStep::Collect);
-    assert_eq!(objects(&spec, &waits, NOW), ObjectsStep::Wait(NOW + 500));
-    let assert_timeout = |spec: &TaskSpec| {
-        let ObjectsStep::Fail(result) = objects(spec, &waits, NOW + 500) else { panic!() };
-        let reason = result.reason.unwrap();
-        assert_eq!((reason.code, &*reason.message), (Timeout, "it took longer than 1 s: Deployment n/a: m"));
-    };
-    assert_timeout(&spec);
+    assert_eq!(objects(&spec, &[], &settings, NOW + 500), ObjectsStep::Collect);
+    assert_eq!(objects(&spec, &waits, &settings, NOW), ObjectsStep::Wait(NOW + 500));
+    let ObjectsStep::Fail(result) = objects(&spec, &waits, &settings, NOW + 500) else { panic!() };
+    let reason = result.reason.unwrap();
+    assert_eq!((reason.code, &*reason.message), (Timeout, "it took longer than 1 s: Deployment n/a: m"));
     spec.deadline_ms += 5_000;
-    assert_eq!(objects(&spec, &waits, NOW), ObjectsStep::Wait(NOW + 5_000));
+    assert_eq!(objects(&spec, &waits, &settings, NOW), ObjectsStep::Wait(NOW + 5_000));
     spec.objects.remove = vec!["other".to_owned()];
-    assert_eq!(objects(&spec, &waits, NOW), ObjectsStep::Wait(NOW + 1_000));
+    assert_eq!(objects(&spec, &waits, &settings, NOW), ObjectsStep::Wait(NOW + 1_000));
+}
+
+#[test]
+fn a_task_that_tolerates_no_blocker_fails_before_its_deadline() {
+    use WaitResolution::{Itself, Never, Person};
+    let mut spec = record(1, "running", false).spec.unwrap();
+    let mut settings = RelaySettings::new("relay", "units", "");
+    settings.scheduling_timeout = Some(std::time::Duration::from_secs(120));
+    for (code, resolves, since_ms, fails) in [
+        (NotStartable, Never, None, true),
+        (ImagePull, Person, Some(59_999), false),
+        (ImagePull, Person, Some(60_000), true),
+        (ImagePull, Person, None, false),
+        (Unschedulable, Person, Some(60_000), false),
+        (Unschedulable, Person, Some(120_000), true),
+        (NotStartable, Itself, Some(600_000), false),
+    ] {
+        let blocked = TaskWait { code, resolves, since_ms, ..task_waits::wait("Deployment n/b", "m") };
+        let waits = [task_waits::wait("Deployment n/a", "other"), blocked];
+        for (fail_fast, expected) in [(true, fails), (false, false)] {
+            spec.objects.fail_fast = fail_fast;
+            let found = match objects(&spec, &waits, &settings, NOW) {
+                ObjectsStep::Fail(result) => result.reason.map(|reason| (reason.code, reason.message)),
+                _ => None,
+            };
+            let expected = expected.then(|| (code, "Deployment n/b: m".to_owned()));
+            assert_eq!(found, expected, "{code:?} {resolves:?} {since_ms:?} {fail_fast}");
+        }
+    }
+    settings.scheduling_timeout = None;
+    spec.objects.fail_fast = true;
+    let endless = TaskWait {
+        code: Unschedulable,
+        resolves: Person,
+        since_ms: Some(u64::MAX),
+        ..task_waits::wait("Deployment n/b", "m")
+    };
+    assert_eq!(objects(&spec, &[endless], &settings, NOW), ObjectsStep::Wait(NOW + 500));
 }
 
 #[test]
