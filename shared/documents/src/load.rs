@@ -20,6 +20,7 @@ pub use yaml::{MAX_DEPTH, MAX_DOCUMENT};
 
 pub(crate) use vars::is_variable;
 
+mod bind;
 pub(crate) mod collection;
 pub(crate) mod directives;
 pub mod durations;

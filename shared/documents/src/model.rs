@@ -35,7 +35,8 @@ pub use event_source::{
 pub use param::{ParamDoc, ParamKind};
 pub use plugin::{DefaultsDoc, HookDoc, HookOwner, PluginDoc, PluginProfile, RunnerDoc};
 pub use sandbox::{
-    ConsumerDoc, ParamValue, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc, SandboxKind, TtlStart, VariableSpec,
+    BindDoc, BoundName, BoundObjectDoc, ConsumerDoc, ParamValue, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc,
+    SandboxKind, TtlStart, VariableSpec,
 };
 pub use subscription::{
     CommentDoc, CommitStatusDoc, NotificationPhase, PostDoc, ReceiverChoice, ReceiverDoc, StandardDoc, SubscriptionDoc,

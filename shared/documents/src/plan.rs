@@ -450,6 +450,9 @@ pub struct ObjectAction {
     /// A CEL condition over `object`, the first object. True if the object has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail: Option<String>,
+    /// True for an object of `bind`. The strings in its `data` are templates of texts, also in a Secret.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bound: bool,
 }
 
 /// A resource of an InfraKit plugin.

@@ -1,12 +1,14 @@
 //! Merges pod templates of authors, and checks their manifests. Ebb reserves parts of both.
 //!
 //! - [`parse`] and [`merge`] apply an author's overlay to the pod template of a script.
-//! - [`manifest_violations`] checks a manifest for kinds, namespaces and names that an author must not use.
+//! - [`manifest_violations`] checks a manifest for kinds, namespaces and names that an author must not use, and
+//!   [`bound_violations`] one of `bind`.
 //! - [`fill_defaults`] fills in what the template leaves open, by the [`ClusterPolicy`].
 //!
 //! All are pure functions. The crate is separate because both sides use it: the control plane merges templates, and
 //! the relay checks and completes manifests, because it knows the policy and does not trust their sender. The API
 //! server checks pods.
+mod bind;
 mod manifest;
 mod merge;
 mod overlay;
@@ -15,6 +17,7 @@ mod policy;
 mod reserved;
 mod violation;
 
+pub use bind::bound_violations;
 pub use manifest::manifest_violations;
 pub use merge::strategic;
 pub use overlay::{merge, parse};

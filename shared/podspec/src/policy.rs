@@ -29,6 +29,8 @@ pub struct ClusterPolicy {
     pub kinds: BTreeSet<String>,
     /// Kinds of cluster-wide objects, in the same form.
     pub cluster_kinds: BTreeSet<String>,
+    /// Namespaces of workloads in which `bind` may have Secrets and ConfigMaps.
+    pub bind_namespaces: BTreeSet<String>,
     pub runtime_classes: BTreeSet<String>,
     pub priority_classes: BTreeSet<String>,
     /// Services that the control plane may call, by a name of the operator's choice.

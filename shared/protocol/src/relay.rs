@@ -290,6 +290,15 @@ pub struct ObjectTask {
     /// Manifests, applied in this order by server-side apply and labelled with the task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub apply: Vec<serde_json::Value>,
+    /// True for objects of `bind`: Secrets and ConfigMaps in the namespaces that the policy lists for them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bind: bool,
+    /// Values that only the cluster has, for applied Secrets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fill: Vec<ManifestFill>,
+    /// Units, as in [`TaskId::unit`], whose objects this task may take over. Such an object changes in place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adopts: Vec<String>,
     /// Secrets with values that exist only in the cluster. They are created before the first object and deleted with
     /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -311,6 +320,16 @@ pub struct ObjectTask {
     /// a task with this key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fail_fast: bool,
+}
+
+/// A key in `data` of an applied Secret that gets the value of a key of another Secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ManifestFill {
+    /// The position of the Secret in [`ObjectTask::apply`].
+    pub manifest: usize,
+    pub key: String,
+    pub secret: SecretRef,
 }
 
 /// The condition that ends a task.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use ebb_podspec::{ClusterPolicy, PodSecurityLevel};
+use ebb_podspec::{ClusterPolicy, PodSecurityLevel, PodspecViolation};
 use ebb_protocol::relay::{EnsureTask, ObjectOutputFrom, ObjectTask, TaskCompletion, VERSION};
 use http::header::{CONTENT_TYPE, WARNING};
 use kube::api::{Api, DynamicObject};
@@ -27,6 +27,9 @@ pub(crate) enum RequestError {
     Refused(String),
     Failed(ReconcileError),
 }
+
+/// Returns the violations of a manifest.
+type ManifestCheck = fn(&Value, &ClusterPolicy) -> Vec<PodspecViolation>;
 
 pub(crate) type RequestResult<T> = Result<T, RequestError>;
 
@@ -58,13 +61,16 @@ impl Reconciler {
             return refuse(format!("{}; {}", violation.why, violation.help));
         }
         check_expressions(&request.body).map_err(RequestError::Refused)?;
+        check_fill(&request.body).map_err(RequestError::Refused)?;
+        let violations: ManifestCheck =
+            if request.body.bind { ebb_podspec::bound_violations } else { ebb_podspec::manifest_violations };
         let allowed = self.effective_policy(&policy, &request.body).await?;
         names::clean(&mut request.names);
         let marks = names::object_marks(&request.task, &request.body.instance, &request.names, &[]);
         let until = request.body.until.clone();
         for (number, manifest) in request.body.apply.iter_mut().enumerate() {
             let is_awaited = number == 0 && matches!(until, TaskCompletion::Ended { .. });
-            let kind = self.complete_manifest(manifest, &namespace, &allowed, is_awaited).await?;
+            let kind = self.complete_manifest(manifest, &namespace, (&allowed, violations), is_awaited).await?;
             add_marks(manifest, "", &marks).map_err(RequestError::Refused)?;
             if is_awaited {
                 if !ObjectRef::of(manifest).is_job() {
@@ -92,7 +98,7 @@ impl Reconciler {
         let object_refs: Vec<_> = documents.chain(request.body.apply.iter().map(ObjectRef::of)).collect();
         for object_ref in &object_refs {
             if let Some(object) = self.read(object_ref).await.map_err(|error| read_error(object_ref, error))?
-                && objects::ownership(&object, &request.task) == ObjectOwnership::Foreign
+                && objects::ownership(&object, &request.task, &request.body.adopts) == ObjectOwnership::Foreign
             {
                 return refuse(format!("{object_ref} already exists and does not belong to this task"));
             }
@@ -129,7 +135,7 @@ impl Reconciler {
         &self,
         manifest: &mut Value,
         namespace: &str,
-        allowed: &ClusterPolicy,
+        (allowed, violations): (&ClusterPolicy, ManifestCheck),
         is_awaited: bool,
     ) -> RequestResult<ResourceKind> {
         if !manifest["metadata"]["name"].is_string() {
@@ -153,7 +159,7 @@ impl Reconciler {
             // The Job has the name of its Secret, which the policy reserves for this task.
             judged["metadata"]["name"] = "job".into();
         }
-        let refusals = ebb_podspec::manifest_violations(&judged, allowed);
+        let refusals = violations(&judged, allowed);
         if refusals.is_empty() {
             return Ok(kind);
         }
@@ -246,6 +252,17 @@ fn read_error(object_ref: &ObjectRef, error: kube::Error) -> RequestError {
             RequestError::Refused(format!("the relay has no right to {object_ref}: {}", error_message(&error)))
         }
         _ => error.into(),
+    }
+}
+
+/// Checks that values are filled into Secrets only.
+fn check_fill(objects: &ObjectTask) -> Result<(), String> {
+    let is_secret = |number: usize| {
+        objects.apply.get(number).is_some_and(|manifest| manifest["apiVersion"] == "v1" && manifest["kind"] == "Secret")
+    };
+    match objects.fill.iter().find(|fill| !is_secret(fill.manifest)) {
+        Some(fill) => Err(format!("a value for `data` is meant for manifest {}, which is no Secret", fill.manifest)),
+        None => Ok(()),
     }
 }
 

@@ -71,6 +71,15 @@ impl Reconciler {
         Ok(object_ref.secret_manifest(&marks, &document.key, text.as_bytes()))
     }
 
+    /// Copies values into the `data` of a Secret, the manifest with this position.
+    pub(crate) async fn fill_manifest(&self, spec: &TaskSpec, number: usize, manifest: &mut Value) -> StepResult<()> {
+        for fill in spec.objects.fill.iter().filter(|fill| fill.manifest == number) {
+            let value = self.secret_value(spec, &fill.secret).await?;
+            manifest["data"][fill.key.as_str()] = STANDARD.encode(value.to_bytes().unwrap_or_default()).into();
+        }
+        Ok(())
+    }
+
     /// Returns the address and token for the reports of a task's entrypoint.
     fn report_address(&self, name: &TaskId, spec: &TaskSpec) -> RelayAddress {
         RelayAddress {

@@ -181,14 +181,16 @@ pub(crate) fn uid(object: &Value) -> &str {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectOwnership {
     Own,
-    /// A lower attempt of the same unit, which this task replaces.
+    /// A lower attempt of the same unit, or a unit that this task takes over from. The task replaces the object.
     LowerAttempt,
     Foreign,
 }
 
-pub(crate) fn ownership(object: &Value, name: &TaskId) -> ObjectOwnership {
+/// Returns the owner of an object. `adopts` are the units of [`ObjectTask::adopts`](ebb_protocol::relay::ObjectTask::adopts).
+pub(crate) fn ownership(object: &Value, name: &TaskId, adopts: &[String]) -> ObjectOwnership {
     match owner(object) {
         Some(owner) if owner == *name => ObjectOwnership::Own,
+        Some(owner) if adopts.contains(&owner.unit) => ObjectOwnership::LowerAttempt,
         Some(owner) if owner.unit == name.unit && owner.attempt < name.attempt => ObjectOwnership::LowerAttempt,
         _ => ObjectOwnership::Foreign,
     }

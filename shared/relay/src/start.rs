@@ -151,7 +151,10 @@ impl Reconciler {
         let (all, was_confirmed): (Vec<_>, _) = (spec.object_refs().collect(), held.confirmed);
         for (number, (object_ref, document)) in all.iter().enumerate().skip(spec.applied.len()) {
             let existing = self.read(object_ref).await?;
-            let uid = match existing.as_ref().map(|object| (objects::ownership(object, &name), object)) {
+            let uid = match existing
+                .as_ref()
+                .map(|object| (objects::ownership(object, &name, &spec.objects.adopts), object))
+            {
                 Some((ObjectOwnership::Own, object)) => objects::uid(object).to_owned(),
                 Some((ObjectOwnership::Foreign, _)) => {
                     let why = format!("{object_ref} already exists and does not belong to this task");
@@ -216,7 +219,9 @@ impl Reconciler {
         documents: &[SecretDocument],
     ) -> StepResult<Option<Value>> {
         if let Some(number) = number.checked_sub(spec.objects.secrets.len()) {
-            return Ok(spec.objects.apply.get(number).cloned());
+            let Some(mut manifest) = spec.objects.apply.get(number).cloned() else { return Ok(None) };
+            self.fill_manifest(spec, number, &mut manifest).await?;
+            return Ok(Some(manifest));
         }
         let stored = match documents {
             [] => self.store.documents(&held.record).await?,

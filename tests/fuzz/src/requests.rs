@@ -73,7 +73,7 @@ fn request(plan: &Plan, compiled: &CompiledExpressions, facts: &TargetFacts) -> 
 fn manifest(plan: &Plan, compiled: &CompiledExpressions, facts: &TargetFacts) -> Option<serde_json::Value> {
     let at = UnitRef { hook: Hook::PreStart, unit: 1 };
     match render::unit(UnitContext { plan, compiled, at, facts, known: &KnownOutputs::new() }) {
-        Ok(RenderedUnit::Object { mut manifests }) => Some(manifests.remove(0)),
+        Ok(RenderedUnit::Object { mut manifests, .. }) => Some(manifests.remove(0)),
         Ok(other) => panic!("{other:?} is no manifest"),
         Err(_) => None,
     }

@@ -30,6 +30,7 @@ ebb-relay:{{ .Release.Namespace }}
 {{- /* The policy, with the settings of the profile, and the namespace of units that name none. */ -}}
 {{- define "policy" -}}
 {{- if hasKey .Values.policy.namespaces .Release.Namespace }}{{ fail "the relay's own namespace holds no units: remove it from policy.namespaces" }}{{ end -}}
+{{- if has .Release.Namespace .Values.policy.bindNamespaces }}{{ fail "the relay's own namespace holds no bound objects: remove it from policy.bindNamespaces" }}{{ end -}}
 {{- if eq .Values.unitNamespace .Release.Namespace }}{{ fail "the relay's own namespace holds no units: install it into another one than `unitNamespace`" }}{{ end -}}
 {{- $policy := deepCopy .Values.policy -}}
 {{- $level := ternary "baseline" "restricted" (eq .Values.profile "baseline") -}}

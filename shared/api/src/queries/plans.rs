@@ -161,7 +161,7 @@ fn shown(action: &Action, rendered: RenderedUnit) -> Value {
             }
             shown
         }
-        RenderedUnit::Object { mut manifests } => match manifests.len() {
+        RenderedUnit::Object { mut manifests, .. } => match manifests.len() {
             1 => json!({ "manifest": manifests.remove(0) }),
             _ => json!({ "manifest": manifests }),
         },

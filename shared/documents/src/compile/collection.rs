@@ -70,7 +70,7 @@ pub(super) fn reads(sandbox: &SandboxDoc) -> SandboxReads {
     for variable in &sandbox.env {
         scratch.text(&variable.value.value, variable.value.at, Scope::Sandbox, &mut uses);
     }
-    if let Some(own) = &sandbox.own {
+    for own in sandbox.own.iter().chain(&sandbox.bound) {
         scratch.units = own.owner.scope();
         for (hook, units) in own.hooks() {
             let compiled = units.iter().map(|doc| unit::compile(&mut scratch, own, doc, hook));

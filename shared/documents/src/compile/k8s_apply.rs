@@ -124,7 +124,7 @@ fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &Res
     };
     let pre_start = data.as_ref().and_then(|(name, data)| {
         let manifest = At { value: TemplateTree::List(manifests(report, data)?), at: data.at };
-        let action = ActionDoc::Object(ObjectDoc { manifest, ready, fail: None });
+        let action = ActionDoc::Object(ObjectDoc { manifest, ready, fail: None, data: None });
         let inner = UnitSpec { action, ..UnitSpec::default() };
         let unit = Named { name: At { value: UNIT.to_owned(), at: name.at }, inner };
         Some(HookDoc { name: At { value: "preStart".to_owned(), at: name.at }, inner: Entries(vec![unit]) })

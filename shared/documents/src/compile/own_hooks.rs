@@ -1,4 +1,5 @@
-//! The own hooks of a target. They are compiled like a plugin without params that is bound to the target itself.
+//! The own hooks of a target, and the units of its `bind`. They are compiled like plugins without params that are bound to
+//! the target itself.
 
 use std::collections::BTreeMap;
 
@@ -9,31 +10,49 @@ use super::checked::{BoundResource, PublicOutputs};
 use super::collector::DiagnosticCollector;
 use super::plugin;
 use crate::diagnostic::Diagnostic;
-use crate::model::{HookOwner, SandboxDoc};
+use crate::model::{HookOwner, PluginDoc, SandboxDoc};
 
 /// A version that no plan shows.
 static VERSION: Version = Version::new(0, 0, 0);
 
-/// Binds the own hooks of a target whose resources are `instances`. Returns `None` if there are none, or after it has
-/// reported errors.
+/// Binds the own hooks and the `bind` of a target whose resources are `instances`. Leaves out what has errors, which are
+/// reported.
 pub(super) fn bind<'a>(
     report: &mut DiagnosticCollector,
     sandbox: &'a SandboxDoc,
     instances: &[BoundResource<'a>],
     warnings: &mut Vec<Diagnostic>,
-) -> Option<BoundResource<'a>> {
-    let own = sandbox.own.as_deref()?;
-    if let Some(taken) = sandbox.resources.iter().find(|resource| resource.name.value == HookOwner::TARGET) {
-        let message = format!("resource `{}` has the name of the target's own units", HookOwner::TARGET);
-        let help = "give the resource another name: the keys of own units begin with `target/`";
-        report.push(report.error("duplicate", taken.name.at, message).help(help));
-        return None;
+) -> Vec<BoundResource<'a>> {
+    let own = [
+        (HookOwner::TARGET, "the target's own units", "own units", sandbox.own.as_deref()),
+        (HookOwner::BIND, "the units of `bind`", "these units", sandbox.bound.as_deref()),
+    ];
+    let mut found = Vec::new();
+    for (name, units, short, own) in own {
+        let Some(own) = own else { continue };
+        if let Some(taken) = sandbox.resources.iter().find(|resource| resource.name.value == name) {
+            let message = format!("resource `{name}` has the name of {units}");
+            let help = format!("give the resource another name: the keys of {short} begin with `{name}/`");
+            report.push(report.error("duplicate", taken.name.at, message).help(help));
+            continue;
+        }
+        found.extend(bind_one(report, (name, own), sandbox, instances, warnings));
     }
+    found
+}
+
+fn bind_one<'a>(
+    report: &mut DiagnosticCollector,
+    (name, own): (&'static str, &'a PluginDoc),
+    sandbox: &'a SandboxDoc,
+    instances: &[BoundResource<'a>],
+    warnings: &mut Vec<Diagnostic>,
+) -> Option<BoundResource<'a>> {
     let checked = plugin::check(own, PublicOutputs::of(instances), &report.steps);
     let checked = checked.map_err(|wrong| report.found.extend(wrong)).ok()?;
     warnings.extend(checked.warnings.iter().cloned());
     Some(BoundResource {
-        name: HookOwner::TARGET,
+        name,
         at: own.name.at,
         source: &sandbox.source,
         bound: BoundPlugin { plugin: own, version: &VERSION, digest: "" },

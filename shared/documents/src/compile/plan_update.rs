@@ -9,6 +9,9 @@
 //! 4. Take preStop and postStop from the new plan, and add the undos of removed and replaced resources. They run if the
 //!    update has not completed them.
 //!
+//! A changed `bind` is replaced, too, but its new objects are applied first: they take over the objects of the former ones,
+//! so that a bound Secret is never missing. What remains of the former ones is removed afterwards.
+//!
 //! A removed or replaced resource gets the name `NAME~N` with the number of the update, so its undo reads the params and
 //! outputs with which it was made.
 //!
@@ -24,6 +27,7 @@ use super::kept_undos::PlannedUndos;
 use super::old_params;
 use super::plan_content::{content_digest, origins, units_of};
 use super::teardown::OrderSource;
+use crate::model::HookOwner;
 use crate::plan::{
     Action, FormerResource, HookPlan, PLUGIN_UPDATE, Plan, ResourceOrigin, UnitPlan, UnitRef, UpdateState,
     document_name, former_name,
@@ -323,8 +327,15 @@ impl PlanMerge<'_> {
                 Some(&unit) => UnitRef { hook: self.hook, unit },
                 None => at,
             };
+            // New bound objects wait for new resources, which wait for these undos.
+            let is_awaited = |&&first: &&u32| {
+                let first =
+                    current.iter().find(|hook| hook.hook == at.hook).and_then(|hook| hook.units.get(first as usize));
+                !self.is_made(HookOwner::BIND) || !first.is_some_and(is_bind)
+            };
+            let awaited = unit.dependencies.iter().filter(is_awaited);
             let unit = UnitPlan {
-                dependencies: unit.dependencies.iter().filter_map(|&first| place(first)).collect(),
+                dependencies: awaited.filter_map(|&first| place(first)).collect(),
                 ordered_after: unit.ordered_after.iter().filter_map(|&first| place(first)).collect(),
                 undoes: unit.undoes.iter().map(|&at| moved(at)).collect(),
                 stage: Some(at.hook),
@@ -355,7 +366,8 @@ impl PlanMerge<'_> {
             let mut dependencies: Vec<u32> = unit.dependencies.iter().filter_map(|&first| place(first)).collect();
             let is_own = |&first: &u32| wanted.unit(UnitRef { hook: at.hook, unit: first }).map(UnitPlan::resource);
             // Units that wait for others of the resource wait for its undos, too.
-            if !unit.dependencies.iter().any(|first| is_own(first) == Some(unit.resource())) {
+            let has_first = unit.dependencies.iter().any(|first| is_own(first) == Some(unit.resource()));
+            if !has_first && !is_bind(unit) {
                 let is_undo = |undo: &&u32| document_name(self.units[**undo as usize].resource()) == unit.resource();
                 dependencies.extend(last_undos.iter().filter(is_undo));
             }
@@ -368,6 +380,12 @@ impl PlanMerge<'_> {
             self.units.push(unit);
         }
         self.wait_for_stage(first, Hook::PostStart, Hook::PreStart);
+        let (undos, setup) = self.units.split_at_mut(first);
+        let bound: Vec<u32> =
+            (position(first)..).zip(&*setup).filter(|(_, unit)| is_bind(unit)).map(|it| it.0).collect();
+        for undo in undos.iter_mut().filter(|undo| is_bind(undo)) {
+            undo.dependencies.extend(&bound);
+        }
     }
 
     /// Adds the `update` units of updated resources. They run after the setup units that they read, and before the undos
@@ -489,6 +507,10 @@ impl PlanMerge<'_> {
         add_teardown_edges(&mut plan, &count, |_| OrderSource::Author);
         plan.keep_secret_clusters(before);
         check_size(&plan)?;
+        // Its objects change in place.
+        if let Some(change) = self.resources.get_mut(HookOwner::BIND).filter(|it| **it == ResourceChange::Replaced) {
+            *change = ResourceChange::Updated;
+        }
         Ok(PlanUpdate { plan, resources: self.resources, number: has_units.then_some(number) })
     }
 
@@ -548,6 +570,11 @@ fn check_size(plan: &Plan) -> Result<(), UpdateError> {
 
 fn position(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+/// Returns true for a unit of a present or former `bind`.
+fn is_bind(unit: &UnitPlan) -> bool {
+    document_name(unit.resource()) == HookOwner::BIND
 }
 
 /// Returns the positions of the units for which no other unit of the same resource waits.

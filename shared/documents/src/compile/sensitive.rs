@@ -18,6 +18,10 @@ pub(super) enum TextRole {
     /// Another part of the request to a plugin of InfraKit.
     InfrakitText,
     Manifest,
+    /// A value in `data` of a Secret of `bind`.
+    BoundSecret,
+    /// The same of a ConfigMap.
+    BoundConfigMap,
     /// An output or `until` of a webhook.
     Answer,
     /// The condition `when`.
@@ -78,10 +82,10 @@ impl Sensitivity {
     pub(super) fn refusal(self, role: TextRole, found: &ExpressionRead<'_>) -> Option<Refusal> {
         match self {
             Self::Open => None,
-            Self::InCluster | Self::InClusterByDefault => in_cluster(role, found.usage),
+            Self::InCluster | Self::InClusterByDefault => in_cluster(role, found),
             Self::Sealed => sealed(role, found),
-            Self::Undecided if role == TextRole::Manifest => sealed(role, found).and(in_cluster(role, found.usage)),
-            Self::Undecided => in_cluster(role, found.usage).and(sealed(role, found)),
+            Self::Undecided if role == TextRole::Manifest => sealed(role, found).and(in_cluster(role, found)),
+            Self::Undecided => in_cluster(role, found).and(sealed(role, found)),
         }
     }
 }
@@ -105,11 +109,12 @@ pub(super) fn check(
 }
 
 /// Returns the reason why a reference to a Secret cannot be used so.
-fn in_cluster(role: TextRole, usage: ReferenceUsage) -> Option<Refusal> {
-    Some(match (role, usage) {
+fn in_cluster(role: TextRole, found: &ExpressionRead<'_>) -> Option<Refusal> {
+    Some(match (role, found.usage) {
         (_, ReferenceUsage::Presence)
         | (TextRole::PodInput | TextRole::Public, ReferenceUsage::Whole)
         | (TextRole::PodInput | TextRole::Manifest, ReferenceUsage::SecretRef) => return None,
+        (TextRole::BoundSecret, _) if found.is_whole => return None,
         (TextRole::PodInput, _) => {
             ("be part of a text", "hand it on whole, as an input of its own, and put the text together in the script")
         }
@@ -133,7 +138,7 @@ fn in_cluster(role: TextRole, usage: ReferenceUsage) -> Option<Refusal> {
 fn sealed(role: TextRole, found: &ExpressionRead<'_>) -> Option<Refusal> {
     Some(match (role, found.usage) {
         (_, ReferenceUsage::Presence) | (TextRole::PodInput | TextRole::Public, ReferenceUsage::Whole) => return None,
-        (TextRole::Webhook | TextRole::Infrakit, _) if found.is_whole => return None,
+        (TextRole::Webhook | TextRole::Infrakit | TextRole::BoundSecret, _) if found.is_whole => return None,
         (_, ReferenceUsage::SecretRef) => {
             ("be named by `secretRef`", "it is in no Secret of a cluster; hand it on whole, as an input of a pod")
         }
@@ -166,6 +171,8 @@ fn elsewhere(role: TextRole) -> Option<Refusal> {
             Some(("name a cluster", "write the name, or declare a param for it that is not sensitive"))
         }
         TextRole::When => Some(("decide a `when`", "`has(…)` may ask whether it is there")),
+        TextRole::BoundSecret => Some(("be part of a text", "hand it on whole, as the value of a key of its own")),
+        TextRole::BoundConfigMap => Some(("be in a ConfigMap", "bind it to a `secret`")),
         _ => Some(("be part of a text", "hand it on whole, as an output of its own")),
     }
 }

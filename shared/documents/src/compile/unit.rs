@@ -108,8 +108,9 @@ pub(super) fn compile<'a>(
                 let help = "leave `update` out: the objects are then deleted, and applied again";
                 report.push(report.error("hook-order", manifest.at, message).help(help));
             }
-            let tree = report.strings(manifest, report.units, &mut found);
+            let mut tree = report.strings(manifest, report.units, &mut found);
             match &manifest.value {
+                _ if object.data.is_some() => check_bound_place(report, &found),
                 TemplateTree::List(manifests) => {
                     if manifests.is_empty() {
                         report.push(report.error("manifest", manifest.at, "the list of manifests is empty"));
@@ -119,6 +120,12 @@ pub(super) fn compile<'a>(
                 _ => check_manifest(report, manifest),
             }
             collect(TextRole::Manifest, std::mem::take(&mut found));
+            if let Some(data) = &object.data {
+                tree["data"] = report.strings(data, report.units, &mut found);
+                let is_secret = tree["kind"] == "Secret";
+                let role = if is_secret { TextRole::BoundSecret } else { TextRole::BoundConfigMap };
+                collect(role, std::mem::take(&mut found));
+            }
             let mut judge = |what: &str, text: &'a Option<At<String>>| {
                 text.as_ref().and_then(|text| report.expression(what, text, Scope::Object, &mut Vec::new()))
             };
@@ -127,7 +134,8 @@ pub(super) fn compile<'a>(
                 let help = "put the value into the manifest: `${…}`";
                 report.push(report.error("input", first.name.at, "an object has no inputs").help(help));
             }
-            (Action::Object(ObjectAction { manifest: tree, ready, fail }), TextRole::Manifest)
+            let bound = object.data.is_some();
+            (Action::Object(ObjectAction { manifest: tree, ready, fail, bound }), TextRole::Manifest)
         }
         ActionDoc::Infrakit(instance) => {
             let mut properties = Vec::new();
@@ -371,6 +379,15 @@ fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: Hook) -> RetryPo
     }
     let on = given.on.into_iter().map(|class| class.value.0).collect();
     RetryPolicy { attempts: tries, backoff_ms, max_backoff_ms, on }
+}
+
+/// Checks that the name and the namespace of an object of `bind` follow from the target.
+fn check_bound_place(report: &mut DiagnosticCollector, reads: &[ExpressionRead<'_>]) {
+    for found in reads.iter().filter(|found| !matches!(found.source, expr::ReferenceSource::Target(_))) {
+        let message = format!("the place of a bound object cannot depend on `{}`", found.source);
+        let help = "write name and namespace literally, or with `${target.…}`";
+        report.push(report.error_in("bind", &found.spot, message).help(help));
+    }
 }
 
 /// Checks a manifest: `apiVersion` and `kind` are literal, and the namespace does not depend on inputs.

@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use serde::Deserialize;
 
 use crate::load::Document;
-use crate::load::collection;
 use crate::load::names::{MAX_NAME, NameSyntax};
 use crate::load::reader::{DocumentReader, NodePath};
 use crate::load::yaml::YamlNode;
+use crate::load::{bind, collection};
 use crate::model::{ActionDoc, At, HookOwner, PluginDoc, SandboxDoc, SandboxKind};
 
 /// The only version of the format.
@@ -141,6 +141,7 @@ pub(super) fn target(
     }
     check_target_kind(reader, &sandbox);
     take_own_hooks(reader, node, &mut sandbox);
+    bind::take(reader, &mut sandbox);
     Some(sandbox)
 }
 

@@ -33,7 +33,7 @@ const WITH_CONNECTION: &str = "a webhook has `url`, or `connection` and `path`";
 
 /// Structs that have exactly one of several keys: name in serde and in the schema, error code, keys, help for no key, help
 /// for several keys.
-pub(crate) const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 13] = [
+pub(crate) const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 14] = [
     ("Unit", "unit-kind", &["pod", "webhook", "object", "infrakit"], "add one of them", "make two units of it"),
     (
         "Output",
@@ -41,6 +41,13 @@ pub(crate) const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 13] = [
         &["file", "value", "secret"],
         "add `file: /PATH` for a pod, `value: ${…}` for a webhook, object or InfraKit plugin, or `secret: {name: …, key: …}` for an object",
         "keep one of the two",
+    ),
+    (
+        "Bind",
+        "bind",
+        &["secret", "configMap"],
+        "add `secret: {namespace: …, name: …}`, or `configMap` with the same keys",
+        "make two entries of it",
     ),
     ("RouteGroupMatch", "match", &["label", "all", "any"], "add one of them", "keep exactly one"),
     (

@@ -14,11 +14,11 @@ use crate::diagnostic::Diagnostic;
 use crate::load::names::{MAX_SIGNADOT_NAME, NameSyntax};
 use crate::load::reader::{DocumentReader, NodePath};
 use crate::load::yaml::{YamlNode, YamlValue};
-use crate::load::{Document, ebb};
+use crate::load::{Document, bind, ebb};
 use crate::model::{
-    ActionDoc, At, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, InputDoc, InputSpec, NameList,
-    Named, OutputFromDoc, OutputSpec, ParamDoc, ParamValue, PluginDoc, PodDoc, ResourceSpec, RouteGroupDoc, RunnerDoc,
-    SandboxDoc, TemplateTree, TtlStart, UnitDoc, UnitSpec,
+    ActionDoc, At, BindDoc, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, InputDoc, InputSpec,
+    NameList, Named, OutputFromDoc, OutputSpec, ParamDoc, ParamValue, PluginDoc, PodDoc, ResourceSpec, RouteGroupDoc,
+    RunnerDoc, SandboxDoc, TemplateTree, TtlStart, UnitDoc, UnitSpec,
 };
 use crate::template;
 
@@ -164,6 +164,17 @@ pub(crate) struct SignadotSandbox {
     /// At most 30 characters.
     name: At<String>,
     spec: SandboxSpec,
+    /// What only Ebb reads.
+    ebb: Option<SandboxExtension>,
+}
+
+/// The keys that Ebb adds to a sandbox. Signadot ignores them.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SandboxExtension {
+    /// Secrets and ConfigMaps with outputs for workloads, as in a sandbox of Ebb.
+    #[serde(default)]
+    bind: Vec<At<BindDoc>>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -458,7 +469,7 @@ fn input(reader: &DocumentReader<'_>, input: SignadotInput, params: &mut Entries
 }
 
 fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SandboxDoc> {
-    let SignadotSandbox { name, spec } = reader.read_open(node)?;
+    let SignadotSandbox { name, spec, ebb } = reader.read_open(node)?;
     short_name(reader, &name, "the sandbox's name");
     let mut consumers = Vec::new();
     for key in ["forks", "local"] {
@@ -467,19 +478,22 @@ fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Op
             consume(reader, below, &NodePath::Key(&spec, key), "", &mut consumers);
         }
     }
-    Some(SandboxDoc {
+    let mut sandbox = SandboxDoc {
         name,
         description: spec.description,
         cluster: Some(spec.cluster.value),
         labels: spec.labels,
         ttl: spec.ttl.map(|ttl| lifetime(reader, &ttl.duration, ttl.offset_from.as_ref(), &SandboxTtlStart::UpdatedAt)),
         resources: resources(reader, spec.resources),
+        bind: ebb.unwrap_or_default().bind,
         consumers,
         dialect: Dialect::Signadot,
         source: reader.source.clone(),
         expanded,
         ..SandboxDoc::default()
-    })
+    };
+    bind::take(reader, &mut sandbox);
+    Some(sandbox)
 }
 
 fn resources(reader: &DocumentReader<'_>, resources: Vec<SignadotResource>) -> Entries<ResourceSpec> {

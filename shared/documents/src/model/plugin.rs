@@ -87,6 +87,8 @@ pub enum HookOwner {
 impl HookOwner {
     /// The first part of the keys of own units, in the place of the name of a resource.
     pub const TARGET: &str = "target";
+    /// The same for the units of `bind`.
+    pub const BIND: &str = "bind";
 
     /// Returns the names that the units can use.
     pub(crate) fn scope(self) -> Scope {

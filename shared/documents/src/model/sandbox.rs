@@ -66,9 +66,15 @@ pub struct SandboxDoc {
     /// Own units that run when the platform sends an event, by the name of the event.
     #[serde(default)]
     pub hooks: Entries<Entries<UnitSpec>>,
+    /// Secrets and ConfigMaps with outputs for workloads. They exist before the target is ready, and until it is removed.
+    #[serde(default)]
+    pub bind: Vec<At<BindDoc>>,
     /// The own hooks. Loading moves them here from the fields above.
     #[serde(skip)]
     pub own: Option<Box<PluginDoc>>,
+    /// The units of `bind`. Loading moves them here.
+    #[serde(skip)]
+    pub bound: Option<Box<PluginDoc>>,
     /// Every `valueFrom.resource` of a Signadot document.
     #[serde(skip)]
     pub consumers: Vec<ConsumerDoc>,
@@ -79,6 +85,37 @@ pub struct SandboxDoc {
     /// The document as YAML with all `@{…}` expanded.
     #[serde(skip)]
     pub expanded: String,
+}
+
+/// A Secret or a ConfigMap with values for workloads. It has exactly one of `secret` and `configMap`.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename = "Bind", rename_all = "camelCase", deny_unknown_fields)]
+pub struct BindDoc {
+    #[serde(rename = "secret", alias = "configMap")]
+    #[schemars(flatten)]
+    pub object: BoundObjectDoc,
+    /// The values by key: templates such as `${resources.db.outputs.dsn}`. Only a Secret can have a sensitive value.
+    pub data: Entries<At<String>>,
+}
+
+/// The object of a `bind`.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum BoundObjectDoc {
+    /// A Secret.
+    Secret(BoundName),
+    /// A ConfigMap.
+    ConfigMap(BoundName),
+}
+
+/// The place of a bound object. Its texts may hold `${target.…}`.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BoundName {
+    /// A namespace that the policy of the cluster lists as `bindNamespaces`.
+    pub namespace: At<String>,
+    /// The name. No other object may have it.
+    pub name: At<String>,
 }
 
 /// A variable of the environment that may be missing.

@@ -279,6 +279,9 @@ pub struct ObjectDoc {
     pub ready: Option<At<String>>,
     /// A CEL expression over `object`, the first one, that is true when it has failed.
     pub fail: Option<At<String>>,
+    /// The `data` of an object of `bind`.
+    #[serde(skip)]
+    pub data: Option<At<TemplateTree>>,
 }
 
 /// A resource of an InfraKit plugin. Only preStart and postStart have such units. Ebb destroys the resource in postStop.

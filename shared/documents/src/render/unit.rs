@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value as Json;
 
 use super::context::{
     LookupResult, MissingPolicy, NullPolicy, PendingOutputs, RenderContext, as_json, capped, mistyped, sensitive,
 };
 use super::{
-    InputValue, OpenSealed, ProducerState, RenderError, RenderValue, RenderedInput, RenderedInstance, RenderedRequest,
-    RenderedUnit, SkipReason, UnitContext, url,
+    BoundSecretKey, InputValue, OpenSealed, ProducerState, RenderError, RenderValue, RenderedInput, RenderedInstance,
+    RenderedRequest, RenderedUnit, SkipReason, UnitContext, url,
 };
 use crate::expr::convert::json_type;
 use crate::plan::{Action, InfrakitAction, InputPlan, Template, UnitPlan, WebhookAction};
@@ -80,6 +82,7 @@ fn render(
             Ok(RenderedUnit::Pod { inputs: inputs? })
         }
         Action::Webhook(webhook) => request(context, unit, webhook, lenience).map(RenderedUnit::Webhook),
+        Action::Object(object) if object.bound => bound(context, &object.manifest),
         Action::Object(object) => {
             let manifest = context.closed().tree(&object.manifest, "manifest", MissingPolicy::Strict)?;
             let manifest = manifest.unwrap_or_default();
@@ -88,7 +91,7 @@ fn render(
                 Json::Array(manifests) => manifests,
                 one => vec![one],
             };
-            Ok(RenderedUnit::Object { manifests })
+            Ok(RenderedUnit::Object { manifests, fill: Vec::new() })
         }
         Action::Removal => Ok(RenderedUnit::Removal),
         Action::Infrakit(action) => instance(context, action, lenience).map(RenderedUnit::Infrakit),
@@ -100,6 +103,44 @@ fn render(
             }
         }
     }
+}
+
+/// Renders an object of `bind`. A value that is in a Secret of the cluster is copied there.
+fn bound(context: RenderContext<'_>, manifest: &Json) -> Result<RenderedUnit, RenderError> {
+    let mut place = manifest.clone();
+    let data = place.as_object_mut().and_then(|manifest| manifest.remove("data")).unwrap_or_default();
+    let mut manifest = context.closed().tree(&place, "manifest", MissingPolicy::Strict)?.unwrap_or_default();
+    let is_secret = manifest["kind"] == "Secret";
+    let is_shown = context.unknowns == PendingOutputs::Shown;
+    let context = if is_secret { context } else { context.closed() };
+    let (mut values, mut fill) = (serde_json::Map::new(), Vec::new());
+    for (key, text) in data.as_object().into_iter().flatten() {
+        let place = format!("`data.{key}`");
+        let made = context.text(text.as_str().unwrap_or_default(), &place)?;
+        let bytes = match context.disclosed(made, &place)? {
+            LookupResult::Nothing => continue,
+            LookupResult::Placeholder(name) => format!("<{name}>").into_bytes(),
+            LookupResult::Value(RenderValue::Json(json)) => joinable(json).into_bytes(),
+            LookupResult::Value(RenderValue::Bytes(bytes)) => bytes,
+            LookupResult::Value(RenderValue::Secret(secret)) if is_secret => {
+                fill.push(BoundSecretKey { key: key.clone(), secret });
+                continue;
+            }
+            LookupResult::Value(_) => return Err(sensitive(&place, "its value")),
+        };
+        capped(&place, bytes.len())?;
+        let value = match String::from_utf8(bytes) {
+            Ok(text) if !is_secret || is_shown => text,
+            Ok(text) => STANDARD.encode(text),
+            Err(error) if is_secret => STANDARD.encode(error.into_bytes()),
+            Err(_) => return Err(mistyped(&place, "text", "bytes that are not UTF-8; bind it to a `secret`")),
+        };
+        values.insert(key.clone(), value.into());
+    }
+    // People read the values of a preview, so they are not encoded.
+    manifest[if is_secret && is_shown { "stringData" } else { "data" }] = values.into();
+    capped("manifest", manifest.to_string().len())?;
+    Ok(RenderedUnit::Object { manifests: vec![manifest], fill })
 }
 
 fn wanted(context: RenderContext<'_>, unit: &UnitPlan, lenience: MissingPolicy) -> Result<bool, RenderError> {

@@ -106,9 +106,13 @@ fn content(plan: &Plan) -> Value {
         (name.clone(), value)
     };
     let env: Map<String, Value> = plan.env.iter().map(variable).collect();
+    let bound = units.remove(HookOwner::BIND).unwrap_or_default().into_iter();
+    let manifest = |(name, mut action): (String, Value)| Some((name, action.pointer_mut("/object/manifest")?.take()));
+    let bound: Map<String, Value> = bound.filter_map(manifest).collect();
     let rest = json!({
         "cluster": target.cluster, "namespace": target.namespace, "labels": target.labels,
         "ttl": target.ttl_ms.map(duration), "env": env, "resources": resources,
+        "bind": (!bound.is_empty()).then_some(bound),
     });
     content.extend(rest.as_object().cloned().unwrap_or_default());
     content.into()

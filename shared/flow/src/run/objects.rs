@@ -1,10 +1,14 @@
 //! Builds the tasks of object units and of removals.
 
-use ebb_documents::plan::{ObjectAction, OutputFrom, UnitPlan};
+use ebb_documents::plan::{Action, HookPlan, ObjectAction, OutputFrom, UnitPlan, UnitRef};
+use ebb_documents::render::BoundSecretKey;
 use ebb_engine::Unit;
-use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, TaskCompletion, TaskId};
+use ebb_protocol::relay::{
+    ManifestFill, ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, TaskCompletion, TaskId,
+};
 
 use crate::loaded_run::Run;
+use crate::run::records;
 
 /// Returns the task that applies objects and waits until they are ready. Objects of a setup hook remain until their
 /// removal, objects of a teardown hook until the result is acknowledged.
@@ -12,7 +16,7 @@ pub(crate) fn applied(
     run: &Run,
     unit: &UnitPlan,
     object: &ObjectAction,
-    manifests: Vec<serde_json::Value>,
+    (manifests, fill): (Vec<serde_json::Value>, Vec<BoundSecretKey>),
 ) -> ObjectTask {
     let own = ReadyRules { ready: object.ready.clone(), fail: object.fail.clone() };
     // The rules of the document apply to the first object, the contracts of kinds to the others. Only `ready:
@@ -33,15 +37,30 @@ pub(crate) fn applied(
         };
         Some(ObjectOutput { name: name.clone(), from, sensitive: output.sensitive, optional: output.optional })
     });
+    let filled =
+        |key: BoundSecretKey| ManifestFill { manifest: 0, key: key.key, secret: records::from_secret(key.secret) };
+    let plan = &run.loaded.plan;
     ObjectTask {
         instance: run.instance_key(),
-        namespace: run.loaded.plan.target.namespace.clone(),
+        // A bound object names its namespace, which need not be one of units.
+        namespace: plan.target.namespace.clone().filter(|_| !object.bound),
         apply: manifests,
+        bind: object.bound,
+        fill: fill.into_iter().map(filled).collect(),
+        adopts: if object.bound { bound_before(run) } else { Vec::new() },
         until: TaskCompletion::Ready(rules),
         outputs: outputs.collect(),
         keep: unit.is_setup(run.hook()),
         ..ObjectTask::default()
     }
+}
+
+/// Returns the units of earlier runs that have applied objects of `bind`.
+fn bound_before(run: &Run) -> Vec<String> {
+    let hooks = run.loaded.plan.hooks.iter().filter(|hook| hook.hook != run.hook());
+    let bound = |(_, unit): &(UnitRef, &UnitPlan)| matches!(&unit.action, Action::Object(object) if object.bound);
+    let units = hooks.flat_map(HookPlan::places).filter(bound);
+    units.map(|(at, _)| TaskId::unit_of(&run.id.sibling(at.hook), Unit(at.unit))).collect()
 }
 
 /// Returns the task that removes the objects of all attempts of the units that `unit` undoes.

@@ -77,8 +77,8 @@ pub(super) fn task_body(
         (RenderedUnit::Pod { inputs }, Action::Pod(pod)) => {
             relay::TaskBody::Script(script_task(unit, pod, environment(run, attempt, unit), inputs))
         }
-        (RenderedUnit::Object { manifests }, Action::Object(object)) => {
-            relay::TaskBody::Objects(objects::applied(run, unit, object, manifests))
+        (RenderedUnit::Object { manifests, fill }, Action::Object(object)) => {
+            relay::TaskBody::Objects(objects::applied(run, unit, object, (manifests, fill)))
         }
         (RenderedUnit::Removal, Action::Removal) => relay::TaskBody::Objects(objects::removed(run, unit)),
         _ => return None,

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::base::yaml;
-use crate::{ClusterPolicy, PodSecurityLevel, PodspecViolation, manifest_violations};
+use crate::{ClusterPolicy, PodSecurityLevel, PodspecViolation, bound_violations, manifest_violations};
 
 #[derive(Deserialize)]
 struct ManifestCases {
@@ -22,6 +22,31 @@ fn of(manifest: &Value) -> Vec<PodspecViolation> {
     let mut manifest = manifest.clone();
     manifest["metadata"] = metadata;
     manifest_violations(&manifest, &serde_json::from_value(allowed).unwrap())
+}
+
+/// The kinds and namespaces of units do not count. The refusal names the key of the policy.
+#[test]
+fn bound_objects() {
+    let allowed = json!({"namespaces": {"units": []}, "kinds": ["Pod"], "bindNamespaces": ["web"]});
+    let allowed: ClusterPolicy = serde_json::from_value(allowed).unwrap();
+    let paths = |change: Value| {
+        let mut manifest = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a", "namespace": "web"}});
+        manifest.as_object_mut().unwrap().extend(change.as_object().cloned().unwrap());
+        bound_violations(&manifest, &allowed)
+    };
+    for fine in [json!({"data": {"a": "eA=="}}), json!({"kind": "ConfigMap"})] {
+        assert_eq!(paths(fine.clone()), [], "{fine}");
+    }
+    for (change, path) in [
+        (json!({"metadata": {"name": "a", "namespace": "units"}}), "metadata.namespace"),
+        (json!({"metadata": {"name": "ebb-a", "namespace": "web"}}), "metadata.name"),
+        (json!({"kind": "Pod"}), "kind"),
+        (json!({"type": "kubernetes.io/service-account-token"}), "type"),
+    ] {
+        let found = paths(change);
+        assert!(found.len() == 1 && found[0].path == path, "{path}: {found:?}");
+        assert!(path != "metadata.namespace" || found[0].to_string().contains("`bindNamespaces`"), "{found:?}");
+    }
 }
 
 /// Exactly one violation at each path, with a reason and help.

@@ -387,7 +387,7 @@ fn embedded_manifests_may_have_several_documents() {
         let sandbox = load::sandbox("s.yaml", ALONE, &NoFiles, &DocumentVars::none()).unwrap();
         let (plan, _) = planned(&sandbox, &plugin.unwrap()).unwrap();
         match rendered(&plan, "r/u", &[]).unwrap() {
-            RenderedUnit::Object { manifests } => manifests
+            RenderedUnit::Object { manifests, .. } => manifests
                 .iter()
                 .map(|manifest| manifest["metadata"]["name"].as_str().unwrap().to_owned())
                 .collect::<Vec<_>>(),

@@ -1,0 +1,52 @@
+//! Checks of objects of `bind`, which hand values to workloads of their users.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::manifest::manifest_violations;
+use crate::policy::ClusterPolicy;
+use crate::violation::PodspecViolation;
+
+/// The field of a namespace, which has a list of its own here.
+const NAMESPACE: &str = "metadata.namespace";
+/// Maximum characters of a namespace in a message.
+const MAX_SHOWN: usize = 63;
+
+/// The fields of an object of `bind`. A `type` could let the API server make a token of an account.
+const FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "data"];
+
+/// Returns the violations of a manifest of `bind`: a Secret or a ConfigMap in one of the `bindNamespaces`.
+pub fn bound_violations(manifest: &Value, allowed: &ClusterPolicy) -> Vec<PodspecViolation> {
+    let kinds = ["ConfigMap", "Secret"].map(str::to_owned).into();
+    let own = ClusterPolicy { kinds, cluster_kinds: BTreeSet::new(), ..allowed.clone() };
+    let mut found = manifest_violations(manifest, &own);
+    found.retain(|violation| violation.path != NAMESPACE);
+    for field in manifest.as_object().into_iter().flatten().map(|(field, _)| field) {
+        if !FIELDS.contains(&field.as_str()) && field != "status" {
+            found.push(PodspecViolation {
+                path: field.clone(),
+                why: "an object of `bind` has only `data`".to_owned(),
+                help: "remove it".to_owned(),
+            });
+        }
+    }
+    let namespace = manifest["metadata"]["namespace"].as_str().unwrap_or_default();
+    if !allowed.bind_namespaces.contains(namespace) {
+        let shown: String = namespace.chars().filter(|c| !c.is_control()).take(MAX_SHOWN).collect();
+        let listed = match allowed.bind_namespaces.len() {
+            0 => "no namespace".to_owned(),
+            1 => "1 other namespace".to_owned(),
+            count => format!("{count} other namespaces"),
+        };
+        found.push(PodspecViolation {
+            path: NAMESPACE.to_owned(),
+            why: format!(
+                "`bind` may not write into the namespace `{shown}`: `bindNamespaces` of the cluster's policy has {listed}"
+            ),
+            help: "ask the operator of the cluster to add it to the value `policy.bindNamespaces` of the relay's chart"
+                .to_owned(),
+        });
+    }
+    found
+}
