@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// Returns the reason, for the operator.
 pub(crate) fn parse(file: &Path, text: &str) -> Result<ClusterPolicy, String> {
     // The error repeats its cause, so only its text is used.
-    serde_saphyr::from_str(text).map_err(|error| format!("{}: {error}", file.display()))
+    serde_saphyr::from_str(text).map_err(|error| format!("{}: {}", file.display(), error.without_snippet()))
 }
 
 /// Reads the file again and again, and replaces the policy of the relay when it changes. A reason why the file cannot be

@@ -91,7 +91,7 @@ impl Reconciler {
                 let ours = ListParams::default().labels(UNIT);
                 match kind.api::<DynamicObject>(&self.client, namespace).list_metadata(&ours).await {
                     Ok(list) => found.extend(list.items.into_iter().map(|object| (kind.clone(), object))),
-                    Err(error) if namespace.is_some_and(|namespace| self.has_lost_right(namespace, &error)) => {}
+                    Err(error) if namespace.is_some_and(|namespace| self.policy.has_lost_right(namespace, &error)) => {}
                     Err(error @ kube::Error::Api(_)) => {
                         let location = namespace.map(|name| format!(" in {name}")).unwrap_or_default();
                         listing.errors.push(format!("{}{location}: {}", kind.resource.kind, error_message(&error)));

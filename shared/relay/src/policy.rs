@@ -9,8 +9,6 @@ use ebb_protocol::limits;
 use ebb_protocol::listing::{ReportedNamespace, ReportedPolicy};
 
 use crate::error::status;
-use crate::reconciler::Reconciler;
-use crate::relay::Relay;
 
 /// The policy that all tasks share.
 pub(crate) struct CurrentPolicy(RwLock<PolicyState>);
@@ -54,7 +52,17 @@ impl CurrentPolicy {
         self.write().namespaces.extend(namespaces);
     }
 
-    fn set(&self, next: Result<ClusterPolicy, String>) {
+    /// Returns true if the relay may not read a namespace any more: the policy no longer lists it, and its operator has
+    /// removed the rights.
+    pub(crate) fn has_lost_right(&self, namespace: &str, error: &kube::Error) -> bool {
+        let is_lost = status(error) == Some(403) && !self.get().namespaces.contains_key(namespace);
+        if is_lost {
+            tracing::warn!(namespace, "objects in a namespace that the policy no longer lists cannot be read");
+        }
+        is_lost
+    }
+
+    pub(crate) fn set(&self, next: Result<ClusterPolicy, String>) {
         let mut state = self.write();
         match next {
             Ok(policy) => {
@@ -82,27 +90,6 @@ impl CurrentPolicy {
             services: policy.services.keys().cloned().collect(),
             error,
         }
-    }
-}
-
-impl Relay {
-    /// Replaces the policy, or records why the new one cannot be used. The previous policy then stays in force.
-    ///
-    /// New tasks are checked with the new policy. Tasks that exist are read, ended and removed as before.
-    pub fn set_policy(&self, next: Result<ClusterPolicy, String>) {
-        self.inner.policy.set(next);
-    }
-}
-
-impl Reconciler {
-    /// Returns true if the relay may not read a namespace any more: the policy no longer lists it, and its operator has
-    /// removed the rights.
-    pub(crate) fn has_lost_right(&self, namespace: &str, error: &kube::Error) -> bool {
-        let is_lost = status(error) == Some(403) && !self.policy.get().namespaces.contains_key(namespace);
-        if is_lost {
-            tracing::warn!(namespace, "objects in a namespace that the policy no longer lists cannot be read");
-        }
-        is_lost
     }
 }
 

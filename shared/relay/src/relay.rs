@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ebb_podspec::ClusterPolicy;
 use ebb_protocol::relay::TaskId;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
@@ -93,6 +94,13 @@ impl Relay {
         }
         tokio::spawn(removal::tombstone_loop(Arc::downgrade(&inner)));
         Ok(Self { inner, _tasks: Arc::new(sender) })
+    }
+
+    /// Replaces the policy, or records why the new one cannot be used. The previous policy then stays in force.
+    ///
+    /// New tasks are checked with the new policy. Tasks that exist are read, ended and removed as before.
+    pub fn set_policy(&self, next: Result<ClusterPolicy, String>) {
+        self.inner.policy.set(next);
     }
 
     /// Returns the UID of the namespace `kube-system`.

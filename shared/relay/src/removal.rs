@@ -118,7 +118,7 @@ impl Reconciler {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
             match api.list_metadata(&ListParams::default().labels(&selector)).await {
                 Ok(found) => all.extend(found.items.into_iter().map(|secret| (api.clone(), secret))),
-                Err(error) if self.has_lost_right(&namespace, &error) => {}
+                Err(error) if self.policy.has_lost_right(&namespace, &error) => {}
                 Err(error) => {
                     if !self.is_namespace_missing(Some(&namespace), &error).await {
                         errors.push(error);
