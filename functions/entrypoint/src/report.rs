@@ -1,4 +1,5 @@
-//! Reports to the relay: heartbeats with the progress while the script runs, then its end until the relay acknowledges it.
+//! Reports to the relay: heartbeats with the progress while the script runs, then its end until the relay acknowledges
+//! it.
 //!
 //! One thread sends both, so that no heartbeat follows the end. The script never waits for this thread.
 

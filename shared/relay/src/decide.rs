@@ -1,7 +1,5 @@
 //! Decides the next step of tasks from their records and observations. All functions are pure.
 
-use std::time::Duration;
-
 use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
 use ebb_protocol::engine::Millis;
 use ebb_protocol::entrypoint::TerminationResult;
@@ -213,7 +211,12 @@ impl ObservedContainer<'_> {
             PodObservation::Running => {
                 let silence = self.silence.filter(|silence| silence.next_check.is_zero() && self.reported.is_none());
                 let Some(silence) = silence else { return self.before_end(None, settings, now_ms) };
-                let lost = Callback::failed(ReasonCode::Lost, &silence_message(silence.lasted));
+                let why = format!(
+                    "the container runs, but its entrypoint has sent no heartbeat for {}: its process is stopped, or its \
+                     node does not reach the relay",
+                    Millis::from(silence.lasted)
+                );
+                let lost = Callback::failed(ReasonCode::Lost, &why);
                 return ContainerStep::Terminate(Box::new(lost), LogPart::Script);
             }
             PodObservation::Waiting(ref blocker) => {
@@ -270,18 +273,6 @@ impl ObservedContainer<'_> {
         let log = if cannot_start || result.log.is_some() { LogPart::Nothing } else { LogPart::Whole };
         ContainerStep::Terminate(Box::new(result), log)
     }
-}
-
-fn silence_message(lasted: Duration) -> String {
-    let seconds = lasted.as_secs();
-    let lasted = match seconds / 60 {
-        0 => format!("{seconds} s"),
-        minutes => format!("{minutes} min {} s", seconds % 60),
-    };
-    format!(
-        "the container runs, but its entrypoint has sent no heartbeat for {lasted}: its process is stopped, or its node \
-         does not reach the relay"
-    )
 }
 
 /// Parses the result from the termination message of the entrypoint.

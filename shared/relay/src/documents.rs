@@ -42,8 +42,8 @@ pub(crate) fn sensitive_outputs(document: &SecretDocument) -> Vec<String> {
 }
 
 impl Reconciler {
-    /// Returns the manifest of a Secret with its document filled in. The name of the Secret is the recorded one, which a
-    /// repeated request of another version may not have.
+    /// Returns the manifest of a Secret with its document filled in. The name of the Secret is the recorded one, which
+    /// a repeated request of another version may not have.
     pub(crate) async fn render_document(
         &self,
         name: &TaskId,

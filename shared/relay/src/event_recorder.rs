@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use kube::runtime::events::{Event, Recorder};
+use kube::runtime::events::{Event, Recorder, Reporter};
 use tokio::sync::Semaphore;
 
 use crate::record::AppliedObject;
@@ -16,17 +16,18 @@ use crate::record::AppliedObject;
 const AT_ONCE: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The reporting controller of events.
-const CONTROLLER: &str = "ebb.dev/relay";
+pub(crate) const CONTROLLER: &str = "ebb.dev/relay";
 
 pub(crate) struct EventRecorder {
-    recorder: Recorder,
+    client: Client,
+    reporter: Reporter,
     permits: Arc<Semaphore>,
 }
 
 impl EventRecorder {
     pub(crate) fn new(client: &Client) -> Self {
         let permits = Arc::new(Semaphore::new(AT_ONCE));
-        Self { recorder: Recorder::new(client.clone(), CONTROLLER.into()), permits }
+        Self { client: client.clone(), reporter: CONTROLLER.into(), permits }
     }
 
     /// Publishes an event about an object. The relay has no right to events about objects outside of a namespace.
@@ -44,7 +45,8 @@ impl EventRecorder {
             uid: Some(uid.clone()),
             ..ObjectReference::default()
         };
-        let recorder = self.recorder.clone();
+        // One recorder for all events would keep those of six minutes, to count equal ones.
+        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
         tokio::spawn(async move {
             let _permit = permit;
             match tokio::time::timeout(TIMEOUT, recorder.publish(&event, &regarding)).await {

@@ -104,8 +104,8 @@ impl TaskRegistry {
         }
     }
 
-    /// Records the last progress of a script. `None` changes nothing. Returns true if a heartbeat for the control plane is
-    /// due.
+    /// Records the last progress of a script. `None` changes nothing. Returns true if a heartbeat for the control plane
+    /// is due.
     pub(crate) fn record_progress(&self, name: &TaskId, progress: Option<String>) -> bool {
         let mut state = self.state();
         let Some(running) = state.loops.get_mut(name) else { return false };
@@ -121,8 +121,8 @@ impl TaskRegistry {
         self.state().loops.get(name)?.progress.clone()
     }
 
-    /// Returns the time since the last report of an entrypoint, which counts as lost after `limit`. Returns `None` if this
-    /// relay has received no report: it was restarted, or the entrypoint sends none.
+    /// Returns the time since the last report of an entrypoint, which counts as lost after `limit`. Returns `None` if
+    /// this relay has received no report: it was restarted, or the entrypoint sends none.
     pub(crate) fn silence(&self, name: &TaskId, limit: Duration) -> Option<Silence> {
         let mut state = self.state();
         let running = state.loops.get_mut(name)?;

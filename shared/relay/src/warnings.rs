@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use kube::api::{Api, ListParams};
 
+use crate::event_recorder::CONTROLLER;
 use crate::pod::millis;
 use crate::reconciler::Reconciler;
 
@@ -71,7 +72,9 @@ async fn list(client: &Client, namespace: &str) -> kube::Result<Vec<Warning>> {
     let mut warnings = Vec::new();
     for _ in 0..MAX_PAGES {
         let list = events.list(&page).await?;
-        warnings.extend(list.items.into_iter().map(Warning::from));
+        // An event of this relay tells of a former attempt.
+        let foreign = |event: &Event| event.reporting_component.as_deref() != Some(CONTROLLER);
+        warnings.extend(list.items.into_iter().filter(foreign).map(Warning::from));
         page.continue_token = list.metadata.continue_.filter(|next| !next.is_empty());
         if page.continue_token.is_none() {
             break;

@@ -8,8 +8,8 @@
 //! 3. It waits for the end of the script, its deadline, a signal or a cancellation.
 //! 4. It kills all processes that the script has left, and reads its outputs.
 //!
-//! [`LogMask`] masks sensitive values in the log. Lines of the log that begin with `::ebb progress ` report the progress
-//! of the script.
+//! [`LogMask`] masks sensitive values in the log. Lines of the log that begin with `::ebb progress ` report the
+//! progress of the script.
 
 mod exit;
 mod interpreter;

@@ -40,7 +40,8 @@ pub fn forward(
 }
 
 /// Forwards both output streams of a script, masked, to those of this process, and keeps their end and the progress of
-/// the script in `tail`. Returns the number of streams. The script blocks while the outputs of this process are not read.
+/// the script in `tail`. Returns the number of streams. The script blocks while the outputs of this process are not
+/// read.
 pub(crate) fn forward_outputs(
     script: &mut Child,
     tail: &LogTail,

@@ -59,8 +59,8 @@ async fn names_events_and_progress() {
     fixture.close().await;
 }
 
-/// A container whose entrypoint is stopped still runs for the kubelet. The pods of the test cluster are processes of this
-/// machine.
+/// A container whose entrypoint is stopped still runs for the kubelet. The pods of the test cluster are processes of
+/// this machine.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_entrypoint_is_lost() {
     let fixture = RelayFixture::new("silent", &[]).await;
