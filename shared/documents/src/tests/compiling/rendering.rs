@@ -8,8 +8,8 @@ use super::fixtures::{ALONE, SHARED_PG, TENANT_DB, WIRED, alone, compiled, plann
 use crate::load::{self, DocumentVars, FileError, FileSource, NoFiles};
 use crate::plan::{Plan, UnitRef};
 use crate::render::{
-    self, Answers, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue,
-    RenderedUnit, SecretKeyRef, SkipReason, TargetFacts, UnitContext,
+    self, Answers, BoundSecretKey, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError,
+    RenderValue, RenderedUnit, SecretKeyRef, SkipReason, TargetFacts, UnitContext,
 };
 
 fn facts() -> TargetFacts {
@@ -266,6 +266,34 @@ fn a_missing_optional_param_is_null() {
 }
 
 const NULL_SOURCE: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: q\npreStart:\n  a: {webhook: {url: \"https://e.example\"}, outputs: {o: {value: \"${response.body.o}\", optional: true}}}\noutputs: {o: \"${units.a.outputs.o}\"}\n";
+
+/// A Secret gets text in base64, and the relay copies what only the cluster has. A preview shows the texts.
+#[test]
+fn bound_objects() {
+    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\ncluster: staging-eu\nresources: {pg: {plugin: shared-postgres}}\nbind:\n- secret: {namespace: web, name: \"db-${target.key}\"}\n  data: {URL: \"${resources.pg.outputs.dsn}\", PORT: \"p${resources.pg.outputs.port}\"}\n- configMap: {namespace: web, name: db}\n  data: {PORT: \"${resources.pg.outputs.port}\"}\n";
+    let (plan, warnings) = compiled(sandbox, &[SHARED_PG]).unwrap();
+    assert_eq!(warnings, []);
+    assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
+    let RenderValue::Secret(kept) = secret("staging-eu") else { panic!("it is a Secret") };
+    let states = [("pg/start", outputs(&[("dsn", secret("staging-eu")), ("port", text("5432"))]))];
+    let object = |kind: &str, name: &str, data: Value| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "web"}, "data": data});
+    let name = "db-k5ncuujcjllj2";
+    let expected = RenderedUnit::Object {
+        manifests: vec![object("Secret", name, json!({"PORT": "cDU0MzI="}))],
+        fill: vec![BoundSecretKey { key: "URL".to_owned(), secret: kept }],
+    };
+    assert_eq!(rendered(&plan, "bind/secret-1", &states), Ok(expected));
+    let manifests = vec![object("ConfigMap", "db", json!({"PORT": "5432"}))];
+    assert_eq!(rendered(&plan, "bind/configmap-2", &states), Ok(RenderedUnit::Object { manifests, fill: vec![] }));
+    let Ok(RenderedUnit::Object { manifests, fill }) = previewed(&plan, "bind/secret-1") else { panic!("an object") };
+    assert_eq!(
+        (manifests[0]["stringData"].clone(), fill),
+        (json!({"PORT": "p<pg/start.port>", "URL": "<sensitive>"}), vec![])
+    );
+    // The values of a resource that was skipped are nowhere.
+    let skipped = rendered(&plan, "bind/secret-1", &[("pg/start", ProducerState::Skipped)]);
+    assert!(matches!(skipped, Ok(RenderedUnit::Skipped(_))), "{skipped:?}");
+}
 
 /// The params are wired to an output that is null. Only `p` may be null.
 const NULL_PARAMS: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  n: {plugin: q}\n  r: {plugin: p, params: {p: \"${resources.n.outputs.o}\", s: \"${resources.n.outputs.o}\", t: \"x${resources.n.outputs.o}\"}}\n";

@@ -501,6 +501,55 @@ fn a_resource_that_its_properties_identify_is_replaced_with_them() {
     assert_eq!(change(&instance, &instance, "eu", "b"), ResourceChange::Updated);
 }
 
+/// The new objects of `bind` come first, and take over the former ones. What remains of these is removed afterwards.
+#[test]
+fn bound_objects_change_in_place() {
+    let document = |rows: u32, key: &str| {
+        let data = format!("{{{key}: \"${{resources.db.outputs.dsn}}\"}}");
+        let bind = format!("bind: [{{secret: {{namespace: web, name: db}}, data: {data}}}]\n");
+        plan(&format!("resources: {{db: {{plugin: db, params: {{rows: {rows}}}}}}}\n{bind}"))
+    };
+    let changes = |names: &[(&str, ResourceChange)]| -> BTreeMap<String, ResourceChange> {
+        names.iter().map(|(name, change)| ((*name).to_owned(), *change)).collect()
+    };
+    let current = document(1, "URL");
+    let first = "bind/secret-1 after db/create reads preStart:db/create";
+    assert_eq!(units(&current, Hook::PreStart)[2], first);
+    let renamed = update(&current, &document(1, "DSN"));
+    assert_eq!(renamed.resources, changes(&[("bind", ResourceChange::Updated)]));
+    assert_eq!(
+        units(&renamed.plan, Hook::Update(1)),
+        [
+            "bind~1/secret-1.removal after bind/secret-1 undoes preStart:bind~1/secret-1",
+            "bind/secret-1 reads preStart:db/create",
+        ]
+    );
+    let replaced = update(&current, &document(2, "URL"));
+    let expected = [("bind", ResourceChange::Updated), ("db", ResourceChange::Replaced)];
+    assert_eq!(replaced.resources, changes(&expected));
+    assert_eq!(
+        units(&replaced.plan, Hook::Update(1)),
+        [
+            "db~1/drain",
+            "db~1/drop after db~1/drain undoes preStart:db~1/create reads preStart:db~1/create",
+            "bind~1/secret-1.removal after db~1/drain bind/secret-1 undoes preStart:bind~1/secret-1",
+            "db/create after db~1/drop",
+            "db/seed after db/create reads update-1:db/create",
+            "bind/secret-1 after db/create reads update-1:db/create",
+        ]
+    );
+    for plan in [&renamed.plan, &replaced.plan] {
+        plan.hooks.iter().for_each(|hook| drop(hook.graph().unwrap()));
+        let undo = units(plan, Hook::PostStop).into_iter().find(|unit| unit.starts_with("bind/")).unwrap();
+        assert_eq!(undo, "bind/secret-1.removal undoes update-1:bind/secret-1");
+    }
+    // Without `bind`, its objects are removed before the resource that they name.
+    let without = update(&current, &plan("resources: {db: {plugin: db, params: {rows: 2}}}\n"));
+    assert_eq!(without.resources["bind"], ResourceChange::Removed);
+    let undo = units(&without.plan, Hook::Update(1)).into_iter().find(|unit| unit.starts_with("db~1/drop")).unwrap();
+    assert!(undo.contains("after bind~1/secret-1.removal"), "{undo}");
+}
+
 /// A skipped unit skips its readers. What the earlier version has made is destroyed nevertheless.
 #[test]
 fn what_destroys_a_resource_reads_what_its_maker_read() {

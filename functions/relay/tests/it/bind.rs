@@ -1,0 +1,68 @@
+//! Objects of `bind`: they get values that only the cluster has, and change in place.
+
+use ebb_protocol::relay::ManifestFill;
+
+use crate::fixture::*;
+
+fn secret(data: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, "data": data})
+}
+
+fn text(secret: &Secret, key: &str) -> Option<String> {
+    let value = secret.data.as_ref()?.get(key)?;
+    Some(String::from_utf8(value.0.clone()).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bound_secret_changes_in_place() {
+    let policy = |units: &str| {
+        let kinds = ["ConfigMap"];
+        json!({"podSecurityLevel": "restricted", "namespaces": {units: []}, "kinds": kinds, "bindNamespaces": [units]})
+    };
+    let fixture = RelayFixture::with_policy("bind", &[], policy).await;
+    let made = name("make", 1);
+    let outputs = vec![output("dsn", "'hunter2'", "", true)];
+    let source = ObjectTask { outputs, ..objects(vec![config_map("source")]) };
+    fixture.apply(&made, source).await;
+    let kept = fixture.result(&made).await.secrets["dsn"].clone();
+    let fill = || vec![ManifestFill { manifest: 0, key: "DSN".to_owned(), secret: kept.clone() }];
+    let bound = |adopts: &[&str], data: Value| ObjectTask {
+        bind: true,
+        keep: true,
+        fill: fill(),
+        adopts: adopts.iter().map(|&unit| unit.to_owned()).collect(),
+        ..objects(vec![secret(data)])
+    };
+    let (one, two, other) = (name("one", 1), name("two", 1), name("other", 1));
+    fixture.apply(&one, bound(&[], json!({"OLD": "eA=="}))).await;
+    fixture.success(&one).await;
+    let secrets = fixture.api::<Secret>();
+    let first = secrets.get("db").await.unwrap();
+    let texts = |secret: &Secret| ["DSN", "OLD", "NEW"].map(|key| text(secret, key).unwrap_or_default());
+    assert_eq!(texts(&first), ["hunter2", "x", ""]);
+
+    let refused = |response: RelayResponse, why: &str| {
+        assert!(matches!(&response, RelayResponse::Refused(text) if text.contains(why)), "{why}: {response:?}");
+    };
+    refused(fixture.apply(&other, bound(&[], json!({}))).await, "does not belong to this task");
+    fixture.apply(&two, bound(&["one"], json!({"NEW": "eQ=="}))).await;
+    fixture.success(&two).await;
+    let second = secrets.get("db").await.unwrap();
+    assert_eq!((second.uid(), texts(&second)), (first.uid(), ["hunter2", "", "y"].map(str::to_owned)));
+
+    // The object belongs to the unit that took it over.
+    for (undo, undone, remains) in [("undo-one", "one", true), ("undo-two", "two", false)] {
+        let removal = ObjectTask { remove: vec![undone.to_owned()], ..objects(vec![]) };
+        fixture.apply(&name(undo, 1), removal).await;
+        fixture.success(&name(undo, 1)).await;
+        assert_eq!(secrets.get_opt("db").await.unwrap().is_some(), remains, "{undo}");
+    }
+
+    let mut elsewhere = bound(&[], json!({}));
+    elsewhere.apply[0]["metadata"]["namespace"] = "default".into();
+    refused(fixture.apply(&other, elsewhere).await, "`bindNamespaces`");
+    let in_map = ObjectTask { bind: true, fill: fill(), ..objects(vec![config_map("db")]) };
+    refused(fixture.apply(&other, in_map).await, "which is no Secret");
+    assert_eq!(fixture.release("instance-1").await, RelayResponse::Done);
+    fixture.close().await;
+}
