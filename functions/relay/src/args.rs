@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_relay_core::{ControlPlaneEndpoint, RelaySettings};
+use ebb_relay_core::{RelayBootstrap, RelaySettings};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -56,8 +56,17 @@ pub(crate) struct RelayArgs {
     #[arg(long, env = "EBB_RELAY_POLICY", value_name = "FILE", required_unless_present = "attached")]
     pub(crate) policy: Option<PathBuf>,
     /// A file with the secrets that sign batches: whsec_…, one per line
-    #[arg(long, env = "EBB_RELAY_SECRET", required_unless_present = "attached", conflicts_with = "attached")]
+    #[arg(long, env = "EBB_RELAY_SECRET", value_name = "FILE", conflicts_with = "attached")]
+    #[arg(required_unless_present_any = ["attached", "bootstrap_token_file"])]
     secret: Option<PathBuf>,
+    /// Instead of --secret: a file with the bootstrap token of the cluster. The relay makes its secret, stores it in its
+    /// namespace and registers it at the control plane, and needs the file only for that
+    #[arg(long, env = "EBB_BOOTSTRAP_TOKEN_FILE", value_name = "FILE", conflicts_with_all = ["attached", "secret"])]
+    #[arg(requires = "cluster")]
+    bootstrap_token_file: Option<PathBuf>,
+    /// The URL of the control plane's API to register at; by default --pull-url
+    #[arg(long, env = "EBB_URL", value_name = "URL", value_parser = api_url)]
+    control_plane_url: Option<String>,
     /// Allowed hosts of callbacks, as HOST or HOST:PORT
     #[arg(long, env = "EBB_RELAY_CALLBACK_HOSTS", value_delimiter = ',', required = true)]
     callback_hosts: Vec<String>,
@@ -81,22 +90,36 @@ pub(crate) struct RelayArgs {
     scheduling_timeout_seconds: Option<u64>,
 }
 
+/// The source of the secrets of batches.
+pub(crate) enum KeySource {
+    Given(WebhookKeys),
+    /// The relay makes and registers a secret.
+    Bootstrap(RelayBootstrap),
+}
+
 impl RelayArgs {
-    /// Returns the secrets of batches.
-    pub(crate) fn keys(&self) -> anyhow::Result<WebhookKeys> {
-        let Some(file) = &self.secret else { return attached::keys() };
-        WebhookKeys::parse(&read(file)?).with_context(|| file.display().to_string())
+    /// Returns the secrets of batches, or the control plane at which the relay registers its own one.
+    pub(crate) fn key_source(&self) -> anyhow::Result<KeySource> {
+        if let Some(token_file) = &self.bootstrap_token_file {
+            let url = given(&self.control_plane_url).or_else(|| given(&self.pull_url));
+            let url = url.context("--bootstrap-token-file requires --pull-url or --control-plane-url")?;
+            let cluster = given(&self.cluster).context("--bootstrap-token-file requires --cluster")?;
+            let (namespace, token_file) = (self.namespace.clone(), token_file.clone());
+            return Ok(KeySource::Bootstrap(RelayBootstrap { url, cluster, namespace, token_file }));
+        }
+        let Some(file) = &self.secret else { return Ok(KeySource::Given(attached::keys()?)) };
+        let keys = WebhookKeys::parse(&read(file)?).with_context(|| file.display().to_string())?;
+        Ok(KeySource::Given(keys))
     }
 
-    /// Returns the control plane that the relay polls. Fails if the name of the cluster is missing.
-    pub(crate) fn control_plane(&self, keys: &WebhookKeys) -> anyhow::Result<Option<ControlPlaneEndpoint>> {
-        // The manifests set the variables of URL and cluster to an empty text if the relay does not poll.
-        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    /// Returns the URL of the control plane that the relay polls, and the name of the cluster there. Fails if the name is
+    /// missing.
+    pub(crate) fn control_plane(&self) -> anyhow::Result<Option<(String, String)>> {
         let Some(url) = given(&self.pull_url) else { return Ok(None) };
         let cluster = given(&self.cluster);
         let cluster =
             cluster.context("--pull-url requires --cluster, the name of this cluster in the control plane")?;
-        Ok(Some(ControlPlaneEndpoint { url, cluster, keys: keys.clone() }))
+        Ok(Some((url, cluster)))
     }
 
     pub(crate) fn settings(&self) -> anyhow::Result<RelaySettings> {
@@ -129,6 +152,12 @@ impl RelayArgs {
         };
         Ok(ebb_relay_core::client(config)?)
     }
+}
+
+/// Returns a text that is not empty. The manifests set the variables of URL and cluster to an empty text if the relay does
+/// not poll.
+fn given(text: &Option<String>) -> Option<String> {
+    text.clone().filter(|text| !text.is_empty())
 }
 
 fn api_url(text: &str) -> Result<String, String> {

@@ -2,13 +2,17 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use args::KeySource;
 use axum::Router;
 use axum::routing::get;
 use clap::Parser as _;
-use ebb_relay_core::Relay;
+use ebb_protocol::sign::WebhookKeys;
+use ebb_relay_core::{ControlPlaneEndpoint, Relay};
+use kube::Client;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -38,7 +42,7 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
     } else {
         log.json().init()
     }
-    let (keys, settings) = (options.keys()?, options.settings()?);
+    let (source, control_plane, settings) = (options.key_source()?, options.control_plane()?, options.settings()?);
     let client = options.client().await?;
     if options.attached {
         attached::prepare(&client, &settings).await?;
@@ -47,7 +51,7 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
     ebb_relay_core::check_admission(&client, units, level).await.map_err(anyhow::Error::msg)?;
     let relay = Relay::open(client.clone(), settings.clone()).await.context("cannot open the relay")?;
     if let Some(file) = options.policy.clone() {
-        let attached = options.attached.then_some(client);
+        let attached = options.attached.then(|| client.clone());
         tokio::spawn(policy_file::follow(relay.clone(), file, settings, attached));
     }
     let recorded = PrometheusBuilder::new().install_recorder().context("cannot install the metrics recorder")?;
@@ -64,15 +68,23 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
         recorded.render()
     };
     let (cluster, reports) = (relay.cluster_uid().to_owned(), ebb_relay_core::http::reports(relay.clone()));
-    let control_plane = options.control_plane(&keys)?;
+    let keys = load_keys(source, client, cluster.clone());
     // An attached relay listens on all addresses of a personal machine, so it serves no probes and no metrics.
     let mut routes = match options.attached {
         true => Router::new(),
         false => ebb_relay_core::http::probes(relay.clone()).route("/metrics", get(metrics)),
     };
-    if control_plane.is_none() {
-        routes = routes.merge(ebb_relay_core::http::batches(relay.clone(), keys));
-    }
+    // A relay that polls serves its probes while it registers. One that is called needs its secret for its routes.
+    let polling: Pin<Box<dyn Future<Output = anyhow::Result<()>>>> = match control_plane {
+        Some((url, cluster)) => Box::pin(async move {
+            let keys = keys.await?;
+            Ok(ebb_relay_core::poll(relay, ControlPlaneEndpoint { url, cluster, keys }).await?)
+        }),
+        None => {
+            routes = routes.merge(ebb_relay_core::http::batches(relay.clone(), keys.await?));
+            Box::pin(std::future::pending())
+        }
+    };
     let listener = listening(options.listen).await?;
     // Tests and `ebb dev` read the port and the cluster from the first line, whatever the level of the log is.
     let line = format!("listening on {} in cluster {cluster}", listener.local_addr()?);
@@ -83,12 +95,6 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
         let stdout = tracing_subscriber::fmt().json().with_writer(std::io::stdout).finish();
         tracing::subscriber::with_default(stdout, || tracing::info!("{line}"));
     }
-    let polling = async {
-        match control_plane {
-            Some(endpoint) => ebb_relay_core::poll(relay, endpoint).await,
-            None => std::future::pending().await,
-        }
-    };
     let serving = async {
         let Some(address) = options.listen_reports else {
             return serve(listener, routes.merge(reports)).await;
@@ -98,7 +104,15 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
     };
     tokio::select! {
         served = serving => served,
-        polled = polling => Ok(polled?),
+        polled = polling => polled,
+    }
+}
+
+/// Returns the secrets of batches. Waits until the relay is registered, if it makes its own secret.
+async fn load_keys(source: KeySource, client: Client, cluster: String) -> anyhow::Result<WebhookKeys> {
+    match source {
+        KeySource::Given(keys) => Ok(keys),
+        KeySource::Bootstrap(bootstrap) => Ok(ebb_relay_core::registered_keys(&client, &cluster, &bootstrap).await?),
     }
 }
 

@@ -25,7 +25,7 @@ use crate::settings::now_ms;
 use crate::{ReconcileError, Relay, http};
 
 /// The timeout of a request, in addition to its wait for batches.
-const TRANSPORT: Duration = Duration::from_secs(10);
+pub(crate) const TRANSPORT: Duration = Duration::from_secs(10);
 /// Bytes of replies in one request. A single reply may be larger.
 const MAX_REPLY_BYTES: usize = 1 << 20;
 
@@ -45,17 +45,22 @@ pub struct ControlPlaneEndpoint {
 /// # Errors
 /// Returns an error if no HTTP client can be created.
 pub async fn poll(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<()> {
-    let http = reqwest::Client::builder()
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        .connect_timeout(TRANSPORT)
-        .build()
-        .map_err(|error| ReconcileError::Internal(format!("cannot create an HTTP client: {error:?}")))?;
+    let http = http_client()?;
     let url = format!("{}/v1/clusters/{}/poll", endpoint.url.trim_end_matches('/'), endpoint.cluster);
     let (replies, queue) = mpsc::unbounded_channel();
     let client = Arc::new(PollClient { relay, endpoint, http, url, in_flight: Mutex::default(), replies });
     tokio::join!(client.fetch_batches(), client.send_replies(queue));
     Ok(())
+}
+
+/// Returns a client for requests to the control plane.
+pub(crate) fn http_client() -> Result<reqwest::Client> {
+    reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(TRANSPORT)
+        .build()
+        .map_err(|error| ReconcileError::Internal(format!("cannot create an HTTP client: {error:?}")))
 }
 
 struct PollClient {
@@ -183,7 +188,7 @@ impl PollClient {
 }
 
 /// Returns pauses from 0.5 s to 30 s, with jitter, without an end.
-fn pauses() -> ExponentialBuilder {
+pub(crate) fn pauses() -> ExponentialBuilder {
     let (least, most) = (Duration::from_millis(500), Duration::from_secs(30));
     ExponentialBuilder::default().with_min_delay(least).with_max_delay(most).without_max_times().with_jitter()
 }

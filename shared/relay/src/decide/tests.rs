@@ -139,7 +139,7 @@ fn a_task_that_tolerates_no_blocker_fails_before_its_deadline() {
     use WaitResolution::{Itself, Never, Person};
     let mut spec = record(1, "running", false).spec.unwrap();
     let mut settings = RelaySettings::new("relay", "units", "");
-    settings.scheduling_timeout = Some(std::time::Duration::from_secs(120));
+    settings.scheduling_timeout = Some(Duration::from_secs(120));
     for (code, resolves, since_ms, fails) in [
         (NotStartable, Never, None, true),
         (ImagePull, Person, Some(59_999), false),
