@@ -15,6 +15,7 @@ mod security {
     pub(crate) mod identity_tokens;
     pub(crate) mod orphans;
     pub(crate) mod polls;
+    pub(crate) mod registrations;
     pub(crate) mod secrets;
     pub(crate) mod sizes;
     pub(crate) mod source_abuse;
@@ -187,6 +188,9 @@ fn main() {
         security::orphans: orphans_are_listed_and_scanned only_owned_orphans_are_deleted_on_request;
         security::polls: invalid_polls replies_to_batches stored_replies_are_encrypted invalid_replies
             unfetched_batches_expire;
+        security::registrations: a_bootstrap_token_registers_one_relay concurrent_relays_share_no_token
+            a_bootstrap_token_expires a_rotation_replaces_the_secret_of_the_same_cluster
+            a_registered_cluster_is_used_at_once denied_polls_are_shown;
         security::secrets: sensitive_values_are_stored_by_the_relay_only evidence_contains_no_credentials
             outputs_of_signadot_plugins plain_values_of_sensitive_params references_from_receivers
             secrets_of_a_late_success;

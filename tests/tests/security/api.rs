@@ -22,13 +22,14 @@ async fn ready() -> Harness {
     harness
 }
 
-/// Routes without an API token. Events, callbacks and polls have their own signatures and tokens.
-const OPEN: [&str; 6] = [
+/// Routes without an API token. Events, callbacks, polls and registrations have their own signatures and tokens.
+const OPEN: [&str; 7] = [
     "GET /v1/openapi.json",
     "GET /healthz",
     "POST /v1/events",
     "POST /v1/callbacks",
     "POST /v1/clusters/a/poll",
+    "POST /v1/clusters/a/register",
     "POST /v1/sources/s",
 ];
 
@@ -91,6 +92,10 @@ fn routes(run: &str) -> Vec<ApiRequest> {
         ("POST /v1/tokens", OPERATE, Some(json!({"name": "a", "scopes": ["read"]}))),
         ("DELETE /v1/tokens/a", OPERATE, None),
         ("GET /v1/clusters", OPERATE, None),
+        ("PUT /v1/clusters/a", OPERATE, Some(json!({"entrypointImage": "r"}))),
+        ("GET /v1/clusters/a", OPERATE, None),
+        ("POST /v1/clusters/a/rotate", OPERATE, None),
+        ("DELETE /v1/clusters/a", OPERATE, None),
         ("GET /v1/orphans", OPERATE, None),
         ("GET /v1/checks", OPERATE, None),
         ("POST /v1/orphans/delete", OPERATE, Some(json!({"uids": []}))),
@@ -333,8 +338,9 @@ pub(crate) async fn every_documented_route_exists() {
                 let created = harness.post("/v1/tokens", token).await;
                 assert!(matches!(created.status, 201 | 409), "{created:?}");
             }
-            for route in put.iter().filter(|route| route.path == filled) {
-                harness.request(Method::PUT, &filled, route.body.clone()).await.is(200);
+            // A registered cluster is below further paths, too.
+            for route in put.iter().filter(|route| filled == route.path || filled == format!("{}/rotate", route.path)) {
+                harness.request(Method::PUT, &route.path, route.body.clone()).await.is(200);
             }
             let response = harness.request(method.clone(), &format!("{filled}{query}"), None).await;
             assert!(!matches!(response.status, 404 | 405 | 500..), "{method} {path}: {response:?}");

@@ -1,0 +1,223 @@
+//! `POST /v1/clusters/NAME/register`: bootstrap tokens, and polls of registered relays.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ebb_protocol::api::{CheckList, ClusterBootstrap, ClusterDetail, ClusterList, ClusterState};
+use ebb_protocol::pull::{PollRequest, PollResponse, SealedBatch};
+use ebb_protocol::registration::{RegisterRelay, issue_token};
+use ebb_protocol::seal;
+use ebb_protocol::sign::WebhookKeys;
+use ebb_relay_client::{ClusterRegistry, RegistrationRejection};
+use ebb_store::ClusterStore as _;
+use ebb_tests::platform::SignedRequest;
+
+use super::api::SCRIPT;
+use super::secrets::{contains, stored};
+use crate::harness::*;
+
+const PINNED: &str = "uid-of-eu";
+
+fn secret(of: u8) -> WebhookSecret {
+    WebhookSecret::from_bytes(&[of; 32]).unwrap()
+}
+
+/// Registers a cluster, and returns its bootstrap token.
+async fn bootstrap(harness: &Harness, name: &str) -> String {
+    let put = json!({"entrypointImage": "r", "options": {"profile": "restricted"}});
+    let created = harness.request(Method::PUT, &format!("/v1/clusters/{name}"), Some(put)).await;
+    created.is(200).json::<ClusterBootstrap>().bootstrap_token.unwrap()
+}
+
+async fn rotate(harness: &Harness, name: &str) -> String {
+    let rotated = harness.request(Method::POST, &format!("/v1/clusters/{name}/rotate"), None).await;
+    rotated.is(200).json::<ClusterBootstrap>().bootstrap_token.unwrap()
+}
+
+fn request(uid: &str, of: u8) -> RegisterRelay {
+    RegisterRelay { v: 1, uid: uid.to_owned(), secret: secret(of).reveal().to_string(), version: "1".to_owned() }
+}
+
+async fn register(harness: &Harness, name: &str, token: &str, request: &RegisterRelay) -> ApiReply {
+    let body = serde_json::to_value(request).unwrap();
+    harness.with_token(token, &format!("POST /v1/clusters/{name}/register"), Some(body)).await
+}
+
+async fn poll(harness: &Harness, name: &str, of: u8) -> ApiReply {
+    let (in_progress, replies) = (vec![], vec![]);
+    let poll = PollRequest { v: 1, cluster: PINNED.to_owned(), wait_ms: Some(0), in_progress, replies };
+    let poll = SignedRequest::new(&secret(of), "poll-1", now(), serde_json::to_vec(&poll).unwrap());
+    let url = harness.url(&format!("/v1/clusters/{name}/poll"));
+    ApiReply::of(poll.post(&harness.http, &url).send().await.unwrap()).await
+}
+
+async fn detail(harness: &Harness, name: &str) -> ClusterDetail {
+    harness.get(&format!("/v1/clusters/{name}")).await.is(200).json()
+}
+
+pub(crate) async fn a_bootstrap_token_registers_one_relay() {
+    let harness = Harness::with_clusters(&json!({})).await;
+    let (token, others) = (bootstrap(&harness, "eu").await, bootstrap(&harness, "us").await);
+    let waiting = detail(&harness, "eu").await;
+    assert_eq!(waiting.info.state, Some(ClusterState::WaitingForRelay));
+    assert!(waiting.info.error.unwrap().contains("the bootstrap token expires at"));
+    poll(&harness, "eu", 1).await.is_problem(401, "invalid-signature");
+    let operator = harness.stack().token().to_owned();
+    for (name, wrong) in [
+        ("eu", others.clone()),
+        ("us", token.clone()),
+        ("none", token.clone()),
+        ("eu", format!("{token}x")),
+        ("eu", token.to_uppercase()),
+        ("eu", issue_token([7; 4]).to_string()),
+        ("eu", operator),
+    ] {
+        register(&harness, name, &wrong, &request(PINNED, 1)).await.is_problem(401, "invalid-token");
+    }
+    // An invalid request does not use the token.
+    let short = RegisterRelay { secret: "whsec_AAAA".to_owned(), ..request(PINNED, 1) };
+    let newer = RegisterRelay { v: 2, ..request(PINNED, 1) };
+    for invalid in [request("", 1), request("a b", 1), request("a\u{7}", 1), request(&"a".repeat(200), 1), short, newer]
+    {
+        let problem = register(&harness, "eu", &token, &invalid).await.is_problem(422, "invalid-field");
+        assert!(!problem.detail.contains("AAAA"), "{problem:?}");
+    }
+    let large = RegisterRelay { version: "x".repeat(5 << 10), ..request(PINNED, 1) };
+    register(&harness, "eu", &token, &large).await.is_problem(413, "too-large");
+    // The response to the relay may be lost. Another relay cannot use the token.
+    for _ in 0..2 {
+        register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
+    }
+    let problem = register(&harness, "eu", &token, &request(PINNED, 2)).await.is_problem(401, "invalid-token");
+    assert!(problem.detail.contains("another relay has used the bootstrap token"), "{problem:?}");
+    register(&harness, "eu", &token, &request("uid-of-copy", 1)).await.is_problem(409, "wrong-cluster");
+    poll(&harness, "eu", 1).await.is(200);
+    poll(&harness, "eu", 2).await.is_problem(401, "invalid-signature");
+    poll(&harness, "us", 1).await.is_problem(401, "invalid-signature");
+    // Neither a token nor a secret is stored in clear or shown.
+    let shown = harness.get("/v1/clusters/eu").await.is(200).body.clone();
+    let files = stored(&harness.folder().join("state"));
+    assert!(files.values().any(|bytes| contains(bytes, PINNED.as_bytes())), "the cluster is not stored");
+    let key = STANDARD.encode([1; 32]);
+    for text in [&token, &others, &key] {
+        assert!(!shown.contains(text.as_str()), "{shown}");
+        let file = files.iter().find(|(_, bytes)| contains(bytes, text.as_bytes()));
+        assert!(file.is_none(), "{:?} has a secret", file.map(|(path, _)| path));
+    }
+    assert!(shown.contains(PINNED) && shown.contains("restricted"), "{shown}");
+}
+
+pub(crate) async fn concurrent_relays_share_no_token() {
+    let harness = Harness::with_clusters(&json!({})).await;
+    let token = bootstrap(&harness, "eu").await;
+    let requests = [1, 2, 3].map(|of| request(PINNED, of));
+    let sent = requests.iter().map(|request| register(&harness, "eu", &token, request));
+    let statuses: Vec<u16> = futures::future::join_all(sent).await.iter().map(|reply| reply.status).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 1, "{statuses:?}");
+    for (of, status) in [1, 2, 3].into_iter().zip(statuses) {
+        poll(&harness, "eu", of).await.is(status);
+    }
+}
+
+pub(crate) async fn a_bootstrap_token_expires() {
+    let harness = Harness::with_clusters(&json!({})).await;
+    let token = bootstrap(&harness, "eu").await;
+    let keys = harness.stack().env().settings.unit_keys.clone();
+    let registry = ClusterRegistry::default().with_registered(harness.stack().store().clone(), keys);
+    let later = |minutes: u64| Timestamp(now().0 + minutes * 60_000);
+    let expired = registry.register("eu", &token, &request(PINNED, 1), later(61)).await.unwrap_err();
+    let RegistrationRejection::Unauthenticated(why) = expired else { panic!("{expired:?}") };
+    assert!(why.starts_with("the bootstrap token has expired at "), "{why}");
+    registry.register("eu", &token, &request(PINNED, 1), later(59)).await.unwrap();
+    // The stack reads the table again, because the name had no relay.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    poll(&harness, "eu", 1).await.is(200);
+}
+
+/// The former secret is valid until a relay of the same cluster uses the next token.
+pub(crate) async fn a_rotation_replaces_the_secret_of_the_same_cluster() {
+    let harness = Harness::with_clusters(&json!({})).await;
+    let first = bootstrap(&harness, "eu").await;
+    register(&harness, "eu", &first, &request(PINNED, 1)).await.is(200);
+    let (unused, second) = (rotate(&harness, "eu").await, rotate(&harness, "eu").await);
+    for former in [&first, &unused] {
+        register(&harness, "eu", former, &request(PINNED, 2)).await.is_problem(401, "invalid-token");
+    }
+    register(&harness, "eu", &second, &request("uid-of-copy", 2)).await.is_problem(409, "wrong-cluster");
+    poll(&harness, "eu", 1).await.is(200);
+    register(&harness, "eu", &second, &request(PINNED, 2)).await.is(200);
+    poll(&harness, "eu", 1).await.is_problem(401, "invalid-signature");
+    poll(&harness, "eu", 2).await.is(200);
+    // Other settings keep the relay, and issue no token unless it is requested.
+    let put = json!({"entrypointImage": "other", "options": {"profile": "baseline"}});
+    let changed =
+        harness.request(Method::PUT, "/v1/clusters/eu", Some(put.clone())).await.is(200).json::<ClusterBootstrap>();
+    assert_eq!(changed.bootstrap_token, None);
+    assert_eq!(changed.registration.options["profile"], "baseline");
+    poll(&harness, "eu", 2).await.is(200);
+    let mut again = put;
+    again["rebootstrap"] = true.into();
+    let changed = harness.request(Method::PUT, "/v1/clusters/eu", Some(again)).await.is(200).json::<ClusterBootstrap>();
+    assert!(changed.bootstrap_token.is_some() && changed.registration.bootstrap_expires.is_some());
+    for (name, wrong) in [
+        ("A", json!({"entrypointImage": "r"})),
+        ("eu", json!({"entrypointImage": ""})),
+        ("eu", json!({"entrypointImage": "a b"})),
+        ("eu", json!({"entrypointImage": "r", "url": "ftp://r"})),
+        ("eu", json!({"entrypointImage": "r", "url": "https://user@r"})),
+        ("eu", json!({"entrypointImage": "r", "options": {"a": "x".repeat(65 << 10)}})),
+    ] {
+        let path = format!("/v1/clusters/{name}");
+        harness.request(Method::PUT, &path, Some(wrong)).await.is_problem(422, "invalid-field");
+    }
+    for line in ["POST /v1/clusters/none/rotate", "DELETE /v1/clusters/none", "GET /v1/clusters/none"] {
+        let (method, path) = line.split_once(' ').unwrap();
+        harness.request(method.parse().unwrap(), path, None).await.is_problem(404, "not-found");
+    }
+}
+
+/// A registered cluster gets batches at once, and a deleted one none.
+pub(crate) async fn a_registered_cluster_is_used_at_once() {
+    let harness = Harness::with_clusters(&json!({})).await;
+    let token = bootstrap(&harness, "eu").await;
+    register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
+    let relay = harness.stack().env().relay.clone();
+    let pending = tokio::spawn(async move { relay.about("eu").await });
+    let batch =
+        until("a batch", async || poll(&harness, "eu", 1).await.is(200).json::<PollResponse>().batches.pop()).await;
+    let sealed = STANDARD.decode(&batch.ciphertext).unwrap();
+    let data = SealedBatch::associated_data("eu", &batch.id);
+    assert!(seal::open(&WebhookKeys::from(secret(1)), &data, &sealed).is_some());
+    pending.abort();
+    harness.publish("simple@1.0.0", SCRIPT).await;
+    let document = named("Sandbox", "p", "cluster: eu\nresources: {r: {plugin: simple}}\n");
+    harness.post("/v1/targets", json!({"kind": "sandbox", "name": "p", "document": document})).await.is(202);
+    let problem = harness.request(Method::DELETE, "/v1/clusters/eu", None).await.is_problem(409, "cluster-in-use");
+    assert!(problem.detail.contains("sandbox/p"), "{problem:?}");
+    poll(&harness, "eu", 1).await.is(200);
+    harness.request(Method::DELETE, "/v1/clusters/eu?force=true", None).await.is(204);
+    poll(&harness, "eu", 1).await.is_problem(401, "invalid-signature");
+    register(&harness, "eu", &token, &request(PINNED, 1)).await.is_problem(401, "invalid-token");
+    assert_eq!(harness.stack().store().list_clusters().await.unwrap(), []);
+}
+
+/// A relay with another secret is told from one that does not respond.
+pub(crate) async fn denied_polls_are_shown() {
+    let harness = Harness::with_clusters(&json!({
+        "denied": {"secret": *secret(1).reveal(), "uid": PINNED, "entrypointImage": "r"},
+        "silent": {"secret": *secret(1).reveal(), "uid": PINNED, "entrypointImage": "r"},
+    }))
+    .await;
+    for _ in 0..2 {
+        poll(&harness, "denied", 9).await.is_problem(401, "invalid-signature");
+    }
+    // A wrong poll of an unknown cluster is not stored.
+    poll(&harness, "unknown", 9).await.is_problem(401, "invalid-signature");
+    let (listed, checked) = tokio::join!(harness.get("/v1/clusters"), harness.get("/v1/checks"));
+    let listed = listed.is(200).json::<ClusterList>().clusters;
+    let states: Vec<_> = listed.iter().map(|cluster| (cluster.name.as_str(), cluster.state)).collect();
+    assert_eq!(states, [("denied", Some(ClusterState::Denied)), ("silent", Some(ClusterState::Down))]);
+    assert!(listed[0].error.as_ref().unwrap().contains("its polls are denied, last at "), "{listed:?}");
+    let checks = checked.is(200).json::<CheckList>().checks;
+    let check = checks.iter().find(|check| check.name == "relay/denied").unwrap();
+    assert!(!check.passed && check.detail.contains("another secret"), "{check:?}");
+}
