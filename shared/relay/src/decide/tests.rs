@@ -1,5 +1,7 @@
 //! Tables of decisions. The tests of the relay program have the effects of the API server, the kubelet and a second relay.
 
+use std::time::Duration;
+
 use kube::core::Status;
 use serde_json::json;
 
