@@ -21,8 +21,8 @@ use crate::reconciler::Reconciler;
 use crate::relay::Relay;
 use crate::requests::StateScope;
 use crate::settings::{millis, now_ms};
-use crate::task_waits;
 use crate::task_events;
+use crate::task_waits;
 
 /// Units of one batch that are processed at the same time.
 const AT_ONCE: usize = 16;

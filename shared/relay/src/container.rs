@@ -47,7 +47,8 @@ impl Reconciler {
         let early_failure = held.record.spec.as_ref().and_then(|spec| spec.early_failure.clone());
         let silence = self.registry.silence(&held.record.name, self.settings.lost_after());
         let pod = pods.last();
-        let state = ObservedContainer { spec: &spec, observation, pod, reported, early_failure, removing: left, silence };
+        let state =
+            ObservedContainer { spec: &spec, observation, pod, reported, early_failure, removing: left, silence };
         let (mut result, log, may_start) = match state.decide(&self.settings, now_ms()) {
             ContainerStep::Wait(until) => return Ok(ReconcileAction::requeue_at(until)),
             ContainerStep::Finish(result, log) => (result, log, false),

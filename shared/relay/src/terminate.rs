@@ -17,8 +17,8 @@ use crate::reconciler::Reconciler;
 use crate::record::{AppliedObject, TaskPhase, TaskSpec, UnconfirmedObject};
 use crate::settings::{millis, now_ms};
 use crate::store::VersionedRecord;
-use crate::task_waits;
 use crate::task_events::{self, TaskEnd};
+use crate::task_waits;
 
 /// The default grace period in milliseconds.
 pub(crate) const GRACE_MS: u64 = 5_000;

@@ -18,7 +18,7 @@ pub mod script;
 mod script_job;
 
 pub use poll_endpoint::{PollEndpoint, PollRejection};
-pub use registration::{StoredRegistration, RegistrationRejection};
+pub use registration::{RegistrationRejection, StoredRegistration};
 pub use registry::{ClusterConfig, ClusterConfigError, ClusterLookupError, ClusterRegistry, RelayTransport};
 pub use relay::ClusterRelay;
 pub use script_job::{PodSettings, PodUser};

@@ -53,7 +53,8 @@ impl ClusterRelay {
     }
 
     async fn state(&self, cluster: Option<&str>, request: RelayRequest) -> Result<TaskState, RelayError> {
-        match self.request(&self.named(cluster).await?, request).await?.0 {
+        let connected = self.named(cluster).await?;
+        match self.request(&connected, request).await?.0 {
             RelayResponse::State(state) => Ok(state),
             other => Err(unexpected(&other)),
         }
@@ -84,7 +85,8 @@ impl ClusterRelay {
     }
 
     async fn expect_done(&self, cluster: Option<&str>, request: RelayRequest) -> Result<(), RelayError> {
-        match self.request(&self.named(cluster).await?, request).await?.0 {
+        let connected = self.named(cluster).await?;
+        match self.request(&connected, request).await?.0 {
             RelayResponse::Done => Ok(()),
             other => Err(unexpected(&other)),
         }
@@ -145,7 +147,8 @@ impl RelayClient for ClusterRelay {
     }
 
     async fn call(&self, cluster: Option<&str>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
-        match self.request(&self.named(cluster).await?, RelayRequest::Call(Box::new(request))).await?.0 {
+        let connected = self.named(cluster).await?;
+        match self.request(&connected, RelayRequest::Call(Box::new(request))).await?.0 {
             RelayResponse::Service(response) => Ok(response),
             other => Err(unexpected(&other)),
         }
@@ -172,7 +175,8 @@ impl RelayClient for ClusterRelay {
     }
 
     async fn about(&self, cluster: &str) -> Result<(RelayInfo, String), RelayError> {
-        match self.request(&self.named(Some(cluster)).await?, RelayRequest::About).await? {
+        let connected = self.named(Some(cluster)).await?;
+        match self.request(&connected, RelayRequest::About).await? {
             (RelayResponse::About(about), uid) => Ok((about, uid)),
             (other, _) => Err(unexpected(&other)),
         }
