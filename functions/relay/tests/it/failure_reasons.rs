@@ -9,9 +9,9 @@ use kube::api::EvictParams;
 
 use crate::fixture::*;
 
-type ManifestChange = fn(&mut Value);
+pub(crate) type ManifestChange = fn(&mut Value);
 
-fn main_of(pod: &mut Value) -> &mut Value {
+pub(crate) fn main_of(pod: &mut Value) -> &mut Value {
     &mut pod["containers"][0]
 }
 
@@ -24,7 +24,7 @@ fn little_memory(pod: &mut Value) {
     main_of(pod)["resources"] = json!({"limits": {"memory": "32Mi"}});
 }
 
-fn no_such_secret(pod: &mut Value) {
+pub(crate) fn no_such_secret(pod: &mut Value) {
     let from = json!({"secretKeyRef": {"name": "none", "key": "k"}});
     main_of(pod)["env"] = json!([{"name": "A", "valueFrom": from}]);
 }
@@ -104,10 +104,35 @@ async fn eviction_and_deletion_by_others() {
     fixture.close().await;
 }
 
+/// Pods may violate the level `restricted` then.
+pub(crate) fn without_user(pod: &mut Value) {
+    for field in ["runAsNonRoot", "runAsUser"] {
+        pod["securityContext"].as_object_mut().unwrap().remove(field);
+    }
+}
+
+/// Permits no object of a kind in the namespace of units.
+pub(crate) async fn set_quota(fixture: &RelayFixture, kind: &str) {
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {kind: "0"}},
+    });
+    let quotas: Api<ResourceQuota> = fixture.api();
+    quotas.patch("none", &PatchParams::apply("tests"), &Patch::Apply(quota)).await.unwrap();
+    until("the quota", async || quotas.get("none").await.unwrap().status?.hard).await;
+}
+
+/// Makes Pod Security of the namespace of units stricter than the relay's policy.
+pub(crate) async fn enforce_restricted(fixture: &RelayFixture) {
+    let labels = json!({
+        "pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/enforce-version": "latest",
+    });
+    let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
+    merge(&namespaces, &fixture.units, json!({"metadata": {"labels": labels}})).await;
+}
+
 /// A quota of Jobs, a quota of pods, and Pod Security prevent the pod.
 #[tokio::test(flavor = "multi_thread")]
 async fn quotas_and_admission_of_the_namespace() {
-    let apply = PatchParams::apply("tests");
     for (title, unit_quota, code, message) in [
         ("jobs", Some("count/jobs.batch"), Quota, "exceeded quota"),
         ("pods", Some("pods"), Quota, "exceeded quota"),
@@ -115,30 +140,13 @@ async fn quotas_and_admission_of_the_namespace() {
     ] {
         let fixture = RelayFixture::new(title, &["--pod-start-timeout-seconds", "3"]).await;
         match unit_quota {
-            Some(resource) => {
-                let quota = json!({
-                    "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"},
-                    "spec": {"hard": {resource: "0"}},
-                });
-                let quotas: Api<ResourceQuota> = fixture.api();
-                quotas.patch("none", &apply, &Patch::Apply(quota)).await.unwrap();
-                until("the quota", async || quotas.get("none").await.unwrap().status?.hard).await;
-            }
-            None => {
-                // Pod Security of the namespace becomes stricter than the relay's policy.
-                let labels = json!({
-                    "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted",
-                        "pod-security.kubernetes.io/enforce-version": "latest"}},
-                });
-                let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
-                namespaces.patch(&fixture.units, &apply, &Patch::Merge(labels)).await.unwrap();
-            }
+            Some(kind) => set_quota(&fixture, kind).await,
+            None => enforce_restricted(&fixture).await,
         }
         let unit = name("unit", 1);
         let script = ScriptJob::new(&unit, "#").pod(|pod| {
             if unit_quota.is_none() {
-                pod["securityContext"].as_object_mut().unwrap().remove("runAsNonRoot");
-                pod["securityContext"].as_object_mut().unwrap().remove("runAsUser");
+                without_user(pod);
             }
         });
         let response = fixture.send(fixture.request(&unit, script.into_task(&unit))).await;

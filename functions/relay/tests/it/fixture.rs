@@ -276,6 +276,11 @@ impl RelayFixture {
         self.state(RelayRequest::Get(name.clone())).await
     }
 
+    /// Returns the state of a task without its log.
+    pub(crate) async fn status(&self, name: &TaskId) -> TaskState {
+        self.state(RelayRequest::Status(name.clone())).await
+    }
+
     /// Waits until the log of a task contains a text.
     pub(crate) async fn wait_for_log(&self, name: &TaskId, text: &str) {
         until(&format!("{name:?} to print {text:?}\n{}", self.log()), async || match self.get(name).await {

@@ -37,3 +37,4 @@ mod visible_tasks;
 #[path = "../../../../tests/src/wait.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it")]
 mod wait;
+mod wait_reasons;

@@ -9,7 +9,7 @@ fn map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})
 }
 
-fn deployment(name: &str, image: &str) -> Value {
+pub(crate) fn deployment(name: &str, image: &str) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
         "spec": {"selector": {"matchLabels": {"app": name}}, "template": {
@@ -31,7 +31,7 @@ fn kept(apply: Vec<Value>) -> ObjectTask {
     ObjectTask { keep: true, ..objects(apply) }
 }
 
-fn removal(units: &[&str]) -> ObjectTask {
+pub(crate) fn removal(units: &[&str]) -> ObjectTask {
     let remove = units.iter().map(|&unit| unit.to_owned()).collect();
     ObjectTask { instance: "instance-1".to_owned(), remove, ..ObjectTask::default() }
 }
