@@ -172,6 +172,21 @@ fn uids_and_deletions() {
 }
 
 #[test]
+fn a_reason_about_a_field_begins_with_it() {
+    for (reason, expected) in [
+        ("`status.readyReplicas` is 0, 1 are awaited", Some("status.readyReplicas")),
+        ("`status.observedGeneration` does not exist yet: no controller", Some("status.observedGeneration")),
+        ("the condition `Ready` is `False`", None),
+        ("its `ready` is not true yet", None),
+        ("`Ready` is false", None),
+        ("`status.phase", None),
+    ] {
+        assert_eq!(ObjectReadiness::pending(reason).awaited_field(), expected, "{reason}");
+    }
+    assert_eq!(ObjectReadiness::failed("status", "`status.phase` is").awaited_field(), None);
+}
+
+#[test]
 fn foreign_texts_are_short_and_in_one_line() {
     let message = format!("a\n\u{1b}[31m{}", "é".repeat(5000));
     let object =

@@ -65,3 +65,33 @@ pub(crate) fn evaluate(text: &str, objects: &[Value]) -> Result<Value, ObjectExp
     let (all, first) = (Value::from(objects.to_vec()), objects.first().unwrap_or(&Value::Null));
     ObjectExpression::new(text)?.evaluate(&[("object", first), ("objects", &all)])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn awaited_fields_have_their_values() {
+        let pending = |reason: &str| ObjectReadiness::Pending { reason: reason.to_owned() };
+        let rule = || pending("its `ready` is not true yet");
+        let status = json!({"phase": "Down", "n": 0, "long": "é".repeat(500)});
+        let object = |kind: &str| json!({"kind": kind, "data": {"a": "hunter2"}, "status": status});
+        let both = "object.status.phase == 'Up' && object.status.n > 0";
+        for (kind, readiness, ready, expected) in [
+            ("A", pending("`status.n` is 0, 1 are awaited"), None, Some(("status.n", "0"))),
+            ("A", pending("`status.no` does not exist yet"), Some(both), Some(("status.no", "null"))),
+            ("A", rule(), Some("object.status.phase == 'Up'"), Some(("status.phase", r#""Down""#))),
+            ("A", rule(), Some(both), Some(("status.n, status.phase", r#"{"status.n":0,"status.phase":"Down"}"#))),
+            ("Secret", rule(), Some("object.data.a == 'c'"), Some(("data.a", r#""(set)""#))),
+            ("Secret", rule(), Some("object.data.b == 'c'"), Some(("data.b", "null"))),
+            ("A", rule(), Some("false"), None),
+            ("A", rule(), None, None),
+        ] {
+            let found = awaited(&readiness, ready, &object(kind));
+            let found = found.as_ref().map(|(field, last)| (field.as_str(), last.as_str()));
+            assert_eq!(found, expected, "{readiness:?} {ready:?}");
+        }
+        let (_, last) = awaited(&rule(), Some("object.status.long == ''"), &object("A")).unwrap();
+        assert_eq!(last.chars().count(), 200);
+    }
+}
