@@ -8,6 +8,7 @@ use ebb_flow::ports::QueueMessage;
 use ebb_protocol::id::RunId;
 use ebb_store::TargetHead;
 
+use super::bound::SimBound;
 use super::owners::{AcceptedDocument, InstanceEntry, RequestedDeletion};
 use super::plugin_documents::UnitAction;
 use super::provider::SimThing;
@@ -79,6 +80,8 @@ pub struct NotificationEntry {
 pub struct LedgerState {
     pub(super) units: BTreeMap<String, Arc<SimUnit>>,
     pub(super) objects: BTreeMap<String, SimObject>,
+    /// The objects of `bind`, by name.
+    pub(super) bound: BTreeMap<String, SimBound>,
     /// The things of the provider, by id.
     pub(super) things: BTreeMap<String, SimThing>,
     /// The ids of the things that the provider has shown as ready.
@@ -316,23 +319,23 @@ impl Ledger {
         if !this.unit.sets_up() || self.is_given_up(&this) {
             return;
         }
-        for id in &this.reads {
-            let missing = {
-                let state = self.state();
-                let maker = id.split('.').next().and_then(|key| state.units.get(key));
-                // An update in place can add an undo to a unit that has made nothing, which reported its key.
-                let made_nothing = || {
-                    let of = |one: &AttemptEntry| one.unit.key == *id && one.unit.effect == UnitEffect::Nothing;
-                    state.attempts.iter().any(|one| of(one) && matches!(one.result, Some((_, true))))
-                };
-                maker.is_some_and(|maker| maker.effect != UnitEffect::Nothing)
-                    && !state.objects.contains_key(id)
-                    && !made_nothing()
-            };
-            if missing {
-                self.report_violation(format!("{} #{} {when} without {id}", this.unit.name, this.attempt));
-            }
+        for id in this.reads.iter().filter(|id| self.is_missing(id)) {
+            self.report_violation(format!("{} #{} {when} without {id}", this.unit.name, this.attempt));
         }
+    }
+
+    /// Returns true if the object that a unit has reported with this id does not exist.
+    pub(super) fn is_missing(&self, id: &str) -> bool {
+        let state = self.state();
+        let maker = id.split('.').next().and_then(|key| state.units.get(key));
+        // An update in place can add an undo to a unit that has made nothing, which reported its key.
+        let made_nothing = || {
+            let of = |one: &AttemptEntry| one.unit.key == id && one.unit.effect == UnitEffect::Nothing;
+            state.attempts.iter().any(|one| of(one) && matches!(one.result, Some((_, true))))
+        };
+        maker.is_some_and(|maker| maker.effect != UnitEffect::Nothing)
+            && !state.objects.contains_key(id)
+            && !made_nothing()
     }
 
     /// Checks that no running attempt creates or uses the objects that an undo deletes.

@@ -4,6 +4,7 @@
 //! Only the functions are real. The order of all events follows from the documents, the seed and the faults, so a failure
 //! repeats. The ledger records what exists outside of the table. Checks run when events happen and at the end.
 
+mod bound;
 mod checks;
 mod executor;
 mod faults;

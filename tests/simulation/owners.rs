@@ -76,6 +76,9 @@ impl Ledger {
         if let Some(seen) = seen {
             self.check_end(seen, target);
         }
+        if seen.is_none_or(|seen| seen.uid != target.uid || seen.phase != target.phase) {
+            self.check_bound(state, target);
+        }
         if let Some(waiting) = &target.waiting {
             self.enter(state, target, &waiting.uid, &waiting.plan, false);
         }

@@ -3,6 +3,7 @@
 use ebb_engine::Hook;
 
 use super::SimRandom;
+use super::bound;
 use super::platform::EVENT;
 use super::plugin_documents::{self as documents, UnitAction, list};
 use super::provider_documents::{CONNECTION, ProviderUnit, ThingRemoval};
@@ -61,6 +62,12 @@ impl TargetScenario {
                     let from = "'${resources.s.outputs[\"u1.id\"]}'";
                     document += &format!("  t: {{plugin: {third}@1.0.0, params: {{from: {from}}}}}\n");
                 }
+            }
+            if SimRandom::new(seed ^ 0xb12d).below(4) == 0 {
+                let kept = ", kept: \"${resources.s.outputs['u1.id']}\"";
+                let more = if document.contains("  s: {plugin") { kept } else { "" };
+                document = document.replacen("resources:\n", &format!("{}resources:\n", bound::lines(more)), 1);
+                changed.push(document.replace("data: {first:", "data: {renamed:"));
             }
             let name = format!("plugin: {first}@1.0.0");
             let sized = |size: u32| document.replacen(&name, &format!("{name}, params: {{size: {size}}}"), 1);

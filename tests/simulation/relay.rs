@@ -7,10 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ebb_engine::Unit;
 use ebb_flow::ports::RelayError;
-use ebb_protocol::callback::{Callback, ReasonCode};
+use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::id::RunId;
 use ebb_protocol::relay::{
-    CallbackEndpoint, EnsureTask, RunningTask, ServiceRequest, ServiceResponse, TaskId, TaskState,
+    CallbackEndpoint, EnsureTask, RunningTask, ServiceRequest, ServiceResponse, TaskBody, TaskId, TaskState,
 };
 use ebb_protocol::value::{SecretRef, UnitValue};
 
@@ -209,6 +209,7 @@ impl SimRelay {
         let (name, to, timeout) = (request.task.clone(), request.callback.clone(), request.timeout_ms);
         let outputs = request.script().into_iter().flat_map(|script| &script.outputs);
         let sensitive: Vec<String> = outputs.filter(|it| it.sensitive).map(|it| it.name.clone()).collect();
+        let body = request.body.clone();
         let task = self.executor.runtime.spawn(async move {
             let work = &own.executor;
             let vanishes = work.inject_below(FaultKind::PodLost, unit.millis + 1);
@@ -222,6 +223,9 @@ impl SimRelay {
                 None => Callback::failed(ReasonCode::Timeout, "its time is up"),
             };
             keep_outputs(&mut callback, &sensitive);
+            if let (TaskBody::Objects(objects), CallbackStatus::Succeeded) = (&body, callback.status) {
+                work.ledger.apply_bound(&name.unit, objects);
+            }
             {
                 let mut known = own.state();
                 known.tasks.insert(name, SimTaskState::Ended(Box::new(callback.clone()), to.clone()));
