@@ -59,8 +59,8 @@ pub(crate) struct RelayArgs {
     #[arg(long, env = "EBB_RELAY_SECRET", value_name = "FILE", conflicts_with = "attached")]
     #[arg(required_unless_present_any = ["attached", "bootstrap_token_file"])]
     secret: Option<PathBuf>,
-    /// Instead of --secret: a file with the bootstrap token of the cluster. The relay makes its secret, stores it in its
-    /// namespace and registers it at the control plane, and needs the file only for that
+    /// Instead of --secret: a file with the bootstrap token of the cluster, with which the relay registers a secret of its
+    /// own at the control plane. The file is needed only for that
     #[arg(long, env = "EBB_BOOTSTRAP_TOKEN_FILE", value_name = "FILE", conflicts_with_all = ["attached", "secret"])]
     #[arg(requires = "cluster")]
     bootstrap_token_file: Option<PathBuf>,
@@ -112,8 +112,8 @@ impl RelayArgs {
         Ok(KeySource::Given(keys))
     }
 
-    /// Returns the URL of the control plane that the relay polls, and the name of the cluster there. Fails if the name is
-    /// missing.
+    /// Returns the URL of the control plane that the relay polls, and the name of the cluster there. Fails if the name
+    /// is missing.
     pub(crate) fn control_plane(&self) -> anyhow::Result<Option<(String, String)>> {
         let Some(url) = given(&self.pull_url) else { return Ok(None) };
         let cluster = given(&self.cluster);
@@ -154,8 +154,8 @@ impl RelayArgs {
     }
 }
 
-/// Returns a text that is not empty. The manifests set the variables of URL and cluster to an empty text if the relay does
-/// not poll.
+/// Returns a text that is not empty. The manifests set the variables of URL and cluster to an empty text if the relay
+/// does not poll.
 fn given(text: &Option<String>) -> Option<String> {
     text.clone().filter(|text| !text.is_empty())
 }

@@ -1,7 +1,7 @@
 //! The registration of a relay, `POST /v1/clusters/NAME/register`, with a bootstrap token, `ebbc_SECRET`.
 //!
-//! The relay makes the secret that signs its polls and stores it before it sends it. A repetition with the same token and
-//! the same secret has the same result, because the response may be lost.
+//! The relay makes the secret that signs its polls and stores it before it sends it. A repetition with the same token
+//! and the same secret has the same result, because the response may be lost.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -1,8 +1,8 @@
-//! The identity of a relay: the secret that signs its polls. The relay makes it and registers it with a bootstrap token.
+//! The identity of a relay: the secret that signs its polls. The relay makes and registers it with a bootstrap token.
 //!
 //! The Secret [`NAME`] in the relay's namespace has the registered secret and the digest of its token. A new secret is
-//! stored there before it is sent, so a relay that was killed repeats the same registration. A token with another digest
-//! registers another secret.
+//! stored there before it is sent, so a relay that was killed repeats the same registration. A token with another
+//! digest registers another secret.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -43,8 +43,8 @@ pub struct RelayBootstrap {
     pub token_file: PathBuf,
 }
 
-/// Returns the registered secret of the relay of the cluster `uid`. Registers one if there is none, or if the bootstrap token
-/// is another one. A failed registration is repeated with growing pauses.
+/// Returns the registered secret of the relay of the cluster `uid`. Registers one if there is none, or if the bootstrap
+/// token is another one. A failed registration is repeated with growing pauses.
 ///
 /// # Errors
 /// Returns an error if no HTTP client can be created.
@@ -233,7 +233,7 @@ mod tests {
                     secret["metadata"]["resourceVersion"] = "1".into();
                     *stored.lock().unwrap() = Some(secret);
                 }
-                let (status, body) = match &*stored.lock().unwrap() {
+                let (status, body): (u16, String) = match &*stored.lock().unwrap() {
                     Some(secret) => (200, secret.to_string()),
                     None => {
                         let missing = json!({

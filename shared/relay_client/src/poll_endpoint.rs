@@ -100,8 +100,9 @@ impl PollEndpoint {
     /// Verifies the signature of a poll and returns its cluster.
     ///
     /// # Errors
-    /// Returns [`PollRejection::Unauthenticated`], which is recorded for a connected cluster, [`PollRejection::Conflict`] for
-    /// a cluster with the push transport, or [`PollRejection::Store`] if the clusters cannot be read.
+    /// Returns [`PollRejection::Unauthenticated`], which is recorded for a connected cluster,
+    /// [`PollRejection::Conflict`] for a cluster with the push transport, or [`PollRejection::Store`] if the clusters
+    /// cannot be read.
     pub async fn authenticate(
         &self,
         name: &str,

@@ -65,8 +65,8 @@ impl ClusterRegistry {
     /// request asks for it. `random` has the bits of the token.
     ///
     /// # Errors
-    /// Returns [`RegistrationRejection`] for invalid settings, if there are too many clusters, and if the table cannot be
-    /// written.
+    /// Returns [`RegistrationRejection`] for invalid settings, if there are too many clusters, and if the table cannot
+    /// be written.
     pub async fn put(
         &self,
         name: &str,
@@ -130,12 +130,12 @@ impl ClusterRegistry {
         Ok(StoredRegistration { cluster, token: Some(token.to_string()), is_new: false })
     }
 
-    /// Registers the relay of a cluster with a bootstrap token. A repetition by the same relay with the same secret has the
-    /// same result.
+    /// Registers the relay of a cluster with a bootstrap token. A repetition by the same relay with the same secret has
+    /// the same result.
     ///
     /// # Errors
-    /// Returns [`RegistrationRejection`] for another token, for a relay in another cluster than the pinned one, and if the
-    /// table cannot be written.
+    /// Returns [`RegistrationRejection`] for another token, for a relay in another cluster than the pinned one, and if
+    /// the table cannot be written.
     pub async fn register(
         &self,
         name: &str,
@@ -203,7 +203,8 @@ impl ClusterRegistry {
         Ok(is_deleted)
     }
 
-    /// Changes a registered cluster and returns it, or `None` if it is not registered. Without a change, nothing is written.
+    /// Changes a registered cluster and returns it, or `None` if it is not registered. Without a change, it writes
+    /// nothing.
     async fn change(
         &self,
         name: &str,

@@ -146,7 +146,7 @@ impl ClusterRegistry {
     }
 
     /// Returns the cluster of a name, or of documents that do not name one. A registered cluster is as it was at most
-    /// [`MAX_AGE`] ago, and one that this process has registered is the present one.
+    /// ten seconds ago, and one that this process has registered is the present one.
     ///
     /// # Errors
     /// Returns [`ClusterLookupError`] if no relay is connected under the name, or if the table cannot be read.
@@ -158,8 +158,8 @@ impl ClusterRegistry {
         }
     }
 
-    /// Returns the cluster of a name as [`Self::find`] does, after a request with another secret. It is as it was at most
-    /// [`MIN_AGE`] ago.
+    /// Returns the cluster of a name as [`Self::find`] does, after a request with another secret. It is as it was at
+    /// most one second ago.
     ///
     /// # Errors
     /// As [`Self::find`].

@@ -3,9 +3,9 @@
 //! `MeteredTable` sends, repeats and counts requests. The other modules implement the operations of [`Store`](crate::Store) and
 //! describe their items: heads of runs in `run`, records in `record` and `accepted`, targets and tombstones in
 //! `target`, plans in `plan`, plugins in `document`, sources and connections in `source`, desired states in `desired`,
-//! rejected events of sources in `rejected_events`, removal times in `expiry`, queued batches in `batch_queue`, the state
-//! of clusters in `clusters`, registered clusters in `registered`, and marks of the health check in `health`. Reads of
-//! the table are strongly consistent.
+//! rejected events of sources in `rejected_events`, removal times in `expiry`, queued batches in `batch_queue`, the
+//! state of clusters in `clusters`, registered clusters in `registered`, and marks of the health check in `health`.
+//! Reads of the table are strongly consistent.
 //!
 //! Invariant: a write that is sent twice because its response was lost changes the item once. Otherwise it is refused
 //! with an image that shows the first write.

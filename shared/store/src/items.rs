@@ -1,5 +1,7 @@
 //! Items of the table as values.
 
+mod clusters;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_protocol::api::SourceResponse;
@@ -8,6 +10,8 @@ use ebb_protocol::engine::{HeadState, Hook, Millis, Shard, TargetPhase, Timestam
 use ebb_protocol::id::{EventRef, RunId, TargetKey};
 use ebb_protocol::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
+
+pub use clusters::{BootstrapToken, ClusterItem, RegisteredRelay};
 
 /// A target. Every write increments its version, on condition that the version is still the one that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -452,56 +456,6 @@ pub struct TokenItem {
     /// The caller that created it.
     pub created_by: String,
     pub revoked: Option<Timestamp>,
-}
-
-/// A cluster that was registered by a request. It has no secret in clear.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterItem {
-    /// The name in documents, a DNS label.
-    pub name: String,
-    /// The URL of the relay with push transport. `None` means pull.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    pub entrypoint_image: String,
-    #[serde(default)]
-    pub run_as_non_root: bool,
-    /// The options of the installation, for the program that made it.
-    #[serde(default)]
-    pub options: serde_json::Value,
-    /// `None` until a relay has registered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub relay: Option<RegisteredRelay>,
-    /// The last bootstrap token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bootstrap: Option<BootstrapToken>,
-    /// The time of the first request, in milliseconds since 1970.
-    pub created: u64,
-    /// The caller that sent it.
-    pub created_by: String,
-    #[serde(skip)]
-    pub version: u64,
-}
-
-/// The relay of a registered cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RegisteredRelay {
-    /// The UID of the namespace `kube-system`. It never changes.
-    pub uid: String,
-    /// The encrypted secret that the relay has made.
-    pub secret: String,
-    /// The time of the registration, in milliseconds since 1970.
-    pub since: u64,
-}
-
-/// A token that registers a relay, once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BootstrapToken {
-    pub digest: String,
-    /// Milliseconds since 1970.
-    pub expires: u64,
-    #[serde(default)]
-    pub used: bool,
 }
 
 /// The last rejected events of a source.

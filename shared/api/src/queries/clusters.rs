@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ebb_documents::plan::{Action, Plan};
 use ebb_protocol::api::{
     ClusterDetail, ClusterInfo, ClusterList, ClusterRegistration, ClusterState, RelayOutage, TransportKind,
 };
@@ -172,18 +173,13 @@ pub(crate) async fn targets_in(
         let key = after.as_ref().map(|(kind, name)| TargetKey::new(kind, name));
         let ListPage { targets, next, .. } = store.list_page(TargetList::Active, None, key, PAGE).await?;
         for target in targets {
-            let loaded = match env.plan_of(&target).await {
-                Ok(loaded) => loaded,
-                // Its units are not known. Its teardown is possible only after a repair.
-                Err(FlowError::Damaged { .. }) => {
-                    found.push(target.target_key().to_string());
-                    continue;
-                }
+            let is_used = match env.plan_of(&target).await {
+                Ok(loaded) => uses(&loaded.plan, cluster),
+                // Its units are not known until its plan is repaired.
+                Err(FlowError::Damaged { .. }) => true,
                 Err(error) => return Err(error),
             };
-            let units = loaded.plan.hooks.iter().flat_map(|hook| &hook.units);
-            let relayed = units.filter(|unit| unit.action.is_relayed()).map(|unit| loaded.plan.cluster(unit));
-            if relayed.chain(loaded.plan.secret_clusters()).any(|name| name.unwrap_or(DEFAULT) == cluster) {
+            if is_used {
                 found.push(target.target_key().to_string());
             }
             if found.len() >= MAX_NAMED {
@@ -198,4 +194,11 @@ pub(crate) async fn targets_in(
             None => return Ok(Some(found)),
         }
     }
+}
+
+/// Returns true if a plan has units or sensitive outputs in a cluster.
+fn uses(plan: &Plan, cluster: &str) -> bool {
+    let units = plan.hooks.iter().flat_map(|hook| &hook.units);
+    let units = units.filter(|unit| !matches!(unit.action, Action::Webhook(_))).map(|unit| plan.cluster(unit));
+    units.chain(plan.secret_clusters()).any(|name| name.unwrap_or(DEFAULT) == cluster)
 }

@@ -42,8 +42,8 @@ pub(crate) async fn get(
     found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("no cluster {name:?} is connected or registered")))
 }
 
-/// Registers a cluster, or replaces its settings. The response for a new cluster has a bootstrap token, with which one relay
-/// can register within an hour. Scope: `operate`.
+/// Registers a cluster, or replaces its settings. The response for a new cluster has a bootstrap token, with which one
+/// relay can register within an hour. Scope: `operate`.
 #[utoipa::path(put, path = "/v1/clusters/{name}", operation_id = "putCluster", tag = "clusters", request_body = PutCluster, responses(
     (status = 200, body = ClusterBootstrap, description = "The cluster is registered or changed."),
     (status = 409, description = "`too-many-clusters`: 100 clusters are registered. `own-relay`: the control plane has a relay of its own."),
@@ -60,8 +60,8 @@ pub(crate) async fn put(
     Ok(bootstrap(stored))
 }
 
-/// Issues another bootstrap token for a registered cluster. The relay that uses it replaces the secret of the former one,
-/// which is valid until then. Scope: `operate`.
+/// Issues another bootstrap token for a registered cluster. The relay that uses it replaces the secret of the former
+/// one, which is valid until then. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/clusters/{name}/rotate", operation_id = "rotateCluster", tag = "clusters", responses(
     (status = 200, body = ClusterBootstrap),
     (status = 409, description = "`own-relay`: the control plane has a relay of its own."),
@@ -127,8 +127,8 @@ pub(crate) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Registers the relay of a cluster, once. The bearer token is the bootstrap token of the cluster. The same relay can repeat
-/// the request with the same secret until the token expires.
+/// Registers the relay of a cluster, once. The bearer token is the bootstrap token of the cluster. The same relay can
+/// repeat the request with the same secret until the token expires.
 #[utoipa::path(post, path = "/v1/clusters/{name}/register", operation_id = "registerRelay", tag = "clusters", request_body = RegisterRelay, responses(
     (status = 200, body = RelayRegistration),
     (status = 401, description = "The token is missing, unknown, expired, or was used by another relay."),

@@ -18,8 +18,8 @@ use crate::ports::RelayObservation;
 use crate::telemetry::{self, Counter};
 
 const WEBHOOK: &str = "webhook";
-/// The time for which a denied poll explains why a relay does not respond, in milliseconds. A relay polls again within a
-/// minute.
+/// The time for which a denied poll explains why a relay does not respond, in milliseconds. A relay polls again within
+/// a minute.
 const DENIAL_AGE_MS: u64 = 3 * DenialRecord::INTERVAL_MS;
 
 /// Records the outages that began or ended since the last call. After an error, the observations are lost.

@@ -51,8 +51,8 @@ pub(super) struct BackendHandle {
 /// Opens the part that runs units.
 ///
 /// Processes use `state` and `options`. `call` sends requests to a child relay. `store` has the batches of relays that
-/// poll, and the registered clusters with secrets that `keys` encrypt. A child relay calls back to `listen` and stops after
-/// `stopped`.
+/// poll, and the registered clusters with secrets that `keys` encrypt. A child relay calls back to `listen` and stops
+/// after `stopped`.
 pub(super) async fn open(
     units: &UnitBackend,
     state: &Path,

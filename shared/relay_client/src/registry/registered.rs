@@ -38,8 +38,8 @@ impl RegisteredClusters {
         Self { store, keys, known: Mutex::default(), denied: SyncMutex::default() }
     }
 
-    /// Returns the clusters as they were at most `age` ago. Concurrent callers share one read. Without a response of the
-    /// table, the last ones are returned.
+    /// Returns the clusters as they were at most `age` ago. Concurrent callers share one read. Without a response of
+    /// the table, it returns the last ones.
     pub(super) async fn read(&self, age: Duration) -> StoreResult<Snapshot> {
         let mut known = self.known.lock().await;
         if let Some((read, clusters)) = known.as_ref()

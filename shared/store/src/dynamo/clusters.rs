@@ -1,6 +1,6 @@
 //! The state of clusters: `clusters` / `h`. Attributes are `scan#CLUSTER`, the time of the next orphan scan,
-//! `since#CLUSTER` and `reason#CLUSTER` of an outage, and `denied#CLUSTER` and `denial#CLUSTER`, the time and the reason of
-//! a denied poll.
+//! `since#CLUSTER` and `reason#CLUSTER` of an outage, and `denied#CLUSTER` and `denial#CLUSTER`, the time and the reason
+//! of a denied poll.
 
 use std::collections::BTreeMap;
 
