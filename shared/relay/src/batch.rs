@@ -19,7 +19,6 @@ use crate::names;
 use crate::reconcile::CONFLICT_PAUSE;
 use crate::reconciler::Reconciler;
 use crate::relay::Relay;
-use crate::requests::StateScope;
 use crate::settings::{millis, now_ms};
 use crate::task_events;
 use crate::task_waits;
@@ -81,6 +80,13 @@ impl BatchContext {
             Err(_) => RelayResponse::TooLarge,
         }
     }
+}
+
+/// The content of the state of a running task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StateScope {
+    WithLog,
+    WithoutLog,
 }
 
 /// Returns the task of a request.

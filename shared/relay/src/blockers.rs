@@ -4,11 +4,12 @@
 //! `kuberuntime_container.go`, `kubelet_pods.go`), those of its warnings are in `pkg/kubelet/events/event.go`.
 
 use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::limits::message;
 use ebb_protocol::relay::WaitResolution;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::pod::{BlockerKind, StartBlocker, condition, millis};
-use crate::warnings::Warning;
 use WaitResolution::{Itself, Never, Person};
 
 /// Milliseconds for which a warning about volumes, the sandbox or a probe counts. The kubelet repeats it at least every
@@ -17,6 +18,33 @@ const RECENT_MS: u64 = 300_000;
 /// Warnings of a pod that has no container yet.
 const PREPARATION: [&str; 5] =
     ["FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "NetworkNotReady"];
+
+/// A warning about an object. Times are milliseconds since 1970 by the cluster's clock, or 0 if unknown.
+#[derive(Clone, Debug)]
+pub(crate) struct Warning {
+    /// The UID of the object.
+    pub(crate) uid: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) first_ms: u64,
+    pub(crate) last_ms: u64,
+}
+
+impl From<Event> for Warning {
+    fn from(event: Event) -> Self {
+        let observed = event.event_time.map(|time| Time(time.0));
+        let in_series = event.series.and_then(|series| series.last_observed_time).map(|time| Time(time.0));
+        let first = event.first_timestamp.or_else(|| observed.clone()).or(event.metadata.creation_timestamp);
+        let last = in_series.or(event.last_timestamp).or(observed).or_else(|| first.clone());
+        Self {
+            uid: event.involved_object.uid.unwrap_or_default(),
+            reason: event.reason.unwrap_or_default(),
+            message: message(&event.message.unwrap_or_default()),
+            first_ms: millis(first.as_ref()),
+            last_ms: millis(last.as_ref()),
+        }
+    }
+}
 
 /// Returns the reason why a pod has failed, does not start or is not ready. `warnings` may be about other objects, too.
 pub(crate) fn of_pod(pod: &Pod, warnings: &[Warning], now_ms: u64) -> Option<StartBlocker> {

@@ -6,6 +6,7 @@ use kube::Client;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
+use crate::blockers::Warning;
 use crate::discovery::{DiscoveryCache, ResourceKind};
 use crate::event_recorder::EventRecorder;
 use crate::fair_queue::FairQueue;
@@ -14,7 +15,6 @@ use crate::policy::CurrentPolicy;
 use crate::settings::RelaySettings;
 use crate::store::RecordStore;
 use crate::task_registry::TaskRegistry;
-use crate::warnings::Warning;
 use crate::watches::ObjectWatches;
 
 pub(crate) struct Reconciler {

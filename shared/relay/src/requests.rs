@@ -8,7 +8,7 @@ use rand::Rng as _;
 use tokio::sync::SemaphorePermit;
 
 use crate::admit::{RequestError, RequestResult};
-use crate::batch::BatchContext;
+use crate::batch::{BatchContext, StateScope};
 use crate::decide::{self, OtherAttempts};
 use crate::documents;
 use crate::error::{ReconcileError, Result};
@@ -26,13 +26,6 @@ const LOWER_WAIT: Duration = Duration::from_secs(12);
 /// The first pause between two reads of a record. Further pauses double.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The content of the state of a running task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StateScope {
-    WithLog,
-    WithoutLog,
-}
 
 impl Reconciler {
     pub(crate) async fn ensure(

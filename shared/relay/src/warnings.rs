@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_protocol::limits::message;
 use k8s_openapi::api::core::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use kube::api::{Api, ListParams};
 
+use crate::blockers::Warning;
 use crate::event_recorder::CONTROLLER;
-use crate::pod::millis;
 use crate::reconciler::Reconciler;
 
 /// The age at which a list is renewed. It is shorter than the pause between two checks of a task, so that a task sees a
@@ -21,33 +19,6 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const PAGE: u32 = 500;
 /// Kubernetes deletes events after an hour, so a namespace rarely has more.
 const MAX_PAGES: usize = 4;
-
-/// A warning about an object. Times are milliseconds since 1970 by the cluster's clock, or 0 if unknown.
-#[derive(Clone, Debug)]
-pub(crate) struct Warning {
-    /// The UID of the object.
-    pub(crate) uid: String,
-    pub(crate) reason: String,
-    pub(crate) message: String,
-    pub(crate) first_ms: u64,
-    pub(crate) last_ms: u64,
-}
-
-impl From<Event> for Warning {
-    fn from(event: Event) -> Self {
-        let observed = event.event_time.map(|time| Time(time.0));
-        let in_series = event.series.and_then(|series| series.last_observed_time).map(|time| Time(time.0));
-        let first = event.first_timestamp.or_else(|| observed.clone()).or(event.metadata.creation_timestamp);
-        let last = in_series.or(event.last_timestamp).or(observed).or_else(|| first.clone());
-        Self {
-            uid: event.involved_object.uid.unwrap_or_default(),
-            reason: event.reason.unwrap_or_default(),
-            message: message(&event.message.unwrap_or_default()),
-            first_ms: millis(first.as_ref()),
-            last_ms: millis(last.as_ref()),
-        }
-    }
-}
 
 impl Reconciler {
     /// Returns the warnings of a namespace, which are at most [`MAX_AGE`] old. There are none without the right to list
