@@ -43,8 +43,8 @@ impl Ledger {
         }
     }
 
-    /// Checks the bound object of a target that becomes ready or gone. A ready one has the outputs of living resources, and
-    /// a gone one has no object.
+    /// Checks the bound object of a target that becomes ready or gone. A ready one has the outputs of living resources,
+    /// and a gone one has no object.
     pub(super) fn check_bound(&self, table: &TableState, target: &TargetHead) {
         let bound = self.state().bound.get(&target.instance_key()).cloned();
         let is_bind = |unit: &UnitPlan| {

@@ -44,8 +44,8 @@ pub(super) fn head(name: &str, is_wired: bool, defaults: &str) -> String {
     )
 }
 
-/// Returns a plugin of Signadot with two steps and their undo. Its outputs are sensitive. The first step reads the param
-/// `from`.
+/// Returns a plugin of Signadot with two steps and their undo. Its outputs are sensitive. The first step reads the
+/// param `from`.
 pub(super) fn signadot(name: &str) -> String {
     let step = |name: &str, inputs: &str, output: &str| {
         format!("  - name: {name}\n    script: \"#!/bin/sh\"\n    inputs: [{inputs}]\n    outputs: [{output}]\n")

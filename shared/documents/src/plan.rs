@@ -530,8 +530,8 @@ pub struct OutputPlan {
     /// True if the value stays in the cluster in which it was created, or is stored encrypted if no relay made it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
-    /// True if the value is sensitive only because the document, which is Signadot's, does not open it. An update does not
-    /// replace a resource for it.
+    /// True if the value is sensitive only because the document, which is Signadot's, does not open it. An update does
+    /// not replace a resource for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive_by_default: bool,
     /// True if the value may be null. A missing value then is null.

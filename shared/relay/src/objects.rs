@@ -186,7 +186,7 @@ pub(crate) enum ObjectOwnership {
     Foreign,
 }
 
-/// Returns the owner of an object. `adopts` are the units of [`ObjectTask::adopts`](ebb_protocol::relay::ObjectTask::adopts).
+/// Returns the owner of an object. `adopts` has the units from which the task may take objects over.
 pub(crate) fn ownership(object: &Value, name: &TaskId, adopts: &[String]) -> ObjectOwnership {
     match owner(object) {
         Some(owner) if owner == *name => ObjectOwnership::Own,

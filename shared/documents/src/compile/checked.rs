@@ -33,8 +33,8 @@ impl CheckedPlugin<'_> {
         self.params.iter().filter(|(_, param)| param.doc.optional).map(|(name, _)| (*name).to_owned()).collect()
     }
 
-    /// Returns true if the units hand on every param and output whole, so that each may be sensitive. Steps of Signadot have
-    /// no other use of a value.
+    /// Returns true if the units hand on every param and output whole, so that each may be sensitive. Steps of Signadot
+    /// have no other use of a value.
     pub(super) fn hands_on_whole(&self) -> bool {
         self.plugin.dialect == Dialect::Signadot
     }

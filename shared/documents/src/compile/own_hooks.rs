@@ -1,5 +1,5 @@
-//! The own hooks of a target, and the units of its `bind`. They are compiled like plugins without params that are bound to
-//! the target itself.
+//! The own hooks of a target, and the units of its `bind`. They are compiled like plugins without params that are bound
+//! to the target itself.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use crate::model::{HookOwner, PluginDoc, SandboxDoc};
 /// A version that no plan shows.
 static VERSION: Version = Version::new(0, 0, 0);
 
-/// Binds the own hooks and the `bind` of a target whose resources are `instances`. Leaves out what has errors, which are
-/// reported.
+/// Binds the own hooks and the `bind` of a target whose resources are `instances`. Leaves out what has errors, which
+/// are reported.
 pub(super) fn bind<'a>(
     report: &mut DiagnosticCollector,
     sandbox: &'a SandboxDoc,

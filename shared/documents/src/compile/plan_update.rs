@@ -9,8 +9,8 @@
 //! 4. Take preStop and postStop from the new plan, and add the undos of removed and replaced resources. They run if the
 //!    update has not completed them.
 //!
-//! A changed `bind` is replaced, too, but its new objects are applied first: they take over the objects of the former ones,
-//! so that a bound Secret is never missing. What remains of the former ones is removed afterwards.
+//! A changed `bind` is replaced, too, but its new objects are applied first: they take over the objects of the former
+//! ones, so that a bound Secret is never missing. What remains of the former ones is removed afterwards.
 //!
 //! A removed or replaced resource gets the name `NAME~N` with the number of the update, so its undo reads the params and
 //! outputs with which it was made.

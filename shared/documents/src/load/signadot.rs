@@ -1,8 +1,8 @@
 //! Reads Signadot's documents, which have `name` and `spec` at the top and no `kind`, and converts them to Ebb's.
 //!
-//! Unknown keys at the top are ignored, as in Signadot. Below `spec` and `ebb` they are errors. Parts that only Signadot
-//! uses (forks, local workloads, routing) are kept unchanged. The outputs of resources in them are checked, and resolved
-//! for the platform.
+//! Unknown keys at the top are ignored, as in Signadot. Below `spec` and `ebb` they are errors. Parts that only
+//! Signadot uses (forks, local workloads, routing) are kept unchanged. The outputs of resources in them are checked, and
+//! resolved for the platform.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -66,7 +66,7 @@ pub struct SandboxDoc {
     /// Own units that run when the platform sends an event, by the name of the event.
     #[serde(default)]
     pub hooks: Entries<Entries<UnitSpec>>,
-    /// Secrets and ConfigMaps with outputs for workloads. They exist before the target is ready, and until it is removed.
+    /// Secrets and ConfigMaps with outputs for workloads. They exist before the target is ready and until it is removed.
     #[serde(default)]
     pub bind: Vec<At<BindDoc>>,
     /// The own hooks. Loading moves them here from the fields above.

@@ -140,8 +140,8 @@ fn signadot_documents() {
     insta::assert_snapshot!("signadot_consumer_resource", wrong.to_string());
 }
 
-/// The outputs of Signadot's steps stay in the cluster unless the document opens them. A param of such a plugin can get a
-/// sensitive value. An update to a document that closes or opens outputs replaces nothing.
+/// The outputs of Signadot's steps stay in the cluster unless the document opens them. A param of such a plugin can get
+/// a sensitive value. An update to a document that closes or opens outputs replaces nothing.
 #[test]
 fn outputs_of_signadot_plugins_are_sensitive() {
     let plugin = "name: db\nspec:\n  runner: {image: alpine}\n  create:\n  - name: make\n    script: \"#!/bin/sh\"\n    outputs: [{name: url, valueFromPath: /url}, {name: name, valueFromPath: /name}]\n  - name: seed\n    script: \"#!/bin/sh\"\n    inputs: [{name: url, valueFromStep: {name: make, output: url}}, {name: from, valueFromSandbox: true}]\n";
