@@ -329,9 +329,8 @@ impl PlanMerge<'_> {
             };
             // New bound objects wait for new resources, which wait for these undos.
             let is_awaited = |&&first: &&u32| {
-                let first =
-                    current.iter().find(|hook| hook.hook == at.hook).and_then(|hook| hook.units.get(first as usize));
-                !self.is_made(HookOwner::BIND) || !first.is_some_and(is_bind)
+                let first = unit_at(&current, UnitRef { hook: at.hook, unit: first });
+                !self.is_made(HookOwner::BIND) || !first.is_some_and(|first| removes_bound(&current, first))
             };
             let awaited = unit.dependencies.iter().filter(is_awaited);
             let unit = UnitPlan {
@@ -367,7 +366,7 @@ impl PlanMerge<'_> {
             let is_own = |&first: &u32| wanted.unit(UnitRef { hook: at.hook, unit: first }).map(UnitPlan::resource);
             // Units that wait for others of the resource wait for its undos, too.
             let has_first = unit.dependencies.iter().any(|first| is_own(first) == Some(unit.resource()));
-            if !has_first && !is_bind(unit) {
+            if !has_first && !is_bound(unit) {
                 let is_undo = |undo: &&u32| document_name(self.units[**undo as usize].resource()) == unit.resource();
                 dependencies.extend(last_undos.iter().filter(is_undo));
             }
@@ -382,8 +381,8 @@ impl PlanMerge<'_> {
         self.wait_for_stage(first, Hook::PostStart, Hook::PreStart);
         let (undos, setup) = self.units.split_at_mut(first);
         let bound: Vec<u32> =
-            (position(first)..).zip(&*setup).filter(|(_, unit)| is_bind(unit)).map(|it| it.0).collect();
-        for undo in undos.iter_mut().filter(|undo| is_bind(undo)) {
+            (position(first)..).zip(&*setup).filter(|(_, unit)| is_bound(unit)).map(|it| it.0).collect();
+        for undo in undos.iter_mut().filter(|undo| removes_bound(&self.current, undo)) {
             undo.dependencies.extend(&bound);
         }
     }
@@ -507,8 +506,10 @@ impl PlanMerge<'_> {
         add_teardown_edges(&mut plan, &count, |_| OrderSource::Author);
         plan.keep_secret_clusters(before);
         check_size(&plan)?;
-        // Its objects change in place.
-        if let Some(change) = self.resources.get_mut(HookOwner::BIND).filter(|it| **it == ResourceChange::Replaced) {
+        // The objects of `bind` change in place.
+        let binds = self.wanted.hooks.iter().flat_map(|hook| &hook.units).any(is_bound);
+        let change = self.resources.get_mut(HookOwner::BIND).filter(|_| binds);
+        if let Some(change) = change.filter(|change| **change == ResourceChange::Replaced) {
             *change = ResourceChange::Updated;
         }
         Ok(PlanUpdate { plan, resources: self.resources, number: has_units.then_some(number) })
@@ -522,9 +523,7 @@ impl PlanMerge<'_> {
         stage: Hook,
         moved: &mut BTreeMap<UnitRef, UnitRef>,
     ) -> Vec<UnitPlan> {
-        let made = |at: UnitRef| {
-            self.current.iter().find(|hook| hook.hook == at.hook).and_then(|hook| hook.units.get(at.unit as usize))
-        };
+        let made = |at: UnitRef| unit_at(&self.current, at);
         let own = units_of(&self.wanted.hooks, stage).map(|(_, unit)| {
             let undoes: Vec<UnitRef> = unit.undoes.iter().map(|&at| self.origin(old, at)).collect();
             let mut unit = with_reads(unit, |at| self.origin(old, at));
@@ -572,9 +571,18 @@ fn position(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
-/// Returns true for a unit of a present or former `bind`.
-fn is_bind(unit: &UnitPlan) -> bool {
-    document_name(unit.resource()) == HookOwner::BIND
+fn unit_at(hooks: &[HookPlan], at: UnitRef) -> Option<&UnitPlan> {
+    hooks.iter().find(|hook| hook.hook == at.hook)?.units.get(at.unit as usize)
+}
+
+/// Returns true for a unit that applies an object of `bind`.
+fn is_bound(unit: &UnitPlan) -> bool {
+    matches!(&unit.action, Action::Object(object) if object.bound)
+}
+
+/// Returns true for a unit that removes an object of `bind`, which a unit of these hooks has applied.
+fn removes_bound(hooks: &[HookPlan], unit: &UnitPlan) -> bool {
+    unit.action == Action::Removal && unit.undoes.iter().any(|&at| unit_at(hooks, at).is_some_and(is_bound))
 }
 
 /// Returns the positions of the units for which no other unit of the same resource waits.

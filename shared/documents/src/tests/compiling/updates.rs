@@ -548,6 +548,11 @@ fn bound_objects_change_in_place() {
     assert_eq!(without.resources["bind"], ResourceChange::Removed);
     let undo = units(&without.plan, Hook::Update(1)).into_iter().find(|unit| unit.starts_with("db~1/drop")).unwrap();
     assert!(undo.contains("after bind~1/secret-1.removal"), "{undo}");
+    // Without `bind`, a resource may have its name.
+    let named = |rows: u32| resources(&format!("bind: {{plugin: db, params: {{rows: {rows}}}}}"));
+    let made = update(&named(1), &named(2));
+    assert_eq!(made.resources, changes(&[("bind", ResourceChange::Replaced)]));
+    assert!(units(&made.plan, Hook::Update(1)).contains(&"bind/create after bind~1/drop".to_owned()));
 }
 
 /// A skipped unit skips its readers. What the earlier version has made is destroyed nevertheless.
