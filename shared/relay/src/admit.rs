@@ -100,7 +100,7 @@ impl Reconciler {
             if let Some(object) = self.read(object_ref).await.map_err(|error| read_error(object_ref, error))?
                 && objects::ownership(&object, &request.task, &request.body.adopts) == ObjectOwnership::Foreign
             {
-                return refuse(format!("{object_ref} already exists and does not belong to this task"));
+                return refuse(objects::foreign(object_ref));
             }
         }
         Ok(())

@@ -196,6 +196,12 @@ pub(crate) fn ownership(object: &Value, name: &TaskId, adopts: &[String]) -> Obj
     }
 }
 
+/// Returns the error for an object that exists and that the task must not change.
+pub(crate) fn foreign(object_ref: &ObjectRef) -> String {
+    let fix = "choose another name in the document, or delete the object if nothing needs it";
+    format!("{object_ref} already exists and does not belong to this task; {fix}")
+}
+
 /// Returns the task in the labels of an object.
 pub(crate) fn owner(object: &Value) -> Option<TaskId> {
     let label = |key: &str| object["metadata"]["labels"][key].as_str();

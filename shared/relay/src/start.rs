@@ -157,8 +157,7 @@ impl Reconciler {
             {
                 Some((ObjectOwnership::Own, object)) => objects::uid(object).to_owned(),
                 Some((ObjectOwnership::Foreign, _)) => {
-                    let why = format!("{object_ref} already exists and does not belong to this task");
-                    return fail(ReasonCode::Denied, &why);
+                    return fail(ReasonCode::Denied, &objects::foreign(object_ref));
                 }
                 _ if now_ms() > spec.not_after_ms => {
                     return fail(ReasonCode::Lost, "the relay was unavailable until the request expired");
