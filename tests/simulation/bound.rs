@@ -8,6 +8,7 @@ use ebb_protocol::relay::ObjectTask;
 use ebb_store::TargetHead;
 
 use super::ledger::Ledger;
+use super::simulator::Simulation;
 use super::table::TableState;
 
 /// The lines of a document that bind the output `first` of the resource `a`. `more` has further values.
@@ -23,6 +24,13 @@ pub(super) struct SimBound {
     /// The unit that owns it, as in the labels of the object.
     owner: String,
     values: Vec<String>,
+}
+
+impl Simulation {
+    /// Returns the values of each bound object.
+    pub fn bound(&self) -> Vec<Vec<String>> {
+        self.ledger.state().bound.values().map(|bound| bound.values.clone()).collect()
+    }
 }
 
 impl Ledger {

@@ -116,6 +116,47 @@ fn instances_of_one_plan_read_their_own() {
     assert_eq!(read, Some(vec![Some(second), Some(first)]));
 }
 
+/// Returns a target whose resource has an output that stays in its cluster, where `bind` copies it. `params` continue the
+/// entry of the resource.
+fn with_bind(params: &str) -> TargetScenario {
+    let scenario = target(
+        r##"
+runners: {sh: {image: busybox}}
+preStart:
+  u0: {pod: {script: "#!/bin/sh"}, outputs: {id: {file: /id, sensitive: true}}}
+postStop:
+  x0: {undoes: u0, pod: {script: "#!/bin/sh"}}
+outputs: {id: "${units.u0.outputs.id}"}
+"##,
+    );
+    let data = "data: {ID: \"${resources.r.outputs.id}\"}";
+    let document = format!(
+        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nbind:\n- secret: {{namespace: web, name: \"${{target.key}}\"}}\n  \
+         {data}\nresources: {{r: {{plugin: p@1.0.0{params}}}}}\n"
+    );
+    TargetScenario { document, ..scenario }
+}
+
+#[test]
+fn a_bound_object_exists_while_its_target_is_ready() {
+    check_every_fault("bind", &with_bind(""), "t");
+}
+
+#[test]
+fn a_bound_object_gets_the_outputs_of_an_update() {
+    let simulation = Simulation::of(&with_bind(""), SimOptions::default());
+    simulation.set_up();
+    let first = simulation.bound();
+    update(&simulation, "s", "uid-1", &with_bind(", params: {off: true}").document);
+    simulation.run_until_idle();
+    let second = simulation.bound();
+    assert!([&first, &second].iter().all(|bound| bound.len() == 1) && first != second, "{first:?} {second:?}");
+    simulation.tear_down();
+    assert_eq!(simulation.bound(), Vec::<Vec<String>>::new());
+    let end = simulation.end(None);
+    assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
+}
+
 #[test]
 fn events_run_once_with_every_fault() {
     check_every_fault("events", &with_events(), "t");
