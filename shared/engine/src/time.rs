@@ -18,8 +18,8 @@ impl fmt::Display for Millis {
         let seconds = self.0.saturating_add(500) / 1000;
         match self.0 {
             0 => return f.write_str("0 s"),
-            ..1000 => return write!(f, "{} ms", self.0),
-            _ if tenths < 100 && tenths % 10 > 0 => return write!(f, "{}.{} s", tenths / 10, tenths % 10),
+            1..1000 => return write!(f, "{} ms", self.0),
+            _ if tenths < 100 && !tenths.is_multiple_of(10) => return write!(f, "{}.{} s", tenths / 10, tenths % 10),
             _ => {}
         }
         let parts = [(seconds / 3600, "h"), (seconds / 60 % 60, "min"), (seconds % 60, "s")];

@@ -1,6 +1,7 @@
 //! Reconciles tasks: one loop per task, one step at a time.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -186,9 +187,10 @@ async fn reconcile_loop(inner: &Arc<Reconciler>, name: &TaskId, wake: &Notify) {
             Err(error) => {
                 let error = error.to_string();
                 logged.retain(|_, at| at.elapsed() < LOG_INTERVAL);
-                if !logged.contains_key(&error) {
+                if let Entry::Vacant(new) = logged.entry(error) {
+                    let error = new.key();
                     tracing::warn!(unit = name.unit, attempt = name.attempt, error, "a step of a task failed");
-                    logged.insert(error, Instant::now());
+                    new.insert(Instant::now());
                 }
                 Some(next_backoff(&mut pause))
             }
