@@ -59,8 +59,8 @@ pub(crate) struct RelayArgs {
     #[arg(long, env = "EBB_RELAY_SECRET", value_name = "FILE", conflicts_with = "attached")]
     #[arg(required_unless_present_any = ["attached", "bootstrap_token_file"])]
     secret: Option<PathBuf>,
-    /// Instead of --secret: a file with the bootstrap token of the cluster, with which the relay registers a secret of
-    /// its own at the control plane. The file is needed only for that
+    /// Instead of --secret: a file with the bootstrap token of the cluster, with which the relay registers a secret of its
+    /// own at the control plane. The file is needed only for that
     #[arg(long, env = "EBB_BOOTSTRAP_TOKEN_FILE", value_name = "FILE", conflicts_with_all = ["attached", "secret"])]
     #[arg(requires = "cluster")]
     bootstrap_token_file: Option<PathBuf>,

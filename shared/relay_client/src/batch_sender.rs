@@ -150,8 +150,8 @@ impl BatchSender {
     }
 }
 
-/// Converts the error of a lookup. Only an unknown cluster is final, because a relay may register soon and the table
-/// may respond.
+/// Converts the error of a lookup. Only an unknown cluster is final, because a relay may register soon and the table may
+/// respond.
 pub(super) fn lookup_error(error: ClusterLookupError) -> RelayError {
     match error {
         ClusterLookupError::Unknown(_) => RelayError::Refused(error.to_string()),

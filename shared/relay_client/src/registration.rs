@@ -95,7 +95,6 @@ impl ClusterRegistry {
                 options: Value::Object(request.options.clone()),
                 relay: known.and_then(|known| known.relay.clone()),
                 bootstrap: if has_token { Some(issued()) } else { known.and_then(|known| known.bootstrap.clone()) },
-                policy: known.and_then(|known| known.policy.clone()),
                 created: known.map_or(now.0, |known| known.created),
                 created_by: known.map_or(caller, |known| known.created_by.as_str()).to_owned(),
                 // The versions of a deleted cluster are not used again.

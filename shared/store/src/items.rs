@@ -11,7 +11,7 @@ use ebb_protocol::id::{EventRef, RunId, TargetKey};
 use ebb_protocol::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
 
-pub use clusters::{BootstrapToken, ClusterItem, RegisteredRelay, StoredPolicy};
+pub use clusters::{BootstrapToken, ClusterItem, RegisteredRelay};
 
 /// A target. Every write increments its version, on condition that the version is still the one that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

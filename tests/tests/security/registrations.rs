@@ -3,10 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_protocol::api::{CheckList, ClusterBootstrap, ClusterDetail, ClusterList, ClusterState};
-use ebb_protocol::listing::{RelayInfo, ReportedPolicy};
-use ebb_protocol::pull::{PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch};
+use ebb_protocol::pull::{PollRequest, PollResponse, SealedBatch};
 use ebb_protocol::registration::{RegisterRelay, issue_token};
-use ebb_protocol::relay::{BatchResponse, RelayResponse};
 use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_relay_client::{ClusterRegistry, RegistrationRejection};
@@ -45,20 +43,11 @@ async fn register(harness: &Harness, name: &str, token: &str, request: &Register
 }
 
 async fn poll(harness: &Harness, name: &str, of: u8) -> ApiReply {
-    reply(harness, name, of, vec![]).await
-}
-
-async fn reply(harness: &Harness, name: &str, of: u8, replies: Vec<QueuedReply>) -> ApiReply {
-    let in_progress = vec![];
+    let (in_progress, replies) = (vec![], vec![]);
     let poll = PollRequest { v: 1, cluster: PINNED.to_owned(), wait_ms: Some(0), in_progress, replies };
     let poll = SignedRequest::new(&secret(of), "poll-1", now(), serde_json::to_vec(&poll).unwrap());
     let url = harness.url(&format!("/v1/clusters/{name}/poll"));
     ApiReply::of(poll.post(&harness.http, &url).send().await.unwrap()).await
-}
-
-/// Returns the next batch of the cluster `eu`.
-async fn next_batch(harness: &Harness) -> SealedBatch {
-    until("a batch", async || poll(harness, "eu", 1).await.is(200).json::<PollResponse>().batches.pop()).await
 }
 
 async fn detail(harness: &Harness, name: &str) -> ClusterDetail {
@@ -193,7 +182,8 @@ pub(crate) async fn a_registered_cluster_is_used_at_once() {
     register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
     let relay = harness.stack().env().relay.clone();
     let pending = tokio::spawn(async move { relay.about("eu").await });
-    let batch = next_batch(&harness).await;
+    let batch =
+        until("a batch", async || poll(&harness, "eu", 1).await.is(200).json::<PollResponse>().batches.pop()).await;
     let sealed = STANDARD.decode(&batch.ciphertext).unwrap();
     let data = SealedBatch::associated_data("eu", &batch.id);
     assert!(seal::open(&WebhookKeys::from(secret(1)), &data, &sealed).is_some());
@@ -208,31 +198,6 @@ pub(crate) async fn a_registered_cluster_is_used_at_once() {
     poll(&harness, "eu", 1).await.is_problem(401, "invalid-signature");
     register(&harness, "eu", &token, &request(PINNED, 1)).await.is_problem(401, "invalid-token");
     assert_eq!(harness.stack().store().list_clusters().await.unwrap(), []);
-}
-
-/// The policy that a relay has reported is shown while it does not respond.
-pub(crate) async fn a_reported_policy_is_kept() {
-    let harness = Harness::with_clusters(&json!({})).await;
-    let token = bootstrap(&harness, "eu").await;
-    register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
-    let kinds = BTreeSet::from(["Job.batch".to_owned()]);
-    let policy = ReportedPolicy { digest: "d".to_owned(), kinds, ..ReportedPolicy::default() };
-    let answer = async {
-        let batch = next_batch(&harness).await;
-        let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks: 0, policy: Some(policy.clone()) };
-        let responses = vec![RelayResponse::About(about)];
-        let outcome = ReplyOutcome::Response(BatchResponse { v: 1, cluster: PINNED.to_owned(), responses });
-        reply(&harness, "eu", 1, vec![QueuedReply { id: batch.id, outcome }]).await.is(200);
-    };
-    let (up, ()) = tokio::join!(detail(&harness, "eu"), answer);
-    assert_eq!((up.info.state, up.info.policy.as_ref()), (Some(ClusterState::Up), Some(&policy)));
-    let down = detail(&harness, "eu").await;
-    assert_eq!((down.info.state, down.info.policy), (Some(ClusterState::Down), Some(policy)));
-    assert!(down.registration.unwrap().policy_since.is_some());
-    // A later change of the settings keeps relay and policy.
-    harness.request(Method::PUT, "/v1/clusters/eu", Some(json!({"entrypointImage": "other"}))).await.is(200);
-    let stored = harness.stack().store().list_clusters().await.unwrap();
-    assert!(stored[0].policy.is_some() && stored[0].relay.is_some(), "{stored:?}");
 }
 
 /// A relay with another secret is told from one that does not respond.

@@ -16,7 +16,6 @@ use ebb_protocol::evidence::Evidence;
 use ebb_protocol::id::{EventRef, RunId, digest};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits::DISTINCT_RESULTS;
-use ebb_protocol::listing::ReportedPolicy;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, InstanceIds, OutputStorage, StateWait, StoredText};
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use ebb_store::{self as store, *};
@@ -226,7 +225,6 @@ async fn clusters(store: &Store) {
         options: json!({"profile": "restricted"}),
         relay: Some(RegisteredRelay { uid: "uid".into(), secret: "sealed".into(), since: AT.0 }),
         bootstrap: Some(BootstrapToken { digest: "digest".into(), expires: AT.0, used: true }),
-        policy: Some(StoredPolicy { policy: ReportedPolicy::default(), since: AT.0 }),
         created: AT.0,
         created_by: "role operator".into(),
         version: 1,

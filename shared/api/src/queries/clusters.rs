@@ -12,7 +12,7 @@ use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
 use ebb_protocol::listing::ReportedPolicy;
 use ebb_protocol::time::rfc3339;
-use ebb_store::{ClusterItem, DenialRecord, ListPage, StoredPolicy, TargetList};
+use ebb_store::{ClusterItem, DenialRecord, ListPage, TargetList};
 use tokio::time::Instant;
 
 use ebb_flow::env::{Env, HttpStore};
@@ -37,11 +37,6 @@ pub async fn list(env: &Env, store: &dyn HttpStore) -> Result<ClusterList, FlowE
         registered.iter().filter(|item| !is_connected(item)).map(|item| unconnected(env, item)).collect();
     let requests = connected.into_iter().map(|cluster| about(env, cluster));
     let mut clusters = futures::future::join_all(requests).await;
-    for cluster in &mut clusters {
-        if let Some(item) = registered.iter().find(|item| item.name == cluster.name) {
-            keep_policy(env, store, item, cluster).await;
-        }
-    }
     clusters.extend(others);
     clusters.sort_by(|one, other| one.name.cmp(&other.name));
     if !clusters.is_empty() {
@@ -72,9 +67,6 @@ pub async fn get(env: &Env, store: &dyn HttpStore, name: &str) -> Result<Option<
         (None, Some(item)) => unconnected(env, item),
         (None, None) => return Ok(None),
     };
-    if let Some(item) = &registered {
-        keep_policy(env, store, item, &mut info).await;
-    }
     explain(env, &mut info, &store.read_denials().await?);
     info.outage = outages(store).await?.remove(&info.name);
     Ok(Some(ClusterDetail { info, registration: registered.as_ref().map(registration) }))
@@ -91,7 +83,6 @@ pub(crate) fn registration(item: &ClusterItem) -> ClusterRegistration {
         created: rfc3339(Timestamp(item.created)),
         created_by: item.created_by.clone(),
         registered: item.relay.as_ref().map(|relay| rfc3339(Timestamp(relay.since))),
-        policy_since: item.policy.as_ref().map(|stored| rfc3339(Timestamp(stored.since))),
         bootstrap_expires: unused.map(|bootstrap| rfc3339(Timestamp(bootstrap.expires))),
     }
 }
@@ -156,28 +147,6 @@ pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
         },
         Err(RelayError::Refused(reason)) => ClusterInfo { error: Some(reason), ..info },
         Err(error) => ClusterInfo { error: Some(error.to_string()), ..info },
-    }
-}
-
-/// Stores the policy that the relay of a registered cluster reports, if it is another one. Without a response, shows
-/// the stored one.
-async fn keep_policy(env: &Env, store: &dyn HttpStore, item: &ClusterItem, cluster: &mut ClusterInfo) {
-    let stored = item.policy.as_ref().map(|stored| &stored.policy);
-    let Some(reported) = &cluster.policy else {
-        if cluster.state != Some(ClusterState::Up) {
-            cluster.policy = stored.cloned();
-        }
-        return;
-    };
-    let bytes = serde_json::to_vec(reported).map_or(usize::MAX, |json| json.len());
-    if Some(reported) == stored || bytes > StoredPolicy::MAX {
-        return;
-    }
-    let policy = Some(StoredPolicy { policy: reported.clone(), since: env.now().0 });
-    let changed = ClusterItem { policy, version: item.version + 1, ..item.clone() };
-    // If another request has changed the cluster, the next report is stored.
-    if let Err(error) = store.put_cluster(&changed, Some(item.version)).await {
-        tracing::info!(cluster = item.name, %error, "cannot store the policy of a cluster");
     }
 }
 

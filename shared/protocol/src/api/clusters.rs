@@ -34,8 +34,7 @@ pub struct ClusterInfo {
     /// The number of tasks of the relay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u64>,
-    /// What documents may request in the cluster. Without a response, it is the last report of a registered cluster,
-    /// and otherwise absent. Absent for a relay of an earlier version.
+    /// What documents may request in the cluster. Absent without a response, and for a relay of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<ReportedPolicy>,
     /// The reason why the relay did not respond.
@@ -89,9 +88,6 @@ pub struct ClusterRegistration {
     /// The time at which the present relay registered. Absent before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registered: Option<String>,
-    /// The time since which the relay reports its present policy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub policy_since: Option<String>,
     /// The end of the bootstrap token that no relay has used yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_expires: Option<String>,

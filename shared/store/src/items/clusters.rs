@@ -1,6 +1,5 @@
 //! Registered clusters.
 
-use ebb_protocol::listing::ReportedPolicy;
 use serde::{Deserialize, Serialize};
 
 /// A cluster that was registered by a request. It has no secret in clear.
@@ -24,9 +23,6 @@ pub struct ClusterItem {
     /// The last bootstrap token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<BootstrapToken>,
-    /// The policy that the relay has reported last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub policy: Option<StoredPolicy>,
     /// The time of the first request, in milliseconds since 1970.
     pub created: u64,
     /// The caller that sent it.
@@ -54,17 +50,4 @@ pub struct BootstrapToken {
     pub expires: u64,
     #[serde(default)]
     pub used: bool,
-}
-
-/// The policy of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredPolicy {
-    pub policy: ReportedPolicy,
-    /// The time of the first report of this policy, in milliseconds since 1970.
-    pub since: u64,
-}
-
-impl StoredPolicy {
-    /// Maximum bytes of a policy as JSON. Each function reads the policies of all clusters.
-    pub const MAX: usize = 32 << 10;
 }

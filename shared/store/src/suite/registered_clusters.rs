@@ -10,7 +10,6 @@ fn cluster(name: &str, version: u64) -> ClusterItem {
         options: serde_json::json!({"profile": "restricted"}),
         relay: None,
         bootstrap: Some(BootstrapToken { digest: "sha256:0".to_owned(), expires: 1, used: false }),
-        policy: None,
         created: 1_000,
         created_by: "role operator".to_owned(),
         version,
