@@ -3,15 +3,17 @@
 //! - [`parse`] and [`merge`] apply an author's overlay to the pod template of a script.
 //! - [`manifest_violations`] checks a manifest for kinds, namespaces and names that an author must not use, and
 //!   [`bound_violations`] one of `bind`.
+//! - [`pod_violations`] checks pods before they are applied, as far as a template decides.
 //! - [`fill_defaults`] fills in what the template leaves open, by the [`ClusterPolicy`].
 //!
 //! All are pure functions. The crate is separate because both sides use it: the control plane merges templates, and
 //! the relay checks and completes manifests, because it knows the policy and does not trust their sender. The API
-//! server checks pods.
+//! server checks pods. Authors get the same refusals from the policy that a relay has reported.
 mod bind;
 mod manifest;
 mod merge;
 mod overlay;
+mod pod_checks;
 mod pod_defaults;
 mod policy;
 mod reserved;
@@ -21,6 +23,7 @@ pub use bind::bound_violations;
 pub use manifest::manifest_violations;
 pub use merge::strategic;
 pub use overlay::{merge, parse};
+pub use pod_checks::{PodOrigin, pod_violations};
 pub use pod_defaults::{fill_defaults, named_account};
 pub use policy::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 pub use reserved::RESERVED_PREFIX;

@@ -3,4 +3,5 @@
 mod base;
 mod manifests;
 mod merging;
+mod pods;
 mod policies;

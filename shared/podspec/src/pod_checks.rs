@@ -1,0 +1,243 @@
+//! Checks of pods before they are applied, for authors. The API server makes them again, and decides.
+//!
+//! The rules are those of Pod Security and of the admission policy of the relay's chart, `infra/relay/chart/rules.yaml`.
+//! They are checked as far as a template decides: the user of an image is unknown here.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::pod_defaults::named_account;
+use crate::policy::{ClusterPolicy, PodSecurityLevel, ask_operator, listed, shown};
+use crate::violation::{PodspecViolation, ViolationList};
+
+const TOKEN: &str = "automountServiceAccountToken";
+const CONTEXT: &str = "securityContext";
+/// Fields of a pod that share the node with it.
+const OF_NODE: [&str; 3] = ["hostIPC", "hostNetwork", "hostPID"];
+/// Fields of a volume: its name, and sources within the namespace.
+const VOLUME_FIELDS: [&str; 8] =
+    ["name", "configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"];
+
+/// The origin of a pod, which decides what fills in its missing fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodOrigin {
+    /// The pod template of a script. Ebb fills in a part of the missing fields.
+    Script,
+    /// A manifest. Nothing is filled in.
+    Manifest,
+}
+
+/// Returns the path of the pod in a manifest whose pods the admission policy checks.
+fn pod_path(manifest: &Value) -> Option<&'static str> {
+    let text = |field: &str| manifest[field].as_str().unwrap_or_default();
+    match (text("apiVersion"), text("kind")) {
+        ("v1", "Pod") => Some("spec"),
+        ("v1", "PodTemplate") => Some("template.spec"),
+        ("batch/v1", "CronJob") => Some("spec.jobTemplate.spec.template.spec"),
+        ("v1", "ReplicationController")
+        | ("apps/v1", "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet")
+        | ("batch/v1", "Job") => Some("spec.template.spec"),
+        _ => None,
+    }
+}
+
+/// Returns the violations of the pods of a manifest, or of a script's pod template, in a namespace of the policy. Texts
+/// with `${` are values that are not known yet: nothing is said about them.
+pub fn pod_violations(
+    manifest: &Value,
+    namespace: &str,
+    allowed: &ClusterPolicy,
+    origin: PodOrigin,
+) -> Vec<PodspecViolation> {
+    let path = match origin {
+        PodOrigin::Script => Some("spec"),
+        PodOrigin::Manifest => pod_path(manifest),
+    };
+    let (Some(path), Some(entry)) = (path, allowed.namespaces.get(namespace)) else { return Vec::new() };
+    let Some(pod) = manifest.pointer(&format!("/{}", path.replace('.', "/"))).filter(|pod| pod.is_object()) else {
+        return Vec::new();
+    };
+    let level = allowed.level(namespace);
+    let mut check = PodCheck { path, namespace, level, origin, report: ViolationList::default() };
+    for field in OF_NODE.into_iter().filter(|field| pod[field] == true) {
+        check.add(field, format!("pods may not set {field}"), "remove it");
+    }
+    check.account(pod, &entry.service_accounts);
+    check.volumes(&pod["volumes"]);
+    check.user("", &pod[CONTEXT]);
+    for list in ["initContainers", "containers"] {
+        for (number, container) in items(&pod[list]).enumerate() {
+            let name = container["name"].as_str().map_or_else(|| number.to_string(), shown);
+            check.container(&format!("{list}[{name}]"), &name, container);
+            if origin == PodOrigin::Manifest {
+                check.missing(&format!("{list}[{name}]"), &name, &container[CONTEXT], &pod[CONTEXT]);
+            }
+        }
+    }
+    check.report.0
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+/// Returns true for a text that is not known yet.
+fn is_unknown(text: &str) -> bool {
+    text.contains("${")
+}
+
+struct PodCheck<'a> {
+    /// The path of the pod.
+    path: &'static str,
+    namespace: &'a str,
+    level: PodSecurityLevel,
+    origin: PodOrigin,
+    report: ViolationList,
+}
+
+impl PodCheck<'_> {
+    fn add(&mut self, path: &str, why: impl Into<String>, help: impl Into<String>) {
+        self.report.add(format!("{}.{path}", self.path), why, help);
+    }
+
+    /// Adds a violation of Pod Security. `needed` is the level that permits it.
+    fn insecure(&mut self, path: &str, why: &str, fix: &str, needed: PodSecurityLevel) {
+        let option = format!("--namespace {}:{}", self.namespace, needed.name());
+        let help = format!("{fix}, or {}", ask_operator(&option, self.namespace));
+        self.add(path, format!("violates PodSecurity \"{}:latest\": {why}", self.level.name()), help);
+    }
+
+    fn account(&mut self, pod: &Value, allowed: &BTreeSet<String>) {
+        let named = named_account(pod);
+        let account = named.unwrap_or("default");
+        if is_unknown(account) || allowed.contains(account) {
+            return;
+        }
+        let (namespace, shown) = (self.namespace, shown(account));
+        if named.is_some() {
+            let field = if pod["serviceAccountName"] == account { "serviceAccountName" } else { "serviceAccount" };
+            let why = format!(
+                "pods in {namespace} may not run as the service account {shown} by the policy of the cluster \
+                 (`serviceAccounts`: {})",
+                listed(allowed.iter())
+            );
+            let option = format!("--service-account {namespace}/{account}");
+            let help = ask_operator(&option, &format!("{namespace}.{account}"));
+            return self.add(field, why, help);
+        }
+        let token = &pod[TOKEN];
+        if *token == true || (token.is_null() && self.origin == PodOrigin::Manifest) {
+            let why = format!("pods in {namespace} may not have the token of the service account {shown}");
+            self.add(TOKEN, why, "write automountServiceAccountToken: false");
+        }
+    }
+
+    fn volumes(&mut self, volumes: &Value) {
+        for (number, volume) in items(volumes).enumerate() {
+            let name = volume["name"].as_str().map_or_else(|| number.to_string(), shown);
+            let mut fields = volume.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+            if let Some((field, _)) = fields.find(|(field, _)| !VOLUME_FIELDS.contains(&field.as_str())) {
+                let why = format!("the source of the volume {name} is not allowed");
+                let help = "use configMap, downwardAPI, emptyDir, ephemeral, persistentVolumeClaim, secret, or a \
+                            projection of configMap, downwardAPI and secret";
+                self.add(&format!("volumes[{name}].{}", shown(field)), why, help);
+            }
+        }
+    }
+
+    /// Checks the user in the security context of a pod, or of the container `of`.
+    fn user(&mut self, of: &str, context: &Value) {
+        if self.level != PodSecurityLevel::Restricted {
+            return;
+        }
+        let (place, path) = match of {
+            "" => ("pod".to_owned(), CONTEXT.to_owned()),
+            _ => (format!("container \"{}\"", name_in(of)), format!("{of}.{CONTEXT}")),
+        };
+        if context["runAsNonRoot"] == false {
+            let why = format!("runAsNonRoot != true ({place} must not set securityContext.runAsNonRoot=false)");
+            self.insecure(&format!("{path}.runAsNonRoot"), &why, "remove it", PodSecurityLevel::Baseline);
+        }
+        if context["runAsUser"] == 0 {
+            let why = format!("runAsUser=0 ({place} must not set runAsUser=0)");
+            self.insecure(&format!("{path}.runAsUser"), &why, "use another user", PodSecurityLevel::Baseline);
+        }
+    }
+
+    fn container(&mut self, path: &str, name: &str, container: &Value) {
+        let context = &container[CONTEXT];
+        if context["privileged"] == true && self.level != PodSecurityLevel::Privileged {
+            let why = format!("privileged (container \"{name}\" must not set securityContext.privileged=true)");
+            let path = format!("{path}.{CONTEXT}.privileged");
+            self.insecure(&path, &why, "remove it", PodSecurityLevel::Privileged);
+        }
+        let gains = "containers may not gain rights";
+        let help = "remove allowPrivilegeEscalation, and all added capabilities except NET_BIND_SERVICE";
+        if context["allowPrivilegeEscalation"] == true {
+            self.add(&format!("{path}.{CONTEXT}.allowPrivilegeEscalation"), gains, help);
+        }
+        let mut added = items(&context["capabilities"]["add"]).filter_map(Value::as_str);
+        if added.any(|capability| capability != "NET_BIND_SERVICE" && !is_unknown(capability)) {
+            self.add(&format!("{path}.{CONTEXT}.capabilities.add"), gains, help);
+        }
+        let is_set = |port: &Value, field: &str| !port[field].is_null() && port[field] != 0 && port[field] != "";
+        if items(&container["ports"]).any(|port| is_set(port, "hostPort") || is_set(port, "hostIP")) {
+            self.add(&format!("{path}.ports"), "pods may not use ports of the node", "remove hostPort and hostIP");
+        }
+        self.user(path, context);
+    }
+
+    /// Reports what the level `restricted` requires and a container lacks.
+    fn missing(&mut self, path: &str, name: &str, own: &Value, pod: &Value) {
+        // A context that is a text is not known yet.
+        if self.level != PodSecurityLevel::Restricted || own.is_string() || pod.is_string() {
+            return;
+        }
+        let path = format!("{path}.{CONTEXT}");
+        let mut lacks = |is_missing: bool, field: &str, why: String, fix: &str| {
+            if is_missing {
+                self.insecure(&format!("{path}.{field}"), &why, fix, PodSecurityLevel::Baseline);
+            }
+        };
+        lacks(
+            own["runAsNonRoot"].is_null() && pod["runAsNonRoot"].is_null(),
+            "runAsNonRoot",
+            format!("runAsNonRoot != true (pod or container \"{name}\" must set securityContext.runAsNonRoot=true)"),
+            "add `runAsNonRoot: true`",
+        );
+        lacks(
+            own["allowPrivilegeEscalation"].is_null(),
+            "allowPrivilegeEscalation",
+            format!(
+                "allowPrivilegeEscalation != false (container \"{name}\" must set \
+                 securityContext.allowPrivilegeEscalation=false)"
+            ),
+            "add `allowPrivilegeEscalation: false`",
+        );
+        let drop = &own["capabilities"]["drop"];
+        let drops = |text: &str| text == "ALL" || is_unknown(text);
+        lacks(
+            drop.is_null() || (drop.is_array() && !items(drop).filter_map(Value::as_str).any(drops)),
+            "capabilities",
+            format!(
+                "unrestricted capabilities (container \"{name}\" must set securityContext.capabilities.drop=[\"ALL\"])"
+            ),
+            "add `capabilities: {drop: [ALL]}`",
+        );
+        lacks(
+            own["seccompProfile"].is_null() && pod["seccompProfile"].is_null(),
+            "seccompProfile",
+            format!(
+                "seccompProfile (pod or container \"{name}\" must set securityContext.seccompProfile.type to \
+                 \"RuntimeDefault\" or \"Localhost\")"
+            ),
+            "add `seccompProfile: {type: RuntimeDefault}`",
+        );
+    }
+}
+
+/// Returns the name in `containers[NAME]`.
+fn name_in(path: &str) -> &str {
+    path.split_once('[').map_or(path, |(_, rest)| rest.trim_end_matches(']'))
+}

@@ -1,0 +1,123 @@
+//! Pods of authors, checked with the policy of a cluster.
+
+use serde_json::{Value, json};
+
+use super::base::yaml;
+use crate::{ClusterPolicy, PodOrigin, pod_violations};
+
+/// The rules that the API server enforces.
+const RULES: &str = include_str!("../../../../infra/relay/chart/rules.yaml");
+
+fn policy() -> ClusterPolicy {
+    yaml("namespaces: {units: [builder], base: {level: baseline}, open: {level: privileged}}")
+}
+
+fn violations(manifest: &Value, namespace: &str, origin: PodOrigin) -> Vec<String> {
+    let found = pod_violations(manifest, namespace, &policy(), origin);
+    found.iter().map(ToString::to_string).collect()
+}
+
+fn script(spec: &str, namespace: &str) -> Vec<String> {
+    violations(&json!({"spec": yaml::<Value>(spec)}), namespace, PodOrigin::Script)
+}
+
+#[test]
+fn what_a_template_decides_is_reported() {
+    let hostile = "{hostNetwork: true, volumes: [{name: d, hostPath: {path: /}}], containers: [{name: main, \
+                   ports: [{hostPort: 80}], securityContext: {privileged: true, allowPrivilegeEscalation: true, \
+                   runAsUser: 0, capabilities: {add: [SYS_ADMIN]}}}]}";
+    let always = [
+        "spec.hostNetwork: pods may not set hostNetwork; remove it",
+        "spec.volumes[d].hostPath: the source of the volume d is not allowed; use configMap, downwardAPI, emptyDir, \
+         ephemeral, persistentVolumeClaim, secret, or a projection of configMap, downwardAPI and secret",
+        "spec.containers[main].securityContext.allowPrivilegeEscalation: containers may not gain rights; remove \
+         allowPrivilegeEscalation, and all added capabilities except NET_BIND_SERVICE",
+        "spec.containers[main].securityContext.capabilities.add: containers may not gain rights; remove \
+         allowPrivilegeEscalation, and all added capabilities except NET_BIND_SERVICE",
+        "spec.containers[main].ports: pods may not use ports of the node; remove hostPort and hostIP",
+    ];
+    assert_eq!(script(hostile, "open"), always);
+    let mut baseline = always.map(str::to_owned).to_vec();
+    baseline.insert(
+        2,
+        "spec.containers[main].securityContext.privileged: violates PodSecurity \"baseline:latest\": privileged \
+         (container \"main\" must not set securityContext.privileged=true); remove it, or ask its operator to run: ebb \
+         cluster connect NAME --namespace base:privileged"
+            .to_owned(),
+    );
+    assert_eq!(script(hostile, "base"), baseline);
+    let restricted = script(hostile, "units");
+    assert_eq!(restricted.len(), baseline.len() + 1);
+    assert!(restricted.last().unwrap().ends_with(
+        "runAsUser=0 (container \"main\" must not set runAsUser=0); use another user, or ask its operator to run: ebb \
+         cluster connect NAME --namespace units:baseline"
+    ));
+    assert_eq!(script(hostile, "unknown"), [""; 0]);
+    let root = script("{securityContext: {runAsNonRoot: false}}", "units");
+    assert!(root[0].contains("(pod must not set securityContext.runAsNonRoot=false)"), "{root:?}");
+}
+
+#[test]
+fn accounts_and_their_tokens_are_those_of_the_policy() {
+    assert_eq!(script("{serviceAccountName: builder}", "units"), [""; 0]);
+    let refused = "spec.serviceAccountName: pods in units may not run as the service account admin by the policy of the \
+                   cluster (`serviceAccounts`: builder); ask its operator to run: ebb cluster connect NAME \
+                   --service-account units/admin";
+    assert_eq!(script("{serviceAccountName: admin}", "units"), [refused]);
+    assert!(script("{serviceAccount: a;reboot}", "base")[0].ends_with("(`serviceAccounts`: none); ask its operator"));
+    // The relay fills in that a script has no token.
+    assert_eq!(script("{serviceAccountName: default}", "units"), [""; 0]);
+    let refused = "spec.automountServiceAccountToken: pods in units may not have the token of the service account default; \
+                   write automountServiceAccountToken: false";
+    assert_eq!(script("{automountServiceAccountToken: true}", "units"), [refused]);
+}
+
+#[test]
+fn manifests_of_pods_must_be_complete() {
+    let deployment = |pod: &str| {
+        let pod: Value = yaml(pod);
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": pod}}})
+    };
+    let found = violations(&deployment("{containers: [{name: c}]}"), "units", PodOrigin::Manifest);
+    let starts = ["automount", "containers[c].securityContext.runAs", "containers[c].securityContext.allow"];
+    for (found, start) in found.iter().zip(starts) {
+        assert!(found.starts_with(&format!("spec.template.spec.{start}")), "{found}");
+    }
+    assert_eq!(found.len(), 5, "{found:?}");
+    let complete = "{automountServiceAccountToken: false, securityContext: {runAsNonRoot: true, seccompProfile: {type: \
+                    RuntimeDefault}}, containers: [{name: c, securityContext: {allowPrivilegeEscalation: false, \
+                    capabilities: {drop: [ALL]}}}]}";
+    assert_eq!(violations(&deployment(complete), "units", PodOrigin::Manifest), [""; 0]);
+    // Values that are not known yet.
+    let open = "{automountServiceAccountToken: '${params.t}', serviceAccountName: '${params.a}', securityContext: \
+                '${params.s}', containers: [{name: c, securityContext: '${params.s}'}]}";
+    assert_eq!(violations(&deployment(open), "units", PodOrigin::Manifest), [""; 0]);
+    let other =
+        json!({"apiVersion": "example.org/v1", "kind": "Job", "spec": {"template": {"spec": {"hostPID": true}}}});
+    assert_eq!(violations(&other, "units", PodOrigin::Manifest), [""; 0]);
+    let pod =
+        json!({"apiVersion": "v1", "kind": "Pod", "spec": {"hostPID": true, "automountServiceAccountToken": false}});
+    assert_eq!(violations(&pod, "base", PodOrigin::Manifest), ["spec.hostPID: pods may not set hostPID; remove it"]);
+}
+
+/// The texts are those of the API server.
+#[test]
+fn the_texts_are_those_of_the_admission_policy() {
+    let rules: String = RULES.split_whitespace().collect::<Vec<_>>().join(" ");
+    for text in [
+        "'pods may not set ' + variables.fields.join(', ') + '; remove it'",
+        "' may not run as the service account ' + variables.account + ' by the policy of the cluster \
+         (`serviceAccounts`: ' + variables.allowed.join(', ')",
+        "'); ask its operator to run: ebb cluster connect NAME --service-account ' + request.namespace + '/' + \
+         variables.account",
+        "' may not have the token of the service account ' + variables.account + '; write \
+         automountServiceAccountToken: false'",
+        "' is not allowed; use configMap, downwardAPI, emptyDir, ephemeral, persistentVolumeClaim, secret, or a \
+         projection of configMap, downwardAPI and secret'",
+        "containers may not gain rights; remove allowPrivilegeEscalation, and all added capabilities except \
+         NET_BIND_SERVICE",
+        "pods may not use ports of the node; remove hostPort and hostIP",
+    ] {
+        assert!(rules.contains(text), "{text}");
+    }
+}
