@@ -18,7 +18,8 @@ const ARROWS: &str = "
     engine:
     cel:
     readiness:
-    documents: engine cel
+    # Documents are checked with the rules of the relay, by the policy that it reported.
+    documents: engine cel podspec
     # The control plane merges pod templates. The relay checks the result.
     podspec:
     protocol: engine
