@@ -27,6 +27,7 @@ mod plan_expressions;
 mod plan_repair;
 mod plan_update;
 mod plugin;
+mod policy_requests;
 mod profile;
 mod reads;
 mod route_group;
@@ -48,19 +49,21 @@ use std::collections::BTreeMap;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{PluginDoc, SandboxDoc};
 use crate::plan::{PLUGIN_UPDATE, Plan};
-use checked::PublicOutputs;
+use checked::{BoundResource, PublicOutputs};
 use collector::{DiagnosticCollector, StepCount};
 use k8s_apply::BuiltIn;
 use reads::ResourceReads;
 
 pub use crate::canonical::PlanError;
 pub use crate::plan::PLAN_VERSION;
+pub use ebb_podspec::ClusterPolicy;
 pub use edges::{DependencyEdge, EdgeReason, edges};
 pub use event_source::{event_source, named_plugins};
 pub use k8s_apply::is_built_in;
 pub use params::kind_name;
 pub use plan_repair::{PlanRepair, RepairError, RepairedUnit, repair};
 pub use plan_update::{PlanUpdate, ResourceChange, UpdateError, complete, update};
+pub use policy_requests::{CLUSTER_POLICY, PolicyRequest, policy_violations};
 pub use route_group::check_route_group;
 pub use subscription::subscription;
 pub use version::resolve_version;
@@ -86,6 +89,26 @@ pub fn plan(
     sandbox: &SandboxDoc,
     plugins: &BTreeMap<String, BoundPlugin<'_>>,
 ) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
+    inspected(sandbox, plugins, |_, _| ()).map(|(plan, warnings, ())| (plan, warnings))
+}
+
+/// Compiles like [`plan()`], and returns also what the units request from their clusters, for [`policy_violations`].
+///
+/// # Errors
+/// Returns the same errors as [`plan()`].
+pub fn plan_with_requests(
+    sandbox: &SandboxDoc,
+    plugins: &BTreeMap<String, BoundPlugin<'_>>,
+) -> Result<(Plan, Vec<Diagnostic>, Vec<PolicyRequest>), Diagnostics> {
+    inspected(sandbox, plugins, policy_requests::of_plan)
+}
+
+/// Compiles a sandbox, and returns also what `inspect` finds in its checked documents.
+fn inspected<T>(
+    sandbox: &SandboxDoc,
+    plugins: &BTreeMap<String, BoundPlugin<'_>>,
+    inspect: impl FnOnce(&Plan, &[BoundResource<'_>]) -> T,
+) -> Result<(Plan, Vec<Diagnostic>, T), Diagnostics> {
     let mut report = DiagnosticCollector::new(&sandbox.source, &StepCount::default());
     let mut warnings = Vec::new();
     let built_in = BuiltIn::of(&mut report, sandbox, plugins);
@@ -109,6 +132,7 @@ pub fn plan(
     if let Some(errors) = report.errors(sandbox.name.at) {
         return Err(errors);
     }
+    let seen = inspect(&plan, &instances);
     if let Some(at) = plan.hooks.iter().position(|hook| hook.hook == PLUGIN_UPDATE) {
         plan.plugin_updates = plan.hooks.remove(at).units;
     }
@@ -117,7 +141,7 @@ pub fn plan(
     if let Some(errors) = report.errors(sandbox.name.at) {
         return Err(errors);
     }
-    Ok((plan, warnings))
+    Ok((plan, warnings, seen))
 }
 
 /// Checks a plugin on its own. Returns the warnings.
@@ -126,4 +150,13 @@ pub fn plan(
 /// Returns all semantic errors, sorted by position.
 pub fn check_plugin(plugin: &PluginDoc) -> Result<Vec<Diagnostic>, Diagnostics> {
     plugin::check(plugin, PublicOutputs::default(), &StepCount::default()).map(|checked| checked.warnings)
+}
+
+/// Returns what the units of a plugin request from their clusters, without units whose cluster is a param.
+///
+/// # Errors
+/// Returns the same errors as [`check_plugin`].
+pub fn plugin_requests(plugin: &PluginDoc) -> Result<Vec<PolicyRequest>, Diagnostics> {
+    let checked = plugin::check(plugin, PublicOutputs::default(), &StepCount::default())?;
+    Ok(policy_requests::of_plugin(&checked))
 }

@@ -2,6 +2,7 @@
 
 mod compiling;
 mod loading;
+mod policy_requests;
 mod presets;
 mod rejections;
 mod sources;

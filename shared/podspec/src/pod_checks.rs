@@ -1,6 +1,6 @@
 //! Checks of pods before they are applied, for authors. The API server makes them again, and decides.
 //!
-//! The rules are those of Pod Security and of the admission policy of the relay's chart, `infra/relay/chart/rules.yaml`.
+//! The rules are those of Pod Security and of the chart's admission policy (`infra/relay/chart/rules.yaml`).
 //! They are checked as far as a template decides: the user of an image is unknown here.
 
 use std::collections::BTreeSet;

@@ -62,12 +62,14 @@ impl ClusterPolicy {
         })
     }
 
-    /// Returns the refusal of a Service that the policy does not list.
-    pub fn service_refusal(&self, service: &str) -> String {
-        let allowed = listed(self.services.keys());
-        let help = ask_operator(&format!("--service {service}=NAMESPACE/SERVICE:PORT"), service);
-        let service = shown(service);
-        format!("the service `{service}` is not allowed by the policy of the cluster (`services`: {allowed}); {help}")
+    /// Returns the violation of a Service that the policy does not list.
+    pub fn service_refusal(&self, service: &str) -> PodspecViolation {
+        let (name, allowed) = (shown(service), listed(self.services.keys()));
+        PodspecViolation {
+            path: String::new(),
+            why: format!("the service `{name}` is not allowed by the policy of the cluster (`services`: {allowed})"),
+            help: ask_operator(&format!("--service {service}=NAMESPACE/SERVICE:PORT"), service),
+        }
     }
 }
 

@@ -34,7 +34,7 @@ impl Reconciler {
     ) -> RequestResult<ServiceResponse> {
         let policy = self.policy.get();
         let Some(allowed) = policy.services.get(&request.service) else {
-            return refuse(policy.service_refusal(&request.service));
+            return refuse(policy.service_refusal(&request.service).to_string());
         };
         let url = proxy_url(allowed, &request.path).map_err(RequestError::Refused)?;
         let http = http_request(request, &url).map_err(RequestError::Refused)?;

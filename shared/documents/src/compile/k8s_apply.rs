@@ -207,7 +207,7 @@ fn manifests(report: &mut DiagnosticCollector, data: &At<String>) -> Option<Vec<
 }
 
 /// Returns the tree with its positions in the document. Its texts are not templates.
-fn tree(lines: &EmbeddedLines, node: &YamlNode) -> At<TemplateTree> {
+pub(super) fn tree(lines: &EmbeddedLines, node: &YamlNode) -> At<TemplateTree> {
     let value = match &node.value {
         YamlValue::String(text) => TemplateTree::Text(template::escape(text)),
         YamlValue::List(items) => TemplateTree::List(items.iter().map(|item| tree(lines, item)).collect()),

@@ -15,8 +15,8 @@ use super::until::{self, answers};
 use super::{clusters, infrakit_unit, input_destinations, webhook};
 use crate::expr::{self, ReferenceUsage, Scope};
 use crate::model::{
-    ActionDoc, At, Dialect, LineColumn, OutputFromDoc, PluginDoc, PodDoc, TemplateTree, UnitDoc, WebhookDoc,
-    WebhookMethod,
+    ActionDoc, At, Dialect, LineColumn, Named, OutputFromDoc, PluginDoc, PodDoc, RunnerDoc, TemplateTree, UnitDoc,
+    WebhookDoc, WebhookMethod,
 };
 use crate::plan::{
     Action, BoundConnection, InputPlan, ObjectAction, OutputFrom, OutputPlan, PLUGIN_UPDATE, PodAction, RetryPolicy,
@@ -316,13 +316,18 @@ fn unique<'a>(report: &mut DiagnosticCollector, what: &str, names: impl Iterator
     }
 }
 
-fn pod(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &UnitDoc, action: &PodDoc) -> PodAction {
-    let names = || plugin.runners.iter().map(|runner| runner.name.value.as_str());
+/// Returns the runner of a script: the one that it names, `default`, or the only one.
+pub(super) fn runner<'a>(plugin: &'a PluginDoc, action: &PodDoc) -> Option<&'a Named<RunnerDoc>> {
     let named = |wanted: &str| plugin.runners.iter().find(|runner| runner.name.value == wanted);
-    let found = match &action.runner {
+    match &action.runner {
         Some(name) => named(&name.value),
         None => named("default").or(plugin.runners.first().filter(|_| plugin.runners.len() == 1)),
-    };
+    }
+}
+
+fn pod(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &UnitDoc, action: &PodDoc) -> PodAction {
+    let names = || plugin.runners.iter().map(|runner| runner.name.value.as_str());
+    let found = runner(plugin, action);
     match &action.runner {
         _ if found.is_some() => {}
         Some(name) => {

@@ -60,7 +60,7 @@ fn refusals_name_the_key_the_allowed_values_and_the_command() {
          --namespace team-a:baseline"
     );
     assert_eq!(
-        policy.service_refusal("files"),
+        policy.service_refusal("files").to_string(),
         "the service `files` is not allowed by the policy of the cluster (`services`: none); ask its operator to run: \
          ebb cluster connect NAME --service files=NAMESPACE/SERVICE:PORT"
     );

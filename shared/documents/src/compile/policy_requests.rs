@@ -1,0 +1,240 @@
+//! What the units of a document request from their clusters, and its check against the policy of a cluster.
+//!
+//! The relay checks the same with the same rules when a unit runs. A document has positions, and values that are known
+//! only at the run. Nothing is said about these.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ebb_podspec::{ClusterPolicy, PodOrigin, PodspecViolation, bound_violations, manifest_violations, pod_violations};
+use serde_json::{Value, json};
+
+use super::checked::{BoundResource, CheckedPlugin, UnitCluster};
+use super::{k8s_apply, unit};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::load::lines::EmbeddedLines;
+use crate::load::yaml;
+use crate::model::{ActionDoc, At, LineColumn, Named, PluginDoc, RunnerDoc, SourceText, TemplateTree, UnitDoc};
+use crate::plan::{Plan, cluster_name};
+
+/// The code of a violation.
+pub const CLUSTER_POLICY: &str = "cluster-policy";
+
+const NAMESPACE: &str = "metadata.namespace";
+/// Kinds of Kubernetes outside of namespaces, as policies name them. A manifest of another kind without a namespace may
+/// be of either sort.
+const CLUSTER_WIDE: [&str; 13] = [
+    "APIService.apiregistration.k8s.io",
+    "ClusterRole.rbac.authorization.k8s.io",
+    "ClusterRoleBinding.rbac.authorization.k8s.io",
+    "CustomResourceDefinition.apiextensions.k8s.io",
+    "IngressClass.networking.k8s.io",
+    "MutatingWebhookConfiguration.admissionregistration.k8s.io",
+    "Namespace",
+    "Node",
+    "PersistentVolume",
+    "PriorityClass.scheduling.k8s.io",
+    "RuntimeClass.node.k8s.io",
+    "StorageClass.storage.k8s.io",
+    "ValidatingWebhookConfiguration.admissionregistration.k8s.io",
+];
+
+/// What a unit requests from its cluster.
+#[derive(Clone, Debug)]
+pub struct PolicyRequest {
+    /// The cluster of the unit. `None` is the default of the control plane, or, for a plugin, the cluster of the target.
+    pub cluster: Option<String>,
+    source: Arc<SourceText>,
+    part: RequestedPart,
+}
+
+#[derive(Clone, Debug)]
+enum RequestedPart {
+    Script {
+        namespace: Option<At<String>>,
+        /// The author's pod template. `None` also for one with `$patch`, whose effect depends on the template of Ebb.
+        template: Option<At<TemplateTree>>,
+    },
+    Manifest(At<TemplateTree>),
+    /// A manifest of `bind`.
+    Bound(At<TemplateTree>),
+    /// An InfraKit plugin.
+    Service(At<String>),
+}
+
+type LocatedViolation = (LineColumn, PodspecViolation);
+
+/// Returns the requests of all units of a plan.
+pub(super) fn of_plan(plan: &Plan, instances: &[BoundResource<'_>]) -> Vec<PolicyRequest> {
+    let units = instances.iter().flat_map(|instance| {
+        let units = instance.checked.units.iter().zip(&instance.unit_refs);
+        units.map(move |(unit, &at)| (instance.checked.plugin, unit.doc, at))
+    });
+    let requests = units.filter_map(|(plugin, doc, at)| Some(of_unit(plugin, doc, plan.cluster(plan.unit(at)?))));
+    requests.flatten().collect()
+}
+
+/// Returns the requests of a plugin, without those of units whose cluster is a param.
+pub(super) fn of_plugin(checked: &CheckedPlugin<'_>) -> Vec<PolicyRequest> {
+    let requests = checked.units.iter().filter_map(|unit| {
+        let cluster = match &unit.cluster {
+            None => None,
+            Some(UnitCluster::Named(name)) => Some(name.as_str()),
+            Some(UnitCluster::Param(_)) => return None,
+        };
+        Some(of_unit(checked.plugin, unit.doc, cluster))
+    });
+    requests.flatten().collect()
+}
+
+fn of_unit(plugin: &PluginDoc, doc: &UnitDoc, cluster: Option<&str>) -> Vec<PolicyRequest> {
+    let parts = match &doc.action {
+        ActionDoc::Pod(action) => {
+            let script = |runner: &Named<RunnerDoc>| RequestedPart::Script {
+                namespace: runner.namespace.clone(),
+                template: template(&plugin.source, runner),
+            };
+            unit::runner(plugin, action).map(script).into_iter().collect()
+        }
+        ActionDoc::Webhook(_) => Vec::new(),
+        ActionDoc::Object(object) => match &object.manifest.value {
+            _ if object.data.is_some() => vec![RequestedPart::Bound(object.manifest.clone())],
+            TemplateTree::List(manifests) => manifests.iter().cloned().map(RequestedPart::Manifest).collect(),
+            _ => vec![RequestedPart::Manifest(object.manifest.clone())],
+        },
+        ActionDoc::Infrakit(instance) => vec![RequestedPart::Service(instance.plugin.clone())],
+    };
+    let request =
+        |part| PolicyRequest { cluster: cluster.map(str::to_owned), source: Arc::clone(&plugin.source), part };
+    parts.into_iter().map(request).collect()
+}
+
+/// Returns the pod template of a runner with its positions in the document.
+fn template(source: &Arc<SourceText>, runner: &RunnerDoc) -> Option<At<TemplateTree>> {
+    let At { value: text, at } = runner.pod_template.as_ref().filter(|text| !text.value.contains("$patch"))?;
+    let inner = SourceText::new("podTemplate", text.as_str());
+    let lines = EmbeddedLines::of(source, &inner, *at);
+    // Loading has reported a template that is not YAML.
+    yaml::parse(&inner).ok()?.first().map(|node| k8s_apply::tree(&lines, node))
+}
+
+/// Returns the violations of requests, as errors, with the policy of each cluster. Requests to a cluster without a known
+/// policy are not checked.
+pub fn policy_violations<'p>(
+    requests: &[PolicyRequest],
+    policy_of: impl Fn(Option<&str>) -> Option<&'p ClusterPolicy>,
+) -> Diagnostics {
+    let (mut found, mut seen) = (Diagnostics::new(), BTreeSet::new());
+    for PolicyRequest { cluster, source, part } in requests {
+        let Some(policy) = policy_of(cluster.as_deref()) else { continue };
+        for (at, PodspecViolation { why, help, .. }) in violations(part, policy) {
+            // Units share runners, and resources share plugins.
+            if seen.insert((source.name.as_str(), at, why.clone())) {
+                let command = format!(" connect {} ", cluster_name(cluster.as_deref()));
+                let help = help.replace(" connect NAME ", &command);
+                found.push(Diagnostic::error(CLUSTER_POLICY, source, at, why).help(help));
+            }
+        }
+    }
+    found.sorted()
+}
+
+fn violations(part: &RequestedPart, policy: &ClusterPolicy) -> Vec<LocatedViolation> {
+    match part {
+        RequestedPart::Script { namespace, template } => {
+            let refused = |name: &At<String>| Some((name.at, policy.namespace_violation(&name.value)?));
+            let mut found: Vec<LocatedViolation> = namespace.as_ref().and_then(refused).into_iter().collect();
+            let place = namespace.as_ref().map(|name| name.value.as_str()).or_else(|| only_namespace(policy));
+            if let (Some(template), Some(place)) = (template, place) {
+                let pods = pod_violations(&json_of(&template.value), place, policy, PodOrigin::Script);
+                found.extend(located(template, pods));
+            }
+            found
+        }
+        RequestedPart::Manifest(tree) => located(tree, manifest(&json_of(&tree.value), policy)),
+        RequestedPart::Bound(tree) => {
+            let manifest = json_of(&tree.value);
+            let is_known = known(&manifest["metadata"]["namespace"]).is_some();
+            let found = if is_known { bound_violations(&manifest, policy) } else { Vec::new() };
+            located(tree, found.into_iter().filter(|violation| violation.path == NAMESPACE).collect())
+        }
+        RequestedPart::Service(plugin) => {
+            let name = plugin.value.split_once('/').map_or(plugin.value.as_str(), |(name, _)| name);
+            match policy.services.contains_key(name) {
+                true => Vec::new(),
+                false => vec![(plugin.at, policy.service_refusal(name))],
+            }
+        }
+    }
+}
+
+/// Returns the namespace of a policy that lists one. The default of the relay is a namespace of its policy.
+fn only_namespace(policy: &ClusterPolicy) -> Option<&str> {
+    policy.namespaces.keys().next().filter(|_| policy.namespaces.len() == 1).map(String::as_str)
+}
+
+/// Returns a text that is known before the run.
+fn known(value: &Value) -> Option<&str> {
+    value.as_str().filter(|text| !text.contains("${"))
+}
+
+fn manifest(manifest: &Value, policy: &ClusterPolicy) -> Vec<PodspecViolation> {
+    let Some((version, kind)) = known(&manifest["apiVersion"]).zip(known(&manifest["kind"])) else { return Vec::new() };
+    let namespace = &manifest["metadata"]["namespace"];
+    let refusal = |metadata: Value| {
+        let header = json!({"apiVersion": version, "kind": kind, "metadata": metadata});
+        manifest_violations(&header, policy).into_iter().find(|violation| violation.path == "kind")
+    };
+    // The relay ignores the namespace of a kind outside of namespaces, and fills in that of the others.
+    let (outside, inside) = (refusal(json!({})), refusal(json!({"namespace": "any"})));
+    let full = version.rsplit_once('/').map_or(kind.to_owned(), |(group, _)| format!("{kind}.{group}"));
+    if CLUSTER_WIDE.contains(&full.as_str()) {
+        return outside.into_iter().collect();
+    }
+    let mut found = Vec::new();
+    if let (Some(_), Some(inside)) = (&outside, inside) {
+        found.push(inside);
+    }
+    let name = known(namespace);
+    if let (Some(name), Some(_)) = (name, &outside) {
+        found.extend(policy.namespace_violation(name));
+    }
+    if let Some(place) = name.or_else(|| only_namespace(policy).filter(|_| namespace.is_null())) {
+        found.extend(pod_violations(manifest, place, policy, PodOrigin::Manifest));
+    }
+    found
+}
+
+/// Returns a tree as JSON whose texts are templates.
+fn json_of(tree: &TemplateTree) -> Value {
+    match tree {
+        TemplateTree::Scalar(value) => value.clone(),
+        TemplateTree::Text(text) => text.as_str().into(),
+        TemplateTree::List(items) => items.iter().map(|item| json_of(&item.value)).collect(),
+        TemplateTree::Map(entries) => {
+            let entries = entries.iter().map(|entry| (entry.name.value.clone(), json_of(&entry.inner.value)));
+            Value::Object(entries.collect())
+        }
+    }
+}
+
+fn located(tree: &At<TemplateTree>, found: Vec<PodspecViolation>) -> Vec<LocatedViolation> {
+    found.into_iter().map(|violation| (place(tree, &violation.path), violation)).collect()
+}
+
+/// Returns the position of the value at a path such as `spec.containers[main].image`, or of the nearest one around it.
+fn place(tree: &At<TemplateTree>, path: &str) -> LineColumn {
+    let mut parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());
+    let found = parts.try_fold(tree, |around, part| below(around, part).ok_or(around));
+    found.unwrap_or_else(|nearest| nearest).at
+}
+
+/// Returns a field of a mapping, or an item of a list by its name or its number.
+fn below<'a>(tree: &'a At<TemplateTree>, part: &str) -> Option<&'a At<TemplateTree>> {
+    let TemplateTree::List(items) = &tree.value else { return tree.value.get(part) };
+    let is_named = |item: &&At<TemplateTree>| match item.value.get("name").map(|name| &name.value) {
+        Some(TemplateTree::Text(name)) => name == part,
+        _ => false,
+    };
+    items.iter().find(is_named).or_else(|| items.get(part.parse::<usize>().ok()?))
+}

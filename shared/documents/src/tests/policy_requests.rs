@@ -1,0 +1,147 @@
+//! Documents, checked against the policy of a cluster.
+
+use std::collections::BTreeMap;
+
+use semver::Version;
+use serde_json::json;
+
+use crate::compile::{self, BoundPlugin, ClusterPolicy, PolicyRequest, policy_violations};
+use crate::diagnostic::Diagnostic;
+use crate::load::{self, DocumentVars, NoFiles};
+use crate::model::PluginDoc;
+
+const PLUGIN: &str = r"apiVersion: ebb.dev/v1
+kind: Plugin
+name: p
+params: {place: {type: string, default: units}}
+runners:
+  default:
+    image: alpine
+    namespace: elsewhere
+  pods:
+    image: alpine
+    namespace: units
+    podTemplate: |
+      spec:
+        serviceAccountName: admin
+        hostNetwork: true
+        containers:
+        - name: main
+          securityContext: {privileged: true}
+preStart:
+  script: {pod: {script: '#!/bin/sh'}}
+  pod: {pod: {runner: pods, script: '#!/bin/sh'}}
+  again: {pod: {runner: pods, script: '#!/bin/sh'}}
+  object:
+    object:
+      manifest:
+      - apiVersion: example.org/v1
+        kind: Database
+        metadata: {name: d, namespace: other}
+      - {apiVersion: v1, kind: Namespace, metadata: {name: n}}
+      - {apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: '${params.place}'}}
+  far:
+    cluster: far
+    object: {manifest: {apiVersion: v1, kind: Secret, metadata: {name: s}}}
+  files:
+    infrakit: {plugin: files/instance, properties: {}}
+";
+
+const SANDBOX: &str = r"apiVersion: ebb.dev/v1
+kind: Sandbox
+name: s
+cluster: eu
+resources:
+  r: {plugin: p}
+  again: {plugin: p}
+  apply:
+    plugin: k8s-apply
+    params:
+      data: |
+        apiVersion: v1
+        kind: ServiceAccount
+        metadata: {name: a, namespace: units}
+";
+
+fn policy() -> ClusterPolicy {
+    let policy = json!({"namespaces": {"units": ["builder"]}, "kinds": ["ConfigMap"], "services": {}});
+    serde_json::from_value(policy).unwrap()
+}
+
+fn plugin() -> PluginDoc {
+    load::plugins("plugin.yaml", PLUGIN, &NoFiles, &DocumentVars::none()).unwrap().remove(0)
+}
+
+/// Returns the violations in the cluster `eu`, each in one line with its help.
+fn violations(requests: &[PolicyRequest]) -> Vec<String> {
+    let policy = policy();
+    let found = policy_violations(requests, |cluster| Some(&policy).filter(|_| cluster == Some("eu")));
+    let line = |found: &Diagnostic| format!("{}; {}", found.plain(), found.help.as_ref().unwrap());
+    found.iter().map(line).collect()
+}
+
+const OF_PLUGIN: [&str; 7] = [
+    "plugin.yaml:8:16: error[cluster-policy]: the namespace `elsewhere` is not allowed by the policy of the cluster \
+     (`namespaces`: units); ask its operator to run: ebb cluster connect eu --namespace elsewhere:baseline",
+    "plugin.yaml:14:29: error[cluster-policy]: pods in units may not run as the service account admin by the policy of \
+     the cluster (`serviceAccounts`: builder); ask its operator to run: ebb cluster connect eu --service-account \
+     units/admin",
+    "plugin.yaml:15:22: error[cluster-policy]: pods may not set hostNetwork; remove it",
+    "plugin.yaml:18:41: error[cluster-policy]: violates PodSecurity \"restricted:latest\": privileged (container \"main\" \
+     must not set securityContext.privileged=true); remove it, or ask its operator to run: ebb cluster connect eu \
+     --namespace units:privileged",
+    "plugin.yaml:27:15: error[cluster-policy]: objects of the kind `Database.example.org` are not allowed by the policy \
+     of the cluster (`kinds`: ConfigMap); ask its operator to run: ebb cluster connect eu --kind Database.example.org",
+    "plugin.yaml:28:40: error[cluster-policy]: the namespace `other` is not allowed by the policy of the cluster \
+     (`namespaces`: units); ask its operator to run: ebb cluster connect eu --namespace other:baseline",
+    "plugin.yaml:29:32: error[cluster-policy]: objects of the kind `Namespace` are not allowed outside of a namespace by \
+     the policy of the cluster (`clusterKinds`: none); ask its operator to add it to the value `policy.clusterKinds` of \
+     the chart",
+];
+const SERVICE: &str = "plugin.yaml:35:24: error[cluster-policy]: the service `files` is not allowed by the policy of the \
+                       cluster (`services`: none); ask its operator to run: ebb cluster connect eu --service \
+                       files=NAMESPACE/SERVICE:PORT";
+
+#[test]
+fn violations_of_a_plan_have_positions() {
+    let sandbox = load::sandbox("sandbox.yaml", SANDBOX, &NoFiles, &DocumentVars::none()).unwrap();
+    let (plugin, version) = (plugin(), Version::new(0, 0, 0));
+    let bound = BoundPlugin { plugin: &plugin, version: &version, digest: "sha256:00" };
+    let bound = BTreeMap::from(["r", "again"].map(|name| (name.to_owned(), bound)));
+    let (plan, _, requests) = compile::plan_with_requests(&sandbox, &bound).unwrap();
+    assert_eq!(plan, compile::plan(&sandbox, &bound).unwrap().0);
+    let mut expected = [OF_PLUGIN.as_slice(), &[SERVICE]].concat();
+    expected.push(
+        "sandbox.yaml:13:15: error[cluster-policy]: objects of the kind `ServiceAccount` are not allowed by the policy of \
+         the cluster (`kinds`: ConfigMap); ask its operator to run: ebb cluster connect eu --kind ServiceAccount",
+    );
+    assert_eq!(violations(&requests), expected);
+}
+
+#[test]
+fn a_plugin_is_checked_alone() {
+    let mut requests = compile::plugin_requests(&plugin()).unwrap();
+    let clusters: Vec<_> = requests.iter().filter_map(|request| request.cluster.as_deref()).collect();
+    assert_eq!(clusters, ["far"]);
+    for request in &mut requests {
+        request.cluster.get_or_insert("eu".to_owned());
+    }
+    assert_eq!(violations(&requests), [OF_PLUGIN.as_slice(), &[SERVICE]].concat());
+    assert_eq!(violations(&[]), [""; 0]);
+}
+
+/// What is known only at the run, or decided by the default namespace of the relay, is no violation.
+#[test]
+fn what_is_not_certain_is_not_reported() {
+    let text = PLUGIN.replace("    namespace: elsewhere\n", "").replace("    namespace: units\n", "");
+    let plugin = load::plugins("p.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
+    let policy: ClusterPolicy = serde_json::from_value(json!({
+        "namespaces": {"a": {"level": "privileged"}, "other": []},
+        "kinds": ["ConfigMap", "*.example.org"], "clusterKinds": ["Namespace"],
+        "services": {"files": {"namespace": "a", "name": "s", "port": 1}},
+    }))
+    .unwrap();
+    let requests = compile::plugin_requests(&plugin).unwrap();
+    let found = policy_violations(&requests, |cluster| Some(&policy).filter(|_| cluster.is_none()));
+    assert_eq!(found.plain(), "");
+}
