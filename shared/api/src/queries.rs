@@ -3,6 +3,7 @@
 
 mod backlog;
 pub mod checks;
+mod cluster_policies;
 pub mod clusters;
 mod connections;
 mod live;

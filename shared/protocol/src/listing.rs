@@ -34,6 +34,9 @@ pub struct ReportedPolicy {
     pub kinds: BTreeSet<String>,
     /// Kinds of objects outside of namespaces.
     pub cluster_kinds: BTreeSet<String>,
+    /// Namespaces of workloads in which `bind` may have objects.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub bind_namespaces: BTreeSet<String>,
     /// The names of Services that units may call.
     pub services: BTreeSet<String>,
     /// The reason why a newer policy is not in force.
@@ -62,9 +65,17 @@ impl ReportedPolicy {
             namespaces: namespaces.collect(),
             kinds: names(self.kinds),
             cluster_kinds: names(self.cluster_kinds),
+            bind_namespaces: names(self.bind_namespaces),
             services: names(self.services),
             error: self.error.as_deref().map(message),
         }
+    }
+
+    /// Returns true if [`Self::fit`] may have omitted a name.
+    pub fn is_cut(&self) -> bool {
+        let entries = self.namespaces.values().flat_map(|entry| [&entry.service_accounts, &entry.image_pull_secrets]);
+        let own = [&self.kinds, &self.cluster_kinds, &self.bind_namespaces, &self.services];
+        self.namespaces.len() >= MAX_REPORTED || entries.chain(own).any(|names| names.len() >= MAX_REPORTED)
     }
 }
 

@@ -87,6 +87,7 @@ impl CurrentPolicy {
             namespaces: namespaces.collect(),
             kinds: policy.kinds.clone(),
             cluster_kinds: policy.cluster_kinds.clone(),
+            bind_namespaces: policy.bind_namespaces.clone(),
             services: policy.services.keys().cloned().collect(),
             error,
         }

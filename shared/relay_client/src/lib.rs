@@ -6,6 +6,7 @@
 //! 3. `batch_sender` signs a batch and sends it to the relay (push), or stores it in the batch queue (`pull`).
 //! 4. [`PollEndpoint`] serves the polls of relays with pull transport.
 //! 5. `registration` adds clusters to the [`ClusterRegistry`] by requests.
+//! 6. [`reported_policy`] prepares the policy that a relay reported for checks of documents.
 
 mod batch_sender;
 mod batches;
@@ -14,6 +15,7 @@ mod pull;
 mod registration;
 mod registry;
 mod relay;
+mod reported_policy;
 pub mod script;
 mod script_job;
 
@@ -21,4 +23,5 @@ pub use poll_endpoint::{PollEndpoint, PollRejection};
 pub use registration::{RegistrationRejection, StoredRegistration};
 pub use registry::{ClusterConfig, ClusterConfigError, ClusterLookupError, ClusterRegistry, RelayTransport};
 pub use relay::ClusterRelay;
+pub use reported_policy::reported_policy;
 pub use script_job::{PodSettings, PodUser};

@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use ebb_protocol::engine::{Attempt, Patch, Shard, Timestamp, Unit};
 use ebb_protocol::id::{EventRef, RunId, TargetKey};
+use ebb_protocol::listing::ReportedPolicy;
 use ebb_protocol::record::{AttemptRecord, AttemptResult, InstanceIds, StateWait};
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -557,6 +558,14 @@ impl DenialRecord {
     pub const INTERVAL_MS: u64 = 60_000;
 }
 
+/// A policy that a relay reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyRecord {
+    /// The time of its first report.
+    pub at: Timestamp,
+    pub policy: ReportedPolicy,
+}
+
 /// Reads and writes registered clusters (`Query`, `PutItem`, `DeleteItem`).
 #[async_trait]
 pub trait ClusterStore: RelayOutages {
@@ -569,7 +578,7 @@ pub trait ClusterStore: RelayOutages {
     async fn delete_cluster(&self, name: &str) -> StoreResult<bool>;
 }
 
-/// Outages of clusters and denied polls (`GetItem`, `UpdateItem`), in the item of [`OrphanScans`].
+/// Outages of clusters and denied polls, in the item of [`OrphanScans`], and reported policies (`GetItem`, `UpdateItem`).
 #[async_trait]
 pub trait RelayOutages: Send + Sync {
     async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>>;
@@ -582,4 +591,8 @@ pub trait RelayOutages: Send + Sync {
     /// Records a denied poll. Returns false and changes nothing if one was recorded within
     /// [`DenialRecord::INTERVAL_MS`].
     async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) -> StoreResult<bool>;
+    /// Returns the last recorded policy of a cluster.
+    async fn read_policy(&self, cluster: &str) -> StoreResult<Option<PolicyRecord>>;
+    /// Replaces the policy of a cluster. The caller limits its size.
+    async fn note_policy(&self, cluster: &str, record: &PolicyRecord) -> StoreResult<()>;
 }

@@ -151,7 +151,8 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             a_poll_reads_a_limited_number_of_batches,
             a_scan_is_claimed_once,
             an_outage_is_recorded_until_it_ends,
-            a_denial_is_recorded_once_a_minute;
+            a_denial_is_recorded_once_a_minute,
+            the_last_policy_of_a_cluster_is_kept;
         model:
             the_table_applies_patches_like_the_engine;
         record:

@@ -16,6 +16,7 @@ use ebb_protocol::evidence::Evidence;
 use ebb_protocol::id::{EventRef, RunId, digest};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits::DISTINCT_RESULTS;
+use ebb_protocol::listing::ReportedPolicy;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, InstanceIds, OutputStorage, StateWait, StoredText};
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use ebb_store::{self as store, *};
@@ -217,6 +218,8 @@ async fn clusters(store: &Store) {
     assert!(store.claim_scan("far", None, AT).await.unwrap());
     assert!(store.begin_outage("far", AT, "why").await.unwrap());
     assert!(store.note_denial("far", AT, "why").await.unwrap());
+    let policy = ReportedPolicy { digest: "digest".into(), ..ReportedPolicy::default() };
+    store.note_policy("far", &PolicyRecord { at: AT, policy }).await.unwrap();
     let cluster = ClusterItem {
         name: "far".into(),
         url: Some("https://relay.test".into()),

@@ -15,6 +15,7 @@ use ebb_protocol::time::rfc3339;
 use ebb_store::{ClusterItem, DenialRecord, ListPage, TargetList};
 use tokio::time::Instant;
 
+use super::cluster_policies;
 use ebb_flow::env::{Env, HttpStore};
 use ebb_flow::error::FlowError;
 use ebb_flow::ports::{ConnectedCluster, RelayError};
@@ -37,6 +38,12 @@ pub async fn list(env: &Env, store: &dyn HttpStore) -> Result<ClusterList, FlowE
         registered.iter().filter(|item| !is_connected(item)).map(|item| unconnected(env, item)).collect();
     let requests = connected.into_iter().map(|cluster| about(env, cluster));
     let mut clusters = futures::future::join_all(requests).await;
+    let created = |name: &str| registered.iter().find(|item| item.name == name).map(|item| item.created);
+    let policies = clusters.iter_mut().map(|cluster| {
+        let created = created(&cluster.name);
+        cluster_policies::complete(env, store, cluster, created)
+    });
+    futures::future::try_join_all(policies).await?;
     clusters.extend(others);
     clusters.sort_by(|one, other| one.name.cmp(&other.name));
     if !clusters.is_empty() {
@@ -67,6 +74,7 @@ pub async fn get(env: &Env, store: &dyn HttpStore, name: &str) -> Result<Option<
         (None, Some(item)) => unconnected(env, item),
         (None, None) => return Ok(None),
     };
+    cluster_policies::complete(env, store, &mut info, registered.as_ref().map(|item| item.created)).await?;
     explain(env, &mut info, &store.read_denials().await?);
     info.outage = outages(store).await?.remove(&info.name);
     Ok(Some(ClusterDetail { info, registration: registered.as_ref().map(registration) }))
@@ -126,6 +134,7 @@ fn silent(name: String, transport: TransportKind, uid: Option<String>) -> Cluste
         up_seconds: None,
         tasks: None,
         policy: None,
+        policy_since: None,
         error: None,
         outage: None,
     }

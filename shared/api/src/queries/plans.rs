@@ -1,7 +1,7 @@
 //! Compiles documents into previews of plans.
 
 use ebb_documents::compile::{EdgeReason, edges};
-use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
+use ebb_documents::diagnostic::Diagnostics;
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{ConnectionDoc, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc, SubscriptionDoc};
 use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef, UntilPlan, WebhookAction};
@@ -11,11 +11,12 @@ use ebb_protocol::api::{EdgePreview, HookPreview, PlanPreview, UnitPreview};
 use ebb_protocol::id::TargetKey;
 use serde_json::{Value, json};
 
+use super::cluster_policies;
 use crate::HttpProblem;
-use ebb_flow::env::{ApiStore, CompiledPlan, Env};
+use ebb_flow::env::{CompiledPlan, Env, HttpStore};
 use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::instance::changes::{self, PinnedVersions};
-use ebb_flow::instance::target_document::compile_document;
+use ebb_flow::instance::target_document::{DocumentNotes, compile_document};
 use ebb_flow::offload::offload;
 
 /// The kind of a target whose document names none.
@@ -25,7 +26,7 @@ const SANDBOX: &str = "sandbox";
 /// with its errors.
 pub async fn preview(
     env: &Env,
-    store: &dyn ApiStore,
+    store: &dyn HttpStore,
     document: &str,
 ) -> Result<PlanPreview, RequestError<Diagnostics>> {
     let text = document.to_owned();
@@ -38,19 +39,22 @@ pub async fn preview(
         | Document::Subscription(SubscriptionDoc { name, .. }) => (SANDBOX.to_owned(), name.value),
     };
     let tools = (&env.cache, &env.settings.unit_keys);
-    let (plan, warnings) =
+    let (plan, notes) =
         compile_document(store, tools, TargetKey::new(&kind, &name), document, PinnedVersions::Latest).await?;
-    Ok(shown_plan(kind, name, plan, &warnings).await?)
+    Ok(shown_plan(env, store, (kind, name), plan, &notes).await?)
 }
 
-/// Returns a preview of a compiled plan with its warnings.
+/// Returns a preview of a compiled plan of the target `kind/name` with its warnings, and with violations of the policies of
+/// its clusters.
 pub async fn shown_plan(
-    kind: String,
-    name: String,
+    env: &Env,
+    store: &dyn HttpStore,
+    (kind, name): (String, String),
     plan: Plan,
-    warnings: &[Diagnostic],
+    notes: &DocumentNotes,
 ) -> Result<PlanPreview, FlowError> {
-    let warnings = warnings.iter().map(HttpProblem::document_error).collect();
+    let mut warnings: Vec<_> = notes.warnings.iter().map(HttpProblem::document_error).collect();
+    warnings.extend(cluster_policies::check(env, store, &notes.requests).await?);
     let preview = offload(move || show(&kind, &name, plan)).await??;
     Ok(PlanPreview { warnings, ..preview })
 }

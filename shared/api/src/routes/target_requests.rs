@@ -67,12 +67,12 @@ pub(crate) async fn apply(
     let env = &server.env;
     let plugins: &dyn ebb_flow::env::ApiStore = server.store.as_ref();
     if query.dry_run {
-        let TargetPreview { plan, warnings, uid, generation, result, changes, resources, expires } =
+        let TargetPreview { plan, notes, uid, generation, result, changes, resources, expires } =
             target_request::preview(env, plugins, &request).await?;
         let TargetRequest { kind, name, .. } = request;
         let key = TargetKey::new(&kind, &name);
         let (target, url) = (key.to_string(), env.target_url(key));
-        let plan = Some(plans::shown_plan(kind, name, plan, &warnings).await?);
+        let plan = Some(plans::shown_plan(env, server.store.as_ref(), (kind, name), plan, &notes).await?);
         let expires = expires.map(rfc3339);
         let receipt = TargetReceipt { target, uid, generation, result, url, changes, resources, expires, plan };
         return Ok((StatusCode::OK, None, Json(receipt)));

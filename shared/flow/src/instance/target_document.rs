@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ebb_documents::compile::{self, BoundPlugin, resolve_version};
+use ebb_documents::compile::{self, BoundPlugin, PolicyRequest, resolve_version};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
@@ -99,16 +99,24 @@ pub(crate) async fn load_plan(plan: Plan) -> Result<CompiledDocument, FlowError>
     Ok(CompiledDocument { loaded, json, plugins: names })
 }
 
+/// What a compilation found beside the plan.
+#[derive(Debug)]
+pub struct DocumentNotes {
+    pub warnings: Vec<Diagnostic>,
+    /// What the units request from their clusters.
+    pub requests: Vec<PolicyRequest>,
+}
+
 /// Compiles a target's document with the published plugins. `versions` are used for resources that do not name a
 /// version, parsed plugins are kept in `cache`, and literals of sensitive params are encrypted with `keys`. Returns the plan
-/// and the warnings. An invalid document is rejected with its errors.
+/// and what else was found. An invalid document is rejected with its errors.
 pub async fn compile_document(
     plugins: &dyn ReadPlugins,
     (cache, keys): (&InstanceCache, &WebhookKeys),
     TargetKey { kind, name }: TargetKey<'_>,
     document: &str,
     versions: PinnedVersions<'_>,
-) -> Result<(Plan, Vec<Diagnostic>), RequestError<Diagnostics>> {
+) -> Result<(Plan, DocumentNotes), RequestError<Diagnostics>> {
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
     let mut sandbox = match loaded? {
@@ -147,14 +155,14 @@ pub async fn compile_document(
                 (resource.clone(), BoundPlugin { plugin, version, digest })
             })
             .collect();
-        let compiled = compile::plan(&sandbox, &bound);
+        let compiled = compile::plan_with_requests(&sandbox, &bound);
         (sandbox, compiled)
     });
     let (sandbox, compiled) = compiled.await?;
-    let (mut plan, warnings) = compiled?;
+    let (mut plan, warnings, requests) = compiled?;
     bind_connections(plugins, &sandbox, versions, &mut plan).await?;
     sealed_values::seal_params(keys, &mut plan, versions.current())?;
-    Ok((plan, warnings))
+    Ok((plan, DocumentNotes { warnings, requests }))
 }
 
 /// Freezes the origins of the connections that the plan uses.

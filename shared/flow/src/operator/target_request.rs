@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ebb_documents::compile::ResourceChange;
-use ebb_documents::diagnostic::Diagnostic;
 use ebb_documents::plan::Plan;
 use ebb_engine::target::RequestSender;
 use ebb_engine::{Millis, TargetPhase, Timestamp};
@@ -25,7 +24,7 @@ use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::rejection::{foreign, stale};
-use crate::instance::target_document::compile_document;
+use crate::instance::target_document::{DocumentNotes, compile_document};
 use crate::lifecycle::{self, DecidedFor, LifecycleRejection};
 
 /// A request to create or update a target.
@@ -45,7 +44,7 @@ pub struct TargetRequest {
 #[derive(Debug)]
 pub struct TargetPreview {
     pub plan: Plan,
-    pub warnings: Vec<Diagnostic>,
+    pub notes: DocumentNotes,
     /// `None` for an instance that would get a random UID.
     pub uid: Option<String>,
     pub generation: u64,
@@ -222,7 +221,7 @@ pub async fn preview(
     let versions = current.as_ref().map_or(PinnedVersions::Latest, |plan| PinnedVersions::OfPlan(&plan.plan));
     let tools = (&env.cache, &env.settings.unit_keys);
     let compiled = compile_document(plugins, tools, request.target_key(), &request.document, versions).await;
-    let (plan, warnings) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
+    let (plan, notes) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let has_ended = match (&instance.known, &head) {
         (None, Some(head)) if head.uid == instance.uid => true,
         (None, _) => env.store.read_tombstone(&key).await?.is_some(),
@@ -259,7 +258,7 @@ pub async fn preview(
     };
     let is_random = instance.known.is_none() && request.uid.is_none() && request.key.is_none();
     let uid = (!is_random).then_some(instance.uid);
-    Ok(TargetPreview { plan, warnings, uid, generation, result, changes, resources, expires })
+    Ok(TargetPreview { plan, notes, uid, generation, result, changes, resources, expires })
 }
 
 fn effect(change: ResourceChange) -> ResourceEffect {

@@ -1,16 +1,17 @@
 //! The state of clusters: `clusters` / `h`. Attributes are `scan#CLUSTER`, the time of the next orphan scan,
 //! `since#CLUSTER` and `reason#CLUSTER` of an outage, and `denied#CLUSTER` and `denial#CLUSTER`, the time and the reason
-//! of a denied poll.
+//! of a denied poll. `clusters` / `policy#CLUSTER` has the last policy that the relay reported: `b` the policy as JSON, and
+//! `at`.
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{ItemReader, number, text};
+use super::attribute::{ItemReader, json, number, text};
 use super::key;
 use crate::item_table::{WriteCondition, WriteExpression};
-use crate::ops::{DenialRecord, OrphanScans, OutageRecord, RelayOutages, StoreResult};
+use crate::ops::{DenialRecord, OrphanScans, OutageRecord, PolicyRecord, RelayOutages, StoreResult};
 use crate::store::Store;
 
 const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
@@ -86,5 +87,19 @@ impl RelayOutages for Store {
         expression.set(&at_name, number(at.0));
         expression.set(&reason_name, text(reason));
         self.table.update_if(ITEM, expression).await
+    }
+
+    async fn read_policy(&self, cluster: &str) -> StoreResult<Option<PolicyRecord>> {
+        let Some(item) = self.table.get(key::CLUSTERS, &key::policy(cluster)).await? else { return Ok(None) };
+        let reader = ItemReader::new("GetItem", &item);
+        let policy = reader.json_if_any("b")?.ok_or_else(|| reader.broken("attribute b is missing"))?;
+        Ok(Some(PolicyRecord { at: reader.time("at")?, policy }))
+    }
+
+    async fn note_policy(&self, cluster: &str, PolicyRecord { at, policy }: &PolicyRecord) -> StoreResult<()> {
+        let mut expression = WriteExpression::default();
+        expression.set("at", number(at.0));
+        expression.set("b", json(policy)?);
+        self.table.update_if((key::CLUSTERS, &key::policy(cluster)), expression).await.map(drop)
     }
 }

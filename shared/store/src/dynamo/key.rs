@@ -143,6 +143,11 @@ pub(crate) fn denied_cluster(attribute: &str) -> Option<&str> {
     attribute.strip_prefix("denied#")
 }
 
+/// Returns the sort key of the policy of a cluster, in the partition [`CLUSTERS`].
+pub(crate) fn policy(cluster: &str) -> String {
+    format!("policy#{cluster}")
+}
+
 pub(crate) fn shard(shard: Shard) -> String {
     if shard == Shard::ROOT { HEAD.to_owned() } else { format!("h#{:04}", shard.0) }
 }

@@ -1,8 +1,9 @@
 use crate::store::BATCH_INLINE;
 use crate::{
-    BatchQueue as _, DenialRecord, ObjectStore as _, OrphanScans as _, OutageRecord, QueuedBatch, RelayOutages as _,
+    BatchQueue as _, DenialRecord, ObjectStore as _, OrphanScans as _, OutageRecord, PolicyRecord, QueuedBatch, RelayOutages as _,
 };
 use ebb_protocol::engine::Timestamp;
+use ebb_protocol::listing::ReportedPolicy;
 
 use super::fixture::StoreFixture;
 
@@ -195,5 +196,18 @@ pub(super) async fn a_denial_is_recorded_once_a_minute(fixture: StoreFixture) {
     let denial = |ms: u64, reason: &str| DenialRecord { at: Timestamp(NOW.0 + ms), reason: reason.to_owned() };
     let both = [("eu".to_owned(), denial(60_000, "c")), ("a.b#c".to_owned(), denial(5, ""))];
     assert_eq!(store.read_denials().await.unwrap(), both.into());
+    assert_eq!(store.read_outages().await.unwrap(), [].into());
+}
+
+pub(super) async fn the_last_policy_of_a_cluster_is_kept(fixture: StoreFixture) {
+    let store = &fixture.store;
+    assert_eq!(store.read_policy("eu").await.unwrap(), None);
+    for (ms, digest) in [(0, "a"), (1, "b")] {
+        let policy = ReportedPolicy { digest: digest.to_owned(), ..ReportedPolicy::default() };
+        let record = PolicyRecord { at: Timestamp(NOW.0 + ms), policy };
+        store.note_policy("eu", &record).await.unwrap();
+        assert_eq!(store.read_policy("eu").await.unwrap(), Some(record));
+    }
+    assert_eq!(store.read_policy("us").await.unwrap(), None);
     assert_eq!(store.read_outages().await.unwrap(), [].into());
 }

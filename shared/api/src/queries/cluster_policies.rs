@@ -1,0 +1,112 @@
+//! The policies that relays report, and documents that violate them.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ebb_documents::compile::{PolicyRequest, policy_violations};
+use ebb_protocol::api::{ClusterInfo, DocumentError};
+use ebb_protocol::engine::Timestamp;
+use ebb_protocol::listing::ReportedPolicy;
+use ebb_protocol::time::rfc3339;
+use ebb_relay_client::reported_policy;
+use ebb_store::PolicyRecord;
+
+use crate::HttpProblem;
+use ebb_flow::env::{Env, HttpStore};
+use ebb_flow::error::FlowError;
+
+/// The longest time for which the check of a document waits for a relay.
+const ABOUT_TIME: Duration = Duration::from_secs(3);
+/// The largest policy that is stored, in bytes of JSON.
+const MAX_STORED: usize = 256 << 10;
+/// The code of a note that a document was not checked, or not against the present policy.
+const UNCHECKED: &str = "unchecked-policy";
+
+/// Records the policy of a relay that responds, if it has changed. Adds the recorded one for a relay without a response.
+/// Records from before `created`, the time of the registration, belong to another cluster of the same name.
+pub(super) async fn complete(
+    env: &Env,
+    store: &dyn HttpStore,
+    cluster: &mut ClusterInfo,
+    created: Option<u64>,
+) -> Result<(), FlowError> {
+    let recorded = store.read_policy(&cluster.name).await?;
+    let recorded = recorded.filter(|record| created.is_none_or(|created| record.at.0 >= created));
+    if let Some(policy) = &cluster.policy {
+        let is_new = recorded.is_none_or(|record| record.policy != *policy);
+        let fits = serde_json::to_string(policy).is_ok_and(|text| text.len() <= MAX_STORED);
+        if is_new && fits {
+            let record = PolicyRecord { at: env.now(), policy: policy.clone() };
+            store.note_policy(&cluster.name, &record).await?;
+        }
+        return Ok(());
+    }
+    // A relay of an earlier version responds without a policy.
+    if let Some(PolicyRecord { at, policy }) = recorded.filter(|_| cluster.version.is_none()) {
+        (cluster.policy, cluster.policy_since) = (Some(policy), Some(rfc3339(at)));
+    }
+    Ok(())
+}
+
+/// Checks what units request against the policies of their clusters. Returns the violations, and a note for each cluster
+/// whose present policy is not known. Nothing is refused, because a policy may change before the units run.
+pub(super) async fn check(
+    env: &Env,
+    store: &dyn HttpStore,
+    requests: &[PolicyRequest],
+) -> Result<Vec<DocumentError>, FlowError> {
+    let connected = env.relay.clusters().await;
+    let wanted: BTreeSet<Option<&str>> = requests.iter().map(|request| request.cluster.as_deref()).collect();
+    let wanted = wanted.into_iter().filter_map(|cluster| {
+        let name = env.relay.resolve_cluster(cluster)?;
+        connected.iter().any(|it| it.name == name).then_some((cluster, name))
+    });
+    let known = wanted.map(move |(cluster, name)| async move {
+        let policy = known(env, store, &name).await?;
+        Ok::<_, FlowError>((cluster, name, policy))
+    });
+    let (mut policies, mut found) = (Vec::new(), Vec::new());
+    for (cluster, name, known) in futures::future::try_join_all(known).await? {
+        let Some((reported, recorded)) = known else {
+            found.push(note(format!(
+                "the policy of the cluster `{name}` is not known, so the document was not checked against it"
+            )));
+            continue;
+        };
+        let Some(policy) = reported_policy(&reported) else {
+            found.push(note(format!(
+                "the policy of the cluster `{name}` has too many names for a check of the document"
+            )));
+            continue;
+        };
+        if let Some(at) = recorded {
+            found.push(note(format!(
+                "the relay of the cluster `{name}` does not respond, so the document was checked against its policy of {}",
+                rfc3339(at)
+            )));
+        }
+        policies.push((cluster, policy));
+    }
+    let violations = policy_violations(requests, |cluster| {
+        policies.iter().find(|(name, _)| *name == cluster).map(|(_, policy)| policy)
+    });
+    found.extend(violations.iter().map(HttpProblem::document_error));
+    Ok(found)
+}
+
+/// Returns the policy of a cluster. A recorded one has the time of its first report.
+async fn known(
+    env: &Env,
+    store: &dyn HttpStore,
+    name: &str,
+) -> Result<Option<(ReportedPolicy, Option<Timestamp>)>, FlowError> {
+    if let Ok(Ok((about, _))) = tokio::time::timeout(ABOUT_TIME, env.relay.about(name)).await {
+        return Ok(about.policy.map(|policy| (policy.fit(), None)));
+    }
+    Ok(store.read_policy(name).await?.map(|record| (record.policy, Some(record.at))))
+}
+
+fn note(message: String) -> DocumentError {
+    let (file, code) = ("document".to_owned(), UNCHECKED.to_owned());
+    DocumentError { file, code, message, help: None, line: None, column: None }
+}

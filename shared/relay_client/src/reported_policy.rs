@@ -1,0 +1,61 @@
+//! The policy that a relay reported, in the form that checks use.
+
+use std::collections::BTreeSet;
+
+use ebb_podspec::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
+use ebb_protocol::listing::{ReportedNamespace, ReportedPolicy};
+
+/// Returns a reported policy for checks of documents. Returns `None` if the report does not have all names, because a check
+/// would then report violations that are none.
+///
+/// A report has no targets of Services and no classes of pods, so the result has none.
+pub fn reported_policy(reported: &ReportedPolicy) -> Option<ClusterPolicy> {
+    let ReportedPolicy { namespaces, kinds, cluster_kinds, bind_namespaces, services, .. } = reported;
+    let entries = namespaces.iter().map(|(name, entry)| {
+        let ReportedNamespace { level, service_accounts, image_pull_secrets } = entry;
+        let policy = NamespacePolicy {
+            level: Some(level_of(level)),
+            service_accounts: service_accounts.clone(),
+            image_pull_secrets: image_pull_secrets.clone(),
+        };
+        (name.clone(), policy)
+    });
+    let target = || AllowedService { namespace: String::new(), name: String::new(), port: 0, path: String::new() };
+    let policy = ClusterPolicy {
+        pod_security_level: PodSecurityLevel::default(),
+        namespaces: entries.collect(),
+        kinds: kinds.clone(),
+        cluster_kinds: cluster_kinds.clone(),
+        bind_namespaces: bind_namespaces.clone(),
+        runtime_classes: BTreeSet::new(),
+        priority_classes: BTreeSet::new(),
+        services: services.iter().map(|name| (name.clone(), target())).collect(),
+        secrets: BTreeSet::new(),
+    };
+    (!reported.is_cut()).then_some(policy)
+}
+
+/// Returns the level of a name. One that only a later version knows refuses nothing here.
+fn level_of(name: &str) -> PodSecurityLevel {
+    let levels = [PodSecurityLevel::Restricted, PodSecurityLevel::Baseline];
+    levels.into_iter().find(|level| level.name() == name).unwrap_or(PodSecurityLevel::Privileged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_report_is_not_used() {
+        let mut reported: ReportedPolicy = serde_json::from_value(serde_json::json!({
+            "digest": "d", "services": ["files"],
+            "namespaces": {"a": {"level": "baseline", "serviceAccounts": ["b"]}, "later": {"level": "sealed"}},
+        }))
+        .unwrap();
+        let policy = reported_policy(&reported).unwrap();
+        assert_eq!(["a", "later"].map(|name| policy.level(name).name()), ["baseline", "privileged"]);
+        assert!(policy.services.contains_key("files") && policy.namespaces["a"].service_accounts.contains("b"));
+        reported.kinds = (0..500).map(|number| number.to_string()).collect();
+        assert!(reported_policy(&reported.fit()).is_none());
+    }
+}
