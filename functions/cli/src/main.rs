@@ -4,6 +4,7 @@ mod backend;
 #[cfg(test)]
 mod book;
 mod client;
+mod cluster_policy;
 mod commands;
 mod documents;
 mod drawing;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_documents::compile::{self, BoundPlugin};
+use ebb_documents::compile::{self, BoundPlugin, PolicyRequest};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{At, Entries, Named, PluginDoc, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc};
@@ -17,6 +17,8 @@ use crate::exit::{CliError, Result};
 pub(crate) struct LocalPlan {
     pub(crate) plan: Plan,
     pub(crate) warnings: Vec<Diagnostic>,
+    /// What the units request from their clusters.
+    pub(crate) requests: Vec<PolicyRequest>,
 }
 
 /// Returns the version of a plugin. A name without a version has the version `0.0.0`.
@@ -74,8 +76,8 @@ pub(crate) fn plan(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<LocalP
         .iter()
         .map(|(name, plugin, version, digest)| (name.clone(), BoundPlugin { plugin, version, digest }))
         .collect::<BTreeMap<_, _>>();
-    let (plan, warnings) = compile::plan(sandbox, &bound)?;
-    Ok(LocalPlan { plan, warnings })
+    let (plan, warnings, requests) = compile::plan_with_requests(sandbox, &bound)?;
+    Ok(LocalPlan { plan, warnings, requests })
 }
 
 /// Compiles one plugin in a sandbox with one resource, named like the plugin, without params.

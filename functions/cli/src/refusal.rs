@@ -58,7 +58,11 @@ pub(crate) fn in_document(error: CliError, source: &SourceText) -> CliError {
     let Some(problem) = error.problem().filter(|problem| problem.errors.iter().any(|it| it.file == DOCUMENT)) else {
         return error;
     };
-    let mut problem = problem.clone();
+    of_document(problem.clone(), source)
+}
+
+/// Returns the error of a document, with the name of its file and the lines of its errors.
+pub(crate) fn of_document(mut problem: ProblemDetails, source: &SourceText) -> CliError {
     for error in problem.errors.iter_mut().filter(|error| error.file == DOCUMENT) {
         error.file.clone_from(&source.name);
     }

@@ -40,7 +40,7 @@ impl GraphArgs {
                 Document::Plugin(plugin) => pictures.push(plugin_picture(&plugin, self.format)?),
                 Document::Sandbox(sandbox) | Document::RouteGroup(RouteGroupDoc { target: sandbox, .. }) => {
                     let document = TargetDocument(Box::new(sandbox));
-                    let plan = plan::preview(server, &document, &self.plugins, &vars).await?;
+                    let (plan, _) = plan::preview(server, &document, &self.plugins, &vars).await?;
                     pictures.push(picture(&document.0.name.value, plan, self.format));
                 }
                 other => return Err(unexpected(&source.name, &other, "a sandbox or plugins")),

@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 
+use ebb_documents::compile::PolicyRequest;
 use ebb_documents::load::DocumentVars;
 use ebb_protocol::api::PlanPreview;
 
+use crate::client::ApiClient;
+use crate::cluster_policy;
 use crate::documents::{self, SetArgs, TargetDocument};
 use crate::drawing;
 use crate::exit::{Exit, Result};
@@ -19,7 +22,7 @@ use crate::server::ServerArgs;
 pub(crate) struct PlanArgs {
     /// File with the sandbox; `-` reads standard input
     file: PathBuf,
-    /// File with plugins; repeatable. With it, the server is not used
+    /// File with plugins; repeatable. With it, the server is only asked for the policies of clusters
     #[arg(long = "plugin", value_name = "FILE", num_args = 1..)]
     plugins: Vec<PathBuf>,
     /// Ask the InfraKit plugins of this machine what they would do; nothing is made
@@ -35,7 +38,16 @@ impl PlanArgs {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         let vars = self.sets.vars()?;
         let document = TargetDocument::read(&self.file, &vars)?;
-        let mut preview = preview(server, &document, &self.plugins, &vars).await?;
+        let (mut preview, requests) = preview(server, &document, &self.plugins, &vars).await?;
+        match (requests, server.find()) {
+            (None, _) => {
+                if let Some(error) = cluster_policy::found(&preview, document.source()) {
+                    return Err(error);
+                }
+            }
+            (Some(requests), Ok(access)) => cluster_policy::check(&ApiClient::new(access)?, &requests).await?,
+            (Some(requests), Err(_)) => cluster_policy::note_missing_server(&requests),
+        }
         if self.pretend {
             pretend::ask(&mut preview).await?;
         }
@@ -44,13 +56,14 @@ impl PlanArgs {
     }
 }
 
-/// Returns the plan of a document with the plugins of these files, or with those of the server if there are none.
+/// Returns the plan of a document with the plugins of these files, or with those of the server if there are none. Without
+/// the server, also what the units request from their clusters. The server checks it itself.
 pub(super) async fn preview(
     server: &ServerArgs,
     document: &TargetDocument,
     plugins: &[PathBuf],
     vars: &DocumentVars,
-) -> Result<PlanPreview> {
+) -> Result<(PlanPreview, Option<Vec<PolicyRequest>>)> {
     let target = document.target("sandbox");
     let sandbox = &document.0;
     // Collections and built-in plugins need no server.
@@ -58,9 +71,11 @@ pub(super) async fn preview(
         let hint = "or add the plugins' files with --plugin, which needs no server";
         let client = super::connect(server).map_err(|error| error.with_hint(hint))?;
         let preview = client.preview(document.expanded()).await;
-        return preview.map_err(|error| in_document(error, document.source()));
+        return Ok((preview.map_err(|error| in_document(error, document.source()))?, None));
     }
     let plugins = documents::all_plugins(plugins, vars)?;
-    documents::warn(&offline::plan(sandbox, &plugins)?.warnings);
-    offline::preview(&target.kind, &target.name, offline::as_published(sandbox, &plugins)?)
+    let local = offline::plan(sandbox, &plugins)?;
+    documents::warn(&local.warnings);
+    let preview = offline::preview(&target.kind, &target.name, offline::as_published(sandbox, &plugins)?)?;
+    Ok((preview, Some(local.requests)))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ebb_documents::compile::{PolicyRequest, policy_violations};
+use ebb_documents::compile::{PolicyRequest, UNCHECKED_POLICY, policy_violations};
 use ebb_protocol::api::{ClusterInfo, DocumentError};
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::listing::ReportedPolicy;
@@ -19,8 +19,6 @@ use ebb_flow::error::FlowError;
 const ABOUT_TIME: Duration = Duration::from_secs(3);
 /// The largest policy that is stored, in bytes of JSON.
 const MAX_STORED: usize = 256 << 10;
-/// The code of a note that a document was not checked, or not against the present policy.
-const UNCHECKED: &str = "unchecked-policy";
 
 /// Records the policy of a relay that responds, if it has changed. Adds the recorded one for a relay without a response.
 /// Records from before `created`, the time of the registration, belong to another cluster of the same name.
@@ -107,6 +105,6 @@ async fn known(
 }
 
 fn note(message: String) -> DocumentError {
-    let (file, code) = ("document".to_owned(), UNCHECKED.to_owned());
+    let (file, code) = ("document".to_owned(), UNCHECKED_POLICY.to_owned());
     DocumentError { file, code, message, help: None, line: None, column: None }
 }

@@ -19,6 +19,8 @@ use crate::plan::{Plan, cluster_name};
 
 /// The code of a violation.
 pub const CLUSTER_POLICY: &str = "cluster-policy";
+/// The code of a note that a document was not checked, or not against the present policy.
+pub const UNCHECKED_POLICY: &str = "unchecked-policy";
 
 const NAMESPACE: &str = "metadata.namespace";
 /// Kinds of Kubernetes outside of namespaces, as policies name them. A manifest of another kind without a namespace may

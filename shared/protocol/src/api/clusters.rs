@@ -34,8 +34,8 @@ pub struct ClusterInfo {
     /// The number of tasks of the relay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u64>,
-    /// What documents may request in the cluster. Without a response, `GET /v1/clusters/{name}` returns the last known one.
-    /// Absent if none is known, and for a relay of an earlier version.
+    /// What documents may request in the cluster. Without a response, it is the last known policy. Absent if none is known,
+    /// and for a relay of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<ReportedPolicy>,
     /// The time of the first report of the policy. Present if the relay does not respond and the policy is the last known

@@ -9,6 +9,7 @@ use reqwest::StatusCode;
 
 use super::immutable;
 use crate::client::ApiClient;
+use crate::cluster_policy;
 use crate::commands::connect;
 use crate::documents::{self, SetArgs};
 use crate::dry_run::{self, ChangeKind, DocumentChange, DryRunArgs};
@@ -26,6 +27,9 @@ pub(crate) struct PluginApplyArgs {
     sets: SetArgs,
     #[command(flatten)]
     dry_run: DryRunArgs,
+    /// With `--dry-run`: check the plugins also against the policy of this cluster
+    #[arg(long, value_name = "NAME", requires = "dry_run")]
+    cluster: Option<String>,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -38,6 +42,13 @@ impl PluginApplyArgs {
         }
         let client = connect(server)?;
         if self.dry_run.is_set() {
+            if let Some(name) = &self.cluster
+                && let Some(policy) = cluster_policy::of(&client, name).await?
+            {
+                for plugin in &plugins {
+                    cluster_policy::check_plugin(plugin, name, &policy)?;
+                }
+            }
             let mut changes = Vec::new();
             for plugin in &plugins {
                 changes.push(planned(&client, plugin).await?);

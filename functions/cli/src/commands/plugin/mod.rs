@@ -29,7 +29,7 @@ pub(crate) enum PluginCommand {
     /// Withdraw a version: new sandboxes cannot use it, existing ones keep it
     Delete(delete::PluginDeleteArgs),
     /// Check documents without a server
-    Validate(validate::PluginValidateArgs),
+    Validate(validate::PolicyValidateArgs),
     /// Draw the units of a plugin and their dependencies
     Graph(super::graph::PluginGraphArgs),
     /// Write a plugin document as a starting point
@@ -44,7 +44,7 @@ impl PluginCommand {
             Self::Versions(args) => args.run(&super::connect(server)?).await,
             Self::Get(args) => args.run(&super::connect(server)?).await,
             Self::Delete(args) => args.run(&super::connect(server)?).await,
-            Self::Validate(args) => args.run(),
+            Self::Validate(args) => args.run(server).await,
             Self::Graph(args) => args.run(),
             Self::New(args) => args.run(),
         }

@@ -7,6 +7,7 @@ use ebb_protocol::api::{ApplyTarget, TargetDetail, TargetReceipt};
 use ebb_protocol::lifecycle::LifecycleResult;
 
 use super::WaitArgs;
+use crate::cluster_policy;
 use crate::commands::connect;
 use crate::documents::{SetArgs, TargetDocument};
 use crate::dry_run::DryRunArgs;
@@ -59,11 +60,21 @@ impl SandboxApplyArgs {
         let shown = |error| in_document(error, document.source());
         if self.dry_run.is_set() {
             let receipt = client.preview_target(&request).await.map_err(shown)?;
+            if let Some(error) = receipt.plan.as_ref().and_then(|plan| cluster_policy::found(plan, document.source())) {
+                return Err(error);
+            }
             output::status_line(&planned(receipt.result, &target));
             warn_of_end(&target, receipt.expires.as_deref());
             return self.output.write(&receipt, effect);
         }
-        let response = client.apply_target(&request).await.map_err(shown)?;
+        // The policy may be another one when the units run, so a violation is a warning. An error of the preview is that of
+        // the request itself.
+        let (preview, response) = tokio::join!(client.preview_target(&request), client.apply_target(&request));
+        let response = response.map_err(shown)?;
+        let plan = preview.ok().and_then(|preview| preview.plan);
+        if let Some(violations) = plan.and_then(|plan| cluster_policy::found(&plan, document.source())) {
+            output::status_line(&violations.text(output::drawing()).replacen("error:", "warning:", 1));
+        }
         let uid = response.uid.unwrap_or_default();
         let instance = WatchedInstance { target, uid, generation: response.generation };
         let result = match response.result {
