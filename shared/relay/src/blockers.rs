@@ -15,9 +15,11 @@ use WaitResolution::{Itself, Never, Person};
 /// Milliseconds for which a warning about volumes, the sandbox or a probe counts. The kubelet repeats it at least every
 /// two minutes while its cause lasts.
 const RECENT_MS: u64 = 300_000;
+/// The warning about a container that cannot be created. The kubelet sends it some seconds before the status of the pod.
+const NOT_CREATED: &str = "Failed";
 /// Warnings of a pod that has no container yet.
-const PREPARATION: [&str; 5] =
-    ["FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "NetworkNotReady"];
+const PREPARATION: [&str; 6] =
+    ["FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "NetworkNotReady", NOT_CREATED];
 
 /// A warning about an object. Times are milliseconds since 1970 by the cluster's clock, or 0 if unknown.
 #[derive(Clone, Debug)]
@@ -216,7 +218,12 @@ fn warned(pod: &Pod, own: &[&Warning], now_ms: u64) -> Option<StartBlocker> {
     };
     let is_prepared = containers(pod).any(|(_, container)| has_run(container));
     let reasons: &[&str] = if is_prepared { &["Unhealthy"] } else { &PREPARATION };
-    newest(ReasonCode::NotStartable, own, |reason| reasons.contains(&reason), now_ms)
+    let found = newest(ReasonCode::NotStartable, own, |reason| reasons.contains(&reason), now_ms)?;
+    let is_about_image = found.message.starts_with(NOT_CREATED) && found.message.contains("mage");
+    Some(match is_about_image {
+        true => StartBlocker { code: ReasonCode::ImagePull, resolves: Person, ..found },
+        false => found,
+    })
 }
 
 /// Returns the newest of the recent warnings with these reasons.

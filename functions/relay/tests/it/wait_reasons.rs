@@ -108,18 +108,11 @@ async fn causes_of_pods_that_do_not_start() {
     let fixture = RelayFixture::new("waits", &PATIENT).await;
     // The change of the pods, the text of Kubernetes, the code, a part of the message, and how it ends.
     let cases: [(&str, ManifestChange, &str, ReasonCode, &str, WaitResolution); 6] = [
-        ("image", no_image, "none:1", ImagePull, "container `main` (image `127.0.0.1:1/none:1`): ", Person),
+        ("image", no_image, "none:1", ImagePull, "none:1", Person),
         ("node", no_node, "nodes are available", Unschedulable, "nodes are available", Person),
-        (
-            "env",
-            no_such_secret,
-            "secret \"none\" not found",
-            NotStartable,
-            "CreateContainerConfigError: secret",
-            Person,
-        ),
+        ("env", no_such_secret, "secret \"none\" not found", NotStartable, "secret \"none\" not found", Person),
         ("volume", no_volume, "secret \"none\" not found", NotStartable, "FailedMount: ", Person),
-        ("init", no_init_image, "none:1", ImagePull, "init container `", Person),
+        ("init", no_init_image, "none:1", ImagePull, "none:1", Person),
         ("crash", crashes, "back-off", NotStartable, "CrashLoopBackOff: exit code 3", Itself),
     ];
     join_all(cases.map(async |(title, change, text, code, message, resolves)| {
