@@ -171,8 +171,22 @@ fn blocked(pod: &Pod, own: &[&Warning]) -> Option<StartBlocker> {
         let image = image(pod, &container.name).filter(|_| is_about_image);
         let image = image.map(|image| format!(" (image `{image}`)")).unwrap_or_default();
         let message = trimmed(&format!("{role} `{}`{image}: {reason}: {said}", container.name));
+        let message = message + &user_advice(pod, said);
         Some(StartBlocker { code, message, kind, since_ms: first.unwrap_or(started_ms), resolves })
     })
+}
+
+/// Returns what to do about an image that runs as root, or as a user without a number, where the pod must not.
+fn user_advice(pod: &Pod, said: &str) -> String {
+    // The common part of both messages of the kubelet (`kuberuntime/security_context.go`).
+    if !said.contains("runAsNonRoot and image") {
+        return String::new();
+    }
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or("NAMESPACE");
+    format!(
+        ". Set `securityContext.runAsUser` in the podTemplate or manifest of the unit, or ask the operator of the cluster \
+         for the level baseline in this namespace: ebb cluster connect NAME --namespace {namespace}:baseline"
+    )
 }
 
 /// Returns the image of a container. Its status has none before the image is pulled.

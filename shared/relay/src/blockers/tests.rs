@@ -222,6 +222,23 @@ fn reasons_of_pods() {
 }
 
 #[test]
+fn images_with_a_forbidden_user_have_a_remedy() {
+    let remedy = ". Set `securityContext.runAsUser` in the podTemplate or manifest of the unit, or ask the operator of the \
+                  cluster for the level baseline in this namespace: ebb cluster connect NAME --namespace a:baseline";
+    for (said, expected) in [
+        ("container has runAsNonRoot and image will run as root (pod: \"p_a(u)\", container: main)", remedy),
+        ("container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root", remedy),
+        ("container's runAsUser breaks non-root policy (pod: \"p_a(u)\", container: main)", ""),
+    ] {
+        let mut pod = pod(main_is(waiting("CreateContainerConfigError", said)));
+        pod.metadata.namespace = Some("a".to_owned());
+        let found = of_pod(&pod, &[], NOW).unwrap();
+        assert_eq!(found.message, format!("container `main`: CreateContainerConfigError: {said}{expected}"));
+        assert_eq!(found.resolves, Person);
+    }
+}
+
+#[test]
 fn reasons_of_controllers_without_pods() {
     let forbidden = |why: &str| format!("Error creating: pods \"p\" is forbidden: {why}");
     for (message, code, resolves) in [
