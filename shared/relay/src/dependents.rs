@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta};
 use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
 
 use crate::blockers;
 use crate::objects::{self, created_ms};
@@ -21,8 +22,8 @@ use crate::settings::now_ms;
 use crate::task_waits;
 use crate::warnings::MAX_AGE;
 
-/// A task must not wait longer for an explanation.
-const TIMEOUT: Duration = Duration::from_secs(3);
+/// A step of a task must not wait longer for all its explanations, because it has a time limit of its own.
+pub(crate) const EXPLANATIONS: Duration = Duration::from_secs(3);
 /// Objects of a kind that are read. Further ones are ignored.
 const PAGE: u32 = 500;
 /// Kinds of the policy that are read.
@@ -41,9 +42,9 @@ type Explanation = (Option<String>, StartBlocker);
 
 impl Reconciler {
     /// Replaces the reason of a wait by what blocks the pods and objects that `object` owns. Without a right or a
-    /// response, the wait stays as it is.
-    pub(crate) async fn explain(&self, wait: TaskWait, object: &Value) -> TaskWait {
-        match tokio::time::timeout(TIMEOUT, Box::pin(self.explanation(object))).await {
+    /// response before `until`, the wait stays as it is.
+    pub(crate) async fn explain(&self, wait: TaskWait, object: &Value, until: Instant) -> TaskWait {
+        match timeout_at(until, Box::pin(self.explanation(object))).await {
             Ok(Ok(Some((source, blocker)))) => task_waits::blocked(wait, source.as_deref(), &blocker, now_ms()),
             Ok(Ok(None)) => wait,
             failed => {

@@ -8,8 +8,10 @@ use ebb_protocol::limits::{OUTPUT, OUTPUTS};
 use ebb_protocol::relay::{MAX_WAITS, ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId, TaskWait};
 use ebb_protocol::value::UnitValue;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::decide::{self, ObjectsStep, deadline_failure};
+use crate::dependents::EXPLANATIONS;
 use crate::documents;
 use crate::error::{ReconcileError, Result, StepError, StepResult, error_message, fail, is_final, status};
 use crate::ready_rules;
@@ -77,7 +79,7 @@ impl Reconciler {
             TaskCompletion::Ready(rules) => rules.as_slice(),
             TaskCompletion::Ended { .. } => &[],
         };
-        let (mut objects, mut waits) = (Vec::new(), Vec::new());
+        let mut judged = Vec::new();
         for (number, applied) in spec.manifests().enumerate() {
             let object_ref = &applied.object_ref;
             self.watch(&object_ref.api_version, &object_ref.kind, object_ref.namespace.as_deref()).await?;
@@ -87,9 +89,13 @@ impl Reconciler {
             {
                 return fail(ReasonCode::Lost, &format!("{object_ref}: {why}"));
             }
-            let wait = decide::judge(applied, object.as_ref(), rules.get(number))?;
+            judged.push((decide::judge(applied, object.as_ref(), rules.get(number))?, object));
+        }
+        let until = Instant::now() + EXPLANATIONS;
+        let (mut objects, mut waits) = (Vec::new(), Vec::new());
+        for (wait, object) in judged {
             let wait = match (wait, &object) {
-                (Some(wait), Some(object)) if waits.len() < MAX_WAITS => Some(self.explain(wait, object).await),
+                (Some(wait), Some(object)) if waits.len() < MAX_WAITS => Some(self.explain(wait, object, until).await),
                 (wait, _) => wait,
             };
             waits.extend(wait);
