@@ -9,7 +9,7 @@ use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_relay_client::{ClusterRegistry, RegistrationRejection};
 use ebb_store::ClusterStore as _;
-use ebb_tests::platform::SignedRequest;
+use ebb_tests::platform::{self, SignedRequest};
 
 use super::api::SCRIPT;
 use super::secrets::{contains, stored};
@@ -212,7 +212,12 @@ pub(crate) async fn denied_polls_are_shown() {
     }
     // A wrong poll of an unknown cluster is not stored.
     poll(&harness, "unknown", 9).await.is_problem(401, "invalid-signature");
-    let (listed, checked) = tokio::join!(harness.get("/v1/clusters"), harness.get("/v1/checks"));
+    harness.publish("simple@1.0.0", SCRIPT).await;
+    let waits = platform::sandbox("p", "p-uid", "cluster: denied\nresources: {r: {plugin: simple}}\n");
+    harness.lifecycle(LifecycleType::Created, &waits).await.is(202);
+    harness.unit("p", "preStart", "hello", UnitState::Running).await;
+    let log = harness.log("p", Hook::PreStart, "hello", "");
+    let (listed, checked, log) = tokio::join!(harness.get("/v1/clusters"), harness.get("/v1/checks"), log);
     let listed = listed.is(200).json::<ClusterList>().clusters;
     let states: Vec<_> = listed.iter().map(|cluster| (cluster.name.as_str(), cluster.state)).collect();
     assert_eq!(states, [("denied", Some(ClusterState::Denied)), ("silent", Some(ClusterState::Down))]);
@@ -220,4 +225,6 @@ pub(crate) async fn denied_polls_are_shown() {
     let checks = checked.is(200).json::<CheckList>().checks;
     let check = checks.iter().find(|check| check.name == "relay/denied").unwrap();
     assert!(!check.passed && check.detail.contains("another secret"), "{check:?}");
+    let log = log.is_problem(503, "relay-unavailable");
+    assert!(log.detail.contains("its polls are denied, last at "), "{log:?}");
 }

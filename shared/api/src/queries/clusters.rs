@@ -65,6 +65,12 @@ pub(crate) async fn outages(store: &dyn HttpStore) -> Result<BTreeMap<String, Re
     Ok(outages.collect())
 }
 
+/// Returns why the relay of a cluster does not respond, if its polls are denied.
+pub(crate) async fn denied(env: &Env, store: &dyn HttpStore, cluster: &str) -> Result<Option<String>, FlowError> {
+    let denials = store.read_denials().await?;
+    Ok(denials.get(cluster).and_then(|denial| outages::explain_denial(env, denial)))
+}
+
 /// Returns a cluster, connected or registered.
 pub async fn get(env: &Env, store: &dyn HttpStore, name: &str) -> Result<Option<ClusterDetail>, FlowError> {
     let registered = store.list_clusters().await?.into_iter().find(|item| item.name == name);

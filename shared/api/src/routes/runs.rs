@@ -81,13 +81,15 @@ pub(crate) async fn logs(
         LogSearch::Found(attempt, log) => Ok(([(ATTEMPT, attempt.0.to_string())], log)),
         LogSearch::Missing => Err(HttpProblem::not_found(format!("run {run} has no log of {}", query.unit))),
         LogSearch::NoResponse { cluster, reason } => {
-            let known = clusters::outages(server.store.as_ref()).await?.remove(&cluster);
+            let store = server.store.as_ref();
+            let denied = clusters::denied(&server.env, store, &cluster).await?;
+            let known = clusters::outages(store).await?.remove(&cluster);
             let since = known.map(|outage| format!(" since {}", outage.since)).unwrap_or_default();
             let detail = format!(
                 "the log of {} cannot be read now: the relay of cluster {cluster} does not respond{since}: {}; `ebb \
                  cluster list` shows its health, and the log is there again as soon as it responds",
                 query.unit,
-                limits::message(&reason)
+                denied.unwrap_or_else(|| limits::message(&reason))
             );
             Err(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "relay-unavailable", detail))
         }
