@@ -227,12 +227,19 @@ fn warned(pod: &Pod, own: &[&Warning], now_ms: u64) -> Option<StartBlocker> {
     if condition(pod, "Ready", "True").is_some() {
         return None;
     }
-    let has_run = |container: &ContainerStatus| {
-        container.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+    let ran_ms = |container: &ContainerStatus| {
+        let state = container.state.as_ref()?;
+        let started = state.running.as_ref().map(|running| running.started_at.as_ref());
+        let ended = state.terminated.as_ref().map(|end| end.finished_at.as_ref());
+        started.or(ended).map(millis)
     };
-    let is_prepared = containers(pod).any(|(_, container)| has_run(container));
-    let reasons: &[&str] = if is_prepared { &["Unhealthy"] } else { &PREPARATION };
-    let found = newest(ReasonCode::NotStartable, own, |reason| reasons.contains(&reason), now_ms)?;
+    let status = pod.status.as_ref()?;
+    let has_run = status.container_statuses.iter().flatten().any(|container| ran_ms(container).is_some());
+    let reasons: &[&str] = if has_run { &["Unhealthy"] } else { &PREPARATION };
+    // An init container that runs or has ended shows that former warnings are over.
+    let initialized_ms = status.init_container_statuses.iter().flatten().filter_map(ran_ms).max().unwrap_or(0);
+    let own: Vec<_> = own.iter().copied().filter(|it| it.last_ms >= initialized_ms).collect();
+    let found = newest(ReasonCode::NotStartable, &own, |reason| reasons.contains(&reason), now_ms)?;
     let is_about_image = found.message.starts_with(NOT_CREATED) && found.message.contains("mage");
     Some(match is_about_image {
         true => StartBlocker { code: ReasonCode::ImagePull, resolves: Person, ..found },

@@ -1,6 +1,7 @@
 use crate::store::BATCH_INLINE;
 use crate::{
-    BatchQueue as _, DenialRecord, ObjectStore as _, OrphanScans as _, OutageRecord, PolicyRecord, QueuedBatch, RelayOutages as _,
+    BatchQueue as _, DenialRecord, ObjectStore as _, OrphanScans as _, OutageRecord, PolicyRecord, QueuedBatch,
+    RelayOutages as _,
 };
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::listing::ReportedPolicy;
