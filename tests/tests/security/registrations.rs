@@ -2,13 +2,17 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_protocol::api::{CheckList, ClusterBootstrap, ClusterDetail, ClusterList, ClusterState};
-use ebb_protocol::pull::{PollRequest, PollResponse, SealedBatch};
+use ebb_protocol::api::{
+    CheckList, ClusterBootstrap, ClusterDetail, ClusterList, ClusterState, DocumentError, PlanPreview, TargetReceipt,
+};
+use ebb_protocol::listing::{RelayInfo, ReportedPolicy};
+use ebb_protocol::pull::{PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch};
 use ebb_protocol::registration::{RegisterRelay, issue_token};
+use ebb_protocol::relay::{BatchResponse, RelayResponse};
 use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_relay_client::{ClusterRegistry, RegistrationRejection};
-use ebb_store::ClusterStore as _;
+use ebb_store::{ClusterStore as _, RelayOutages as _};
 use ebb_tests::platform::{self, SignedRequest};
 
 use super::api::SCRIPT;
@@ -43,7 +47,11 @@ async fn register(harness: &Harness, name: &str, token: &str, request: &Register
 }
 
 async fn poll(harness: &Harness, name: &str, of: u8) -> ApiReply {
-    let (in_progress, replies) = (vec![], vec![]);
+    poll_with(harness, name, of, vec![]).await
+}
+
+async fn poll_with(harness: &Harness, name: &str, of: u8, replies: Vec<QueuedReply>) -> ApiReply {
+    let in_progress = vec![];
     let poll = PollRequest { v: 1, cluster: PINNED.to_owned(), wait_ms: Some(0), in_progress, replies };
     let poll = SignedRequest::new(&secret(of), "poll-1", now(), serde_json::to_vec(&poll).unwrap());
     let url = harness.url(&format!("/v1/clusters/{name}/poll"));
@@ -227,4 +235,73 @@ pub(crate) async fn denied_polls_are_shown() {
     assert!(!check.passed && check.detail.contains("another secret"), "{check:?}");
     let log = log.is_problem(503, "relay-unavailable");
     assert!(log.detail.contains("its polls are denied, last at "), "{log:?}");
+}
+
+/// Answers the next batch as the relay of the cluster `eu`, with a policy.
+async fn report(harness: &Harness, policy: &ReportedPolicy) {
+    let batch =
+        until("a batch", async || poll(harness, "eu", 1).await.is(200).json::<PollResponse>().batches.pop()).await;
+    let about = RelayInfo { version: "1".to_owned(), up_ms: 1, tasks: 0, policy: Some(policy.clone()) };
+    let response = BatchResponse { v: 1, cluster: PINNED.to_owned(), responses: vec![RelayResponse::About(about)] };
+    let reply = QueuedReply { id: batch.id, outcome: ReplyOutcome::Response(response) };
+    poll_with(harness, "eu", 1, vec![reply]).await.is(200);
+}
+
+fn with_code<'a>(found: &'a [DocumentError], code: &str) -> Vec<&'a DocumentError> {
+    found.iter().filter(|error| error.code == code).collect()
+}
+
+/// Documents are compared with the policy of the relay, or with the last one while the relay does not respond. Nothing is
+/// refused, because the policy may change before a unit runs.
+pub(crate) async fn documents_are_checked_against_the_reported_policy() {
+    let harness = Harness::with_clusters(&json!({})).await;
+    let token = bootstrap(&harness, "eu").await;
+    register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
+    let placed = SCRIPT.replace("\"busybox:1\"", "\"busybox:1\", namespace: elsewhere");
+    harness.publish("placed@1.0.0", &placed).await;
+    let document = named("Sandbox", "p", "cluster: eu\nresources: {r: {plugin: placed}}\n");
+    let policy = |namespaces: Value| {
+        let policy = json!({"digest": "d", "namespaces": namespaces});
+        serde_json::from_value::<ReportedPolicy>(policy).unwrap()
+    };
+    let units = policy(json!({"units": {"level": "restricted"}}));
+    let shown = async || {
+        let (shown, ()) = tokio::join!(harness.get("/v1/clusters/eu"), report(&harness, &units));
+        shown.is(200).json::<ClusterDetail>().info
+    };
+    let live = shown().await;
+    assert_eq!((live.policy.as_ref(), live.policy_since), (Some(&units), None));
+    let store = harness.stack().store();
+    let recorded = store.read_policy("eu").await.unwrap();
+    assert_eq!(recorded.as_ref().map(|record| &record.policy), Some(&units));
+    shown().await;
+    assert_eq!(store.read_policy("eu").await.unwrap(), recorded, "an unchanged policy is not written");
+
+    let preview = json!({"document": document});
+    let (planned, ()) = tokio::join!(harness.post("/v1/plans", preview.clone()), report(&harness, &units));
+    let planned = planned.is(200).json::<PlanPreview>().warnings;
+    let [violation] = with_code(&planned, "cluster-policy")[..] else { panic!("{planned:?}") };
+    assert!(violation.file.starts_with("placed") && violation.line.is_some() && violation.column.is_some());
+    assert_eq!(
+        violation.message,
+        "the namespace `elsewhere` is not allowed by the policy of the cluster (`namespaces`: units)"
+    );
+    let command = "ask its operator to run: ebb cluster connect eu --namespace elsewhere:baseline";
+    assert_eq!(violation.help.as_deref(), Some(command));
+    let allowing = policy(json!({"elsewhere": {"level": "baseline"}}));
+    let (planned, ()) = tokio::join!(harness.post("/v1/plans", preview), report(&harness, &allowing));
+    let planned = planned.is(200).json::<PlanPreview>().warnings;
+    assert!(with_code(&planned, "cluster-policy").is_empty(), "{planned:?}");
+
+    // The relay does not respond any more.
+    let apply = json!({"kind": "sandbox", "name": "p", "document": document});
+    let dry_run = harness.post("/v1/targets?dryRun=true", apply.clone());
+    let (silent, receipt) = tokio::join!(harness.get("/v1/clusters/eu"), dry_run);
+    let silent = silent.is(200).json::<ClusterDetail>().info;
+    assert_eq!((silent.policy.as_ref(), silent.policy_since.is_some()), (Some(&units), true));
+    let found = receipt.is(200).json::<TargetReceipt>().plan.unwrap().warnings;
+    assert_eq!(with_code(&found, "cluster-policy").len(), 1, "{found:?}");
+    let [unchecked] = with_code(&found, "unchecked-policy")[..] else { panic!("{found:?}") };
+    assert!(unchecked.message.contains("does not respond"), "{unchecked:?}");
+    harness.post("/v1/targets", apply).await.is(202);
 }
