@@ -45,7 +45,7 @@ pub(crate) async fn check(client: &ApiClient, requests: &[PolicyRequest]) -> Res
         }
     }
     let found = policy_violations(requests, |cluster| {
-        policies.iter().find(|(name, _)| *name == cluster_name(cluster)).map(|(_, policy)| policy)
+        policies.iter().find(|(name, _)| *name == cluster_name(cluster)).map(|(name, policy)| (*name, policy))
     });
     if found.has_errors() { Err(found.into()) } else { Ok(()) }
 }
@@ -73,7 +73,8 @@ pub(crate) async fn of(client: &ApiClient, name: &str) -> Result<Option<ClusterP
 /// Returns the errors of the plugin, or the violations.
 pub(crate) fn check_plugin(plugin: &PluginDoc, name: &str, policy: &ClusterPolicy) -> Result<(), Diagnostics> {
     let requests = compile::plugin_requests(plugin)?;
-    let found = policy_violations(&requests, |cluster| Some(policy).filter(|_| cluster.is_none_or(|it| it == name)));
+    let found =
+        policy_violations(&requests, |cluster| Some((name, policy)).filter(|_| cluster.is_none_or(|it| it == name)));
     if found.has_errors() { Err(found) } else { Ok(()) }
 }
 

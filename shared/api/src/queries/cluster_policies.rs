@@ -83,10 +83,10 @@ pub(super) async fn check(
                 rfc3339(at)
             )));
         }
-        policies.push((cluster, policy));
+        policies.push((cluster, name, policy));
     }
     let violations = policy_violations(requests, |cluster| {
-        policies.iter().find(|(name, _)| *name == cluster).map(|(_, policy)| policy)
+        policies.iter().find(|(wanted, ..)| *wanted == cluster).map(|(_, name, policy)| (name.as_str(), policy))
     });
     found.extend(violations.iter().map(HttpProblem::document_error));
     Ok(found)

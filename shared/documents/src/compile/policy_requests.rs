@@ -15,7 +15,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::lines::EmbeddedLines;
 use crate::load::yaml;
 use crate::model::{ActionDoc, At, LineColumn, Named, PluginDoc, RunnerDoc, SourceText, TemplateTree, UnitDoc};
-use crate::plan::{Plan, cluster_name};
+use crate::plan::Plan;
 
 /// The code of a violation.
 pub const CLUSTER_POLICY: &str = "cluster-policy";
@@ -120,20 +120,19 @@ fn template(source: &Arc<SourceText>, runner: &RunnerDoc) -> Option<At<TemplateT
     yaml::parse(&inner).ok()?.first().map(|node| k8s_apply::tree(&lines, node))
 }
 
-/// Returns the violations of requests, as errors, with the policy of each cluster. Requests to a cluster without a known
-/// policy are not checked.
+/// Returns the violations of requests, as errors. `policy_of` returns the name and the policy of a cluster. Requests to a
+/// cluster without a known policy are not checked.
 pub fn policy_violations<'p>(
     requests: &[PolicyRequest],
-    policy_of: impl Fn(Option<&str>) -> Option<&'p ClusterPolicy>,
+    policy_of: impl Fn(Option<&str>) -> Option<(&'p str, &'p ClusterPolicy)>,
 ) -> Diagnostics {
     let (mut found, mut seen) = (Diagnostics::new(), BTreeSet::new());
     for PolicyRequest { cluster, source, part } in requests {
-        let Some(policy) = policy_of(cluster.as_deref()) else { continue };
+        let Some((name, policy)) = policy_of(cluster.as_deref()) else { continue };
         for (at, PodspecViolation { why, help, .. }) in violations(part, policy) {
             // Units share runners, and resources share plugins.
             if seen.insert((source.name.as_str(), at, why.clone())) {
-                let command = format!(" connect {} ", cluster_name(cluster.as_deref()));
-                let help = help.replace(" connect NAME ", &command);
+                let help = help.replace(" connect NAME ", &format!(" connect {name} "));
                 found.push(Diagnostic::error(CLUSTER_POLICY, source, at, why).help(help));
             }
         }
@@ -189,7 +188,7 @@ fn manifest(manifest: &Value, policy: &ClusterPolicy) -> Vec<PodspecViolation> {
     };
     // The relay ignores the namespace of a kind outside of namespaces, and fills in that of the others.
     let (outside, inside) = (refusal(json!({})), refusal(json!({"namespace": "any"})));
-    let full = version.rsplit_once('/').map_or(kind.to_owned(), |(group, _)| format!("{kind}.{group}"));
+    let full = version.rsplit_once('/').map_or_else(|| kind.to_owned(), |(group, _)| format!("{kind}.{group}"));
     if CLUSTER_WIDE.contains(&full.as_str()) {
         return outside.into_iter().collect();
     }

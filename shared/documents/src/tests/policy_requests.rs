@@ -75,7 +75,7 @@ fn plugin() -> PluginDoc {
 /// Returns the violations in the cluster `eu`, each in one line with its help.
 fn violations(requests: &[PolicyRequest]) -> Vec<String> {
     let policy = policy();
-    let found = policy_violations(requests, |cluster| Some(&policy).filter(|_| cluster == Some("eu")));
+    let found = policy_violations(requests, |cluster| Some(("eu", &policy)).filter(|_| cluster == Some("eu")));
     let line = |found: &Diagnostic| format!("{}; {}", found.plain(), found.help.as_ref().unwrap());
     found.iter().map(line).collect()
 }
@@ -142,6 +142,6 @@ fn what_is_not_certain_is_not_reported() {
     }))
     .unwrap();
     let requests = compile::plugin_requests(&plugin).unwrap();
-    let found = policy_violations(&requests, |cluster| Some(&policy).filter(|_| cluster.is_none()));
+    let found = policy_violations(&requests, |cluster| Some(("eu", &policy)).filter(|_| cluster.is_none()));
     assert_eq!(found.plain(), "");
 }
