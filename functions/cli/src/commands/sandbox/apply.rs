@@ -69,7 +69,8 @@ impl SandboxApplyArgs {
         }
         // The policy may be another one when the units run, so a violation is a warning. An error of the preview is that of
         // the request itself.
-        let (preview, response) = tokio::join!(client.preview_target(&request), client.apply_target(&request));
+        let preview = Box::pin(client.preview_target(&request));
+        let (preview, response) = tokio::join!(preview, client.apply_target(&request));
         let response = response.map_err(shown)?;
         let plan = preview.ok().and_then(|preview| preview.plan);
         if let Some(violations) = plan.and_then(|plan| cluster_policy::found(&plan, document.source())) {
