@@ -69,6 +69,19 @@ impl OutputArgs {
         WRITTEN.store(true, Ordering::Relaxed);
         print_data(&encoded(format, data)?)
     }
+
+    /// Writes one of several `data` in the selected format: a line of JSON, or a document of a YAML stream.
+    pub(crate) fn write_change<T: Serialize>(self, data: &T) -> Result<Exit> {
+        match self.format {
+            Some(OutputFormat::Json) => {
+                WRITTEN.store(true, Ordering::Relaxed);
+                let line = serde_json::to_string(data);
+                print_data(&line.map_err(|e| CliError::broken("cannot write the data as JSON").with_causes(&e))?)
+            }
+            Some(OutputFormat::Yaml) => print_data("---").and_then(|_| self.write_data(data)),
+            None => Ok(Exit::Done),
+        }
+    }
 }
 
 /// True after a command has written data for programs.

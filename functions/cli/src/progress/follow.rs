@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use ebb_protocol::api::{RunState, TargetDetail, TargetState, UnitDetail, UnitState};
 use jiff::Timestamp;
 
+use super::labels;
 use super::screen::ProgressScreen;
 use crate::client::ApiClient;
 use crate::exit::Result;
@@ -90,11 +91,14 @@ pub(crate) async fn follow(
                     match seen {
                         Some(seen) if seen.info.uid == instance.uid => {
                             let mut view = seen.clone();
-                            running.note(&mut view, timing::now());
+                            if !screen.is_data() {
+                                running.note(&mut view, timing::now());
+                                keep_late_heartbeats(&mut view, timing::now());
+                            }
                             if let Some(machine) = machine.filter(|_| screen.is_terminal()) {
                                 add_last_lines(machine, &mut view);
                             }
-                            screen.show(view, timing::now());
+                            screen.show(view, timing::now())?;
                             last = Some(seen);
                         }
                         Some(seen) if seen.waiting_uid.as_ref() == Some(&instance.uid) && !reported => {
@@ -152,6 +156,15 @@ impl AttemptStarts {
     }
 }
 
+/// Removes the heartbeats that are not late, so that a late one is a change.
+fn keep_late_heartbeats(view: &mut TargetDetail, now: Timestamp) {
+    for unit in view.runs.iter_mut().flat_map(|run| &mut run.units) {
+        if labels::late_heartbeat(unit, now).is_none() {
+            unit.heartbeat = None;
+        }
+    }
+}
+
 /// Adds the last log line of each unit that runs on this machine and reports no progress itself.
 fn add_last_lines(machine: &LocalServer, view: &mut TargetDetail) {
     for run in view.runs.iter_mut().filter(|run| run.state == RunState::Running) {
@@ -174,7 +187,7 @@ fn waiting_line(instance: &WatchedInstance, seen: &TargetDetail) -> String {
         "{} waits until its predecessor {} is gone ({} since {})",
         instance.target,
         info.uid,
-        super::labels::name(&info.phase),
+        labels::name(&info.phase),
         timing::clock(&info.since),
     )
 }

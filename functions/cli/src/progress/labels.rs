@@ -1,5 +1,7 @@
 //! States and reasons as text.
 
+use std::time::Duration;
+
 use ebb_protocol::api::{TargetInfo, UnitDetail, UnitState, UnitWait};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::lifecycle::TargetStopCause;
@@ -9,6 +11,9 @@ use serde::Serialize;
 
 use crate::output::{joined_lines, printable};
 use crate::timing;
+
+/// The age from which a heartbeat is late. Scripts in clusters send one every 15 s.
+const LATE: Duration = Duration::from_secs(45);
 
 /// Returns the name of a state or of a class of failures in the API.
 pub(crate) fn name(state: &impl Serialize) -> String {
@@ -54,10 +59,12 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
             let next = next.map(|time| format!(", next request in {}", timing::length(time)));
             let left = unit.deadline.as_deref().and_then(|at| timing::until(at, now));
             let left = left.map(|time| format!(", at most {} more", timing::length(time)));
+            let silent = late_heartbeat(unit, now).map(|age| format!(", no heartbeat for {}", timing::length(age)));
             let progress = unit.progress.as_deref().map(|line| format!(": {}", printable(line)));
             let wait = first_wait(unit).map(|waits| format!(", waits: {}", wait(waits, now)));
-            let [next, left, progress, wait] = [next, left, progress, wait].map(Option::unwrap_or_default);
-            format!("{since}{attempts}{next}{left}{progress}{wait}")
+            let [next, left, silent, progress, wait] =
+                [next, left, silent, progress, wait].map(Option::unwrap_or_default);
+            format!("{since}{attempts}{next}{left}{silent}{progress}{wait}")
         }
         UnitState::Retrying => {
             let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
@@ -80,6 +87,11 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
         }
         UnitState::Cancelled => format!("cancelled{}{}", took(unit), why(unit)),
     }
+}
+
+/// Returns the age of the last heartbeat of a unit, if it is late.
+pub(crate) fn late_heartbeat(unit: &UnitDetail, now: Timestamp) -> Option<Duration> {
+    timing::since(unit.heartbeat.as_deref()?, now).filter(|age| *age > LATE)
 }
 
 /// Returns the wait of a unit that a person has to end, or else its first wait.
@@ -120,7 +132,7 @@ fn why(unit: &UnitDetail) -> String {
 
 fn took(unit: &UnitDetail) -> String {
     let lasted = || timing::since(unit.started.as_deref()?, unit.ended.as_deref()?.parse().ok()?);
-    let took = unit.duration_ms.map(std::time::Duration::from_millis).or_else(lasted);
+    let took = unit.duration_ms.map(Duration::from_millis).or_else(lasted);
     took.map(|time| format!(" in {}", timing::length(time))).unwrap_or_default()
 }
 

@@ -52,8 +52,7 @@ fn of_units(before: Option<&RunDetail>, after: &RunDetail, now: Timestamp) -> Ve
     for (position, unit) in after.units.iter().enumerate() {
         let old = before.and_then(|run| run.units.get(position)).filter(|old| old.key == unit.key);
         let (state, attempt) = old.map_or((UnitState::Waiting, 1), |old| (old.state, old.attempt));
-        let wait = wait_of(Some(unit));
-        if (state, attempt) == (unit.state, unit.attempt) && (wait.is_none() || wait == wait_of(old)) {
+        if (state, attempt) == (unit.state, unit.attempt) && !has_news(old, unit) {
             continue;
         }
         let waiting = labels::waiting_for(unit, &after.units);
@@ -62,9 +61,19 @@ fn of_units(before: Option<&RunDetail>, after: &RunDetail, now: Timestamp) -> Ve
     lines
 }
 
+/// Returns true if a unit has another progress, waits for something else, or has no heartbeat any more. Views have late
+/// heartbeats only.
+fn has_news(before: Option<&UnitDetail>, after: &UnitDetail) -> bool {
+    let wait = wait_of(after);
+    let is_silent = |unit: &UnitDetail| unit.heartbeat.is_some();
+    (wait.is_some() && wait != before.and_then(wait_of))
+        || (after.progress.is_some() && before.is_none_or(|before| before.progress != after.progress))
+        || (is_silent(after) && !before.is_some_and(is_silent))
+}
+
 /// Returns the object and the reason that a unit waits for.
-fn wait_of(unit: Option<&UnitDetail>) -> Option<(&str, &str)> {
-    let wait = labels::first_wait(unit?)?;
+fn wait_of(unit: &UnitDetail) -> Option<(&str, &str)> {
+    let wait = labels::first_wait(unit)?;
     Some((wait.object.as_str(), wait.message.as_str()))
 }
 
@@ -97,6 +106,20 @@ mod tests {
         assert_eq!(changes(Some(&first), &first, now), Vec::<String>::new());
         assert_eq!(changes(Some(&first), &pulled, now).len(), 1);
         assert_eq!(changes(Some(&pulled), &busy(), now), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_line_for_each_progress_and_for_a_late_heartbeat() {
+        let now = NOW.parse().unwrap();
+        let (mut other, mut silent) = (busy(), busy());
+        other.runs[0].units[1].progress = Some("inserting rows 3000-4000".to_owned());
+        silent.runs[0].units[1].heartbeat = Some("2026-11-21T08:58:50Z".to_owned());
+        let text = changes(Some(&busy()), &other, now).join("\n");
+        insta::assert_snapshot!(text, @"preStart  db/seed  running 4.5s, attempt 2/3, at most 4m55s more: inserting rows 3000-4000");
+        let text = changes(Some(&busy()), &silent, now).join("\n");
+        insta::assert_snapshot!(text, @"preStart  db/seed  running 4.5s, attempt 2/3, at most 4m55s more, no heartbeat for 1m20s: inserting rows 2000-3000");
+        assert_eq!(changes(Some(&silent), &silent, now), Vec::<String>::new());
+        assert_eq!(changes(Some(&silent), &busy(), now), Vec::<String>::new());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Progress on standard error, as a terminal or as lines.
+//! Progress on standard error, as a terminal or as lines, or as data on standard output.
 
 use std::time::Instant;
 
@@ -9,9 +9,10 @@ use jiff::Timestamp;
 
 use super::lines::{changes, stamped};
 use super::tree::{ScreenSize, tree};
-use crate::output;
+use crate::exit::Result;
+use crate::output::{self, OutputArgs};
 
-/// The state of the display: a tree that is redrawn in a terminal, or lines.
+/// The state of the display: a tree that is redrawn in a terminal, lines, or data.
 pub(crate) struct ProgressScreen {
     begun: Instant,
     last: Option<TargetDetail>,
@@ -19,8 +20,13 @@ pub(crate) struct ProgressScreen {
 }
 
 enum ScreenMode {
-    Terminal { term: Term, bar: ProgressBar },
+    Terminal {
+        term: Term,
+        bar: ProgressBar,
+    },
     Lines,
+    /// Each changed view is data for programs.
+    Data(OutputArgs),
 }
 
 impl ProgressScreen {
@@ -33,13 +39,23 @@ impl ProgressScreen {
         Self { begun: Instant::now(), last: None, mode }
     }
 
+    /// Returns a display that writes each changed view to standard output, in the selected format.
+    pub(crate) fn data(output: OutputArgs) -> Self {
+        Self { begun: Instant::now(), last: None, mode: ScreenMode::Data(output) }
+    }
+
+    /// Returns true if views are written as the server returns them.
+    pub(crate) fn is_data(&self) -> bool {
+        matches!(self.mode, ScreenMode::Data(_))
+    }
+
     /// Returns true if the display is redrawn in a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         matches!(self.mode, ScreenMode::Terminal { .. })
     }
 
-    /// Shows a view and keeps it for comparison.
-    pub(crate) fn show(&mut self, view: TargetDetail, now: Timestamp) {
+    /// Shows a view and keeps it for comparison. Fails if standard output cannot be written.
+    pub(crate) fn show(&mut self, view: TargetDetail, now: Timestamp) -> Result<()> {
         match &self.mode {
             ScreenMode::Terminal { term, bar } => {
                 let (height, width) = term.size();
@@ -55,8 +71,14 @@ impl ProgressScreen {
                     output::status_line(&stamped(&line, self.begun.elapsed()));
                 }
             }
+            ScreenMode::Data(output) => {
+                if self.last.as_ref().map(without_ages) != Some(without_ages(&view)) {
+                    output.write_change(&view)?;
+                }
+            }
         }
         self.last = Some(view);
+        Ok(())
     }
 
     /// Prints one line in addition to the view.
@@ -64,6 +86,7 @@ impl ProgressScreen {
         match &self.mode {
             ScreenMode::Terminal { bar, .. } => bar.suspend(|| output::status_line(line)),
             ScreenMode::Lines => output::status_line(&stamped(line, self.begun.elapsed())),
+            ScreenMode::Data(_) => output::status_line(line),
         }
     }
 
@@ -80,8 +103,38 @@ impl ProgressScreen {
     }
 }
 
+/// Returns a view without the times that relays report as ages. They differ a little between two responses.
+fn without_ages(view: &TargetDetail) -> TargetDetail {
+    let mut view = view.clone();
+    for unit in view.runs.iter_mut().flat_map(|run| &mut run.units) {
+        (unit.started, unit.deadline, unit.heartbeat) = (None, None, None);
+        for wait in &mut unit.waits {
+            wait.since = None;
+        }
+    }
+    view
+}
+
 /// Returns a bar that shows only its message, which has several lines.
 fn text_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{msg}").expect("a template of one known key");
     ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::fixtures::{busy, waiting};
+
+    #[test]
+    fn an_age_is_no_change_of_a_view() {
+        let view = waiting("no image");
+        let mut later = view.clone();
+        let unit = &mut later.runs[0].units[1];
+        unit.heartbeat = Some("2026-11-21T09:00:09Z".to_owned());
+        unit.started = None;
+        unit.waits[0].since = Some("2026-11-21T09:00:08.003Z".to_owned());
+        assert_eq!(without_ages(&view), without_ages(&later));
+        assert_ne!(without_ages(&view), without_ages(&busy()));
+    }
 }

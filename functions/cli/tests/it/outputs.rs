@@ -50,12 +50,16 @@ async fn a_job_waits_and_reads_the_environment() {
 
     let file = workdir.write("sandbox.yaml", &sandbox("pr-1", workdir.path(), ""));
     workdir.ebb(&["sandbox", "apply", "-f", &file, "--wait=false"]).await.done();
+    let watches = workdir.start(&["sandbox", "get", "pr-1", "--watch", "-o", "json"]);
     let early: Value = workdir.ebb(&["sandbox", "env", "pr-1", "-o", "json"]).await.ends_with(1, "").json();
     assert_eq!(early["error"]["nextSteps"], json!(["ebb sandbox wait pr-1"]));
     let late = workdir.ebb(&["sandbox", "wait", "pr-1", "--timeout", "500ms"]).await;
     late.ends_with(124, "sandbox/pr-1 is starting after ");
     workdir.write("go", "");
     assert_eq!(waits.end().await.done().json::<Value>()["phase"], "ready");
+    let views = watches.end().await.done().stdout;
+    let views: Vec<Value> = views.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(views.last().unwrap()["phase"], "ready");
 
     let refused = workdir.ebb(&["sandbox", "env", "pr-1"]).await.ends_with(1, "  TOKEN: secret ");
     assert_eq!(refused.stdout, "");
@@ -69,6 +73,8 @@ async fn a_job_waits_and_reads_the_environment() {
     let failing = workdir.write("failing.yaml", &sandbox("pr-2", workdir.path(), ", fail: true"));
     workdir.ebb(&["sandbox", "apply", "-f", &failing, "--wait=false"]).await.done();
     workdir.ebb(&["sandbox", "wait", "pr-2"]).await.ends_with(1, "v/create");
+    let failed = workdir.ebb(&["sandbox", "get", "pr-2", "--watch"]).await.ends_with(1, "sandbox/pr-2  failed");
+    assert!(failed.stdout.contains("Phase:       failed since "), "{failed:#?}");
 
     workdir.ebb(&["sandbox", "delete", "pr-1", "--wait=false"]).await.done();
     workdir.ebb(&["sandbox", "wait", "pr-1", "--for", "gone"]).await.done();

@@ -1,4 +1,4 @@
-//! `ebb sandbox get`: shows a target with its resources and runs.
+//! `ebb sandbox get`: shows a target with its resources and runs, once or while it changes.
 
 use std::fmt::Write as _;
 
@@ -8,18 +8,25 @@ use jiff::Timestamp;
 
 use crate::client::{ApiClient, ValueSelection};
 use crate::exit::{Exit, Result};
+use crate::interrupt::InterruptCount;
 use crate::lifecycle::named;
+use crate::progress::follow::{FollowEnd, FollowGoal, FollowLimits, WatchedInstance, follow};
 use crate::progress::labels;
+use crate::progress::screen::ProgressScreen;
 use crate::target::{TargetCommandArgs, TargetRef};
 use crate::{output, timing, why};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  ebb sandbox get pr-1234 --watch\n  ebb sandbox get pr-1234 --watch -o json")]
 pub(crate) struct SandboxGetArgs {
     #[command(flatten)]
     target: TargetCommandArgs,
     /// Print the sensitive values that the server stores; needs the scope `targets:reveal`
     #[arg(long)]
     reveal: bool,
+    /// Show the progress until the sandbox is ready, failed, stuck or gone. With `-o json`, print one line per change
+    #[arg(long, short, conflicts_with = "reveal")]
+    watch: bool,
 }
 
 impl SandboxGetArgs {
@@ -27,7 +34,24 @@ impl SandboxGetArgs {
         let TargetCommandArgs { target, output } = self.target;
         let selection = ValueSelection { outputs: None, reveal: self.reveal };
         let seen = client.with_values(&target.target(), selection).await?;
-        output.write(&seen, |seen| text(seen, timing::now()))
+        if !self.watch {
+            return output.write(&seen, |seen| text(seen, timing::now()));
+        }
+        let (uid, generation) = (seen.info.uid, seen.info.generation);
+        let instance = WatchedInstance { target: target.target(), uid, generation };
+        let mut screen = if output.format().is_some() { ProgressScreen::data(output) } else { ProgressScreen::new() };
+        let interrupts = InterruptCount::listen()?;
+        let limits = FollowLimits { timeout: None, interrupts: (&interrupts, 0) };
+        let (ended, last) = follow(client, None, &instance, FollowGoal::Ready, limits, &mut screen).await?;
+        if let Some(last) = last.filter(|_| output.format().is_none() && ended != FollowEnd::Interrupted) {
+            output::print(&text(&last, timing::now()))?;
+        }
+        Ok(match ended {
+            FollowEnd::Reached | FollowEnd::Deleted => Exit::Done,
+            FollowEnd::Failed => Exit::Failed,
+            FollowEnd::TimedOut => Exit::TimedOut,
+            FollowEnd::Interrupted => Exit::Interrupted,
+        })
     }
 }
 
