@@ -37,12 +37,12 @@ preStart:
       manifest:
       - apiVersion: example.org/v1
         kind: Database
-        metadata: {name: d, namespace: other}
-      - {apiVersion: v1, kind: Namespace, metadata: {name: n}}
-      - {apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: '${params.place}'}}
+        metadata: {name: 'd-${resource.name}', namespace: other}
+      - {apiVersion: v1, kind: Namespace, metadata: {name: 'n-${resource.name}'}}
+      - {apiVersion: v1, kind: ConfigMap, metadata: {name: 'c-${resource.name}-${params.place}', namespace: '${target.namespace}'}}
   far:
     cluster: far
-    object: {manifest: {apiVersion: v1, kind: Secret, metadata: {name: s}}}
+    object: {manifest: {apiVersion: v1, kind: Secret, metadata: {name: 's-${resource.name}'}}}
   files:
     infrakit: {plugin: files/instance, properties: {}}
 ";
@@ -92,7 +92,7 @@ const OF_PLUGIN: [&str; 7] = [
      --namespace units:privileged",
     "plugin.yaml:27:15: error[cluster-policy]: objects of the kind `Database.example.org` are not allowed by the policy \
      of the cluster (`kinds`: ConfigMap); ask its operator to run: ebb cluster connect eu --kind Database.example.org",
-    "plugin.yaml:28:40: error[cluster-policy]: the namespace `other` is not allowed by the policy of the cluster \
+    "plugin.yaml:28:59: error[cluster-policy]: the namespace `other` is not allowed by the policy of the cluster \
      (`namespaces`: units); ask its operator to run: ebb cluster connect eu --namespace other:baseline",
     "plugin.yaml:29:32: error[cluster-policy]: objects of the kind `Namespace` are not allowed outside of a namespace by \
      the policy of the cluster (`clusterKinds`: none); ask its operator to add it to the value `policy.clusterKinds` of \
