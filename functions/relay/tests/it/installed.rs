@@ -73,11 +73,16 @@ async fn rendered_manifests_are_valid() {
         "tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity": {}}, "podAnnotations": {"a": "b"},
         "maxConcurrentTasks": 7, "apiServerRequestTimeoutSeconds": 1_000_000,
         "schedulingTimeoutSeconds": 1_000_000, "advertiseUrl": "http://10.0.0.1:1",
-        "pull": {"url": "http://c.example:8081", "cluster": "eu"},
+        "pull": {"url": "http://c.example:8081", "cluster": "eu"}, "grantedKinds": {"Widget.example.com": "widgets"},
+    });
+    let registering = json!({
+        "signing": {"existingSecret": ""}, "pull": {"cluster": "eu"},
+        "bootstrap": {"token": "ebbc_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "url": "https://c.example:8082"},
     });
     let manifests = std::fs::read_to_string(root().join("infra/relay/manifests.yaml")).unwrap();
     let manifests = manifests.replace("namespace-of-relay", relay).replace("namespace-of-units", units);
     let all = template(&namespaces.values(&everything)).unwrap();
+    let registering = template(&namespaces.values(&registering)).unwrap();
     for (text, lines) in [
         (&template(&namespaces.values(&json!({}))).unwrap(), &["secret: {secretName: s, "][..]),
         (&all, &["EBB_RELAY_PULL_URL, value: \"http://c.example:8081\"", "{protocol: TCP, port: 8081}"]),
@@ -85,7 +90,9 @@ async fn rendered_manifests_are_valid() {
         (&all, &["{protocol: TCP, port: 8443}", "SCHEDULING_TIMEOUT_SECONDS, value: \"1000000\"", "enforce: baseline"]),
         (&all, &["resourceNames:\n    - plugin\n", "resourceNames:\n    - plugin:8080\n"]),
         (&all, &["        imagePullSecrets:\n        - registry\n", "\\\":[\\\"builder\\\"]}"]),
-        (&manifests, &["secret: \"whsec_", "enforce: restricted"]),
+        (&all, &["    - example.com\n    resources:\n    - widgets\n", "    - '*.apps'\n    - Widget.example.com\n"]),
+        (&registering, &["token: \"ebbc_AAAA", "{protocol: TCP, port: 8082}", "optional: true}"]),
+        (&manifests, &["token: \"ebbc_", "enforce: restricted"]),
     ] {
         for line in lines {
             assert!(text.contains(line), "{line}\n{text}");
@@ -113,12 +120,17 @@ async fn rendered_manifests_are_valid() {
     // The terminal width decides where the text is wrapped.
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     let settings = help.split("[env: ").skip(1).filter_map(|rest| rest.split(['=', ']']).next());
-    let missing: Vec<_> = settings.filter(|name| !all.contains(&format!("{{name: {name}, "))).collect();
+    let set = |name: &str| [&all, &registering].iter().any(|text| text.contains(&format!("{{name: {name}, ")));
+    let missing: Vec<_> = settings.filter(|name| !set(name)).collect();
     assert_eq!(missing, ["EBB_RELAY_KUBECONFIG"]);
     for (wrong, message) in [
         (json!({"image": ""}), "/image"),
         (json!({"callbackHosts": ["https://a"]}), "/callbackHosts/0"),
-        (json!({"signing": {}}), "/signing"),
+        (json!({"signing": {}}), "pull.cluster"),
+        (json!({"signing": {}, "pull": {"cluster": "eu"}}), "bootstrap.url"),
+        (json!({"bootstrap": {"existingSecret": "b"}}), "remove `signing` or `bootstrap`"),
+        (json!({"bootstrap": {"token": "whsec_aaaa"}}), "/bootstrap/token"),
+        (json!({"grantedKinds": {"*": "widgets"}}), "invalid propertyName"),
         (json!({"signing": {"existingSecret": "s", "secret": "whsec_aaaa"}}), "/signing"),
         (json!({"policy": {"kinds": ["*"]}}), "/policy/kinds/0"),
         (json!({"policy": {"services": {"a": {"namespace": "b", "name": "c"}}}}), "/policy/services/a"),

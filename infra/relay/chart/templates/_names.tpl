@@ -39,6 +39,7 @@ ebb-relay:{{ .Release.Namespace }}
 {{- if not (hasKey $policy.namespaces "signadot") }}{{ $_ := set $policy.namespaces "signadot" (dict "level" "baseline") }}{{ end -}}
 {{- $_ := set $policy "kinds" (concat $policy.kinds (list "ConfigMap" "Secret") | uniq) -}}
 {{- end -}}
+{{- $_ := set $policy "kinds" (concat $policy.kinds (keys .Values.grantedKinds | sortAlpha) | uniq) -}}
 {{- if not (hasKey $policy.namespaces .Values.unitNamespace) }}{{ $_ := set $policy.namespaces .Values.unitNamespace list }}{{ end -}}
 {{- toYaml $policy }}
 {{- end -}}
@@ -54,6 +55,19 @@ ebb-relay:{{ .Release.Namespace }}
 {{- toYaml $all }}
 {{- end -}}
 
+{{- /* True if the relay registers itself. */ -}}
+{{- define "registers" -}}
+{{- if not (or .Values.signing.existingSecret .Values.signing.secret) }}true{{ end -}}
+{{- end -}}
+
+{{- /* The Secret with the bootstrap token or the signing secret. */ -}}
 {{- define "secret" -}}
+{{- if include "registers" . -}}
+{{- if not .Values.pull.cluster }}{{ fail "pull.cluster: by which name the control plane knows this cluster, because the relay registers itself without `signing`" }}{{ end -}}
+{{- if not (or .Values.pull.url .Values.bootstrap.url) }}{{ fail "pull.url or bootstrap.url: where the relay registers itself" }}{{ end -}}
+{{ .Values.bootstrap.existingSecret | default "ebb-relay-bootstrap" }}
+{{- else -}}
+{{- if or .Values.bootstrap.existingSecret .Values.bootstrap.token }}{{ fail "a relay with `signing` does not register itself: remove `signing` or `bootstrap`" }}{{ end -}}
 {{ .Values.signing.existingSecret | default "ebb-relay-signing" }}
+{{- end -}}
 {{- end -}}
