@@ -269,7 +269,7 @@ fn check(name: &str, request: &PutCluster) -> Result<Option<String>, Registratio
 }
 
 fn another_token(name: &str) -> String {
-    format!("request another one with `POST /v1/clusters/{name}/rotate`, and install the relay with it")
+    format!("request another one with `ebb cluster rotate {name}`, and give it to the relay")
 }
 
 /// A wrong token gets the same response as an unknown cluster.

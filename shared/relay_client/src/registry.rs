@@ -59,7 +59,7 @@ pub enum ClusterLookupError {
     Unknown(String),
     #[error(
         "cluster {0:?} waits for its relay: install the relay with the bootstrap token of the cluster, or request another \
-         token with `POST /v1/clusters/{0}/rotate`"
+         token with `ebb cluster rotate {0}`"
     )]
     Waiting(String),
     #[error("the registered clusters cannot be read: {0}")]

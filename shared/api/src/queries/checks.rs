@@ -118,7 +118,10 @@ fn reason(error: StoreError) -> String {
 }
 
 async fn relays(env: &Env, store: &dyn HttpStore) -> Vec<HealthCheck> {
-    let checks = env.relay.clusters().await.into_iter().map(move |cluster| async move {
+    let connected = env.relay.clusters().await;
+    let mut others = store.list_clusters().await.unwrap_or_default();
+    others.retain(|item| !connected.iter().any(|cluster| cluster.name == item.name));
+    let checks = connected.into_iter().map(move |cluster| async move {
         let name = format!("relay/{}", cluster.name);
         let steps = async {
             let mut about = clusters::about(env, cluster).await;
@@ -131,5 +134,10 @@ async fn relays(env: &Env, store: &dyn HttpStore) -> Vec<HealthCheck> {
         };
         check(&name, steps).await
     });
-    futures::future::join_all(checks).await
+    let mut checks = futures::future::join_all(checks).await;
+    for item in others {
+        let error = clusters::unconnected(env, &item).error.unwrap_or_default();
+        checks.push(check(&format!("relay/{}", item.name), std::future::ready(Err(error))).await);
+    }
+    checks
 }

@@ -102,7 +102,7 @@ pub(crate) fn registration(item: &ClusterItem) -> ClusterRegistration {
 }
 
 /// Returns a registered cluster to which no requests are sent.
-fn unconnected(env: &Env, item: &ClusterItem) -> ClusterInfo {
+pub(super) fn unconnected(env: &Env, item: &ClusterItem) -> ClusterInfo {
     let ClusterItem { name, relay, bootstrap, .. } = item;
     let valid = bootstrap.as_ref().filter(|bootstrap| !bootstrap.used && bootstrap.expires > env.now().0);
     let (state, error) = match (relay, valid) {
@@ -113,8 +113,8 @@ fn unconnected(env: &Env, item: &ClusterItem) -> ClusterInfo {
         }
         (None, None) => {
             let error = format!(
-                "no relay has registered, and the bootstrap token has expired: request another one with `POST \
-                 /v1/clusters/{name}/rotate`"
+                "no relay has registered, and the bootstrap token has expired: request another one with `ebb cluster \
+                 connect {name}`"
             );
             (ClusterState::WaitingForRelay, error)
         }

@@ -57,7 +57,7 @@ pub(crate) async fn put(
     let (registry, now) = (server.poll_endpoint.clusters(), server.env.now());
     let stored = registry.put(&name, &request, &stored_name(&server.caller), now, random(&server)).await?;
     server.caller.log_change(if stored.is_new { "register cluster" } else { "change cluster" }, &name);
-    Ok(bootstrap(stored))
+    Ok(bootstrap(stored, &server))
 }
 
 /// Issues another bootstrap token for a registered cluster. The relay that uses it replaces the secret of the former
@@ -72,7 +72,7 @@ pub(crate) async fn rotate(
 ) -> Result<(HeaderMap, Json<ClusterBootstrap>), HttpProblem> {
     let stored = server.poll_endpoint.clusters().rotate(&name, server.env.now(), random(&server)).await?;
     server.caller.log_change("rotate cluster", &name);
-    Ok(bootstrap(stored))
+    Ok(bootstrap(stored, &server))
 }
 
 /// Returns random bits of a token.
@@ -81,10 +81,13 @@ fn random(server: &ServerState) -> [u64; 4] {
 }
 
 /// Returns a response that no cache keeps.
-fn bootstrap(StoredRegistration { cluster, token, .. }: StoredRegistration) -> (HeaderMap, Json<ClusterBootstrap>) {
+fn bootstrap(
+    StoredRegistration { cluster, token, .. }: StoredRegistration,
+    server: &ServerState,
+) -> (HeaderMap, Json<ClusterBootstrap>) {
     let headers = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
-    let registration = clusters::registration(&cluster);
-    (headers, Json(ClusterBootstrap { name: cluster.name, bootstrap_token: token, registration }))
+    let (registration, callback_url) = (clusters::registration(&cluster), server.env.settings.callback_url.clone());
+    (headers, Json(ClusterBootstrap { name: cluster.name, bootstrap_token: token, callback_url, registration }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

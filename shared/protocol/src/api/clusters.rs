@@ -127,6 +127,9 @@ pub struct ClusterBootstrap {
     /// Registers one relay within an hour. Absent if the cluster exists and no token was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_token: Option<String>,
+    /// The URL to which relays and scripts send their results. Empty in responses of earlier versions.
+    #[serde(default)]
+    pub callback_url: String,
     pub registration: ClusterRegistration,
 }
 
