@@ -47,9 +47,9 @@ struct ClusterArgs {
     /// Relay program to start; by default `ebb-relay` next to this program, else in PATH
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
     relay: Option<PathBuf>,
-    /// Run units in clusters with installed relays, a JSON file of NAME: {url, secret, uid, entrypointImage}
+    /// Run units in registered clusters, and in those of FILE, a JSON file of NAME: {url, secret, uid, entrypointImage}
     #[arg(long, value_name = "FILE", conflicts_with = "kubeconfig")]
-    clusters: Option<PathBuf>,
+    clusters: Option<Option<PathBuf>>,
     /// Networks of those relays that are not public, separated by commas
     #[arg(long, value_name = "CIDRS", default_value = "", hide_default_value = true, requires = "clusters")]
     relay_networks: String,

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use ebb_protocol::api::{
-    ApplyTarget, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin, RelayOutage,
-    RunDetail, SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt,
+    ApplyTarget, ClusterBootstrap, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin,
+    PutCluster, RelayOutage, RunDetail, SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage,
+    TargetReceipt,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -40,6 +41,16 @@ pub(crate) struct ApiClient {
     server: ServerAccess,
 }
 
+/// Returns true if only this machine reaches the host of a URL.
+pub(crate) fn is_local(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback() || address.is_unspecified(),
+        Some(Host::Ipv6(address)) => address.is_loopback() || address.is_unspecified(),
+        None => false,
+    }
+}
+
 /// Returns the innermost cause. The other causes only name layers of the client.
 fn root_cause(error: &reqwest::Error) -> &(dyn std::error::Error + 'static) {
     let mut cause: &(dyn std::error::Error + 'static) = error;
@@ -70,13 +81,7 @@ pub(crate) struct ValueSelection<'a> {
 impl ApiClient {
     pub(crate) fn new(server: ServerAccess) -> Result<Self> {
         let mut http = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).connect_timeout(CONNECT_TIMEOUT);
-        let loopback = match server.url.host() {
-            Some(Host::Domain(name)) => name == "localhost",
-            Some(Host::Ipv4(address)) => address.is_loopback(),
-            Some(Host::Ipv6(address)) => address.is_loopback(),
-            None => false,
-        };
-        if loopback {
+        if is_local(&server.url) {
             http = http.no_proxy();
         }
         let http = http.build().map_err(|e| CliError::broken("cannot create an HTTP client").with_causes(&e))?;
@@ -142,6 +147,25 @@ impl ApiClient {
     /// Deletes an item of a collection. Returns `None` if it does not exist.
     pub(crate) async fn delete(&self, collection: &str, name: &str) -> Result<Option<()>> {
         found(self.send(self.request(Method::DELETE, &[collection, name])).await.map(drop))
+    }
+
+    /// Registers a cluster, or changes its settings.
+    pub(crate) async fn put_cluster(&self, name: &str, cluster: &PutCluster) -> Result<ClusterBootstrap> {
+        self.read(self.request(Method::PUT, &["clusters", name]).json(cluster)).await
+    }
+
+    /// Issues another bootstrap token for a cluster.
+    pub(crate) async fn rotate_cluster(&self, name: &str) -> Result<ClusterBootstrap> {
+        self.read(self.request(Method::POST, &["clusters", name, "rotate"])).await
+    }
+
+    /// Deletes a registered cluster, with `force` also one in which targets have units.
+    pub(crate) async fn delete_cluster(&self, name: &str, force: bool) -> Result<()> {
+        let mut url = self.url(&["clusters", name]);
+        if force {
+            url.query_pairs_mut().append_pair("force", "true");
+        }
+        self.send(self.authorized(self.http.delete(url))).await.map(drop)
     }
 
     /// Posts an event of a source. Headers and `url_secret` have the proof of its sender.
@@ -350,6 +374,11 @@ impl ApiClient {
             request = request.header(name, value);
         }
         Ok(request.header("content-type", content_type).body(body))
+    }
+
+    /// Returns the URL of the server.
+    pub(crate) fn server_url(&self) -> &Url {
+        &self.server.url
     }
 
     /// Returns the URL of a path of the server.

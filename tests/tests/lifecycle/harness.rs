@@ -145,7 +145,7 @@ impl Harness {
         Self::start(|settings, _| {
             let clusters = settings.state.with_file_name("clusters.json");
             std::fs::write(&clusters, list.to_string()).unwrap();
-            let units = UnitBackend::RemoteRelays(RemoteRelays { clusters, networks: String::new() });
+            let units = UnitBackend::RemoteRelays(RemoteRelays { clusters: Some(clusters), networks: String::new() });
             StackSettings { units, ..settings }
         })
         .await

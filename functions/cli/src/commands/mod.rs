@@ -71,7 +71,7 @@ enum EbbCommand {
     /// Write, test and store subscriptions, which send notifications
     #[command(subcommand)]
     Subscription(subscription::SubscriptionCommand),
-    /// Connect clusters and list them
+    /// Connect, show and disconnect clusters
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
     /// Run a unit alone, or mark a failed one as complete
@@ -159,7 +159,7 @@ mod tests {
     }
 
     /// Commands without `-o json`.
-    const NO_DATA: [(&str, &str); 12] = [
+    const NO_DATA: [(&str, &str); 14] = [
         ("dev", "a server; it writes `server.json`"),
         ("plugin graph", "a picture; --format has the forms, and `plan -o json` the data"),
         ("graph", "a picture; --format has the forms, and `plan -o json` the data"),
@@ -169,19 +169,24 @@ mod tests {
         ("subscription new", "a document"),
         ("subscription test", "a request"),
         ("token revoke", "one line"),
+        ("cluster rotate", "a manifest"),
+        ("cluster disconnect", "commands"),
         ("completions", "a script"),
         ("schema", "JSON"),
         ("apply", "names other commands"),
     ];
 
     /// Commands that write to a server, and do so without `--dry-run`.
-    const NO_DRY_RUN: [(&str, &str); 7] = [
+    const NO_DRY_RUN: [(&str, &str); 10] = [
         ("sandbox event", "`graph` shows the units of an event"),
         ("source send", "`source test` shows the effect"),
         ("token create", "another token changes nothing for others"),
         ("token revoke", "`token list` shows it"),
         ("unit force-complete", "`why` shows the failed units"),
         ("orphans", "it deletes with --delete only"),
+        ("cluster connect", "`cluster diff` shows the effect"),
+        ("cluster rotate", "the relay keeps its secret until it has the token"),
+        ("cluster disconnect", "it is refused while targets have units there"),
         ("run", "`plan` shows the effect, without a server too"),
     ];
 
@@ -190,7 +195,7 @@ mod tests {
         sandbox get, sandbox list, sandbox env, sandbox wait, source new, source test, source list, source get, \
         connection new, connection validate, connection list, connection get, subscription new, subscription test, \
         subscription validate, subscription list, subscription get, token list, \
-        cluster connect, cluster list, unit run, logs, why, graph, plan, completions, schema, apply";
+        cluster list, cluster get, cluster diff, unit run, logs, why, graph, plan, completions, schema, apply";
 
     /// Adds the names of all commands without subcommands to `all`, with their arguments.
     fn leaves(path: &str, command: &clap::Command, all: &mut Vec<(String, Vec<String>)>) {

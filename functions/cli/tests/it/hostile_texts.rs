@@ -73,6 +73,13 @@ fn response(path: &str) -> Value {
             json!({"tokens": [{"name": HOSTILE, "scopes": [HOSTILE], "created": now, "expires": now, "createdBy": HOSTILE}]})
         }
         "clusters" => json!({"clusters": [{"name": HOSTILE, "transport": "push", "error": HOSTILE}]}),
+        "clusters/c" => json!({
+            "name": HOSTILE, "transport": "push", "error": HOSTILE, "uid": HOSTILE, "version": HOSTILE,
+            "policy": {"digest": "d", "error": HOSTILE, "kinds": [HOSTILE], "services": [HOSTILE],
+                "namespaces": {HOSTILE: {"level": HOSTILE, "serviceAccounts": [HOSTILE], "imagePullSecrets": []}}},
+            "registration": {"entrypointImage": "i", "runAsNonRoot": false, "options": {}, "created": now,
+                "createdBy": HOSTILE},
+        }),
         "orphans" => json!({
             "orphans": [{"cluster": HOSTILE, "kind": HOSTILE, "name": HOSTILE, "uid": HOSTILE, "instance": "k",
                 "ageSeconds": 1, "reason": HOSTILE, "owned": true}],
@@ -105,7 +112,7 @@ async fn respond(request: Request) -> Response {
 
 /// The commands that print texts of a server. True if each text is one line: logs and errors can have several lines, and
 /// the server checks the names and URLs of documents.
-const COMMANDS: [(&[&str], bool); 18] = [
+const COMMANDS: [(&[&str], bool); 19] = [
     (&["sandbox", "list"], true),
     (&["sandbox", "get", "pr-1"], true),
     (&["why", "pr-1"], true),
@@ -118,6 +125,7 @@ const COMMANDS: [(&[&str], bool); 18] = [
     (&["subscription", "get", "n"], false),
     (&["token", "list"], true),
     (&["cluster", "list"], true),
+    (&["cluster", "get", "c"], true),
     (&["orphans"], true),
     (&["doctor"], true),
     (&["plugin", "list"], true),

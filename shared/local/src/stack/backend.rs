@@ -34,7 +34,7 @@ pub enum UnitBackend {
 #[derive(Clone, Debug)]
 pub struct RemoteRelays {
     /// A file in the format of [`ClusterRegistry::parse`]. Registered clusters are added to it.
-    pub clusters: PathBuf,
+    pub clusters: Option<PathBuf>,
     /// Networks of the relays that are not public, separated by commas. Loopback is always allowed.
     pub networks: String,
 }
@@ -102,11 +102,15 @@ fn remote_backend(
 fn remote_clusters(
     relays: &RemoteRelays,
 ) -> Result<(ClusterRegistry, Arc<dyn HttpCall>), Box<dyn std::error::Error + Send + Sync>> {
-    let file = relays.clusters.display();
-    // It has the secrets of the relays.
-    let text = files::read(&relays.clusters)?.ok_or_else(|| format!("{file} does not exist"))?;
-    let text = String::from_utf8(text).map_err(|error| format!("{file}: {error}"))?;
-    let clusters = ClusterRegistry::parse(&text).map_err(|error| format!("{file}: {error}"))?;
+    let clusters = relays.clusters.as_deref().map(configured_clusters).transpose()?.unwrap_or_default();
     let client = HttpClient::new(Policy::with_loopback().and_networks(&relays.networks)?)?;
     Ok((clusters, Arc::new(client.with_limit(ebb_protocol::limits::BATCH_RESPONSE_BODY))))
+}
+
+fn configured_clusters(path: &Path) -> Result<ClusterRegistry, Box<dyn std::error::Error + Send + Sync>> {
+    let file = path.display();
+    // It has the secrets of the relays.
+    let text = files::read(path)?.ok_or_else(|| format!("{file} does not exist"))?;
+    let text = String::from_utf8(text).map_err(|error| format!("{file}: {error}"))?;
+    Ok(ClusterRegistry::parse(&text).map_err(|error| format!("{file}: {error}"))?)
 }

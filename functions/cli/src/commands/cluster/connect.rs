@@ -1,140 +1,274 @@
-//! `ebb cluster connect`: prints the manifests of a relay and the control plane's entry for its cluster.
-//!
-//! The command sends no request and stores nothing. Its output is the only copy of the new secret.
+//! `ebb cluster connect`: registers a cluster, and prints or applies the manifests of its relay.
 
+use clap::ValueEnum;
+use ebb_protocol::api::{ClusterDetail, ClusterRegistration, PutCluster};
 use ebb_protocol::id::is_dns_label;
 use ebb_protocol::sign::WebhookSecret;
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 use url::Url;
 
+use super::installation::{RelayCredential, RelayInstallation, encoded, removals};
+use super::kubectl::{ApplyArgs, wait_until_up};
+use super::options::{ClusterOptions, OptionArgs};
+use crate::client::{ApiClient, is_local};
+use crate::commands::connect as server_of;
 use crate::exit::{CliError, Exit, Result};
 use crate::output::{self, OutputArgs};
+use crate::server::ServerArgs;
 
-/// The manifests of the relay's chart, with placeholders for the values of this command.
-const MANIFESTS: &str = include_str!("../../../../../infra/relay/manifests.yaml");
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum ConnectFormat {
+    /// Objects for `kubectl apply`.
+    #[default]
+    Manifests,
+    /// Values with which helm makes the same objects from the chart.
+    Values,
+    /// The manifests, the options and their changes.
+    Json,
+}
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ebb cluster connect eu --pull-url https://ebb.example.com --callback-url https://ebb.example.com/v1/callbacks \\\n      --image ebb/ebb-relay:0.1.0 --entrypoint-image ebb/ebb-entrypoint:0.1.0 --uid UID >relay.yaml"
+    after_help = "Examples:\n  ebb cluster connect eu --image ebb/ebb-relay:0.1.0 --entrypoint-image ebb/ebb-entrypoint:0.1.0 | kubectl apply -f -\n  \
+                  ebb cluster connect eu --namespace team-a:baseline --kind ConfigMap --apply\n  ebb cluster connect eu --remove namespace=team-a --apply"
 )]
-#[command(group = clap::ArgGroup::new("direction").required(true).args(["push_url", "pull_url"]))]
 pub(crate) struct ClusterConnectArgs {
     /// Name of the cluster in documents; documents that name none run in `default`
     #[arg(value_parser = label)]
     name: String,
-    /// URL at which the control plane reaches the relay; prefer --pull-url
-    #[arg(long, value_name = "URL")]
-    push_url: Option<Url>,
-    /// URL of the control plane's API; the relay polls it and needs no inbound access
-    #[arg(long, value_name = "URL")]
-    pull_url: Option<Url>,
-    /// URL at which the control plane accepts callbacks
-    #[arg(long, value_name = "URL")]
-    callback_url: Url,
-    /// Image of the relay, REPOSITORY:TAG or REPOSITORY@DIGEST
-    #[arg(long, value_parser = image)]
-    image: String,
-    /// Image that contains the entrypoint as /ebb-entrypoint
-    #[arg(long, value_name = "IMAGE", value_parser = image)]
-    entrypoint_image: String,
-    /// Namespace of the relay and its records; it must hold nothing else
-    #[arg(long, default_value = "ebb-relay", value_parser = label)]
-    namespace: String,
-    /// Namespace of units that name none
-    #[arg(long, value_name = "NAMESPACE", default_value = "ebb-units", value_parser = label)]
-    unit_namespace: String,
-    /// UID of the namespace kube-system: `kubectl get namespace kube-system --output=jsonpath={.metadata.uid}`
-    #[arg(long, value_parser = uid)]
-    uid: String,
+    #[command(flatten)]
+    options: OptionArgs,
+    /// Request another bootstrap token for a cluster whose relay has registered
+    #[arg(long)]
+    rebootstrap: bool,
+    #[command(flatten)]
+    apply: ApplyArgs,
+    /// Send no request: print manifests with a new secret, and the entry of the cluster for EBB_CLUSTERS
+    #[arg(long, requires = "uid", conflicts_with_all = ["apply", "rebootstrap"])]
+    offline: bool,
+    /// With --offline, the UID of the namespace kube-system: `kubectl get namespace kube-system
+    /// --output=jsonpath={.metadata.uid}`
+    #[arg(long, requires = "offline", value_parser = uid)]
+    uid: Option<String>,
+    /// Print manifests for kubectl, values for helm, or data for programs
+    #[arg(short = 'o', long = "output", value_name = "manifests|values|json", value_enum, default_value_t)]
+    #[arg(hide_possible_values = true, hide_default_value = true, conflicts_with = "apply")]
+    format: ConnectFormat,
+}
+
+impl ClusterConnectArgs {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
+        if self.offline {
+            let secret = WebhookSecret::from_bytes(&rand::random::<[u8; 32]>()).expect("32 bytes are enough");
+            return self.print_offline(&secret);
+        }
+        let Self { name, options, rebootstrap, apply, format, .. } = self;
+        let client = server_of(server)?;
+        let former = registered(&client, &name).await?;
+        let stored = former.as_ref().map(|former| ClusterOptions::stored(&name, former)).transpose()?;
+        let options = options.merged(&stored.clone().unwrap_or_default())?;
+        let relay_since = former.as_ref().and_then(|former| former.registered.clone());
+        if let Some(stored) = stored.as_ref().filter(|_| relay_since.is_some()) {
+            keeps_namespace(stored, &options)?;
+        }
+        let changes = options.changes_since(stored.as_ref());
+        let heading = match (&stored, changes.is_empty()) {
+            (None, _) => format!("New cluster {name}:"),
+            (Some(_), true) => format!("Cluster {name}: no option changes"),
+            (Some(_), false) => format!("Cluster {name}:"),
+        };
+        output::status_line(&[vec![heading], changes.clone()].concat().join("\n"));
+        let request = PutCluster {
+            url: options.push_url.clone(),
+            entrypoint_image: options.entrypoint_image.clone(),
+            run_as_non_root: former.as_ref().is_some_and(|former| former.run_as_non_root),
+            options: json!(options).as_object().cloned().unwrap_or_default(),
+            // A token that no relay has used cannot be read again.
+            rebootstrap: rebootstrap || (former.is_some() && relay_since.is_none()),
+        };
+        let answer = client.put_cluster(&name, &request).await?;
+        let (api_url, callback_url) = addresses(client.server_url(), &options, &answer.callback_url)?;
+        let token = answer.bootstrap_token.as_deref();
+        let installation = RelayInstallation {
+            cluster: &name,
+            options: &options,
+            api_url: &api_url,
+            callback_url: &callback_url,
+            credential: RelayCredential::Bootstrap(token),
+        };
+        let removals = stored.map(|stored| removals(&stored, Some(&options))).unwrap_or_default();
+        // A relay that has registered reads another token at its start only.
+        let replaced = relay_since.as_deref().filter(|_| token.is_some());
+        let namespace = options.relay_namespace.as_str();
+        if apply.is_set() {
+            apply.apply(&installation.manifests()?).await?;
+            if replaced.is_some() {
+                apply.restart(namespace).await?;
+            }
+            print_removals(&removals);
+            wait_until_up(&client, &name, namespace, replaced).await?;
+            output::status_line(&format!(
+                "Sandboxes with `cluster: {name}` run there. `ebb cluster get {name}` shows the policy in force."
+            ));
+            return Ok(Exit::Done);
+        }
+        match format {
+            ConnectFormat::Manifests => output::print_data(&installation.manifests()?)?,
+            ConnectFormat::Values => output::print_data(&encoded(&installation.values()?)?)?,
+            ConnectFormat::Json => print_json(&json!({
+                "manifests": installation.manifests()?, "options": options, "changes": changes, "removals": removals,
+            }))?,
+        };
+        if token.is_some() {
+            output::status_line(
+                "Standard output has a token that registers one relay within an hour: apply it, and do not store it.",
+            );
+        }
+        print_removals(&removals);
+        let mut next = match format {
+            ConnectFormat::Values => format!(
+                "Install with `helm upgrade --install ebb-relay infra/relay/chart --namespace {namespace} --create-namespace \
+                 --take-ownership --values=-`"
+            ),
+            ConnectFormat::Manifests | ConnectFormat::Json => {
+                "Apply the manifests with `kubectl apply -f -`".to_owned()
+            }
+        };
+        if replaced.is_some() {
+            next += &format!(", and then `kubectl rollout restart deployment/ebb-relay --namespace {namespace}`");
+        }
+        output::status_line(&format!("{next}. `ebb cluster get {name}` shows when the relay is up."));
+        Ok(Exit::Done)
+    }
+
+    /// Prints manifests with a secret, and the entry of the cluster. They are the only copies of the secret.
+    fn print_offline(self, secret: &WebhookSecret) -> Result<Exit> {
+        let format = self.format;
+        let ((manifests, values), clusters) = self.offline_installation(secret)?;
+        match format {
+            ConnectFormat::Manifests => output::print_data(&manifests)?,
+            ConnectFormat::Values => output::print_data(&encoded(&values)?)?,
+            ConnectFormat::Json => return print_json(&json!({"manifests": manifests, "clusters": clusters})),
+        };
+        output::status_line(&format!(
+            "Apply the manifests with `kubectl apply -f -`. Add this entry to EBB_CLUSTERS of the control plane:\n\n{clusters}\n",
+        ));
+        output::status_line("Both contain a secret that Ebb does not show again.");
+        Ok(Exit::Done)
+    }
+
+    /// Returns manifests and values of a relay that does not register itself, and the entry of its cluster.
+    fn offline_installation(self, secret: &WebhookSecret) -> Result<((String, Value), Value)> {
+        let options = self.options.merged(&ClusterOptions::default())?;
+        let has_transport = options.pull_url.is_some() || options.push_url.is_some();
+        let (Some(callback_url), true) = (options.callback_url.clone(), has_transport) else {
+            return Err(CliError::broken("--offline needs --callback-url, and --pull-url or --push-url")
+                .with_hint("without --offline, the server says its URLs"));
+        };
+        let secret = secret.reveal();
+        let installation = RelayInstallation {
+            cluster: &self.name,
+            options: &options,
+            api_url: options.pull_url.as_deref().unwrap_or_default(),
+            callback_url: &callback_url,
+            credential: RelayCredential::Signing(&secret),
+        };
+        let mut entry = json!({"secret": *secret, "uid": self.uid, "entrypointImage": options.entrypoint_image});
+        if let Some(url) = &options.push_url {
+            entry["url"] = url.as_str().into();
+        }
+        let clusters = Value::Object(Map::from_iter([(self.name.clone(), entry)]));
+        Ok(((installation.manifests()?, installation.values()?), clusters))
+    }
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  ebb cluster diff eu --namespace team-a:baseline")]
+pub(crate) struct ClusterDiffArgs {
+    /// Name of the cluster
+    #[arg(value_parser = label)]
+    name: String,
+    #[command(flatten)]
+    options: OptionArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// The output of `-o json|yaml`.
-#[derive(Serialize)]
-struct ClusterConnection {
-    manifests: String,
-    clusters: Value,
-}
-
-impl ClusterConnectArgs {
-    pub(crate) fn run(self) -> Result<Exit> {
-        let secret = WebhookSecret::from_bytes(&rand::random::<[u8; 32]>()).expect("32 bytes are enough");
-        let connection = self.connection(&secret)?;
-        self.output.write(&connection, |connection| connection.manifests.clone())?;
-        if self.output.format().is_none() {
-            output::status_line(&format!(
-                "Apply the manifests with `kubectl apply --filename=-`. Add this entry to EBB_CLUSTERS of the control plane:\n\n{}\n",
-                connection.clusters
-            ));
-            output::status_line("Both contain a secret that Ebb does not show again.");
-        }
-        Ok(Exit::Done)
-    }
-
-    fn connection(&self, secret: &WebhookSecret) -> Result<ClusterConnection> {
-        if self.namespace == self.unit_namespace {
-            return Err(CliError::broken(
-                "--namespace and --unit-namespace must be two namespaces: the relay's namespace holds no units",
-            ));
-        }
-        if let Some(url) = &self.push_url {
-            server(url, "--push-url")?;
-        }
-        let (pull_url, pull_port) = match &self.pull_url {
-            Some(url) => (url.as_str().trim_end_matches('/'), server(url, "--pull-url")?.1.to_string()),
-            None => ("", String::new()),
-        };
-        let (host, port) = server(&self.callback_url, "--callback-url")?;
-        let secret = secret.reveal();
-        // No placeholder is part of a later one. Numbers come first, because names and secrets can contain digits.
-        let port = port.to_string();
-        let pull_port = if pull_port.is_empty() { port.clone() } else { pull_port };
-        let values = [
-            ("https://api-of-control-plane:44444", pull_url),
-            ("44444", &*pull_port),
-            ("44443", &*port),
-            ("name-of-cluster", &*self.name),
-            ("namespace-of-relay", &self.namespace),
-            ("namespace-of-units", &self.unit_namespace),
-            ("image-of-relay", &self.image),
-            ("host-of-control-plane", &host),
-            ("whsec_secret+of+relay", &secret),
-        ];
-        let settings = format!("ebb.dev/settings: {:032x}", rand::random::<u128>());
-        let lines = MANIFESTS.lines().skip_while(|line| line.starts_with('#')).map(|line| {
-            // A new value restarts pods that have read older settings.
-            match line.find("ebb.dev/settings: ") {
-                Some(at) => format!("{}{settings}\n", &line[..at]),
-                None => {
-                    values.iter().fold(format!("{line}\n"), |line, (placeholder, text)| line.replace(placeholder, text))
-                }
-            }
-        });
-        let mut entry = json!({
-            "secret": *secret,
-            "uid": self.uid,
-            "entrypointImage": self.entrypoint_image,
-        });
-        if let Some(url) = &self.push_url {
-            entry["url"] = url.as_str().trim_end_matches('/').into();
-        }
-        let clusters = Value::Object(Map::from_iter([(self.name.clone(), entry)]));
-        Ok(ClusterConnection { manifests: lines.collect(), clusters })
+impl ClusterDiffArgs {
+    /// Prints what `connect` would change. The exit code is 1 if there is a difference.
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
+        let former = registered(client, &self.name).await?;
+        let stored = former.map(|former| ClusterOptions::stored(&self.name, &former)).transpose()?;
+        let options = self.options.merged(&stored.clone().unwrap_or_default())?;
+        let changes = options.changes_since(stored.as_ref());
+        self.output.write(&changes, |changes| changes.join("\n"))?;
+        Ok(if changes.is_empty() { Exit::Done } else { Exit::Failed })
     }
 }
 
-/// Returns the host and port of a URL.
-fn server(url: &Url, which: &str) -> Result<(String, u16)> {
-    let (host, port) = (url.host_str(), url.port_or_known_default());
-    match (url.scheme(), host, port) {
-        ("http" | "https", Some(host), Some(port)) if url.username().is_empty() => Ok((host.to_owned(), port)),
-        _ => Err(CliError::broken(format!("invalid {which}: expected https://HOST or http://HOST"))),
+/// Returns the registration of a cluster, or `None` if there is no such cluster.
+///
+/// # Errors
+/// Returns an error if the cluster is one of the configuration.
+pub(super) async fn registered(client: &ApiClient, name: &str) -> Result<Option<ClusterRegistration>> {
+    let Some(found) = client.find::<ClusterDetail>(&["clusters", name]).await? else { return Ok(None) };
+    let configured = || {
+        CliError::failed(format!(
+            "the cluster {name} is an entry of EBB_CLUSTERS, or of the file of `ebb dev --clusters`"
+        ))
+        .with_hint(format!("change the entry there; `ebb cluster connect {name} --offline` prints manifests for it"))
+        .with_hint("to register the cluster instead, remove the entry first")
+    };
+    found.registration.map(Some).ok_or_else(configured)
+}
+
+/// Checks that an installed relay keeps its namespace.
+fn keeps_namespace(stored: &ClusterOptions, new: &ClusterOptions) -> Result<()> {
+    let (old, new) = (&stored.relay_namespace, &new.relay_namespace);
+    if old == new {
+        return Ok(());
+    }
+    Err(CliError::broken(format!("the relay cannot move from the namespace {old} to {new}: its records are in {old}"))
+        .with_hint("delete the sandboxes in the cluster, disconnect it, and connect it again"))
+}
+
+/// Returns the URL of the API and the URL for callbacks, as pods reach them.
+fn addresses(used: &Url, options: &ClusterOptions, of_server: &str) -> Result<(String, String)> {
+    let callback_url = options.callback_url.as_deref().unwrap_or(of_server);
+    let api_url = match options.pull_url.as_deref() {
+        Some(url) => url,
+        None if !is_local(used) => used.as_str().trim_end_matches('/'),
+        None => callback_url.trim_end_matches("/v1/callbacks"),
+    };
+    let guessed = [(&options.callback_url, callback_url), (&options.pull_url, api_url)];
+    for (_, url) in guessed.into_iter().filter(|(given, _)| given.is_none()) {
+        if Url::parse(url).is_ok_and(|url| is_local(&url)) {
+            return Err(CliError::failed(format!(
+                "the cluster cannot reach the control plane at {url}: this is an address of one machine"
+            ))
+            .with_hint(
+                "start `ebb dev` with --listen ADDRESS, an address that pods can reach, and run the command again",
+            )
+            .with_hint("or give --callback-url and --pull-url, if a proxy passes requests on"));
+        }
+    }
+    Ok((api_url.to_owned(), callback_url.to_owned()))
+}
+
+fn print_removals(removals: &[String]) {
+    if !removals.is_empty() {
+        output::status_line(&format!(
+            "`kubectl apply` deletes nothing. When no sandbox has units there any more, delete what is not needed:\n{}",
+            removals.join("\n")
+        ));
     }
 }
 
-fn label(text: &str) -> Result<String, String> {
+fn print_json(data: &Value) -> Result<Exit> {
+    output::print_data(&format!("{data:#}"))
+}
+
+pub(super) fn label(text: &str) -> Result<String, String> {
     if !is_dns_label(text) {
         return Err("expected a DNS label: 1 to 63 of a-z, 0-9 and -, no - at the ends".to_owned());
     }
@@ -148,106 +282,69 @@ fn uid(text: &str) -> Result<String, String> {
     }
 }
 
-/// Checks the name of an image. Allowed characters have no meaning in YAML.
-fn image(text: &str) -> Result<String, String> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"./:@_-".contains(&byte);
-    if text.is_empty() || !text.bytes().all(plain) {
-        return Err("expected an image: REPOSITORY:TAG or REPOSITORY@DIGEST".to_owned());
-    }
-    Ok(text.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use ebb_documents::diagnostic::DiagnosticStyle;
     use ebb_relay_client::{ClusterRegistry, RelayTransport};
 
     use super::*;
 
-    #[derive(Parser)]
-    struct OneLine {
+    #[derive(Debug, Parser)]
+    struct ConnectLine {
         #[command(flatten)]
         args: ClusterConnectArgs,
     }
 
-    fn connection(more: &[&str]) -> Result<ClusterConnection, String> {
-        let relay = match more.iter().any(|it| it.starts_with("--pull-url")) {
-            true => None,
-            false => Some("--push-url=https://relay.example/"),
-        };
-        let line = ["", "eu", "--image=r/relay:1", "--entrypoint-image=r/entrypoint:1"];
-        let callback = "--callback-url=https://ebb.example/v1/callbacks";
-        let callback = if more.iter().any(|it| it.starts_with("--callback")) { None } else { Some(callback) };
-        let uid = if more.iter().any(|it| it.starts_with("--uid")) { None } else { Some("--uid=u-1") };
-        let line = line.into_iter().chain(relay).chain(callback).chain(uid).chain(more.iter().copied());
-        let args = OneLine::try_parse_from(line).map_err(|error| error.to_string())?.args;
+    #[test]
+    fn an_entry_has_the_secret_of_the_manifests() {
         let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
-        args.connection(&secret).map_err(|error| error.text(ebb_documents::diagnostic::DiagnosticStyle::Plain))
+        let offline = |more: &[&str]| {
+            let line = "- eu --image r/relay:1 --entrypoint-image r/entrypoint:1 --offline --uid u-1";
+            let args = ConnectLine::try_parse_from(line.split(' ').chain(more.iter().copied())).unwrap().args;
+            args.offline_installation(&secret).map_err(|error| error.text(DiagnosticStyle::Plain))
+        };
+        let callback = "--callback-url=https://ebb.example/v1/callbacks";
+        for (direction, transport) in [
+            ("--push-url=https://relay.example/", RelayTransport::Push("https://relay.example".to_owned())),
+            ("--pull-url=https://ebb.example/", RelayTransport::Pull),
+        ] {
+            let ((manifests, _), clusters) = offline(&[callback, direction]).unwrap();
+            let registry = ClusterRegistry::parse(&clusters.to_string()).unwrap();
+            let cluster = registry.named(Some("eu")).unwrap();
+            assert_eq!(
+                (&cluster.transport, &*cluster.uid, &*cluster.entrypoint_image, &*cluster.keys.first().reveal()),
+                (&transport, "u-1", "r/entrypoint:1", &*secret.reveal())
+            );
+            assert!(manifests.contains(&**secret.reveal()), "{manifests}");
+        }
+        for missing in [&[callback][..], &["--pull-url=https://ebb.example"]] {
+            assert!(offline(missing).unwrap_err().contains("--offline needs"), "{missing:?}");
+        }
+        let line = ["-", "eu", "--offline"];
+        assert!(ConnectLine::try_parse_from(line).unwrap_err().to_string().contains("--uid"));
     }
 
     #[test]
-    fn manifests_and_entry_match() {
-        let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap().reveal();
-        let ClusterConnection { manifests, clusters } =
-            connection(&["--namespace=own", "--unit-namespace=theirs", "--uid=u-1"]).unwrap();
-        let cluster = ClusterRegistry::parse(&clusters.to_string()).unwrap();
-        let cluster = cluster.named(Some("eu")).unwrap();
-        assert_eq!(
-            (&cluster.transport, &*cluster.uid, &*cluster.entrypoint_image, &*cluster.keys.first().reveal()),
-            (&RelayTransport::Push("https://relay.example".to_owned()), "u-1", "r/entrypoint:1", &*secret)
-        );
-        for line in [
-            "  name: own",
-            "  name: theirs",
-            "      theirs: []",
-            "  name: ebb-relay:own:granted",
-            "    app.kubernetes.io/instance: ebb-relay",
-            "    meta.helm.sh/release-namespace: own",
-            "            - {name: EBB_RELAY_CLUSTER, value: \"eu\"}",
-            "          image: \"r/relay:1\"",
-            "            - {name: EBB_RELAY_CALLBACK_HOSTS, value: \"ebb.example:443\"}",
-            "            - {name: EBB_RELAY_UNIT_NAMESPACE, value: theirs}",
-            "        - {protocol: TCP, port: 443}",
-            &format!("  secret: \"{}\"", *secret),
-        ] {
-            assert!(manifests.lines().any(|it| it == line), "{line}\n{manifests}");
-        }
-        for placeholder in ["-of-", "+of+", "44443", "44444"] {
-            assert!(!manifests.contains(placeholder), "{placeholder} remains");
-        }
-        assert!(manifests.contains("{name: EBB_RELAY_PULL_URL, value: \"\"}"), "{manifests}");
-        let pull = connection(&["--pull-url=https://api.example:8443/"]).unwrap();
-        for part in [
-            "{name: EBB_RELAY_PULL_URL, value: \"https://api.example:8443\"}",
-            "{name: EBB_RELAY_CLUSTER, value: \"eu\"}",
-            "{protocol: TCP, port: 8443}",
-            "{protocol: TCP, port: 443}",
-        ] {
-            assert!(pull.manifests.contains(part), "{part}\n{}", pull.manifests);
-        }
-        let cluster = ClusterRegistry::parse(&pull.clusters.to_string()).unwrap();
-        assert_eq!(cluster.named(Some("eu")).unwrap().transport, RelayTransport::Pull);
-        let other = connection(&["--callback-url=http://10.0.0.1:8080"]).unwrap();
-        assert!(other.manifests.contains("\"10.0.0.1:8080\"") && other.manifests.contains("port: 8080}"));
-        let settings = |text: &str| text.lines().find(|it| it.contains("ebb.dev/settings: ")).map(str::to_owned);
-        assert!(settings(&manifests).is_some() && settings(&manifests) != settings(&other.manifests));
-    }
-
-    #[test]
-    fn invalid_arguments_are_rejected() {
-        for (argument, expected) in [
-            ("--namespace=ebb-units", "two namespaces"),
-            ("--namespace=A", "DNS label"),
-            ("--unit-namespace=a: b", "DNS label"),
-            ("--callback-url=ftp://h", "invalid --callback-url"),
-            ("--callback-url=https://u@h", "invalid --callback-url"),
-            ("--uid=", "uid of the namespace kube-system"),
-        ] {
-            let error = connection(&[argument]).map(|it| it.manifests).unwrap_err();
-            assert!(error.contains(expected), "{argument}: {error}");
-        }
-        for (text, is_valid) in [("a.b:1/c@sha256:0", true), ("a\"b", false), ("", false), ("a b", false)] {
-            assert_eq!(image(text).is_ok(), is_valid, "{text:?}");
+    fn urls_of_one_machine_are_refused() {
+        let given = |pull: Option<&str>, callback: Option<&str>| ClusterOptions {
+            pull_url: pull.map(str::to_owned),
+            callback_url: callback.map(str::to_owned),
+            ..ClusterOptions::default()
+        };
+        let found = |used: &str, options: &ClusterOptions, of_server: &str| {
+            addresses(&used.parse().unwrap(), options, of_server).map_err(|error| error.text(DiagnosticStyle::Plain))
+        };
+        let urls = |api: &str, callback: &str| Ok((api.to_owned(), callback.to_owned()));
+        let (local, callback) = ("http://127.0.0.1:7878/", "http://10.0.0.7:7878/v1/callbacks");
+        // A server on AWS has another host for callbacks.
+        assert_eq!(found("https://api.example/", &given(None, None), callback), urls("https://api.example", callback));
+        assert_eq!(found(local, &given(None, None), callback), urls("http://10.0.0.7:7878", callback));
+        let own = given(Some("http://127.0.0.1:1"), Some("http://localhost:2"));
+        assert_eq!(found(local, &own, callback), urls("http://127.0.0.1:1", "http://localhost:2"));
+        for options in [given(None, None), given(Some("https://proxy.example"), None)] {
+            let error = found(local, &options, "http://127.0.0.1:7878/v1/callbacks").unwrap_err();
+            assert!(error.contains("cannot reach") && error.contains("--listen ADDRESS"), "{error}");
         }
     }
 }

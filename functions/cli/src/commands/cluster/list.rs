@@ -17,34 +17,33 @@ pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> 
 
 fn text(clusters: &[ClusterInfo]) -> String {
     let rows = clusters.iter().map(|cluster| {
-        let outage = cluster.outage.as_ref();
-        let word = match cluster.state {
-            Some(ClusterState::WaitingForRelay) => "waiting",
-            Some(ClusterState::Denied) => "denied",
-            Some(ClusterState::Up | ClusterState::Down) | None => "down",
-        };
-        let status = match (&cluster.error, outage, cluster.up_seconds) {
-            (Some(error), None, _) => format!("{word}: {error}"),
-            (Some(error), Some(outage), _) => {
-                format!("{word} since {}: {error}", timing::clock(&outage.since))
-            }
-            // The relay responds, but cannot execute tasks.
-            (None, Some(outage), _) => {
-                format!("degraded since {}: {}", timing::clock(&outage.since), outage.reason)
-            }
-            (None, None, Some(up)) => format!("up {}", timing::length(Duration::from_secs(up))),
-            (None, None, None) => String::new(),
-        };
         [
             cluster.name.clone(),
             labels::name(&cluster.transport),
             cluster.uid.clone().unwrap_or_default(),
             cluster.version.clone().unwrap_or_default(),
             cluster.tasks.map(|tasks| tasks.to_string()).unwrap_or_default(),
-            status,
+            status(cluster),
         ]
     });
     output::table(&["NAME", "TRANSPORT", "UID", "VERSION", "TASKS", "STATUS"], rows)
+}
+
+/// Returns the state of a cluster in words, with the reason.
+pub(super) fn status(cluster: &ClusterInfo) -> String {
+    let word = match cluster.state {
+        Some(ClusterState::WaitingForRelay) => "waits for its relay",
+        Some(ClusterState::Denied) => "denied",
+        Some(ClusterState::Up | ClusterState::Down) | None => "down",
+    };
+    match (&cluster.error, &cluster.outage, cluster.up_seconds) {
+        (Some(error), None, _) => format!("{word}: {error}"),
+        (Some(error), Some(outage), _) => format!("{word} since {}: {error}", timing::clock(&outage.since)),
+        // The relay responds, but cannot execute tasks.
+        (None, Some(outage), _) => format!("degraded since {}: {}", timing::clock(&outage.since), outage.reason),
+        (None, None, Some(up)) => format!("up {}", timing::length(Duration::from_secs(up))),
+        (None, None, None) => String::new(),
+    }
 }
 
 #[cfg(test)]
@@ -73,7 +72,7 @@ mod tests {
         eu        push       8c1a  0.1.0    3      up 1h02m
         pull      pull                             down since 2026-11-21 09:00:10Z: the relay does not respond: no poll returned a response within 5 s
         us        pull                             denied: its polls are denied
-        west      pull                             waiting: no relay
+        west      pull                             waits for its relay: no relay
         ");
     }
 }

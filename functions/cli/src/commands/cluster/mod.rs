@@ -1,7 +1,15 @@
 //! The subcommands of `ebb cluster`.
 
 mod connect;
+mod disconnect;
+mod get;
+mod installation;
+mod kubectl;
 mod list;
+mod options;
+mod rotate;
+#[cfg(test)]
+mod tests;
 
 use clap::Subcommand;
 
@@ -12,17 +20,31 @@ use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
-    /// Print the manifests of a relay and the control plane's entry for its cluster
+    /// Register a cluster or change its options, and print or apply the manifests of its relay
+    ///
+    /// The command can be repeated. Options are added to the stored ones, and the relay keeps its secret.
     Connect(Box<connect::ClusterConnectArgs>),
     /// List connected clusters and the state of their relays
     List(OutputArgs),
+    /// Show the relay, the policy in force and the registration of a cluster
+    Get(get::ClusterGetArgs),
+    /// Show what `connect` with the same options would change; the exit code is 1 if there is a difference
+    Diff(Box<connect::ClusterDiffArgs>),
+    /// Issue another bootstrap token, with which the relay replaces its secret
+    Rotate(rotate::ClusterRotateArgs),
+    /// Delete the registration of a cluster, and print the commands that remove its relay
+    Disconnect(disconnect::ClusterDisconnectArgs),
 }
 
 impl ClusterCommand {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         match self {
-            Self::Connect(args) => args.run(),
+            Self::Connect(args) => args.run(server).await,
             Self::List(output) => list::run(&server_of(server)?, output).await,
+            Self::Get(args) => args.run(&server_of(server)?).await,
+            Self::Diff(args) => args.run(&server_of(server)?).await,
+            Self::Rotate(args) => args.run(&server_of(server)?).await,
+            Self::Disconnect(args) => args.run(&server_of(server)?).await,
         }
     }
 }

@@ -1,0 +1,39 @@
+//! `ebb cluster disconnect`: deletes the registration of a cluster.
+
+use super::connect::{label, registered};
+use super::installation::removals;
+use super::options::ClusterOptions;
+use super::rotate::missing;
+use crate::client::ApiClient;
+use crate::exit::{Exit, Result};
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ClusterDisconnectArgs {
+    /// Name of the cluster
+    #[arg(value_parser = label)]
+    name: String,
+    /// Disconnect the cluster although targets have units there; their teardown then becomes stuck
+    #[arg(long)]
+    force: bool,
+}
+
+impl ClusterDisconnectArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
+        let Self { name, force } = self;
+        let former = registered(client, &name).await?.ok_or_else(|| missing(&name))?;
+        let options = ClusterOptions::stored(&name, &former).ok();
+        client.delete_cluster(&name, force).await.map_err(|error| match error.has_code("cluster-in-use") {
+            true => error.with_hint(format!("if the cluster is lost: ebb cluster disconnect {name} --force")),
+            false => error,
+        })?;
+        let Some(options) = options else {
+            output::status_line(&format!(
+                "Disconnected cluster {name}. Another program has installed its relay: use it to remove the relay."
+            ));
+            return Ok(Exit::Done);
+        };
+        output::status_line(&format!("Disconnected cluster {name}. These commands remove its relay:"));
+        output::print(&removals(&options, None).join("\n"))
+    }
+}
