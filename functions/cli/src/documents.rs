@@ -99,22 +99,42 @@ pub(crate) fn warn<'a>(warnings: impl IntoIterator<Item = &'a Diagnostic>) {
     }
 }
 
-/// Returns the error for a document of another kind than `expected`, such as `a sandbox`.
-pub(crate) fn unexpected(file: &str, document: &Document, expected: &str) -> CliError {
+/// Returns the command that applies a document.
+fn command(document: &Document) -> String {
     let noun = document.noun();
     let command = if noun == "a route group" { "sandbox" } else { noun.trim_start_matches("a ") };
-    CliError::failed(format!("{file} contains {noun}; expected {expected}"))
-        .with_hint(format!("apply it with `ebb {command} apply -f FILE`"))
+    format!("`ebb {command} apply -f FILE`")
 }
 
-/// Reads a file that contains only plugins.
+/// Returns the error for a document of another kind than `expected`, such as `a sandbox`.
+pub(crate) fn unexpected(file: &str, document: &Document, expected: &str) -> CliError {
+    CliError::failed(format!("{file} contains {}; expected {expected}", document.noun()))
+        .with_hint(format!("apply it with {}", command(document)))
+}
+
+/// Names the documents of a file that a command does not use.
+fn skipped(file: &str, documents: &[Document]) {
+    for document in documents {
+        let (noun, command) = (document.noun(), command(document));
+        output::status_line(&format!("{file}: skipped {noun}; apply it with {command}"));
+    }
+}
+
+/// Reads the plugins of a file. Documents of other kinds are skipped, if there is a plugin.
 pub(crate) fn plugins(path: &Path, vars: &DocumentVars) -> Result<Vec<PluginDoc>> {
     let source = DocumentSource::read(path)?;
-    let plugins = source.documents(vars)?.into_iter().map(|document| match document {
-        Document::Plugin(plugin) => Ok(plugin),
-        other => Err(unexpected(&source.name, &other, "a plugin")),
-    });
-    plugins.collect()
+    let (mut plugins, mut others) = (Vec::new(), Vec::new());
+    for document in source.documents(vars)? {
+        match document {
+            Document::Plugin(plugin) => plugins.push(plugin),
+            other => others.push(other),
+        }
+    }
+    if let (true, Some(other)) = (plugins.is_empty(), others.first()) {
+        return Err(unexpected(&source.name, other, "a plugin"));
+    }
+    skipped(&source.name, &others);
+    Ok(plugins)
 }
 
 /// Reads the plugins of several files.
@@ -131,10 +151,16 @@ pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<
 pub(crate) struct TargetDocument(pub(crate) Box<SandboxDoc>);
 
 impl TargetDocument {
-    /// Reads a file that contains one target.
+    /// Reads a file that contains one target. Plugins are skipped, if there is a target.
     pub(crate) fn read(path: &Path, vars: &DocumentVars) -> Result<Self> {
         let source = DocumentSource::read(path)?;
-        let mut documents = source.documents(vars)?;
+        let documents = source.documents(vars)?.into_iter();
+        let (mut plugins, mut documents): (Vec<_>, Vec<_>) =
+            documents.partition(|document| matches!(document, Document::Plugin(_)));
+        if documents.is_empty() {
+            documents.append(&mut plugins);
+        }
+        skipped(&source.name, &plugins);
         match documents.pop() {
             Some(_) if !documents.is_empty() => {
                 let count = documents.len() + 1;
@@ -161,5 +187,46 @@ impl TargetDocument {
     /// Returns the document with all variables and embedded files expanded.
     pub(crate) fn expanded(&self) -> &str {
         &self.0.expanded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLUGIN: &str = r##"apiVersion: ebb.dev/v1
+kind: Plugin
+name: scratch@1.0.0
+runners:
+  shell: {image: "busybox:1.36"}
+preStart:
+  make:
+    pod: {script: "#!/bin/sh"}
+"##;
+    const SANDBOX: &str = "apiVersion: ebb.dev/v1
+kind: Sandbox
+name: first
+resources: {files: {plugin: scratch@1.0.0}}
+";
+
+    #[test]
+    fn commands_take_the_documents_of_their_kind() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("all.yaml");
+        let vars = DocumentVars::default();
+        let read = |documents: &[&str]| {
+            fs::write(&file, documents.join("---\n")).unwrap();
+            let shown = |error: CliError| error.message();
+            let target = TargetDocument::read(&file, &vars).map(|target| target.target("sandbox").name).map_err(shown);
+            (plugins(&file, &vars).map(|plugins| plugins.len()).map_err(shown), target)
+        };
+        assert_eq!(read(&[PLUGIN, SANDBOX]), (Ok(1), Ok("first".to_owned())));
+        let other = PLUGIN.replace("scratch@1", "scratch@2");
+        let (found, target) = read(&[PLUGIN, &other]);
+        assert_eq!(found, Ok(2));
+        assert!(target.unwrap_err().ends_with("contains 2 documents; expected one sandbox"));
+        let (found, target) = read(&[SANDBOX]);
+        assert!(found.unwrap_err().ends_with("contains a sandbox; expected a plugin"));
+        assert_eq!(target, Ok("first".to_owned()));
     }
 }
