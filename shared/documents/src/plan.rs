@@ -453,6 +453,9 @@ pub struct ObjectAction {
     /// True for an object of `bind`. The strings in its `data` are templates of texts, also in a Secret.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bound: bool,
+    /// True if the unit fails as soon as an object cannot become ready, instead of at its timeout.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fail_fast: bool,
 }
 
 /// A resource of an InfraKit plugin.

@@ -47,6 +47,7 @@ pub(super) fn compile<'a>(
         let at = until.url.as_ref().or(until.path.as_ref()).map_or(doc.name.at, |url| url.at);
         report.push(report.error("until", at, "only a webhook has `until`").help(help));
     }
+    fail_fast(report, doc);
     let (work, role) = match &doc.action {
         ActionDoc::Pod(action) => {
             input_destinations::check_inputs(report, &doc.inputs);
@@ -135,7 +136,8 @@ pub(super) fn compile<'a>(
                 report.push(report.error("input", first.name.at, "an object has no inputs").help(help));
             }
             let bound = object.data.is_some();
-            (Action::Object(ObjectAction { manifest: tree, ready, fail, bound }), TextRole::Manifest)
+            let fail_fast = doc.fail_fast.as_ref().is_some_and(|fails| fails.value);
+            (Action::Object(ObjectAction { manifest: tree, ready, fail, bound, fail_fast }), TextRole::Manifest)
         }
         ActionDoc::Infrakit(instance) => {
             let mut properties = Vec::new();
@@ -273,6 +275,21 @@ fn limits(report: &mut DiagnosticCollector, doc: &UnitDoc) {
     if let ActionDoc::Webhook(webhook) = &doc.action {
         max_processing_time(report, doc, webhook);
     }
+}
+
+/// Rejects `failFast` of a unit without objects.
+fn fail_fast(report: &mut DiagnosticCollector, doc: &UnitDoc) {
+    let help = match (&doc.fail_fast, &doc.action) {
+        (None, _) | (_, ActionDoc::Object(_)) => return,
+        (Some(_), ActionDoc::Pod(_)) => {
+            "leave it out: a pod that cannot start fails after `podStartTimeoutSeconds` of its relay"
+        }
+        (Some(_), ActionDoc::Webhook(_)) => "leave it out: `failed` of `until` ends a wait early",
+        (Some(_), ActionDoc::Infrakit(_)) => "leave it out: a plugin of InfraKit reports its failures itself",
+    };
+    let at = doc.fail_fast.as_ref().map_or(doc.name.at, |fails| fails.at);
+    let message = format!("`{}` has `failFast`, which only a unit with `object` may have", doc.name.value);
+    report.push(report.error("fail-fast", at, message).help(help));
 }
 
 /// Checks `maxProcessingTime` of a webhook. A response 404 of the `describe` URL is final only after that time, and the

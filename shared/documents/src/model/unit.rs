@@ -43,6 +43,8 @@ pub struct UnitSpec {
     pub timeout: Option<DurationMs>,
     /// When and how often the unit is tried again.
     pub retry: Option<RetryDoc>,
+    /// If `true`, a unit with objects fails as soon as one of them cannot become ready, instead of at its `timeout`.
+    pub fail_fast: Option<At<bool>>,
     /// The values that the unit reads, by name.
     #[serde(default)]
     #[schemars(with = "std::collections::BTreeMap<String, InputSchema>")]

@@ -51,6 +51,7 @@ pub(crate) fn applied(
         until: TaskCompletion::Ready(rules),
         outputs: outputs.collect(),
         keep: unit.is_setup(run.hook()),
+        fail_fast: object.fail_fast,
         ..ObjectTask::default()
     }
 }

@@ -187,6 +187,17 @@ fn objects_are_removed_last() {
     assert!(plan.hooks.iter().all(|hook| hook.graph().is_ok()));
 }
 
+/// A plan without `failFast` has the digest that it had before the key existed.
+#[test]
+fn objects_may_fail_fast() {
+    for (written, expected) in [("failFast: true, ", Some(json!(true))), ("failFast: false, ", None), ("", None)] {
+        let unit = format!("{{{written}object: {{manifest: {{apiVersion: v1, kind: A, metadata: {{name: a}}}}}}}}");
+        let plan = alone(&format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart: {{a: {unit}}}\n"));
+        let action = serde_json::to_value(&plan.hooks[0].units[0].action).unwrap();
+        assert_eq!(action["object"].get("failFast"), expected.as_ref(), "{written}");
+    }
+}
+
 /// Within a plugin of Ebb, undos run in the reverse order of the setup. An `after` against it wins, and a unit does not
 /// wait for the undo of what it reads.
 #[test]
