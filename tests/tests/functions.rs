@@ -111,7 +111,8 @@ fn main() {
             a_failed_setup_is_corrected_by_an_update a_removed_check_that_had_failed_blocks_no_update
             a_failed_undo_of_an_update_is_retried the_newest_document_of_a_waiting_instance_begins
             update_units_change_a_resource_in_place another_routing_key_completes_a_failed_target;
-        lifecycle::cluster_waits: each_wait_has_its_reason_and_true_times a_relay_without_a_response_is_named;
+        lifecycle::cluster_waits: each_wait_has_its_reason_and_true_times a_relay_without_a_response_is_named
+            each_manifest_is_judged_by_its_conditions;
         lifecycle::preset_lives: each_preset_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
         lifecycle::documented: the_first_source_runs_the_first_plugin a_merge_request_shows_the_results_of_its_target
             sources_replace_parts_of_a_preset templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;

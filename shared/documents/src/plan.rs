@@ -444,18 +444,46 @@ pub struct BoundConnection {
 pub struct ObjectAction {
     /// The manifest as a tree whose strings are templates, or a list of manifests. They are applied in this order.
     pub manifest: serde_json::Value,
-    /// A CEL condition over `object`, the first object. True if the object is ready.
+    /// True if an object is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ready: Option<String>,
-    /// A CEL condition over `object`, the first object. True if the object has failed.
+    pub ready: Option<ManifestConditions>,
+    /// True if an object has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fail: Option<String>,
+    pub fail: Option<ManifestConditions>,
     /// True for an object of `bind`. The strings in its `data` are templates of texts, also in a Secret.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bound: bool,
     /// True if the unit fails as soon as an object cannot become ready, instead of at its timeout.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fail_fast: bool,
+}
+
+/// CEL conditions over `object`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ManifestConditions {
+    /// The condition of the first manifest.
+    First(String),
+    /// The condition of each manifest. `None` means the contract of its kind.
+    Each(Vec<Option<String>>),
+}
+
+impl ManifestConditions {
+    /// Returns the condition of the manifest at a position.
+    pub fn of(&self, manifest: usize) -> Option<&str> {
+        match self {
+            Self::First(text) => Some(text.as_str()).filter(|_| manifest == 0),
+            Self::Each(texts) => texts.get(manifest)?.as_deref(),
+        }
+    }
+
+    /// Returns all conditions.
+    pub fn texts(&self) -> Vec<&str> {
+        match self {
+            Self::First(text) => vec![text],
+            Self::Each(texts) => texts.iter().flatten().map(String::as_str).collect(),
+        }
+    }
 }
 
 /// A resource of an InfraKit plugin.

@@ -4,7 +4,8 @@ use ebb_flow::sweep::{SweepCondition, sweep_run};
 use ebb_protocol::api::TargetPage;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::relay::{
-    Batch, BatchResponse, RelayRequest, RelayResponse, RunningTask, TaskState, TaskWait, WaitResolution,
+    Batch, BatchResponse, ReadyRules, RelayRequest, RelayResponse, RunningTask, TaskCompletion, TaskState, TaskWait,
+    WaitResolution,
 };
 
 use crate::harness::*;
@@ -13,6 +14,19 @@ const TWO: &str = r#"
 preStart:
   first: {object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "a-${resource.key}"}}}}
   second: {object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "b-${resource.key}"}}}}
+"#;
+
+/// A workflow of Argo after another object.
+const CONDITIONS: &str = r#"
+preStart:
+  deploy:
+    failFast: true
+    object:
+      manifest:
+      - {apiVersion: v1, kind: ConfigMap, metadata: {name: "a-${resource.key}"}}
+      - {apiVersion: argoproj.io/v1alpha1, kind: Workflow, metadata: {name: "b-${resource.key}"}}
+      ready: [null, "${object.status.phase == 'Succeeded'}"]
+      fail: [null, "${object.status.phase in ['Failed', 'Error']}"]
 "#;
 
 /// The age of both tasks, which exceeds that of their run.
@@ -41,7 +55,7 @@ fn respond(request: &RelayRequest) -> RelayResponse {
 }
 
 /// Starts a stack with a sandbox `a` whose units wait. The server is the relay.
-async fn waiting() -> (Harness, TestReceiver) {
+async fn waiting(plugin: &str) -> (Harness, TestReceiver) {
     let server = TestReceiver::start().await;
     server.on("POST /v1/batch", |call, _| {
         let batch: Batch = serde_json::from_value(call.body.clone()).unwrap();
@@ -51,12 +65,12 @@ async fn waiting() -> (Harness, TestReceiver) {
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     let cluster = json!({"url": server.url(), "secret": secret, "uid": "uid", "entrypointImage": "r"});
     let harness = Harness::with_clusters(&json!({ "default": cluster })).await;
-    harness.begin("a", "two", TWO).await;
+    harness.begin("a", "waits", plugin).await;
     (harness, server)
 }
 
 pub(crate) async fn each_wait_has_its_reason_and_true_times() {
-    let (harness, _server) = waiting().await;
+    let (harness, _server) = waiting(TWO).await;
     let (target, [first, second]) = until("the waits of both units", async || {
         let target = harness.target("a").await?;
         let units = [find(&target, "preStart", "first")?, find(&target, "preStart", "second")?];
@@ -86,7 +100,7 @@ pub(crate) async fn each_wait_has_its_reason_and_true_times() {
 }
 
 pub(crate) async fn a_relay_without_a_response_is_named() {
-    let (harness, server) = waiting().await;
+    let (harness, server) = waiting(TWO).await;
     harness.unit("a", "preStart", "first", UnitState::Running).await;
     server.always("POST /v1/batch", 503);
     let log = harness.log("a", Hook::PreStart, "first", "").await.is_problem(503, "relay-unavailable");
@@ -101,4 +115,23 @@ pub(crate) async fn a_relay_without_a_response_is_named() {
     assert_eq!((&*outage.cluster, outage.units.len()), ("default", 0));
     let log = harness.log("a", Hook::PreStart, "first", "").await.is_problem(503, "relay-unavailable");
     assert!(log.detail.contains(&format!("does not respond since {}", outage.since)), "{log:?}");
+}
+
+pub(crate) async fn each_manifest_is_judged_by_its_conditions() {
+    let (_harness, server) = waiting(CONDITIONS).await;
+    let task = until("the task", async || {
+        let calls = server.calls("POST /v1/batch").into_iter();
+        let batches = calls.map(|call| serde_json::from_value::<Batch>(call.body).unwrap());
+        batches.flat_map(|batch| batch.requests).find_map(|request| match request {
+            RelayRequest::Ensure(task) => Some(task.body),
+            _ => None,
+        })
+    })
+    .await;
+    let own = ReadyRules {
+        ready: Some("object.status.phase == 'Succeeded'".to_owned()),
+        fail: Some("object.status.phase in ['Failed', 'Error']".to_owned()),
+    };
+    assert_eq!(task.until, TaskCompletion::Ready(vec![ReadyRules::default(), own]));
+    assert!(task.fail_fast);
 }

@@ -164,6 +164,7 @@ async fn readiness_rules_and_outputs() {
     let given = json!({"metadata": {"name": "given"}, "stringData": {"password": "hunter2"}});
     create(&fixture.api::<Secret>(), given).await;
     let [good, bad, missing, untyped] = ["good", "bad", "missing", "untyped"].map(|unit| name(unit, 1));
+    let [done, broken] = ["done", "broken"].map(|unit| name(unit, 1));
     let task = |unit: &TaskId, rules: &[(&str, &str)], outputs: Vec<ObjectOutput>| {
         let apply = vec![map(&unit.unit), map(&format!("{}-2", unit.unit))];
         fixture.ensure_of(unit, ObjectTask { keep: false, until: ready(rules), outputs, ..kept(apply) })
@@ -182,11 +183,18 @@ async fn readiness_rules_and_outputs() {
     fixture.ensure(task(&bad, &rules, vec![])).await;
     fixture.ensure(task(&missing, &[], vec![output("a", "'given'", "none", false)])).await;
     fixture.ensure(task(&untyped, &[("object.data.a", "")], vec![])).await;
-    for unit in [&good, &bad] {
+    // The second object reports a phase, like a workflow of Argo.
+    let second = [("", ""), ("object.data.phase == 'Succeeded'", "object.data.phase in ['Failed', 'Error']")];
+    fixture.ensure(task(&done, &second, vec![])).await;
+    fixture.ensure(task(&broken, &second, vec![])).await;
+    for unit in [&good, &bad, &done, &broken] {
         assert!(matches!(fixture.get(unit).await, TaskState::Running { .. }));
     }
     merge(&maps, "good", json!({"data": {"ready": "yes", "secret": "given"}})).await;
     merge(&maps, "bad", json!({"data": {"ready": "yes", "failed": "yes"}})).await;
+    merge(&maps, "done-2", json!({"data": {"phase": "Succeeded"}})).await;
+    merge(&maps, "broken-2", json!({"data": {"phase": "Failed"}})).await;
+    fixture.success(&done).await;
     let result = fixture.result(&good).await;
     assert_eq!(
         json!(result.outputs),
@@ -199,6 +207,7 @@ async fn readiness_rules_and_outputs() {
     assert_eq!(fixture.sensitive_output(&result, "kept").await, b"hunter2");
     for (unit, code, message) in [
         (&bad, ReasonCode::Failed, "its `fail` is true"),
+        (&broken, ReasonCode::Failed, "broken-2"),
         (&missing, ReasonCode::OutputMissing, "no key \"none\""),
         (&untyped, ReasonCode::Failed, "true or false"),
     ] {

@@ -161,12 +161,12 @@ fn text(report: &mut DiagnosticCollector, name: &At<String>, value: &At<ParamVal
     None
 }
 
-fn ready(report: &mut DiagnosticCollector, dialect: Dialect, value: &At<ParamValue>) -> Option<At<String>> {
+fn ready(report: &mut DiagnosticCollector, dialect: Dialect, value: &At<ParamValue>) -> Option<At<TemplateTree>> {
     match &value.value {
         ParamValue::Tree(TemplateTree::Text(text)) => {
             // Texts of Signadot documents are not templates, so loading escaped the expression.
             let text = if dialect == Dialect::Signadot { text.replace("$${", "${") } else { text.clone() };
-            Some(At { value: text, at: value.at })
+            Some(At { value: TemplateTree::Text(text), at: value.at })
         }
         _ => {
             let message = format!("`{READY}` must be a text with an expression over `object`");

@@ -19,8 +19,8 @@ use crate::model::{
     WebhookDoc, WebhookMethod,
 };
 use crate::plan::{
-    Action, BoundConnection, InputPlan, ObjectAction, OutputFrom, OutputPlan, PLUGIN_UPDATE, PodAction, RetryPolicy,
-    SourceLocation, UnitPlan, WebhookAction,
+    Action, BoundConnection, InputPlan, ManifestConditions, ObjectAction, OutputFrom, OutputPlan, PLUGIN_UPDATE,
+    PodAction, RetryPolicy, SourceLocation, UnitPlan, WebhookAction,
 };
 
 /// Compiles a unit and reports its errors.
@@ -127,10 +127,8 @@ pub(super) fn compile<'a>(
                 let role = if is_secret { TextRole::BoundSecret } else { TextRole::BoundConfigMap };
                 collect(role, std::mem::take(&mut found));
             }
-            let mut judge = |what: &str, text: &'a Option<At<String>>| {
-                text.as_ref().and_then(|text| report.expression(what, text, Scope::Object, &mut Vec::new()))
-            };
-            let (ready, fail) = (judge("`ready`", &object.ready), judge("`fail`", &object.fail));
+            let ready = object.ready.as_ref().and_then(|ready| conditions(report, "`ready`", ready, manifest));
+            let fail = object.fail.as_ref().and_then(|fail| conditions(report, "`fail`", fail, manifest));
             if let Some(first) = doc.inputs.first() {
                 let help = "put the value into the manifest: `${…}`";
                 report.push(report.error("input", first.name.at, "an object has no inputs").help(help));
@@ -275,6 +273,42 @@ fn limits(report: &mut DiagnosticCollector, doc: &UnitDoc) {
     if let ActionDoc::Webhook(webhook) = &doc.action {
         max_processing_time(report, doc, webhook);
     }
+}
+
+/// Compiles `ready` or `fail` of objects: one text, or a list with an entry for each manifest.
+fn conditions(
+    report: &mut DiagnosticCollector,
+    what: &str,
+    written: &At<TemplateTree>,
+    manifest: &At<TemplateTree>,
+) -> Option<ManifestConditions> {
+    let TemplateTree::List(entries) = &written.value else {
+        return condition(report, what, written).map(ManifestConditions::First);
+    };
+    let expected = match &manifest.value {
+        TemplateTree::List(manifests) => manifests.len(),
+        _ => 1,
+    };
+    if entries.len() != expected {
+        let message = format!("{what} is a list of {}; expected {expected}, one for each manifest", entries.len());
+        let help = "keep the order of the manifests, and write `null` for one that is judged by its kind";
+        report.push(report.error("contradiction", written.at, message).help(help));
+    }
+    let entries = entries.iter().map(|entry| match &entry.value {
+        TemplateTree::Scalar(serde_json::Value::Null) => None,
+        _ => condition(report, what, entry),
+    });
+    Some(ManifestConditions::Each(entries.collect()))
+}
+
+fn condition(report: &mut DiagnosticCollector, what: &str, written: &At<TemplateTree>) -> Option<String> {
+    let TemplateTree::Text(text) = &written.value else {
+        let message = format!("{what} must be a text with an expression over `object`, or a list of such texts");
+        report.push(report.error("wrong-type", written.at, message).help("such as `${object.status.ready}`"));
+        return None;
+    };
+    let text = At { value: text.clone(), at: written.at };
+    report.expression(what, &text, Scope::Object, &mut Vec::new())
 }
 
 /// Rejects `failFast` of a unit without objects.

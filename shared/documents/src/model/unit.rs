@@ -277,10 +277,12 @@ pub struct ObjectDoc {
     /// A manifest whose texts may hold `${…}`, or a list of manifests, which are applied in their order.
     #[schemars(with = "ManifestSchema")]
     pub manifest: At<TemplateTree>,
-    /// A CEL expression over `object`, the first one, that is true when it is ready.
-    pub ready: Option<At<String>>,
-    /// A CEL expression over `object`, the first one, that is true when it has failed.
-    pub fail: Option<At<String>>,
+    /// A CEL expression over `object`, the first one, that is true when it is ready. A list has one for each object.
+    #[schemars(with = "Option<ConditionsSchema>")]
+    pub ready: Option<At<TemplateTree>>,
+    /// A CEL expression over `object`, the first one, that is true when it has failed. A list has one for each object.
+    #[schemars(with = "Option<ConditionsSchema>")]
+    pub fail: Option<At<TemplateTree>>,
     /// The `data` of an object of `bind`.
     #[serde(skip)]
     pub data: Option<At<TemplateTree>>,
@@ -322,6 +324,15 @@ enum ManifestSchema {
     Inline(std::collections::BTreeMap<String, Value>),
     Several(#[schemars(length(min = 1))] Vec<std::collections::BTreeMap<String, Value>>),
     Embedded(#[schemars(regex(pattern = r"^@\{ *embed *\[ *yaml *\] *:.+\}$"))] String),
+}
+
+/// The condition of the first object, or a list with one for each object. `null` means the contract of its kind.
+#[derive(JsonSchema)]
+#[schemars(untagged, rename = "Conditions")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum ConditionsSchema {
+    First(String),
+    Each(#[schemars(length(min = 1))] Vec<Option<String>>),
 }
 
 /// An input with its destination: a variable, a file, or both. The default is the variable of its name.

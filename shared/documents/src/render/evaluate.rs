@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use super::{KnownOutputs, RenderError};
 use crate::expr::convert::CelOutput;
 use crate::expr::{self, EvaluationError, Expression, Scope};
-use crate::plan::{Action, OutputFrom, Plan, Template, UnitRef};
+use crate::plan::{Action, ManifestConditions, OutputFrom, Plan, Template, UnitRef};
 use crate::template::{self, TemplatePiece};
 
 /// The parsed expressions of a plan. Created once per plan and shared.
@@ -88,7 +88,8 @@ impl CompiledExpressions {
                     }
                     Action::Object(object) => {
                         compiled.tree(&object.manifest, place)?;
-                        let mut texts = object.ready.iter().chain(&object.fail);
+                        let conditions = object.ready.iter().chain(&object.fail);
+                        let mut texts = conditions.flat_map(ManifestConditions::texts);
                         texts.try_for_each(|text| compiled.expression(text, place))?;
                     }
                 }

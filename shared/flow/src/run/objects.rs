@@ -1,6 +1,6 @@
 //! Builds the tasks of object units and of removals.
 
-use ebb_documents::plan::{Action, HookPlan, ObjectAction, OutputFrom, UnitPlan, UnitRef};
+use ebb_documents::plan::{Action, HookPlan, ManifestConditions, ObjectAction, OutputFrom, UnitPlan, UnitRef};
 use ebb_documents::render::BoundSecretKey;
 use ebb_engine::Unit;
 use ebb_protocol::relay::{
@@ -18,17 +18,16 @@ pub(crate) fn applied(
     object: &ObjectAction,
     (manifests, fill): (Vec<serde_json::Value>, Vec<BoundSecretKey>),
 ) -> ObjectTask {
-    let own = ReadyRules { ready: object.ready.clone(), fail: object.fail.clone() };
-    // The rules of the document apply to the first object, the contracts of kinds to the others. Only `ready:
-    // "${true}"` applies to all.
-    let others = match own.ready.as_deref().map(str::trim) {
-        Some("true") => ReadyRules { fail: None, ..own.clone() },
-        _ => ReadyRules::default(),
+    // The contract of the kind replaces a missing rule. A single `ready: "${true}"` applies to all objects.
+    let always = match &object.ready {
+        Some(ManifestConditions::First(text)) if text.trim() == "true" => Some(text.clone()),
+        _ => None,
     };
-    let mut rules = vec![others; manifests.len()];
-    if let Some(first) = rules.first_mut() {
-        *first = own;
-    }
+    let rule = |conditions: Option<&ManifestConditions>, manifest| conditions?.of(manifest).map(str::to_owned);
+    let rules = (0..manifests.len()).map(|manifest| ReadyRules {
+        ready: rule(object.ready.as_ref(), manifest).or_else(|| always.clone()),
+        fail: rule(object.fail.as_ref(), manifest),
+    });
     let outputs = unit.outputs.iter().filter_map(|(name, output)| {
         let from = match &output.from {
             OutputFrom::Expression(text) => ObjectOutputFrom::Value(text.clone()),
@@ -48,7 +47,7 @@ pub(crate) fn applied(
         bind: object.bound,
         fill: fill.into_iter().map(filled).collect(),
         adopts: if object.bound { bound_before(run) } else { Vec::new() },
-        until: TaskCompletion::Ready(rules),
+        until: TaskCompletion::Ready(rules.collect()),
         outputs: outputs.collect(),
         keep: unit.is_setup(run.hook()),
         fail_fast: object.fail_fast,

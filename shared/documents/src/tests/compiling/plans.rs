@@ -198,6 +198,27 @@ fn objects_may_fail_fast() {
     }
 }
 
+#[test]
+fn each_manifest_has_its_conditions() {
+    let action = |conditions: &str| {
+        let manifests = "[{apiVersion: v1, kind: A, metadata: {name: a}}, {apiVersion: argoproj.io/v1alpha1, kind: Workflow, metadata: {name: b}}]";
+        let plugin = format!(
+            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  a:\n    object:\n      manifest: {manifests}\n{conditions}"
+        );
+        let plan = alone(&plugin);
+        assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
+        let Action::Object(object) = plan.hooks[0].units[0].action.clone() else { panic!("{plan:?}") };
+        object
+    };
+    let listed =
+        action("      ready: [null, \"${object.status.phase == 'Succeeded'}\"]\n      fail: object.status.failed\n");
+    let (ready, fail) = (listed.ready.unwrap(), listed.fail.unwrap());
+    assert_eq!([ready.of(0), ready.of(1), ready.of(2)], [None, Some("object.status.phase == 'Succeeded'"), None]);
+    assert_eq!([fail.of(0), fail.of(1)], [Some("object.status.failed"), None]);
+    let single = serde_json::to_value(action("      ready: ${true}\n")).unwrap();
+    assert_eq!((&single["ready"], single.get("fail")), (&json!("true"), None), "the form that plans had before lists");
+}
+
 /// Within a plugin of Ebb, undos run in the reverse order of the setup. An `after` against it wins, and a unit does not
 /// wait for the undo of what it reads.
 #[test]
