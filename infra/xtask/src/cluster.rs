@@ -18,6 +18,7 @@ pub(crate) mod images;
 mod keys;
 mod kubectl;
 mod netns;
+mod registry;
 pub(crate) mod servers;
 mod up;
 
@@ -59,6 +60,11 @@ pub(crate) enum TestClusterCommand {
         /// Additional name, with its registry: docker.io/library/postgres:17-alpine
         name: String,
     },
+    /// Write images in place of those that Signadot's plugins name, as the files of a registry
+    Registry {
+        /// Folder for the files, empty or missing
+        to: PathBuf,
+    },
 }
 
 /// Programs that few tests need.
@@ -80,6 +86,7 @@ pub(crate) fn all(command: TestClusterCommand) -> anyhow::Result<()> {
         TestClusterCommand::Start { server } => server.start(&found()?),
         TestClusterCommand::Image { name, from, entrypoint } => images::import(&found()?, &name, &from, &entrypoint),
         TestClusterCommand::Tag { image, name } => images::tag(&found()?, &image, &name),
+        TestClusterCommand::Registry { to } => registry::write(&to),
     }
 }
 

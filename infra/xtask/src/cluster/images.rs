@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::Context as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::build::{BinarySet, digest};
 use super::folder;
@@ -19,7 +19,8 @@ pub(crate) const PAUSE: &str = "ebb.test/pause:1";
 pub(crate) const BUSYBOX: &str = "ebb.test/busybox:1";
 pub(crate) const DEBIAN: &str = "ebb.test/debian:1";
 
-const DEBOOTSTRAP: [&str; 3] = ["--variant=minbase", "--include=ca-certificates,curl,postgresql-client", "bookworm"];
+const DEBOOTSTRAP: [&str; 3] =
+    ["--variant=minbase", "--include=ca-certificates,curl,jq,postgresql-client,python3", "bookworm"];
 
 /// Returns the archive of Debian's image. debootstrap creates it once.
 pub(crate) fn debian() -> anyhow::Result<PathBuf> {
@@ -100,35 +101,45 @@ fn busybox(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes an archive, in the format of `docker save`, of an image with one layer: the folder `root`.
-pub(crate) fn archive(name: &str, root: &Path, entrypoint: &[String], to: &Path) -> anyhow::Result<()> {
-    let parts = to.with_extension("parts");
-    folder::remove(&parts)?;
-    fs::create_dir_all(&parts)?;
-    let layer = parts.join("layer.tar");
-    run(command("tar")
-        .args(["--create", "--numeric-owner", "--file"])
-        .arg(&layer)
-        .arg("--directory")
-        .arg(root)
-        .arg("."))?;
-    let sum = output(command("sha256sum").arg(&layer))?;
-    let sum = sum.split(' ').next().context("sha256sum prints the digest first")?;
+/// Writes the content of a folder as a layer.
+pub(crate) fn pack(root: &Path, layer: &Path) -> anyhow::Result<()> {
+    let create = ["--create", "--numeric-owner", "--file"];
+    run(command("tar").args(create).arg(layer).arg("--directory").arg(root).arg("."))
+}
+
+/// Returns the digest of a file, as manifests have it.
+pub(crate) fn digest_of(file: &Path) -> anyhow::Result<String> {
+    let sum = output(command("sha256sum").arg(file))?;
+    Ok(format!("sha256:{}", sum.split(' ').next().context("sha256sum prints the digest first")?))
+}
+
+/// Returns the configuration of an image whose layers have these digests.
+pub(crate) fn config(entrypoint: &[String], layers: &[String]) -> Value {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
     };
-    let config = json!({
+    json!({
         "architecture": architecture,
         "os": "linux",
         "config": {
             "Entrypoint": entrypoint,
             "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
         },
-        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{sum}")] },
-        "history": [{}],
-    });
+        "rootfs": { "type": "layers", "diff_ids": layers },
+        "history": vec![json!({}); layers.len()],
+    })
+}
+
+/// Writes an archive, in the format of `docker save`, of an image with one layer: the folder `root`.
+pub(crate) fn archive(name: &str, root: &Path, entrypoint: &[String], to: &Path) -> anyhow::Result<()> {
+    let parts = to.with_extension("parts");
+    folder::remove(&parts)?;
+    fs::create_dir_all(&parts)?;
+    let layer = parts.join("layer.tar");
+    pack(root, &layer)?;
+    let config = config(entrypoint, &[digest_of(&layer)?]);
     let manifest = json!([{ "Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"] }]);
     folder::write(&parts.join("config.json"), &config.to_string())?;
     folder::write(&parts.join("manifest.json"), &manifest.to_string())?;

@@ -158,7 +158,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
     VerifyPart {
         name: "cluster",
         covers: "the relay, its chart, pods, objects, pushes and polls in a real Kubernetes (--full: 500 tasks at once)",
-        needs: "root and Go; containerd, nftables and more, by apt; Kubernetes, etcd, helm and kro from Go modules",
+        needs: "root and Go; containerd, nftables and more, by apt; Kubernetes, etcd, helm, kro and OpenTofu from Go modules",
         paths: "shared/relay shared/podspec shared/readiness shared/script shared/protocol shared/relay_client \
             shared/local functions/cli/src functions/relay functions/entrypoint infra/relay infra/cluster \
             tests/tests/e2e",
@@ -166,6 +166,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
             tools::packages(tools::TEST_PACKAGES)?;
             entrypoint::all()?;
             let _cluster = cluster::ClusterGuard::up()?;
+            cluster::BinarySet::Opentofu.built()?;
             this.test("-p ebb-relay --test it", &[])?;
             let elsewhere = ["book::", "containers::", "postgres::", "kill", "source_events::", "opentofu::"];
             e2e(this, &elsewhere.map(|tests| ["--skip", tests]).concat(), &[])?;
