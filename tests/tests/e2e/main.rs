@@ -30,7 +30,9 @@ mod postgres_life;
 mod postgres_server;
 mod relays;
 mod s3;
+mod signadot;
 mod source_events;
+mod stand_ins;
 mod wired;
 mod workdir_setup;
 

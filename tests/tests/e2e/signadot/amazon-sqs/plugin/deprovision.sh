@@ -1,0 +1,3 @@
+#!/bin/bash
+set -eu
+aws sqs delete-queue --queue-url="$QUEUE_URL"
