@@ -226,7 +226,7 @@ impl ModelDocuments {
             let (plugins, text) = (Arc::clone(&table), text.clone());
             let keys = settings(MAX_IN_FLIGHT_MS).unit_keys;
             let compiled = runtime.run(async move {
-                let tools = (&InstanceCache::default(), &keys);
+                let tools = (&InstanceCache::default(), &keys, None);
                 compile_document(plugins.as_ref(), tools, TargetKey::new(KIND, NAME), &text, PinnedVersions::Latest)
                     .await
             });

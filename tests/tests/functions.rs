@@ -194,8 +194,8 @@ fn main() {
             a_registered_cluster_is_used_at_once denied_polls_are_shown
             documents_are_checked_against_the_reported_policy;
         security::secrets: sensitive_values_are_stored_by_the_relay_only evidence_contains_no_credentials
-            outputs_of_signadot_plugins plain_values_of_sensitive_params references_from_receivers
-            secrets_of_a_late_success;
+            outputs_of_signadot_plugins clusters_open_outputs_of_signadot_plugins plain_values_of_sensitive_params
+            references_from_receivers secrets_of_a_late_success;
         security::sizes: headers_and_urls large_outputs large_documents;
         security::source_abuse: proofs_of_each_scheme malformed_bodies contents_that_select values_of_sensitive_params
             names_in_events_and_paths targets_of_others reserved_identities reused_delivery_ids;

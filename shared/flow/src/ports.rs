@@ -7,6 +7,7 @@ use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 use ebb_protocol::listing::{ClusterListing, RelayInfo};
 use ebb_protocol::relay::{EnsureTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
+use ebb_store::StoreResult;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +85,11 @@ pub trait RelayClient: Send + Sync {
     /// without clusters has none.
     fn resolve_cluster(&self, _cluster: Option<&str>) -> Option<String> {
         None
+    }
+    /// Returns true if the outputs of Signadot plugins are not sensitive in a cluster. A program that runs scripts without
+    /// clusters keeps them to itself. Fails if the settings of the cluster are stored and cannot be read.
+    async fn opens_signadot_outputs(&self, _cluster: Option<&str>) -> StoreResult<bool> {
+        Ok(false)
     }
     /// Returns the clusters that got requests for tasks since the last call, with their health.
     fn take_observations(&self) -> Vec<(String, RelayObservation)> {

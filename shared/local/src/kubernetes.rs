@@ -61,6 +61,7 @@ pub(crate) async fn open(
         uid: relay.cluster.clone(),
         entrypoint_image: cluster.entrypoint_image.clone(),
         user: PodUser::Image,
+        signadot_outputs: None,
     });
     let task = tokio::spawn(keep_running(relay, cluster.clone(), functions, secret, stopped));
     Ok((clusters, task))

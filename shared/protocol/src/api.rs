@@ -22,7 +22,7 @@ use crate::removal::ResourceRemoval;
 pub use checks::{CheckList, HealthCheck};
 pub use clusters::{
     ClusterBootstrap, ClusterDetail, ClusterError, ClusterInfo, ClusterList, ClusterRegistration, ClusterState,
-    DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList, PutCluster, RelayOutage, TransportKind,
+    DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList, PutCluster, RelayOutage, SignadotOutputs, TransportKind,
 };
 pub use connection_bodies::{ConnectionDetail, ConnectionInfo, ConnectionList, PutConnection};
 pub use named_tokens::{CreateToken, CreatedToken, TokenInfo, TokenList};

@@ -92,6 +92,7 @@ impl ClusterRegistry {
                 url: url.clone(),
                 entrypoint_image: request.entrypoint_image.clone(),
                 run_as_non_root: request.run_as_non_root,
+                signadot_outputs: request.signadot_outputs,
                 options: Value::Object(request.options.clone()),
                 relay: known.and_then(|known| known.relay.clone()),
                 bootstrap: if has_token { Some(issued()) } else { known.and_then(|known| known.bootstrap.clone()) },

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_engine::Timestamp;
+use ebb_protocol::api::SignadotOutputs;
 use ebb_protocol::sign::{SecretError, WebhookKeys};
 use ebb_store::{ClusterStore, StoreError, StoreResult};
 use serde::Deserialize;
 
 use super::script_job::PodUser;
+use registered::RegisteredCluster;
 pub(crate) use registered::RegisteredClusters;
 
 /// The cluster of documents that do not name one.
@@ -43,6 +45,7 @@ pub struct ClusterConfig {
     /// The image with the entrypoint, as `/ebb-entrypoint`.
     pub entrypoint_image: String,
     pub user: PodUser,
+    pub signadot_outputs: Option<SignadotOutputs>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +73,10 @@ pub enum ClusterLookupError {
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterConfigError {
     /// The text is not the expected JSON. The fields are line and column.
-    #[error("line {0}, column {1}: expected a JSON object NAME: {{url, secret, uid, entrypointImage, runAsNonRoot}}")]
+    #[error(
+        "line {0}, column {1}: expected a JSON object NAME: {{url, secret, uid, entrypointImage, runAsNonRoot, \
+         signadotOutputs}}, in which `signadotOutputs` is \"open\" or absent"
+    )]
     Form(usize, usize),
     #[error("the secret of cluster {0:?}: {1}")]
     Secret(String, #[source] SecretError),
@@ -90,12 +96,13 @@ struct ClusterEntry {
     entrypoint_image: String,
     #[serde(default)]
     run_as_non_root: bool,
+    signadot_outputs: Option<SignadotOutputs>,
 }
 
 impl ClusterRegistry {
     /// Parses `{"NAME": {"url": …, "secret": "whsec_…", "uid": …, "entrypointImage": …, "runAsNonRoot": true}}`.
-    /// `url` and `runAsNonRoot` are optional; a cluster without `url` has the pull transport. `secret` lists secrets,
-    /// separated by white space or commas. The first one signs.
+    /// `url`, `runAsNonRoot` and `"signadotOutputs": "open"` are optional; a cluster without `url` has the pull transport.
+    /// `secret` lists secrets, separated by white space or commas. The first one signs.
     pub fn parse(text: &str) -> Result<Self, ClusterConfigError> {
         let entries: BTreeMap<String, ClusterEntry> =
             serde_json::from_str(text).map_err(|error| ClusterConfigError::Form(error.line(), error.column()))?;
@@ -113,6 +120,7 @@ impl ClusterRegistry {
                 uid,
                 entrypoint_image: entry.entrypoint_image,
                 user: if entry.run_as_non_root { PodUser::NonRoot } else { PodUser::Image },
+                signadot_outputs: entry.signadot_outputs,
             };
             Ok((name, Arc::new(cluster)))
         });
@@ -174,11 +182,32 @@ impl ClusterRegistry {
             None => None,
         };
         match (registered, configured) {
-            (Some(Some(registered)), _) => Ok(registered),
+            (Some(RegisteredCluster { config: Some(registered), .. }), _) => Ok(registered),
             (_, Some(configured)) => Ok(Arc::clone(configured)),
-            (Some(None), None) => Err(ClusterLookupError::Waiting(name.to_owned())),
+            (Some(_), None) => Err(ClusterLookupError::Waiting(name.to_owned())),
             (None, None) => Err(ClusterLookupError::Unknown(name.to_owned())),
         }
+    }
+
+    /// Returns true if the outputs of Signadot plugins are open in a cluster, which may wait for its relay.
+    ///
+    /// # Errors
+    /// Returns [`StoreError`] if the table cannot be read.
+    pub(crate) async fn opens_signadot_outputs(&self, name: Option<&str>) -> StoreResult<bool> {
+        let (configured, name) = (self.named(name), self.resolve(name));
+        let mut registered = None;
+        if let Some(clusters) = &self.registered {
+            registered = clusters.read(MAX_AGE).await?.get(name).cloned();
+            if registered.is_none() && configured.is_none() {
+                // Another process may have registered it since.
+                registered = clusters.read(MIN_AGE).await?.get(name).cloned();
+            }
+        }
+        let outputs = match (registered, configured) {
+            (Some(RegisteredCluster { config: None, .. }) | None, Some(configured)) => configured.signadot_outputs,
+            (registered, _) => registered.and_then(|registered| registered.signadot_outputs),
+        };
+        Ok(outputs == Some(SignadotOutputs::Open))
     }
 
     /// Returns the clusters with a relay, by name.
@@ -190,7 +219,7 @@ impl ClusterRegistry {
             self.only.iter().chain(self.named.values()).map(|one| (one.name.clone(), Arc::clone(one))).collect();
         if let Some(registered) = &self.registered {
             let read = registered.read(MAX_AGE).await?;
-            all.extend(read.iter().filter_map(|(name, cluster)| Some((name.clone(), cluster.clone()?))));
+            all.extend(read.iter().filter_map(|(name, cluster)| Some((name.clone(), cluster.config.clone()?))));
         }
         Ok(all.into_values().collect())
     }
@@ -237,6 +266,10 @@ mod tests {
             ("", "line 1, column 0: "),
             (r#"{"a": {"url": "u"}}"#, "line 1, column 18: "),
             (&entry.replace("{", "{\"a\": {").replace('}', ", \"more\": 1}}"), "column"),
+            (
+                &entry.replace("{", "{\"a\": {").replace('}', ", \"signadotOutputs\": \"all\"}}"),
+                "is \"open\" or absent",
+            ),
             (&format!(r#"{{"a": {}}}"#, entry.replace(secret, "canary")), "the secret of cluster \"a\": "),
             (&format!(r#"{{"a": {}}}"#, entry.replace("\"uid\": \"u\", ", "")), "cluster \"a\" has no `uid`"),
             (&format!(r#"{{"a": {}}}"#, entry.replace("\"u\"", "\"\"")), "kubectl get namespace kube-system"),

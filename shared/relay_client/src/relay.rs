@@ -11,7 +11,7 @@ use ebb_protocol::listing::{ClusterListing, RelayInfo};
 use ebb_protocol::relay::{
     EnsureTask, RelayRequest, RelayResponse, ServiceRequest, ServiceResponse, TaskId, TaskState,
 };
-use ebb_store::BatchQueue;
+use ebb_store::{BatchQueue, StoreResult};
 
 use super::batch_sender::{BatchSender, RelayReply, lookup_error};
 use super::batches::OpenBatches;
@@ -167,6 +167,10 @@ impl RelayClient for ClusterRelay {
 
     fn resolve_cluster(&self, cluster: Option<&str>) -> Option<String> {
         Some(self.sender.clusters.resolve(cluster).to_owned())
+    }
+
+    async fn opens_signadot_outputs(&self, cluster: Option<&str>) -> StoreResult<bool> {
+        self.sender.clusters.opens_signadot_outputs(cluster).await
     }
 
     fn take_observations(&self) -> Vec<(String, RelayObservation)> {

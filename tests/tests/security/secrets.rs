@@ -192,6 +192,26 @@ pub(crate) async fn outputs_of_signadot_plugins() {
     assert_not_leaked(&harness, name, "dropped").await;
 }
 
+/// A cluster opens the outputs of Signadot's plugins, also before its relay registers.
+pub(crate) async fn clusters_open_outputs_of_signadot_plugins() {
+    let kept = json!({"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "uid": "u", "entrypointImage": "r"});
+    let mut open = kept.clone();
+    open["signadotOutputs"] = "open".into();
+    let harness = Harness::with_clusters(&json!({"kept": kept, "open": open})).await;
+    let put = json!({"entrypointImage": "r", "signadotOutputs": "open"});
+    harness.request(Method::PUT, "/v1/clusters/registered", Some(put)).await.is(200);
+    harness.post("/v1/plugins", json!({"document": SIGNADOT})).await.is(201);
+    for (cluster, is_sensitive) in [("kept", true), ("open", false), ("registered", false)] {
+        let document = format!("cluster: {cluster}\nresources: {{r: {{plugin: keeps}}}}\n");
+        let document = Some(named("Sandbox", cluster, &document));
+        let data = LifecycleData { document, ..sandbox(cluster, &format!("{cluster}-uid"), "keeps") };
+        harness.lifecycle(LifecycleType::Created, &data).await.is(202);
+        let target = harness.stack().store().read_target(TargetKey::new("sandbox", cluster)).await.unwrap().unwrap();
+        let compiled = harness.stack().env().plan_of(&target).await.unwrap();
+        assert_eq!(compiled.plan.resources["r"].outputs["make.dsn"].sensitive, is_sensitive, "{cluster}");
+    }
+}
+
 /// A literal that does not fit a sensitive param is rejected without repeating it.
 pub(crate) async fn plain_values_of_sensitive_params() {
     let harness = Harness::new().await;

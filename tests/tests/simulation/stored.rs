@@ -10,7 +10,7 @@ use ebb_engine::{
     Attempt, Epoch, EventName, Hook, LateMark, Patch, PatchChange, RunPhase, Shard, TargetPhase, Timestamp, Unit,
 };
 use ebb_local::embedded::{EmbeddedTable, FolderBucket};
-use ebb_protocol::api::{SourceResponse, SourceResult};
+use ebb_protocol::api::{SignadotOutputs, SourceResponse, SourceResult};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::id::{EventRef, RunId, digest};
@@ -225,6 +225,7 @@ async fn clusters(store: &Store) {
         url: Some("https://relay.test".into()),
         entrypoint_image: "entrypoint:1".into(),
         run_as_non_root: true,
+        signadot_outputs: Some(SignadotOutputs::Open),
         options: json!({"profile": "restricted"}),
         relay: Some(RegisteredRelay { uid: "uid".into(), secret: "sealed".into(), since: AT.0 }),
         bootstrap: Some(BootstrapToken { digest: "digest".into(), expires: AT.0, used: true }),

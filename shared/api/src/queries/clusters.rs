@@ -93,6 +93,7 @@ pub(crate) fn registration(item: &ClusterItem) -> ClusterRegistration {
         url: item.url.clone(),
         entrypoint_image: item.entrypoint_image.clone(),
         run_as_non_root: item.run_as_non_root,
+        signadot_outputs: item.signadot_outputs,
         options: item.options.as_object().cloned().unwrap_or_default(),
         created: rfc3339(Timestamp(item.created)),
         created_by: item.created_by.clone(),

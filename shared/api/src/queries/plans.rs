@@ -16,7 +16,7 @@ use crate::HttpProblem;
 use ebb_flow::env::{CompiledPlan, Env, HttpStore};
 use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::instance::changes::{self, PinnedVersions};
-use ebb_flow::instance::target_document::{DocumentNotes, compile_document};
+use ebb_flow::instance::target_document::{DocumentNotes, compile_document, compiler_tools};
 use ebb_flow::offload::offload;
 
 /// The kind of a target whose document names none.
@@ -38,9 +38,9 @@ pub async fn preview(
         | Document::Connection(ConnectionDoc { name, .. })
         | Document::Subscription(SubscriptionDoc { name, .. }) => (SANDBOX.to_owned(), name.value),
     };
-    let tools = (&env.cache, &env.settings.unit_keys);
     let (plan, notes) =
-        compile_document(store, tools, TargetKey::new(&kind, &name), document, PinnedVersions::Latest).await?;
+        compile_document(store, compiler_tools(env), TargetKey::new(&kind, &name), document, PinnedVersions::Latest)
+            .await?;
     Ok(shown_plan(env, store, (kind, name), plan, &notes).await?)
 }
 

@@ -103,6 +103,20 @@ impl HookOwner {
 pub type HookDoc = Named<Entries<UnitSpec>>;
 
 impl PluginDoc {
+    /// Returns a plugin of Signadot whose document opens all outputs.
+    #[must_use]
+    pub fn with_open_outputs(&self) -> Self {
+        let mut plugin = self.clone();
+        for hook in [&mut plugin.pre_start, &mut plugin.post_stop].into_iter().flatten() {
+            for unit in &mut hook.inner.0 {
+                for output in &mut unit.outputs.0 {
+                    output.sensitive = Some(false);
+                }
+            }
+        }
+        plugin
+    }
+
     /// Returns the hooks that the document has, in the order in which they run.
     pub fn hooks(&self) -> impl Iterator<Item = (Hook, &HookDoc)> {
         let hooks = [

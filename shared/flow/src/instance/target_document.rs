@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ebb_documents::compile::{self, BoundPlugin, PolicyRequest, resolve_version};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::model::{PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
+use ebb_documents::model::{Dialect, PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
 use ebb_documents::plan::Plan;
 use ebb_engine::target::RequestSender;
 use ebb_protocol::id::TargetKey;
@@ -20,6 +20,7 @@ use crate::error::{FlowError, RequestError};
 use crate::instance::changes::PinnedVersions;
 use crate::instance::rejection::LifecycleRejection;
 use crate::offload::offload;
+use crate::ports::RelayClient;
 use crate::sealed_values;
 
 pub(crate) fn no_document() -> LifecycleRejection {
@@ -69,8 +70,7 @@ pub(crate) async fn compile_event(
     (versions, sender): (PinnedVersions<'_>, RequestSender<'_>),
 ) -> Result<Plan, RequestError<LifecycleRejection>> {
     let document = event.document.as_ref().ok_or_else(no_document)?;
-    let tools = (&env.cache, &env.settings.unit_keys);
-    let compiled = compile_document(plugins, tools, event.target_key(), document, versions).await;
+    let compiled = compile_document(plugins, compiler_tools(env), event.target_key(), document, versions).await;
     let (plan, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     match sealed_values::sealed_param(&plan) {
         Some((resource, param)) if matches!(sender, RequestSender::Source(_)) => {
@@ -107,12 +107,20 @@ pub struct DocumentNotes {
     pub requests: Vec<PolicyRequest>,
 }
 
+/// What compiling needs besides documents: the memory for parsed plugins, the keys that encrypt literals of sensitive
+/// params, and the clusters, of which some open the outputs of Signadot plugins.
+pub type CompilerTools<'a> = (&'a InstanceCache, &'a WebhookKeys, Option<&'a dyn RelayClient>);
+
+/// Returns the tools of an environment.
+pub fn compiler_tools(env: &Env) -> CompilerTools<'_> {
+    (&env.cache, &env.settings.unit_keys, Some(env.relay.as_ref()))
+}
+
 /// Compiles a target's document with the published plugins. `versions` are used for resources that do not name a
-/// version, parsed plugins are kept in `cache`, and literals of sensitive params are encrypted with `keys`. Returns the plan
-/// and what else was found. An invalid document is rejected with its errors.
+/// version. Returns the plan and what else was found. An invalid document is rejected with its errors.
 pub async fn compile_document(
     plugins: &dyn ReadPlugins,
-    (cache, keys): (&InstanceCache, &WebhookKeys),
+    (cache, keys, relay): CompilerTools<'_>,
     TargetKey { kind, name }: TargetKey<'_>,
     document: &str,
     versions: PinnedVersions<'_>,
@@ -143,7 +151,7 @@ pub async fn compile_document(
         return Err(Diagnostics::from(error).into());
     }
     versions.apply(&mut sandbox);
-    let (found, errors) = find_plugins(plugins, cache, &sandbox, versions).await?;
+    let (found, errors) = find_plugins(plugins, (cache, relay), &sandbox, versions).await?;
     if errors.has_errors() {
         return Err(errors.sorted().into());
     }
@@ -206,9 +214,11 @@ const PLUGIN_READS: usize = 16;
 ///
 /// A version that a resource names exactly is read. Other resources need the list of versions. Both show a withdrawal, so
 /// a version in memory is not used after it.
+///
+/// The units of a Signadot plugin run in the cluster of the target, which may open their outputs.
 async fn find_plugins(
     plugins: &dyn ReadPlugins,
-    cache: &InstanceCache,
+    (cache, relay): (&InstanceCache, Option<&dyn RelayClient>),
     sandbox: &SandboxDoc,
     pinned: PinnedVersions<'_>,
 ) -> Result<(ResourcePlugins, Diagnostics), FlowError> {
@@ -284,7 +294,7 @@ async fn find_plugins(
     while let Some((at, resources, version)) = reads.try_next().await? {
         let Some(first) = resources.first() else { continue };
         let stored = format!("{}@{}", at.0, at.1);
-        let (plugin, digest) = match version {
+        let (mut plugin, digest) = match version {
             FoundVersion::Parsed(plugin, digest) => (plugin, digest),
             FoundVersion::Stored(PluginItem { document, digest, .. }) => {
                 let (source, length) = (stored.clone(), document.len());
@@ -309,6 +319,11 @@ async fn find_plugins(
                 continue;
             }
         };
+        if let Some(relay) = relay.filter(|_| plugin.dialect == Dialect::Signadot)
+            && relay.opens_signadot_outputs(sandbox.cluster.as_deref()).await?
+        {
+            plugin = Arc::new(plugin.with_open_outputs());
+        }
         let published = Arc::new(PublishedPlugin { plugin, version: at.1.clone(), digest });
         let names = resources.iter().map(|resource| resource.name.value.clone());
         found.extend(names.map(|name| (name, Arc::clone(&published))));

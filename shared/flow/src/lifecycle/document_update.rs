@@ -25,7 +25,9 @@ use crate::instance::changes::PinnedVersions;
 use crate::instance::due;
 use crate::instance::rejection::LifecycleRejection;
 use crate::instance::retention;
-use crate::instance::target_document::{CompiledDocument, compile_document, compile_event, load_plan, no_document};
+use crate::instance::target_document::{
+    CompiledDocument, compile_document, compile_event, compiler_tools, load_plan, no_document,
+};
 
 /// The result of an update with the generation of the target.
 type UpdateOutcome = Option<(LifecycleResult, u64, FollowUp)>;
@@ -180,8 +182,7 @@ async fn restore(
     (instance, digest, pinned): (&str, &str, &[String]),
 ) -> Result<Option<Arc<CompiledPlan>>, FlowError> {
     let versions = PinnedVersions::Listed(pinned);
-    let tools = (&env.cache, &env.settings.unit_keys);
-    let plan = match compile_document(plugins, tools, event.target_key(), document, versions).await {
+    let plan = match compile_document(plugins, compiler_tools(env), event.target_key(), document, versions).await {
         Ok((plan, _)) => plan,
         Err(RequestError::Rejected(_)) => return Ok(None),
         Err(RequestError::Failed(error)) => return Err(error),

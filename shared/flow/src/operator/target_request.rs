@@ -24,7 +24,7 @@ use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::rejection::{foreign, stale};
-use crate::instance::target_document::{DocumentNotes, compile_document};
+use crate::instance::target_document::{DocumentNotes, compile_document, compiler_tools};
 use crate::lifecycle::{self, DecidedFor, LifecycleRejection};
 
 /// A request to create or update a target.
@@ -219,8 +219,8 @@ pub async fn preview(
         None => None,
     };
     let versions = current.as_ref().map_or(PinnedVersions::Latest, |plan| PinnedVersions::OfPlan(&plan.plan));
-    let tools = (&env.cache, &env.settings.unit_keys);
-    let compiled = compile_document(plugins, tools, request.target_key(), &request.document, versions).await;
+    let compiled =
+        compile_document(plugins, compiler_tools(env), request.target_key(), &request.document, versions).await;
     let (plan, notes) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let has_ended = match (&instance.known, &head) {
         (None, Some(head)) if head.uid == instance.uid => true,

@@ -84,6 +84,8 @@ pub struct ClusterRegistration {
     /// The image that contains the entrypoint as `/ebb-entrypoint`.
     pub entrypoint_image: String,
     pub run_as_non_root: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signadot_outputs: Option<SignadotOutputs>,
     /// The options of the installation, as they were sent.
     #[schema(value_type = Object)]
     pub options: serde_json::Map<String, serde_json::Value>,
@@ -98,6 +100,13 @@ pub struct ClusterRegistration {
     pub bootstrap_expires: Option<String>,
 }
 
+/// The form of the outputs of Signadot plugins in a cluster, if it is not the usual one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum SignadotOutputs {
+    Open,
+}
+
 /// Registers a cluster, or replaces its settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -110,6 +119,10 @@ pub struct PutCluster {
     /// True if pods of scripts must not run as root.
     #[serde(default)]
     pub run_as_non_root: bool,
+    /// `open`: the outputs of Signadot plugins are not sensitive in this cluster. Absent: they stay there, unless a plugin
+    /// opens them. It counts for targets that are created or updated from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signadot_outputs: Option<SignadotOutputs>,
     /// The options of the installation, which Ebb stores and returns. At most 64 KiB, without secrets.
     #[serde(default)]
     #[schema(value_type = Object)]

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ebb_engine::Timestamp;
+use ebb_protocol::api::SignadotOutputs;
 use ebb_protocol::limits::message;
 use ebb_protocol::seal::{open_value, seal_value};
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
@@ -15,8 +16,15 @@ use tokio::sync::Mutex;
 use super::{ClusterConfig, RelayTransport};
 use crate::script_job::PodUser;
 
-/// The clusters by name. One without a relay has no configuration.
-type Snapshot = Arc<BTreeMap<String, Option<Arc<ClusterConfig>>>>;
+/// The clusters by name.
+type Snapshot = Arc<BTreeMap<String, RegisteredCluster>>;
+
+#[derive(Clone)]
+pub(super) struct RegisteredCluster {
+    /// `None` until a relay has registered.
+    pub(super) config: Option<Arc<ClusterConfig>>,
+    pub(super) signadot_outputs: Option<SignadotOutputs>,
+}
 
 pub(crate) struct RegisteredClusters {
     pub(crate) store: Arc<dyn ClusterStore>,
@@ -50,7 +58,11 @@ impl RegisteredClusters {
         let read = Instant::now();
         match self.store.list_clusters().await {
             Ok(items) => {
-                let clusters = items.iter().map(|item| (item.name.clone(), self.config(item).map(Arc::new)));
+                let cluster = |item: &ClusterItem| RegisteredCluster {
+                    config: self.config(item).map(Arc::new),
+                    signadot_outputs: item.signadot_outputs,
+                };
+                let clusters = items.iter().map(|item| (item.name.clone(), cluster(item)));
                 let clusters: Snapshot = Arc::new(clusters.collect());
                 *known = Some((read, Arc::clone(&clusters)));
                 Ok(clusters)
@@ -93,6 +105,7 @@ impl RegisteredClusters {
             uid: relay.uid.clone(),
             entrypoint_image: item.entrypoint_image.clone(),
             user: if item.run_as_non_root { PodUser::NonRoot } else { PodUser::Image },
+            signadot_outputs: item.signadot_outputs,
         })
     }
 

@@ -1,5 +1,6 @@
 //! Registered clusters.
 
+use ebb_protocol::api::SignadotOutputs;
 use serde::{Deserialize, Serialize};
 
 /// A cluster that was registered by a request. It has no secret in clear.
@@ -14,6 +15,8 @@ pub struct ClusterItem {
     pub entrypoint_image: String,
     #[serde(default)]
     pub run_as_non_root: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signadot_outputs: Option<SignadotOutputs>,
     /// The options of the installation, for the program that made it.
     #[serde(default)]
     pub options: serde_json::Value,

@@ -7,6 +7,7 @@ fn cluster(name: &str, version: u64) -> ClusterItem {
         url: None,
         entrypoint_image: "entrypoint:1".to_owned(),
         run_as_non_root: true,
+        signadot_outputs: None,
         options: serde_json::json!({"profile": "restricted"}),
         relay: None,
         bootstrap: Some(BootstrapToken { digest: "sha256:0".to_owned(), expires: 1, used: false }),

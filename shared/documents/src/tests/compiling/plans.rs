@@ -6,9 +6,10 @@ use std::fmt::Write as _;
 use ebb_engine::Hook;
 use serde_json::json;
 
-use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, alone, compiled, planned};
+use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, alone, compiled, planned, plugins};
 use crate::compile::{self, edges};
 use crate::load;
+use crate::model::PluginDoc;
 use crate::plan::{Action, Plan, RequiredEvidence, UnitRef};
 use crate::render::{CompiledExpressions, KnownOutputs, TargetFacts, UnitContext, WebhookResponse};
 
@@ -161,6 +162,10 @@ fn outputs_of_signadot_plugins_are_sensitive() {
         assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
         assert_eq!(compile::update(&plan, &closed, |_| true), Ok(None), "{ebb}");
     }
+    // A cluster can open the outputs as well.
+    let opened: Vec<PluginDoc> = plugins(&[plugin]).unwrap().iter().map(PluginDoc::with_open_outputs).collect();
+    let document = load::sandbox("sandbox.yaml", sandbox, &load::NoFiles, &load::DocumentVars::none()).unwrap();
+    assert_eq!(super::fixtures::planned(&document, &opened).unwrap().0, planned("ebb: {outputs: open}\n"));
 }
 
 /// The plan adds removals of objects, after all teardown units that depend on these objects.
