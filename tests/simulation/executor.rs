@@ -19,6 +19,12 @@ const LATE_MS: u64 = 600_000;
 /// The longest delay of a first callback.
 const FIRST_LATE_MS: u64 = 120_000;
 
+/// The most heartbeats of a script, and the longest time between two. Some scripts end earlier.
+const HEARTBEATS: u64 = 3;
+const HEARTBEAT_MS: u64 = 90_000;
+/// The longest time from the start of an attempt to a read of its run.
+const READ_MS: u64 = 60_000;
+
 /// The results of a flood: more than an attempt record holds.
 const FLOOD: usize = ebb_protocol::limits::DISTINCT_RESULTS + 4;
 
@@ -75,6 +81,13 @@ impl SimExecutor {
         reports: bool,
         reads: Vec<String>,
     ) -> AttemptGuard {
+        if let Some(later) = self.inject_below(FaultKind::RunRead, READ_MS) {
+            let (runtime, functions, run) = (self.runtime.clone(), Arc::clone(&self.functions), run.clone());
+            self.runtime.spawn(async move {
+                runtime.sleep(later).await;
+                functions.describe(run).await.ok();
+            });
+        }
         let this = AttemptEntry {
             unit: Arc::clone(unit),
             run,
@@ -168,6 +181,24 @@ impl SimExecutor {
             let is_undone = self.deliver(token.clone(), body).await;
             if let (false, Some(object)) = (is_undone, self.ledger.state().objects.get_mut(&id)) {
                 object.unreported = true;
+            }
+        }
+    }
+
+    /// Sends heartbeats of a script, some of them twice.
+    pub(super) async fn send_heartbeats(self: Arc<Self>, token: String) {
+        let below = |bound| self.faults.random_below(FaultKind::HeartbeatsSent, bound);
+        for number in 1..=HEARTBEATS {
+            self.runtime.sleep(below(HEARTBEAT_MS)).await;
+            let progress = Some(format!("{number} of {HEARTBEATS}"));
+            let callback = Callback { progress, ..Callback::new(CallbackStatus::Heartbeat) };
+            let body = serde_json::to_vec(&callback).expect("callbacks are JSON");
+            for _ in 0..=below(2) {
+                match self.functions.heartbeat(token.clone(), body.clone()).await {
+                    // A lost one is not repeated.
+                    Err(_) | Ok(CallbackOutcome::Accepted | CallbackOutcome::Expired(_) | CallbackOutcome::Gone) => {}
+                    Ok(refused) => self.ledger.report_violation(format!("a heartbeat is {refused:?}")),
+                }
             }
         }
     }

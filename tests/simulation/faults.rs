@@ -156,6 +156,10 @@ faults! {
     InstanceListedLate = "instance-listed-late", 400;
     /// A plugin of InfraKit has no access to its instances for up to five minutes, as with another region. It lists nothing.
     PluginEmpty = "plugin-empty", 30;
+    /// The relay sends heartbeats of a script: at any time, twice, and after its end. Lost ones are not repeated.
+    HeartbeatsSent = "heartbeats-sent", 300, harmless;
+    /// A person reads a run, up to a minute after an attempt of it began.
+    RunRead = "run-read", 200, harmless;
 }
 
 impl fmt::Display for FaultKind {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ebb_api::queries::runs;
 use ebb_flow::advance::callback::{self, CallbackOutcome};
 use ebb_flow::advance::follow_up::FollowUp;
 use ebb_flow::advance::retry::{self, RetryOutcome};
@@ -19,7 +20,7 @@ use ebb_flow::sweep::{SweepSummary, sweep_until};
 use ebb_flow::{Env, FlowError, RequestError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, SourceResponse};
 use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
 use ebb_store::TargetHead;
@@ -173,6 +174,24 @@ impl SimFunctions {
     /// Receives a callback.
     pub async fn callback(&self, token: String, body: Vec<u8>) -> Result<CallbackOutcome, InvocationFailure> {
         self.invoke("complete", |env, _| async move { callback::complete(&env, &token, &body).await }).await
+    }
+
+    /// Receives a heartbeat, which writes at most once.
+    pub(super) async fn heartbeat(&self, token: String, body: Vec<u8>) -> Result<CallbackOutcome, InvocationFailure> {
+        self.invoke("heartbeat", |env, table| async move {
+            table.limit_writes(1);
+            callback::complete(&env, &token, &body).await
+        })
+        .await
+    }
+
+    /// Describes a run for a person, and writes nothing.
+    pub(super) async fn describe(&self, run: RunId) -> Result<(), InvocationFailure> {
+        self.invoke("describe", |env, table| async move {
+            table.limit_writes(0);
+            runs::get(&env, &run).await.map(drop)
+        })
+        .await
     }
 
     /// Retries a target for an operator.

@@ -10,7 +10,8 @@ use ebb_flow::ports::RelayError;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::id::RunId;
 use ebb_protocol::relay::{
-    CallbackEndpoint, EnsureTask, RunningTask, ServiceRequest, ServiceResponse, TaskBody, TaskId, TaskState,
+    CallbackEndpoint, EnsureTask, RunningTask, ServiceRequest, ServiceResponse, TaskBody, TaskId, TaskState, TaskWait,
+    WaitResolution,
 };
 use ebb_protocol::value::{SecretRef, UnitValue};
 
@@ -210,6 +211,10 @@ impl SimRelay {
         let outputs = request.script().into_iter().flat_map(|script| &script.outputs);
         let sensitive: Vec<String> = outputs.filter(|it| it.sensitive).map(|it| it.name.clone()).collect();
         let body = request.body.clone();
+        if request.script().is_some() && self.executor.faults.should_inject(FaultKind::HeartbeatsSent) {
+            let heartbeats = Arc::clone(&self.executor).send_heartbeats(request.callback.token.clone());
+            self.executor.runtime.spawn(heartbeats);
+        }
         let task = self.executor.runtime.spawn(async move {
             let work = &own.executor;
             let vanishes = work.inject_below(FaultKind::PodLost, unit.millis + 1);
@@ -350,7 +355,21 @@ impl ebb_flow::ports::RelayClient for SimRelay {
     }
 
     async fn status(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
-        self.get(cluster, name).await
+        let task = match self.get(cluster, name).await? {
+            TaskState::Running(task) => task,
+            other => return Ok(other),
+        };
+        let wait = TaskWait {
+            object: "Pod units/a".to_owned(),
+            code: ReasonCode::ImagePull,
+            message: "as planned".to_owned(),
+            since_ms: task.age_ms,
+            field: None,
+            last: None,
+            resolves: WaitResolution::Person,
+        };
+        let (heartbeat_ms, progress) = (task.age_ms, Some("as planned".to_owned()));
+        Ok(TaskState::Running(RunningTask { heartbeat_ms, progress, waits: vec![wait], ..task }))
     }
 
     async fn acknowledge(&self, cluster: Option<&str>, _: &TaskId) -> Result<(), RelayError> {

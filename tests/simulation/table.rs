@@ -16,7 +16,7 @@ use ebb_store::{
 
 use super::receivers::AppendedNotice;
 use super::runtime::lock;
-use super::{FaultInjector, FaultKind, SimRandom, SimRuntime};
+use super::{FaultInjector, FaultKind, SimRandom, SimRuntime, SimTaskId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TableAccess {
@@ -167,6 +167,8 @@ pub struct SimTable {
     pub(super) indexed: Mutex<Vec<(Timestamp, DueItem)>>,
     /// The time of the last query of the index, by the clock of its caller.
     pub(super) queried: Mutex<Timestamp>,
+    /// How often a task may still write. Other tasks have no limit.
+    write_limits: Mutex<BTreeMap<SimTaskId, u64>>,
     /// Receives each target that was written, and the one before.
     pub(super) observer: Mutex<Option<TargetObserver>>,
 }
@@ -189,6 +191,7 @@ impl SimTable {
             is_traced: true,
             indexed: Mutex::default(),
             queried: Mutex::default(),
+            write_limits: Mutex::default(),
             observer: Mutex::default(),
         }
     }
@@ -229,6 +232,21 @@ impl SimTable {
         self.begun.load(Ordering::Relaxed)
     }
 
+    /// Lets the present task write at most `most` times.
+    pub(super) fn limit_writes(&self, most: u64) {
+        lock(&self.write_limits).insert(self.runtime.current(), most);
+    }
+
+    /// Records a violation if the present task must not write any more.
+    fn check_limit(&self, operation: &str) {
+        let mut limits = lock(&self.write_limits);
+        let Some(left) = limits.get_mut(&self.runtime.current()) else { return };
+        match left.checked_sub(1) {
+            Some(less) => *left = less,
+            None => self.state().wrong.push(format!("{operation} by a reader, or a second one by a heartbeat")),
+        }
+    }
+
     async fn wait(&self) {
         let millis = self.latency.as_ref().map(|(random, most)| random.below(*most + 1));
         let is_slow = |faults: &&Arc<FaultInjector>| faults.should_inject(FaultKind::SlowOperation);
@@ -267,6 +285,7 @@ impl SimTable {
         T: Debug + Send,
         W: FnOnce() -> String,
     {
+        self.check_limit(operation);
         self.wait().await;
         let gate = self.gate();
         let mut fate = WriteFate::Proceed;
