@@ -40,6 +40,7 @@ mod lifecycle {
     pub(crate) mod pull_requests;
     pub(crate) mod removal;
     pub(crate) mod removal_evidence;
+    pub(crate) mod rendered_units;
     pub(crate) mod repair;
     pub(crate) mod retention;
     pub(crate) mod self_service;
@@ -113,6 +114,7 @@ fn main() {
             update_units_change_a_resource_in_place another_routing_key_completes_a_failed_target;
         lifecycle::cluster_waits: each_wait_has_its_reason_and_true_times a_relay_without_a_response_is_named
             each_manifest_is_judged_by_its_conditions;
+        lifecycle::rendered_units: a_rendered_unit_has_no_sensitive_value a_rendered_undo_has_the_outputs_that_it_reads;
         lifecycle::preset_lives: each_preset_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
         lifecycle::documented: the_first_source_runs_the_first_plugin a_merge_request_shows_the_results_of_its_target
             sources_replace_parts_of_a_preset templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ebb_protocol::api::{
     ApplyTarget, ClusterBootstrap, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin,
     PutCluster, RelayOutage, RunDetail, SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage,
-    TargetReceipt,
+    TargetReceipt, UnitRendering,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -322,6 +322,13 @@ impl ApiClient {
     /// callback.
     pub(crate) async fn probe_callback(&self, url: Url) -> Result<Option<ProblemDetails>> {
         refusal(self.send(self.http.post(url)).await)
+    }
+
+    /// Returns what a unit was rendered to, in its last attempt by default.
+    pub(crate) async fn rendered(&self, run: &str, unit: &str, attempt: Option<u32>) -> Result<UnitRendering> {
+        let number = attempt.map(|attempt| attempt.to_string());
+        let query = [("unit", Some(unit)), ("attempt", number.as_deref())];
+        self.read(self.query(&["runs", run, "rendered"], &query)).await
     }
 
     /// Returns the log of an attempt and the number of the attempt.

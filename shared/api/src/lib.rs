@@ -123,6 +123,7 @@ fn api_routes() -> OpenApiRouter<ServerState> {
         .routes(routes!(routes::tokens::revoke))
         .routes(routes!(routes::runs::get))
         .routes(routes!(routes::runs::logs))
+        .routes(routes!(routes::runs::rendered))
         .routes(routes!(routes::plans::preview))
         .routes(routes!(routes::clusters::list))
         .routes(routes!(routes::clusters::get, routes::clusters::put, routes::clusters::delete))

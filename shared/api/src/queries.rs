@@ -12,6 +12,7 @@ pub(crate) mod named_documents;
 pub mod named_tokens;
 pub mod plans;
 pub mod plugins;
+pub(crate) mod rendered;
 pub mod runs;
 pub(crate) mod sources;
 mod subscriptions;

@@ -7,6 +7,7 @@ mod named_tokens;
 mod source_events;
 mod subscription_bodies;
 mod target_requests;
+mod unit_rendering;
 
 use std::collections::BTreeMap;
 
@@ -34,6 +35,7 @@ pub use subscription_bodies::{
     DeliveryError, PutSubscription, SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification,
 };
 pub use target_requests::{ApplyTarget, ResourceEffect, TargetReceipt};
+pub use unit_rendering::{RequestRendering, UnitRendering};
 
 /// An error as in RFC 9457: `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

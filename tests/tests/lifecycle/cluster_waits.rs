@@ -4,8 +4,8 @@ use ebb_flow::sweep::{SweepCondition, sweep_run};
 use ebb_protocol::api::TargetPage;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::relay::{
-    Batch, BatchResponse, ReadyRules, RelayRequest, RelayResponse, RunningTask, TaskCompletion, TaskState, TaskWait,
-    WaitResolution,
+    Batch, BatchResponse, ObjectTask, ReadyRules, RelayRequest, RelayResponse, RunningTask, TaskCompletion, TaskState,
+    TaskWait, WaitResolution,
 };
 
 use crate::harness::*;
@@ -54,8 +54,8 @@ fn respond(request: &RelayRequest) -> RelayResponse {
     }
 }
 
-/// Starts a stack with a sandbox `a` whose units wait. The server is the relay.
-async fn waiting(plugin: &str) -> (Harness, TestReceiver) {
+/// Starts a stack whose tasks wait. The server is the relay.
+pub(crate) async fn relayed() -> (Harness, TestReceiver) {
     let server = TestReceiver::start().await;
     server.on("POST /v1/batch", |call, _| {
         let batch: Batch = serde_json::from_value(call.body.clone()).unwrap();
@@ -64,7 +64,25 @@ async fn waiting(plugin: &str) -> (Harness, TestReceiver) {
     });
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     let cluster = json!({"url": server.url(), "secret": secret, "uid": "uid", "entrypointImage": "r"});
-    let harness = Harness::with_clusters(&json!({ "default": cluster })).await;
+    (Harness::with_clusters(&json!({ "default": cluster })).await, server)
+}
+
+/// Returns the first task that the relay got.
+pub(crate) async fn first_task(server: &TestReceiver) -> ObjectTask {
+    until("the task", async || {
+        let calls = server.calls("POST /v1/batch").into_iter();
+        let batches = calls.map(|call| serde_json::from_value::<Batch>(call.body).unwrap());
+        batches.flat_map(|batch| batch.requests).find_map(|request| match request {
+            RelayRequest::Ensure(task) => Some(task.body),
+            _ => None,
+        })
+    })
+    .await
+}
+
+/// Starts a stack with a sandbox `a` of a plugin whose units wait.
+async fn waiting(plugin: &str) -> (Harness, TestReceiver) {
+    let (harness, server) = relayed().await;
     harness.begin("a", "waits", plugin).await;
     (harness, server)
 }
@@ -119,15 +137,7 @@ pub(crate) async fn a_relay_without_a_response_is_named() {
 
 pub(crate) async fn each_manifest_is_judged_by_its_conditions() {
     let (_harness, server) = waiting(CONDITIONS).await;
-    let task = until("the task", async || {
-        let calls = server.calls("POST /v1/batch").into_iter();
-        let batches = calls.map(|call| serde_json::from_value::<Batch>(call.body).unwrap());
-        batches.flat_map(|batch| batch.requests).find_map(|request| match request {
-            RelayRequest::Ensure(task) => Some(task.body),
-            _ => None,
-        })
-    })
-    .await;
+    let task = first_task(&server).await;
     let own = ReadyRules {
         ready: Some("object.status.phase == 'Succeeded'".to_owned()),
         fail: Some("object.status.phase in ['Failed', 'Error']".to_owned()),

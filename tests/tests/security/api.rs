@@ -101,6 +101,7 @@ fn routes(run: &str) -> Vec<ApiRequest> {
         ("POST /v1/orphans/delete", OPERATE, Some(json!({"uids": []}))),
         ("GET /v1/runs/RUN", READ, None),
         ("GET /v1/runs/RUN/logs?unit=r/hello", READ, None),
+        ("GET /v1/runs/RUN/rendered?unit=r/hello", READ, None),
     ];
     let request = |(line, scopes, body): (&str, _, _)| {
         let (method, path) = line.split_once(' ').unwrap();
@@ -326,7 +327,8 @@ pub(crate) async fn every_documented_route_exists() {
         let filled = path.replace("{kind}", "sandbox").replace("{name}", name);
         let filled = filled.replace("{version}", "1.0.0").replace("{run}", &run);
         assert!(!filled.contains('{'), "{path}");
-        let query = if path.ends_with("/logs") { "?unit=r/hello" } else { "" };
+        let of_unit = path.ends_with("/logs") || path.ends_with("/rendered");
+        let query = if of_unit { "?unit=r/hello" } else { "" };
         for (method, operation) in item.as_object().unwrap() {
             let Ok(method) = method.to_uppercase().parse::<Method>() else { continue };
             // Each route is in the test of roles or in the list of open routes.

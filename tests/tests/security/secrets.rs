@@ -88,7 +88,9 @@ pub(crate) async fn api_responses(harness: &Harness, name: &str) -> Vec<(String,
     ];
     for run in &target.runs {
         paths.push(format!("/v1/runs/{}", run.id));
-        paths.extend(run.units.iter().map(|unit| format!("/v1/runs/{}/logs?unit={}", run.id, unit.key)));
+        for part in ["logs", "rendered"] {
+            paths.extend(run.units.iter().map(|unit| format!("/v1/runs/{}/{part}?unit={}", run.id, unit.key)));
+        }
     }
     let mut responses = Vec::new();
     for path in paths {

@@ -74,7 +74,7 @@ enum EbbCommand {
     /// Connect, show and disconnect clusters
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
-    /// Run a unit alone, or mark a failed one as complete
+    /// Run a unit alone, show its rendered form, or mark a failed one as complete
     #[command(subcommand)]
     Unit(unit::UnitCommand),
     /// Print the logs of units
@@ -195,7 +195,7 @@ mod tests {
         sandbox get, sandbox list, sandbox env, sandbox wait, source new, source test, source list, source get, \
         connection new, connection validate, connection list, connection get, subscription new, subscription test, \
         subscription validate, subscription list, subscription get, token list, \
-        cluster list, cluster get, cluster diff, unit run, logs, why, graph, plan, completions, schema, apply";
+        cluster list, cluster get, cluster diff, unit run, unit rendered, logs, why, graph, plan, completions, schema, apply";
 
     /// Adds the names of all commands without subcommands to `all`, with their arguments.
     fn leaves(path: &str, command: &clap::Command, all: &mut Vec<(String, Vec<String>)>) {

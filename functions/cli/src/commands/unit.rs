@@ -1,6 +1,8 @@
-//! `ebb unit run` runs one unit alone; `ebb unit force-complete` overrides a unit of a sandbox.
+//! `ebb unit run` runs one unit alone; `ebb unit rendered` shows the rendered form of a unit of a sandbox, and `ebb unit
+//! force-complete` overrides one.
 
 mod remote;
+mod rendered;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -38,6 +40,8 @@ use self::remote::SingleScript;
 pub(crate) enum UnitCommand {
     /// Run one pod unit; print its log to standard error, its outputs to standard output
     Run(Box<UnitRunArgs>),
+    /// Print what a unit was rendered to: its manifests, request or inputs
+    Rendered(rendered::RenderedArgs),
     /// Mark a failed teardown unit as complete
     ForceComplete(ForceCompleteArgs),
 }
@@ -110,6 +114,7 @@ impl UnitCommand {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         match self {
             Self::Run(args) => args.run().await,
+            Self::Rendered(args) => args.run(&super::connect(server)?).await,
             Self::ForceComplete(args) => args.run(&super::connect(server)?).await,
         }
     }

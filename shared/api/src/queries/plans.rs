@@ -131,7 +131,8 @@ fn state(until: &UntilPlan) -> Value {
     state
 }
 
-fn shown(action: &Action, rendered: RenderedUnit) -> Value {
+/// Returns a rendered unit as JSON without sensitive values.
+pub(crate) fn shown(action: &Action, rendered: RenderedUnit) -> Value {
     match rendered {
         RenderedUnit::Skipped(SkipReason::WhenFalse) => json!({ "skipped": "`when` is false" }),
         RenderedUnit::Skipped(SkipReason::ReadsSkipped { unit, output }) => {

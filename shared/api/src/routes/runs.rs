@@ -1,8 +1,8 @@
-//! Handles runs and their logs: `/v1/runs`.
+//! Handles runs, the logs of their units and their rendered forms: `/v1/runs`.
 
 use axum::Json;
 use axum::http::StatusCode;
-use ebb_protocol::api::RunDetail;
+use ebb_protocol::api::{RunDetail, UnitRendering};
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use serde::Deserialize;
@@ -12,6 +12,7 @@ use super::permitted::{Permitted, ReadTargets};
 use super::{Path, Query};
 use crate::HttpProblem;
 use crate::queries::logs::{self, LogSearch};
+use crate::queries::rendered::{self, RenderingSearch};
 use crate::queries::{clusters, runs};
 
 /// The response header with the attempt of a log.
@@ -93,5 +94,37 @@ pub(crate) async fn logs(
             );
             Err(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "relay-unavailable", detail))
         }
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RenderedQuery {
+    /// The key of the unit: `RESOURCE/UNIT`.
+    unit: String,
+    /// The attempt, from 1. By default the last one.
+    #[param(minimum = 1, maximum = 4_294_967_295_u32)]
+    attempt: Option<u32>,
+}
+
+/// Returns what a unit was rendered to: its manifests, request or inputs, with `<sensitive>` for sensitive values.
+#[utoipa::path(get, path = "/v1/runs/{run}/rendered", operation_id = "getRendered", tag = "runs", params(
+    ("run" = String, Path, description = "The id of the run.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-((pre|post)-(start|stop)|update-[1-9][0-9]{0,8}|on-[a-z][a-z0-9]{0,10}-[a-z0-9]{8})$"),
+    RenderedQuery,
+), responses(
+    (status = 200, body = UnitRendering),
+    (status = 409, description = "`not-rendered`: the inputs of the unit do not exist yet, it cannot be rendered, or its rendered form is too large."),
+))]
+pub(crate) async fn rendered(
+    Path(run): Path<String>,
+    server: Permitted<ReadTargets>,
+    Query(query): Query<RenderedQuery>,
+) -> Result<Json<UnitRendering>, HttpProblem> {
+    let id = parse(&run)?;
+    match Box::pin(rendered::rendered(&server.env, &id, &query.unit, query.attempt)).await? {
+        RenderingSearch::Found(rendering) => Ok(Json(*rendering)),
+        RenderingSearch::Missing(detail) => Err(HttpProblem::not_found(detail)),
+        RenderingSearch::Unavailable(detail) => Err(HttpProblem::new(StatusCode::CONFLICT, "not-rendered", detail)),
     }
 }

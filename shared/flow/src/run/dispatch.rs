@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 
-use ebb_documents::plan::{Action, UnitRef};
+use ebb_documents::plan::{Action, UnitPlan, UnitRef};
 use ebb_documents::render::{
     self, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit, SealedValue, SkipReason, TargetFacts,
     UnitContext,
 };
+use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::UnitValue;
@@ -39,28 +40,14 @@ pub async fn send(
     let Some(unit) = run.unit(attempt.unit) else {
         return Err(FlowError::Broken(format!("run {} has no unit {}", run.id, attempt.unit.0)));
     };
-    if let Some(why) = skip::reason(env, run, unit, cache).await? {
-        return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why)));
-    }
-    let mut known = inputs::read_inputs(env, run, unit, cache).await?;
-    let mut undone = UndoneResult::default();
-    if !unit.undoes.is_empty() {
-        match undo::decide(env, run, unit, attempt, cache).await? {
-            UndoDecision::Nothing(why) => return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why))),
-            UndoDecision::Later(at) => {
-                postpone(env, run, attempt, at).await?;
-                return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
-            }
-            UndoDecision::Remove { made, undone: found } => {
-                known.extend(undo::undo_inputs(env, run, unit, made).await?);
-                // The unit has no outputs because it was skipped. The undo still removes the resources of the other
-                // units.
-                let skipped = known.values_mut().filter(|produced| **produced == ProducerState::Skipped);
-                skipped.for_each(|produced| *produced = ProducerState::Absent);
-                undone = found;
-            }
+    let (mut known, undone) = match unit_inputs(env, run, unit, attempt, cache).await? {
+        UnitInputs::Skipped(why) => return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why))),
+        UnitInputs::Later(at) => {
+            postpone(env, run, attempt, at).await?;
+            return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
         }
-    }
+        UnitInputs::Known(known, undone) => (known, undone),
+    };
     let at = UnitRef { hook: run.hook(), unit: attempt.unit.0 };
     let facts = run.target_facts();
     let (rendered, opened) = rendered(env, run, (at, &facts), &known);
@@ -118,6 +105,43 @@ pub async fn send(
     Ok(DispatchOutcome { remaining: undone.remaining, ..outcome })
 }
 
+/// What is known before an attempt is rendered.
+pub enum UnitInputs {
+    /// The attempt is skipped. The value is the reason.
+    Skipped(String),
+    /// A request without a response may still arrive until this time.
+    Later(Timestamp),
+    Known(KnownOutputs, UndoneResult),
+}
+
+/// Reads the inputs of an attempt. Those of an undo include what it removes. Nothing is written.
+pub async fn unit_inputs(
+    env: &Env,
+    run: &Run,
+    unit: &UnitPlan,
+    attempt: AttemptRef,
+    cache: &InvocationCache,
+) -> Result<UnitInputs, FlowError> {
+    if let Some(why) = skip::reason(env, run, unit, cache).await? {
+        return Ok(UnitInputs::Skipped(why));
+    }
+    let mut known = inputs::read_inputs(env, run, unit, cache).await?;
+    if unit.undoes.is_empty() {
+        return Ok(UnitInputs::Known(known, UndoneResult::default()));
+    }
+    Ok(match undo::decide(env, run, unit, attempt, cache).await? {
+        UndoDecision::Nothing(why) => UnitInputs::Skipped(why),
+        UndoDecision::Later(at) => UnitInputs::Later(at),
+        UndoDecision::Remove { made, undone } => {
+            known.extend(undo::undo_inputs(env, run, unit, made).await?);
+            // The unit has no outputs because it was skipped. The undo still removes the resources of the other units.
+            let skipped = known.values_mut().filter(|produced| **produced == ProducerState::Skipped);
+            skipped.for_each(|produced| *produced = ProducerState::Absent);
+            UnitInputs::Known(known, undone)
+        }
+    })
+}
+
 /// Renders a unit. Decrypts the sensitive values that it sends to its executor, and returns their texts.
 fn rendered(
     env: &Env,
@@ -144,7 +168,8 @@ fn mismatch(key: &str) -> FlowError {
     FlowError::Broken(format!("the rendered unit {key} does not match its action"))
 }
 
-fn skip_text(reason: &SkipReason) -> String {
+/// Returns the reason of a skipped unit for people.
+pub fn skip_text(reason: &SkipReason) -> String {
     match reason {
         SkipReason::WhenFalse => "`when` is false".to_owned(),
         SkipReason::ReadsSkipped { unit, output } => {

@@ -1,0 +1,124 @@
+//! `ebb unit rendered`: shows what a unit was rendered to.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use ebb_protocol::api::{TargetDetail, UnitRendering};
+use serde::Serialize;
+
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit, Result};
+use crate::output::{OutputArgs, printable};
+use crate::target::TargetArgs;
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb unit rendered pr-1 page/server\n  ebb unit rendered pr-1 db/drop --hook postStop -o json"
+)]
+pub(crate) struct RenderedArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Unit: UNIT or RESOURCE/UNIT
+    #[arg(value_name = "UNIT")]
+    unit: String,
+    /// Hook of the unit's run, such as preStart; by default the last one with the unit
+    #[arg(long, value_name = "HOOK")]
+    hook: Option<String>,
+    /// Number of the attempt, from 1; by default the last attempt
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    attempt: Option<u32>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl RenderedArgs {
+    pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
+        let target = self.target.target();
+        let seen = client.existing(&target).await?;
+        let (run, key) = self.chosen(&seen)?;
+        let rendering = client.rendered(run, key, self.attempt).await?;
+        self.output.write(&rendering, text)
+    }
+
+    /// Returns the id of the last run with the unit, and the key of the unit.
+    fn chosen<'a>(&self, seen: &'a TargetDetail) -> Result<(&'a str, &'a str)> {
+        let mut all: Vec<(&str, &str)> = Vec::new();
+        for run in seen.runs.iter().rev().filter(|run| self.hook.as_ref().is_none_or(|hook| *hook == run.hook)) {
+            all.extend(run.units.iter().map(|unit| (run.id.as_str(), unit.key.as_str())));
+        }
+        let is_named = |key: &str| key == self.unit || key.split_once('/').is_some_and(|(_, name)| name == self.unit);
+        let found: Vec<(&str, &str)> = all.iter().copied().filter(|(_, key)| is_named(key)).collect();
+        let Some(&first) = found.first() else {
+            let error = CliError::failed(format!("no run of the target has a unit `{}`", self.unit));
+            return Err(error.with_hint(format!("units: {}", keys(&all))));
+        };
+        if found.iter().any(|(_, key)| *key != first.1) {
+            let error = CliError::failed(format!("several units have the name `{}`", self.unit));
+            return Err(error.with_hint(format!("name one of them: {}", keys(&found))));
+        }
+        Ok(first)
+    }
+}
+
+/// Returns the distinct keys of units as a list.
+fn keys(units: &[(&str, &str)]) -> String {
+    let keys: BTreeSet<&str> = units.iter().map(|(_, key)| *key).collect();
+    keys.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the rendered form as YAML. Manifests are documents that `kubectl` can read.
+fn text(rendering: &UnitRendering) -> String {
+    let UnitRendering { unit, kind, attempt, run, .. } = rendering;
+    let mut text = format!("# {unit} ({kind}), attempt {attempt} of run {run}\n");
+    let undoes = (!rendering.undoes.is_empty()).then(|| rendering.undoes.join(", "));
+    for (name, value) in [
+        ("cluster", &rendering.cluster),
+        ("namespace", &rendering.namespace),
+        ("image", &rendering.image),
+        ("undoes", &undoes),
+        ("skipped", &rendering.skipped),
+    ] {
+        if let Some(value) = value {
+            let _ = writeln!(text, "# {name}: {}", printable(value));
+        }
+    }
+    let data = [
+        rendering.inputs.as_ref().map(yaml),
+        rendering.request.as_ref().map(yaml),
+        rendering.instance.as_ref().map(yaml),
+    ];
+    let manifests = rendering.manifests.iter().flatten().map(yaml);
+    let documents: Vec<String> = data.into_iter().flatten().chain(manifests).collect();
+    text + &documents.join("---\n")
+}
+
+fn yaml<T: Serialize>(data: &T) -> String {
+    let mut yaml = serde_saphyr::to_string(data).unwrap_or_default();
+    if !yaml.ends_with('\n') {
+        yaml.push('\n');
+    }
+    yaml
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn manifests_are_documents_below_a_comment() {
+        let rendering: UnitRendering = serde_json::from_value(json!({
+            "run": "k-1-pre-start", "unit": "r/a", "kind": "object", "attempt": 2, "namespace": "units",
+            "manifests": [{"kind": "A"}, {"kind": "B"}],
+        }))
+        .unwrap();
+        let expected = "# r/a (object), attempt 2 of run k-1-pre-start\n# namespace: units\nkind: A\n---\nkind: B\n";
+        assert_eq!(text(&rendering), expected);
+        let skipped: UnitRendering = serde_json::from_value(json!({
+            "run": "k-1-pre-start", "unit": "r/a", "kind": "pod", "attempt": 1, "skipped": "`when`\nis false",
+        }))
+        .unwrap();
+        assert_eq!(text(&skipped), "# r/a (pod), attempt 1 of run k-1-pre-start\n# skipped: `when` is false\n");
+    }
+}

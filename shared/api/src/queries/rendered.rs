@@ -1,0 +1,198 @@
+//! Renders a unit again, as its dispatch did, for people.
+//!
+//! The rendered form depends only on the plan and on recorded outputs, so it is not stored. No sensitive value is
+//! decrypted.
+
+use ebb_documents::plan::{Action, UnitPlan, UnitRef};
+use ebb_documents::render::{
+    self, InputValue, RenderValue, RenderedRequest, RenderedUnit, SealedValue, SecretKeyRef, UnitContext,
+};
+use ebb_engine::{Attempt, RunView, Unit, UnitProgress};
+use ebb_protocol::api::{RequestRendering, UnitRendering};
+use ebb_protocol::id::RunId;
+use ebb_protocol::limits;
+use ebb_protocol::time::rfc3339;
+use serde_json::{Value, json};
+
+use ebb_flow::env::Env;
+use ebb_flow::error::FlowError;
+use ebb_flow::loaded_run::{self, AttemptRef, Run};
+use ebb_flow::run::dispatch::{UnitInputs, skip_text, unit_inputs};
+use ebb_flow::run::inputs::InvocationCache;
+
+use crate::queries::plans;
+
+const SENSITIVE: &str = "<sensitive>";
+/// Maximum characters of an input.
+const INPUT_LENGTH: usize = 2_000;
+/// Maximum units that a message names.
+const UNITS: usize = 20;
+
+/// The result of a request for the rendered form of a unit.
+pub enum RenderingSearch {
+    Found(Box<UnitRendering>),
+    /// There is no such run, unit or attempt. The value is the reason.
+    Missing(String),
+    /// The unit has no rendered form, or one that is too large. The value is the reason.
+    Unavailable(String),
+}
+
+/// Returns the rendered form of an attempt of a unit. The default is the last attempt.
+pub async fn rendered(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> Result<RenderingSearch, FlowError> {
+    let Some(run) = Run::load(env, id).await? else {
+        return Ok(RenderingSearch::Missing(format!("run {id} does not exist")));
+    };
+    let position = run.hook_plan().units.iter().position(|unit| unit.key == key);
+    let unit = position.and_then(|at| u32::try_from(at).ok()).map(Unit);
+    let Some((unit, planned)) = unit.and_then(|unit| Some((unit, run.unit(unit)?))) else {
+        return Ok(RenderingSearch::Missing(format!("run {id} has no unit {key}")));
+    };
+    let view = run.read_view(env).await?;
+    let last = loaded_run::attempt(&view, unit);
+    let number = attempt.map_or(last, Attempt);
+    if number < Attempt::FIRST || number > last {
+        let text = format!("{key} has no attempt {}; its last attempt is {}", number.0, last.0);
+        return Ok(RenderingSearch::Missing(text));
+    }
+    if let Some(awaited) = awaited(&run, &view, unit) {
+        let text = format!("{key} has no inputs yet: it waits for {awaited}; ask again when they have succeeded");
+        return Ok(RenderingSearch::Unavailable(text));
+    }
+    let attempt = AttemptRef { unit, number, epoch: loaded_run::epoch(&view) };
+    let inputs = unit_inputs(env, &run, planned, attempt, &InvocationCache::default()).await?;
+    let shown = match shown(&run, planned, attempt, &inputs) {
+        Ok(shown) => shown,
+        Err(reason) => return Ok(RenderingSearch::Unavailable(format!("{key} cannot be rendered: {reason}"))),
+    };
+    let size = limits::lambda_event_size_of(&shown);
+    if size > limits::API_RESPONSE {
+        let most = limits::API_RESPONSE;
+        let text = format!("the rendered form of {key} takes {size} bytes of a response; the limit is {most}");
+        return Ok(RenderingSearch::Unavailable(text));
+    }
+    Ok(RenderingSearch::Found(Box::new(shown)))
+}
+
+/// Returns the names of the units of the same run that have not succeeded and on which a unit depends, or `None`.
+fn awaited(run: &Run, view: &RunView, unit: Unit) -> Option<String> {
+    let open = run.graph().dependencies(unit).iter().filter(|&&at| view.status(at) != UnitProgress::Done);
+    let names: Vec<&str> = open.filter_map(|&at| Some(run.unit(at)?.key.as_str())).collect();
+    let more = match names.len().saturating_sub(UNITS) {
+        _ if names.is_empty() => return None,
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!("{}{more}", names[..names.len().min(UNITS)].join(", ")))
+}
+
+/// Renders a unit. Returns the reason why that is impossible.
+fn shown(run: &Run, unit: &UnitPlan, attempt: AttemptRef, inputs: &UnitInputs) -> Result<UnitRendering, String> {
+    let (plan, compiled) = (&run.loaded.plan, &run.loaded.compiled);
+    let base = UnitRendering {
+        run: run.id.to_string(),
+        unit: unit.key.clone(),
+        kind: unit.action.kind().to_owned(),
+        attempt: attempt.number.0,
+        cluster: run.cluster(attempt.unit).map(str::to_owned),
+        undoes: unit.undoes.iter().filter_map(|&at| Some(plan.unit(at)?.key.clone())).collect(),
+        ..UnitRendering::default()
+    };
+    let known = match inputs {
+        UnitInputs::Skipped(why) => return Ok(UnitRendering { skipped: Some(why.clone()), ..base }),
+        UnitInputs::Later(at) => {
+            let at = rfc3339(*at);
+            return Err(format!("a request of the unit that it undoes may arrive until {at}; ask again then"));
+        }
+        UnitInputs::Known(known, _) => known,
+    };
+    let at = UnitRef { hook: run.hook(), unit: attempt.unit.0 };
+    let facts = run.target_facts();
+    let hide = |_: &SealedValue| Some(RenderValue::Json(SENSITIVE.into()));
+    let rendered = render::unit_with_secrets(UnitContext { plan, compiled, at, facts: &facts, known }, &hide);
+    Ok(match rendered.map_err(|error| error.to_string())? {
+        RenderedUnit::Skipped(reason) => UnitRendering { skipped: Some(skip_text(&reason)), ..base },
+        RenderedUnit::Pod { inputs } => {
+            let inputs = inputs.into_iter().map(|input| (input.name, shown_input(input.value))).collect();
+            let (image, namespace) = match &unit.action {
+                Action::Pod(pod) => (Some(pod.image.clone()), pod.namespace.clone()),
+                _ => (None, None),
+            };
+            UnitRendering { inputs: Some(inputs), image, namespace, ..base }
+        }
+        RenderedUnit::Webhook(request) => {
+            let connection = unit.action.connection().map(|connection| connection.name.clone());
+            let RenderedRequest { method, url, headers, body, .. } = request;
+            let request = Some(RequestRendering { method, url, connection, headers, body });
+            UnitRendering { request, ..base }
+        }
+        RenderedUnit::Object { mut manifests, fill } => {
+            manifests.iter_mut().for_each(hide_secret);
+            if let Some(manifest) = manifests.first_mut() {
+                for key in fill {
+                    manifest["data"][key.key] = reference(&key.secret);
+                }
+            }
+            UnitRendering { manifests: Some(manifests), namespace: plan.target.namespace.clone(), ..base }
+        }
+        RenderedUnit::Removal => base,
+        instance @ RenderedUnit::Infrakit(_) => {
+            UnitRendering { instance: Some(plans::shown(&unit.action, instance)), ..base }
+        }
+    })
+}
+
+fn shown_input(value: InputValue) -> Value {
+    match value {
+        InputValue::Text(text) => limits::excerpt(&text, INPUT_LENGTH).into(),
+        InputValue::Bytes(bytes) => format!("<{} bytes>", bytes.len()).into(),
+        InputValue::Secret(secret) => reference(&secret),
+        InputValue::Opened(_) => SENSITIVE.into(),
+        InputValue::Absent => Value::Null,
+    }
+}
+
+fn reference(secret: &SecretKeyRef) -> Value {
+    json!({ "secretKeyRef": { "name": secret.name, "key": secret.key } })
+}
+
+/// Replaces the values of a Secret. Authors may write values into one that they have not declared as sensitive.
+fn hide_secret(manifest: &mut Value) {
+    if manifest["kind"] != "Secret" {
+        return;
+    }
+    for field in ["data", "stringData"] {
+        if let Some(values) = manifest.get_mut(field).and_then(Value::as_object_mut) {
+            values.values_mut().for_each(|value| *value = SENSITIVE.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_secrets_are_hidden() {
+        let mut secret = json!({"kind": "Secret", "metadata": {"name": "a"}, "data": {"b": "aHVudGVyMg=="}, "stringData": {"c": {"d": 1}}});
+        hide_secret(&mut secret);
+        let expected = json!({"kind": "Secret", "metadata": {"name": "a"}, "data": {"b": SENSITIVE}, "stringData": {"c": SENSITIVE}});
+        assert_eq!(secret, expected);
+        let mut map = json!({"kind": "ConfigMap", "data": {"b": "c"}});
+        hide_secret(&mut map);
+        assert_eq!(map["data"]["b"], "c");
+    }
+
+    #[test]
+    fn sensitive_inputs_are_hidden_and_long_ones_are_shortened() {
+        let secret = SecretKeyRef { cluster: None, namespace: None, name: "n".to_owned(), key: "k".to_owned() };
+        for (value, expected) in [
+            (InputValue::Opened(b"hunter2".to_vec()), json!(SENSITIVE)),
+            (InputValue::Secret(secret), json!({"secretKeyRef": {"name": "n", "key": "k"}})),
+            (InputValue::Bytes(vec![0xff; 3]), json!("<3 bytes>")),
+            (InputValue::Absent, Value::Null),
+            (InputValue::Text("a".repeat(INPUT_LENGTH + 1)), json!(format!("{}…", "a".repeat(INPUT_LENGTH)))),
+        ] {
+            assert_eq!(shown_input(value), expected);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The rendered forms of units: what they show, what they hide, and when there is none.
+
+use ebb_protocol::api::UnitRendering;
+
+use super::cluster_waits::{first_task, relayed};
+use crate::harness::*;
+
+const SENSITIVE: &str = "<sensitive>";
+/// The value that no rendered form has.
+const TOKEN: &str = "rendered-4711-token";
+
+const PLUGIN: &str = r#"
+preStart:
+  make:
+    webhook: {url: "RECEIVER/make", body: {name: "${resource.key}"}}
+    outputs: {id: {value: "${response.body.id}"}, token: {value: "${response.body.token}", sensitive: true}}
+  tell:
+    webhook:
+      url: "RECEIVER/tell/${units.make.outputs.id}"
+      headers: {X-Token: "${units.make.outputs.token}"}
+      body: {token: "${units.make.outputs.token}", id: "${units.make.outputs.id}"}
+  deploy:
+    after: tell
+    object:
+      manifest:
+      - {apiVersion: v1, kind: ConfigMap, metadata: {name: "a-${resource.key}"}, data: {id: "${units.make.outputs.id}"}}
+      - {apiVersion: v1, kind: Secret, metadata: {name: "b-${resource.key}"}, stringData: {id: "${units.make.outputs.id}"}}
+  later: {after: deploy, webhook: {url: "RECEIVER/later"}}
+postStop:
+  drop: {undoes: make, webhook: {url: "RECEIVER/drop/${units.make.outputs.id}", method: DELETE}}
+"#;
+
+/// Requests the rendered form of a unit of the resource `r` of the sandbox `a`. Checks that it has no sensitive value.
+async fn rendered(harness: &Harness, hook: Hook, query: &str) -> ApiReply {
+    let reply = harness.get(&format!("/v1/runs/{}/rendered?unit=r/{query}", run_id("a", hook))).await;
+    assert!(!reply.body.contains(TOKEN), "{reply:?}");
+    reply
+}
+
+pub(crate) async fn a_rendered_unit_has_no_sensitive_value() {
+    let (harness, server) = relayed().await;
+    harness.receiver.always("POST /make", json!({"id": "i-1", "token": TOKEN}));
+    harness.receiver.always("POST /tell/i-1", 200);
+    harness.begin("a", "shown", PLUGIN).await;
+    let task = first_task(&server).await;
+    assert_eq!(harness.receiver.call("POST /tell/i-1", 1).await.body["token"], TOKEN, "the receiver gets the value");
+    let setup = async |query: &str| rendered(&harness, Hook::PreStart, query).await;
+
+    let told: UnitRendering = setup("tell").await.is(200).json();
+    let request = told.request.unwrap();
+    assert_eq!((told.kind.as_str(), told.attempt, request.method.as_str()), ("webhook", 1, "POST"));
+    assert_eq!(request.url, format!("{}/tell/i-1", harness.receiver.url()));
+    assert_eq!(request.headers.values().collect::<Vec<_>>(), [SENSITIVE]);
+    assert_eq!(request.body, Some(json!({"token": SENSITIVE, "id": "i-1"})));
+
+    // The manifests are those that the relay got, without the values of the Secret.
+    let deployed: UnitRendering = setup("deploy").await.is(200).json();
+    let manifests = deployed.manifests.unwrap();
+    assert_eq!((manifests.len(), &manifests[0]), (task.apply.len(), &task.apply[0]));
+    assert_eq!(task.apply[1]["stringData"]["id"], "i-1");
+    let mut hidden = task.apply[1].clone();
+    hidden["stringData"]["id"] = SENSITIVE.into();
+    assert_eq!(manifests[1], hidden);
+
+    let waits = setup("later").await.is_problem(409, "not-rendered");
+    assert!(waits.detail.contains("it waits for r/deploy"), "{waits:?}");
+    for query in ["none", "make&attempt=2", "make&attempt=0"] {
+        setup(query).await.is_problem(404, "not-found");
+    }
+    let other = format!("/v1/runs/{}/rendered?unit=r/drop", run_id("a", Hook::PostStop));
+    harness.get(&other).await.is_problem(404, "not-found");
+}
+
+pub(crate) async fn a_rendered_undo_has_the_outputs_that_it_reads() {
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /make", json!({"id": "i-1"}));
+    harness.receiver.always("POST /undo", 200);
+    harness.run("a", "makes", MAKE, TargetState::Ready).await;
+    harness.tear_down("a").await;
+    let undone: UnitRendering = rendered(&harness, Hook::PostStop, "undo").await.is(200).json();
+    assert_eq!(undone.undoes, ["r/make"]);
+    assert_eq!(undone.request.unwrap().body, Some(json!({"id": "i-1"})));
+}
