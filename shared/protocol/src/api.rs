@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 use crate::callback::{FailureReason, ReasonCode};
 use crate::evidence::Evidence;
 use crate::lifecycle::{OutputValue, TargetStopCause, WorkloadValue};
-use crate::relay::WaitResolution;
+use crate::relay::{ObjectCount, WaitResolution};
 use crate::removal::ResourceRemoval;
 
 pub use checks::{CheckList, HealthCheck};
@@ -364,6 +364,9 @@ pub struct UnitDetail {
     /// The time of the last heartbeat of a script in a cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<String>,
+    /// The objects of a running unit, and how many of them are ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objects: Option<ObjectCount>,
     /// What a running unit waits for in its cluster, one row per manifest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<UnitWait>,

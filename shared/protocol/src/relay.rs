@@ -521,9 +521,20 @@ pub struct RunningTask {
     /// The last progress that the script reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
+    /// The applied objects of a task that waits until all are ready. Absent until they were observed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objects: Option<ObjectCount>,
     /// What the task waits for: at most one row per manifest, and at most [`MAX_WAITS`] rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<TaskWait>,
+}
+
+/// The number of applied objects, and how many of them are ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectCount {
+    pub total: usize,
+    pub ready: usize,
 }
 
 /// Maximum rows of [`RunningTask::waits`].

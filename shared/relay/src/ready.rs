@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ebb_cel::ObjectExpressionError;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::limits::{OUTPUT, OUTPUTS};
-use ebb_protocol::relay::{MAX_WAITS, ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId, TaskWait};
+use ebb_protocol::relay::{MAX_WAITS, ObjectCount, ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId, TaskWait};
 use ebb_protocol::value::UnitValue;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -57,6 +57,9 @@ impl Reconciler {
             return Ok(self.wait_for_container(held, removing).await?);
         }
         let (objects, mut waits) = self.read_objects(spec).await?;
+        // Each object that is not ready has one wait.
+        let total = spec.manifests().count();
+        self.registry.record_objects(&name, ObjectCount { total, ready: total.saturating_sub(waits.len()) });
         waits.extend(removing);
         let step = decide::objects(spec, &waits, &self.settings, now_ms());
         self.registry.record_waits(&name, waits);

@@ -234,6 +234,7 @@ impl Reconciler {
                     heartbeat_ms: heartbeat.map(millis),
                     age_ms: received_ms.map(|received| now_ms().saturating_sub(received)),
                     progress: self.registry.progress(&held.record.name),
+                    objects: self.registry.objects(&held.record.name),
                     waits,
                 })
             }

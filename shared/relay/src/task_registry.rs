@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ebb_protocol::relay::{MAX_WAITS, TaskId, TaskWait};
+use ebb_protocol::relay::{MAX_WAITS, ObjectCount, TaskId, TaskWait};
 use futures::FutureExt as _;
 use tokio::sync::{Mutex as Lock, Notify, OwnedMutexGuard};
 
@@ -27,6 +27,7 @@ struct TaskLoop {
     wake: Arc<Notify>,
     /// What the task waits for, each with the time of its observation.
     waits: Vec<(Instant, TaskWait)>,
+    objects: Option<ObjectCount>,
     heartbeat: Option<Instant>,
     /// The time at which the entrypoint was found silent, if it has not reported since.
     silent_since: Option<Instant>,
@@ -96,6 +97,17 @@ impl TaskRegistry {
         if let Some(running) = self.state().loops.get_mut(name) {
             running.waits = waits.into_iter().take(MAX_WAITS).map(|wait| (now, wait)).collect();
         }
+    }
+
+    /// Records how many objects of a task are ready.
+    pub(crate) fn record_objects(&self, name: &TaskId, objects: ObjectCount) {
+        if let Some(running) = self.state().loops.get_mut(name) {
+            running.objects = Some(objects);
+        }
+    }
+
+    pub(crate) fn objects(&self, name: &TaskId) -> Option<ObjectCount> {
+        self.state().loops.get(name)?.objects
     }
 
     pub(crate) fn record_heartbeat(&self, name: &TaskId) {

@@ -4,8 +4,8 @@ use ebb_flow::sweep::{SweepCondition, sweep_run};
 use ebb_protocol::api::TargetPage;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::relay::{
-    Batch, BatchResponse, ObjectTask, ReadyRules, RelayRequest, RelayResponse, RunningTask, TaskCompletion, TaskState,
-    TaskWait, WaitResolution,
+    Batch, BatchResponse, ObjectCount, ObjectTask, ReadyRules, RelayRequest, RelayResponse, RunningTask,
+    TaskCompletion, TaskState, TaskWait, WaitResolution,
 };
 
 use crate::harness::*;
@@ -47,6 +47,7 @@ fn respond(request: &RelayRequest) -> RelayResponse {
         RelayRequest::Status(task) if task.unit.ends_with("-1") => RelayResponse::State(TaskState::Queued { ahead: 3 }),
         RelayRequest::Ensure(_) | RelayRequest::Status(_) => RelayResponse::State(TaskState::Running(RunningTask {
             age_ms: Some(AGE_MS),
+            objects: Some(ObjectCount { total: 1, ready: 0 }),
             waits: vec![wait],
             ..RunningTask::default()
         })),
@@ -97,6 +98,7 @@ pub(crate) async fn each_wait_has_its_reason_and_true_times() {
     .await;
     let [wait] = first.waits.as_slice() else { panic!("{first:?}") };
     assert_eq!((&*wait.object, &*wait.message), ("Deployment units/web", "image \"x\" cannot be pulled\u{fffd}"));
+    assert_eq!((first.objects, second.objects), (Some(ObjectCount { total: 1, ready: 0 }), None));
     assert!(wait.since.is_some() && wait.resolves == WaitResolution::Person, "{wait:?}");
     // No task is older than its run.
     assert_eq!(first.started.as_deref(), Some(&*target.runs[0].started));

@@ -61,10 +61,11 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
             let left = left.map(|time| format!(", at most {} more", timing::length(time)));
             let silent = late_heartbeat(unit, now).map(|age| format!(", no heartbeat for {}", timing::length(age)));
             let progress = unit.progress.as_deref().map(|line| format!(": {}", printable(line)));
+            let objects = unit.objects.filter(|objects| objects.total > 1);
+            let objects = objects.map(|count| format!(", {} of {} objects are ready", count.ready, count.total));
             let wait = first_wait(unit).map(|waits| format!(", waits: {}", wait(waits, now)));
-            let [next, left, silent, progress, wait] =
-                [next, left, silent, progress, wait].map(Option::unwrap_or_default);
-            format!("{since}{attempts}{next}{left}{silent}{progress}{wait}")
+            let parts = [next, left, silent, progress, objects, wait].map(Option::unwrap_or_default).concat();
+            format!("{since}{attempts}{parts}")
         }
         UnitState::Retrying => {
             let next = unit.next.as_deref().and_then(|at| timing::until(at, now));

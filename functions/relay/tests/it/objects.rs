@@ -1,6 +1,6 @@
 //! Tasks that apply objects, wait until they are ready, or remove them.
 
-use ebb_protocol::relay::ObjectOutput;
+use ebb_protocol::relay::{ObjectCount, ObjectOutput};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 
 use crate::fixture::*;
@@ -190,6 +190,11 @@ async fn readiness_rules_and_outputs() {
     for unit in [&good, &bad, &done, &broken] {
         assert!(matches!(fixture.get(unit).await, TaskState::Running { .. }));
     }
+    until("the number of ready objects", async || match fixture.status(&done).await {
+        TaskState::Running(task) => (task.objects? == ObjectCount { total: 2, ready: 1 }).then_some(()),
+        other => panic!("{other:?}"),
+    })
+    .await;
     merge(&maps, "good", json!({"data": {"ready": "yes", "secret": "given"}})).await;
     merge(&maps, "bad", json!({"data": {"ready": "yes", "failed": "yes"}})).await;
     merge(&maps, "done-2", json!({"data": {"phase": "Succeeded"}})).await;

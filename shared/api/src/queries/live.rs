@@ -103,12 +103,13 @@ fn add_report(env: &Env, run: &Run, unit: Unit, (state, at): (&TaskState, Timest
     }
 }
 
-/// Adds progress, heartbeat and waits of a running task.
+/// Adds progress, heartbeat, objects and waits of a running task.
 fn add_activity(task: &RunningTask, at: Timestamp, shown: &mut UnitDetail) {
     if let Some(progress) = &task.progress {
         shown.progress = Some(limits::message(progress));
     }
     shown.heartbeat = task.heartbeat_ms.map(|age| before(at, age));
+    shown.objects = task.objects.filter(|objects| objects.total > 0 && objects.ready <= objects.total);
     shown.waits = task.waits.iter().take(relay::MAX_WAITS).map(|wait| unit_wait(wait, at)).collect();
 }
 
@@ -170,7 +171,8 @@ mod tests {
     #[test]
     fn ages_become_times_and_texts_are_limited() {
         let waits = vec![wait("Pod a/b", Some(12_000), WaitResolution::Person); relay::MAX_WAITS + 1];
-        let task = RunningTask { heartbeat_ms: Some(99_000), waits, ..RunningTask::default() };
+        let objects = Some(relay::ObjectCount { total: 3, ready: 2 });
+        let mut task = RunningTask { heartbeat_ms: Some(99_000), objects, waits, ..RunningTask::default() };
         let mut shown = unit("db/create", Vec::new());
         add_activity(&task, Timestamp(60_000), &mut shown);
         // A relay can report an age that is older than this clock.
@@ -179,6 +181,10 @@ mod tests {
         let first = &shown.waits[0];
         assert_eq!((first.object.as_str(), first.since.as_deref()), ("Pod a/b", Some("1970-01-01T00:00:48.000Z")));
         assert!(first.message.len() <= limits::MESSAGE && !first.message.contains('\u{1b}'));
+        assert_eq!(shown.objects, objects);
+        task.objects = Some(relay::ObjectCount { total: 3, ready: 4 });
+        add_activity(&task, Timestamp(60_000), &mut shown);
+        assert_eq!(shown.objects, None);
     }
 
     #[test]

@@ -156,6 +156,7 @@ impl RunSnapshot<'_> {
             deadline: deadline.map(rfc3339),
             progress: record.and_then(|record| record.progress.clone()),
             heartbeat: None,
+            objects: None,
             waits: Vec::new(),
             log: result.or(previous_result).is_some_and(|result| result.log),
             excess_results: (excess > 0).then_some(excess),

@@ -160,6 +160,17 @@ mod tests {
     }
 
     #[test]
+    fn several_objects_are_counted() {
+        for (total, expected) in [(3, true), (1, false)] {
+            let mut seen = fixtures::busy();
+            let objects = serde_json::json!({"total": total, "ready": 1});
+            seen.runs[0].units[1].objects = Some(serde_json::from_value(objects).unwrap());
+            let text = text(&seen, fixtures::NOW.parse().unwrap());
+            assert_eq!(text.contains("1 of 3 objects are ready"), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn everything_of_a_target() {
         let seen: TargetDetail = serde_json::from_value(serde_json::json!({
             "kind": "sandbox", "name": "pr-1", "uid": "6f", "generation": 2, "phase": "starting",
