@@ -1,5 +1,5 @@
-//! `ebb unit run` runs one unit alone; `ebb unit rendered` shows the rendered form of a unit of a sandbox, and `ebb unit
-//! force-complete` overrides one.
+//! `ebb unit run` runs one unit alone. `ebb unit rendered` shows the rendered form of a unit of a sandbox.
+//! `ebb unit force-complete` overrides one.
 
 mod remote;
 mod rendered;
