@@ -29,7 +29,7 @@ const INPUT_LENGTH: usize = 2_000;
 const UNITS: usize = 20;
 
 /// The result of a request for the rendered form of a unit.
-pub enum RenderingSearch {
+pub(crate) enum RenderingSearch {
     Found(Box<UnitRendering>),
     /// There is no such run, unit or attempt. The value is the reason.
     Missing(String),
@@ -38,7 +38,7 @@ pub enum RenderingSearch {
 }
 
 /// Returns the rendered form of an attempt of a unit. The default is the last attempt.
-pub async fn rendered(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> Result<RenderingSearch, FlowError> {
+pub(crate) async fn rendered(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> Result<RenderingSearch, FlowError> {
     let Some(run) = Run::load(env, id).await? else {
         return Ok(RenderingSearch::Missing(format!("run {id} does not exist")));
     };

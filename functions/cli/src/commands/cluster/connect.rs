@@ -82,6 +82,7 @@ impl ClusterConnectArgs {
             url: options.push_url.clone(),
             entrypoint_image: options.entrypoint_image.clone(),
             run_as_non_root: former.as_ref().is_some_and(|former| former.run_as_non_root),
+            signadot_outputs: options.signadot_outputs,
             options: json!(options).as_object().cloned().unwrap_or_default(),
             // A token that no relay has used cannot be read again.
             rebootstrap: rebootstrap || (former.is_some() && relay_since.is_none()),

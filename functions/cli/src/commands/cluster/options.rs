@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::ValueEnum;
-use ebb_protocol::api::ClusterRegistration;
+use ebb_protocol::api::{ClusterRegistration, SignadotOutputs};
 use ebb_protocol::id::is_dns_label;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -81,6 +81,8 @@ pub(crate) struct ClusterOptions {
     pub(crate) bind_namespaces: BTreeSet<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) services: BTreeMap<String, ServiceOptions>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) signadot_outputs: Option<SignadotOutputs>,
     /// The URL of the relay with push transport. `None` means pull.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) push_url: Option<String>,
@@ -104,6 +106,7 @@ impl Default for ClusterOptions {
             kinds: BTreeMap::new(),
             bind_namespaces: BTreeSet::new(),
             services: BTreeMap::new(),
+            signadot_outputs: None,
             push_url: None,
             pull_url: None,
             callback_url: None,
@@ -135,6 +138,9 @@ pub(crate) struct OptionArgs {
     /// Service that units may call; repeatable
     #[arg(long = "service", value_name = "NAME=NAMESPACE/SERVICE:PORT[/PATH]", value_parser = service)]
     services: Vec<(String, ServiceOptions)>,
+    /// `open`: show the outputs of Signadot plugins in clear; by default, they stay in a Secret of the cluster
+    #[arg(long, value_name = "open", value_parser = signadot_outputs)]
+    signadot_outputs: Option<SignadotOutputs>,
     /// Stored option to remove, such as `namespace=team-a` or `callback-url`; repeatable
     #[arg(long = "remove", value_name = "OPTION[=VALUE]", value_parser = removal)]
     removals: Vec<(String, String)>,
@@ -162,13 +168,14 @@ pub(crate) struct OptionArgs {
 }
 
 /// The options that `--remove` takes, and whether they have a value.
-const REMOVABLE: [(&str, bool); 9] = [
+const REMOVABLE: [(&str, bool); 10] = [
     ("namespace", true),
     ("service-account", true),
     ("pull-secret", true),
     ("kind", true),
     ("bind-namespace", true),
     ("service", true),
+    ("signadot-outputs", false),
     ("push-url", false),
     ("pull-url", false),
     ("callback-url", false),
@@ -193,6 +200,7 @@ impl OptionArgs {
         options.entrypoint_image = self.entrypoint_image.unwrap_or(options.entrypoint_image);
         options.relay_namespace = self.relay_namespace.unwrap_or(options.relay_namespace);
         options.unit_namespace = self.unit_namespace.unwrap_or(options.unit_namespace);
+        options.signadot_outputs = self.signadot_outputs.or(options.signadot_outputs);
         options.push_url = self.push_url.map(url).or(options.push_url);
         options.pull_url = self.pull_url.map(url).or(options.pull_url);
         options.callback_url = self.callback_url.map(url).or(options.callback_url);
@@ -229,6 +237,7 @@ impl ClusterOptions {
         })?;
         options.entrypoint_image.clone_from(&registration.entrypoint_image);
         options.push_url.clone_from(&registration.url);
+        options.signadot_outputs = registration.signadot_outputs;
         options.check_names()?;
         Ok(options)
     }
@@ -282,6 +291,7 @@ impl ClusterOptions {
             "kind" => self.kinds.remove(value).is_some(),
             "bind-namespace" => self.bind_namespaces.remove(value),
             "service" => self.services.remove(value).is_some(),
+            "signadot-outputs" => self.signadot_outputs.take().is_some(),
             "push-url" => self.push_url.take().is_some(),
             "pull-url" => self.pull_url.take().is_some(),
             _ => self.callback_url.take().is_some(),
@@ -317,6 +327,7 @@ impl ClusterOptions {
             ("entrypointImage", Some(self.entrypoint_image.clone()).filter(|image| !image.is_empty())),
             ("relayNamespace", Some(self.relay_namespace.clone())),
             ("unitNamespace", Some(self.unit_namespace.clone())),
+            ("signadotOutputs", self.signadot_outputs.as_ref().map(labels::name)),
             ("pushUrl", self.push_url.clone()),
             ("pullUrl", self.pull_url.clone()),
             ("callbackUrl", self.callback_url.clone()),
@@ -472,6 +483,13 @@ fn namespace(text: &str) -> Result<(String, Option<PodLevel>), String> {
     let level = PodLevel::from_str(level, false)
         .map_err(|_| format!("unknown level `{level}`; expected restricted, baseline or privileged"))?;
     Ok((name.to_owned(), Some(level)))
+}
+
+fn signadot_outputs(text: &str) -> Result<SignadotOutputs, String> {
+    match text {
+        "open" => Ok(SignadotOutputs::Open),
+        _ => Err("expected `open`; `--remove signadot-outputs` returns to the default".to_owned()),
+    }
 }
 
 fn in_namespace(text: &str) -> Result<(String, String), String> {
