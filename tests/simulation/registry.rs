@@ -45,6 +45,8 @@ pub struct SimUnit {
     pub(super) hook: Hook,
     /// The generation in the ids of its runs.
     pub(super) generation: u64,
+    /// The generation of the document whose plan has the unit.
+    pub(super) planned: u64,
     /// True for units before the teardown: those of the setup, of updates and of events.
     sets_up: bool,
     pub(super) unit: u32,
@@ -90,7 +92,7 @@ pub(super) fn key_scope(instance: &str, generation: u64, hook: Hook) -> String {
 /// Returns the units of an instance, those of events for each of the ids `events`.
 pub(super) fn units(
     plan: &Plan,
-    (name, uid, generation, events): (&str, &str, u64, &[String]),
+    (name, uid, generation, planned, events): (&str, &str, u64, u64, &[String]),
     seed: u64,
     behavior: &UnitBehavior,
 ) -> Vec<SimUnit> {
@@ -152,6 +154,7 @@ pub(super) fn units(
                 unit_key: unit.key.clone(),
                 hook: hook.hook,
                 generation,
+                planned,
                 sets_up: !unit.stage.unwrap_or(hook.hook).is_teardown(),
                 unit: position,
                 action,

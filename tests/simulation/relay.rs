@@ -110,9 +110,10 @@ fn keep_outputs(callback: &mut Callback, names: &[String]) {
 
 fn unit_of(work: &SimExecutor, request: &EnsureTask) -> Option<Arc<SimUnit>> {
     let Some(script) = request.script() else {
-        // A task of objects has no environment.
+        // A task of objects has no environment. An update can give the position of a teardown unit to another one.
         let is_own = |unit: &SimUnit| TaskId::unit_of(&unit.run(), Unit(unit.unit)) == request.task.unit;
-        return work.ledger.state().units.values().find(|unit| is_own(unit)).cloned();
+        let state = work.ledger.state();
+        return state.units.values().filter(|unit| is_own(unit)).max_by_key(|unit| unit.planned).cloned();
     };
     let key = script.env.iter().find(|(name, _)| name == "EBB_IDEMPOTENCY_KEY")?;
     work.ledger.unit(&key.1)

@@ -211,7 +211,8 @@ impl Simulation {
             let Some(plan) = observer.observe(state, seen, target) else { return };
             let behavior = lock(&known).get(&target.name).cloned().unwrap_or(UnitBehavior::Random);
             let events = event_ids(&target.uid, MAX_EVENTS);
-            let of = (target.name.as_str(), target.uid.as_str(), target.first_generation, events.as_slice());
+            let generations = (target.first_generation, target.generation);
+            let of = (target.name.as_str(), target.uid.as_str(), generations.0, generations.1, events.as_slice());
             let found = registry::units(&plan, of, seed, &behavior);
             observer.state().units.extend(found.into_iter().map(|unit| (unit.key.clone(), Arc::new(unit))));
         }));

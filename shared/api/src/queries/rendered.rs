@@ -38,7 +38,12 @@ pub(crate) enum RenderingSearch {
 }
 
 /// Returns the rendered form of an attempt of a unit. The default is the last attempt.
-pub(crate) async fn rendered(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> Result<RenderingSearch, FlowError> {
+pub(crate) async fn rendered(
+    env: &Env,
+    id: &RunId,
+    key: &str,
+    attempt: Option<u32>,
+) -> Result<RenderingSearch, FlowError> {
     let Some(run) = Run::load(env, id).await? else {
         return Ok(RenderingSearch::Missing(format!("run {id} does not exist")));
     };
