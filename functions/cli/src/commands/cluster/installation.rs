@@ -90,6 +90,7 @@ impl RelayInstallation<'_> {
         let rights: Value = serde_saphyr::from_str(RIGHTS).expect("the rights of the chart are YAML");
         let namespaces = self.options.all_namespaces();
         let names = json!(namespaces.keys().collect::<Vec<_>>());
+        let readable: BTreeSet<_> = namespaces.keys().chain(&self.options.bind_namespaces).collect();
         let mut objects = Vec::new();
         for mut object in template {
             fill(&mut object, &placeholders);
@@ -109,8 +110,8 @@ impl RelayInstallation<'_> {
                     object["stringData"] = data;
                 }
                 "ConfigMap" => object["data"]["policy.yaml"] = encoded(&self.policy())?.into(),
-                // The second rule has the namespaces of units.
-                "ClusterRole" if object["rules"][1].is_object() => object["rules"][1]["resourceNames"] = names.clone(),
+                // The second rule has the namespaces of units and of bound objects.
+                "ClusterRole" if object["rules"][1].is_object() => object["rules"][1]["resourceNames"] = json!(readable),
                 "NetworkPolicy" => {
                     let peer = &mut object["spec"]["ingress"][0]["from"][0]["namespaceSelector"];
                     peer["matchExpressions"][0]["values"] = names.clone();
