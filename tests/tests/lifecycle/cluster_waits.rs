@@ -4,7 +4,7 @@ use ebb_flow::sweep::{SweepCondition, sweep_run};
 use ebb_protocol::api::TargetPage;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::relay::{
-    Batch, BatchResponse, ObjectCount, ObjectTask, ReadyRules, RelayRequest, RelayResponse, RunningTask,
+    Batch, BatchResponse, EnsureTask, ObjectCount, ObjectTask, ReadyRules, RelayRequest, RelayResponse, RunningTask,
     TaskCompletion, TaskState, TaskWait, WaitResolution,
 };
 
@@ -70,11 +70,15 @@ pub(crate) async fn relayed() -> (Harness, TestReceiver) {
 
 /// Returns the first task that the relay got.
 pub(crate) async fn first_task(server: &TestReceiver) -> ObjectTask {
+    first_request(server).await.body
+}
+
+async fn first_request(server: &TestReceiver) -> EnsureTask<ObjectTask> {
     until("the task", async || {
         let calls = server.calls("POST /v1/batch").into_iter();
         let batches = calls.map(|call| serde_json::from_value::<Batch>(call.body).unwrap());
         batches.flat_map(|batch| batch.requests).find_map(|request| match request {
-            RelayRequest::Ensure(task) => Some(task.body),
+            RelayRequest::Ensure(task) => Some(*task),
             _ => None,
         })
     })
@@ -89,7 +93,7 @@ async fn waiting(plugin: &str) -> (Harness, TestReceiver) {
 }
 
 pub(crate) async fn each_wait_has_its_reason_and_true_times() {
-    let (harness, _server) = waiting(TWO).await;
+    let (harness, server) = waiting(TWO).await;
     let (target, [first, second]) = until("the waits of both units", async || {
         let target = harness.target("a").await?;
         let units = [find(&target, "preStart", "first")?, find(&target, "preStart", "second")?];
@@ -110,7 +114,9 @@ pub(crate) async fn each_wait_has_its_reason_and_true_times() {
     assert!(why.next_steps[0].contains("Deployment units/web before 20"), "{why:?}");
     assert_eq!(why.waits.keys().collect::<Vec<_>>(), ["r/first", "r/second"]);
 
-    // A sweep records the same starts.
+    // A sweep records the same starts, also of a task that has sent a heartbeat.
+    let token = first_request(&server).await.callback.token;
+    harness.callback(&token, &json!({"status": "heartbeat"})).await.is(204);
     let run = run_id("a", Hook::PreStart);
     sweep_run(harness.stack().env(), &run, SweepCondition::Always).await.unwrap();
     let stored = harness.state("a", Hook::PreStart).await;

@@ -105,8 +105,9 @@ impl RunSweep {
         let Some(begun) = records::started_at(&record) else {
             match postponed.filter(|&at| at > self.now) {
                 Some(at) => self.sweep_by(at),
-                None if is_relayed && record.heartbeat.is_none() => {
-                    // A request to a relay is harmless. The deadline counts from the start that the relay reports.
+                None if is_relayed => {
+                    // A request to a relay is harmless. The deadline counts from the start that the relay reports, also
+                    // after a heartbeat: a sweep may come much later.
                     self.unstarted.insert((attempt.unit, attempt.number));
                     self.dispatches.push((record.next_dispatch.unwrap_or_default(), attempt));
                 }
