@@ -149,6 +149,7 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             a_batch_that_is_delivered_once_is_pending_once,
             a_queued_batch_costs_three_writes,
             a_poll_reads_a_limited_number_of_batches,
+            polls_delete_abandoned_batches,
             a_scan_is_claimed_once,
             an_outage_is_recorded_until_it_ends,
             a_denial_is_recorded_once_a_minute,

@@ -18,6 +18,10 @@ use crate::table::TableSpec;
 const PAGE: usize = 100;
 /// The retention of a batch that was not deleted. It exceeds the longest transit time.
 const BATCH_RETENTION_MS: u64 = 60 * 60 * 1000;
+/// The time after its expiry from which a poll deletes a batch. Its sender has stopped waiting long before.
+const ABANDONED_MS: u64 = 60 * 1000;
+/// Maximum batches that one poll deletes.
+const MAX_DELETED: usize = 25;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct BatchItem {
@@ -52,6 +56,21 @@ impl Store {
         let mut expression = WriteExpression::when(WriteCondition::equal("once", number(0)));
         expression.set("once", number(now.0));
         self.table.update_if((&key::batch_queue(cluster), id), expression).await
+    }
+
+    /// Deletes abandoned batches. An error is logged: a later poll or the table deletes them.
+    async fn delete_abandoned(&self, cluster: &str, batches: &[&BatchItem]) {
+        let deletions = batches.iter().map(|batch| async move {
+            match self.table.take(&key::batch_queue(cluster), &batch.id).await {
+                Ok(_) => {
+                    for body in [Some(&batch.body), batch.response.as_ref()].into_iter().flatten() {
+                        self.remove_body(body).await;
+                    }
+                }
+                Err(error) => tracing::info!(%error, "cannot delete an abandoned batch"),
+            }
+        });
+        futures::future::join_all(deletions).await;
     }
 
     async fn remove_body(&self, body: &BodyStorage) {
@@ -91,11 +110,15 @@ impl BatchQueue for Store {
     ) -> StoreResult<Vec<QueuedBatch>> {
         let mut batches: Vec<QueuedBatch> = Vec::new();
         let query = ItemQuery::partition(key::batch_queue(cluster)).limit(PAGE);
-        let (mut size, mut from) = (0, None);
+        let (mut size, mut from, mut deleted) = (0, None, 0);
         while batches.len() < limit {
             let page = self.table.page(&query, from).await?;
-            for item in &page.items {
-                let BatchItem { id, posted, ends, body, response, delivered } = read("Query", item)?;
+            let items = page.items.iter().map(|item| read("Query", item)).collect::<StoreResult<Vec<_>>>()?;
+            let abandoned = items.iter().filter(|item| item.ends.0.saturating_add(ABANDONED_MS) < now.0);
+            let abandoned: Vec<&BatchItem> = abandoned.take(MAX_DELETED - deleted).collect();
+            deleted += abandoned.len();
+            self.delete_abandoned(cluster, &abandoned).await;
+            for BatchItem { id, posted, ends, body, response, delivered } in items {
                 let is_delivered = delivered.is_some_and(|at| at > Timestamp(0));
                 if response.is_some() || ends <= now || is_delivered || in_progress.contains(&id) {
                     continue;

@@ -67,6 +67,22 @@ pub(super) async fn batches_are_pending_until_they_have_a_response_or_expire(fix
     assert!(fixture.item("batch#eu", "c").await.unwrap()["ttl"].is_n());
 }
 
+/// Batches whose sender has gone do not slow polls down for the retention of the table.
+pub(super) async fn polls_delete_abandoned_batches(fixture: StoreFixture) {
+    let store = &fixture.store;
+    for number in 0..30 {
+        store.enqueue_batch("eu", &batch(&format!("{number:02}"), 10, 10)).await.unwrap();
+    }
+    store.enqueue_batch("eu", &batch("large", 10, BATCH_INLINE + 1)).await.unwrap();
+    store.enqueue_batch("eu", &batch("valid", 90_000, 10)).await.unwrap();
+    fixture.meter.take();
+    for (at, deleted) in [(60_010, 0), (60_011, 25), (60_011, 6), (60_011, 0)] {
+        assert_eq!(fixture.pending("eu", at, &[], 9, usize::MAX).await, ["valid"]);
+        assert_eq!(fixture.meter.take().requests.get("DeleteItem").copied().unwrap_or(0), deleted);
+    }
+    assert_eq!(store.get_object("batches/eu/large").await.unwrap(), None);
+}
+
 pub(super) async fn large_batches_and_responses_are_stored_in_the_bucket(fixture: StoreFixture) {
     let store = &fixture.store;
     for (size, in_bucket) in [(BATCH_INLINE, false), (BATCH_INLINE + 1, true), (3 << 20, true)] {
