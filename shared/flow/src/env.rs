@@ -177,10 +177,10 @@ impl CompiledPlan {
 /// The states of running tasks of a run, as their relays reported them. They are for people only.
 #[derive(Debug)]
 pub struct TaskReports {
-    pub at: Timestamp,
     /// The time until which readers share them.
     pub until: Timestamp,
-    pub states: BTreeMap<(Unit, Attempt), TaskState>,
+    /// Each state has the time of its report.
+    pub states: BTreeMap<(Unit, Attempt), (TaskState, Timestamp)>,
 }
 
 /// The state of a function instance between invocations: plans, facts of runs, parsed documents, circuit breakers and failed

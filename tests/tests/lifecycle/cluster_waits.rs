@@ -125,6 +125,28 @@ pub(crate) async fn each_wait_has_its_reason_and_true_times() {
     assert_eq!(starts, [Some(begun); 2]);
 }
 
+/// A relay of an earlier version does not know the request for the state of a task.
+pub(crate) async fn an_earlier_relay_says_what_a_task_waits_for() {
+    let (harness, server) = relayed().await;
+    server.on("POST /v1/batch", |call, _| {
+        let batch: Batch = serde_json::from_value(call.body.clone()).unwrap();
+        let running = RunningTask { pending: Some("pod a: no node fits".to_owned()), ..RunningTask::default() };
+        let responses = batch.requests.iter().map(|request| match request {
+            RelayRequest::Status(_) => RelayResponse::Unavailable("unknown variant `status`".to_owned()),
+            _ => RelayResponse::State(TaskState::Running(running.clone())),
+        });
+        let responses = responses.collect();
+        CannedReply::ok(json!(BatchResponse { v: 1, cluster: "uid".to_owned(), responses }))
+    });
+    harness.begin("a", "waits", TWO).await;
+    let wait = until("the wait of the first unit", async || {
+        let target = harness.target("a").await?;
+        find(&target, "preStart", "first")?.waits.pop()
+    })
+    .await;
+    assert_eq!((&*wait.object, &*wait.message), ("cluster default", "pod a: no node fits"));
+}
+
 pub(crate) async fn a_relay_without_a_response_is_named() {
     let (harness, server) = waiting(TWO).await;
     harness.unit("a", "preStart", "first", UnitState::Running).await;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use ebb_engine::{Attempt, Millis, Timestamp, Unit};
 use ebb_flow::env::{Env, TaskReports};
 use ebb_flow::loaded_run::Run;
+use ebb_flow::ports::RelayError;
 use ebb_flow::run::attempt::{task_id, task_start};
 use ebb_protocol::api::{RunDetail, UnitDetail, UnitState, UnitWait};
 use ebb_protocol::callback::ReasonCode;
@@ -27,7 +28,7 @@ const MAX_TASKS: usize = relay::BATCH;
 /// Maximum time that a response of the API waits for relays.
 const MAX_WAIT: Duration = Duration::from_millis(1500);
 /// Milliseconds for which readers share the reports. Relays that did not respond in time are spared for longer.
-const SHARED_MS: u64 = 2_000;
+const SHARED_MS: u64 = 5_000;
 const SPARED_MS: u64 = 10_000;
 /// Maximum bytes of the name of an object, and of the name and value of its awaited field.
 const NAME: usize = 400;
@@ -47,58 +48,78 @@ pub(super) async fn add_reports(env: &Env, run: &Run, detail: &mut RunDetail) {
     };
     for (unit, attempt) in running {
         if let Some(shown) = detail.units.get_mut(unit.0 as usize)
-            && let Some(state) = reports.states.get(&(unit, attempt))
+            && let Some(report) = reports.states.get(&(unit, attempt))
         {
-            add_report(env, run, unit, (state, reports.at), shown);
+            add_report(env, run, unit, report, shown);
         }
     }
 }
 
-/// Asks the relays of running units for the states of their tasks.
+/// Asks the relays of running units for the states of their tasks. A relay of an earlier version, which does not know the
+/// request, is asked for its first task by another one.
 async fn ask(env: &Env, run: &Run, running: &[(Unit, Attempt)]) -> Arc<TaskReports> {
-    let requests = running.iter().copied().map(|(unit, attempt)| async move {
-        let task = task_id(run, unit, attempt);
-        ((unit, attempt), env.relay.status(run.cluster(unit), &task).await)
-    });
-    let mut requests: FuturesUnordered<_> = requests.collect();
+    let request = |(unit, attempt): (Unit, Attempt), is_repeated: bool| async move {
+        let (cluster, task) = (run.cluster(unit), task_id(run, unit, attempt));
+        let state = match is_repeated {
+            false => env.relay.status(cluster, &task).await,
+            true => env.relay.get(cluster, &task).await,
+        };
+        ((unit, attempt), is_repeated, state)
+    };
+    let is_first = |task: (Unit, Attempt)| {
+        let cluster = run.cluster(task.0);
+        running.iter().find(|(unit, _)| run.cluster(*unit) == cluster) == Some(&task)
+    };
+    let mut requests: FuturesUnordered<_> = running.iter().map(|&task| request(task, false)).collect();
     let mut end = env.clock.sleep(MAX_WAIT);
     let mut states = BTreeMap::new();
-    while let Either::Left((Some((attempt, state)), _)) = select(requests.next(), &mut end).await {
-        if let Ok(state) = state {
-            states.insert(attempt, state);
+    loop {
+        let next = match select(requests.next(), &mut end).await {
+            Either::Left((next, _)) => next,
+            Either::Right(_) => None,
+        };
+        match next {
+            Some((task, _, Ok(state))) => drop(states.insert(task, (state, env.now()))),
+            Some((task, false, Err(RelayError::Busy(_)))) if is_first(task) => requests.push(request(task, true)),
+            Some((_, _, Err(_))) => {}
+            None => break,
         }
     }
-    let at = env.now();
     let shared = if states.len() == running.len() { SHARED_MS } else { SPARED_MS };
-    let reports = Arc::new(TaskReports { at, until: at.plus(Millis(shared)), states });
+    let reports = Arc::new(TaskReports { until: env.now().plus(Millis(shared)), states });
     env.remember_task_reports(&run.id, &reports);
     reports
 }
 
-/// Adds the state of a task, as reported at a time, to its unit.
-fn add_report(env: &Env, run: &Run, unit: Unit, (state, at): (&TaskState, Timestamp), shown: &mut UnitDetail) {
+/// Adds the state of a task, with the time of its report, to its unit.
+fn add_report(env: &Env, run: &Run, unit: Unit, (state, at): &(TaskState, Timestamp), shown: &mut UnitDetail) {
+    let wait = |object: &str, message: String| {
+        let cluster = run.cluster(unit);
+        let cluster = env.relay.resolve_cluster(cluster).or_else(|| cluster.map(str::to_owned));
+        vec![UnitWait {
+            object: format!("{object}cluster {}", cluster.as_deref().unwrap_or("default")),
+            code: ReasonCode::Timeout,
+            message,
+            since: None,
+            field: None,
+            last: None,
+            resolves: WaitResolution::Itself,
+        }]
+    };
     match state {
         TaskState::Running(task) => {
             if let (Some(age), Some(plan), None) = (task.age_ms, run.unit(unit), &shown.started) {
-                let started = task_start(run, age, at);
+                let started = task_start(run, age, *at);
                 shown.started = Some(rfc3339(started));
                 shown.deadline = Some(rfc3339(started.plus(Millis(plan.timeout_ms))));
             }
-            add_activity(task, at, shown);
+            add_activity(task, *at, shown);
+            // A relay of an earlier version reports one text.
+            if let Some(pending) = task.pending.as_ref().filter(|_| task.waits.is_empty()) {
+                shown.waits = wait("", limits::message(pending));
+            }
         }
-        TaskState::Queued { ahead } => {
-            let cluster = run.cluster(unit);
-            let cluster = env.relay.resolve_cluster(cluster).or_else(|| cluster.map(str::to_owned));
-            shown.waits = vec![UnitWait {
-                object: format!("queue of cluster {}", cluster.as_deref().unwrap_or("default")),
-                code: ReasonCode::Timeout,
-                message: queued(*ahead),
-                since: None,
-                field: None,
-                last: None,
-                resolves: WaitResolution::Itself,
-            }];
-        }
+        TaskState::Queued { ahead } => shown.waits = wait("queue of ", queued(*ahead)),
         TaskState::Unknown | TaskState::Ended(_) | TaskState::Tombstoned => {}
     }
 }
