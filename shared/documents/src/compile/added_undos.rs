@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use ebb_engine::Hook;
 
 use super::checked::{BoundResource, CompiledUnit};
-use super::defaults::{BACKOFF_MS, MAX_BACKOFF_MS, REMOVAL_ATTEMPTS, TIMEOUT_MS, attempts, max_backoff};
+use super::defaults::{
+    BACKOFF_MS, MAX_BACKOFF_MS, REMOVAL_ATTEMPTS, REMOVAL_TIMEOUT_MS, TIMEOUT_MS, attempts, max_backoff,
+};
 use crate::plan::{Action, HookPlan, OutputRead, Plan, RequiredEvidence, RetryPolicy, UnitPlan, UnitRef};
 
 /// The suffix to the name of the unit that is undone. Names in documents contain no full stop.
@@ -53,9 +55,9 @@ fn removal(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
         Action::Infrakit(_) => (Action::Destroy, unit.reads.clone()),
         _ => (Action::Removal, Vec::new()),
     };
-    let (attempts, max_backoff_ms) = match action {
-        Action::Removal => (REMOVAL_ATTEMPTS, MAX_BACKOFF_MS),
-        _ => (attempts(hook), max_backoff(hook)),
+    let (attempts, max_backoff_ms, least_timeout_ms) = match action {
+        Action::Removal => (REMOVAL_ATTEMPTS, MAX_BACKOFF_MS, REMOVAL_TIMEOUT_MS),
+        _ => (attempts(hook), max_backoff(hook), TIMEOUT_MS),
     };
     let retry = RetryPolicy { attempts, backoff_ms: BACKOFF_MS, max_backoff_ms, on: Vec::new() };
     UnitPlan {
@@ -75,7 +77,7 @@ fn removal(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
         verifies: false,
         evidence: None,
         // A resource that takes long to create takes long to delete.
-        timeout_ms: unit.timeout_ms.max(TIMEOUT_MS),
+        timeout_ms: unit.timeout_ms.max(least_timeout_ms),
         retry,
         source: unit.source.clone(),
     }

@@ -24,6 +24,8 @@ pub const TEARDOWN_ATTEMPTS: u32 = 10;
 /// The number of attempts of a unit that deletes objects. An attempt waits for its objects until its timeout, and a
 /// further one waits for the same finalizers.
 pub const REMOVAL_ATTEMPTS: u32 = 2;
+/// The least timeout of one attempt of such a unit, in milliseconds. A controller may take as long to delete something.
+pub const REMOVAL_TIMEOUT_MS: u64 = 15 * 60 * 1000;
 /// The maximum number of attempts in a document.
 pub const MAX_ATTEMPTS: u32 = 100;
 /// The default maximum of the first wait, in milliseconds.

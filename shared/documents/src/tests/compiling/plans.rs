@@ -180,8 +180,10 @@ fn objects_are_removed_last() {
     let one = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {a: {plugin: cache}}\n";
     let (plan, warnings) = compiled(one, &[&plugin("x", teardown)]).unwrap();
     let warned: Vec<String> = warnings.iter().map(|warning| warning.plain()).collect();
-    let removal = plan.hooks[2].units.iter().find(|unit| unit.key == "a/net.removal").unwrap();
-    assert_eq!((removal.timeout_ms, removal.retry.attempts), (20 * 60 * 1000, 2));
+    for (key, minutes) in [("a/net.removal", 20), ("a/cache.removal", 15)] {
+        let removal = plan.hooks[2].units.iter().find(|unit| unit.key == key).unwrap();
+        assert_eq!((removal.timeout_ms, removal.retry.attempts), (minutes * 60 * 1000, 2), "{key}");
+    }
     let outputs = serde_json::to_string_pretty(&plan.hooks[0].units[1].outputs).unwrap();
     insta::assert_snapshot!("removals", format!("{}\n{}\n{outputs}", outline(&plan), warned.join("\n")));
     // Without other teardown units, and with another resource that reads an output.
