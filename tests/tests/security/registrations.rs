@@ -12,7 +12,7 @@ use ebb_protocol::relay::{BatchResponse, RelayResponse};
 use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_relay_client::{ClusterRegistry, RegistrationRejection};
-use ebb_store::{ClusterStore as _, RelayOutages as _};
+use ebb_store::{ClusterStore as _, PolicyRecord, RelayOutages as _};
 use ebb_tests::platform::{self, SignedRequest};
 
 use super::api::SCRIPT;
@@ -304,4 +304,11 @@ pub(crate) async fn documents_are_checked_against_the_reported_policy() {
     let [unchecked] = with_code(&found, "unchecked-policy")[..] else { panic!("{found:?}") };
     assert!(unchecked.message.contains("does not respond"), "{unchecked:?}");
     harness.post("/v1/targets", apply).await.is(202);
+
+    // A policy from before the registration belongs to another cluster of the same name.
+    store.note_policy("eu", &PolicyRecord { at: Timestamp(1), policy: units }).await.unwrap();
+    let planned = harness.post("/v1/plans", json!({"document": document})).await.is(200).json::<PlanPreview>().warnings;
+    assert!(with_code(&planned, "cluster-policy").is_empty(), "{planned:?}");
+    let [unchecked] = with_code(&planned, "unchecked-policy")[..] else { panic!("{planned:?}") };
+    assert!(unchecked.message.contains("is not known"), "{unchecked:?}");
 }

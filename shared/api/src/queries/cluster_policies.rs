@@ -21,15 +21,14 @@ const ABOUT_TIME: Duration = Duration::from_secs(3);
 const MAX_STORED: usize = 256 << 10;
 
 /// Records the policy of a relay that responds, if it has changed. Adds the recorded one for a relay without a response.
-/// Records from before `created`, the time of the registration, belong to another cluster of the same name.
+/// `created` is the time of the registration.
 pub(super) async fn complete(
     env: &Env,
     store: &dyn HttpStore,
     cluster: &mut ClusterInfo,
     created: Option<u64>,
 ) -> Result<(), FlowError> {
-    let recorded = store.read_policy(&cluster.name).await?;
-    let recorded = recorded.filter(|record| created.is_none_or(|created| record.at.0 >= created));
+    let recorded = recorded(store, &cluster.name, created).await?;
     if let Some(policy) = &cluster.policy {
         let is_new = recorded.is_none_or(|record| record.policy != *policy);
         let fits = serde_json::to_string(policy).is_ok_and(|text| text.len() <= MAX_STORED);
@@ -101,7 +100,16 @@ async fn known(
     if let Ok(Ok((about, _))) = tokio::time::timeout(ABOUT_TIME, env.relay.about(name)).await {
         return Ok(about.policy.map(|policy| (policy.fit(), None)));
     }
-    Ok(store.read_policy(name).await?.map(|record| (record.policy, Some(record.at))))
+    let registered = store.list_clusters().await?.into_iter().find(|item| item.name == name);
+    let recorded = recorded(store, name, registered.map(|item| item.created)).await?;
+    Ok(recorded.map(|record| (record.policy, Some(record.at))))
+}
+
+/// Returns the recorded policy of a cluster. A record from before `created`, the time of the registration, belongs to
+/// another cluster of the same name.
+async fn recorded(store: &dyn HttpStore, name: &str, created: Option<u64>) -> Result<Option<PolicyRecord>, FlowError> {
+    let recorded = store.read_policy(name).await?;
+    Ok(recorded.filter(|record| created.is_none_or(|created| record.at.0 >= created)))
 }
 
 fn note(message: String) -> DocumentError {
