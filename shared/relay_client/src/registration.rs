@@ -80,6 +80,16 @@ impl ClusterRegistry {
         for _ in 0..ATTEMPTS {
             let all = table.store.list_clusters().await?;
             let known = all.iter().find(|cluster| cluster.name == name);
+            let version = known.map(|known| known.version);
+            if let Some(expected) = request.expected.filter(|expected| Some(*expected) != version) {
+                let found =
+                    version.map_or("it is not registered".to_owned(), |version| format!("it has version {version}"));
+                let why = format!(
+                    "another request has changed the cluster {name}: expected version {expected}, and {found}. Read \
+                     the cluster again, and repeat the change with its new version"
+                );
+                return Err(RegistrationRejection::Conflict("cluster-changed", why));
+            }
             if known.is_none() && all.len() >= MAX_CLUSTERS {
                 let why = format!("{MAX_CLUSTERS} clusters are registered, the maximum: delete one that is not used");
                 return Err(RegistrationRejection::Conflict("too-many-clusters", why));
@@ -101,7 +111,7 @@ impl ClusterRegistry {
                 // The versions of a deleted cluster are not used again.
                 version: known.map_or(now.0, |known| known.version + 1),
             };
-            if table.store.put_cluster(&cluster, known.map(|known| known.version)).await? {
+            if table.store.put_cluster(&cluster, version).await? {
                 table.forget().await;
                 return Ok(StoredRegistration { cluster, token: has_token.then(|| token.to_string()), is_new });
             }
@@ -155,13 +165,19 @@ impl ClusterRegistry {
         let secret =
             WebhookSecret::parse(&request.secret).map_err(|error| RegistrationRejection::Invalid(error.to_string()))?;
         let sealed = self.table()?.seal(name, &secret);
+        if !is_token(token) || !self.has_token(name, token).await? {
+            return Err(unknown_token());
+        }
         let changed = self.change(name, |cluster| {
-            let bootstrap = cluster.bootstrap.as_mut().filter(|known| is_token(token) && has_digest(token, &known.digest));
+            let bootstrap = cluster.bootstrap.as_mut().filter(|known| has_digest(token, &known.digest));
             let Some(bootstrap) = bootstrap else { return Err(unknown_token()) };
-            if bootstrap.expires <= now.0 {
-                let expired = rfc3339(Timestamp(bootstrap.expires));
-                let why = format!("the bootstrap token has expired at {expired}: {}", another_token(name));
-                return Err(RegistrationRejection::Unauthenticated(why));
+            if let Some(entry) = self.named(Some(name)).filter(|entry| entry.uid != request.uid) {
+                let why = format!(
+                    "EBB_CLUSTERS has an entry {name} with the uid {}, and this relay runs in the cluster {}: register it \
+                     under another name, or remove the entry first",
+                    entry.uid, request.uid
+                );
+                return Err(RegistrationRejection::Conflict("wrong-cluster", why));
             }
             if let Some(relay) = cluster.relay.as_ref().filter(|relay| relay.uid != request.uid) {
                 let why = format!(
@@ -172,11 +188,16 @@ impl ClusterRegistry {
                 return Err(RegistrationRejection::Conflict("wrong-cluster", why));
             }
             if bootstrap.used {
-                // The response to this relay was lost.
+                // The response to this relay was lost. The repetition grants nothing, so it may come late.
                 if cluster.relay.as_ref().is_some_and(|relay| relay.secret == sealed) {
                     return Ok(());
                 }
                 let why = format!("another relay has used the bootstrap token: {}", another_token(name));
+                return Err(RegistrationRejection::Unauthenticated(why));
+            }
+            if bootstrap.expires <= now.0 {
+                let expired = rfc3339(Timestamp(bootstrap.expires));
+                let why = format!("the bootstrap token has expired at {expired}: {}", another_token(name));
                 return Err(RegistrationRejection::Unauthenticated(why));
             }
             bootstrap.used = true;

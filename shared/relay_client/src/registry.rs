@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ebb_engine::Timestamp;
 use ebb_protocol::api::SignadotOutputs;
+use ebb_protocol::api_token::has_digest;
 use ebb_protocol::sign::{SecretError, WebhookKeys};
 use ebb_store::{ClusterStore, StoreError, StoreResult};
 use serde::Deserialize;
@@ -25,7 +26,7 @@ const MAX_AGE: Duration = Duration::from_secs(10);
 const MIN_AGE: Duration = Duration::from_secs(1);
 
 /// The connected clusters, by their names in documents. A registered cluster precedes one of the configuration with the
-/// same name as soon as a relay has registered.
+/// same name as soon as a relay has registered. The entry is then that of the same UID, or it is not used.
 #[derive(Debug, Default)]
 pub struct ClusterRegistry {
     named: BTreeMap<String, Arc<ClusterConfig>>,
@@ -181,6 +182,7 @@ impl ClusterRegistry {
             Some(registered) => registered.read(age).await?.get(name).cloned(),
             None => None,
         };
+        let configured = configured.filter(|entry| registered.as_ref().is_none_or(|own| own.may_be(entry)));
         match (registered, configured) {
             (Some(RegisteredCluster { config: Some(registered), .. }), _) => Ok(registered),
             (_, Some(configured)) => Ok(Arc::clone(configured)),
@@ -203,6 +205,7 @@ impl ClusterRegistry {
                 registered = clusters.read(MIN_AGE).await?.get(name).cloned();
             }
         }
+        let configured = configured.filter(|entry| registered.as_ref().is_none_or(|own| own.may_be(entry)));
         let outputs = match (registered, configured) {
             (Some(RegisteredCluster { config: None, .. }) | None, Some(configured)) => configured.signadot_outputs,
             (registered, _) => registered.and_then(|registered| registered.signadot_outputs),
@@ -219,9 +222,19 @@ impl ClusterRegistry {
             self.only.iter().chain(self.named.values()).map(|one| (one.name.clone(), Arc::clone(one))).collect();
         if let Some(registered) = &self.registered {
             let read = registered.read(MAX_AGE).await?;
+            all.retain(|name, entry| read.get(name).is_none_or(|own| own.may_be(entry)));
             all.extend(read.iter().filter_map(|(name, cluster)| Some((name.clone(), cluster.config.clone()?))));
         }
         Ok(all.into_values().collect())
+    }
+
+    /// Returns true if a text was the bootstrap token of a registered cluster at most one second ago. Other texts, which
+    /// anyone can send, share one read of the table.
+    pub(crate) async fn has_token(&self, name: &str, token: &str) -> StoreResult<bool> {
+        let Some(registered) = &self.registered else { return Ok(false) };
+        let read = registered.read(MIN_AGE).await?;
+        let digest = read.get(name).and_then(|cluster| cluster.token.as_ref());
+        Ok(digest.is_some_and(|digest| has_digest(token, digest)))
     }
 
     /// Records that a poll of a connected cluster was denied. An error is logged.

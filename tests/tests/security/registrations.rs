@@ -12,7 +12,7 @@ use ebb_protocol::relay::{BatchResponse, RelayResponse};
 use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_relay_client::{ClusterRegistry, RegistrationRejection};
-use ebb_store::{ClusterStore as _, PolicyRecord, RelayOutages as _};
+use ebb_store::{ClusterStore as _, Meter, PolicyRecord, RelayOutages as _, Store};
 use ebb_tests::platform::{self, SignedRequest};
 
 use super::api::SCRIPT;
@@ -114,6 +114,41 @@ pub(crate) async fn a_bootstrap_token_registers_one_relay() {
     assert!(shown.contains(PINNED) && shown.contains("restricted"), "{shown}");
 }
 
+/// An entry of the configuration pins its cluster as well.
+pub(crate) async fn an_entry_keeps_its_cluster() {
+    let entry = |uid: &str| json!({"eu": {"secret": *secret(8).reveal(), "uid": uid, "entrypointImage": "r"}});
+    let harness = Harness::with_clusters(&entry(PINNED)).await;
+    let token = bootstrap(&harness, "eu").await;
+    let problem = register(&harness, "eu", &token, &request("uid-of-copy", 1)).await.is_problem(409, "wrong-cluster");
+    assert!(problem.detail.contains("EBB_CLUSTERS") && problem.detail.contains(PINNED), "{problem:?}");
+    poll(&harness, "eu", 8).await.is(200);
+    register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
+    poll(&harness, "eu", 1).await.is(200);
+    // The registered secret cannot be decrypted. An entry of another cluster does not replace it.
+    for (uid, connected) in [(PINNED, 1), ("uid-of-copy", 0)] {
+        let registry = ClusterRegistry::parse(&entry(uid).to_string()).unwrap();
+        let registry = registry.with_registered(harness.stack().store().clone(), WebhookKeys::from(secret(9)));
+        assert_eq!(registry.find(Some("eu")).await.is_ok(), connected == 1, "{uid}");
+        assert_eq!(registry.connected().await.unwrap().len(), connected, "{uid}");
+    }
+}
+
+/// Anyone can send a token.
+pub(crate) async fn wrong_tokens_share_a_read() {
+    let harness = Harness::with_clusters(&json!({})).await;
+    bootstrap(&harness, "eu").await;
+    let meter = Arc::new(Meter::new());
+    let store = Store::clone(harness.stack().store()).metered(Arc::clone(&meter));
+    let keys = harness.stack().env().settings.unit_keys.clone();
+    let registry = ClusterRegistry::default().with_registered(Arc::new(store), keys);
+    for number in 0..50 {
+        let token = issue_token([number; 4]);
+        registry.register("eu", &token, &request(PINNED, 1), now()).await.unwrap_err();
+    }
+    // A second may have passed.
+    assert!((1..=2).contains(&meter.take().requests["Query"]));
+}
+
 pub(crate) async fn concurrent_relays_share_no_token() {
     let harness = Harness::with_clusters(&json!({})).await;
     let token = bootstrap(&harness, "eu").await;
@@ -136,6 +171,9 @@ pub(crate) async fn a_bootstrap_token_expires() {
     let RegistrationRejection::Unauthenticated(why) = expired else { panic!("{expired:?}") };
     assert!(why.starts_with("the bootstrap token has expired at "), "{why}");
     registry.register("eu", &token, &request(PINNED, 1), later(59)).await.unwrap();
+    // The response may come too late for the relay. The repetition grants nothing.
+    registry.register("eu", &token, &request(PINNED, 1), later(61)).await.unwrap();
+    registry.register("eu", &token, &request(PINNED, 2), later(61)).await.unwrap_err();
     // The stack reads the table again, because the name had no relay.
     tokio::time::sleep(Duration::from_secs(1)).await;
     poll(&harness, "eu", 1).await.is(200);
@@ -162,7 +200,14 @@ pub(crate) async fn a_rotation_replaces_the_secret_of_the_same_cluster() {
     assert_eq!(changed.bootstrap_token, None);
     assert_eq!(changed.registration.options["profile"], "baseline");
     poll(&harness, "eu", 2).await.is(200);
+    let version = changed.registration.version.unwrap();
+    let mut outdated = put.clone();
+    outdated["expected"] = (version - 1).into();
+    let problem = harness.request(Method::PUT, "/v1/clusters/eu", Some(outdated)).await;
+    let problem = problem.is_problem(409, "cluster-changed");
+    assert!(problem.detail.contains(&format!("it has version {version}")), "{problem:?}");
     let mut again = put;
+    again["expected"] = version.into();
     again["rebootstrap"] = true.into();
     let changed = harness.request(Method::PUT, "/v1/clusters/eu", Some(again)).await.is(200).json::<ClusterBootstrap>();
     assert!(changed.bootstrap_token.is_some() && changed.registration.bootstrap_expires.is_some());
@@ -202,7 +247,10 @@ pub(crate) async fn a_registered_cluster_is_used_at_once() {
     let problem = harness.request(Method::DELETE, "/v1/clusters/eu", None).await.is_problem(409, "cluster-in-use");
     assert!(problem.detail.contains("sandbox/p"), "{problem:?}");
     poll(&harness, "eu", 1).await.is(200);
+    let store = harness.stack().store();
+    store.begin_outage("eu", now(), "it is silent").await.unwrap();
     harness.request(Method::DELETE, "/v1/clusters/eu?force=true", None).await.is(204);
+    assert!(!store.read_outages().await.unwrap().contains_key("eu"));
     poll(&harness, "eu", 1).await.is_problem(401, "invalid-signature");
     register(&harness, "eu", &token, &request(PINNED, 1)).await.is_problem(401, "invalid-token");
     assert_eq!(harness.stack().store().list_clusters().await.unwrap(), []);

@@ -95,6 +95,7 @@ pub(crate) fn registration(item: &ClusterItem) -> ClusterRegistration {
         run_as_non_root: item.run_as_non_root,
         signadot_outputs: item.signadot_outputs,
         options: item.options.as_object().cloned().unwrap_or_default(),
+        version: Some(item.version),
         created: rfc3339(Timestamp(item.created)),
         created_by: item.created_by.clone(),
         registered: item.relay.as_ref().map(|relay| rfc3339(Timestamp(relay.since))),

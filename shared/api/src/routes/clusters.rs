@@ -46,7 +46,7 @@ pub(crate) async fn get(
 /// relay can register within an hour. Scope: `operate`.
 #[utoipa::path(put, path = "/v1/clusters/{name}", operation_id = "putCluster", tag = "clusters", request_body = PutCluster, responses(
     (status = 200, body = ClusterBootstrap, description = "The cluster is registered or changed."),
-    (status = 409, description = "`too-many-clusters`: 100 clusters are registered. `own-relay`: the control plane has a relay of its own."),
+    (status = 409, description = "`cluster-changed`: the registration is not the expected one any more. `too-many-clusters`: 100 clusters are registered. `own-relay`: the control plane has a relay of its own."),
     (status = 422, description = "The name or a setting is invalid."),
 ))]
 pub(crate) async fn put(
@@ -126,16 +126,19 @@ pub(crate) async fn delete(
     if !server.poll_endpoint.clusters().delete(&name).await? {
         return Err(HttpProblem::not_found(format!("the cluster {name:?} is not registered")));
     }
+    if let Err(error) = server.store.end_outage(&name).await {
+        tracing::warn!(cluster = name, %error, "cannot end the outage of a deleted cluster");
+    }
     server.caller.log_change(if force { "delete cluster by force" } else { "delete cluster" }, &name);
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Registers the relay of a cluster, once. The bearer token is the bootstrap token of the cluster. The same relay can
-/// repeat the request with the same secret until the token expires.
+/// repeat the request with the same secret.
 #[utoipa::path(post, path = "/v1/clusters/{name}/register", operation_id = "registerRelay", tag = "clusters", request_body = RegisterRelay, responses(
     (status = 200, body = RelayRegistration),
     (status = 401, description = "The token is missing, unknown, expired, or was used by another relay."),
-    (status = 409, description = "`wrong-cluster`: the cluster is pinned to another UID. `own-relay`: the control plane has a relay of its own."),
+    (status = 409, description = "`wrong-cluster`: the cluster is pinned to another UID, by its first relay or by an entry of the configuration. `own-relay`: the control plane has a relay of its own."),
     (status = 413, description = "The body is larger than 4 KiB."),
     (status = 422, description = "The UID, the secret or the version of the message is invalid."),
 ))]

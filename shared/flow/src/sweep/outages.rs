@@ -28,13 +28,15 @@ pub async fn record_outages(env: &Env, store: &dyn RelayOutages) -> Result<(), F
     if observations.is_empty() {
         return Ok(());
     }
-    let known = store.read_outages().await?;
+    let (known, connected) = (store.read_outages().await?, env.relay.clusters().await);
+    // A request to a cluster may end after the deletion of the cluster.
+    let is_connected = |name: &str| connected.iter().any(|cluster| cluster.name == name);
     for (cluster, observation) in observations {
         if matches!(observation, RelayObservation::NoResponse(_)) {
             telemetry::count(Counter::Outages, 1);
         }
         match observation {
-            RelayObservation::NoResponse(reason) if !known.contains_key(&cluster) => {
+            RelayObservation::NoResponse(reason) if !known.contains_key(&cluster) && is_connected(&cluster) => {
                 let reason = message(&reason);
                 tracing::warn!(cluster, reason, "outage of a cluster begins");
                 store.begin_outage(&cluster, env.now(), &reason).await?;

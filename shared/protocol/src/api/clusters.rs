@@ -89,6 +89,9 @@ pub struct ClusterRegistration {
     /// The options of the installation, as they were sent.
     #[schema(value_type = Object)]
     pub options: serde_json::Map<String, serde_json::Value>,
+    /// Changes with each write. Absent in responses of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
     pub created: String,
     /// The caller that created it.
     pub created_by: String,
@@ -130,6 +133,9 @@ pub struct PutCluster {
     /// True issues a new bootstrap token, also for a cluster that exists.
     #[serde(default)]
     pub rebootstrap: bool,
+    /// The `version` of the registration that was read. The request is refused if it has changed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<u64>,
 }
 
 /// A registered cluster with its bootstrap token, which no other response contains.

@@ -21,9 +21,20 @@ type Snapshot = Arc<BTreeMap<String, RegisteredCluster>>;
 
 #[derive(Clone)]
 pub(super) struct RegisteredCluster {
-    /// `None` until a relay has registered.
+    /// `None` until a relay has registered, and if its stored secret cannot be decrypted.
     pub(super) config: Option<Arc<ClusterConfig>>,
+    /// The pinned UID. `None` until a relay has registered.
+    uid: Option<String>,
     pub(super) signadot_outputs: Option<SignadotOutputs>,
+    /// The digest of the last bootstrap token.
+    pub(super) token: Option<String>,
+}
+
+impl RegisteredCluster {
+    /// Returns false if an entry of the configuration with the same name is known to be another cluster.
+    pub(super) fn may_be(&self, entry: &ClusterConfig) -> bool {
+        self.uid.as_ref().is_none_or(|uid| *uid == entry.uid)
+    }
 }
 
 pub(crate) struct RegisteredClusters {
@@ -60,7 +71,9 @@ impl RegisteredClusters {
             Ok(items) => {
                 let cluster = |item: &ClusterItem| RegisteredCluster {
                     config: self.config(item).map(Arc::new),
+                    uid: item.relay.as_ref().map(|relay| relay.uid.clone()),
                     signadot_outputs: item.signadot_outputs,
+                    token: item.bootstrap.as_ref().map(|bootstrap| bootstrap.digest.clone()),
                 };
                 let clusters = items.iter().map(|item| (item.name.clone(), cluster(item)));
                 let clusters: Snapshot = Arc::new(clusters.collect());

@@ -86,6 +86,7 @@ impl ClusterConnectArgs {
             options: json!(options).as_object().cloned().unwrap_or_default(),
             // A token that no relay has used cannot be read again.
             rebootstrap: rebootstrap || (former.is_some() && relay_since.is_none()),
+            expected: former.as_ref().and_then(|former| former.version),
         };
         let answer = client.put_cluster(&name, &request).await?;
         let (api_url, callback_url) = addresses(client.server_url(), &options, &answer.callback_url)?;
