@@ -173,8 +173,8 @@ impl ClusterRegistry {
             let Some(bootstrap) = bootstrap else { return Err(unknown_token()) };
             if let Some(entry) = self.named(Some(name)).filter(|entry| entry.uid != request.uid) {
                 let why = format!(
-                    "EBB_CLUSTERS has an entry {name} with the uid {}, and this relay runs in the cluster {}: register it \
-                     under another name, or remove the entry first",
+                    "EBB_CLUSTERS has an entry {name} with the uid {}, and this relay runs in the cluster {}: register \
+                     it under another name, or remove the entry first",
                     entry.uid, request.uid
                 );
                 return Err(RegistrationRejection::Conflict("wrong-cluster", why));

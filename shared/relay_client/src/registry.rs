@@ -228,8 +228,8 @@ impl ClusterRegistry {
         Ok(all.into_values().collect())
     }
 
-    /// Returns true if a text was the bootstrap token of a registered cluster at most one second ago. Other texts, which
-    /// anyone can send, share one read of the table.
+    /// Returns true if a text was the bootstrap token of a registered cluster at most one second ago. Other texts
+    /// share one read of the table, because anyone can send them.
     pub(crate) async fn has_token(&self, name: &str, token: &str) -> StoreResult<bool> {
         let Some(registered) = &self.registered else { return Ok(false) };
         let read = registered.read(MIN_AGE).await?;

@@ -496,8 +496,8 @@ pub struct QueuedBatch {
 pub trait BatchQueue: Send + Sync {
     async fn enqueue_batch(&self, cluster: &str, batch: &QueuedBatch) -> StoreResult<()>;
     /// Lists batches without a response that are valid at `now` and not `in_progress`, the oldest first. Returns at
-    /// most `limit` batches and, except for the first one, at most `bytes`. Deletes some of the batches that expired long
-    /// before `now`, because nobody waits for their responses.
+    /// most `limit` batches and, except for the first one, at most `bytes`. Deletes some of the batches that expired
+    /// long before `now`, because nobody waits for their responses.
     async fn pending_batches(
         &self,
         cluster: &str,

@@ -55,8 +55,8 @@ pub(super) async fn add_reports(env: &Env, run: &Run, detail: &mut RunDetail) {
     }
 }
 
-/// Asks the relays of running units for the states of their tasks. A relay of an earlier version, which does not know the
-/// request, is asked for its first task by another one.
+/// Asks the relays of running units for the states of their tasks. A relay of an earlier version does not know the
+/// request, so it is asked for its first task by the former one.
 async fn ask(env: &Env, run: &Run, running: &[(Unit, Attempt)]) -> Arc<TaskReports> {
     let request = |(unit, attempt): (Unit, Attempt), is_repeated: bool| async move {
         let (cluster, task) = (run.cluster(unit), task_id(run, unit, attempt));

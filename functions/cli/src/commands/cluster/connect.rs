@@ -99,12 +99,13 @@ impl ClusterConnectArgs {
             credential: RelayCredential::Bootstrap(token),
         };
         let removals = stored.map(|stored| removals(&stored, Some(&options))).unwrap_or_default();
-        // A relay that has registered reads another token at its start only.
-        let replaced = relay_since.as_deref().filter(|_| token.is_some());
+        // A relay reads its token at its start only, also one that has registered before the cluster was deleted.
+        let restarts = token.is_some();
+        let replaced = relay_since.as_deref().filter(|_| restarts);
         let namespace = options.relay_namespace.as_str();
         if apply.is_set() {
             apply.apply(&installation.manifests()?).await?;
-            if replaced.is_some() {
+            if restarts {
                 apply.restart(namespace).await?;
             }
             print_removals(&removals);
@@ -121,7 +122,7 @@ impl ClusterConnectArgs {
                 "manifests": installation.manifests()?, "options": options, "changes": changes, "removals": removals,
             }))?,
         };
-        if token.is_some() {
+        if restarts {
             output::status_line(
                 "Standard output has a token that registers one relay within an hour: apply it, and do not store it.",
             );
@@ -136,7 +137,7 @@ impl ClusterConnectArgs {
                 "Apply the manifests with `kubectl apply -f -`".to_owned()
             }
         };
-        if replaced.is_some() {
+        if restarts {
             next += &format!(", and then `kubectl rollout restart deployment/ebb-relay --namespace {namespace}`");
         }
         output::status_line(&format!("{next}. `ebb cluster get {name}` shows when the relay is up."));

@@ -30,9 +30,7 @@ impl ClusterRotateArgs {
         let secret = bootstrap_secret(namespace, token)?;
         if apply.is_set() {
             apply.apply(&secret).await?;
-            if former.registered.is_some() {
-                apply.restart(namespace).await?;
-            }
+            apply.restart(namespace).await?;
             wait_until_up(client, &name, namespace, former.registered.as_deref()).await?;
             return Ok(Exit::Done);
         }
