@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use args::KeySource;
@@ -74,15 +75,20 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
         true => Router::new(),
         false => ebb_relay_core::http::probes(relay.clone()).route("/metrics", get(metrics)),
     };
-    // A relay that polls serves its probes while it registers. One that is called needs its secret for its routes.
-    let polling: Pin<Box<dyn Future<Output = anyhow::Result<()>>>> = match control_plane {
+    // The relay serves probes and reports while it registers.
+    let working: Pin<Box<dyn Future<Output = anyhow::Result<()>>>> = match control_plane {
         Some((url, cluster)) => Box::pin(async move {
             let keys = keys.await?;
             Ok(ebb_relay_core::poll(relay, ControlPlaneEndpoint { url, cluster, keys }).await?)
         }),
         None => {
-            routes = routes.merge(ebb_relay_core::http::batches(relay.clone(), keys.await?));
-            Box::pin(std::future::pending())
+            let registered = Arc::new(OnceLock::new());
+            routes = routes.merge(ebb_relay_core::http::batches(relay, Arc::clone(&registered)));
+            Box::pin(async move {
+                let keys = keys.await?;
+                registered.get_or_init(|| keys);
+                std::future::pending::<anyhow::Result<()>>().await
+            })
         }
     };
     let listener = listening(options.listen).await?;
@@ -103,8 +109,10 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
         tokio::try_join!(routes, reports).map(drop)
     };
     tokio::select! {
+        // Given secrets are set before the first request.
+        biased;
+        worked = working => worked,
         served = serving => served,
-        polled = polling => polled,
     }
 }
 

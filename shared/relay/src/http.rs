@@ -1,6 +1,6 @@
 //! HTTP routes of the relay: batches, reports of entrypoints, probes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::Json;
@@ -29,7 +29,7 @@ const BATCH_TIMES: (Duration, Duration) = (Duration::from_secs(5), Duration::fro
 
 struct BatchServer {
     relay: Relay,
-    keys: WebhookKeys,
+    keys: Arc<OnceLock<WebhookKeys>>,
     bodies: BodyPool,
 }
 
@@ -51,8 +51,8 @@ pub fn reports(relay: Relay) -> Router {
         .with_state(Arc::new(ReportServer { relay, bodies }))
 }
 
-/// Returns the route for the control plane, which signs batches with one of `keys`.
-pub fn batches(relay: Relay, keys: WebhookKeys) -> Router {
+/// Returns the route for the control plane, which signs batches with one of `keys`. Until they are set, it answers 503.
+pub fn batches(relay: Relay, keys: Arc<OnceLock<WebhookKeys>>) -> Router {
     let bodies = BodyPool::new(BATCH_BODY, BATCHES, BATCH_TIMES.0, BATCH_TIMES.1);
     Router::new().route("/v1/batch", post(batch)).with_state(Arc::new(BatchServer { relay, keys, bodies }))
 }
@@ -72,6 +72,10 @@ async fn batch(State(server): State<Arc<BatchServer>>, headers: HeaderMap, body:
     if let Err(error) = sign::check_headers(&headers, now) {
         return refused(error);
     }
+    let Some(keys) = server.keys.get() else {
+        let why = "the relay is not registered yet: its log says why";
+        return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    };
     let body = match server.bodies.read(&headers, body).await {
         Ok(body) => body,
         // 503 would look like a gateway that cannot reach its relay. This relay is only busy.
@@ -82,7 +86,7 @@ async fn batch(State(server): State<Arc<BatchServer>>, headers: HeaderMap, body:
         Err(status) => return status.into_response(),
     };
     // A repetition within the tolerance is harmless, because task names are idempotent.
-    if let Err(error) = sign::verify(&server.keys, &headers, body.as_ref(), now) {
+    if let Err(error) = sign::verify(keys, &headers, body.as_ref(), now) {
         return refused(error);
     }
     match execute_batch(&server.relay, body, received.elapsed()).await {
