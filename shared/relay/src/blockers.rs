@@ -79,9 +79,10 @@ pub(crate) fn refused_creation(message: &str, created_ms: u64, since_ms: u64) ->
     let has = |part: &str| message.contains(part);
     let (code, resolves) = if has("exceeded quota") {
         (ReasonCode::Quota, Person)
-    } else if has("violates PodSecurity") || has("ValidatingAdmissionPolicy") {
+    } else if has("violates PodSecurity") {
         (ReasonCode::Denied, Never)
-    } else if has("is forbidden") || has("denied the request") {
+    } else if ["is forbidden", "denied the request", "ValidatingAdmissionPolicy"].into_iter().any(has) {
+        // An operator can change a policy.
         (ReasonCode::Denied, Person)
     } else {
         (ReasonCode::NotStartable, Itself)

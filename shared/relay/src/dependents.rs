@@ -60,7 +60,7 @@ impl Reconciler {
             Some(namespace) => self.own_explanation(namespace, object).await?,
             None => None,
         };
-        if found.is_some() || !is_custom(object) {
+        if found.is_some() || !is_custom(object) || is_outdated(object) {
             return Ok(found);
         }
         let candidates = self.owned_objects(namespace.unwrap_or_default()).await;
@@ -89,8 +89,12 @@ impl Reconciler {
         Ok(deepest)
     }
 
-    /// Returns what blocks an object by itself, by its pods, or by its newest warning.
+    /// Returns what blocks an object by itself, by its pods, or by its newest warning. Returns nothing while its pods and
+    /// warnings may be those of a former generation.
     async fn own_explanation(&self, namespace: &str, object: &Value) -> kube::Result<Option<Explanation>> {
+        if is_outdated(object) {
+            return Ok(None);
+        }
         let warnings = self.warnings(namespace).await;
         let own = |blocker: Option<StartBlocker>| blocker.map(|blocker| (None, blocker));
         if group_kind(object) == ("", "Pod") {
@@ -108,16 +112,10 @@ impl Reconciler {
             _ => return Ok(own(blockers::of_object(objects::uid(object), &warnings, now_ms()))),
         };
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let mut pods = api.list(&selected(object)).await?.items;
-        pods.retain(|pod| {
-            let mut owners = pod.owner_references().iter();
-            pod.metadata.deletion_timestamp.is_none() && owners.any(|owner| controllers.contains(&owner.uid))
-        });
-        pods.sort_by_key(|pod| pod.creation_timestamp().map(|time| time.0));
+        let (pods, newest_pod_ms) = present_pods(api.list(&selected(object)).await?.items, &controllers);
         let blocked = pods.iter().rev().find_map(|pod| {
             Some((Some(format!("pod `{}`", pod.name_any())), blockers::of_pod(pod, &warnings, now_ms())?))
         });
-        let newest_pod_ms = pods.last().map_or(0, |pod| millis(pod.creation_timestamp().as_ref()));
         let created_ms = created_ms(object);
         let refused =
             controllers.iter().find_map(|uid| blockers::of_controller(uid, created_ms, newest_pod_ms, &warnings));
@@ -193,17 +191,39 @@ fn revision(set: &PartialObjectMeta<ReplicaSet>) -> Option<u64> {
     set.annotations().get("deployment.kubernetes.io/revision")?.parse().ok()
 }
 
+/// Returns true if the controller of an object has not seen its present specification.
+fn is_outdated(object: &Value) -> bool {
+    let observed = &object["status"]["observedGeneration"];
+    observed.is_number() && *observed != object["metadata"]["generation"]
+}
+
+/// Returns the pods of these controllers that may explain something, the newest last, and the time at which the newest of
+/// all was created. Terminating pods and failed ones that were replaced explain nothing.
+fn present_pods(mut pods: Vec<Pod>, controllers: &[String]) -> (Vec<Pod>, u64) {
+    let made_ms = |pod: &Pod| millis(pod.metadata.creation_timestamp.as_ref());
+    pods.retain(|pod| pod.owner_references().iter().any(|owner| controllers.contains(&owner.uid)));
+    let newest_ms = pods.iter().map(made_ms).max().unwrap_or(0);
+    pods.retain(|pod| {
+        let has_failed = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"));
+        pod.metadata.deletion_timestamp.is_none() && !(has_failed && made_ms(pod) < newest_ms)
+    });
+    pods.sort_by_key(made_ms);
+    (pods, newest_ms)
+}
+
 fn is_owned_by(object: &Value, owner: &str) -> bool {
     let owners = object["metadata"]["ownerReferences"].as_array();
     owners.into_iter().flatten().any(|it| it["uid"] == owner)
 }
 
-/// Returns the reason why a Deployment or ReplicaSet creates no pods, from its status.
+/// Returns the reason why a Deployment or ReplicaSet creates no pods, from its status. It never ends a task, because the
+/// condition may be about a former ReplicaSet.
 fn replica_failure(object: &Value) -> Option<StartBlocker> {
     let conditions = object["status"]["conditions"].as_array();
     let said = conditions.into_iter().flatten().find(|it| it["type"] == "ReplicaFailure" && it["status"] == "True")?;
     let since_ms = objects::millis_at(&said["lastTransitionTime"]);
-    Some(blockers::refused_creation(said["message"].as_str()?, created_ms(object), since_ms))
+    let refused = blockers::refused_creation(said["message"].as_str()?, created_ms(object), since_ms);
+    Some(StartBlocker { resolves: WaitResolution::Itself, ..refused })
 }
 
 /// Returns the reason why an owned object is not ready.
@@ -237,7 +257,8 @@ mod tests {
         assert_eq!(selected(&deployment).label_selector.as_deref(), Some("app=web,tier=x"));
         assert!(is_owned_by(&deployment, "b") && !is_owned_by(&deployment, "c"));
         let failure = replica_failure(&deployment).unwrap();
-        assert_eq!((failure.code, failure.since_ms), (ReasonCode::Quota, 2_000));
+        let expected = (ReasonCode::Quota, 2_000, WaitResolution::Itself);
+        assert_eq!((failure.code, failure.since_ms, failure.resolves), expected);
         for (version, expected) in [
             ("v1", false),
             ("apps/v1", false),
@@ -247,5 +268,35 @@ mod tests {
         ] {
             assert_eq!(is_custom(&json!({"apiVersion": version})), expected, "{version}");
         }
+    }
+
+    /// A rollout that has just begun has the status and the pods of the former generation.
+    #[test]
+    fn former_generations_and_pods_explain_nothing() {
+        for (observed, expected) in [(json!(1), true), (json!(2), false), (json!(null), false)] {
+            let object = json!({"metadata": {"generation": 2}, "status": {"observedGeneration": observed}});
+            assert_eq!(is_outdated(&object), expected, "{observed}");
+        }
+        let pod = |name: &str, second: u64, phase: &str, owner: &str, is_deleted: bool| -> Pod {
+            let (made, deleted) =
+                (format!("1970-01-01T00:00:0{second}Z"), is_deleted.then_some("1970-01-01T00:01:00Z"));
+            let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": owner});
+            let metadata = json!({
+                "name": name, "creationTimestamp": made, "deletionTimestamp": deleted, "ownerReferences": [owner],
+            });
+            serde_json::from_value(json!({"metadata": metadata, "status": {"phase": phase}})).unwrap()
+        };
+        let pods = vec![
+            pod("other", 9, "Pending", "x", false),
+            pod("terminating", 4, "Pending", "a", true),
+            pod("newest", 3, "Pending", "a", false),
+            pod("replaced", 2, "Failed", "a", false),
+            pod("older", 1, "Running", "a", false),
+        ];
+        let (present, newest_ms) = present_pods(pods, &["a".to_owned()]);
+        let names: Vec<_> = present.iter().map(|pod| pod.metadata.name.as_deref().unwrap_or_default()).collect();
+        assert_eq!((names, newest_ms), (vec!["older", "newest"], 4_000));
+        let failed = vec![pod("failed", 1, "Failed", "a", false)];
+        assert_eq!(present_pods(failed, &["a".to_owned()]).0.len(), 1);
     }
 }

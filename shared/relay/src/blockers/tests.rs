@@ -244,7 +244,7 @@ fn reasons_of_controllers_without_pods() {
     for (message, code, resolves) in [
         (forbidden("exceeded quota: none, requested: pods=1"), ReasonCode::Quota, Person),
         (forbidden("violates PodSecurity \"restricted:latest\""), ReasonCode::Denied, Never),
-        (forbidden("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: m"), ReasonCode::Denied, Never),
+        (forbidden("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: m"), ReasonCode::Denied, Person),
         (forbidden("error looking up service account n/a"), ReasonCode::Denied, Person),
         ("admission webhook \"w\" denied the request: m".to_owned(), ReasonCode::Denied, Person),
         ("Internal error occurred".to_owned(), ReasonCode::NotStartable, Itself),
