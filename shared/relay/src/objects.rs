@@ -122,8 +122,8 @@ impl Reconciler {
             remaining.extend(match self.delete(name, applied).await {
                 // Rights may be granted, and policies changed, until the deadline.
                 Err(error) => {
-                    let why = self.explain_refusal(applied.object_ref.namespace.as_deref(), error).await?;
-                    Some(task_waits::refusal(&applied.object_ref, &why))
+                    let object_ref = &applied.object_ref;
+                    Some(self.explain_refusal(object_ref, object_ref.namespace.as_deref(), error).await?)
                 }
                 Ok(wait) => wait,
             });

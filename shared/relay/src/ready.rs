@@ -49,7 +49,7 @@ impl Reconciler {
         let removing = match self.remove_units(&name, &spec.objects.remove).await {
             // Rights may be granted until the deadline.
             Err(ReconcileError::Api(error)) if status(&error).is_some() => {
-                vec![task_waits::refusal("objects to remove", &error_message(&error))]
+                vec![task_waits::refusal("objects to remove", &error, &error_message(&error))]
             }
             remaining => remaining?,
         };

@@ -1,5 +1,6 @@
 //! Explains why the API server refuses access to an object: its namespace may be gone, with the rights in it.
 
+use ebb_protocol::relay::TaskWait;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
 
@@ -60,9 +61,17 @@ impl Reconciler {
         problem.unwrap_or_else(|| error_message(error))
     }
 
-    /// Returns the explanation of a refusal, or the error itself if the API server did not respond.
-    pub(crate) async fn explain_refusal(&self, namespace: Option<&str>, error: kube::Error) -> kube::Result<String> {
-        if status(&error).is_some() { Ok(self.explain_error(namespace, &error).await) } else { Err(error) }
+    /// Returns the wait for an object after an error, or the error itself if the API server did not respond.
+    pub(crate) async fn explain_refusal(
+        &self,
+        object: impl std::fmt::Display,
+        namespace: Option<&str>,
+        error: kube::Error,
+    ) -> kube::Result<TaskWait> {
+        if status(&error).is_none() {
+            return Err(error);
+        }
+        Ok(task_waits::refusal(object, &error, &self.explain_error(namespace, &error).await))
     }
 
     /// Records a refusal as what a task waits for. Returns its explanation.
@@ -74,7 +83,7 @@ impl Reconciler {
         let why = self.explain_error(object.map_or(default, |it| it.namespace.as_deref()), error).await;
         if status(error).is_some() {
             let object = object.map_or_else(|| "an object of the task".to_owned(), ToString::to_string);
-            self.registry.record_waits(&record.name, vec![task_waits::refusal(object, &why)]);
+            self.registry.record_waits(&record.name, vec![task_waits::refusal(object, error, &why)]);
         }
         why
     }

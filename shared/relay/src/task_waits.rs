@@ -4,6 +4,7 @@ use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::limits::message;
 use ebb_protocol::relay::{TaskId, TaskWait, WaitResolution};
 
+use crate::error::status;
 use crate::pod::StartBlocker;
 
 /// Returns the wait for an object that is being created, started or deleted. `why` is for people.
@@ -24,9 +25,16 @@ pub(crate) fn termination(task: &TaskId) -> TaskWait {
     wait(format!("attempt {} of {}", task.attempt, task.unit), "it is still terminating")
 }
 
-/// Returns the wait for an object to which the API server refuses access.
-pub(crate) fn refusal(object: impl std::fmt::Display, why: &str) -> TaskWait {
-    TaskWait { code: ReasonCode::Denied, resolves: WaitResolution::Person, ..wait(object, why) }
+/// Returns the wait for an object after an error of the API server. A person has to end a refusal. Another error ends by
+/// itself.
+pub(crate) fn refusal(object: impl std::fmt::Display, error: &kube::Error, why: &str) -> TaskWait {
+    let wait = wait(object, why);
+    match status(error) {
+        Some(code) if (400..500).contains(&code) && !matches!(code, 404 | 409 | 429) => {
+            TaskWait { code: ReasonCode::Denied, resolves: WaitResolution::Person, ..wait }
+        }
+        _ => wait,
+    }
 }
 
 /// Replaces the reason of a wait by a blocker. `source` is the pod or the owned object that reports it.
@@ -49,4 +57,27 @@ pub(crate) fn first_text(waits: &[TaskWait]) -> Option<String> {
 /// Returns a wait in one text.
 pub(crate) fn text(wait: &TaskWait) -> String {
     format!("{}: {}", wait.object, wait.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn an_overloaded_api_server_denies_nothing() {
+        for (code, expected) in [
+            (400, (ReasonCode::Denied, WaitResolution::Person)),
+            (403, (ReasonCode::Denied, WaitResolution::Person)),
+            (404, (ReasonCode::Timeout, WaitResolution::Itself)),
+            (409, (ReasonCode::Timeout, WaitResolution::Itself)),
+            (429, (ReasonCode::Timeout, WaitResolution::Itself)),
+            (503, (ReasonCode::Timeout, WaitResolution::Itself)),
+        ] {
+            let error = kube::Error::Api(Box::new(Status::failure("m", "r").with_code(code)));
+            let found = refusal("Secret n/a", &error, "m");
+            assert_eq!((found.code, found.resolves), expected, "{code}");
+        }
+    }
 }

@@ -139,8 +139,7 @@ impl Reconciler {
         let existing = match self.read(&object_ref).await {
             Ok(existing) => existing,
             Err(error) => {
-                let why = self.explain_refusal(object_ref.namespace.as_deref(), error).await?;
-                return Ok(Some(task_waits::refusal(&object_ref, &why)));
+                return Ok(Some(self.explain_refusal(&object_ref, object_ref.namespace.as_deref(), error).await?));
             }
         };
         let own = existing.filter(|object| objects::owner(object).as_ref() == Some(&held.record.name));
@@ -166,8 +165,8 @@ impl Reconciler {
         let pods = match self.pods(spec).await {
             Ok(pods) => pods,
             Err(error) => {
-                let why = self.explain_refusal(namespace, error).await?;
-                remaining.insert(0, task_waits::refusal(format!("pods of {}", job.object_ref), &why));
+                let pods = format!("pods of {}", job.object_ref);
+                remaining.insert(0, self.explain_refusal(pods, namespace, error).await?);
                 return Ok(remaining);
             }
         };
@@ -175,7 +174,7 @@ impl Reconciler {
             let object = format!("Pod {}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
             let wait = match self.terminate_pod(pod, grace_ms).await {
                 Ok(()) => task_waits::wait(object, "it still exists"),
-                Err(error) => task_waits::refusal(object, &self.explain_refusal(namespace, error).await?),
+                Err(error) => self.explain_refusal(object, namespace, error).await?,
             };
             remaining.insert(0, wait);
         }
