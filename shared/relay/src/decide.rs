@@ -19,6 +19,10 @@ use crate::task_waits;
 /// Milliseconds between two checks for changes that are not watched: warnings, pods of other controllers, objects to
 /// remove.
 const UNWATCHED_MS: u64 = 5_000;
+/// The pause of a task that has waited for minutes. Thousands of tasks may wait at the same time.
+const MAX_UNWATCHED_MS: u64 = 30_000;
+/// The part of its time so far after which a task checks again.
+const PAUSE_PART: u64 = 8;
 
 /// Milliseconds between two checks of objects that another task has applied.
 const REMOVAL_MS: u64 = 1_000;
@@ -110,7 +114,10 @@ pub(crate) fn objects(spec: &TaskSpec, waits: &[TaskWait], settings: &RelaySetti
         return ObjectsStep::Fail(Box::new(deadline_failure(spec, Some(&why))));
     }
     // Objects of other tasks are watched by kind, but their records are not.
-    let pause_ms = if spec.objects.remove.is_empty() { UNWATCHED_MS } else { REMOVAL_MS };
+    let is_removing = !spec.objects.remove.is_empty() && waits.iter().any(|it| it.resolves == WaitResolution::Itself);
+    let waited_ms = now_ms.saturating_sub(spec.received_ms);
+    let unwatched_ms = (waited_ms / PAUSE_PART).clamp(UNWATCHED_MS, MAX_UNWATCHED_MS);
+    let pause_ms = if is_removing { REMOVAL_MS } else { unwatched_ms };
     ObjectsStep::Wait(spec.deadline_ms.min(now_ms.saturating_add(pause_ms)))
 }
 

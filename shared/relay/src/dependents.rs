@@ -183,7 +183,11 @@ fn selected(controller: &Value) -> ListParams {
     let labels = controller["spec"]["selector"]["matchLabels"].as_object();
     let labels = labels.into_iter().flatten().filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));
     let labels: Vec<_> = labels.collect();
-    ListParams::default().labels(&labels.join(",")).limit(PAGE)
+    match labels.is_empty() {
+        true => ListParams::default().limit(PAGE),
+        // The API server answers from its memory.
+        false => ListParams::default().labels(&labels.join(",")).match_any(),
+    }
 }
 
 /// Returns the order of ReplicaSets. An older template makes an existing one the newest again.
@@ -254,7 +258,10 @@ mod tests {
                 "lastTransitionTime": "1970-01-01T00:00:02Z",
             }]},
         });
-        assert_eq!(selected(&deployment).label_selector.as_deref(), Some("app=web,tier=x"));
+        let (some, all) = (selected(&deployment), selected(&json!({})));
+        assert_eq!((some.label_selector.as_deref(), some.limit), (Some("app=web,tier=x"), None));
+        assert_eq!((some.resource_version.as_deref(), all.resource_version), (Some("0"), None));
+        assert_eq!((all.label_selector, all.limit), (None, Some(PAGE)));
         assert!(is_owned_by(&deployment, "b") && !is_owned_by(&deployment, "c"));
         let failure = replica_failure(&deployment).unwrap();
         let expected = (ReasonCode::Quota, 2_000, WaitResolution::Itself);
