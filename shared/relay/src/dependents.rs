@@ -34,8 +34,8 @@ const KINDS_MAX_AGE: Duration = Duration::from_secs(60);
 const MAX_LEVELS: usize = 3;
 /// Owned objects of a level that are examined.
 const MAX_OWNED: usize = 20;
-/// Kinds without owned objects that explain anything.
-const LEAVES: [&str; 2] = ["ConfigMap", "Secret"];
+/// Kinds that explain nothing, and pods, which are read in any case.
+const SKIPPED: [&str; 3] = ["ConfigMap", "Secret", "Pod"];
 
 /// The objects between an object and its blocker, for people, and the blocker.
 type Explanation = (Option<String>, StartBlocker);
@@ -142,12 +142,13 @@ impl Reconciler {
             let kinds = kinds.await;
             let kinds = kinds.iter().filter(|kind| kind.namespaced != namespace.is_empty());
             let all = ListParams::default().limit(PAGE);
-            for kind in kinds.filter(|kind| !LEAVES.contains(&kind.resource.kind.as_str())).take(MAX_KINDS) {
+            for kind in kinds.filter(|kind| !SKIPPED.contains(&kind.resource.kind.as_str())).take(MAX_KINDS) {
                 let api: Api<DynamicObject> = kind.api(&self.client, Some(namespace));
                 let Ok(list) = api.list(&all).await else { continue };
                 for mut object in list.items.into_iter().filter(|it| !it.owner_references().is_empty()) {
                     object.metadata.managed_fields = None;
                     let mut object = serde_json::to_value(object).unwrap_or_default();
+                    keep_status(&mut object);
                     // A list has the kind once for all items.
                     object["apiVersion"] = kind.resource.api_version.clone().into();
                     object["kind"] = kind.resource.kind.clone().into();
@@ -215,6 +216,17 @@ fn present_pods(mut pods: Vec<Pod>, controllers: &[String]) -> (Vec<Pod>, u64) {
     (pods, newest_ms)
 }
 
+/// Removes what explains nothing from an object that is not a pod: all except its metadata, its status, its selector, and
+/// the fields of its spec that its contract reads.
+fn keep_status(object: &mut Value) {
+    let Some(fields) = object.as_object_mut() else { return };
+    fields.retain(|key, _| ["metadata", "spec", "status"].contains(&&**key));
+    if let Some(spec) = fields.get_mut("spec").and_then(Value::as_object_mut) {
+        let is_small = |value: &Value| !value.is_object() && !value.is_array();
+        spec.retain(|key, value| is_small(value) || ["selector", "updateStrategy", "claimNames"].contains(&&**key));
+    }
+}
+
 fn is_owned_by(object: &Value, owner: &str) -> bool {
     let owners = object["metadata"]["ownerReferences"].as_array();
     owners.into_iter().flatten().any(|it| it["uid"] == owner)
@@ -275,6 +287,17 @@ mod tests {
         ] {
             assert_eq!(is_custom(&json!({"apiVersion": version})), expected, "{version}");
         }
+    }
+
+    #[test]
+    fn owned_objects_keep_what_their_contracts_read() {
+        let mut object = json!({
+            "metadata": {"name": "a"}, "status": {"phase": "x"}, "data": {"large": "x"},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "a"}}, "template": {"spec": {}}, "list": [1]},
+        });
+        keep_status(&mut object);
+        let spec = json!({"replicas": 2, "selector": {"matchLabels": {"app": "a"}}});
+        assert_eq!(object, json!({"metadata": {"name": "a"}, "status": {"phase": "x"}, "spec": spec}));
     }
 
     /// A rollout that has just begun has the status and the pods of the former generation.
