@@ -2,7 +2,7 @@
 
 use ebb_protocol::callback::{Callback, CallbackStatus};
 use ebb_protocol::limits;
-use ebb_protocol::relay::{RelayRequest, TaskId, TaskNames};
+use ebb_protocol::relay::{ObjectTask, RelayRequest, TaskId, TaskNames};
 use kube::runtime::events::{Event, EventType};
 use serde_json::json;
 
@@ -105,8 +105,14 @@ pub(crate) fn log_refusal(request: &RelayRequest, why: &str) {
     let (TaskId { unit, attempt }, mut shown) = (&request.task, request.names.clone());
     names::clean(&mut shown);
     let TaskNames { target, resource, unit: unit_name, plugin, hook } = shown;
-    let (unit, reason) = (limits::clean(unit, MAX_REASON), limits::clean(why, MAX_REASON));
+    let (unit, reason) = (limits::clean(unit, MAX_REASON), shown_reason(&request.body, why));
     tracing::info!(unit, attempt, target, resource, unit_name, plugin, hook, reason, "a task was refused");
+}
+
+/// Returns the reason of a refusal for the log. An admission webhook may quote the data of a Secret.
+fn shown_reason(task: &ObjectTask, why: &str) -> Option<String> {
+    let has_secret = task.apply.iter().any(|manifest| manifest["kind"] == "Secret");
+    (!has_secret).then(|| limits::clean(why, MAX_REASON))
 }
 
 #[cfg(test)]
@@ -129,5 +135,14 @@ mod tests {
         assert_eq!(names("sandbox/a", "db", "create"), "sandbox/a db/create, attempt 2");
         assert_eq!(names("sandbox/a", "", "create"), "sandbox/a create, attempt 2");
         assert_eq!(names("", "", ""), "run-0, attempt 2");
+    }
+
+    #[test]
+    fn refusals_of_secrets_are_logged_without_text() {
+        for (kind, expected) in [("ConfigMap", Some("denied: hunter2")), ("Secret", None)] {
+            let apply = vec![json!({"kind": "ConfigMap"}), json!({"kind": kind})];
+            let task = ObjectTask { apply, ..ObjectTask::default() };
+            assert_eq!(shown_reason(&task, "denied: hunter2").as_deref(), expected);
+        }
     }
 }
