@@ -121,7 +121,7 @@ impl Reconciler {
         let reads_outputs = objects.apply.iter().any(|manifest| manifest.to_string().contains(names::OUTPUTS));
         if reads_outputs {
             let (found, unread) = self.output_secrets(&objects.instance).await;
-            if let Some(error) = unread.into_iter().find(|error| status(error) != Some(403)) {
+            if let Some((_, error)) = unread.into_iter().find(|(_, error)| status(error) != Some(403)) {
                 return Err(error.into());
             }
             allowed.secrets.extend(found.iter().map(|(_, secret)| secret.name_any()));

@@ -4,12 +4,13 @@ use std::collections::{BTreeSet, HashSet};
 
 use ebb_protocol::listing::{ClusterListing, MAX_UNMANAGED, ObjectSummary, TaskSummary, UnmanagedObject};
 use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt as _;
 use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
 use kube::discovery::{ApiResource, Scope, oneshot, verbs};
 
 use crate::discovery::ResourceKind;
-use crate::error::{Result, error_message};
+use crate::error::{Result, error_message, status};
 use crate::names::{ATTEMPT, UNIT, task_of_labels};
 use crate::objects;
 use crate::reconciler::Reconciler;
@@ -24,6 +25,16 @@ const PAGE: &str = "records:";
 const AT_ONCE: usize = 8;
 /// Kinds that Ebb creates itself, whatever the policy allows.
 const OURS: [&str; 2] = ["Job.batch", "Secret"];
+
+/// Objects with labels of tasks.
+#[derive(Default)]
+struct LabelledObjects {
+    objects: Vec<(ResourceKind, PartialObjectMeta<DynamicObject>)>,
+    /// The places that the relay has no right to list, for people.
+    forbidden: Vec<String>,
+    /// The places that could not be listed for another reason.
+    errors: Vec<String>,
+}
 
 impl Reconciler {
     /// Returns the page after the token `after`.
@@ -81,32 +92,65 @@ impl Reconciler {
     }
 
     async fn list_unmanaged(&self) -> Result<ClusterListing> {
-        let mut listing = ClusterListing::default();
-        let mut found = Vec::new();
-        let namespaces = self.policy.namespaces();
-        let in_namespaces: Vec<Option<&str>> = namespaces.iter().map(|namespace| Some(namespace.as_str())).collect();
-        for kind in self.managed_kinds(&mut listing.errors).await? {
-            let places: &[Option<&str>] = if kind.namespaced { &in_namespaces } else { &[None] };
-            for &namespace in places {
-                let ours = ListParams::default().labels(UNIT);
-                match kind.api::<DynamicObject>(&self.client, namespace).list_metadata(&ours).await {
-                    Ok(list) => found.extend(list.items.into_iter().map(|object| (kind.clone(), object))),
-                    Err(error) if namespace.is_some_and(|namespace| self.policy.has_lost_right(namespace, &error)) => {}
-                    Err(error @ kube::Error::Api(_)) => {
-                        let location = namespace.map(|name| format!(" in {name}")).unwrap_or_default();
-                        listing.errors.push(format!("{}{location}: {}", kind.resource.kind, error_message(&error)));
-                    }
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        }
+        let LabelledObjects { objects, forbidden, errors } = self.labelled(UNIT).await?;
+        let mut listing = ClusterListing { errors: [errors, forbidden].concat(), ..ClusterListing::default() };
         // The records are read after the objects. Every object that was recorded before is therefore known.
         let applied = self.store.collect(|record| record.spec.map(|spec| spec.applied)).await?;
         let known: HashSet<&str> = applied.iter().flatten().map(|applied| applied.uid.as_str()).collect();
-        let unmanaged = found.iter().filter_map(|(kind, object)| unmanaged_object(kind, object));
+        let unmanaged = objects.iter().filter_map(|(kind, object)| unmanaged_object(kind, object));
         listing.unmanaged =
             unmanaged.filter(|it| !known.contains(it.object.uid.as_str())).take(MAX_UNMANAGED).collect();
         Ok(listing)
+    }
+
+    /// Lists the objects with these labels in all places that may contain objects of tasks.
+    async fn labelled(&self, selector: &str) -> Result<LabelledObjects> {
+        let mut found = LabelledObjects::default();
+        let labels = ListParams::default().labels(selector);
+        for (kind, namespace) in self.places(&mut found.errors).await? {
+            let namespace = namespace.as_deref();
+            let location = namespace.map(|name| format!(" in {name}")).unwrap_or_default();
+            let place = format!("{}{location}", kind.resource.kind);
+            match kind.api::<DynamicObject>(&self.client, namespace).list_metadata(&labels).await {
+                Ok(list) => found.objects.extend(list.items.into_iter().map(|object| (kind.clone(), object))),
+                Err(error) if namespace.is_some_and(|namespace| self.policy.has_lost_right(namespace, &error)) => {
+                    found.forbidden.push(format!("{place}: the relay has no rights there any more"));
+                }
+                Err(error @ kube::Error::Api(_)) => {
+                    let is_forbidden = status(&error) == Some(403);
+                    let to = if is_forbidden { &mut found.forbidden } else { &mut found.errors };
+                    to.push(format!("{place}: {}", error_message(&error)));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the kinds of objects of tasks, each with a namespace that may contain some.
+    async fn places(&self, errors: &mut Vec<String>) -> Result<Vec<(ResourceKind, Option<String>)>> {
+        let (policy, mut namespaces) = (self.policy.get(), self.policy.namespaces());
+        // In the other namespaces of `bind`, the relay has rights to two kinds only.
+        namespaces.retain(|it| policy.namespaces.contains_key(it) || !policy.bind_namespaces.contains(it));
+        let mut places = Vec::new();
+        for kind in self.managed_kinds(errors).await? {
+            match kind.namespaced {
+                true => places.extend(namespaces.iter().map(|namespace| (kind.clone(), Some(namespace.clone())))),
+                false => places.push((kind, None)),
+            }
+        }
+        for resource in [ApiResource::erase::<Secret>(&()), ApiResource::erase::<ConfigMap>(&())] {
+            for namespace in &policy.bind_namespaces {
+                let is_listed = |(kind, place): &(ResourceKind, Option<String>)| {
+                    place.as_ref() == Some(namespace) && same(&kind.resource, &resource)
+                };
+                if !places.iter().any(is_listed) {
+                    let kind = ResourceKind { resource: resource.clone(), namespaced: true };
+                    places.push((kind, Some(namespace.clone())));
+                }
+            }
+        }
+        Ok(places)
     }
 
     /// Returns the kinds that tasks may create and that the cluster serves.

@@ -55,11 +55,9 @@ impl CurrentPolicy {
     /// Returns true if the relay may not read a namespace any more: the policy no longer lists it, and its operator has
     /// removed the rights.
     pub(crate) fn has_lost_right(&self, namespace: &str, error: &kube::Error) -> bool {
-        let is_lost = status(error) == Some(403) && !self.get().namespaces.contains_key(namespace);
-        if is_lost {
-            tracing::warn!(namespace, "objects in a namespace that the policy no longer lists cannot be read");
-        }
-        is_lost
+        let policy = self.get();
+        let is_listed = policy.namespaces.contains_key(namespace) || policy.bind_namespaces.contains(namespace);
+        status(error) == Some(403) && !is_listed
     }
 
     pub(crate) fn set(&self, next: Result<ClusterPolicy, String>) {

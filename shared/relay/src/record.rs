@@ -35,9 +35,11 @@ impl TaskRecord {
         self.spec.as_ref().map_or(&[], |spec| &spec.applied)
     }
 
-    /// Returns the namespaces that may contain objects of the task.
+    /// Returns the namespaces of units that may contain objects of the task. Those of `bind` are not for units.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = String> {
-        let applied = self.applied().iter().filter_map(|applied| applied.object_ref.namespace.clone());
+        let is_bound = self.spec.as_ref().is_some_and(|spec| spec.objects.bind);
+        let applied = self.applied().iter().filter(move |_| !is_bound);
+        let applied = applied.filter_map(|applied| applied.object_ref.namespace.clone());
         applied.chain(self.spec.as_ref().map(|spec| spec.namespace.clone()))
     }
 

@@ -106,22 +106,21 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Returns the Secrets with sensitive outputs of an instance, and the errors of namespaces that could not be
-    /// listed.
+    /// Returns the Secrets with sensitive outputs of an instance, and the namespaces that could not be listed with their
+    /// errors.
     pub(crate) async fn output_secrets(
         &self,
         instance: &str,
-    ) -> (Vec<(Api<Secret>, PartialObjectMeta<Secret>)>, Vec<kube::Error>) {
+    ) -> (Vec<(Api<Secret>, PartialObjectMeta<Secret>)>, Vec<(String, kube::Error)>) {
         let selector = format!("{INSTANCE}={instance},{PART}={OUTPUT}");
         let (mut all, mut errors) = (Vec::new(), Vec::new());
         for namespace in self.policy.namespaces() {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
             match api.list_metadata(&ListParams::default().labels(&selector)).await {
                 Ok(found) => all.extend(found.items.into_iter().map(|secret| (api.clone(), secret))),
-                Err(error) if self.policy.has_lost_right(&namespace, &error) => {}
                 Err(error) => {
                     if !self.is_namespace_missing(Some(&namespace), &error).await {
-                        errors.push(error);
+                        errors.push((namespace, error));
                     }
                 }
             }
@@ -131,15 +130,24 @@ impl Reconciler {
 
     /// Deletes all Secrets with sensitive outputs of an instance. Continues after an error and returns all of them.
     pub(crate) async fn release(&self, instance: &str) -> Result<()> {
-        let (all, mut errors) = self.output_secrets(instance).await;
+        let (all, errors) = self.output_secrets(instance).await;
+        let unread = |(namespace, error): &(String, kube::Error)| match self.policy.has_lost_right(namespace, error) {
+            true => format!(
+                "the relay has no rights in the namespace `{namespace}` any more, so sensitive outputs may remain there; \
+                 the operator of the cluster can grant the rights again, or delete the Secrets with the label \
+                 {PART}={OUTPUT} there and restart the relay"
+            ),
+            false => error_message(error),
+        };
+        let mut messages: BTreeSet<String> = errors.iter().map(unread).collect();
         for (api, secret) in all {
             let uid = secret.uid().unwrap_or_default();
-            errors.extend(delete_uid(&api, &secret.name_any(), uid, DeleteParams::default()).await.err());
+            let deleted = delete_uid(&api, &secret.name_any(), uid, DeleteParams::default()).await;
+            messages.extend(deleted.err().as_ref().map(error_message));
         }
-        if errors.is_empty() {
+        if messages.is_empty() {
             return Ok(());
         }
-        let messages: BTreeSet<_> = errors.iter().map(error_message).collect();
         Err(ReconcileError::Internal(messages.into_iter().collect::<Vec<_>>().join("; ")))
     }
 

@@ -3,6 +3,7 @@
 use ebb_protocol::listing::ClusterListing;
 
 use crate::fixture::*;
+use crate::rights::{grant_role, rule_for};
 
 /// Returns all pages as one listing.
 async fn list(fixture: &RelayFixture) -> ClusterListing {
@@ -71,5 +72,29 @@ async fn tasks_are_listed_and_deleted() {
     for name in ["forged", "relabelled"] {
         maps.delete(name, &DeleteParams::default()).await.expect("no task owns it");
     }
+    fixture.close().await;
+}
+
+/// The namespaces of `bind` have Secrets and ConfigMaps of tasks, and no other kinds.
+#[tokio::test(flavor = "multi_thread")]
+async fn bound_objects_without_a_record_are_listed() {
+    let bound_of = |units: &str| format!("bound-{units}");
+    let policy = |units: &str| json!({"namespaces": {units: []}, "bindNamespaces": [bound_of(units)]});
+    let fixture = RelayFixture::with_policy("bound", &[], policy).await;
+    let bound = bound_of(&fixture.units);
+    let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
+    create(&namespaces, json!({"metadata": {"name": bound}})).await;
+    let rules = json!([rule_for("", "secrets"), rule_for("", "configmaps")]);
+    grant_role(&fixture.client, &fixture.units, &bound, "bind", rules).await;
+    let maps: Api<ConfigMap> = Api::namespaced(fixture.client.clone(), &bound);
+    create(&maps, json!({"metadata": {"name": "left", "labels": {"ebb.dev/unit": "gone"}}})).await;
+    let unmanaged = until("the relay's rights", async || {
+        let all = list(&fixture).await;
+        all.errors.is_empty().then_some(all.unmanaged)
+    });
+    let unmanaged = unmanaged.await;
+    let names: Vec<&str> = unmanaged.iter().map(|it| it.object.name.as_str()).collect();
+    assert_eq!(names, ["left"]);
+    namespaces.delete(&bound, &DeleteParams::default()).await.unwrap();
     fixture.close().await;
 }

@@ -86,3 +86,32 @@ async fn release_deletes_sensitive_outputs_in_all_namespaces() {
     }
     fixture.close().await;
 }
+
+/// The policy no longer lists a namespace, and the relay has no rights there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_without_rights_is_named() {
+    let former_of = |units: &str| format!("former-{units}");
+    let policy = |units: &str| json!({"namespaces": {units: [], (former_of(units)): []}});
+    let fixture = RelayFixture::with_policy("lost", &[], policy).await;
+    let former = former_of(&fixture.units);
+    let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
+    create(&namespaces, json!({"metadata": {"name": former}})).await;
+    fixture.replace_policy(&format!("namespaces: {{{}: []}}", fixture.units));
+    let why = format!("no rights in the namespace `{former}` any more");
+    until("the new policy", async || match fixture.release("instance-1").await {
+        RelayResponse::Unavailable(message) => message.contains(&why).then_some(()),
+        other => panic!("{other:?}"),
+    })
+    .await;
+    let after = Some("unmanaged".to_owned());
+    let RelayResponse::Listing(listing) = fixture.send(RelayRequest::List { after }).await else {
+        panic!("no listing")
+    };
+    let error = format!("Secret in {former}: the relay has no rights there any more");
+    assert!(listing.errors.contains(&error), "{listing:?}");
+    // The operator has deleted what may remain, and no record names the namespace.
+    fixture.restart().await;
+    assert_eq!(fixture.release("instance-1").await, RelayResponse::Done);
+    namespaces.delete(&former, &DeleteParams::default()).await.unwrap();
+    fixture.close().await;
+}
