@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use ebb_protocol::listing::{ClusterListing, MAX_UNMANAGED, ObjectSummary, TaskSummary, UnmanagedObject};
+use ebb_protocol::relay::{MAX_WAITS, TaskWait, WaitResolution};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt as _;
@@ -11,11 +12,12 @@ use kube::discovery::{ApiResource, Scope, oneshot, verbs};
 
 use crate::discovery::ResourceKind;
 use crate::error::{Result, error_message, status};
-use crate::names::{ATTEMPT, UNIT, task_of_labels};
+use crate::names::{ATTEMPT, CONTINUED, OUTPUT, PART, RECORD, UNIT, task_of_labels};
 use crate::objects;
 use crate::reconciler::Reconciler;
-use crate::record::TaskRecord;
+use crate::record::{ObjectRef, TaskRecord};
 use crate::settings::now_ms;
+use crate::task_waits;
 
 /// The token of the last page.
 const UNMANAGED_PAGE: &str = "unmanaged";
@@ -25,6 +27,9 @@ const PAGE: &str = "records:";
 const AT_ONCE: usize = 8;
 /// Kinds that Ebb creates itself, whatever the policy allows.
 const OURS: [&str; 2] = ["Job.batch", "Secret"];
+
+const WITHOUT_RECORD: &str = "no record of this relay names it, because its records were deleted; delete it with kubectl, \
+                              then run `ebb retry`";
 
 /// Objects with labels of tasks.
 #[derive(Default)]
@@ -101,6 +106,26 @@ impl Reconciler {
         listing.unmanaged =
             unmanaged.filter(|it| !known.contains(it.object.uid.as_str())).take(MAX_UNMANAGED).collect();
         Ok(listing)
+    }
+
+    /// Returns the waits for objects of units that have no record. The relay deletes only what a record names.
+    pub(crate) async fn unrecorded(&self, units: &[&str]) -> Result<Vec<TaskWait>> {
+        let (units, parts) = (units.join(","), [RECORD, CONTINUED, OUTPUT].join(","));
+        let LabelledObjects { objects, forbidden, errors } =
+            self.labelled(&format!("{UNIT} in ({units}),{PART} notin ({parts})")).await?;
+        if !forbidden.is_empty() {
+            // A kind of the policy without rights must not block all removals.
+            let places = forbidden.join("; ");
+            tracing::warn!(units, places, "cannot check whether objects of units without records remain");
+        }
+        let objects = objects.iter().filter_map(|(kind, object)| unmanaged_object(kind, object));
+        let waits = objects.map(|it| {
+            let ObjectSummary { api_version, kind, namespace, name, .. } = it.object;
+            let object_ref = ObjectRef { api_version, kind, namespace, name };
+            TaskWait { resolves: WaitResolution::Person, ..task_waits::wait(object_ref, WITHOUT_RECORD) }
+        });
+        let errors = errors.iter().map(|error| task_waits::wait("objects without a record", error));
+        Ok(waits.chain(errors).take(MAX_WAITS).collect())
     }
 
     /// Lists the objects with these labels in all places that may contain objects of tasks.

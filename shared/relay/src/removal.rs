@@ -28,20 +28,39 @@ impl Reconciler {
     /// Deletes the objects of all attempts of these units. Returns the waits for those that still exist.
     pub(crate) async fn remove_units(self: &Arc<Self>, name: &TaskId, units: &[String]) -> Result<Vec<TaskWait>> {
         self.registry.subscribe(name, units);
-        let mut remaining = Vec::new();
+        let (mut remaining, mut without_record) = (Vec::new(), Vec::new());
         for unit in units {
-            for record in self.store.list(unit).await? {
+            let records = self.store.list(unit).await?;
+            if records.is_empty() {
+                without_record.push(unit.as_str());
+            }
+            for record in records {
                 if record.name != *name && (record.phase.is_open() || !record.applied().is_empty()) {
                     remaining.extend(self.remove_task(&record.name).await?);
                 }
             }
         }
+        // This lists all kinds, so it comes last and succeeds once.
+        if remaining.is_empty() && !without_record.is_empty() && !self.registry.has_searched(name) {
+            remaining = Box::pin(self.unrecorded(&without_record)).await?;
+            if remaining.is_empty() {
+                self.registry.mark_searched(name);
+            }
+        }
         Ok(remaining)
+    }
+
+    /// Returns the waits for objects of a unit if the unit has no record.
+    pub(crate) async fn unrecorded_of(&self, unit: &str) -> Result<Vec<TaskWait>> {
+        if !self.store.list(unit).await?.is_empty() {
+            return Ok(Vec::new());
+        }
+        Box::pin(self.unrecorded(&[unit])).await
     }
 
     /// Stops a task and deletes its objects. Returns the waits for those that still exist.
     pub(crate) async fn remove_task(self: &Arc<Self>, name: &TaskId) -> Result<Vec<TaskWait>> {
-        let Some(mut held) = self.store.get(name).await? else { return Ok(Vec::new()) };
+        let Some(mut held) = self.store.get(name).await? else { return self.unrecorded_of(&name.unit).await };
         if held.record.phase.is_open() {
             self.stop(&mut held).await?;
             return Ok(vec![task_waits::termination(name)]);

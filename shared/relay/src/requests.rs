@@ -190,6 +190,10 @@ impl Reconciler {
     /// Begins to stop a task. An unknown task gets a tombstone. The caller holds the lock of the unit.
     async fn begin_cancel(self: &Arc<Self>, name: &TaskId, grace_ms: u64) -> Result<()> {
         let Some(mut held) = self.store.get(name).await? else {
+            // A tombstone would say that nothing of the task runs.
+            if let Some(left) = task_waits::first_text(&self.unrecorded_of(&name.unit).await?) {
+                return Err(ReconcileError::Internal(left));
+            }
             let phase = TaskPhase::Tombstone { since_ms: now_ms() };
             return self.store.create(TaskRecord::new(name.clone(), phase, None)).await.map(drop);
         };

@@ -32,6 +32,8 @@ struct TaskLoop {
     /// The time at which the entrypoint was found silent, if it has not reported since.
     silent_since: Option<Instant>,
     progress: Option<String>,
+    /// True once no object without a record was found for the units that the task removes.
+    has_searched: bool,
     /// The time of the last heartbeat for the control plane.
     forwarded: Option<Instant>,
 }
@@ -96,6 +98,17 @@ impl TaskRegistry {
         let now = Instant::now();
         if let Some(running) = self.state().loops.get_mut(name) {
             running.waits = waits.into_iter().take(MAX_WAITS).map(|wait| (now, wait)).collect();
+        }
+    }
+
+    /// Returns true if the units that a task removes have no objects without a record.
+    pub(crate) fn has_searched(&self, name: &TaskId) -> bool {
+        self.state().loops.get(name).is_some_and(|running| running.has_searched)
+    }
+
+    pub(crate) fn mark_searched(&self, name: &TaskId) {
+        if let Some(running) = self.state().loops.get_mut(name) {
+            running.has_searched = true;
         }
     }
 

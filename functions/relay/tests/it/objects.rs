@@ -1,6 +1,6 @@
 //! Tasks that apply objects, wait until they are ready, or remove them.
 
-use ebb_protocol::relay::{ObjectCount, ObjectOutput};
+use ebb_protocol::relay::{ObjectCount, ObjectOutput, WaitResolution};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 
 use crate::fixture::*;
@@ -286,5 +286,38 @@ async fn waiting_tasks_after_the_loss_of_rights() {
     bindings.create(&PostParams::default(), &binding).await.unwrap();
     fixture.apply(&name("undo", 1), removal(&["late", "cancelled"])).await;
     fixture.success(&name("undo", 1)).await;
+    fixture.close().await;
+}
+
+/// The relay was installed again after its namespace was deleted. It deletes nothing that no record names, and does not call
+/// it gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_without_records_are_not_gone() {
+    let fixture = RelayFixture::new("unrecorded", &[]).await;
+    let (made, undo, maps, records) = (name("make", 1), name("undo", 1), fixture.api::<ConfigMap>(), fixture.records());
+    fixture.apply(&made, kept(vec![map("left")])).await;
+    fixture.success(&made).await;
+    until("the acknowledgement", async || {
+        let record = records.get("ebb-task.make.1").await.unwrap();
+        (record.labels()["ebb.dev/phase"] == "acknowledged").then_some(())
+    })
+    .await;
+    merge(&records, "ebb-task.make.1", finalizers(Value::Null)).await;
+    records.delete("ebb-task.make.1", &DeleteParams::default()).await.unwrap();
+    fixture.apply(&undo, removal(&["make", "never"])).await;
+    let object = format!("ConfigMap {}/left", fixture.units);
+    let found = until("the wait for the object", async || match fixture.status(&undo).await {
+        TaskState::Running(task) => task.waits.into_iter().next(),
+        other => panic!("{other:?}"),
+    });
+    let wait = found.await;
+    assert_eq!((&*wait.object, wait.resolves), (&*object, WaitResolution::Person));
+    for request in [cancel(&made), RelayRequest::Delete(made.clone())] {
+        let RelayResponse::Unavailable(why) = fixture.send(request).await else { panic!("it is called gone") };
+        assert!(why.contains(&object) && why.contains("no record of this relay names it"), "{why}");
+    }
+    maps.delete("left", &DeleteParams::default()).await.expect("the relay has not deleted it");
+    fixture.success(&undo).await;
+    fixture.cancel(&made).await;
     fixture.close().await;
 }
