@@ -37,11 +37,42 @@ pub(super) fn origins(plan: &Plan) -> BTreeMap<String, ResourceOrigin> {
 
 /// Returns the digest of what the setup of a resource depends on.
 fn setup_digest(plan: &Plan, name: &str, units: &BTreeMap<String, UnitRef>) -> String {
+    let is_bind = units.values().filter_map(|&at| plan.unit(at)).any(is_bound);
     let units: Map<String, Value> =
         units.iter().filter_map(|(key, &at)| Some((key.clone(), content(plan, at.hook, plan.unit(at)?)))).collect();
     let mut made = json!({"params": plan.resources.get(name).map(|resource| &resource.params), "units": units});
+    if is_bind {
+        let read = resources_read(plan, &made);
+        made["read"] = json!(read);
+    }
     add_labels(plan, &mut made);
     digest_of(made)
+}
+
+/// Returns true for a unit that applies an object of `bind`.
+pub(super) fn is_bound(unit: &UnitPlan) -> bool {
+    matches!(&unit.action, Action::Object(object) if object.bound)
+}
+
+/// Returns the params and the public outputs of the resources that these templates read, and of those that these read.
+///
+/// A bound object holds the values of such outputs. They can change although no unit that made them runs again: with a
+/// param, a label or the text of the output.
+fn resources_read(plan: &Plan, made: &Value) -> BTreeMap<String, Value> {
+    let mut read = BTreeMap::new();
+    let mut open = vec![made.clone()];
+    while let Some(templates) = open.pop() {
+        for reference in strings(&templates).into_iter().flat_map(expressions).flat_map(|it| it.references) {
+            let ReferenceSource::Resource { resource: name, .. } = reference.source else { continue };
+            let Some(resource) = plan.resources.get(&name).filter(|_| !read.contains_key(&name)) else { continue };
+            let outputs: BTreeMap<&String, &Template> =
+                resource.outputs.iter().map(|(output, public)| (output, &public.value)).collect();
+            let values = json!([resource.params, outputs]);
+            read.insert(name, values.clone());
+            open.push(values);
+        }
+    }
+    read
 }
 
 /// Returns the digest of what a plugin of InfraKit gets to find the resource of a unit. Returns `None` if the key of the

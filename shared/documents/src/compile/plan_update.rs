@@ -10,7 +10,8 @@
 //!    update has not completed them.
 //!
 //! A changed `bind` is replaced, too, but its new objects are applied first: they take over the objects of the former
-//! ones, so that a bound Secret is never missing. What remains of the former ones is removed afterwards.
+//! ones, so that a bound Secret is never missing. What remains of the former ones is removed afterwards. The new objects
+//! wait for the `update` units, so that they never name what does not exist yet.
 //!
 //! A removed or replaced resource gets the name `NAME~N` with the number of the update, so its undo reads the params and
 //! outputs with which it was made.
@@ -25,7 +26,7 @@ use super::assemble::add_teardown_edges;
 use super::defaults::MAX_STEPS;
 use super::kept_undos::PlannedUndos;
 use super::old_params;
-use super::plan_content::{content_digest, origins, units_of};
+use super::plan_content::{content_digest, is_bound, origins, units_of};
 use super::teardown::OrderSource;
 use crate::model::HookOwner;
 use crate::plan::{
@@ -427,6 +428,32 @@ impl PlanMerge<'_> {
                 undo.dependencies.extend(&updates);
             }
         }
+        self.bind_after_updates(first);
+    }
+
+    /// Lets the new bound objects wait for the last `update` units, which are at the position `first` and later: they may
+    /// name what these units make.
+    fn bind_after_updates(&mut self, first: usize) {
+        let bound: Vec<u32> = (0..).zip(&self.units).filter(|(_, unit)| is_bound(unit)).map(|it| it.0).collect();
+        if bound.is_empty() {
+            return;
+        }
+        let mut later: Vec<Vec<u32>> = vec![Vec::new(); self.units.len()];
+        for (number, unit) in (0..).zip(&self.units) {
+            unit.dependencies.iter().for_each(|&at| later[at as usize].push(number));
+        }
+        // An `update` unit that reads a unit of postStart waits for the bound objects itself.
+        let (mut open, mut waiting) = (bound.clone(), BTreeSet::new());
+        while let Some(unit) = open.pop() {
+            if waiting.insert(unit) {
+                open.extend(&later[unit as usize]);
+            }
+        }
+        let mut updates = last_of(&self.units);
+        updates.retain(|unit| *unit as usize >= first && !waiting.contains(unit));
+        for unit in bound {
+            self.units[unit as usize].dependencies.extend(&updates);
+        }
     }
 
     /// Lets the first units of a stage wait for the last ones of an earlier stage, from the position `from`.
@@ -573,11 +600,6 @@ fn position(index: usize) -> u32 {
 
 fn unit_at(hooks: &[HookPlan], at: UnitRef) -> Option<&UnitPlan> {
     hooks.iter().find(|hook| hook.hook == at.hook)?.units.get(at.unit as usize)
-}
-
-/// Returns true for a unit that applies an object of `bind`.
-fn is_bound(unit: &UnitPlan) -> bool {
-    matches!(&unit.action, Action::Object(object) if object.bound)
 }
 
 /// Returns true for a unit that removes an object of `bind`, which a unit of these hooks has applied.

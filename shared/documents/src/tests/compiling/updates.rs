@@ -555,6 +555,78 @@ fn bound_objects_change_in_place() {
     assert!(units(&made.plan, Hook::Update(1)).contains(&"bind/create after bind~1/drop".to_owned()));
 }
 
+/// Returns the plan of a resource with this public output, which a Secret holds. `more` has further lines of its plugin.
+fn bound_output(database: &str, output: &str, more: &str) -> Plan {
+    let plugin = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams: {database: {type: string}}\npreStart:\n  \
+        create: {webhook: {url: \"https://db.example.org/create\"}, outputs: {host: {value: \"${response.body.host}\"}}}\n\
+        postStop:\n  drop: {undoes: create, webhook: {url: \"https://db.example.org/drop\", body: {database: \"${params.database}\"}}}\n";
+    let bind = "bind: [{secret: {namespace: web, name: db}, data: {URL: \"${resources.db.outputs.url}\"}}]\n";
+    let rest =
+        format!("labels: {{team: a}}\nresources: {{db: {{plugin: p, params: {{database: {database}}}}}}}\n{bind}");
+    plan_with(&rest, &[&format!("{plugin}{more}outputs: {{url: \"{output}\"}}\n")])
+}
+
+/// A bound value can change although no unit that it reads runs again.
+#[test]
+fn bound_objects_change_with_the_values_of_outputs() {
+    let (host, updates) = (
+        "${units.create.outputs.host}/${params.database}",
+        "update: {rename: {webhook: {url: \"https://db.example.org/rename\", body: {to: \"${params.database}\"}}}}\n",
+    );
+    let changes = |names: &[(&str, ResourceChange)]| -> BTreeMap<String, ResourceChange> {
+        names.iter().map(|(name, change)| ((*name).to_owned(), *change)).collect()
+    };
+    // A param that `update` units change.
+    let current = bound_output("a", host, updates);
+    let renamed = update(&current, &bound_output("b", host, updates));
+    assert_eq!(renamed.resources, changes(&[("bind", ResourceChange::Updated), ("db", ResourceChange::Updated)]));
+    assert_eq!(
+        units(&renamed.plan, Hook::Update(1)),
+        [
+            "bind~1/secret-1.removal after bind/secret-1 undoes preStart:bind~1/secret-1",
+            "bind/secret-1 after db/rename reads preStart:db/create",
+            "db/rename",
+        ]
+    );
+    renamed.plan.hooks.iter().for_each(|hook| drop(hook.graph().unwrap()));
+    // The next update compares with this one.
+    let again = update(&renamed.plan, &bound_output("a", host, updates));
+    assert_eq!(again.resources, renamed.resources);
+    // A param of a replaced resource, none of whose units the output reads.
+    let text = "https://db.example.org/${params.database}";
+    let replaced = update(&bound_output("a", text, ""), &bound_output("b", text, ""));
+    assert_eq!(replaced.resources, changes(&[("bind", ResourceChange::Updated), ("db", ResourceChange::Replaced)]));
+    // The text of the output, in another version of the plugin.
+    for other in [text, "${units.create.outputs.host}", "${target.labels.team}"] {
+        let made = update(&current, &bound_output("a", other, updates));
+        assert_eq!(made.resources, changes(&[("bind", ResourceChange::Updated)]), "{other}");
+    }
+}
+
+/// A unit of postStart waits for the bound objects, so these cannot wait for an update that reads it.
+#[test]
+fn bound_objects_do_not_wait_for_what_waits_for_them() {
+    let document = |rows: u32, of: &str| {
+        let bind = "bind: [{secret: {namespace: web, name: db}, data: {URL: \"${resources.db.outputs.url}\"}}]\n";
+        let params = format!("{{database: {rows}, of: \"{of}\"}}");
+        let other = if of.is_empty() { "" } else { ", late: {plugin: late}" };
+        let rest = format!("resources: {{db: {{plugin: p, params: {params}}}{other}}}\n{bind}");
+        let p = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams: {database: {type: integer}, of: {type: string}}\n\
+            preStart: {create: {webhook: {url: \"https://db.example.org/create\"}, cleanup: none}}\n\
+            update: {move: {webhook: {url: \"https://db.example.org/move\", body: {of: \"${params.of}\"}}}}\n\
+            outputs: {url: \"https://db.example.org/${params.database}\"}\n";
+        let late = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: late\n\
+            postStart: {warm: {webhook: {url: \"https://db.example.org/warm\"}, cleanup: none, outputs: {id: {value: \"${response.body.id}\"}}}}\n\
+            outputs: {id: \"${units.warm.outputs.id}\"}\n";
+        plan_with(&rest, &[p, late])
+    };
+    let made = update(&document(1, ""), &document(2, "${resources.late.outputs.id}"));
+    assert_eq!(made.resources["db"], ResourceChange::Updated, "an update in place has an order");
+    let found = units(&made.plan, Hook::Update(1));
+    assert!(found.contains(&"bind/secret-1".to_owned()), "{found:?}");
+    assert!(found.contains(&"db/move after late/warm reads update-1:late/warm".to_owned()), "{found:?}");
+}
+
 /// A skipped unit skips its readers. What the earlier version has made is destroyed nevertheless.
 #[test]
 fn what_destroys_a_resource_reads_what_its_maker_read() {
