@@ -156,6 +156,43 @@ async fn unprotected_namespaces() {
     fixture.close().await;
 }
 
+/// In a namespace that the policy does not list any more, the relay keeps its Role. The admission policy still applies there.
+#[tokio::test(flavor = "multi_thread")]
+async fn namespaces_outside_of_the_policy() {
+    let fixture = RelayFixture::new("removed", &[]).await;
+    let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
+    let removed = format!("{}-removed", fixture.units);
+    // It has the label of the policy, and one without labels of Pod Security is refused in the same way.
+    let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+    create(&namespaces, json!({"metadata": {"name": removed, "labels": labels}})).await;
+    let rules = json!([rule_for("batch", "jobs"), rule_for("", "secrets")]);
+    grant_role(&fixture.client, &fixture.units, &removed, "kept", rules).await;
+    let relay = client_of(kubeconfig_of(cluster().await, &format!("{}-relay", fixture.units), "ebb-relay")).await;
+    let jobs: Api<Job> = Api::namespaced(relay.clone(), &removed);
+    let secrets: Api<Secret> = Api::namespaced(relay, &removed);
+    until("its rights", async || jobs.list(&ListParams::default()).await.ok()).await;
+    let dry_run = PostParams { dry_run: true, ..Default::default() };
+    let job: Job = serde_json::from_value(script(&name("unit", 1), "#").apply.remove(0)).unwrap();
+    for labels in [json!({}), json!({"pod-security.kubernetes.io/enforce": null})] {
+        merge(&namespaces, &removed, json!({"metadata": {"labels": labels}})).await;
+        let refused = jobs.create(&dry_run, &job).await.unwrap_err().to_string();
+        let expected = format!("does not list the namespace {removed}");
+        assert!(refused.contains(&expected), "{refused}");
+    }
+    let secret = |kind: &str| {
+        let account = json!({"kubernetes.io/service-account.name": "default"});
+        let metadata = json!({"name": "a", "annotations": account});
+        serde_json::from_value::<Secret>(json!({"metadata": metadata, "type": kind})).unwrap()
+    };
+    let refused =
+        secrets.create(&dry_run, &secret("kubernetes.io/service-account-token")).await.unwrap_err().to_string();
+    assert!(refused.contains("would turn the Secret into a credential"), "{refused}");
+    let created = secrets.create(&dry_run, &secret("Opaque")).await;
+    assert!(created.is_ok(), "{created:?}");
+    namespaces.delete(&removed, &DeleteParams::default()).await.unwrap();
+    fixture.close().await;
+}
+
 /// The unchanged task is accepted, so the rejections above are due to the changes. An output may read a Secret only if it
 /// has no owner or the same instance.
 #[tokio::test(flavor = "multi_thread")]

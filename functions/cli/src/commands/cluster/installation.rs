@@ -124,10 +124,6 @@ impl RelayInstallation<'_> {
                     let accounts = namespaces.iter().map(|(name, entry)| (name, &entry.service_accounts));
                     variables[1]["expression"] = json!(accounts.collect::<BTreeMap<_, _>>()).to_string().into();
                 }
-                "ValidatingAdmissionPolicyBinding" => {
-                    let selector = &mut object["spec"]["matchResources"]["namespaceSelector"];
-                    selector["matchExpressions"][0]["values"] = names.clone();
-                }
                 "Deployment" => self.complete_deployment(&mut object),
                 _ => {}
             }
