@@ -89,8 +89,8 @@ impl Reconciler {
         Ok(deepest)
     }
 
-    /// Returns what blocks an object by itself, by its pods, or by its newest warning. Returns nothing while its pods and
-    /// warnings may be those of a former generation.
+    /// Returns what blocks an object by itself, by its pods, or by its newest warning. Returns nothing while its pods
+    /// and warnings may be those of a former generation.
     async fn own_explanation(&self, namespace: &str, object: &Value) -> kube::Result<Option<Explanation>> {
         if is_outdated(object) {
             return Ok(None);
@@ -202,8 +202,8 @@ fn is_outdated(object: &Value) -> bool {
     observed.is_number() && *observed != object["metadata"]["generation"]
 }
 
-/// Returns the pods of these controllers that may explain something, the newest last, and the time at which the newest of
-/// all was created. Terminating pods and failed ones that were replaced explain nothing.
+/// Returns the pods of these controllers that may explain something, the newest last, and the time at which the newest
+/// of all was created. Terminating pods and failed ones that were replaced explain nothing.
 fn present_pods(mut pods: Vec<Pod>, controllers: &[String]) -> (Vec<Pod>, u64) {
     let made_ms = |pod: &Pod| millis(pod.metadata.creation_timestamp.as_ref());
     pods.retain(|pod| pod.owner_references().iter().any(|owner| controllers.contains(&owner.uid)));
@@ -216,8 +216,8 @@ fn present_pods(mut pods: Vec<Pod>, controllers: &[String]) -> (Vec<Pod>, u64) {
     (pods, newest_ms)
 }
 
-/// Removes what explains nothing from an object that is not a pod: all except its metadata, its status, its selector, and
-/// the fields of its spec that its contract reads.
+/// Removes what explains nothing from an object that is not a pod: all except its metadata, its status, its selector,
+/// and the fields of its spec that its contract reads.
 fn keep_status(object: &mut Value) {
     let Some(fields) = object.as_object_mut() else { return };
     fields.retain(|key, _| ["metadata", "spec", "status"].contains(&&**key));
@@ -232,8 +232,8 @@ fn is_owned_by(object: &Value, owner: &str) -> bool {
     owners.into_iter().flatten().any(|it| it["uid"] == owner)
 }
 
-/// Returns the reason why a Deployment or ReplicaSet creates no pods, from its status. It never ends a task, because the
-/// condition may be about a former ReplicaSet.
+/// Returns the reason why a Deployment or ReplicaSet creates no pods, from its status. It never ends a task, because
+/// the condition may be about a former ReplicaSet.
 fn replica_failure(object: &Value) -> Option<StartBlocker> {
     let conditions = object["status"]["conditions"].as_array();
     let said = conditions.into_iter().flatten().find(|it| it["type"] == "ReplicaFailure" && it["status"] == "True")?;

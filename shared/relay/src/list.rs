@@ -28,8 +28,8 @@ const AT_ONCE: usize = 8;
 /// Kinds that Ebb creates itself, whatever the policy allows.
 const OURS: [&str; 2] = ["Job.batch", "Secret"];
 
-const WITHOUT_RECORD: &str = "no record of this relay names it, because its records were deleted; delete it with kubectl, \
-                              then run `ebb retry`";
+const WITHOUT_RECORD: &str = "no record of this relay names it, because its records were deleted; delete it with \
+                              kubectl, then run `ebb retry`";
 
 /// Objects with labels of tasks.
 #[derive(Default)]
@@ -122,10 +122,12 @@ impl Reconciler {
         let waits = objects.map(|it| {
             let ObjectSummary { api_version, kind, namespace, name, .. } = it.object;
             let object_ref = ObjectRef { api_version, kind, namespace, name };
-            TaskWait { resolves: WaitResolution::Person, ..task_waits::wait(object_ref, WITHOUT_RECORD) }
+            task_waits::wait(object_ref, WITHOUT_RECORD)
         });
+        // All kinds are listed again, so the pause is that of a wait for a person.
         let errors = errors.iter().map(|error| task_waits::wait("objects without a record", error));
-        Ok(waits.chain(errors).take(MAX_WAITS).collect())
+        let waits = waits.chain(errors).map(|wait| TaskWait { resolves: WaitResolution::Person, ..wait });
+        Ok(waits.take(MAX_WAITS).collect())
     }
 
     /// Lists the objects with these labels in all places that may contain objects of tasks.

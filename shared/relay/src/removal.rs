@@ -125,8 +125,8 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Returns the Secrets with sensitive outputs of an instance, and the namespaces that could not be listed with their
-    /// errors.
+    /// Returns the Secrets with sensitive outputs of an instance, and the namespaces that could not be listed with
+    /// their errors.
     pub(crate) async fn output_secrets(
         &self,
         instance: &str,
@@ -152,8 +152,8 @@ impl Reconciler {
         let (all, errors) = self.output_secrets(instance).await;
         let unread = |(namespace, error): &(String, kube::Error)| match self.policy.has_lost_right(namespace, error) {
             true => format!(
-                "the relay has no rights in the namespace `{namespace}` any more, so sensitive outputs may remain there; \
-                 the operator of the cluster can grant the rights again, or delete the Secrets with the label \
+                "the relay has no rights in the namespace `{namespace}` any more, so sensitive outputs may remain \
+                 there; the operator of the cluster can grant the rights again, or delete the Secrets with the label \
                  {PART}={OUTPUT} there and restart the relay"
             ),
             false => error_message(error),

@@ -25,8 +25,8 @@ pub(crate) fn termination(task: &TaskId) -> TaskWait {
     wait(format!("attempt {} of {}", task.attempt, task.unit), "it is still terminating")
 }
 
-/// Returns the wait for an object after an error of the API server. A person has to end a refusal. Another error ends by
-/// itself.
+/// Returns the wait for an object after an error of the API server. A person has to end a refusal. Another error ends
+/// by itself.
 pub(crate) fn refusal(object: impl std::fmt::Display, error: &kube::Error, why: &str) -> TaskWait {
     let wait = wait(object, why);
     match status(error) {
