@@ -18,7 +18,7 @@ use crate::task_waits;
 
 /// Milliseconds between two checks for changes that are not watched: warnings, pods of other controllers, objects to
 /// remove.
-const UNWATCHED_MS: u64 = 5_000;
+const UNWATCHED_MS: u64 = 3_000;
 /// The pause of a task that has waited for minutes. Thousands of tasks may wait at the same time.
 const MAX_UNWATCHED_MS: u64 = 30_000;
 /// The part of its time so far after which a task checks again.

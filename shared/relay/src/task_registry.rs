@@ -38,6 +38,8 @@ struct TaskLoop {
     forwarded: Option<Instant>,
 }
 
+/// The age of an observation that is shown to people as it is.
+const FRESH: Duration = Duration::from_secs(3);
 /// The time between two heartbeats of a task for the control plane, each of which is a write.
 const FORWARD_INTERVAL: Duration = Duration::from_secs(60);
 /// The last part of the time without a heartbeat. It counts from an observation, because a relay that was stopped, or
@@ -161,6 +163,13 @@ impl TaskRegistry {
             }
         };
         Some(Silence { lasted, next_check })
+    }
+
+    /// Returns true if what a task waits for was observed longer ago than [`FRESH`].
+    pub(crate) fn is_outdated(&self, name: &TaskId) -> bool {
+        let state = self.state();
+        let first = state.loops.get(name).and_then(|running| running.waits.first());
+        first.is_some_and(|(observed, _)| observed.elapsed() >= FRESH)
     }
 
     /// Returns what a task waits for, and the time since the last heartbeat of its entrypoint.

@@ -13,7 +13,7 @@ use crate::reconciler::Reconciler;
 
 /// The age at which a list is renewed. It is shorter than the shortest pause between two checks of a task, so that a
 /// task in its first 40 seconds sees a new warning within ten seconds.
-pub(crate) const MAX_AGE: Duration = Duration::from_secs(4);
+pub(crate) const MAX_AGE: Duration = Duration::from_secs(2);
 /// A task must not wait longer for an explanation.
 const TIMEOUT: Duration = Duration::from_secs(3);
 const PAGE: u32 = 500;

@@ -90,9 +90,9 @@ async fn scripts_end_while_no_relay_runs() {
     fixture.run(&ended, ScriptJob::new(&ended, "echo started; sleep 1000")).await;
     fixture.wait_for_log(&ended, "started").await;
     // These scripts end after the relay is killed.
-    let reported_script = ScriptJob::new(&reported, "echo reported; sleep 20; printf 1 > /tmp/out");
+    let reported_script = ScriptJob::new(&reported, "echo reported; sleep 45; printf 1 > /tmp/out");
     fixture.run(&reported, reported_script.output("out", false)).await;
-    fixture.run(&lost, script_then(&lost, "sleep 20")).await;
+    fixture.run(&lost, script_then(&lost, "sleep 45")).await;
     fixture.run(&gone, ScriptJob::new(&gone, "sleep 1000")).await;
     fixture.wait_for_log(&reported, "reported").await;
     fixture.wait_for_log(&lost, "lost").await;

@@ -131,13 +131,13 @@ fn a_task_waits_for_objects_until_its_deadline() {
     let reason = result.reason.unwrap();
     assert_eq!((reason.code, &*reason.message), (Timeout, "it took longer than 1 s: Deployment n/a: m"));
     spec.deadline_ms += 5_000;
-    assert_eq!(objects(&spec, &waits, &settings, NOW), ObjectsStep::Wait(NOW + 5_000));
+    assert_eq!(objects(&spec, &waits, &settings, NOW), ObjectsStep::Wait(NOW + 3_000));
     spec.objects.remove = vec!["other".to_owned()];
     assert_eq!(objects(&spec, &waits, &settings, NOW), ObjectsStep::Wait(NOW + 1_000));
     // A task that has waited for long checks less often, and so does one that waits for a person.
     spec.deadline_ms = u64::MAX;
     let by_person = [TaskWait { resolves: WaitResolution::Person, ..waits[0].clone() }];
-    for (waited_ms, pause_ms) in [(500, 5_000), (80_000, 10_000), (600_000, 30_000)] {
+    for (waited_ms, pause_ms) in [(500, 3_000), (80_000, 10_000), (600_000, 30_000)] {
         spec.received_ms = NOW - waited_ms;
         assert_eq!(objects(&spec, &by_person, &settings, NOW), ObjectsStep::Wait(NOW + pause_ms), "{waited_ms}");
         assert_eq!(objects(&spec, &waits, &settings, NOW), ObjectsStep::Wait(NOW + 1_000));

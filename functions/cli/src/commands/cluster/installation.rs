@@ -111,7 +111,9 @@ impl RelayInstallation<'_> {
                 }
                 "ConfigMap" => object["data"]["policy.yaml"] = encoded(&self.policy())?.into(),
                 // The second rule has the namespaces of units and of bound objects.
-                "ClusterRole" if object["rules"][1].is_object() => object["rules"][1]["resourceNames"] = json!(readable),
+                "ClusterRole" if object["rules"][1].is_object() => {
+                    object["rules"][1]["resourceNames"] = json!(readable)
+                }
                 "NetworkPolicy" => {
                     let peer = &mut object["spec"]["ingress"][0]["from"][0]["namespaceSelector"];
                     peer["matchExpressions"][0]["values"] = names.clone();
