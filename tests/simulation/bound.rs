@@ -1,21 +1,27 @@
 //! The objects of `bind`, as the relays of the clusters have them, and their checks.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_documents::plan::{Action, Plan, UnitPlan};
-use ebb_engine::TargetPhase;
-use ebb_protocol::relay::ObjectTask;
+use ebb_documents::plan::{Action, Plan, Template, UnitPlan};
+use ebb_engine::{TargetPhase, Unit};
+use ebb_protocol::id;
+use ebb_protocol::relay::{ObjectTask, TaskId};
 use ebb_store::TargetHead;
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, LedgerState};
+use super::registry::SimUnit;
 use super::simulator::Simulation;
 use super::table::TableState;
+use super::{KIND, checks};
 
-/// The lines of a document that bind the output `first` of the resource `a`. `more` has further values.
+/// The lines of a document that bind the outputs of the resource `a`. `more` has further values.
 pub(super) fn lines(more: &str) -> String {
-    format!(
-        "bind:\n- secret: {{namespace: web, name: \"${{target.key}}\"}}\n  data: {{first: \"${{resources.a.outputs.first}}\"{more}}}\n"
-    )
+    let of = |output: &str| format!("{output}: \"${{resources.a.outputs.{output}}}\"");
+    let data = format!("{}, {}{more}", of("first"), of("sized"));
+    format!("bind:\n- secret: {{namespace: web, name: \"${{target.key}}\"}}\n  data: {{{data}}}\n")
 }
 
 /// An object of `bind`. Its name is the key of the instance.
@@ -23,14 +29,33 @@ pub(super) fn lines(more: &str) -> String {
 pub(super) struct SimBound {
     /// The unit that owns it, as in the labels of the object.
     owner: String,
-    values: Vec<String>,
+    values: BTreeMap<String, String>,
 }
 
 impl Simulation {
     /// Returns the values of each bound object.
     pub fn bound(&self) -> Vec<Vec<String>> {
-        self.ledger.state().bound.values().map(|bound| bound.values.clone()).collect()
+        self.ledger.state().bound.values().map(|bound| bound.values.values().cloned().collect()).collect()
     }
+}
+
+/// No object is left of an instance that is gone, except those whose removal is unconfirmed or was overridden.
+pub(super) fn left(simulation: &Simulation) -> Vec<String> {
+    let left: Vec<(String, Option<Arc<SimUnit>>)> = {
+        let state = simulation.ledger.state();
+        let gone = state.instances.iter().filter(|(uid, one)| one.until.is_some() && !state.unconfirmed.contains(*uid));
+        let gone: BTreeSet<String> = gone.map(|(uid, one)| id::instance_key(KIND, &one.name, uid)).collect();
+        let maker = |bound: &SimBound| {
+            let is_maker = |unit: &&Arc<SimUnit>| TaskId::unit_of(&unit.run(), Unit(unit.unit)) == bound.owner;
+            state.units.values().find(is_maker).cloned()
+        };
+        let left = state.bound.iter().filter(|(name, _)| gone.contains(*name));
+        left.map(|(name, bound)| (name.clone(), maker(bound))).collect()
+    };
+    let is_wrong =
+        |unit: &Option<Arc<SimUnit>>| unit.as_ref().is_none_or(|unit| !checks::is_overridden(simulation, unit));
+    let wrong = left.into_iter().filter(|(_, unit)| is_wrong(unit));
+    wrong.map(|(name, _)| format!("the bound object {name} is left, and its instance is gone")).collect()
 }
 
 impl Ledger {
@@ -39,9 +64,13 @@ impl Ledger {
         self.state().bound.retain(|_, bound| !task.remove.contains(&bound.owner));
         for (number, manifest) in task.apply.iter().enumerate().filter(|_| task.bind) {
             let name = manifest["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let texts = manifest["data"].as_object().into_iter().flatten().filter_map(|(_, value)| value.as_str());
-            let decoded = texts.filter_map(|text| String::from_utf8(STANDARD.decode(text).ok()?).ok());
-            let copied = task.fill.iter().filter(|fill| fill.manifest == number).map(|fill| fill.secret.key.clone());
+            let texts = manifest["data"].as_object().into_iter().flatten();
+            let decoded = texts.filter_map(|(key, value)| {
+                let text = String::from_utf8(STANDARD.decode(value.as_str()?).ok()?).ok()?;
+                Some((key.clone(), text))
+            });
+            let copied = task.fill.iter().filter(|fill| fill.manifest == number);
+            let copied = copied.map(|fill| (fill.key.clone(), fill.secret.key.clone()));
             let bound = SimBound { owner: unit.to_owned(), values: decoded.chain(copied).collect() };
             self.trace(|| format!("binds {name}: {:?}", bound.values));
             let former = self.state().bound.insert(name.clone(), bound);
@@ -51,8 +80,26 @@ impl Ledger {
         }
     }
 
-    /// Checks the bound object of a target that becomes ready or gone. A ready one has the outputs of living resources,
-    /// and a gone one has no object.
+    /// Returns true if a bound object of one of these units exists.
+    pub(super) fn has_bound(&self, units: &[String]) -> bool {
+        self.state().bound.values().any(|bound| units.contains(&bound.owner))
+    }
+
+    /// Returns true if a bound object of one of these units exists, and its relay has lost the record of it.
+    pub(super) fn is_bound_unrecorded(&self, units: &[String]) -> bool {
+        let state = self.state();
+        state.bound.values().any(|bound| units.contains(&bound.owner) && state.forgotten.contains(&bound.owner))
+    }
+
+    /// Deletes the bound objects without a record, as an operator does by hand.
+    pub(super) fn delete_unrecorded(&self) {
+        let mut state = self.state();
+        let LedgerState { bound, forgotten, .. } = &mut *state;
+        bound.retain(|_, one| !forgotten.contains(&one.owner));
+    }
+
+    /// Checks the bound object of a target that becomes ready or gone. A ready one has a value for each key of its
+    /// plan: outputs of living resources, and the present param. A gone one has no object.
     pub(super) fn check_bound(&self, table: &TableState, target: &TargetHead) {
         let bound = self.state().bound.get(&target.instance_key()).cloned();
         let is_bind = |unit: &UnitPlan| {
@@ -60,17 +107,29 @@ impl Ledger {
         };
         let json = table.plans.get(&target.instance_key()).cloned().unwrap_or_default();
         let plan = std::str::from_utf8(&json).ok().and_then(|json| Plan::from_json(json).ok());
-        let binds = plan.is_some_and(|plan| plan.hooks.iter().flat_map(|hook| &hook.units).any(is_bind));
+        let present = plan.iter().flat_map(|plan| &plan.hooks).flat_map(|hook| &hook.units).find(|unit| is_bind(unit));
+        let keys = present.and_then(|unit| match &unit.action {
+            Action::Object(object) => object.manifest["data"].as_object().map(serde_json::Map::len),
+            _ => None,
+        });
+        let size = plan.as_ref().and_then(|plan| match plan.resources.get("a")?.params.get("size")? {
+            Template::Literal(size) => Some(size.to_string()),
+            _ => None,
+        });
         let uid = &target.uid;
         match (target.phase, bound) {
             (TargetPhase::Gone, Some(_)) if target.unconfirmed == 0 && !target.is_overridden => {
                 self.report_violation(format!("{uid} is gone, and its bound object exists"));
             }
-            (TargetPhase::Ready, bound) if bound.is_some() != binds => {
-                self.report_violation(format!("{uid} is ready, and its bound object is {bound:?}"));
+            (TargetPhase::Ready, bound) if bound.as_ref().map(|bound| bound.values.len()) != keys => {
+                self.report_violation(format!("{uid} is ready, and its bound object with {keys:?} keys is {bound:?}"));
             }
             (TargetPhase::Ready, Some(bound)) => {
-                for id in bound.values.iter().filter(|id| self.is_missing(id)) {
+                let sized = bound.values.get("sized");
+                if sized.is_some() && sized != size.as_ref() {
+                    self.report_violation(format!("{uid} is ready with the size {size:?}, and {sized:?} is bound"));
+                }
+                for id in bound.values.values().filter(|id| self.is_missing(id)) {
                     self.report_violation(format!("{uid} is ready, and its bound object names {id}, which is gone"));
                 }
             }

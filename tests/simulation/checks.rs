@@ -16,7 +16,7 @@ use super::ledger::NotificationEntry;
 use super::plugin_documents::UnitAction;
 use super::registry::SimUnit;
 use super::simulator::{LINGER_MS, Simulation};
-use super::{KIND, receivers};
+use super::{KIND, bound, receivers};
 
 /// The messages that a simulation may send: per instance, attempt, hour of an instance, and question.
 const MESSAGES_PER_INSTANCE: u64 = 60;
@@ -29,6 +29,8 @@ const MESSAGES_PER_POLL: u64 = 3;
 pub(super) fn all(simulation: &Simulation, end: u64) {
     let mut wrong = simulation.functions.broken();
     wrong.extend(leaks(simulation));
+    wrong.extend(bound::left(simulation));
+    wrong.extend(starts(simulation));
     wrong.extend(runs(simulation));
     wrong.extend(outcomes(simulation));
     wrong.extend(inputs(simulation));
@@ -72,7 +74,7 @@ fn leaks(simulation: &Simulation) -> Vec<String> {
 }
 
 /// Returns true if the undo of a unit was overridden.
-fn is_overridden(simulation: &Simulation, unit: &SimUnit) -> bool {
+pub(super) fn is_overridden(simulation: &Simulation, unit: &SimUnit) -> bool {
     let state = simulation.ledger.state();
     let table = simulation.table.state();
     let mut undos = state.units.values().filter(|undo| undo.undoes.contains(&unit.key));
@@ -219,6 +221,27 @@ fn inputs(simulation: &Simulation) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// The recorded start of an attempt is that at its relay. A request that finds an attempt that has ended or was killed
+/// records its own time.
+fn starts(simulation: &Simulation) -> Vec<String> {
+    if !simulation.relay.reports_starts() {
+        return Vec::new();
+    }
+    let (table, state) = (simulation.table.state(), simulation.ledger.state());
+    let ledger = &simulation.ledger;
+    let relayed = state.attempts.iter().filter(|one| one.receiver.kills());
+    let wrong = relayed.filter_map(|one| {
+        let key = (one.run.clone(), Unit(one.unit.unit), Attempt(one.attempt));
+        let started = Timestamp(table.find(|table| table.records.get(&key))?.started?);
+        let possible = ledger.start_times(one);
+        let is_late = started > *possible.end() && ledger.surely_ran(one, started);
+        let what =
+            format!("{} #{} has the start {started:?}, and began within {possible:?}", one.unit.name, one.attempt);
+        (is_late || started < *possible.start()).then_some(what)
+    });
+    wrong.collect()
 }
 
 /// A unit that waits for a state is done only after its provider has shown the state.

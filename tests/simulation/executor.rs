@@ -81,13 +81,7 @@ impl SimExecutor {
         reports: bool,
         reads: Vec<String>,
     ) -> AttemptGuard {
-        if let Some(later) = self.inject_below(FaultKind::RunRead, READ_MS) {
-            let (runtime, functions, run) = (self.runtime.clone(), Arc::clone(&self.functions), run.clone());
-            self.runtime.spawn(async move {
-                runtime.sleep(later).await;
-                functions.describe(run).await.ok();
-            });
-        }
+        let read = run.clone();
         let this = AttemptEntry {
             unit: Arc::clone(unit),
             run,
@@ -100,9 +94,20 @@ impl SimExecutor {
             reports,
             given_up: None,
             result: None,
-            is_over: false,
+            over: None,
         };
-        AttemptGuard::new(&self.ledger, self.ledger.begin(this))
+        let number = self.ledger.begin(this);
+        if let Some(later) = self.inject_below(FaultKind::RunRead, READ_MS) {
+            let (runtime, functions) = (self.runtime.clone(), Arc::clone(&self.functions));
+            let ledger = Arc::clone(&self.ledger);
+            self.runtime.spawn(async move {
+                runtime.sleep(later).await;
+                if let Ok(Some(detail)) = functions.describe(read).await {
+                    ledger.check_shown_start(number, &detail);
+                }
+            });
+        }
+        AttemptGuard::new(&self.ledger, number)
     }
 
     /// Executes an attempt.

@@ -160,6 +160,8 @@ faults! {
     HeartbeatsSent = "heartbeats-sent", 300, harmless;
     /// A person reads a run, up to a minute after an attempt of it began.
     RunRead = "run-read", 200, harmless;
+    /// A relay loses its records of bound objects before it removes them.
+    RelayForgets = "relay-forgets", 1000;
 }
 
 impl fmt::Display for FaultKind {

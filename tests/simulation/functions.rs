@@ -18,7 +18,7 @@ use ebb_flow::source::reconcile;
 use ebb_flow::source::record::{self, TargetEvent};
 use ebb_flow::sweep::{SweepSummary, sweep_until};
 use ebb_flow::{Env, FlowError, RequestError};
-use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, SourceResponse};
+use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, RunDetail, SourceResponse};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
@@ -186,10 +186,10 @@ impl SimFunctions {
     }
 
     /// Describes a run for a person, and writes nothing.
-    pub(super) async fn describe(&self, run: RunId) -> Result<(), InvocationFailure> {
+    pub(super) async fn describe(&self, run: RunId) -> Result<Option<RunDetail>, InvocationFailure> {
         self.invoke("describe", |env, table| async move {
             table.limit_writes(0);
-            runs::get(&env, &run).await.map(drop)
+            runs::get(&env, &run).await
         })
         .await
     }

@@ -1,11 +1,14 @@
 //! The events outside of the table, and the checks that run when they happen.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ebb_engine::{Attempt, Hook, Unit, retry};
+use ebb_engine::{Attempt, Hook, Timestamp, Unit, retry};
 use ebb_flow::ports::QueueMessage;
+use ebb_protocol::api::RunDetail;
 use ebb_protocol::id::RunId;
+use ebb_protocol::time::rfc3339;
 use ebb_store::TargetHead;
 
 use super::bound::SimBound;
@@ -17,6 +20,9 @@ use super::registry::{SimUnit, UnitEffect};
 use super::runtime::lock;
 use super::senders::SentEvent;
 use super::{SimRuntime, SimTable, SimTaskId};
+
+/// The longest time for which a reader waits for the reports of relays, whose ages count until then.
+const REPORT_MS: u64 = 5_000;
 
 /// The receiver of the request for an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +61,8 @@ pub struct AttemptEntry {
     pub given_up: Option<u64>,
     /// The time of its end, and true if it succeeded.
     pub result: Option<(u64, bool)>,
-    /// True if it has ended or was killed.
-    pub(super) is_over: bool,
+    /// The time at which it has ended or was killed.
+    pub(super) over: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -82,6 +88,8 @@ pub struct LedgerState {
     pub(super) objects: BTreeMap<String, SimObject>,
     /// The objects of `bind`, by name.
     pub(super) bound: BTreeMap<String, SimBound>,
+    /// The units of `bind` whose records their relay has lost, as in the names of tasks.
+    pub(super) forgotten: BTreeSet<String>,
     /// The things of the provider, by id.
     pub(super) things: BTreeMap<String, SimThing>,
     /// The ids of the things that the provider has shown as ready.
@@ -243,7 +251,7 @@ impl Ledger {
     fn active_beside(&self, this: &AttemptEntry) -> Option<AttemptEntry> {
         let is_event = |entry: &AttemptEntry| matches!(entry.unit.hook, Hook::Event(_));
         let is_beside = |other: &&AttemptEntry| {
-            let acts = !other.is_over && other.result.is_none();
+            let acts = other.over.is_none() && other.result.is_none();
             acts && other.unit.uid == this.unit.uid && other.run != this.run && (is_event(this) || is_event(other))
         };
         let may_act = |other: &AttemptEntry| match self.is_stopped(&other.run) {
@@ -340,7 +348,8 @@ impl Ledger {
 
     /// Checks that no running attempt creates or uses the objects that an undo deletes.
     pub(super) fn check_undone(&self, undo: &SimUnit, when: &str) {
-        let running: Vec<AttemptEntry> = self.state().attempts.iter().filter(|one| !one.is_over).cloned().collect();
+        let running: Vec<AttemptEntry> =
+            self.state().attempts.iter().filter(|one| one.over.is_none()).cloned().collect();
         for one in running {
             let makes = undo.undoes.contains(&one.unit.key);
             let of = |id: &String| undo.undoes.iter().any(|key| id.split('.').next() == Some(key));
@@ -417,8 +426,40 @@ impl Ledger {
         })
     }
 
+    /// Returns the possible times of the start of an attempt, by the clock of a function that asked its relay.
+    pub(super) fn start_times(&self, this: &AttemptEntry) -> RangeInclusive<Timestamp> {
+        let began = self.at(this.began);
+        let (skew, latest) = (self.bounds.skew, Timestamp(began.0 + self.bounds.skew + REPORT_MS));
+        Timestamp(began.0 - skew)..=latest
+    }
+
+    /// Returns true if an attempt ran at a time by the clock of any function.
+    pub(super) fn surely_ran(&self, this: &AttemptEntry, at: Timestamp) -> bool {
+        this.over.is_none_or(|over| at.0 + self.bounds.skew < self.at(over).0)
+    }
+
+    /// Returns a time since the begin of the simulation as the time of a correct clock.
+    fn at(&self, elapsed: u64) -> Timestamp {
+        Timestamp(self.now() - self.runtime.elapsed() + elapsed)
+    }
+
+    /// Checks the start that a person was shown of an attempt that still runs at a relay. So two reads show the same
+    /// one, as far as clocks and requests permit.
+    pub(super) fn check_shown_start(&self, number: usize, detail: &RunDetail) {
+        let this = self.state().attempts[number].clone();
+        let shown = detail.units.get(this.unit.unit as usize).filter(|shown| shown.attempt == this.attempt);
+        let Some(started) = shown.and_then(|shown| shown.started.as_ref()) else { return };
+        let (earliest, latest) = self.start_times(&this).into_inner();
+        let possible = rfc3339(earliest)..=rfc3339(latest);
+        if this.receiver.kills() && this.over.is_none() && !possible.contains(started) {
+            let what = format!("{} #{} is shown with the start {started}", this.unit.name, this.attempt);
+            self.report_violation(format!("{what}, and began within {possible:?}"));
+        }
+    }
+
     /// Repairs every unit that fails.
     pub(super) fn repair(&self) {
+        self.delete_unrecorded();
         for broken in self.state().broken.values_mut() {
             *broken = false;
         }
@@ -478,6 +519,7 @@ impl AttemptGuard {
 
 impl Drop for AttemptGuard {
     fn drop(&mut self) {
-        self.0.0.state().attempts[self.1].is_over = true;
+        let ledger = &self.0.0;
+        ledger.state().attempts[self.1].over = Some(ledger.runtime.elapsed());
     }
 }

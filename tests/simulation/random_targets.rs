@@ -14,7 +14,7 @@ use super::scenario::{TargetScenario, names};
 const WIDE: u64 = 280;
 /// The version of the first plugin with other timeouts, by which operators repair teardowns.
 pub(super) const REPAIRED: &str = "1.0.1";
-const OUTPUTS: &str = "outputs: {first: \"${units.u0.outputs.id}\"}\n";
+const OUTPUTS: &str = "outputs: {first: \"${units.u0.outputs.id}\", sized: \"${params.size}\"}\n";
 
 struct RandomUnit {
     action: UnitAction,

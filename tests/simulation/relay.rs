@@ -33,6 +33,8 @@ pub const BUSY: &str = "busy";
 const RESPONSE_MS: u64 = 15_000;
 /// The time after which a busy relay responds.
 const BUSY_MS: u64 = 13_000;
+/// The pause between two lists of objects without a record.
+const LIST_MS: u64 = 5_000;
 /// The longest outage.
 const OUTAGE_MS: u64 = 300_000;
 /// The longest delay of a duplicated request; less than the in-flight limit.
@@ -135,6 +137,11 @@ impl SimRelay {
         self.state().is_connected = true;
     }
 
+    /// Returns true if each response names the start of a task that runs.
+    pub(super) fn reports_starts(&self) -> bool {
+        self.options.free_from == 0
+    }
+
     /// Returns the number of queued tasks.
     pub fn queued(&self) -> usize {
         self.state().queue.len()
@@ -221,7 +228,15 @@ impl SimRelay {
             let vanishes = work.inject_below(FaultKind::PodLost, unit.millis + 1);
             let limit = vanishes.unwrap_or(timeout);
             let ended = Mutex::new(None);
-            let performed = async { *lock(&ended) = Some(work.execute(running).await) };
+            let performed = async {
+                // A removal without a record of what it removes waits until a person has deleted it.
+                while let TaskBody::Objects(task) = &body
+                    && work.ledger.is_bound_unrecorded(&task.remove)
+                {
+                    work.runtime.sleep(LIST_MS).await;
+                }
+                *lock(&ended) = Some(work.execute(running).await);
+            };
             work.runtime.first(performed, work.runtime.sleep(limit)).await;
             let mut callback = match lock(&ended).take() {
                 Some(ended) => Callback { log: Some("it ran".to_owned()), ..callback_of(&ended) },
@@ -277,6 +292,19 @@ impl SimRelay {
         }
     }
 
+    /// Loses the records of bound objects that are to be removed, if that fault happens. The objects stay.
+    fn forget(&self, known: &mut SimRelayState, removed: &[String]) {
+        let SimExecutor { ledger, faults, .. } = self.executor.as_ref();
+        if ledger.has_bound(removed) && faults.should_inject(FaultKind::RelayForgets) {
+            let is_lost = |name: &TaskId, task: &SimTaskState| {
+                removed.contains(&name.unit) && matches!(task, SimTaskState::Ended(..))
+            };
+            known.tasks.retain(|name, task| !is_lost(name, task));
+            ledger.trace(|| format!("the relay loses its records of {removed:?}"));
+            ledger.state().forgotten.extend(removed.iter().cloned());
+        }
+    }
+
     fn begin_or_find(&self, request: EnsureTask) -> Result<TaskState, RelayError> {
         let mut known = self.state();
         for attempt in 1..request.task.attempt {
@@ -285,9 +313,13 @@ impl SimRelay {
                 self.tombstone(&mut known, &name);
             }
         }
+        if let TaskBody::Objects(task) = &request.body {
+            self.forget(&mut known, &task.remove);
+        }
         let name = request.task.clone();
         let is_known = unit_of(&self.executor, &request).is_some() && run_of(&name.unit).is_some();
         match known.tasks.get_mut(&name) {
+            None if self.executor.ledger.state().forgotten.contains(&name.unit) => return Ok(TaskState::Tombstoned),
             None if !is_known => return Err(RelayError::Refused("no such unit".to_owned())),
             None => {
                 known.tasks.insert(name.clone(), SimTaskState::Queued(Box::new(request)));

@@ -20,7 +20,7 @@ use super::runtime::lock;
 use super::scenario::TargetScenario;
 use super::servers::{SimPlatform, SimServers};
 use super::{FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable, SimTask, settings};
-use super::{checks, owners, provider, provider_documents, receivers};
+use super::{bound, checks, owners, provider, provider_documents, receivers};
 
 const SWEEP_MS: u64 = 60_000;
 /// More than the longest wait after a failed removal.
@@ -560,6 +560,7 @@ impl Simulation {
     pub fn end(&self, setup: Option<TargetPhase>) -> TargetEnd {
         let mut violations = self.functions.broken();
         violations.extend(checks::runs(self));
+        violations.extend(bound::left(self));
         let done = self.units(|head, slot| head.done.contains(&slot));
         let failed = self.units(|head, slot| head.failed.contains(&slot));
         let ledger = self.ledger.state();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ebb_engine::{Epoch, EventName, HeadState, Hook, Millis, RunPhase, Shard, TargetPhase};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{EventRef, RunId};
-use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::lifecycle::{LifecycleData, STUCK};
 use ebb_store::RunHead;
 use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
@@ -155,6 +155,56 @@ fn a_bound_object_gets_the_outputs_of_an_update() {
     assert_eq!(simulation.bound(), Vec::<Vec<String>>::new());
     let end = simulation.end(None);
     assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
+}
+
+/// `update` units change a param, which the bound value has. Nothing that the value reads is made again.
+#[test]
+fn a_bound_object_gets_a_param_that_changes_in_place() {
+    let scenario = target(
+        r##"
+preStart:
+  u0: {webhook: {url: "https://outside.test/once/u0"}, outputs: {id: {value: "${response.body.id}"}}}
+update:
+  c0: {webhook: {url: "https://outside.test/once/c0", body: {off: "${params.off}"}}}
+postStop:
+  x0: {undoes: u0, webhook: {url: "https://outside.test/once/x0"}}
+outputs: {id: "${units.u0.outputs.id}/${params.off}"}
+"##,
+    );
+    let simulation =
+        Simulation::of(&TargetScenario { document: with_bind("").document, ..scenario }, SimOptions::default());
+    simulation.set_up();
+    let first = simulation.bound().concat().concat();
+    update(&simulation, "s", "uid-1", &with_bind(", params: {off: true}").document);
+    simulation.run_until_idle();
+    assert!(first.ends_with("/false"), "{first}");
+    assert_eq!(simulation.bound(), [[first.replace("/false", "/true")]], "{}", simulation.trace());
+    simulation.tear_down();
+    let end = simulation.end(None);
+    assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
+}
+
+/// A relay that has lost its records does not report that a bound object is gone, which it cannot find.
+#[test]
+fn a_removal_without_records_waits_for_a_person() {
+    let faults = FaultInjector::none().and_at(FaultKind::RelayForgets, [1]);
+    let report = simulate_target(&with_bind(""), "t", faults, TraceMode::Kept);
+    assert_good(&report);
+    assert!(report.notifications.contains(STUCK), "{}", report.trace);
+}
+
+/// A heartbeat arrives before the first sweep. The start is that at the relay, also in the record.
+#[test]
+fn a_heartbeat_does_not_move_the_start_of_an_attempt() {
+    let pod = "pod: {script: \"#!/bin/sh\"}";
+    let units = format!(
+        "runners: {{sh: {{image: busybox}}}}\npreStart:\n  u0: {{{pod}}}\npostStop:\n  x0: {{undoes: u0, {pod}}}\n"
+    );
+    for seed in 0..20 {
+        let faults = [(FaultKind::HeartbeatsSent, 100), (FaultKind::AttemptHangs, 50), (FaultKind::RunRead, 100)];
+        let report = simulate_target(&target(&units), "t", FaultInjector::often(seed, &faults), TraceMode::Kept);
+        assert!(report.violations.iter().all(|wrong| !wrong.contains("the start")), "{}", report.trace);
+    }
 }
 
 #[test]
