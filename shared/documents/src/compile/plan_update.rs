@@ -431,8 +431,8 @@ impl PlanMerge<'_> {
         self.bind_after_updates(first);
     }
 
-    /// Lets the new bound objects wait for the last `update` units, which are at the position `first` and later: they may
-    /// name what these units make.
+    /// Lets the new bound objects wait for the last `update` units, which are at the position `first` and later: they
+    /// may name what these units make.
     fn bind_after_updates(&mut self, first: usize) {
         let bound: Vec<u32> = (0..).zip(&self.units).filter(|(_, unit)| is_bound(unit)).map(|it| it.0).collect();
         if bound.is_empty() {

@@ -555,7 +555,8 @@ fn bound_objects_change_in_place() {
     assert!(units(&made.plan, Hook::Update(1)).contains(&"bind/create after bind~1/drop".to_owned()));
 }
 
-/// Returns the plan of a resource with this public output, which a Secret holds. `more` has further lines of its plugin.
+/// Returns the plan of a resource with this public output, which a Secret holds. `more` has further lines of its
+/// plugin.
 fn bound_output(database: &str, output: &str, more: &str) -> Plan {
     let plugin = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams: {database: {type: string}}\npreStart:\n  \
         create: {webhook: {url: \"https://db.example.org/create\"}, outputs: {host: {value: \"${response.body.host}\"}}}\n\
