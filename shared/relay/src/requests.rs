@@ -140,7 +140,7 @@ impl Reconciler {
             _ => None,
         };
         if scope == StateScope::WithoutLog && self.registry.is_outdated(name) {
-            // Somebody looks at the task, so it is checked before its pause ends.
+            // A person looks at the task, so it is checked before its pause ends.
             self.reconcile(name);
         }
         self.state(&held, log)

@@ -497,7 +497,7 @@ pub trait BatchQueue: Send + Sync {
     async fn enqueue_batch(&self, cluster: &str, batch: &QueuedBatch) -> StoreResult<()>;
     /// Lists batches without a response that are valid at `now` and not `in_progress`, the oldest first. Returns at
     /// most `limit` batches and, except for the first one, at most `bytes`. Deletes some of the batches that expired
-    /// long before `now`, because nobody waits for their responses.
+    /// long before `now`, because their responses are not awaited any more.
     async fn pending_batches(
         &self,
         cluster: &str,

@@ -272,7 +272,7 @@ fn steps_of_a_container() {
         (present, killed(), failure(Exit), Some(Evicted), false, before, "finish OutOfMemory Nothing"),
         (present, killed(), success(), None, false, before, "finish Succeeded Nothing"),
         // A success waits for the removal of objects, a failure does not.
-        (None, Gone, success(), None, true, before, "wait until 5000"),
+        (None, Gone, success(), None, true, before, "wait until 3000"),
         (None, Gone, success(), None, true, deadline, "finish Timeout Nothing"),
         (None, Gone, failure(Exit), None, true, before, "finish Exit Nothing"),
     ] {
