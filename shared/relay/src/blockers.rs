@@ -17,6 +17,8 @@ use WaitResolution::{Itself, Never, Person};
 const RECENT_MS: u64 = 300_000;
 /// The warning about a container that cannot be created. The kubelet sends it some seconds before the status of the pod.
 const NOT_CREATED: &str = "Failed";
+/// Messages of [`NOT_CREATED`] that follow one with the cause.
+const REPETITIONS: [&str; 2] = ["Error: ErrImagePull", "Error: ImagePullBackOff"];
 /// Warnings of a pod that has no container yet.
 const PREPARATION: [&str; 6] =
     ["FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "NetworkNotReady", NOT_CREATED];
@@ -239,7 +241,8 @@ fn warned(pod: &Pod, own: &[&Warning], now_ms: u64) -> Option<StartBlocker> {
     let reasons: &[&str] = if has_run { &["Unhealthy"] } else { &PREPARATION };
     // An init container that runs or has ended shows that former warnings are over.
     let initialized_ms = status.init_container_statuses.iter().flatten().filter_map(ran_ms).max().unwrap_or(0);
-    let own: Vec<_> = own.iter().copied().filter(|it| it.last_ms >= initialized_ms).collect();
+    let own = own.iter().copied().filter(|it| it.last_ms >= initialized_ms);
+    let own: Vec<_> = own.filter(|it| !REPETITIONS.contains(&it.message.as_str())).collect();
     let found = newest(ReasonCode::NotStartable, &own, |reason| reasons.contains(&reason), now_ms)?;
     let is_about_image = found.message.starts_with(NOT_CREATED) && found.message.contains("mage");
     Some(match is_about_image {

@@ -196,7 +196,9 @@ impl Reconciler {
         let Some(mut held) = self.store.get(name).await? else {
             // A tombstone would say that nothing of the task runs.
             if let Some(left) = task_waits::first_text(&self.unrecorded_of(&name.unit).await?) {
-                return Err(ReconcileError::Internal(left));
+                // During an upgrade, another relay may have recorded the task after the first read.
+                let is_new = !self.store.list(&name.unit).await?.is_empty();
+                return Err(if is_new { ReconcileError::Conflict } else { ReconcileError::Internal(left) });
             }
             let phase = TaskPhase::Tombstone { since_ms: now_ms() };
             return self.store.create(TaskRecord::new(name.clone(), phase, None)).await.map(drop);
