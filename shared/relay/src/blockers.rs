@@ -254,7 +254,9 @@ fn warned(pod: &Pod, own: &[&Warning], now_ms: u64) -> Option<StartBlocker> {
 /// Returns the newest of the recent warnings with these reasons.
 fn newest(code: ReasonCode, own: &[&Warning], is_meant: impl Fn(&str) -> bool, now_ms: u64) -> Option<StartBlocker> {
     let recent = own.iter().filter(|it| now_ms.saturating_sub(it.last_ms) < RECENT_MS);
-    let newest = recent.filter(|it| is_meant(&it.reason)).max_by_key(|it| it.last_ms)?;
+    // A busy kubelet alternates between the cause and the end of its wait.
+    let has_cause = |it: &Warning| !it.message.contains("timed out waiting for the condition");
+    let newest = recent.filter(|it| is_meant(&it.reason)).max_by_key(|it| (has_cause(it), it.last_ms))?;
     let first = own.iter().filter(|it| it.reason == newest.reason).map(|it| it.first_ms).min();
     let is_missing = ["not found", "non-existent"].iter().any(|text| newest.message.contains(text));
     Some(StartBlocker {

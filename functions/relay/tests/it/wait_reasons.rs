@@ -111,7 +111,7 @@ async fn causes_of_pods_that_do_not_start() {
         ("image", no_image, "none:1", ImagePull, "none:1", Person),
         ("node", no_node, "nodes are available", Unschedulable, "nodes are available", Person),
         ("env", no_such_secret, "secret \"none\" not found", NotStartable, "secret \"none\" not found", Person),
-        ("volume", no_volume, "secret \"none\" not found", NotStartable, "FailedMount: ", Person),
+        ("volume", no_volume, "secret \"none\" not found", NotStartable, "secret \"none\" not found", Person),
         ("init", no_init_image, "none:1", ImagePull, "none:1", Person),
         ("crash", crashes, "back-off", NotStartable, "CrashLoopBackOff: exit code 3", Itself),
     ];
