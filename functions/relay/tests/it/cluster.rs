@@ -58,7 +58,15 @@ impl TestCluster {
             self.run("helm", &command, &values.to_string()).unwrap()
         };
         let (namespaces, rules) = (template("namespaces"), template("admission"));
-        let rules = rules.replace(&format!("system:serviceaccount:{own}:ebb-relay"), user);
+        let mut rules = rules.replace(&format!("system:serviceaccount:{own}:ebb-relay"), user);
+        if !user.contains(units) {
+            // The user is not the relay's alone. The binding is the last object.
+            let names = json!([{"key": "kubernetes.io/metadata.name", "operator": "In", "values": [units, own]}]);
+            rules = format!(
+                "{}\n  matchResources: {{namespaceSelector: {{matchExpressions: {names}}}}}\n",
+                rules.trim_end()
+            );
+        }
         self.run("kubectl", &["apply", "--server-side", "--filename=-"], &format!("{namespaces}\n{rules}")).unwrap();
         let settings: Value = serde_saphyr::from_str(&template("settings")).unwrap();
         settings["data"]["policy.yaml"].as_str().expect("the chart has a policy").to_owned()

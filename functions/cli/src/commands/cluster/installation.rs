@@ -178,8 +178,7 @@ impl RelayInstallation<'_> {
     /// Returns the policy that the relay reads.
     fn policy(&self) -> Value {
         let options = self.options;
-        json!({
-            "bindNamespaces": options.bind_namespaces,
+        let mut policy = json!({
             "clusterKinds": [],
             "kinds": options.all_kinds(),
             "namespaces": options.all_namespaces(),
@@ -187,7 +186,11 @@ impl RelayInstallation<'_> {
             "priorityClasses": [],
             "runtimeClasses": [],
             "services": options.services,
-        })
+        });
+        if !options.bind_namespaces.is_empty() {
+            policy["bindNamespaces"] = json!(options.bind_namespaces);
+        }
+        policy
     }
 
     fn complete_deployment(&self, object: &mut Value) {
