@@ -5,13 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::manifest::manifest_violations;
-use crate::policy::ClusterPolicy;
+use crate::policy::{ClusterPolicy, ask_operator, listed, shown};
 use crate::violation::PodspecViolation;
 
 /// The field of a namespace, which has a list of its own here.
 const NAMESPACE: &str = "metadata.namespace";
-/// Maximum characters of a namespace in a message.
-const MAX_SHOWN: usize = 63;
 
 /// The fields of an object of `bind`. A `type` could let the API server make a token of an account.
 const FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "data"];
@@ -33,19 +31,13 @@ pub fn bound_violations(manifest: &Value, allowed: &ClusterPolicy) -> Vec<Podspe
     }
     let namespace = manifest["metadata"]["namespace"].as_str().unwrap_or_default();
     if !allowed.bind_namespaces.contains(namespace) {
-        let shown: String = namespace.chars().filter(|c| !c.is_control()).take(MAX_SHOWN).collect();
-        let listed = match allowed.bind_namespaces.len() {
-            0 => "no namespace".to_owned(),
-            1 => "1 other namespace".to_owned(),
-            count => format!("{count} other namespaces"),
-        };
+        let (shown, listed) = (shown(namespace), listed(allowed.bind_namespaces.iter()));
         found.push(PodspecViolation {
             path: NAMESPACE.to_owned(),
             why: format!(
-                "`bind` may not write into the namespace `{shown}`: `bindNamespaces` of the cluster's policy has {listed}"
+                "`bind` may not write into the namespace `{shown}` by the policy of the cluster (`bindNamespaces`: {listed})"
             ),
-            help: "ask the operator of the cluster to add it to the value `policy.bindNamespaces` of the relay's chart"
-                .to_owned(),
+            help: ask_operator(&format!("--bind-namespace {namespace}"), namespace),
         });
     }
     found
