@@ -65,7 +65,7 @@ pub fn pod_violations(
     }
     check.account(pod, &entry.service_accounts);
     check.volumes(&pod["volumes"]);
-    check.user("", &pod[CONTEXT]);
+    check.user("pod", CONTEXT, &pod[CONTEXT]);
     for list in ["initContainers", "containers"] {
         for (number, container) in items(&pod[list]).enumerate() {
             let name = container["name"].as_str().map_or_else(|| number.to_string(), shown);
@@ -146,21 +146,17 @@ impl PodCheck<'_> {
         }
     }
 
-    /// Checks the user in the security context of a pod, or of the container `of`.
-    fn user(&mut self, of: &str, context: &Value) {
+    /// Checks the user in the security context at `path`. `owner` is its pod or container, for people.
+    fn user(&mut self, owner: &str, path: &str, context: &Value) {
         if self.level != PodSecurityLevel::Restricted {
             return;
         }
-        let (place, path) = match of {
-            "" => ("pod".to_owned(), CONTEXT.to_owned()),
-            _ => (format!("container \"{}\"", name_in(of)), format!("{of}.{CONTEXT}")),
-        };
         if context["runAsNonRoot"] == false {
-            let why = format!("runAsNonRoot != true ({place} must not set securityContext.runAsNonRoot=false)");
+            let why = format!("runAsNonRoot != true ({owner} must not set securityContext.runAsNonRoot=false)");
             self.insecure(&format!("{path}.runAsNonRoot"), &why, "remove it", PodSecurityLevel::Baseline);
         }
         if context["runAsUser"] == 0 {
-            let why = format!("runAsUser=0 ({place} must not set runAsUser=0)");
+            let why = format!("runAsUser=0 ({owner} must not set runAsUser=0)");
             self.insecure(&format!("{path}.runAsUser"), &why, "use another user", PodSecurityLevel::Baseline);
         }
     }
@@ -185,7 +181,7 @@ impl PodCheck<'_> {
         if items(&container["ports"]).any(|port| is_set(port, "hostPort") || is_set(port, "hostIP")) {
             self.add(&format!("{path}.ports"), "pods may not use ports of the node", "remove hostPort and hostIP");
         }
-        self.user(path, context);
+        self.user(&format!("container \"{name}\""), &format!("{path}.{CONTEXT}"), context);
     }
 
     /// Reports what the level `restricted` requires and a container lacks.
@@ -235,9 +231,4 @@ impl PodCheck<'_> {
             "add `seccompProfile: {type: RuntimeDefault}`",
         );
     }
-}
-
-/// Returns the name in `containers[NAME]`.
-fn name_in(path: &str) -> &str {
-    path.split_once('[').map_or(path, |(_, rest)| rest.trim_end_matches(']'))
 }
