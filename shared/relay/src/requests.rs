@@ -14,7 +14,7 @@ use crate::documents;
 use crate::error::{ReconcileError, Result};
 use crate::reconciler::Reconciler;
 use crate::record::{TaskPhase, TaskRecord, TaskSpec};
-use crate::settings::{millis, now_ms};
+use crate::settings::now_ms;
 use crate::store::VersionedRecord;
 use crate::task_waits;
 use crate::terminate::GRACE_MS;
@@ -236,16 +236,13 @@ impl Reconciler {
         }
         Ok(match &held.record.phase {
             phase if phase.is_open() => {
-                let (waits, heartbeat) = self.registry.status(&held.record.name);
+                let task = self.registry.status(&held.record.name);
                 let received_ms = held.record.spec.as_ref().map(|spec| spec.received_ms);
                 TaskState::Running(RunningTask {
                     log: log.unwrap_or_default(),
-                    pending: task_waits::first_text(&waits),
-                    heartbeat_ms: heartbeat.map(millis),
+                    pending: task_waits::first_text(&task.waits),
                     age_ms: received_ms.map(|received| now_ms().saturating_sub(received)),
-                    progress: self.registry.progress(&held.record.name),
-                    objects: self.registry.objects(&held.record.name),
-                    waits,
+                    ..task
                 })
             }
             TaskPhase::Ended => TaskState::Ended(Box::new(held.result()?)),

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ebb_protocol::relay::{MAX_WAITS, ObjectCount, TaskId, TaskWait};
+use ebb_protocol::relay::{MAX_WAITS, ObjectCount, RunningTask, TaskId, TaskWait};
 use futures::FutureExt as _;
 use tokio::sync::{Mutex as Lock, Notify, OwnedMutexGuard};
 
@@ -121,10 +121,6 @@ impl TaskRegistry {
         }
     }
 
-    pub(crate) fn objects(&self, name: &TaskId) -> Option<ObjectCount> {
-        self.state().loops.get(name)?.objects
-    }
-
     pub(crate) fn record_heartbeat(&self, name: &TaskId) {
         if let Some(running) = self.state().loops.get_mut(name) {
             (running.heartbeat, running.silent_since) = (Some(Instant::now()), None);
@@ -172,15 +168,21 @@ impl TaskRegistry {
         first.is_some_and(|(observed, _)| observed.elapsed() >= FRESH)
     }
 
-    /// Returns what a task waits for, and the time since the last heartbeat of its entrypoint.
-    pub(crate) fn status(&self, name: &TaskId) -> (Vec<TaskWait>, Option<Duration>) {
+    /// Returns what is known here of a running task. Its log and its age are absent.
+    pub(crate) fn status(&self, name: &TaskId) -> RunningTask {
         let state = self.state();
-        let Some(running) = state.loops.get(name) else { return (Vec::new(), None) };
+        let Some(running) = state.loops.get(name) else { return RunningTask::default() };
         let waits = running.waits.iter().map(|(observed, wait)| {
             let since_ms = wait.since_ms.map(|since| since.saturating_add(millis(observed.elapsed())));
             TaskWait { since_ms, ..wait.clone() }
         });
-        (waits.collect(), running.heartbeat.as_ref().map(Instant::elapsed))
+        RunningTask {
+            heartbeat_ms: running.heartbeat.map(|at| millis(at.elapsed())),
+            progress: running.progress.clone(),
+            objects: running.objects,
+            waits: waits.collect(),
+            ..RunningTask::default()
+        }
     }
 
     pub(crate) fn count(&self) -> usize {
