@@ -99,7 +99,7 @@ fn unscheduled(pod: &Pod) -> Option<StartBlocker> {
     }
     let since_ms = millis(said.last_transition_time.as_ref().or(pod.metadata.creation_timestamp.as_ref()));
     let message = said.message.clone().unwrap_or_default();
-    let kind = BlockerKind::Unschedulable(since_ms);
+    let kind = BlockerKind::Unschedulable;
     Some(StartBlocker { code: ReasonCode::Unschedulable, message, kind, since_ms, resolves: Person })
 }
 

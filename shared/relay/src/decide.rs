@@ -257,7 +257,7 @@ impl ObservedContainer<'_> {
         let fails_at = blocker.as_ref().and_then(|it| match it.kind {
             BlockerKind::Permanent => Some(0),
             BlockerKind::Transient(since) => Some(since.saturating_add(millis(settings.pod_start_timeout))),
-            BlockerKind::Unschedulable(since) => Some(since.saturating_add(millis(settings.scheduling_timeout?))),
+            BlockerKind::Unschedulable => Some(it.since_ms.saturating_add(millis(settings.scheduling_timeout?))),
             BlockerKind::Reported => None,
         });
         let cannot_start = fails_at.is_some_and(|at| at <= now_ms);

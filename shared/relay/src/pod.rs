@@ -40,8 +40,8 @@ pub(crate) enum BlockerKind {
     Permanent,
     /// It may pass. It exists since this time, in milliseconds since 1970 by the cluster's clock.
     Transient(u64),
-    /// A node may become available. The time is as in `Transient`.
-    Unschedulable(u64),
+    /// A node may become available. [`StartBlocker::since_ms`] counts.
+    Unschedulable,
     /// It is reported, and only the deadline ends the task.
     Reported,
 }

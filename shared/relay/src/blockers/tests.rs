@@ -79,7 +79,7 @@ fn reasons_of_pods() {
             vec![],
             "0/1 nodes are available",
             ReasonCode::Unschedulable,
-            Unschedulable(first),
+            Unschedulable,
             first,
             Person,
         ),

@@ -231,7 +231,7 @@ fn steps_of_a_container() {
         Waiting(Some(StartBlocker { code, message, kind, since_ms: 0, resolves }))
     };
     let unpulled_for = |ms: u64| blocked(ImagePull, BlockerKind::Transient(NOW - ms));
-    let unschedulable = || blocked(Unschedulable, BlockerKind::Unschedulable(0));
+    let unschedulable = || blocked(Unschedulable, BlockerKind::Unschedulable);
     let killed = || end(137, "OOMKilled", "");
     let (running, deleted) = (pod("Running", None), pod("Running", Some("1970-01-01T00:14:00Z")));
     let (present, lost) = (Some(&running), Some(&deleted));
