@@ -70,18 +70,18 @@ impl Reconciler {
         let until = request.body.until.clone();
         for (number, manifest) in request.body.apply.iter_mut().enumerate() {
             let is_awaited = number == 0 && matches!(until, TaskCompletion::Ended { .. });
-            let kind = self.complete_manifest(manifest, &namespace, (&allowed, violations), is_awaited).await?;
+            let kind = self.complete_manifest(manifest, &namespace, &allowed, violations, is_awaited).await?;
             add_marks(manifest, "", &marks).map_err(RequestError::Refused)?;
+            let place = manifest["metadata"]["namespace"].as_str().unwrap_or(&namespace).to_owned();
             if is_awaited {
                 if !ObjectRef::of(manifest).is_job() {
                     return refuse("the end of a container is awaited, so the first object must be a Job");
                 }
                 check_single_pod(&manifest["spec"]).map_err(RequestError::Refused)?;
                 add_marks(manifest, "/spec/template", &marks).map_err(RequestError::Refused)?;
-            }
-            let place = manifest["metadata"]["namespace"].as_str().unwrap_or(&namespace).to_owned();
-            if is_awaited && let Some(pod) = manifest.pointer_mut("/spec/template/spec") {
-                ebb_podspec::fill_defaults(pod, &place, &allowed);
+                if let Some(pod) = manifest.pointer_mut("/spec/template/spec") {
+                    ebb_podspec::fill_defaults(pod, &place, &allowed);
+                }
             }
             let api: Api<DynamicObject> = kind.api(&self.client, manifest["metadata"]["namespace"].as_str());
             let (code, why) = dry_run(&self.client, api.resource_url(), manifest).await?;
@@ -135,7 +135,8 @@ impl Reconciler {
         &self,
         manifest: &mut Value,
         namespace: &str,
-        (allowed, violations): (&ClusterPolicy, ManifestCheck),
+        allowed: &ClusterPolicy,
+        violations: ManifestCheck,
         is_awaited: bool,
     ) -> RequestResult<ResourceKind> {
         if !manifest["metadata"]["name"].is_string() {

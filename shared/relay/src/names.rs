@@ -47,7 +47,7 @@ pub(crate) struct ObjectMarks {
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
-/// Returns the marks of an object of a task.
+/// Returns the marks of an object of a task. `names` have been shortened by [`clean`].
 pub(crate) fn object_marks(name: &TaskId, instance: &str, names: &TaskNames, more: &[(&str, &str)]) -> ObjectMarks {
     let mut labels = secret_labels(name, Some(instance), more);
     labels.extend(name_labels(names));
@@ -55,9 +55,8 @@ pub(crate) fn object_marks(name: &TaskId, instance: &str, names: &TaskNames, mor
     if !names.is_empty() {
         let run = name.unit.rsplit_once('-').map_or("", |(run, _)| run);
         let all = shown_names(names).into_iter().chain([(HOOK, &*names.hook), (RUN, run)]);
-        annotations.extend(
-            all.filter(|(_, text)| !text.is_empty()).map(|(key, text)| (key.to_owned(), limits::clean(text, MAX_NAME))),
-        );
+        let all = all.filter(|(_, text)| !text.is_empty());
+        annotations.extend(all.map(|(key, text)| (key.to_owned(), text.to_owned())));
     }
     ObjectMarks { labels, annotations }
 }

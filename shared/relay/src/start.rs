@@ -169,7 +169,7 @@ impl Reconciler {
                     return Ok(Some(ReconcileAction::Requeue(DYING)));
                 }
                 lower => {
-                    let Some(manifest) = self.manifest(&spec, held, (number, object_ref), documents).await? else {
+                    let Some(manifest) = self.manifest(&spec, held, number, object_ref, documents).await? else {
                         // The documents are in no record. The control plane must repeat the request.
                         return Ok(Some(ReconcileAction::requeue_at(spec.not_after_ms)));
                     };
@@ -214,7 +214,8 @@ impl Reconciler {
         &self,
         spec: &TaskSpec,
         held: &VersionedRecord,
-        (number, object_ref): (usize, &ObjectRef),
+        number: usize,
+        object_ref: &ObjectRef,
         documents: &[SecretDocument],
     ) -> StepResult<Option<Value>> {
         if let Some(number) = number.checked_sub(spec.objects.secrets.len()) {
