@@ -108,8 +108,8 @@ impl Reconciler {
         Ok(listing)
     }
 
-    /// Returns the waits for objects of units that have no record. The relay deletes only what a record names.
-    pub(crate) async fn unrecorded(&self, units: &[&str]) -> Result<Vec<TaskWait>> {
+    /// Returns the waits for unmanaged objects of units. The relay deletes only what a record names.
+    pub(crate) async fn unmanaged_waits(&self, units: &[&str]) -> Result<Vec<TaskWait>> {
         let (units, parts) = (units.join(","), [RECORD, CONTINUED, OUTPUT].join(","));
         let LabelledObjects { objects, forbidden, errors } =
             self.labelled(&format!("{UNIT} in ({units}),{PART} notin ({parts})")).await?;

@@ -42,7 +42,7 @@ impl Reconciler {
         }
         // This lists all kinds, so it comes last and succeeds once.
         if remaining.is_empty() && !without_record.is_empty() && !self.registry.has_searched(name) {
-            remaining = Box::pin(self.unrecorded(&without_record)).await?;
+            remaining = Box::pin(self.unmanaged_waits(&without_record)).await?;
             if remaining.is_empty() {
                 self.registry.mark_searched(name);
             }
@@ -50,17 +50,17 @@ impl Reconciler {
         Ok(remaining)
     }
 
-    /// Returns the waits for objects of a unit if the unit has no record.
-    pub(crate) async fn unrecorded_of(&self, unit: &str) -> Result<Vec<TaskWait>> {
+    /// Returns the waits for unmanaged objects of a unit if the unit has no record.
+    pub(crate) async fn unmanaged_of(&self, unit: &str) -> Result<Vec<TaskWait>> {
         if !self.store.list(unit).await?.is_empty() {
             return Ok(Vec::new());
         }
-        Box::pin(self.unrecorded(&[unit])).await
+        Box::pin(self.unmanaged_waits(&[unit])).await
     }
 
     /// Stops a task and deletes its objects. Returns the waits for those that still exist.
     pub(crate) async fn remove_task(self: &Arc<Self>, name: &TaskId) -> Result<Vec<TaskWait>> {
-        let Some(mut held) = self.store.get(name).await? else { return self.unrecorded_of(&name.unit).await };
+        let Some(mut held) = self.store.get(name).await? else { return self.unmanaged_of(&name.unit).await };
         if held.record.phase.is_open() {
             self.stop(&mut held).await?;
             return Ok(vec![task_waits::termination(name)]);

@@ -195,7 +195,7 @@ impl Reconciler {
     async fn begin_cancel(self: &Arc<Self>, name: &TaskId, grace_ms: u64) -> Result<()> {
         let Some(mut held) = self.store.get(name).await? else {
             // A tombstone would say that nothing of the task runs.
-            if let Some(left) = task_waits::first_text(&self.unrecorded_of(&name.unit).await?) {
+            if let Some(left) = task_waits::first_text(&self.unmanaged_of(&name.unit).await?) {
                 // During an upgrade, another relay may have recorded the task after the first read.
                 let is_new = !self.store.list(&name.unit).await?.is_empty();
                 return Err(if is_new { ReconcileError::Conflict } else { ReconcileError::Internal(left) });

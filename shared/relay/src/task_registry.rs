@@ -32,7 +32,7 @@ struct TaskLoop {
     /// The time at which the entrypoint was found silent, if it has not reported since.
     silent_since: Option<Instant>,
     progress: Option<String>,
-    /// True once no object without a record was found for the units that the task removes.
+    /// True once no unmanaged object was found of the units that the task removes.
     has_searched: bool,
     /// The time of the last heartbeat for the control plane.
     forwarded: Option<Instant>,
@@ -103,7 +103,7 @@ impl TaskRegistry {
         }
     }
 
-    /// Returns true if the units that a task removes have no objects without a record.
+    /// Returns true if the units that a task removes have no unmanaged objects.
     pub(crate) fn has_searched(&self, name: &TaskId) -> bool {
         self.state().loops.get(name).is_some_and(|running| running.has_searched)
     }
