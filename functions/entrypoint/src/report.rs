@@ -98,8 +98,8 @@ impl ReportClient {
             if !is_new && last.elapsed() < pause {
                 continue;
             }
-            let report = running(tail, progress.clone());
-            (last, reported) = (Instant::now(), progress);
+            (last, reported) = (Instant::now(), progress.clone());
+            let report = ScriptReport { v: VERSION, log_bytes: tail.total(), progress, state: ReportState::Running };
             if let Ok(body) = serde_json::to_vec(&report) {
                 self.post(&body, HEARTBEAT);
             }
@@ -142,10 +142,6 @@ impl ReportClient {
             _ => ReportReply::Unanswered,
         }
     }
-}
-
-fn running(tail: &LogTail, progress: Option<String>) -> ScriptReport {
-    ScriptReport { v: VERSION, log_bytes: tail.total(), progress, state: ReportState::Running }
 }
 
 /// Checks the address of a relay. It must be an IP address, because resolving a name needs files that an image may

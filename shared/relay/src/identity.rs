@@ -51,13 +51,13 @@ pub struct RelayBootstrap {
 pub async fn registered_keys(client: &Client, uid: &str, bootstrap: &RelayBootstrap) -> Result<WebhookKeys> {
     let secrets = Api::namespaced(client.clone(), &bootstrap.namespace);
     let registrar = Registrar { secrets, http: http_client()?, uid, bootstrap };
-    let mut waits = pauses().build();
+    let mut pauses = pauses().build();
     loop {
         match registrar.keys().await {
             Ok(secret) => return Ok(secret.into()),
             Err(reason) => {
                 tracing::warn!(reason, cluster = bootstrap.cluster, "the relay is not registered; trying again");
-                tokio::time::sleep(waits.next().unwrap_or(TRANSPORT)).await;
+                tokio::time::sleep(pauses.next().unwrap_or(TRANSPORT)).await;
             }
         }
     }

@@ -7,8 +7,7 @@
 //!    namespace.
 //! 2. One loop per task (`reconcile`) advances the task by one step at a time. `fair_queue` assigns a slot.
 //! 3. `start` applies the objects.
-//! 4. `container` waits for a container, `ready` for objects. `blockers` and `dependents` find out
-//!    why they take long.
+//! 4. `container` waits for a container, `ready` for objects. `blockers` and `dependents` find out why they take long.
 //! 5. `terminate` stops running containers, `reconcile` sends the result, `removal` deletes objects.
 //!
 //! The `policy` of the cluster's operator may change at any time. Each request is checked with one snapshot of it.
@@ -16,8 +15,8 @@
 //! runs.
 //!
 //! A step observes the API server, decides (`decide`) and executes the decision. The decision depends only on the
-//! record and on observations. The time since the last report of an entrypoint is one. `watches` only wake the loop. A
-//! restarted relay therefore continues from its records.
+//! record and on observations, such as the time since the last report of an entrypoint. `watches` only wake the loop.
+//! A restarted relay therefore continues from its records.
 //!
 //! Invariants:
 //!

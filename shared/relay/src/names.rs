@@ -18,12 +18,12 @@ pub(crate) const PHASE: &str = "ebb.dev/phase";
 pub(crate) const FINALIZER: &str = "ebb.dev/result";
 pub(crate) const MANAGER: &str = "ebb";
 
-/// Labels and annotations for people. Nothing is selected by them, because names are not unique.
+/// Labels and annotations for people. Nothing is selected by them, because names are not unique. The last two are
+/// annotations only.
 const TARGET: &str = "ebb.dev/target";
 const RESOURCE: &str = "ebb.dev/resource";
 const UNIT_NAME: &str = "ebb.dev/unit-name";
 const PLUGIN: &str = "ebb.dev/plugin";
-/// Annotations for people.
 const HOOK: &str = "ebb.dev/hook";
 const RUN: &str = "ebb.dev/run";
 /// The recommended label of Kubernetes. The value in a manifest of an author stays.

@@ -92,14 +92,13 @@ fn title(TaskId { unit, attempt }: &TaskId, names: &TaskNames) -> String {
     }
 }
 
-/// Logs the end of a task.
 pub(crate) fn log_end(TaskId { unit, attempt }: &TaskId, names: &TaskNames, end: &TaskEnd) {
     let TaskNames { target, resource, unit: unit_name, plugin, hook } = names;
     let TaskEnd { code, duration_ms, .. } = end;
     tracing::info!(unit, attempt, target, resource, unit_name, plugin, hook, code, duration_ms, "a task has ended");
 }
 
-/// Logs the refusal of a start.
+/// Logs the refusal of a start. Refusals of other requests go to the control plane only.
 pub(crate) fn log_refusal(request: &RelayRequest, why: &str) {
     let RelayRequest::Ensure(request) = request else { return };
     let (TaskId { unit, attempt }, mut shown) = (&request.task, request.names.clone());

@@ -1,4 +1,4 @@
-//! Rows of what a task waits for.
+//! Describes what a task waits for.
 
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::limits::message;

@@ -161,7 +161,7 @@ impl Reconciler {
         let to_delete = spec.applied.iter().filter(|it| !spec.objects.keep || Some(*it) == job);
         let mut remaining = self.delete_all(name, to_delete).await?;
         let Some(job) = job else { return Ok(remaining) };
-        let namespace = Some(job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace).as_str());
+        let namespace = job.object_ref.namespace.as_deref();
         let pods = match self.pods(spec).await {
             Ok(pods) => pods,
             Err(error) => {
