@@ -135,6 +135,10 @@ impl<'a> ItemReader<'a> {
         let parse = |text| serde_json::from_str(text).map_err(|error| self.broken(format!("{name}: {error}")));
         self.text_if_any(name)?.map(parse).transpose()
     }
+
+    pub(crate) fn json<T: serde::de::DeserializeOwned>(&self, name: &str) -> StoreResult<T> {
+        self.required(name, self.json_if_any(name)?)
+    }
 }
 
 pub(crate) fn json<T: serde::Serialize>(value: &T) -> StoreResult<AttributeValue> {

@@ -61,13 +61,8 @@ impl Store {
     /// Deletes abandoned batches. An error is logged: a later poll or the table deletes them.
     async fn delete_abandoned(&self, cluster: &str, batches: &[&BatchItem]) {
         let deletions = batches.iter().map(|batch| async move {
-            match self.table.take(&key::batch_queue(cluster), &batch.id).await {
-                Ok(_) => {
-                    for body in [Some(&batch.body), batch.response.as_ref()].into_iter().flatten() {
-                        self.remove_body(body).await;
-                    }
-                }
-                Err(error) => tracing::info!(%error, "cannot delete an abandoned batch"),
+            if let Err(error) = self.take_batch(cluster, &batch.id).await {
+                tracing::info!(%error, "cannot delete an abandoned batch");
             }
         });
         futures::future::join_all(deletions).await;

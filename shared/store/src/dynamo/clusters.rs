@@ -92,8 +92,7 @@ impl RelayOutages for Store {
     async fn read_policy(&self, cluster: &str) -> StoreResult<Option<PolicyRecord>> {
         let Some(item) = self.table.get(key::CLUSTERS, &key::policy(cluster)).await? else { return Ok(None) };
         let reader = ItemReader::new("GetItem", &item);
-        let policy = reader.json_if_any("b")?.ok_or_else(|| reader.broken("attribute b is missing"))?;
-        Ok(Some(PolicyRecord { at: reader.time("at")?, policy }))
+        Ok(Some(PolicyRecord { at: reader.time("at")?, policy: reader.json("b")? }))
     }
 
     async fn note_policy(&self, cluster: &str, PolicyRecord { at, policy }: &PolicyRecord) -> StoreResult<()> {

@@ -14,7 +14,7 @@ use ebb_protocol::engine::Timestamp;
 
 fn read_state(operation: &'static str, item: &Item) -> StoreResult<DesiredTarget> {
     let reader = ItemReader::new(operation, item);
-    let state: DesiredTarget = reader.json_if_any("b")?.ok_or_else(|| reader.broken("attribute b is missing"))?;
+    let state: DesiredTarget = reader.json("b")?;
     Ok(DesiredTarget { due: reader.time_if_any("due")?, version: reader.number("tv")?, ..state })
 }
 

@@ -108,7 +108,7 @@ pub(crate) fn batch_queue(cluster: &str) -> String {
     format!("batch#{}", encode(cluster))
 }
 
-/// The partition of the item with orphan scans and outages.
+/// The partition of the item with orphan scans, outages and denied polls, and of reported policies.
 pub(crate) const CLUSTERS: &str = "clusters";
 
 /// The partition of registered clusters.

@@ -12,7 +12,7 @@ use crate::store::Store;
 
 fn read_cluster(item: &Item) -> StoreResult<ClusterItem> {
     let reader = ItemReader::new("Query", item);
-    let cluster: ClusterItem = reader.json_if_any("b")?.ok_or_else(|| reader.broken("attribute b is missing"))?;
+    let cluster: ClusterItem = reader.json("b")?;
     Ok(ClusterItem { version: reader.number("tv")?, ..cluster })
 }
 

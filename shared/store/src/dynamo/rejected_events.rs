@@ -16,7 +16,7 @@ fn read_rejections(operation: &'static str, item: &Item) -> StoreResult<SourceRe
     let reader = ItemReader::new(operation, item);
     Ok(SourceRejections {
         source: reader.text("n")?.to_owned(),
-        events: reader.json_if_any("b")?.ok_or_else(|| reader.broken("attribute b is missing"))?,
+        events: reader.json("b")?,
         version: reader.number("tv")?,
     })
 }
